@@ -1,0 +1,95 @@
+"""Status conditions: which there are, what each means, and the one way to set one.
+
+| type        | true when                                               | set by              |
+|-------------|---------------------------------------------------------|---------------------|
+| Ready       | the object serves its purpose now                       | every reconciler    |
+| Reconciling | work toward the spec is under way (kstatus)             | every reconciler    |
+| Stalled     | no progress without a change by a person (kstatus)      | every reconciler    |
+| Profiled    | every (model, pool) pair of the session has a profile   | session reconciler  |
+| Planned     | a validated plan for the current spec exists            | session reconciler  |
+| RolledOut   | every stage of the plan has its replicas up             | session, plan       |
+| SLOMet      | attainment over the last window reached the target      | session reconciler  |
+| Approved    | the plan may be rolled out                              | plan reconciler     |
+"""
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Final
+
+from pydantic import Field
+
+from partita_api.meta import StatusModel
+
+MAX_MESSAGE: Final = 1024
+
+
+class ConditionType(StrEnum):
+    """The types of condition that Partita sets; their meaning is in the table above."""
+
+    READY = "Ready"
+    RECONCILING = "Reconciling"
+    STALLED = "Stalled"
+    PROFILED = "Profiled"
+    PLANNED = "Planned"
+    ROLLED_OUT = "RolledOut"
+    SLO_MET = "SLOMet"
+    APPROVED = "Approved"
+
+
+class ConditionStatus(StrEnum):
+    """The three values that Kubernetes gives a condition."""
+
+    TRUE = "True"
+    FALSE = "False"
+    UNKNOWN = "Unknown"
+
+
+class Condition(StatusModel):
+    """One metav1.Condition."""
+
+    type: str = Field(max_length=316, description="What the condition is about.")
+    status: ConditionStatus = Field(description="True, False or Unknown.")
+    reason: str = Field(max_length=1024, description="A CamelCase word for programs.")
+    message: str = Field(max_length=32768, description="A sentence for people: what is so, and what to do.")
+    observed_generation: int = Field(ge=0, description="The metadata.generation this was concluded from.")
+    last_transition_time: str = Field(
+        json_schema_extra={"format": "date-time"}, description="When `status` last changed."
+    )
+
+
+def set_condition(
+    conditions: Iterable[Condition],
+    type: ConditionType,
+    status: ConditionStatus | bool,
+    *,
+    reason: str,
+    message: str,
+    generation: int,
+    now: str,
+) -> tuple[Condition, ...]:
+    """`conditions` with the one of `type` set, in stable order.
+
+    `now` (RFC 3339) becomes its lastTransitionTime only where its status changes. A message longer than
+    MAX_MESSAGE characters is cut, visibly.
+    """
+    if isinstance(status, bool):
+        status = ConditionStatus.TRUE if status else ConditionStatus.FALSE
+    if len(message) > MAX_MESSAGE:
+        message = message[: MAX_MESSAGE - 4] + " ..."
+    existing = {c.type: c for c in conditions}
+    previous = existing.get(type)
+    changed = previous is None or previous.status != status
+    existing[str(type)] = Condition(
+        type=str(type),
+        status=status,
+        reason=reason,
+        message=message,
+        observed_generation=generation,
+        last_transition_time=now if changed or previous is None else previous.last_transition_time,
+    )
+    return tuple(sorted(existing.values(), key=lambda c: c.type))
+
+
+def is_true(conditions: Iterable[Condition], type: ConditionType) -> bool:
+    """Whether the condition of `type` is there and true."""
+    return any(c.type == type and c.status == ConditionStatus.TRUE for c in conditions)

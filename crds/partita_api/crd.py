@@ -1,0 +1,245 @@
+"""Generates the CustomResourceDefinitions from the pydantic models.
+
+A structural schema (apiextensions v1) has no references, no `oneOf` over types and no titles, so the JSON
+schema that pydantic writes is flattened here. CEL rules come from each model's `cel_rules`.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+from pydantic import BaseModel
+
+from partita_api.gpupool import GPUPool, GPUPoolSpec, GPUPoolStatus
+from partita_api.inferencesession import InferenceSession, InferenceSessionSpec, InferenceSessionStatus
+from partita_api.meta import CATEGORY, GROUP, VERSION
+from partita_api.pipelineplan import PipelinePlan, PipelinePlanSpec, PipelinePlanStatus
+
+KEPT_KEYWORDS = (
+    "type",
+    "format",
+    "description",
+    "enum",
+    "default",
+    "minimum",
+    "maximum",
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "minProperties",
+    "maxProperties",
+    "pattern",
+    "x-kubernetes-int-or-string",
+    "x-kubernetes-list-type",
+    "x-kubernetes-list-map-keys",
+)
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column that `kubectl get` prints."""
+
+    name: str
+    path: str
+    type: str = "string"
+    priority: int = 0
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a CRD needs beyond its schema."""
+
+    model: type[BaseModel]
+    spec: type[BaseModel]
+    status: type[BaseModel]
+    plural: str
+    short: str
+    scope: str
+    columns: tuple[Column, ...]
+
+    @property
+    def name(self) -> str:
+        """The kind's name, such as GPUPool."""
+        return self.model.__name__
+
+
+def _condition_column(type: str) -> Column:
+    return Column(type, f'.status.conditions[?(@.type=="{type}")].status')
+
+
+AGE = Column("Age", ".metadata.creationTimestamp", "date")
+REASON = Column("Reason", '.status.conditions[?(@.type=="Ready")].reason')
+
+KINDS: tuple[Kind, ...] = (
+    Kind(
+        GPUPool,
+        GPUPoolSpec,
+        GPUPoolStatus,
+        "gpupools",
+        "gpool",
+        "Cluster",
+        (
+            Column("Nodes", ".status.nodes", "integer"),
+            Column("Capacity", ".status.capacity", "integer"),
+            Column("Free", ".status.free"),
+            Column("Price", ".spec.pricePerHour"),
+            Column("Idle", ".status.idleFraction"),
+            _condition_column("Ready"),
+            AGE,
+        ),
+    ),
+    Kind(
+        InferenceSession,
+        InferenceSessionSpec,
+        InferenceSessionStatus,
+        "inferencesessions",
+        "isess",
+        "Namespaced",
+        (
+            _condition_column("Ready"),
+            REASON,
+            Column("Plan", ".status.activePlan.name"),
+            Column("Cost/h", ".status.activePlan.costPerHour"),
+            Column("Rate", ".status.signals.offeredRate"),
+            Column("Bad", ".status.signals.badRate"),
+            Column("P99ms", ".status.signals.p99Ms"),
+            Column("URL", ".status.url", priority=1),
+            AGE,
+        ),
+    ),
+    Kind(
+        PipelinePlan,
+        PipelinePlanSpec,
+        PipelinePlanStatus,
+        "pipelineplans",
+        "pplan",
+        "Namespaced",
+        (
+            Column("Session", ".spec.session.name"),
+            Column("Strategy", ".spec.solution.strategy"),
+            Column("Cost/h", ".spec.cost.allocatedPerHour"),
+            Column("Throughput", ".spec.throughput"),
+            Column("Gap", ".spec.solution.gap", priority=1),
+            Column("Approved", ".spec.approved", "boolean"),
+            _condition_column("Ready"),
+            AGE,
+        ),
+    ),
+)
+
+
+def structural_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """The structural OpenAPI v3 schema of `model`, with its CEL rules."""
+    schema = model.model_json_schema(by_alias=True)
+    return _flatten(schema, schema.get("$defs", {}), _rules_by_title(model))
+
+
+def crd(kind: Kind) -> dict[str, Any]:
+    """The CustomResourceDefinition of one kind."""
+    columns = [
+        {"name": c.name, "type": c.type, "jsonPath": c.path} | ({"priority": c.priority} if c.priority else {})
+        for c in kind.columns
+    ]
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{kind.plural}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "scope": kind.scope,
+            "names": {
+                "kind": kind.name,
+                "listKind": f"{kind.name}List",
+                "plural": kind.plural,
+                "singular": kind.name.lower(),
+                "shortNames": [kind.short],
+                "categories": [CATEGORY],
+            },
+            "versions": [
+                {
+                    "name": VERSION,
+                    "served": True,
+                    "storage": True,
+                    "subresources": {"status": {}},
+                    "additionalPrinterColumns": columns,
+                    "schema": {
+                        "openAPIV3Schema": {
+                            "type": "object",
+                            "description": (kind.model.__doc__ or "").strip(),
+                            "required": ["spec"],
+                            "properties": {
+                                "apiVersion": {"type": "string"},
+                                "kind": {"type": "string"},
+                                "metadata": {"type": "object"},
+                                "spec": structural_schema(kind.spec),
+                                "status": structural_schema(kind.status),
+                            },
+                        }
+                    },
+                }
+            ],
+        },
+    }
+
+
+def crd_yaml(kind: Kind) -> str:
+    """The CRD as YAML, the same for the same models."""
+    header = "# Generated by `partita crds` from partita_api. Do not edit.\n"
+    return header + yaml.safe_dump(crd(kind), sort_keys=False, width=120, allow_unicode=True)
+
+
+def _flatten(node: dict[str, Any], defs: dict[str, Any], rules: dict[str, list[dict[str, str]]]) -> dict[str, Any]:
+    """One schema node without references, nullable unions and titles."""
+    if "$ref" in node:
+        target = defs[node["$ref"].rsplit("/", 1)[1]]
+        return _flatten({**target, **{k: v for k, v in node.items() if k != "$ref"}}, defs, rules)
+    if "anyOf" in node:
+        (only,) = [option for option in node["anyOf"] if option.get("type") != "null"]
+        return _flatten({**only, **{k: v for k, v in node.items() if k != "anyOf"}}, defs, rules)
+    out = {k: node[k] for k in KEPT_KEYWORDS if k in node and not (k == "default" and node[k] in (None, [], {}))}
+    if "const" in node:
+        out |= {"enum": [node["const"]]}
+    if out.get("type") == "object":
+        out |= _object_body(node, defs, rules)
+    elif out.get("type") == "array":
+        out["items"] = _flatten(node.get("items", {}), defs, rules)
+    return out
+
+
+def _object_body(node: dict[str, Any], defs: dict[str, Any], rules: dict[str, list[dict[str, str]]]) -> dict[str, Any]:
+    if "properties" in node:
+        body: dict[str, Any] = {"properties": {k: _flatten(v, defs, rules) for k, v in node["properties"].items()}}
+        if node.get("required"):
+            body["required"] = node["required"]
+        if node.get("title") in rules:
+            body["x-kubernetes-validations"] = rules[node["title"]]
+        return body
+    values = node.get("additionalProperties")
+    if isinstance(values, dict) and values:
+        return {"additionalProperties": _flatten(values, defs, rules)}
+    return {"x-kubernetes-preserve-unknown-fields": True}
+
+
+def _rules_by_title(model: type[BaseModel]) -> dict[str, list[dict[str, str]]]:
+    """CEL rules of `model` and of every model that it refers to, by class name."""
+    found: dict[str, list[dict[str, str]]] = {}
+    pending: list[type[BaseModel]] = [model]
+    seen: set[type[BaseModel]] = set()
+    while pending:
+        current = pending.pop()
+        if current in seen:
+            continue
+        seen.add(current)
+        own = getattr(current, "cel_rules", ())
+        if own:
+            found[current.__name__] = [{"rule": rule, "message": message} for rule, message in own]
+        for field in current.model_fields.values():
+            pending.extend(_models_in(field.annotation))
+    return found
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [m for arg in getattr(annotation, "__args__", ()) for m in _models_in(arg)]

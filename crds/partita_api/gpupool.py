@@ -1,0 +1,168 @@
+"""GPUPool: a class of accelerators, how to find it, what it costs and how it may be shared."""
+
+from decimal import Decimal
+from enum import StrEnum
+from typing import Annotated, ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from partita_api.conditions import Condition
+from partita_api.meta import API_VERSION, ObjectMeta, SpecModel, StatusModel
+from partita_api.quantity import Quantity
+
+
+class SharingMode(StrEnum):
+    """How one accelerator of the pool is divided into vGPUs."""
+
+    WHOLE = "Whole"
+    MPS = "MPS"
+    MIG = "MIG"
+    CPU = "CPU"
+
+
+class Sharing(SpecModel):
+    """Which vGPU fractions of one accelerator may be used."""
+
+    mode: SharingMode = Field(
+        default=SharingMode.WHOLE,
+        description="Whole: no sharing. MPS: equal fractions of 1/1 to 1/maxDivisor. MIG: the resource is already a "
+        "slice. CPU: a class of CPU cores that stands in for accelerators.",
+    )
+    max_divisor: int = Field(
+        default=1, ge=1, le=8, description="The most vGPUs that one accelerator is divided into (MPS only)."
+    )
+
+    @model_validator(mode="after")
+    def _only_mps_divides(self) -> Self:
+        if self.max_divisor > 1 and self.mode is not SharingMode.MPS:
+            raise ValueError(f"sharing.maxDivisor {self.max_divisor} needs sharing.mode MPS, not {self.mode}")
+        return self
+
+
+class LatencyCurve(SpecModel):
+    """Execution time of a whole model on an emulated accelerator: alpha * batch + beta."""
+
+    model: str = Field(max_length=253, description="The module this curve is for; `*` for all others.")
+    alpha_micros: int = Field(ge=1, le=60_000_000, description="Microseconds for each sample of a batch.")
+    beta_micros: int = Field(ge=0, le=60_000_000, description="Microseconds for each batch, whatever its size.")
+
+
+class Emulation(SpecModel):
+    """Accelerators that are not there: for tests, demonstrations and capacity planning.
+
+    With `curves`, an execution takes the curve's time and computes nothing (answers are zeros of the right
+    shape). With `slowdown`, the answer is computed for real on the CPU and the execution is then stretched
+    to `slowdown` times what it took.
+    """
+
+    curves: tuple[LatencyCurve, ...] = Field(
+        default=(), max_length=64, description="Latency curves by module; an execution takes their time only."
+    )
+    slowdown: Quantity | None = Field(
+        default=None, description="Compute for real, then wait until this multiple of the time has passed (1 to 100)."
+    )
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if bool(self.curves) == (self.slowdown is not None):
+            raise ValueError("emulation needs either curves or slowdown, and not both")
+        if self.slowdown is not None and not 1 <= self.slowdown.value <= 100:
+            raise ValueError(f"emulation.slowdown {self.slowdown} is outside 1 to 100")
+        return self
+
+
+class GPUPoolSpec(SpecModel):
+    """Desired state of a GPUPool."""
+
+    cel_rules: ClassVar[tuple[tuple[str, str], ...]] = (
+        (
+            "!has(self.sharing) || self.sharing.mode == 'MPS' || !has(self.sharing.maxDivisor) || "
+            "self.sharing.maxDivisor == 1",
+            "sharing.maxDivisor above 1 needs sharing.mode MPS",
+        ),
+        (
+            "!has(self.emulation) || (has(self.emulation.slowdown) != "
+            "(has(self.emulation.curves) && size(self.emulation.curves) > 0))",
+            "emulation needs either curves or slowdown, and not both",
+        ),
+    )
+
+    node_selector: dict[Annotated[str, Field(max_length=316)], Annotated[str, Field(max_length=63)]] = Field(
+        default={},
+        max_length=16,
+        description="Labels of the Kubernetes nodes that carry these accelerators. Empty: the nodes labelled "
+        "partita.dev/pool=<name of the pool>.",
+    )
+    resource_name: str = Field(
+        default="nvidia.com/gpu", max_length=253, description="The extended resource that stands for one accelerator."
+    )
+    ray_resource: str | None = Field(
+        default=None,
+        max_length=253,
+        description="The custom resource that stands for one accelerator on the nodes of a Ray cluster. "
+        "Default: partita-pool-<name of the pool>.",
+    )
+    count: int | None = Field(
+        default=None,
+        ge=0,
+        le=1_000_000,
+        description="How many accelerators Partita may use. Default: as many as the nodes have.",
+    )
+    gpus_per_node: int = Field(default=1, ge=1, le=64, description="Accelerators in one node, sharing its network.")
+    price_per_hour: Quantity = Field(
+        default=Quantity("1"), description='What one accelerator costs in an hour, in any one currency, such as "0.71".'
+    )
+    bandwidth: Quantity = Field(
+        default=Quantity("10G"), description="Network bandwidth of one node in bits per second, such as 10G."
+    )
+    memory: Quantity | None = Field(
+        default=None, description="Memory of one accelerator, such as 24Gi. Default: not checked."
+    )
+    sharing: Sharing = Field(default=Sharing(), description="Which vGPU fractions may be used.")
+    emulation: Emulation | None = Field(
+        default=None, description="Emulate accelerators that are not there. Default: they are real."
+    )
+
+    @model_validator(mode="after")
+    def _usable_numbers(self) -> Self:
+        if self.bandwidth.value < Decimal(10) ** 6:
+            raise ValueError(f"bandwidth {self.bandwidth} is below 1M bits per second; write it such as 10G")
+        return self
+
+
+class GPUPoolStatus(StatusModel):
+    """Observed state of a GPUPool."""
+
+    observed_generation: int = Field(default=0, description="The generation this status was concluded from.")
+    nodes: int = Field(default=0, description="Nodes that carry the pool's accelerators.")
+    capacity: int = Field(default=0, description="Accelerators that Partita may use.")
+    allocated: Quantity = Field(default=Quantity("0"), description="Accelerators in use by plans in force.")
+    free: Quantity = Field(default=Quantity("0"), description="Capacity less what is allocated.")
+    idle_fraction: Quantity | None = Field(
+        default=None, description="Share of the allocated accelerators' time without work, over the last window."
+    )
+    sessions: tuple[str, ...] = Field(
+        default=(), max_length=256, description="Sessions (namespace/name) whose plans use the pool."
+    )
+    conditions: tuple[Condition, ...] = Field(
+        default=(),
+        max_length=16,
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},,
+    )
+
+
+class GPUPool(SpecModel):
+    """A class of accelerators (cluster-scoped)."""
+
+    model_config = StatusModel.model_config
+
+    api_version: str = API_VERSION
+    kind: str = "GPUPool"
+    metadata: ObjectMeta
+    spec: GPUPoolSpec = GPUPoolSpec()
+    status: GPUPoolStatus = GPUPoolStatus()
+
+    @property
+    def ray_resource(self) -> str:
+        """The Ray custom resource that stands for one accelerator of the pool."""
+        return self.spec.ray_resource or f"partita-pool-{self.metadata.name}"

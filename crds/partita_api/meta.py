@@ -1,0 +1,49 @@
+"""Names that every part of Partita agrees on, and the base classes of its API models."""
+
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
+
+GROUP: Final = "partita.dev"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+CATEGORY: Final = "partita"
+
+FIELD_MANAGER: Final = "partita"
+"""The one server-side-apply field manager of everything Partita writes."""
+FINALIZER: Final = f"{GROUP}/finalizer"
+
+SESSION_LABEL: Final = f"{GROUP}/session"
+MODULE_LABEL: Final = f"{GROUP}/module"
+POOL_LABEL: Final = f"{GROUP}/pool"
+PROFILE_LABEL: Final = f"{GROUP}/profile"
+
+NAME_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+"""DNS-1123 label: what names of modules, pools and sessions look like."""
+
+
+class SpecModel(BaseModel):
+    """A part of a resource's desired state: immutable, camelCase in YAML, unknown fields refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
+
+
+class StatusModel(BaseModel):
+    """A part of a resource's observed state: immutable; fields of newer versions are ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True)
+
+
+class ObjectMeta(StatusModel):
+    """The part of Kubernetes' ObjectMeta that Partita reads."""
+
+    name: str
+    namespace: str | None = None
+    uid: str = ""
+    generation: int = 0
+    resource_version: str = ""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    finalizers: tuple[str, ...] = ()
+    deletion_timestamp: str | None = None

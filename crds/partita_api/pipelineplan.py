@@ -1,0 +1,161 @@
+"""PipelinePlan: the planner's answer for one session, immutable but for its approval."""
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from partita_api.conditions import Condition
+from partita_api.inferencesession import ModuleName, ObjectiveKind
+from partita_api.meta import API_VERSION, ObjectMeta, SpecModel, StatusModel
+from partita_api.quantity import Quantity
+
+
+class BlockRange(SpecModel):
+    """Blocks `first` up to, but without, `end`."""
+
+    first: int = Field(ge=0, le=64, description="The first block.")
+    end: int = Field(ge=1, le=64, description="The block after the last one.")
+
+
+class Stage(SpecModel):
+    """One partition of a module on one pool: `replicas` vGPUs that all run the same blocks."""
+
+    blocks: BlockRange = Field(description="Which blocks of the module run here.")
+    pool: str = Field(max_length=253, description="The GPUPool.")
+    vgpu_divisor: int = Field(default=1, ge=1, le=8, description="Each replica has 1/vgpuDivisor of an accelerator.")
+    replicas: int = Field(ge=1, le=1_000_000, description="How many vGPUs.")
+    latency_micros: int = Field(ge=0, description="Execution time of one batch, from the profile.")
+    transfer_micros: int = Field(ge=0, default=0, description="Time to move one batch to the next stage.")
+
+
+class PooledPipeline(SpecModel):
+    """Stages in a row; any replica of one may feed any replica of the next (PPipe, section 3)."""
+
+    name: str = Field(max_length=40, description="Name of the pipeline, unique in its module.")
+    batch_size: int = Field(ge=1, le=1024, description="The batch size of all of its stages.")
+    stages: tuple[Stage, ...] = Field(min_length=1, max_length=8, description="Its stages, in order.")
+    throughput: Quantity = Field(description="Samples per second it can serve.")
+
+
+class ModulePlan(SpecModel):
+    """How one module of the session is served."""
+
+    name: ModuleName = Field(description="The module.")
+    rate: Quantity = Field(description="Samples per second that the module is planned for.")
+    budget_micros: int = Field(ge=0, description="Its share of the SLO: collection, execution and transfers.")
+    pipelines: tuple[PooledPipeline, ...] = Field(
+        default=(), max_length=16, description="Its pooled pipelines; none for a CPU function."
+    )
+
+
+class ProfileRef(SpecModel):
+    """A profile that the plan was made from."""
+
+    module: ModuleName = Field(description="The module.")
+    pool: str = Field(max_length=253, description="The GPUPool.")
+    key: str = Field(max_length=64, description="Content key of the profile.")
+
+
+class Solution(SpecModel):
+    """How good the plan is, and how that is known."""
+
+    strategy: str = Field(max_length=40, description="The planning strategy.")
+    kind: ObjectiveKind = Field(description="What was optimised.")
+    value: Quantity = Field(description="Objective value: price per hour, or the least weighted throughput.")
+    bound: Quantity = Field(description="Proven bound on the objective value.")
+    gap: Quantity = Field(description="Relative distance between value and bound.")
+    seconds: Quantity = Field(description="Seconds that planning took.")
+    explanation: str = Field(
+        default="", max_length=4096, description="What binds the plan, and why the runner-up lost."
+    )
+
+
+class Alternative(SpecModel):
+    """What another strategy would have given."""
+
+    strategy: str = Field(max_length=40, description="The strategy.")
+    feasible: bool = Field(description="Whether it found a plan.")
+    value: Quantity | None = Field(default=None, description="Its objective value.")
+    summary: str = Field(default="", max_length=1024, description="Its plan in a line.")
+
+
+class Costs(SpecModel):
+    """Price per hour under both cost models."""
+
+    allocated_per_hour: Quantity = Field(description="Whole vGPUs, as on a bill.")
+    occupancy_per_hour: Quantity = Field(description="In proportion to the time they work at the planned rate.")
+
+
+class SessionRef(SpecModel):
+    """The session that a plan is for."""
+
+    name: str = Field(max_length=253, description="Name of the InferenceSession.")
+    uid: str = Field(default="", max_length=64, description="Its uid.")
+    generation: int = Field(default=0, ge=0, description="Its generation when the plan was made.")
+
+
+class PipelinePlanSpec(SpecModel):
+    """The plan. Only `approved` may change."""
+
+    cel_rules: ClassVar[tuple[tuple[str, str], ...]] = (
+        (
+            "self.session == oldSelf.session && self.modules == oldSelf.modules && "
+            "self.inputsDigest == oldSelf.inputsDigest && self.solution == oldSelf.solution",
+            "a plan cannot be edited; change the InferenceSession, and a new plan is made",
+        ),
+    )
+
+    approved: bool = Field(default=True, description="Whether the plan may be rolled out.")
+    session: SessionRef = Field(description="The session that this plan is for.")
+    inputs_digest: str = Field(max_length=64, description="Digest of session, pools and profiles it was made from.")
+    solution: Solution = Field(description="How good the plan is.")
+    modules: tuple[ModulePlan, ...] = Field(min_length=1, max_length=32, description="How each module is served.")
+    cost: Costs = Field(description="What the plan costs.")
+    throughput: Quantity = Field(description="Requests per second that the plan can serve.")
+    alternatives: tuple[Alternative, ...] = Field(default=(), max_length=16, description="What else was considered.")
+    profiles: tuple[ProfileRef, ...] = Field(default=(), max_length=1024, description="The profiles it was made from.")
+
+    def gpus(self) -> dict[str, float]:
+        """Accelerators that the plan allocates, by pool."""
+        used: dict[str, float] = {}
+        for module in self.modules:
+            for pipeline in module.pipelines:
+                for stage in pipeline.stages:
+                    used[stage.pool] = used.get(stage.pool, 0.0) + stage.replicas / stage.vgpu_divisor
+        return used
+
+
+class StageStatus(StatusModel):
+    """One stage of the plan as it runs."""
+
+    module: str = Field(description="The module.")
+    pipeline: str = Field(description="The pipeline.")
+    stage: int = Field(description="Position in the pipeline, from 0.")
+    pool: str = Field(description="The GPUPool.")
+    desired: int = Field(description="Replicas wanted now; the autoscaler moves it away from the planned number.")
+    ready: int = Field(default=0, description="Replicas that are up.")
+    message: str = Field(default="", max_length=1024, description="What is wrong, if anything.")
+
+
+class PipelinePlanStatus(StatusModel):
+    """Observed state of a PipelinePlan."""
+
+    observed_generation: int = Field(default=0, description="The generation this status was concluded from.")
+    stages: tuple[StageStatus, ...] = Field(default=(), max_length=512, description="Every stage as it runs.")
+    conditions: tuple[Condition, ...] = Field(
+        default=(),
+        max_length=16,
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+    )
+
+
+class PipelinePlan(SpecModel):
+    """The solver's answer for one InferenceSession (namespaced, owned by it)."""
+
+    model_config = StatusModel.model_config
+
+    api_version: str = API_VERSION
+    kind: str = "PipelinePlan"
+    metadata: ObjectMeta
+    spec: PipelinePlanSpec
+    status: PipelinePlanStatus = PipelinePlanStatus()

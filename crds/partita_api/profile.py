@@ -1,0 +1,103 @@
+"""Profile: what one model costs on one GPU class, block by block. Kept in a ConfigMap under its content key."""
+
+from typing import Annotated, Final, Self
+
+from pydantic import Field, model_validator
+
+from partita_api.digest import digest
+from partita_api.inferencesession import ModelSource, TensorSpec
+from partita_api.meta import SpecModel
+
+PROFILE_FILE: Final = "profile.json"
+"""The key of a profile ConfigMap's data that holds the document."""
+
+
+class ProfileRequest(SpecModel):
+    """What to profile; its digest is the profile's content key.
+
+    Everything that may change a measurement is in here, and nothing else, so that equal requests share one
+    profile whatever session or module asks.
+    """
+
+    model: ModelSource
+    input: TensorSpec
+    blocks: int = Field(ge=1, le=20)
+    batch_sizes: tuple[int, ...] = Field(min_length=1, description="Increasing batch sizes to time.")
+    divisors: tuple[int, ...] = Field(default=(1,), min_length=1, description="vGPU divisors to time.")
+    pool: str
+    backend: str = "Eager"
+    slowdown: float | None = None
+    curve: tuple[int, int] | None = Field(default=None, description="(alpha, beta) in microseconds, if emulated.")
+    versions: dict[str, str] = Field(default={}, description="Library versions that matter, such as torch's.")
+
+    @property
+    def key(self) -> str:
+        """The content key."""
+        return digest(self)
+
+
+class VgpuLatency(SpecModel):
+    """Times of every block on a vGPU of 1/divisor of an accelerator."""
+
+    divisor: int = Field(ge=1, le=8)
+    median_micros: tuple[tuple[float, ...], ...] = Field(description="[block][batch size] medians in microseconds.")
+    spread: tuple[tuple[float, ...], ...] = Field(
+        default=(), description="[block][batch size] interquartile range divided by the median."
+    )
+
+
+class Cut(SpecModel):
+    """What crosses between two neighbouring blocks, for one sample."""
+
+    bytes: int = Field(ge=0, description="Bytes of one sample's tensors at full precision.")
+    tensors: int = Field(default=1, ge=1, description="Number of tensors.")
+
+
+class BlockMemory(SpecModel):
+    """Memory of one block."""
+
+    weights_bytes: int = Field(ge=0)
+    activation_bytes: int = Field(ge=0, description="Largest live activations of one sample.")
+
+
+class Profile(SpecModel):
+    """Measured (or emulated) latency of a model's blocks on one GPU class.
+
+    `latency` has one entry a vGPU divisor; all arrays in it are [block][batch size] in the order of `batch_sizes`.
+    """
+
+    schema_version: int = 1
+    key: str
+    request: ProfileRequest
+    partition: str = Field(description="Digest of the model's cut into blocks; equal on every class.")
+    batch_sizes: tuple[Annotated[int, Field(ge=1)], ...]
+    latency: tuple[VgpuLatency, ...]
+    cuts: tuple[Cut, ...] = Field(description="One between each pair of neighbouring blocks: blocks - 1.")
+    memory: tuple[BlockMemory, ...] = ()
+    outputs: tuple[TensorSpec, ...] = Field(default=(), description="Tensors that the last block gives for one sample.")
+    environment: dict[str, str] = Field(default={}, description="Device, library versions and date, for people.")
+
+    @property
+    def blocks(self) -> int:
+        """Number of blocks."""
+        return len(self.cuts) + 1
+
+    @model_validator(mode="after")
+    def _shapes_agree(self) -> Self:
+        if list(self.batch_sizes) != sorted(set(self.batch_sizes)):
+            raise ValueError("batch_sizes must increase")
+        for vgpu in self.latency:
+            if len(vgpu.median_micros) != self.blocks or any(
+                len(row) != len(self.batch_sizes) for row in vgpu.median_micros
+            ):
+                raise ValueError(
+                    f"latency of divisor {vgpu.divisor} must be "
+                    f"{self.blocks} blocks x {len(self.batch_sizes)} batch sizes"
+                )
+        if not self.latency:
+            raise ValueError("a profile needs latencies of at least one vGPU divisor")
+        return self
+
+    def divisor(self, divisor: int) -> VgpuLatency | None:
+        """The times for one vGPU divisor, if it was measured."""
+        return next((v for v in self.latency if v.divisor == divisor), None)

@@ -1,0 +1,1 @@
+"""The operator: reconciling cores, kopf handlers, serving engines, autoscaler and command line."""

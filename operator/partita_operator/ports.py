@@ -1,0 +1,161 @@
+"""What the reconcilers need from the outside world, each behind a narrow port.
+
+Adapters: `engines/` (Ray Serve), `profiling/` (batch/v1 Jobs, Ray jobs), `planning` (a process of its own).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from partita_api.gpupool import GPUPool
+from partita_api.inferencesession import InferenceSession, Signals
+from partita_api.pipelineplan import PipelinePlan
+from partita_api.profile import Profile, ProfileRequest
+from partita_planner.problem import Outcome, PlanningProblem
+
+
+class EngineUnavailable(Exception):
+    """The serving engine cannot be reached now; the message says which address, and why."""
+
+
+@dataclass(frozen=True)
+class StageTarget:
+    """One stage of a plan and how many replicas it should have now."""
+
+    module: str
+    pipeline: str
+    stage: int
+    replicas: int
+
+
+@dataclass(frozen=True)
+class ServingSpec:
+    """What should be running for one session."""
+
+    session: InferenceSession
+    plan: PipelinePlan
+    """The plan whose replicas should be up and which the frontends should use."""
+    targets: tuple[StageTarget, ...]
+    profiles: Mapping[tuple[str, str], Profile]
+    """By (module, pool)."""
+    pools: Mapping[str, GPUPool]
+
+
+@dataclass(frozen=True)
+class StageReadiness:
+    """How one stage runs."""
+
+    module: str
+    pipeline: str
+    stage: int
+    ready: int
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class PlanServing:
+    """How the replicas of one plan run."""
+
+    plan: str
+    stages: tuple[StageReadiness, ...]
+
+
+@dataclass(frozen=True)
+class ServingStatus:
+    """What is running for one session."""
+
+    plans: tuple[PlanServing, ...] = ()
+    """Plans whose applications exist, whether wanted or not."""
+    serving_plan: str | None = None
+    """The plan that the frontends use now."""
+    frontend_ready: bool = False
+    url: str | None = None
+    message: str = ""
+
+
+class ServingEngine(Protocol):
+    """Runs frontends and stage replicas. All calls are idempotent; all raise EngineUnavailable."""
+
+    async def apply(self, spec: ServingSpec) -> None:
+        """Make the session's applications as `spec` says.
+
+        A new plan's replicas come up beside the old ones; the frontends move to it once they are ready, and
+        the old plan's replicas are retired when drained. Calling it again carries the migration on.
+        """
+
+    async def observe(self, session_key: str) -> ServingStatus:
+        """What runs for the session (namespace/name)."""
+
+    async def signals(self, session_key: str) -> Signals | None:
+        """What the session's frontends measured over the last window; None if there is no frontend."""
+
+    async def remove(self, session_key: str) -> bool:
+        """Take everything of the session down; True once nothing is left."""
+
+    async def sessions(self) -> frozenset[str]:
+        """Keys of all sessions that have applications on the engine."""
+
+    async def capacity(self) -> Mapping[str, float]:
+        """Total units of each custom resource in the engine's cluster."""
+
+
+class RunPhase(StrEnum):
+    """State of a profiling run."""
+
+    ABSENT = "Absent"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+
+@dataclass(frozen=True)
+class ProfileRun:
+    """One profiling run as it stands."""
+
+    phase: RunPhase
+    profile: Profile | None = None
+    message: str = ""
+    """For a failed run: what went wrong, the last lines of its log included."""
+
+
+class ProfileRunner(Protocol):
+    """Runs profiling where the accelerators are. Runs are named by key and attempt, so starting twice is harmless."""
+
+    async def start(self, namespace: str, request: ProfileRequest, pool: GPUPool, attempt: int) -> None:
+        """Start the run, unless it is there."""
+
+    async def observe(self, namespace: str, key: str, attempt: int) -> ProfileRun:
+        """How the run stands."""
+
+    async def remove(self, namespace: str, key: str, attempt: int) -> None:
+        """Stop the run and delete what it left."""
+
+
+class PlanSolver(Protocol):
+    """Solves planning problems outside of the event loop."""
+
+    async def solve(self, problem: PlanningProblem) -> Outcome:
+        """The planner's answer; NoPlan with reason TimeLimit if it did not answer in time."""
+
+
+@dataclass(frozen=True)
+class OperatorSettings:
+    """Settings of the operator; each is an environment variable PARTITA_<NAME> and a flag of `partita operator run`."""
+
+    ray_address: str = "http://127.0.0.1:8265"
+    """URL of the Ray dashboard for sessions that name none."""
+    ray_token: str | None = None
+    """Bearer token of the Ray dashboard, if it asks for one."""
+    serve_url: str = "http://127.0.0.1:8000"
+    """URL under which clients reach Ray Serve's HTTP proxy."""
+    profiler_image: str | None = None
+    """Image of the profiling Jobs. None: profiling runs as Ray jobs on the engine's cluster."""
+    profile_timeout_seconds: int = 1800
+    profile_attempts: int = 3
+    profile_backoff_seconds: int = 20
+    resync_seconds: float = 5.0
+    """How often a settled session is looked at again."""
+    metrics_port: int = 9090
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Library versions that are part of every profile's key, such as torch's."""

@@ -1,0 +1,142 @@
+"""The plan as the scheduling core sees it: stages with their latency tables, ready to be sent to a frontend."""
+
+from collections.abc import Mapping
+
+from partita_api.inferencesession import BatchingPolicy, CutDType, InferenceSessionSpec
+from partita_api.meta import SpecModel
+from partita_api.pipelineplan import ModulePlan, PipelinePlanSpec, PooledPipeline
+from partita_api.profile import Profile
+
+
+class ScheduledStage(SpecModel):
+    """One stage of a pooled pipeline."""
+
+    pool: str
+    first_block: int
+    end_block: int
+    vgpu_divisor: int
+    replicas: int
+    latency_micros: tuple[int, ...]
+    """Execution time of a batch of b samples at index b - 1, for b up to the pipeline's batch size."""
+    output_bytes: int = 0
+    """Bytes of one sample's feature map to the next stage, at the cut's element type; 0 for the last stage."""
+
+
+class ScheduledPipeline(SpecModel):
+    """One pooled pipeline: any worker of a stage may feed any worker of the next."""
+
+    name: str
+    batch_size: int
+    stages: tuple[ScheduledStage, ...]
+
+
+class ScheduledModule(SpecModel):
+    """One module that the core batches for."""
+
+    name: str
+    budget_micros: int
+    downstream_micros: int
+    """Longest sum of budgets after this module: its deadlines are that much before the request's."""
+    pipelines: tuple[ScheduledPipeline, ...]
+
+
+class SchedulingPlan(SpecModel):
+    """Everything that the core needs to know of a plan."""
+
+    name: str
+    policy: BatchingPolicy = BatchingPolicy.DEFERRED
+    bandwidth: dict[str, float] = {}
+    """Bits per second of one node's network, by pool."""
+    modules: tuple[ScheduledModule, ...]
+
+
+def scheduling_plan(
+    name: str,
+    session: InferenceSessionSpec,
+    plan: PipelinePlanSpec,
+    profiles: Mapping[tuple[str, str], Profile],
+    bandwidth: Mapping[str, float],
+) -> SchedulingPlan:
+    """The scheduling core's view of `plan`; profiles are by (module, pool), bandwidth by pool in bit/s.
+
+    Raises KeyError naming the (module, pool) whose profile is missing.
+    """
+    planned = {module.name: module for module in plan.modules}
+    downstream = downstream_budgets(session, planned)
+    return SchedulingPlan(
+        name=name,
+        policy=session.batching.policy,
+        bandwidth=dict(bandwidth),
+        modules=tuple(
+            ScheduledModule(
+                name=module.name,
+                budget_micros=module.budget_micros,
+                downstream_micros=downstream[module.name],
+                pipelines=tuple(
+                    _pipeline(module.name, pipeline, profiles, session.execution.cut_dtype)
+                    for pipeline in module.pipelines
+                ),
+            )
+            for module in plan.modules
+            if module.pipelines
+        ),
+    )
+
+
+def downstream_budgets(session: InferenceSessionSpec, planned: Mapping[str, ModulePlan]) -> dict[str, int]:
+    """For each module the longest sum of budgets (microseconds) of the modules after it in the DAG."""
+    longest: dict[str, int] = {}
+
+    def after(name: str) -> int:
+        if name not in longest:
+            longest[name] = max(
+                (planned[e.target].budget_micros + after(e.target) for e in session.edges if e.source == name),
+                default=0,
+            )
+        return longest[name]
+
+    return {module.name: after(module.name) for module in session.modules}
+
+
+def stage_latency(profile: Profile, first: int, end: int, divisor: int, batch: int) -> float:
+    """Microseconds of blocks [first, end) for a batch: measured, or interpolated between measured batch sizes.
+
+    Raises KeyError if the profile has no such vGPU divisor, ValueError if the batch is beyond what was measured.
+    """
+    vgpu = profile.divisor(divisor)
+    if vgpu is None:
+        raise KeyError(f"profile {profile.key} has no times for vGPUs of 1/{divisor}")
+    sizes = profile.batch_sizes
+    if batch > sizes[-1]:
+        raise ValueError(f"profile {profile.key} goes up to batches of {sizes[-1]}, not {batch}")
+    totals = [sum(vgpu.median_micros[block][i] for block in range(first, end)) for i in range(len(sizes))]
+    at = next(i for i, size in enumerate(sizes) if size >= batch)
+    if sizes[at] == batch or at == 0:
+        return totals[at]
+    share = (batch - sizes[at - 1]) / (sizes[at] - sizes[at - 1])
+    return totals[at - 1] + share * (totals[at] - totals[at - 1])
+
+
+def _pipeline(
+    module: str, pipeline: PooledPipeline, profiles: Mapping[tuple[str, str], Profile], cut_dtype: CutDType
+) -> ScheduledPipeline:
+    stages = []
+    for stage in pipeline.stages:
+        profile = profiles[module, stage.pool]
+        first, end = stage.blocks.first, stage.blocks.end
+        crossing = profile.cuts[end - 1].bytes if end < profile.blocks else 0
+        stages.append(
+            ScheduledStage(
+                pool=stage.pool,
+                first_block=first,
+                end_block=end,
+                vgpu_divisor=stage.vgpu_divisor,
+                replicas=stage.replicas,
+                latency_micros=tuple(
+                    round(stage_latency(profile, first, end, stage.vgpu_divisor, b))
+                    for b in range(1, pipeline.batch_size + 1)
+                ),
+                output_bytes=crossing // 2 if cut_dtype is CutDType.FP16 else crossing,
+            )
+        )
+    return ScheduledPipeline(name=pipeline.name, batch_size=pipeline.batch_size, stages=tuple(stages))
