@@ -147,7 +147,7 @@ class GPUPoolStatus(StatusModel):
     conditions: tuple[Condition, ...] = Field(
         default=(),
         max_length=16,
-        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},,
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
     )
 
 

@@ -15,7 +15,7 @@ from partita_api.profile import Profile, ProfileRequest
 from partita_planner.problem import Outcome, PlanningProblem
 
 
-class EngineUnavailable(Exception):
+class EngineUnavailableError(Exception):
     """The serving engine cannot be reached now; the message says which address, and why."""
 
 
@@ -75,7 +75,7 @@ class ServingStatus:
 
 
 class ServingEngine(Protocol):
-    """Runs frontends and stage replicas. All calls are idempotent; all raise EngineUnavailable."""
+    """Runs frontends and stage replicas. All calls are idempotent; all raise EngineUnavailableError."""
 
     async def apply(self, spec: ServingSpec) -> None:
         """Make the session's applications as `spec` says.
