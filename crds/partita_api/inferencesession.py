@@ -196,6 +196,12 @@ class PlannerSettings(SpecModel):
         le=90,
         description="Share of the SLO kept free for queueing, the network and what profiles do not see.",
     )
+    headroom_percent: int = Field(
+        default=10,
+        ge=0,
+        le=80,
+        description="Share of the capacity kept free for bursts, since arrivals are random.",
+    )
     max_stages: int = Field(default=2, ge=1, le=4, description="Most stages in a pipeline of one module.")
     blocks: int = Field(default=10, ge=1, le=20, description="Blocks that a model is pre-partitioned into.")
     max_batch_size: int = Field(default=16, ge=1, le=64, description="Largest batch size that is profiled and planned.")
