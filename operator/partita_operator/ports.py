@@ -74,6 +74,32 @@ class ServingStatus:
     message: str = ""
 
 
+@dataclass(frozen=True)
+class StageSignals:
+    """What was measured of one stage of the serving plan over the last window."""
+
+    module: str
+    pipeline: str
+    stage: int
+    ready: int
+    """Replicas that the frontends can hand batches to."""
+    idle_fraction: float
+    """Share of the ready replicas' time without work (Symphony's f)."""
+    bad_rate: float
+    """Share of the module's requests that were dropped or late (Symphony's r)."""
+
+
+@dataclass(frozen=True)
+class SessionSignals:
+    """What the frontends of one session measured over the last window."""
+
+    reported: Signals
+    """The totals, as the session's status shows them."""
+    plan: str | None
+    """The plan that the frontends used."""
+    stages: tuple[StageSignals, ...]
+
+
 class ServingEngine(Protocol):
     """Runs frontends and stage replicas. All calls are idempotent; all raise EngineUnavailableError."""
 
@@ -87,7 +113,7 @@ class ServingEngine(Protocol):
     async def observe(self, session_key: str) -> ServingStatus:
         """What runs for the session (namespace/name)."""
 
-    async def signals(self, session_key: str) -> Signals | None:
+    async def signals(self, session_key: str) -> SessionSignals | None:
         """What the session's frontends measured over the last window; None if there is no frontend."""
 
     async def remove(self, session_key: str) -> bool:
@@ -98,6 +124,13 @@ class ServingEngine(Protocol):
 
     async def capacity(self) -> Mapping[str, float]:
         """Total units of each custom resource in the engine's cluster."""
+
+
+class ServingEngines(Protocol):
+    """The engines that sessions may be served on."""
+
+    def of(self, session: InferenceSession) -> ServingEngine:
+        """The engine that the session names, or the operator's own; the same object for the same address."""
 
 
 class RunPhase(StrEnum):
