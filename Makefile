@@ -1,0 +1,53 @@
+# Everything a person runs. `make help` lists it.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+# The version is pinned so that one build serves profiles, replicas and tests. To skip CUDA on a laptop:
+# make demo TORCH="torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu"
+TORCH  ?= torch==2.13.0
+PYTEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo demo-emulated down test test-fast lint format crds clean
+
+help:  ## Show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+
+$(VENV)/.installed: pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "No $(PYTHON) here; install Python 3.11 or newer, or: make PYTHON=/path/to/python3"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Partita needs Python 3.11 or newer; try: make PYTHON=python3.11"; exit 1; }
+	@echo "Installing into $(VENV): Ray, torch and the rest take a few minutes"
+	@$(PYTHON) -m venv $(VENV) || { echo "No venv module; on Debian: apt-get install python3-venv"; exit 1; }
+	@$(BIN)/python -m pip install --quiet --upgrade pip
+	@$(BIN)/python -m pip install --quiet $(TORCH)
+	@$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+install: $(VENV)/.installed  ## Make the virtual environment
+
+demo: install  ## Serve examples/traffic end to end on this machine: control plane, Ray, operator, load, report
+	$(BIN)/partita demo --example examples/traffic --report report/traffic
+
+demo-emulated: install  ## The same with 16 emulated GPUs of two classes at a few hundred requests a second
+	$(BIN)/partita demo --example examples/traffic-emulated --report report/traffic-emulated
+
+down: install  ## Stop everything that demo left running
+	$(BIN)/partita dev down
+
+test: install  ## Every test that this machine can run (what .ci/run calls)
+	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+
+test-fast: install  ## Only the tests that need neither a control plane nor Ray
+	$(BIN)/python -m pytest -m "not (slow or apiserver or ray or e2e)" $(PYTEST_ARGS)
+
+lint: install  ## Types, style and layers
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
+
+format: install  ## Put the code in order
+	$(BIN)/ruff check --fix . && $(BIN)/ruff format .
+
+crds: install  ## Regenerate the CRDs from the API models
+	$(BIN)/partita crds --out crds --out charts/partita/crds
+
+clean: down  ## Remove the virtual environment and all state in this directory
+	rm -rf $(VENV) .partita report

@@ -1,0 +1,48 @@
+"""Printing: a table for people, JSON or YAML for programs. Results go to stdout, progress to stderr."""
+
+import json
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any, TypeVar
+
+import click
+import yaml
+from rich.console import Console
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+console = Console()
+progress = Console(stderr=True, highlight=False)
+
+
+class OutputFormat(StrEnum):
+    """The values of --output."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+def output_option(command: F) -> F:
+    """Adds `--output table|json|yaml`, passed as `output: OutputFormat`."""
+    option = click.option(
+        "--output",
+        "-o",
+        type=click.Choice([str(f) for f in OutputFormat]),
+        default=str(OutputFormat.TABLE),
+        callback=lambda _ctx, _param, value: OutputFormat(value),
+        help="How to print the result.",
+        show_default=True,
+    )
+    return option(command)
+
+
+def emit(data: Any, output: OutputFormat, table: Callable[[Console], None]) -> None:
+    """Print `data` (plain JSON data) as JSON or YAML, or call `table` to print it for people."""
+    match output:
+        case OutputFormat.JSON:
+            click.echo(json.dumps(data, indent=2, ensure_ascii=False))
+        case OutputFormat.YAML:
+            click.echo(yaml.safe_dump(data, sort_keys=False, allow_unicode=True), nl=False)
+        case OutputFormat.TABLE:
+            table(console)
