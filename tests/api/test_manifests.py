@@ -22,6 +22,7 @@ spec:
       model: {entrypoint: "models:detector"}
       input: {shape: [3, 224, 224]}
 """
+MODEL_INPUT = "      input: {shape: [3, 224, 224]}\n"
 
 
 def test_resources_are_sorted_by_kind_and_foreign_documents_are_named() -> None:
