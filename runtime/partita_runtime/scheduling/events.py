@@ -24,6 +24,8 @@ class DropReason(StrEnum):
     """No pipeline of its module has a worker on every stage."""
     WORKER_LOST = "WorkerLost"
     """Its batch died with a worker, and there is no time left to run it again."""
+    EXECUTION_FAILED = "ExecutionFailed"
+    """Its batch could not be executed, twice, or once and there is no time left to run it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ class Dispatch:
     """When the last stage is reserved to finish (microseconds)."""
     deadline: int
     """The earliest deadline in the batch (microseconds)."""
+    transfer_starts: tuple[int, ...] = ()
+    """When the feature map is reserved to leave for stage 1, 2, ...: one fewer than stages (microseconds)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,8 @@ class Drop:
     request_id: int
     module: str
     reason: DropReason
+    detail: str = ""
+    """What the execution failed with, if it did."""
 
 
 Action = Dispatch | Drop
