@@ -1,0 +1,83 @@
+"""The contract between a stage replica and what computes for it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from partita_api.inferencesession import TensorSpec
+
+Array = NDArray[Any]
+"""One tensor of a batch; its leading dimension is the batch."""
+
+
+class StageExecutor(Protocol):
+    """Computes the blocks of one stage. Not thread-safe: one batch at a time."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of weights that the executor holds on its device."""
+
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        """The stage's outputs for one batch.
+
+        inputs: the tensors that cross the stage's first cut (for the first stage: the one input), each of shape
+        [batch, *spec.shape] with the element type of its spec; read-only arrays are fine. Returns likewise the
+        tensors that cross its last cut, or the model's outputs. Raises ValueError for tensors that do not fit
+        the stage's input specs, or a batch above the largest one that it was built for.
+        """
+
+    def warm_up(self, batch_sizes: Sequence[int]) -> None:
+        """Run once with zeros at every batch size, so that nothing is allocated or compiled later."""
+
+
+@dataclass(frozen=True)
+class BuiltExecutor:
+    """A stage executor, and what became of the wish for it."""
+
+    executor: StageExecutor
+    backend_used: str
+    """Eager, Inductor or Emulated."""
+    device_used: str
+    """cpu, cuda or none."""
+    inputs: tuple[TensorSpec, ...]
+    """What `run` takes."""
+    outputs: tuple[TensorSpec, ...]
+    """What `run` gives."""
+    partition: str | None = None
+    """Digest of the model's cut into blocks; None if no model was loaded."""
+    warnings: tuple[str, ...] = ()
+    """Every fallback that was taken, in sentences for people."""
+
+
+def check_batch(inputs: Sequence[Array], specs: Sequence[TensorSpec], max_batch: int) -> int:
+    """The batch size of `inputs`. Raises ValueError unless they fit `specs` and 1 <= batch <= max_batch."""
+    if len(inputs) != len(specs):
+        raise ValueError(f"the stage takes {len(specs)} tensors, not {len(inputs)}")
+    batch = inputs[0].shape[0] if inputs[0].ndim else 0
+    if not 1 <= batch <= max_batch:
+        raise ValueError(f"a batch of {batch} is outside 1 to {max_batch}")
+    for i, (array, spec) in enumerate(zip(inputs, specs, strict=True)):
+        want = (batch, *spec.shape)
+        if array.shape != want or array.dtype != NUMPY_DTYPES[spec.dtype]:
+            raise ValueError(
+                f"tensor {i} is {array.dtype}{list(array.shape)}, not {NUMPY_DTYPES[spec.dtype]}{list(want)}"
+            )
+    return batch
+
+
+def zeros(specs: Sequence[TensorSpec], batch: int) -> list[Array]:
+    """Arrays of zeros of shape [batch, *spec.shape]."""
+    return [np.zeros((batch, *spec.shape), NUMPY_DTYPES[spec.dtype]) for spec in specs]
+
+
+NUMPY_DTYPES: dict[str, np.dtype[Any]] = {
+    "FP32": np.dtype(np.float32),
+    "FP16": np.dtype(np.float16),
+    "INT64": np.dtype(np.int64),
+    "INT32": np.dtype(np.int32),
+    "UINT8": np.dtype(np.uint8),
+}
+"""numpy's element types by their names in the Open Inference Protocol."""

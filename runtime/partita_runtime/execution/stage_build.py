@@ -1,0 +1,79 @@
+"""What a stage replica needs to know to build its executor, as plain JSON-able data."""
+
+from enum import StrEnum
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from partita_api.inferencesession import Backend, CutDType, DType, ModelSource, TensorSpec
+from partita_api.meta import SpecModel
+from partita_api.profile import Profile
+from partita_runtime.scheduling.plan import stage_latency
+
+
+class Device(StrEnum):
+    """Where a stage computes."""
+
+    CPU = "cpu"
+    CUDA = "cuda"
+    """CUDA where there is a device, else the CPU, with a warning."""
+
+
+class EmulatedStage(SpecModel):
+    """A stage that takes the profile's time and computes nothing."""
+
+    latency_micros: tuple[int, ...] = Field(min_length=1, description="Time of a batch of b samples at index b - 1.")
+    inputs: tuple[TensorSpec, ...] = Field(min_length=1, description="Tensors that it takes.")
+    outputs: tuple[TensorSpec, ...] = Field(min_length=1, description="Tensors that it gives, all zeros.")
+
+
+class StageBuild(SpecModel):
+    """One stage: blocks [first, end) of a model, and how to run them."""
+
+    model: ModelSource
+    input: TensorSpec = Field(description="The model's input (of its first block, wherever this stage begins).")
+    blocks: int = Field(ge=1, le=20, description="Blocks to cut the model into, as its profile asked for.")
+    first: int = Field(default=0, ge=0)
+    end: int | None = Field(default=None, ge=1, description="Default: to the last block.")
+    partition: str | None = Field(
+        default=None, description="Digest of the cut that the profile was made with; a different cut is refused."
+    )
+    backend: Backend = Backend.EAGER
+    device: Device = Device.CPU
+    cut_dtype: CutDType = CutDType.FP16
+    max_batch: int = Field(default=16, ge=1, le=1024)
+    threads: int = Field(default=1, ge=1, description="CPU threads for one batch.")
+    slowdown: float | None = Field(default=None, ge=1, description="Stretch every execution to this multiple.")
+    emulation: EmulatedStage | None = Field(default=None, description="Emulate: the model is not loaded.")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.end is not None and self.end <= self.first:
+            raise ValueError(f"blocks [{self.first}, {self.end}) are none; end must be above first")
+        if self.emulation is not None and self.slowdown is not None:
+            raise ValueError("a stage is either emulated or slowed down, and not both")
+        if self.emulation is not None and len(self.emulation.latency_micros) < self.max_batch:
+            raise ValueError(
+                f"emulation has times for batches up to {len(self.emulation.latency_micros)}, not {self.max_batch}"
+            )
+        return self
+
+
+def emulated_stage(
+    profile: Profile, first: int, end: int, *, divisor: int = 1, max_batch: int, cut_dtype: CutDType = CutDType.FP16
+) -> EmulatedStage:
+    """Blocks [first, end) as `profile` times them, on a vGPU of 1/divisor.
+
+    What crosses a cut is one flat tensor of the same number of bytes as the model's own. Raises as `stage_latency`.
+    """
+    return EmulatedStage(
+        latency_micros=tuple(
+            round(stage_latency(profile, first, end, divisor, batch)) for batch in range(1, max_batch + 1)
+        ),
+        inputs=(_emulated_cut(profile, first - 1, cut_dtype) if first else profile.request.input,),
+        outputs=(_emulated_cut(profile, end - 1, cut_dtype),) if end < profile.blocks else profile.outputs,
+    )
+
+
+def _emulated_cut(profile: Profile, index: int, cut_dtype: CutDType) -> TensorSpec:
+    return TensorSpec(shape=(max(1, profile.cuts[index].bytes // 4),), dtype=DType(cut_dtype))

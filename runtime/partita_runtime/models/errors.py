@@ -1,0 +1,34 @@
+"""The one error of loading, capturing and cutting models."""
+
+from enum import StrEnum
+
+
+class ModelErrorReason(StrEnum):
+    """What is wrong with a model."""
+
+    IMPORT_FAILED = "ImportFailed"
+    """The entrypoint cannot be imported, or raised."""
+    FILE_UNREADABLE = "FileUnreadable"
+    """The file is not there, is of no known kind, or torch cannot read it."""
+    NOT_A_MODEL = "NotAModel"
+    """The entrypoint did not return a torch.nn.Module."""
+    BAD_INPUT = "BadInput"
+    """The model raised on its standard input."""
+    BAD_OUTPUT = "BadOutput"
+    """The model's answer is no set of tensors with a leading batch dimension, or holds NaN or infinity."""
+    PARTITION_CHANGED = "PartitionChanged"
+    """The model is not cut as its profile says: it has changed since it was profiled."""
+    NO_SUCH_BLOCKS = "NoSuchBlocks"
+    """Blocks were asked for that the model does not have."""
+
+
+class ModelError(Exception):
+    """A model cannot be served or profiled. The message says what is wrong, and what to change."""
+
+    def __init__(self, reason: ModelErrorReason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+
+    def __reduce__(self) -> tuple[type["ModelError"], tuple[ModelErrorReason, str]]:
+        return type(self), (self.reason, self.message)
