@@ -1,0 +1,39 @@
+"""What a frontend and a stage replica are told, as data: JSON for Serve's `user_config` and `args`."""
+
+from collections.abc import Mapping
+
+from partita_api.inferencesession import InferenceSession, InferenceSessionSpec, TensorSpec
+from partita_api.meta import SpecModel
+from partita_api.pipelineplan import PipelinePlan
+from partita_api.profile import Profile
+from partita_runtime.scheduling.plan import SchedulingPlan, scheduling_plan
+
+
+class Epoch(SpecModel):
+    """One plan of one session, as a frontend serves it."""
+
+    session_key: str
+    """namespace/name of the InferenceSession."""
+    session: InferenceSessionSpec
+    plan: SchedulingPlan
+    outputs: dict[str, tuple[TensorSpec, ...]] = {}
+    """Tensors that each model answers for one sample, from its profile; a module without an entry is not checked."""
+
+
+def epoch(
+    session: InferenceSession,
+    plan: PipelinePlan,
+    profiles: Mapping[tuple[str, str], Profile],
+    bandwidth: Mapping[str, float],
+) -> Epoch:
+    """The epoch in which the session is served by `plan`.
+
+    Profiles are by (module, pool), bandwidth by pool in bit/s. Raises KeyError naming a profile that is missing.
+    """
+    used = {(m.name, s.pool) for m in plan.spec.modules for p in m.pipelines for s in p.stages}
+    return Epoch(
+        session_key=session.key,
+        session=session.spec,
+        plan=scheduling_plan(plan.metadata.name, session.spec, plan.spec, profiles, bandwidth),
+        outputs={module: profiles[module, pool].outputs for module, pool in sorted(used, reverse=True)},
+    )
