@@ -1,0 +1,226 @@
+"""How many replicas each stage of the plan in force should have, from what its frontends measured.
+
+Symphony's rule (section 4.2): deferred batching makes both signals honest, so with N accelerators a bad rate r
+asks for N * r / (1 - r) more of them, and an idle fraction f gives back N * f. Here the rule is applied to the
+samples per second that a pipeline can serve, so that its stages stay matched; an idle share up to the
+threshold is kept for bursts, so that giving back never leads to the overload that would ask for more.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, inf
+from typing import Final
+
+from partita_api.inferencesession import Autoscaling, AutoscalingMode
+from partita_api.pipelineplan import ModulePlan, PipelinePlan, PooledPipeline
+from partita_operator.ports import SessionSignals, StageSignals, StageTarget
+from partita_runtime.scheduling.events import StageRef
+
+MAX_GROWTH: Final = 4.0
+"""Most capacity added in one step, as a multiple of what there is: beyond r = 80 % the rule says little."""
+
+_ROUNDING: Final = 1e-9
+
+Counts = dict[StageRef, int]
+
+
+@dataclass(frozen=True)
+class AutoscaleDecision:
+    """What the autoscaler wants."""
+
+    targets: tuple[StageTarget, ...]
+    """Replicas of every stage of the plan, in the plan's order; the present ones if nothing is to change."""
+    reason: str
+    """Sentences for people: what was measured, and what follows."""
+    changed: bool
+    """Whether `targets` differ from the present ones."""
+
+
+def planned_targets(plan: PipelinePlan) -> tuple[StageTarget, ...]:
+    """Replicas of every stage as planned."""
+    return tuple(
+        StageTarget(module.name, pipeline.name, position, stage.replicas)
+        for module in plan.spec.modules
+        for pipeline in module.pipelines
+        for position, stage in enumerate(pipeline.stages)
+    )
+
+
+def autoscale(
+    settings: Autoscaling,
+    plan: PipelinePlan,
+    targets: Sequence[StageTarget],
+    signals: SessionSignals | None,
+    free: Mapping[str, float],
+    settled_seconds: float = inf,
+) -> AutoscaleDecision:
+    """The replicas that `plan` should have now.
+
+    `targets` are the present ones (stages without one have their planned number), `free` is the number of
+    accelerators that nobody uses, by pool, and `settled_seconds` is how long ago replicas last changed, by a step
+    or by a roll-out. Every stage keeps between 1 and `settings.max_replicas` replicas, and what is added fits in
+    `free`.
+    """
+    present = _counts(planned_targets(plan)) | _counts(targets)
+    present = {ref: present[ref] for ref in _counts(planned_targets(plan))}
+    if settings.mode is AutoscalingMode.DISABLED:
+        return _decision(present, _counts(planned_targets(plan)), "Autoscaling is disabled: replicas are as planned.")
+    if settled_seconds < settings.cool_down_seconds:
+        left = ceil(settings.cool_down_seconds - settled_seconds)
+        return _decision(present, present, f"Replicas changed lately; the next step is {left} s away at the earliest.")
+    if signals is None or signals.plan != plan.metadata.name:
+        return _decision(present, present, f"The frontends do not report on plan {plan.metadata.name} yet.")
+    wanted, reasons = _follow_load(settings, plan, present, signals, free)
+    if settings.mode is AutoscalingMode.ADVISORY:
+        advice = "Advice only, as autoscaling.mode is Advisory: " if wanted != present else ""
+        return _decision(present, present, advice + " ".join(reasons))
+    return _decision(present, wanted, " ".join(reasons))
+
+
+def _follow_load(
+    settings: Autoscaling, plan: PipelinePlan, present: Counts, signals: SessionSignals, free: Mapping[str, float]
+) -> tuple[Counts, list[str]]:
+    measured = {StageRef(s.module, s.pipeline, s.stage): s for s in signals.stages}
+    left = dict(free)
+    wanted = {ref: min(count, settings.max_replicas) for ref, count in present.items()}
+    reasons: list[str] = []
+    for module in plan.spec.modules:
+        seen = [measured[ref] for ref in _stages(module) if ref in measured]
+        if not seen:
+            continue
+        bad_rate = max(stage.bad_rate for stage in seen)
+        if bad_rate > settings.bad_rate_threshold.fraction:
+            reasons.append(_grow(settings, module, wanted, measured, bad_rate, left))
+        else:
+            reasons += [_shrink(settings, module, pipeline, wanted, measured) for pipeline in module.pipelines]
+    said = [reason for reason in reasons if reason]
+    return wanted, said or ["Bad rate and idle fraction are within their thresholds."]
+
+
+def _grow(
+    settings: Autoscaling,
+    module: ModulePlan,
+    wanted: Counts,
+    measured: Mapping[StageRef, StageSignals],
+    bad_rate: float,
+    left: dict[str, float],
+) -> str:
+    """Adds capacity * r / (1 - r) to the module, its first pipelines first; says what was done."""
+    problem = f"Module {module.name}: {bad_rate:.1%} of its requests were dropped or late"
+    stages = _stages(module)
+    coming = sum(max(0, wanted[ref] - (measured[ref].ready if ref in measured else 0)) for ref in stages)
+    if coming:
+        return f"{problem}; {coming} replicas are still coming up."
+    idle = min(_idle(module, pipeline, measured) for pipeline in module.pipelines)
+    if idle > settings.idle_fraction_threshold.fraction:
+        return (
+            f"{problem} although its GPUs are idle for {idle:.1%} of the time, so more of them would not help: "
+            "look at the network and at the profiles, or raise planner.marginPercent."
+        )
+    before = {ref: wanted[ref] for ref in stages}
+    missing = sum(_capacity(module, p, wanted) for p in module.pipelines) * min(
+        bad_rate / max(1 - bad_rate, _ROUNDING), MAX_GROWTH
+    )
+    for pipeline in module.pipelines:
+        while missing > _ROUNDING:
+            gained = _raise_bottleneck(settings, module, pipeline, wanted, left)
+            if not gained:
+                break
+            missing -= gained
+    if missing > _ROUNDING:
+        problem += "; autoscaling.maxReplicas or the free GPUs of its pools do not allow all that it needs"
+    return f"{problem}{_changes(module, before, wanted)}."
+
+
+def _raise_bottleneck(
+    settings: Autoscaling, module: ModulePlan, pipeline: PooledPipeline, wanted: Counts, left: dict[str, float]
+) -> float:
+    """One more replica for every stage that limits the pipeline; samples per second gained, 0 if it cannot be."""
+    capacity = _capacity(module, pipeline, wanted)
+    needed: dict[str, float] = {}
+    limiting = []
+    for position, stage in enumerate(pipeline.stages):
+        ref = StageRef(module.name, pipeline.name, position)
+        if wanted[ref] * _rate(pipeline, position) <= capacity * (1 + _ROUNDING):
+            limiting.append(ref)
+            needed[stage.pool] = needed.get(stage.pool, 0.0) + 1 / stage.vgpu_divisor
+    if any(wanted[ref] >= settings.max_replicas for ref in limiting):
+        return 0.0
+    if any(gpus > left.get(pool, 0.0) + _ROUNDING for pool, gpus in needed.items()):
+        return 0.0
+    for ref in limiting:
+        wanted[ref] += 1
+    for pool, gpus in needed.items():
+        left[pool] -= gpus
+    return _capacity(module, pipeline, wanted) - capacity
+
+
+def _shrink(
+    settings: Autoscaling,
+    module: ModulePlan,
+    pipeline: PooledPipeline,
+    wanted: Counts,
+    measured: Mapping[StageRef, StageSignals],
+) -> str:
+    """Gives back what the pipeline's busiest stage has idle beyond the threshold; says what was done, if anything."""
+    threshold = settings.idle_fraction_threshold.fraction
+    refs = [StageRef(module.name, pipeline.name, position) for position in range(len(pipeline.stages))]
+    idle = _idle(module, pipeline, measured)
+    if idle <= threshold or any(ref not in measured for ref in refs):
+        return ""
+    load = max(
+        measured[ref].ready * (1 - measured[ref].idle_fraction) * _rate(pipeline, ref.stage) for ref in refs
+    ) / max(1 - threshold, _ROUNDING)
+    before = {ref: wanted[ref] for ref in refs}
+    for ref in refs:
+        wanted[ref] = min(wanted[ref], max(1, ceil(load / _rate(pipeline, ref.stage) - _ROUNDING)))
+    if all(wanted[ref] == count for ref, count in before.items()):
+        return ""
+    return f"Module {module.name}: the GPUs of pipeline {pipeline.name} are idle for {idle:.1%} of the time" + (
+        f"{_changes(module, before, wanted)}."
+    )
+
+
+def _idle(module: ModulePlan, pipeline: PooledPipeline, measured: Mapping[StageRef, StageSignals]) -> float:
+    """Idle fraction of the pipeline's busiest stage; 0 where nothing was measured."""
+    refs = (StageRef(module.name, pipeline.name, position) for position in range(len(pipeline.stages)))
+    return min((measured[ref].idle_fraction for ref in refs if ref in measured), default=0.0)
+
+
+def _capacity(module: ModulePlan, pipeline: PooledPipeline, counts: Counts) -> float:
+    """Samples per second that the pipeline can serve with these replicas."""
+    return min(
+        counts[StageRef(module.name, pipeline.name, position)] * _rate(pipeline, position)
+        for position in range(len(pipeline.stages))
+    )
+
+
+def _rate(pipeline: PooledPipeline, position: int) -> float:
+    """Samples per second of one replica of a stage."""
+    return pipeline.batch_size * 1e6 / max(pipeline.stages[position].latency_micros, 1)
+
+
+def _stages(module: ModulePlan) -> list[StageRef]:
+    return [StageRef(module.name, p.name, position) for p in module.pipelines for position in range(len(p.stages))]
+
+
+def _changes(module: ModulePlan, before: Counts, after: Counts) -> str:
+    """`: stage 0 of p0 from 2 to 3 replicas, ...`; empty if nothing changed."""
+    changes = [
+        f"stage {ref.stage} of {ref.pipeline} from {before[ref]} to {after[ref]} replicas"
+        for ref in _stages(module)
+        if ref in before and before[ref] != after[ref]
+    ]
+    return f": {', '.join(changes)}" if changes else ""
+
+
+def _counts(targets: Sequence[StageTarget]) -> Counts:
+    return {StageRef(t.module, t.pipeline, t.stage): t.replicas for t in targets}
+
+
+def _decision(present: Counts, wanted: Counts, reason: str) -> AutoscaleDecision:
+    return AutoscaleDecision(
+        targets=tuple(StageTarget(*ref, replicas=count) for ref, count in wanted.items()),
+        reason=reason,
+        changed=wanted != present,
+    )
