@@ -1,0 +1,7 @@
+"""The examples are imported as their users' clusters import them: with `examples/` on the path."""
+
+import sys
+from pathlib import Path
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+sys.path.insert(0, str(EXAMPLES))
