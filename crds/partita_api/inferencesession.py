@@ -363,6 +363,29 @@ class PlanSummary(StatusModel):
     throughput: Quantity = Field(description="Requests per second it can serve.")
 
 
+class ProfilingPhase(StrEnum):
+    """Where the profiling of one pair of model and pool stands."""
+
+    RUNNING = "Running"
+    WAITING = "Waiting"
+    GIVEN_UP = "GivenUp"
+
+
+class ProfilingProgress(StatusModel):
+    """A profile that is being made, or could not be made."""
+
+    module: str = Field(description="The module whose model is profiled.")
+    pool: str = Field(description="The GPUPool.")
+    key: str = Field(description="Content key of the profile.")
+    attempt: int = Field(ge=1, description="Number of the run, from 1.")
+    phase: ProfilingPhase = Field(
+        description="Running: the run is under way. Waiting: it failed and is tried again soon. "
+        "GivenUp: all attempts failed."
+    )
+    since: str = Field(json_schema_extra={"format": "date-time"}, description="When this phase began.")
+    message: str = Field(default="", max_length=1024, description="Why the last attempt failed.")
+
+
 class InferenceSessionStatus(StatusModel):
     """Observed state of an InferenceSession."""
 
@@ -371,6 +394,15 @@ class InferenceSessionStatus(StatusModel):
     active_plan: PlanSummary | None = Field(default=None, description="The plan that serves requests.")
     pending_plan: str | None = Field(default=None, description="A plan that waits for approval or is being rolled out.")
     history: tuple[str, ...] = Field(default=(), max_length=10, description="Earlier plans, newest first.")
+    profiling: tuple[ProfilingProgress, ...] = Field(
+        default=(), max_length=64, description="Profiles that are being made or could not be made; none when settled."
+    )
+    planned_rate: Quantity | None = Field(
+        default=None, description="Requests per second that plans are made for, once it was measured."
+    )
+    retried: str | None = Field(
+        default=None, max_length=1024, description="Value of the annotation partita.dev/retry that was last obeyed."
+    )
     signals: Signals | None = Field(default=None, description="What the frontends measured.")
     last_scaled: str | None = Field(default=None, description="When the autoscaler last changed replicas (RFC 3339).")
     conditions: tuple[Condition, ...] = Field(default=(), max_length=16, json_schema_extra=_map_list("type"))

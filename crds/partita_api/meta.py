@@ -19,6 +19,11 @@ MODULE_LABEL: Final = f"{GROUP}/module"
 POOL_LABEL: Final = f"{GROUP}/pool"
 PROFILE_LABEL: Final = f"{GROUP}/profile"
 
+SESSION_SPEC_ANNOTATION: Final = f"{GROUP}/session-spec"
+"""On a PipelinePlan: the session's spec that it was made from, as JSON."""
+RETRY_ANNOTATION: Final = f"{GROUP}/retry"
+"""On a session: a new value makes Partita try again what it gave up."""
+
 NAME_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 """DNS-1123 label: what names of modules, pools and sessions look like."""
 
@@ -46,4 +51,5 @@ class ObjectMeta(StatusModel):
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     finalizers: tuple[str, ...] = ()
+    creation_timestamp: str = ""
     deletion_timestamp: str | None = None

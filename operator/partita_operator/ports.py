@@ -132,6 +132,9 @@ class ServingEngines(Protocol):
     def of(self, session: InferenceSession) -> ServingEngine:
         """The engine that the session names, or the operator's own; the same object for the same address."""
 
+    def known(self) -> tuple[ServingEngine, ...]:
+        """The operator's own engine, and then every other one that `of` has given."""
+
 
 class RunPhase(StrEnum):
     """State of a profiling run."""
@@ -190,5 +193,7 @@ class OperatorSettings:
     resync_seconds: float = 5.0
     """How often a settled session is looked at again."""
     metrics_port: int = 9090
+    health_port: int = 8080
+    """Port of the liveness endpoint, /healthz."""
     versions: Mapping[str, str] = field(default_factory=dict)
     """Library versions that are part of every profile's key, such as torch's."""
