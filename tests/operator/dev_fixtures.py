@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from partita_operator.dev import control_plane as control_planes
 from partita_operator.dev import ray_cluster as ray_clusters
 from partita_operator.dev.binaries import Binaries, find_binaries

@@ -315,7 +315,7 @@ def _choose_ports(previous: Ports | None, api_server_port: int | None) -> Ports:
     return ports
 
 
-def write_kubeconfig(path: Path, url: str, authority: Path, token: str) -> None:
+def write_kubeconfig(path: Path, url: str, authority: Path, token: str, namespace: str = "default") -> None:
     """Write a kubeconfig for the bearer of `token`; `authority` is the PEM certificate that signs `url`'s."""
     write_private(
         path,
@@ -334,7 +334,12 @@ def write_kubeconfig(path: Path, url: str, authority: Path, token: str) -> None:
                     }
                 ],
                 "users": [{"name": "partita-dev", "user": {"token": token}}],
-                "contexts": [{"name": "partita-dev", "context": {"cluster": "partita-dev", "user": "partita-dev"}}],
+                "contexts": [
+                    {
+                        "name": "partita-dev",
+                        "context": {"cluster": "partita-dev", "user": "partita-dev", "namespace": namespace},
+                    }
+                ],
             },
             indent=2,
         ).encode(),
