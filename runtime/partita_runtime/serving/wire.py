@@ -1,0 +1,250 @@
+"""The messages between frontends and stage replicas, and their framing: pure, over bytes.
+
+A frame is a prefix (magic, header length, body length), a JSON header, and the raw bytes of the tensors that the
+header lists, in its order, C-contiguous and little-endian. Nothing is unpickled. A header is checked in full, lengths,
+shapes and element types included, before memory is taken for a tensor; tensors are then received in place.
+"""
+
+import math
+import struct
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from partita_api.inferencesession import DType, TensorSpec
+from partita_runtime.execution.executor import NUMPY_DTYPES
+
+MAX_HEADER_BYTES: Final = 64 * 1024
+MAX_BODY_BYTES: Final = 1 << 30
+MAX_REASON: Final = 2048
+"""Most characters of a failure's reason."""
+
+_MAGIC: Final = b"PTA1"
+_PREFIX: Final = struct.Struct("<4sIQ")
+
+Array = NDArray[Any]
+Chunk = bytes | memoryview
+
+
+class WireError(Exception):
+    """What came over a stream is no message, or none that is welcome; the stream must be closed."""
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+_Id = Annotated[int, Field(ge=0, lt=2**63)]
+_Name = Annotated[str, Field(max_length=256)]
+_Micros = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+class TensorHeader(_Message):
+    """Element type and shape of one tensor, its batch dimension included."""
+
+    dtype: DType
+    shape: Annotated[tuple[Annotated[int, Field(ge=0, lt=2**31)], ...], Field(max_length=9)]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tensor."""
+        return math.prod(self.shape) * NUMPY_DTYPES[self.dtype].itemsize
+
+
+_Tensors = Annotated[tuple[TensorHeader, ...], Field(max_length=64)]
+
+
+class Hop(_Message):
+    """Where a stage replica listens, and the token that it admits peers by."""
+
+    host: _Name
+    port: int = Field(ge=1, lt=65536)
+    token: _Name
+
+
+class Hello(_Message):
+    """First message of whoever connects to a replica."""
+
+    kind: Literal["hello"] = "hello"
+    token: _Name
+    frontend: _Name | None = None
+    """Id of the frontend that connects; None for another replica, which only hands on batches."""
+
+
+class Welcome(_Message):
+    """The replica's answer to a frontend's Hello: it takes batches from now on."""
+
+    kind: Literal["welcome"] = "welcome"
+
+
+class Batch(_Message):
+    """A batch to run: to a first stage from the frontend, to a later one from the stage before."""
+
+    kind: Literal["batch"] = "batch"
+    batch_id: _Id
+    frontend: _Name
+    path: Annotated[tuple[Hop, ...], Field(max_length=8)] = ()
+    """The replicas of the stages after this one; the last stage answers the frontend."""
+    tensors: _Tensors
+
+
+class Report(_Message):
+    """A stage, but not the last one, has run a batch."""
+
+    kind: Literal["report"] = "report"
+    batch_id: _Id
+    waited_micros: _Micros
+    """Time from the batch's arrival at the replica until it ran."""
+    ran_micros: _Micros
+
+
+class Answer(_Message):
+    """The last stage has run a batch; its outputs follow."""
+
+    kind: Literal["answer"] = "answer"
+    batch_id: _Id
+    waited_micros: _Micros
+    ran_micros: _Micros
+    tensors: _Tensors
+
+
+class Failed(_Message):
+    """A batch could not be run, or not be handed on."""
+
+    kind: Literal["failed"] = "failed"
+    batch_id: _Id
+    reason: Annotated[str, Field(max_length=MAX_REASON)]
+
+
+class Draining(_Message):
+    """The replica takes no new batches, finishes those it has, and ends once its frontends have left."""
+
+    kind: Literal["draining"] = "draining"
+
+
+Message = Hello | Welcome | Batch | Report | Answer | Failed | Draining
+
+_MESSAGES: Final[TypeAdapter[Message]] = TypeAdapter(Annotated[Message, Field(discriminator="kind")])
+_DTYPE_NAMES: Final = {dtype: DType(name) for name, dtype in NUMPY_DTYPES.items()}
+
+
+def tensor_header(shape: Sequence[int], dtype: np.dtype[Any]) -> TensorHeader:
+    """The header of a tensor. Raises WireError for an element type that streams do not carry."""
+    try:
+        return TensorHeader(dtype=_DTYPE_NAMES[dtype], shape=tuple(shape))
+    except KeyError:
+        raise WireError(f"element type {dtype} cannot be sent; {', '.join(DType)} can") from None
+
+
+def encode(message: Message, arrays: Sequence[Array] = ()) -> list[Chunk]:
+    """The frame of `message` as chunks to write one after the other; those of `arrays` are not copied.
+
+    `arrays` are the message's tensors in order, each whole or in slices along its first dimension. Raises WireError
+    if they are not as many bytes as its tensors, or if the frame would be too large.
+    """
+    header = message.model_dump_json().encode()
+    body = _body_bytes(message)
+    given = sum(array.nbytes for array in arrays)
+    if given != body:
+        raise WireError(f"the message lists tensors of {body} bytes, but {given} bytes were given")
+    if len(header) > MAX_HEADER_BYTES or body > MAX_BODY_BYTES:
+        raise WireError(
+            f"a header of {len(header)} or a body of {body} bytes is above {MAX_HEADER_BYTES} or {MAX_BODY_BYTES}"
+        )
+    chunks: list[Chunk] = [_PREFIX.pack(_MAGIC, len(header), body) + header]
+    chunks += [_bytes_of(np.ascontiguousarray(array)) for array in arrays if array.nbytes]
+    return chunks
+
+
+def check_tensors(tensors: Sequence[TensorHeader], specs: Sequence[TensorSpec], most: int) -> None:
+    """Raise WireError unless `tensors` are one batch of 1 to `most` samples of `specs`."""
+    batch = tensors[0].shape[0] if tensors and tensors[0].shape else 0
+    want = tuple((spec.dtype, (batch, *spec.shape)) for spec in specs)
+    if not 1 <= batch <= most or tuple((t.dtype, t.shape) for t in tensors) != want:
+        given = ", ".join(f"{t.dtype}{list(t.shape)}" for t in tensors) or "nothing"
+        expected = ", ".join(f"{spec.dtype}{['b', *spec.shape]}" for spec in specs)
+        raise WireError(f"got {given}, not {expected} with b from 1 to {most}")
+
+
+class Decoder:
+    """Takes a byte stream in and gives messages out. Asks for bytes piece by piece, so that tensors need no copy.
+
+    Fill the start of `buffer()`, then tell `received` how many bytes that were.
+    """
+
+    def __init__(self, admit: Callable[[Message], None], max_body_bytes: int = MAX_BODY_BYTES) -> None:
+        """`admit` may refuse a message by raising WireError, before its tensors are received."""
+        self._admit = admit
+        self._max_body = max_body_bytes
+        self._header = memoryview(bytearray(MAX_HEADER_BYTES))
+        self._begin()
+
+    def _begin(self) -> None:
+        self._target = self._header[: _PREFIX.size]
+        self._filled = 0
+        self._body = 0
+        self._in_prefix = True
+        self._message: Message | None = None
+        self._arrays: list[Array] = []
+        self._pending: list[memoryview] = []
+
+    def buffer(self) -> memoryview:
+        """Where the next bytes go; never empty."""
+        return self._target[self._filled :]
+
+    def received(self, count: int) -> tuple[Message, list[Array]] | None:
+        """`count` bytes were written to `buffer()`; the message that is complete with them, if one is.
+
+        Raises WireError if the stream holds something else than messages, or if one is not admitted.
+        """
+        self._filled += count
+        if self._filled < len(self._target):
+            return None
+        if self._in_prefix:
+            self._read_prefix()
+            return None
+        if self._message is None:
+            self._message = self._read_header()
+            self._arrays = [np.empty(t.shape, NUMPY_DTYPES[t.dtype]) for t in _tensors(self._message)]
+            self._pending = [_bytes_of(array) for array in reversed(self._arrays) if array.nbytes]
+        if self._pending:
+            self._target, self._filled = self._pending.pop(), 0
+            return None
+        complete = self._message, self._arrays
+        self._begin()
+        return complete
+
+    def _read_prefix(self) -> None:
+        magic, header, self._body = _PREFIX.unpack(self._target)
+        if magic != _MAGIC:
+            raise WireError("the peer does not speak this version of the protocol")
+        if not 0 < header <= MAX_HEADER_BYTES or self._body > self._max_body:
+            raise WireError(
+                f"a header of {header} or a body of {self._body} bytes is above {MAX_HEADER_BYTES} or {self._max_body}"
+            )
+        self._target, self._filled, self._in_prefix = self._header[:header], 0, False
+
+    def _read_header(self) -> Message:
+        try:
+            message = _MESSAGES.validate_json(bytes(self._target))
+        except ValidationError as error:
+            raise WireError(f"no message: {error.errors(include_url=False)[0]['msg']}") from None
+        if _body_bytes(message) != self._body:
+            raise WireError(f"the header lists {_body_bytes(message)} bytes of tensors, but the body has {self._body}")
+        self._admit(message)
+        return message
+
+
+def _tensors(message: Message) -> tuple[TensorHeader, ...]:
+    return message.tensors if isinstance(message, Batch | Answer) else ()
+
+
+def _body_bytes(message: Message) -> int:
+    return sum(tensor.nbytes for tensor in _tensors(message))
+
+
+def _bytes_of(array: Array) -> memoryview:
+    return array.reshape(-1).view(np.uint8).data

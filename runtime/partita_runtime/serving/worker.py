@@ -1,0 +1,201 @@
+"""A stage's worker: takes batches over streams, runs them one at a time, hands the results on. Knows nothing of Ray."""
+
+import asyncio
+import hmac
+import logging
+import secrets
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+from partita_runtime.execution.executor import BuiltExecutor
+from partita_runtime.serving.streams import Receiver, Stream, connect
+from partita_runtime.serving.wire import (
+    MAX_REASON,
+    Answer,
+    Array,
+    Batch,
+    Draining,
+    Failed,
+    Hello,
+    Hop,
+    Message,
+    Report,
+    Welcome,
+    WireError,
+    check_tensors,
+    tensor_header,
+)
+
+logger = logging.getLogger(__name__)
+
+HUNG_SECONDS: Final = 60.0
+"""A batch that runs for longer than this means that the device hangs."""
+
+
+@dataclass(frozen=True)
+class _Work:
+    batch: Batch
+    tensors: list[Array]
+    arrived: int
+
+
+class StageWorker:
+    """Runs the batches that it is sent, in order of arrival; use it on the event loop that it was started on."""
+
+    def __init__(self, built: BuiltExecutor, max_batch: int) -> None:
+        self._built = built
+        self._max_batch = max_batch
+        self._token = secrets.token_hex(16)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="partita-stage")
+        self._queue: asyncio.Queue[_Work] = asyncio.Queue()
+        self._peers: dict[Stream, Hello] = {}
+        self._frontends: dict[str, Stream] = {}
+        self._onward: dict[Hop, asyncio.Task[Stream]] = {}
+        self._handovers: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+        self._runner: asyncio.Task[None] | None = None
+        self._running_since: float | None = None
+        self._draining = False
+        self._deserted = asyncio.Event()
+
+    async def start(self, host: str) -> Hop:
+        """Listen on a free port of `host`; the address to announce."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: Stream(self), host, 0)
+        self._runner = asyncio.create_task(self._run())
+        port = self._server.sockets[0].getsockname()[1]
+        return Hop(host=host, port=port, token=self._token)
+
+    def check_health(self) -> None:
+        """Raises RuntimeError if no more batches will be run."""
+        if self._runner is None or self._runner.done():
+            raise RuntimeError("the stage's executor has ended")
+        if self._running_since is not None and time.monotonic() - self._running_since > HUNG_SECONDS:
+            raise RuntimeError(f"a batch has been running for more than {HUNG_SECONDS:.0f} s")
+
+    async def drain(self) -> None:
+        """Ask the frontends for no more work, and return once they have left with all their answers."""
+        self._draining = True
+        for stream in self._frontends.values():
+            stream.send(Draining())
+        self._note_desertion()
+        await self._deserted.wait()
+
+    async def stop(self) -> None:
+        """Close everything, whatever is under way."""
+        if self._server is not None:
+            self._server.close()
+        if self._runner is not None:
+            self._runner.cancel()
+        for stream in [*self._peers]:
+            stream.close()
+        for task in [*self._onward.values(), *self._handovers]:
+            task.cancel()
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def admit(self, stream: Stream, message: Message) -> None:
+        """Peers must say Hello with the replica's token, and may then send batches that fit the stage."""
+        match message:
+            case Hello() if stream not in self._peers and hmac.compare_digest(message.token, self._token):
+                return
+            case Batch() if stream in self._peers:
+                check_tensors(message.tensors, self._built.inputs, self._max_batch)
+            case _:
+                raise WireError(f"a {message.kind} message is not expected here")
+
+    def received(self, stream: Stream, message: Message, tensors: list[Array]) -> None:
+        """Called by the stream."""
+        match message:
+            case Hello(frontend=frontend):
+                self._peers[stream] = message
+                if frontend is not None:
+                    self._frontends[frontend] = stream
+                    stream.send(Draining() if self._draining else Welcome())
+            case Batch():
+                self._queue.put_nowait(_Work(message, tensors, time.monotonic_ns()))
+
+    def lost(self, stream: Stream) -> None:
+        """Called by the stream."""
+        hello = self._peers.pop(stream, None)
+        if hello is not None and hello.frontend is not None and self._frontends.get(hello.frontend) is stream:
+            del self._frontends[hello.frontend]
+            self._note_desertion()
+
+    def _note_desertion(self) -> None:
+        if self._draining and not self._frontends:
+            self._deserted.set()
+
+    async def _run(self) -> None:
+        while True:
+            work = await self._queue.get()
+            if work.batch.frontend not in self._frontends:
+                continue  # nobody is left to answer
+            try:
+                await self._execute(work)
+            except Exception as error:
+                logger.exception("batch %d failed", work.batch.batch_id)
+                reason = f"{type(error).__name__}: {error}"[:MAX_REASON]
+                self._tell(work.batch, Failed(batch_id=work.batch.batch_id, reason=reason))
+
+    async def _execute(self, work: _Work) -> None:
+        started = time.monotonic_ns()
+        self._running_since = started / 1e9
+        try:
+            run = self._built.executor.run
+            outputs = await asyncio.get_running_loop().run_in_executor(self._thread, run, work.tensors)
+        finally:
+            self._running_since = None
+        ended = time.monotonic_ns()
+        self._hand_on(work.batch, outputs, (started - work.arrived) // 1000, (ended - started) // 1000)
+
+    def _hand_on(self, batch: Batch, outputs: Sequence[Array], waited: int, ran: int) -> None:
+        headers = tuple(tensor_header(array.shape, array.dtype) for array in outputs)
+        if not batch.path:
+            answer = Answer(batch_id=batch.batch_id, waited_micros=waited, ran_micros=ran, tensors=headers)
+            self._tell(batch, answer, outputs)
+            return
+        self._tell(batch, Report(batch_id=batch.batch_id, waited_micros=waited, ran_micros=ran))
+        onward = batch.model_copy(update={"path": batch.path[1:], "tensors": headers})
+        handover = asyncio.create_task(self._forward(batch.path[0], onward, outputs))
+        self._handovers.add(handover)
+        handover.add_done_callback(self._handovers.discard)
+
+    async def _forward(self, hop: Hop, batch: Batch, tensors: Sequence[Array]) -> None:
+        try:
+            stream = await self._stream_to(hop)
+            sent = stream.send(batch, tensors)
+        except OSError:
+            sent = False
+        if not sent:
+            reason = f"the replica of the next stage at {hop.host}:{hop.port} cannot be reached"
+            self._tell(batch, Failed(batch_id=batch.batch_id, reason=reason))
+
+    async def _stream_to(self, hop: Hop) -> Stream:
+        known = self._onward.get(hop)
+        if known is None or (known.done() and (known.cancelled() or known.exception() or not known.result().is_open)):
+            known = self._onward[hop] = asyncio.create_task(self._open(hop))
+        return await asyncio.shield(known)
+
+    async def _open(self, hop: Hop) -> Stream:
+        stream = await connect(hop, _Onward())
+        stream.send(Hello(token=hop.token))
+        return stream
+
+    def _tell(self, batch: Batch, message: Message, tensors: Sequence[Array] = ()) -> None:
+        stream = self._frontends.get(batch.frontend)
+        if stream is not None:
+            stream.send(message, tensors)
+
+
+class _Onward(Receiver):
+    """Streams to the next stage carry batches there and nothing back."""
+
+    def admit(self, stream: Stream, message: Message) -> None:
+        raise WireError(f"a {message.kind} message is not expected here")
+
+    def received(self, stream: Stream, message: Message, tensors: list[Array]) -> None: ...
+
+    def lost(self, stream: Stream) -> None: ...
