@@ -121,7 +121,8 @@ def find_binaries(
     cached = _cached(cache, providers)
     if cached is not None:
         return _use(cached, "the cache", report)
-    with locked(cache / "kubernetes.lock", report=report, purpose="fetch the Kubernetes binaries"):
+    purpose = "fetch the Kubernetes binaries"
+    with locked(cache / "kubernetes.lock", report=report, purpose=purpose, with_children=True):
         cached = _cached(cache, providers)
         if cached is not None:
             return _use(cached, "the cache", report)

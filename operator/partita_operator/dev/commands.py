@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +31,7 @@ def run_logged(
 
     Reports `phase`, the seconds it has taken and the last line of the log every few seconds.
     Raises DevError with the end of the log if the command fails or cannot be started. When the caller is
-    interrupted the command is stopped.
+    interrupted the command, with all it has started, is stopped; when the caller is killed it goes on.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     report(phase)
@@ -46,6 +48,8 @@ def run_logged(
                 stderr=subprocess.STDOUT,
                 env=environment,
                 cwd=directory,
+                start_new_session=True,
+                close_fds=False,  # a lock that is held with children is theirs too
             )
         except OSError as error:
             raise DevError(f"{phase}: cannot run {argv[0]}: {error}") from error
@@ -61,7 +65,7 @@ def run_logged(
                         report(f"{phase}: {elapsed_s:.0f} s: {last}")
                         next_report_s = elapsed_s + _REPORT_EVERY_S
         except BaseException:
-            process.terminate()
+            os.killpg(process.pid, signal.SIGTERM)
             process.wait()
             raise
     if process.returncode != 0:

@@ -77,14 +77,14 @@ class _State:
         )
 
 
+@dataclass(frozen=True)
 class ControlPlane:
-    """A control plane, running or not, known by its state directory.
+    """A control plane, running or not, known by its state directory (an absolute path).
 
     `start_control_plane`, `control_plane` and `load_control_plane` give one.
     """
 
-    def __init__(self, state_dir: Path) -> None:
-        self.state_dir = state_dir.absolute()
+    state_dir: Path
 
     @property
     def kubeconfig(self) -> Path:
@@ -225,7 +225,7 @@ def start_control_plane(
     processes end when the calling thread does; otherwise they survive the caller.
     Raises DevError, with the end of the log concerned, if it does not come up; nothing runs then.
     """
-    plane = ControlPlane(state_dir)
+    plane = ControlPlane(state_dir.absolute())
     with locked(plane.state_dir / "control-plane.lock", report=report, purpose="start a control plane"):
         previous = _State.read(plane._state_file)
         if previous is not None and plane.is_running():
@@ -248,7 +248,7 @@ def start_control_plane(
 
 def load_control_plane(state_dir: Path) -> ControlPlane | None:
     """The control plane that was started in `state_dir`, running or not; None if there never was one."""
-    plane = ControlPlane(state_dir)
+    plane = ControlPlane(state_dir.absolute())
     return plane if plane._state_file.exists() else None
 
 

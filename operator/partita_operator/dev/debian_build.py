@@ -55,7 +55,7 @@ def build_from_debian(cache: Path, report: Report) -> None:
     _require_bookworm()
     build = cache / "build" / DEBIAN_VERSION
     build.mkdir(parents=True, exist_ok=True)
-    log = build.with_suffix(".log")
+    log = build.parent / f"{DEBIAN_VERSION}.log"
     report(f"building in {build}, log in {log}")
     _install_build_packages(log, report)
     apt = _private_apt(build)

@@ -41,13 +41,16 @@ def write_private(path: Path, content: bytes) -> None:
 
 
 @contextmanager
-def locked(path: Path, *, report: Callable[[str], None], purpose: str) -> Iterator[None]:
+def locked(path: Path, *, report: Callable[[str], None], purpose: str, with_children: bool = False) -> Iterator[None]:
     """Hold the lock file `path`; wait, saying so every few seconds, while another process holds it.
 
-    The lock goes with its holder: a process that dies leaves none behind.
+    The lock goes with its holder: a process that dies leaves none behind. With `with_children` the
+    commands it runs (see `commands.run_logged`) are holders too, so that should it be killed, the lock
+    is free only when the command it was running has ended as well.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as handle:
+        os.set_inheritable(handle.fileno(), with_children)
         started = time.monotonic()
         next_report_s = 0.0
         while True:

@@ -111,14 +111,14 @@ def _node(document: dict[str, Any]) -> _Node:
     )
 
 
+@dataclass(frozen=True)
 class RayCluster:
-    """A local Ray cluster, running or not, known by its state directory.
+    """A local Ray cluster, running or not, known by its state directory (an absolute path).
 
     `start_ray_cluster`, `ray_cluster` and `load_ray_cluster` give one.
     """
 
-    def __init__(self, state_dir: Path) -> None:
-        self.state_dir = state_dir.absolute()
+    state_dir: Path
 
     @property
     def address(self) -> str:
@@ -159,6 +159,21 @@ class RayCluster:
     def is_running(self) -> bool:
         """Whether the head and all nodes were started and run; says nothing about whether they answer."""
         return all(node.process is not None and is_running(node.process) for node in self._state().nodes.values())
+
+    def health(self) -> dict[str, str]:
+        """For each of the node names `ok`, `not running`, or why Ray does not count it as alive."""
+        problem = "Ray does not count it as alive"
+        try:
+            alive = {node.name for node in self.nodes() if node.alive}
+        except DevError as error:
+            alive, problem = set(), str(error)
+        answers = {}
+        for name, node in self._state().nodes.items():
+            if node.process is None or not is_running(node.process):
+                answers[name] = "not running"
+            else:
+                answers[name] = "ok" if name in alive else problem
+        return answers
 
     def nodes(self) -> list[RayNodeStatus]:
         """The nodes Ray knows, dead ones too. Raises DevError if the cluster does not answer."""
@@ -299,7 +314,7 @@ def start_ray_cluster(
     """
     if find_spec("ray") is None:
         raise DevError("Ray is not installed; install it with: pip install 'partita[serving]'")
-    cluster = RayCluster(state_dir)
+    cluster = RayCluster(state_dir.absolute())
     with locked(cluster.state_dir / "ray-cluster.lock", report=report, purpose="start a Ray cluster"):
         if _State.read(cluster._state_file) is not None:
             if cluster.is_running():
@@ -323,7 +338,7 @@ def start_ray_cluster(
 
 def load_ray_cluster(state_dir: Path) -> RayCluster | None:
     """The cluster that was started in `state_dir`, running or not; None if there never was one."""
-    cluster = RayCluster(state_dir)
+    cluster = RayCluster(state_dir.absolute())
     return cluster if cluster._state_file.exists() else None
 
 
