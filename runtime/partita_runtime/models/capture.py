@@ -1,0 +1,101 @@
+"""From a module to a graph of operations, for any batch size.
+
+torch.export comes first: its graph is functional (nothing is changed in place) and its operations are ATen's.
+What cannot be exported is traced symbolically with torch.fx. Both raise whatever they stumble over.
+"""
+
+import warnings
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+from torch.export import Dim, ExportedProgram
+from torch.fx import Graph, GraphModule
+
+from partita_api.inferencesession import TensorSpec
+from partita_runtime.models.errors import ModelError, ModelErrorReason
+from partita_runtime.models.standard_input import standard_input
+
+MAX_BATCH: Final = 1024
+"""The largest batch size that a captured graph is promised to take."""
+
+
+@dataclass(frozen=True)
+class CapturedGraph:
+    """A model as a graph with one input."""
+
+    module: GraphModule
+    functional: bool
+    """Whether no operation changes its operands, so that it does not matter who shares memory with whom."""
+
+
+def example(spec: TensorSpec, batch: int) -> torch.Tensor:
+    """The standard input as a tensor."""
+    return torch.from_numpy(standard_input(spec, batch))
+
+
+def export_graph(model: torch.nn.Module, spec: TensorSpec) -> CapturedGraph:
+    """`model` by torch.export, with a dynamic batch dimension of 1 to MAX_BATCH."""
+    batch = Dim("batch", min=1, max=MAX_BATCH)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch and the model's own, of no use to who serves the model
+        return exported_graph(torch.export.export(model, (example(spec, 2),), dynamic_shapes=({0: batch},)))
+
+
+def exported_graph(program: ExportedProgram) -> CapturedGraph:
+    """The graph of an exported program, without dropouts and assertions."""
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        _drop_dropouts(program.graph)
+        functional = program.run_decompositions({})  # an empty table: in-place operations go, the others stay
+        module = functional.module(check_guards=False)
+    assert isinstance(module, GraphModule)
+    _drop_assertions(module.graph)
+    module.recompile()
+    return CapturedGraph(module, functional=True)
+
+
+def traced_graph(model: torch.nn.Module, spec: TensorSpec) -> CapturedGraph:
+    """`model` by symbolic tracing; operations may work in place."""
+    del spec  # tracing looks at no shapes
+    return CapturedGraph(torch.fx.symbolic_trace(model), functional=False)
+
+
+def check_exported_input(program: ExportedProgram, spec: TensorSpec) -> None:
+    """Raises ModelError unless the program takes one tensor of `spec` with a dynamic batch dimension."""
+    names = set(program.graph_signature.user_inputs)
+    inputs = [n.meta["val"] for n in program.graph.nodes if n.op == "placeholder" and n.name in names]
+    if len(inputs) != 1 or not isinstance(inputs[0], torch.Tensor):
+        raise ModelError(
+            ModelErrorReason.BAD_INPUT, f"the exported model takes {len(inputs)} inputs; export one that takes a tensor"
+        )
+    shape = inputs[0].shape
+    if shape and isinstance(shape[0], int):
+        raise ModelError(
+            ModelErrorReason.BAD_INPUT,
+            f"the model was exported for batches of {shape[0]} only; export it with a dynamic batch dimension: "
+            'dynamic_shapes=({0: Dim("batch")},)',
+        )
+    if [str(size) for size in shape[1:]] != [str(size) for size in spec.shape]:
+        raise ModelError(
+            ModelErrorReason.BAD_INPUT,
+            f"the model was exported for samples of {[str(s) for s in shape[1:]]}, not {list(spec.shape)}; "
+            "correct the module's input",
+        )
+
+
+def _drop_dropouts(graph: Graph) -> None:
+    """In eval mode a dropout hands its input on; functionalisation would make a copy of it."""
+    dropouts = (torch.ops.aten.dropout.default, torch.ops.aten.feature_dropout.default)
+    for node in list(graph.nodes):
+        if node.op == "call_function" and node.target in dropouts and not node.args[2]:
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
+
+
+def _drop_assertions(graph: Graph) -> None:
+    """Assertions name the device that the model was exported on."""
+    for node in reversed(list(graph.nodes)):
+        if node.op == "call_function" and not node.users and "_assert" in str(node.target):
+            graph.erase_node(node)
+    graph.eliminate_dead_code()

@@ -1,0 +1,311 @@
+"""From a captured graph to layers: what depends on what, what costs how much, what crosses where.
+
+Shapes and costs are found by running the graph twice on fake tensors, with two batch sizes: nothing is computed, and
+what grows with the batch shows by itself.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx import GraphModule, Interpreter, Node
+from torch.utils import _pytree as pytree
+from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
+
+from partita_api.inferencesession import TensorSpec
+from partita_runtime.models.capture import CapturedGraph, example
+from partita_runtime.models.errors import ModelError, ModelErrorReason
+from partita_runtime.models.layers import NOMINAL_BATCH, Layer, SampleTensor, Work, travels
+
+PROBE_BATCH: Final = 2
+"""The other batch size; neither 0 nor 1, which broadcasting treats in ways of its own."""
+
+
+class Dependence(IntEnum):
+    """What a value depends on."""
+
+    CONSTANT = 0
+    """Weights only: computed once, when a block is built."""
+    BATCH = 1
+    """The batch size too: computed anew in every block that needs it, so that it crosses no cut."""
+    DATA = 2
+    """The samples: computed once, and carried across cuts."""
+
+
+@dataclass(frozen=True)
+class LayeredGraph:
+    """A captured graph with its layers."""
+
+    module: GraphModule
+    input: Node
+    nodes: tuple[Node, ...]
+    """The operations on data, in order."""
+    outputs: tuple[Node, ...]
+    output_samples: tuple[SampleTensor, ...]
+    dependence: Mapping[Node, Dependence]
+    batch_multiples: Mapping[Node, int]
+    """Sizes of data that are this multiple of the batch size."""
+    folds: Mapping[Node, int]
+    """Values whose leading dimension is this multiple of the batch size; they cross as [batch, multiple, ...]."""
+    layers: tuple[Layer, ...]
+    ends: tuple[int, ...]
+    """Layer i is nodes[ends[i - 1]:ends[i]]."""
+    crossing: tuple[tuple[Node, ...], ...]
+    """Values on data that are there after layer i and used later, in order."""
+    structure: tuple[object, ...]
+    """The graph's operations, operands and shapes as JSON data, the same in every process."""
+
+
+def layered(captured: CapturedGraph, spec: TensorSpec) -> LayeredGraph:
+    """The layers of `captured`. Raises ModelError (BAD_OUTPUT), or what fake execution stumbles over."""
+    module = captured.module
+    seen = {batch: _observe(module, spec, batch) for batch in (PROBE_BATCH, NOMINAL_BATCH)}
+    probe, nominal = seen[PROBE_BATCH], seen[NOMINAL_BATCH]
+    samples = {node: _sample(probe[node], nominal[node]) for node in nominal}
+    folds = {node: fold for node in nominal if (fold := _fold(probe[node], nominal[node])) > 1}
+    multiples = {n: m for n in nominal if (m := _batch_multiple(n, probe[n], nominal[n])) is not None}
+    dependence = _dependence(module, multiples)
+    inputs = module.graph.find_nodes(op="placeholder")
+    if len(inputs) != 1:
+        raise ValueError(f"the model takes {len(inputs)} inputs, not one tensor")
+    outputs = _outputs(module, nominal)
+    nodes = tuple(
+        n
+        for n in module.graph.nodes
+        if dependence[n] is Dependence.DATA and n.op in ("call_function", "call_method", "call_module")
+    )
+    ends = tuple(_layer_ends(nodes, nominal))
+    crossing = tuple(_crossing(inputs[0], nodes, outputs, ends))
+    layers = []
+    for start, end, carried in zip((0, *ends), ends, crossing, strict=False):
+        body = nodes[start:end]
+        crossed = [_unfolded(samples[node], folds.get(node)) for node in carried]
+        legal = travels(crossed) and (captured.functional or not _share_memory(carried, nominal))
+        layers.append(
+            Layer(
+                name=body[0].name,
+                work=sum((_work(node, nominal) for node in body), Work()),
+                crossing=tuple(s for s in crossed if s is not None) if legal else None,
+            )
+        )
+    return LayeredGraph(
+        module=module,
+        input=inputs[0],
+        nodes=nodes,
+        outputs=outputs,
+        output_samples=tuple(
+            output_sample(None if node in folds else samples[node], i) for i, node in enumerate(outputs)
+        ),
+        dependence=dependence,
+        batch_multiples=multiples,
+        folds=folds,
+        layers=tuple(layers),
+        ends=ends,
+        crossing=crossing,
+        structure=tuple(_structure(module, samples, nominal)),
+    )
+
+
+def output_sample(sample: SampleTensor | None, index: int) -> SampleTensor:
+    """`sample`; ModelError if the output cannot be handed to a client."""
+    if sample is None or not travels([sample if sample.shape else SampleTensor((1,), sample.dtype)]):
+        raise ModelError(
+            ModelErrorReason.BAD_OUTPUT,
+            f"output {index} of the model has no leading batch dimension, or an element type that cannot travel; "
+            "wrap the model so that it returns only such tensors (float, integer or bool)",
+        )
+    return sample
+
+
+@dataclass(frozen=True)
+class _SeenTensor:
+    shape: tuple[int, ...]
+    dtype: str
+    bytes: int
+    storage: int
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What one node gave in a fake run."""
+
+    tensors: tuple[_SeenTensor, ...]
+    is_tensor: bool
+    number: int | None
+    flops: int
+
+
+class _Observer(Interpreter):
+    """Runs a graph and takes down what every node gave."""
+
+    def __init__(self, module: GraphModule, counter: FlopCounterMode) -> None:
+        super().__init__(module, garbage_collect_values=False)
+        self.counter = counter
+        self.seen: dict[Node, _Seen] = {}
+        self.alive: list[Any] = []  # so that no storage's identity is used twice
+
+    def run_node(self, n: Node) -> Any:
+        before = self.counter.get_total_flops()
+        value = super().run_node(n)
+        self.alive.append(value)
+        tensors = [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+        self.seen[n] = _Seen(
+            tensors=tuple(
+                _SeenTensor(
+                    tuple(map(int, t.shape)),
+                    str(t.dtype).removeprefix("torch."),
+                    t.numel() * t.element_size(),
+                    t.untyped_storage()._cdata,
+                )
+                for t in tensors
+            ),
+            is_tensor=isinstance(value, torch.Tensor),
+            number=int(value) if isinstance(value, int) else None,
+            flops=self.counter.get_total_flops() - before,
+        )
+        return value
+
+
+def _observe(module: GraphModule, spec: TensorSpec, batch: int) -> dict[Node, _Seen]:
+    # On CPU tensors attention becomes this operation, which torch's table of formulas leaves out.
+    attention = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention_flops}
+    fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
+    with torch.no_grad(), fake_mode, FlopCounterMode(display=False, custom_mapping=attention) as counter:
+        observer = _Observer(module, counter)
+        observer.run(fake_mode.from_tensor(example(spec, batch)))
+    return observer.seen
+
+
+def _attention_flops(query: torch.Size, key: torch.Size, value: torch.Size, *args: object, **kwargs: object) -> int:
+    del args, kwargs  # dropout, causality and scale
+    return sdpa_flop_count(query, key, value)  # type: ignore[no-untyped-call, no-any-return]
+
+
+def _sample(probe: _Seen, nominal: _Seen) -> SampleTensor | None:
+    """All but the leading dimension, if only that grows, and with the batch size."""
+    if not _fold(probe, nominal):
+        return None
+    tensor = nominal.tensors[0]
+    return SampleTensor(tensor.shape[1:], tensor.dtype)
+
+
+def _fold(probe: _Seen, nominal: _Seen) -> int:
+    """What multiple of the batch size the leading dimension is; 0 if it is none, or another dimension grows."""
+    if not nominal.is_tensor or not nominal.tensors[0].shape:
+        return 0
+    small, large = probe.tensors[0].shape, nominal.tensors[0].shape
+    multiple = small[0] // PROBE_BATCH
+    grows = small[0] == multiple * PROBE_BATCH and large[0] == multiple * NOMINAL_BATCH
+    return multiple if grows and small[1:] == large[1:] else 0
+
+
+def _unfolded(sample: SampleTensor | None, fold: int | None) -> SampleTensor | None:
+    return SampleTensor((fold, *sample.shape), sample.dtype) if sample and fold else sample
+
+
+def _batch_multiple(node: Node, probe: _Seen, nominal: _Seen) -> int | None:
+    if node.target is not torch.ops.aten.sym_size.int or probe.number is None or nominal.number is None:
+        return None
+    multiple, rest = divmod(probe.number, PROBE_BATCH)
+    return multiple if not rest and multiple * NOMINAL_BATCH == nominal.number else None
+
+
+def _dependence(module: GraphModule, multiples: Mapping[Node, int]) -> dict[Node, Dependence]:
+    found: dict[Node, Dependence] = {}
+    for node in module.graph.nodes:
+        operands = max((found[n] for n in node.all_input_nodes), default=Dependence.CONSTANT)
+        if node.op == "placeholder":
+            found[node] = Dependence.DATA
+        elif node in multiples:
+            found[node] = min(operands, Dependence.BATCH)
+        else:
+            found[node] = operands
+    return found
+
+
+def _outputs(module: GraphModule, seen: Mapping[Node, _Seen]) -> tuple[Node, ...]:
+    answered = pytree.tree_leaves(module.graph.output_node().args[0])
+    outputs = tuple(n for n in answered if isinstance(n, Node) and seen[n].is_tensor)
+    if not outputs:
+        raise ModelError(ModelErrorReason.BAD_OUTPUT, "the model returns no tensor; it must return at least one")
+    return outputs
+
+
+def _layer_ends(nodes: Sequence[Node], seen: Mapping[Node, _Seen]) -> Iterator[int]:
+    """A layer ends before the next operation that does arithmetic worth counting."""
+    computes = False
+    for i, node in enumerate(nodes):
+        if seen[node].flops:
+            if computes:
+                yield i
+            computes = True
+    yield len(nodes)
+
+
+def _crossing(
+    entry: Node, nodes: Sequence[Node], outputs: Sequence[Node], ends: Sequence[int]
+) -> Iterator[tuple[Node, ...]]:
+    position = {node: i for i, node in enumerate(nodes)}
+    last_use = {
+        value: max((position[u] for u in value.users if u in position), default=-1) for value in (entry, *nodes)
+    }
+    last_use.update((value, len(nodes)) for value in outputs)
+    for end in ends:
+        yield tuple(value for value in (entry, *nodes[:end]) if last_use[value] >= end)
+
+
+def _share_memory(nodes: Sequence[Node], seen: Mapping[Node, _Seen]) -> bool:
+    storages = [t.storage for node in nodes for t in seen[node].tensors]
+    return len(set(storages)) < len(storages)
+
+
+def _work(node: Node, seen: Mapping[Node, _Seen]) -> Work:
+    """A view of its operand costs nothing; all else is one kernel that reads its operands and writes its result."""
+    read = [t for operand in node.all_input_nodes for t in seen[operand].tensors]
+    written = seen[node].tensors
+    storages = {t.storage for t in read}
+    in_memory = all(t.storage in storages for t in written)
+    if not seen[node].flops and in_memory and node.op == "call_function":
+        return Work()
+    parameters = sum(p.numel() * p.element_size() for p in _submodule_parameters(node))
+    return Work.of_operation(seen[node].flops, sum(t.bytes for t in (*read, *written)) + parameters)
+
+
+def _submodule_parameters(node: Node) -> list[torch.nn.Parameter]:
+    if node.op != "call_module":
+        return []
+    owner = node.graph.owning_module
+    assert owner is not None
+    return list(owner.get_submodule(str(node.target)).parameters())
+
+
+def _structure(
+    module: GraphModule, samples: Mapping[Node, SampleTensor | None], seen: Mapping[Node, _Seen]
+) -> Iterator[object]:
+    """One entry a node. Nodes go by number and the batch by its sign, for names differ between processes."""
+    number = {node: i for i, node in enumerate(module.graph.nodes)}
+
+    def plain(argument: Any) -> object:
+        if isinstance(argument, Node):
+            return {"node": number[argument]}
+        if isinstance(argument, (list, tuple)):
+            return [plain(a) for a in argument]
+        if isinstance(argument, dict):
+            return {str(k): plain(v) for k, v in argument.items()}
+        return argument if isinstance(argument, (int, float, str, bool, type(None))) else str(argument)
+
+    for node in module.graph.nodes:
+        target = node.target if isinstance(node.target, str) else torch.fx.node._get_qualified_name(node.target)
+        sample = samples[node]
+        shapes = ["batch", *sample.shape] if sample else [list(t.shape) for t in seen[node].tensors]
+        yield [
+            node.op,
+            target if node.op in ("call_function", "call_method", "call_module") else "",
+            plain(node.args),
+            plain(node.kwargs),
+            shapes,
+            [t.dtype for t in seen[node].tensors],
+        ]

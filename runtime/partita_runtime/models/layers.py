@@ -1,0 +1,117 @@
+"""A captured model as a row of layers: what each costs, and what crosses after it.
+
+Costs are those of one nominal accelerator, computed from shapes alone. So profiling runs on different classes
+arrive at the very same cut without talking to each other.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+from partita_api.digest import digest
+from partita_api.inferencesession import CutDType, DType, TensorSpec
+
+NOMINAL_BATCH: Final = 8
+"""Batch size that costs are computed for."""
+FLOPS_PER_SECOND: Final = 10e12
+BYTES_PER_SECOND: Final = 400e9
+KERNEL_SECONDS: Final = 3e-6
+"""Speeds of the nominal accelerator, a mid-range GPU: arithmetic, memory, and starting one kernel."""
+
+MAX_CROSSING: Final = 8
+"""A cut that more tensors would cross is not made."""
+
+TRANSPORT: Final[dict[str, DType]] = {
+    "float32": DType.FP32,
+    "float64": DType.FP32,
+    "float16": DType.FP32,
+    "bfloat16": DType.FP32,
+    "int64": DType.INT64,
+    "int32": DType.INT32,
+    "int16": DType.INT32,
+    "int8": DType.INT32,
+    "uint8": DType.UINT8,
+    "bool": DType.UINT8,
+}
+"""How torch's element types travel at full precision; others cannot."""
+
+ITEM_BYTES: Final = {DType.FP32: 4, DType.FP16: 2, DType.INT64: 8, DType.INT32: 4, DType.UINT8: 1}
+
+
+@dataclass(frozen=True)
+class SampleTensor:
+    """A tensor with a leading batch dimension, as one sample of it is."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    """torch's name of the element type, such as bfloat16."""
+
+    @property
+    def spec(self) -> TensorSpec:
+        """How it travels at full precision; a scalar a sample travels as shape [1]. KeyError if it cannot travel."""
+        return TensorSpec(shape=self.shape or (1,), dtype=TRANSPORT[self.dtype])
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of one sample at full precision."""
+        return prod(self.shape) * ITEM_BYTES[TRANSPORT[self.dtype]]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one operation, or several, ask of an accelerator."""
+
+    flops: int = 0
+    traffic_bytes: int = 0
+    kernels: int = 0
+    seconds: float = 0.0
+    """Time on the nominal accelerator: the longer of arithmetic and memory traffic, operation by operation."""
+
+    def __add__(self, other: "Work") -> "Work":
+        return Work(
+            self.flops + other.flops,
+            self.traffic_bytes + other.traffic_bytes,
+            self.kernels + other.kernels,
+            self.seconds + other.seconds,
+        )
+
+    @staticmethod
+    def of_operation(flops: int, traffic_bytes: int) -> "Work":
+        """One kernel (the roofline model)."""
+        seconds = KERNEL_SECONDS + max(flops / FLOPS_PER_SECOND, traffic_bytes / BYTES_PER_SECOND)
+        return Work(flops, traffic_bytes, 1, seconds)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Operations that stay together: one that computes, and the cheap ones that follow it."""
+
+    name: str
+    work: Work
+    crossing: tuple[SampleTensor, ...] | None
+    """What would cross a cut after this layer; None where there must not be one."""
+
+    @property
+    def cut_bytes(self) -> int | None:
+        """Bytes of one sample that would cross a cut after this layer; None where there must not be one."""
+        return None if self.crossing is None else sum(tensor.bytes for tensor in self.crossing)
+
+
+def travels(tensors: Sequence[SampleTensor | None]) -> bool:
+    """Whether a cut that `tensors` cross may be made; None stands for a value without a leading batch dimension."""
+    return 0 < len(tensors) <= MAX_CROSSING and all(
+        t is not None and t.dtype in TRANSPORT and t.shape and all(t.shape) for t in tensors
+    )
+
+
+def at_cut(spec: TensorSpec, cut_dtype: CutDType) -> TensorSpec:
+    """`spec` as it crosses between stages: floats in `cut_dtype`, all else as it is."""
+    return spec.model_copy(update={"dtype": DType(cut_dtype)}) if spec.dtype is DType.FP32 else spec
+
+
+def partition_digest(structure: Sequence[object], input_spec: TensorSpec, ends: Sequence[int]) -> str:
+    """Digest of a cut: of the graph's operations and shapes (not its weights), the input, and the blocks' ends."""
+    return digest(
+        {"structure": list(structure), "input": input_spec.model_dump(mode="json"), "ends": [int(e) for e in ends]}
+    )

@@ -1,0 +1,31 @@
+"""The input that every model is captured, checked and timed with."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from partita_api.inferencesession import DType, TensorSpec
+
+SEED = 20  # any constant: all classes of accelerator must see the same numbers
+
+
+def standard_input(spec: TensorSpec, batch: int) -> NDArray[Any]:
+    """An array [batch, *spec.shape], the same in every process.
+
+    Floats are standard normal, as normalised images are; bytes are uniform; integers are 0 or 1, which every
+    vocabulary has.
+    """
+    shape = (batch, *spec.shape)
+    random = np.random.default_rng(SEED)
+    match spec.dtype:
+        case DType.FP32:
+            return random.standard_normal(shape, np.float32)
+        case DType.FP16:
+            return random.standard_normal(shape, np.float32).astype(np.float16)
+        case DType.UINT8:
+            return random.integers(0, 256, shape, np.uint8)
+        case DType.INT64:
+            return random.integers(0, 2, shape, np.int64)
+        case DType.INT32:
+            return random.integers(0, 2, shape, np.int32)
