@@ -6,7 +6,7 @@ Adapters: `engines/` (Ray Serve), `profiling/` (batch/v1 Jobs, Ray jobs), `plann
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession, Signals
@@ -182,9 +182,15 @@ class OperatorSettings:
     ray_address: str = "http://127.0.0.1:8265"
     """URL of the Ray dashboard for sessions that name none."""
     ray_token: str | None = None
-    """Bearer token of the Ray dashboard, if it asks for one."""
+    """Bearer token of that Ray dashboard, if it asks for one. It is sent to no other."""
+    ray_tokens: Mapping[str, str] = field(default_factory=dict)
+    """Bearer tokens of the Ray dashboards that sessions name, by URL."""
     serve_url: str = "http://127.0.0.1:8000"
     """URL under which clients reach Ray Serve's HTTP proxy."""
+    serve_http_port: int = 8000
+    """Port of that proxy on a Ray cluster where Serve does not run yet, so that Partita starts it."""
+    runtime_env: Mapping[str, Any] = field(default_factory=dict)
+    """Ray runtime environment of frontends, replicas and profiling runs; it must have Partita and the models."""
     profiler_image: str | None = None
     """Image of the profiling Jobs. None: profiling runs as Ray jobs on the engine's cluster."""
     profile_timeout_seconds: int = 1800
