@@ -14,12 +14,12 @@ import secrets
 import signal
 import ssl
 import time
-import urllib.error
 import urllib.request
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from http.client import HTTPException
 from pathlib import Path
 
 from partita_operator.dev.binaries import Binaries, find_binaries
@@ -206,7 +206,7 @@ class ControlPlane:
         try:
             with urllib.request.urlopen(request, timeout=5.0, context=context):
                 return "ok"
-        except (OSError, urllib.error.URLError) as error:
+        except (OSError, HTTPException) as error:
             return str(error)
 
 

@@ -15,11 +15,11 @@ import secrets
 import shutil
 import tempfile
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from http.client import HTTPException
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -196,7 +196,7 @@ class RayCluster:
         try:
             with urllib.request.urlopen(request, timeout=10.0) as answer:
                 return json.load(answer)
-        except (OSError, ValueError, urllib.error.URLError) as error:
+        except (OSError, ValueError, HTTPException) as error:
             raise DevError(f"GET {request.full_url}: {error}") from error
 
     def kill_node(self, name: str) -> None:

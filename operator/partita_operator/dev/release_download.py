@@ -8,8 +8,8 @@ import shutil
 import tarfile
 import tempfile
 import time
-import urllib.error
 import urllib.request
+from http.client import HTTPException
 from pathlib import Path
 
 from partita_operator.dev.commands import Report
@@ -64,7 +64,7 @@ def _text(url: str) -> str:
         with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as answer:
             content: bytes = answer.read()
             return content.decode()
-    except (OSError, urllib.error.URLError) as error:
+    except (OSError, HTTPException) as error:
         raise DevError(f"{url}: {error}") from error
 
 
@@ -83,7 +83,7 @@ def _download(url: str, path: Path, sha256: str, report: Report) -> None:
                 if time.monotonic() - reported > _REPORT_EVERY_S:
                     reported = time.monotonic()
                     report(f"downloading {path.name}: {received >> 20} of {total >> 20} MiB")
-    except (OSError, urllib.error.URLError) as error:
+    except (OSError, HTTPException) as error:
         raise DevError(f"{url}: {error}") from error
     if digest.hexdigest() != sha256:
         raise DevError(f"{url}: its SHA-256 sum is {digest.hexdigest()}, published is {sha256}; not used")
