@@ -1,0 +1,121 @@
+"""Who holds which accelerators, and how many a session may use.
+
+A session holds what its plan in force and its pending plan need, pool by pool the larger of the two: a migration
+re-uses what the session has. What a plan was promised stays with it while the autoscaler needs less of it.
+Sessions are served in the order of their age; where a pool has shrunk, the youngest give way.
+"""
+
+from collections.abc import Iterable, Mapping
+from math import floor
+
+from partita_api.gpupool import GPUPool
+from partita_api.inferencesession import InferenceSession, ObjectiveKind
+from partita_api.pipelineplan import PipelinePlan
+from partita_operator.reconcile.world import Cluster
+
+_ROUNDING = 1e-9
+
+
+def by_age(sessions: Iterable[InferenceSession]) -> list[InferenceSession]:
+    """Oldest first, then by key: the order in which sessions are served."""
+    return sorted(sessions, key=lambda s: (s.metadata.creation_timestamp, s.key))
+
+
+def selected_pools(session: InferenceSession, pools: Mapping[str, GPUPool]) -> dict[str, GPUPool]:
+    """The pools that the session's spec selects and that exist, by name; those being deleted too."""
+    spec = session.spec
+    return {
+        name: pool
+        for name, pool in sorted(pools.items())
+        if (name in spec.pools if spec.pools else spec.pool_selector.items() <= pool.metadata.labels.items())
+    }
+
+
+def usable_pools(session: InferenceSession, pools: Mapping[str, GPUPool]) -> dict[str, GPUPool]:
+    """The selected pools that a new plan may use: not being deleted, and with accelerators."""
+    return {
+        name: pool
+        for name, pool in selected_pools(session, pools).items()
+        if pool.metadata.deletion_timestamp is None and pool.status.capacity > 0
+    }
+
+
+def accelerators(plan: PipelinePlan) -> dict[str, float]:
+    """What a plan holds by pool: at least its planned replicas, and more where the autoscaler added some."""
+    desired = {(s.module, s.pipeline, s.stage): s.desired for s in plan.status.stages}
+    held: dict[str, float] = {}
+    for module in plan.spec.modules:
+        for pipeline in module.pipelines:
+            for position, stage in enumerate(pipeline.stages):
+                replicas = max(stage.replicas, desired.get((module.name, pipeline.name, position), 0))
+                held[stage.pool] = held.get(stage.pool, 0.0) + replicas / stage.vgpu_divisor
+    return held
+
+
+def holding(session: InferenceSession, cluster: Cluster) -> dict[str, float]:
+    """What a session holds by pool."""
+    status = session.status
+    plans = cluster.plans_of(session)
+    held: dict[str, float] = {}
+    for name in (status.active_plan.name if status.active_plan else None, status.pending_plan):
+        for pool, gpus in accelerators(plans[name]).items() if name in plans else ():
+            held[pool] = max(held.get(pool, 0.0), gpus)
+    return held
+
+
+def available(session: InferenceSession, cluster: Cluster) -> dict[str, int]:
+    """Whole accelerators that the session may plan with, by usable pool, its own included.
+
+    Older sessions keep what they hold. Younger ones do as far as the pool's capacity reaches.
+    """
+    ordered = by_age(cluster.sessions.values())
+    position = next((i for i, s in enumerate(ordered) if s.key == session.key), len(ordered))
+    older = [holding(s, cluster) for s in ordered[:position]]
+    younger = [holding(s, cluster) for s in ordered[position + 1 :]]
+    own = holding(session, cluster)
+    free: dict[str, int] = {}
+    for name, pool in usable_pools(session, cluster.pools).items():
+        capacity = pool.status.capacity
+        before = sum(held.get(name, 0.0) for held in older)
+        after = sum(held.get(name, 0.0) for held in younger)
+        left_for_younger = max(0.0, capacity - before - own.get(name, 0.0))
+        rest = capacity - before - min(after, left_for_younger)
+        free[name] = max(0, min(floor(rest + _ROUNDING), entitlement(session, name, cluster)))
+    return free
+
+
+def entitlement(session: InferenceSession, pool: str, cluster: Cluster) -> int:
+    """Most accelerators of a pool that the session may ever use, whatever others hold now.
+
+    Sessions that maximise throughput would each take the whole pool; they share it in proportion to their
+    weights, to the whole accelerator. All others may use everything.
+    """
+    capacity = cluster.pools[pool].status.capacity
+    if session.spec.objective.kind is not ObjectiveKind.THROUGHPUT:
+        return capacity
+    greedy = [
+        s
+        for s in by_age(cluster.sessions.values())
+        if s.spec.objective.kind is ObjectiveKind.THROUGHPUT
+        and s.metadata.deletion_timestamp is None
+        and pool in usable_pools(s, cluster.pools)
+    ]
+    total = sum(s.spec.objective.weight for s in greedy)
+    passed = 0
+    for other in greedy:
+        upto = passed + other.spec.objective.weight
+        if other.key == session.key:
+            return capacity * upto // total - capacity * passed // total
+        passed = upto
+    return capacity
+
+
+def fits(plan: PipelinePlan, free: Mapping[str, int]) -> bool:
+    """Whether the planned replicas of `plan` fit into what is available."""
+    return all(gpus <= free.get(pool, 0) + _ROUNDING for pool, gpus in plan.spec.gpus().items())
+
+
+def users(pool: str, cluster: Cluster) -> dict[str, float]:
+    """Accelerators of the pool that each session holds, by session key; sessions that hold none are left out."""
+    held = {session.key: holding(session, cluster).get(pool, 0.0) for session in by_age(cluster.sessions.values())}
+    return {key: gpus for key, gpus in held.items() if gpus > 0}

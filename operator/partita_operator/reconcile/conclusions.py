@@ -1,0 +1,168 @@
+"""The conditions of a session: what was found, in the order in which things have to come about."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from partita_api.conditions import ConditionStatus, ConditionType
+from partita_api.inferencesession import InferenceSession, Signals
+from partita_operator.reconcile.findings import Finding, progress_findings
+from partita_operator.reconcile.plan import approval_hint, rollout_summary
+from partita_operator.reconcile.planning import Planning
+from partita_operator.reconcile.profiling import Pair, Profiling
+from partita_operator.reconcile.reasons import Reason
+from partita_operator.reconcile.rollout import Rollout
+from partita_operator.reconcile.validation import SpecProblem
+from partita_operator.reconcile.world import SessionWorld
+
+_LISTED: Final = 4
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What one pass found out about a session, step by step; a step that was not reached is None."""
+
+    world: SessionWorld
+    problem: SpecProblem | None
+    profiling: Profiling | None
+    planning: Planning
+    rollout: Rollout
+    active: str | None
+    """Name of the plan in force."""
+
+
+def session_findings(step: Pass) -> tuple[Finding, ...]:
+    """All conditions of the session."""
+    profiled, planned, rolled_out = _profiled(step), _planned(step), _rolled_out(step)
+    ready, stalled = _ready(step, profiled, planned, rolled_out)
+    settled = ready.status is True and rolled_out.status is True
+    return (
+        profiled,
+        planned,
+        rolled_out,
+        slo_met(step.world.session, step.world.signals.reported if step.world.signals else None),
+        *progress_findings(ready, stalled=stalled, reconciling=not stalled and not settled),
+    )
+
+
+def _profiled(step: Pass) -> Finding:
+    type = ConditionType.PROFILED
+    if step.problem is not None or step.profiling is None:
+        return _not_reached(type, step)
+    found = step.profiling
+    if found.modules_without:
+        message = (
+            f"No pool has a profile of {', '.join(found.modules_without)}. {_missing(found.missing)} Correct the "
+            "module or the pool; to try again without a change: kubectl annotate isess "
+            f"{step.world.session.metadata.name} -n {step.world.session.metadata.namespace} --overwrite "
+            'partita.dev/retry="$(date)"'
+        )
+        return Finding(type, False, Reason.PROFILING_FAILED, message)
+    there, wanted = len(found.ready), len(found.ready) + len(found.running) + len(found.missing)
+    if found.running:
+        names = [f"{module} on {pool}" for module, pool in found.running]
+        message = (
+            f"{there} of {wanted} profiles are there; under way: {_some(names)}. {_missing(found.missing)}".strip()
+        )
+        return Finding(type, False, Reason.PROFILING, message)
+    if found.missing:
+        message = f"{there} of {wanted} profiles are there; plans are made from those. {_missing(found.missing)}"
+        return Finding(type, False, Reason.SOME_PROFILES_MISSING, message)
+    return Finding(type, True, Reason.PROFILES_READY, f"All {there} profiles are there.")
+
+
+def _planned(step: Pass) -> Finding:
+    type, planning = ConditionType.PLANNED, step.planning
+    if step.problem is not None or step.profiling is None:
+        return _not_reached(type, step)
+    if planning.wanted is not None:
+        plan = planning.wanted
+        message = (
+            f"Plan {plan.metadata.name} serves {plan.spec.throughput} requests/s for "
+            f"{plan.spec.cost.allocated_per_hour} an hour ({plan.spec.solution.strategy})."
+        )
+        return Finding(type, True, Reason.PLAN_READY, message)
+    if planning.no_plan is not None:
+        return Finding(type, False, planning.no_plan.reason, planning.no_plan.message)
+    if step.profiling.running or step.profiling.modules_without:
+        return Finding(type, False, Reason.WAITING_FOR_PROFILES, "A plan is made once the profiles are there.")
+    return Finding(type, False, Reason.PLANNING, "A plan is being searched for.")
+
+
+def _rolled_out(step: Pass) -> Finding:
+    type, rollout, wanted = ConditionType.ROLLED_OUT, step.rollout, step.planning.wanted
+    if step.world.serving is None:
+        return Finding(type, ConditionStatus.UNKNOWN, Reason.ENGINE_UNAVAILABLE, step.world.problem)
+    if wanted is None:
+        return Finding(type, False, Reason.PLANNING, f"There is no plan to roll out.{_still_serving(step)}")
+    if not wanted.spec.approved:
+        return Finding(type, False, Reason.AWAITING_APPROVAL, f"{approval_hint(wanted)}{_still_serving(step)}")
+    if step.world.problem:
+        return Finding(type, False, Reason.ACTION_FAILED, f"{step.world.problem} It is tried again.")
+    summary = (
+        f"Plan {wanted.metadata.name}: {rollout_summary(rollout)} {rollout.obstacle or step.world.serving.message}"
+    )
+    if rollout.obstacle:
+        return Finding(type, False, Reason.ROLLING_OUT, summary.strip())
+    if rollout.serves and not rollout.missing:
+        return Finding(type, True, Reason.ROLLED_OUT, summary.strip())
+    reason = Reason.SCALING if rollout.serves and rollout.every_stage_up else Reason.ROLLING_OUT
+    return Finding(type, False, reason, summary.strip())
+
+
+def _ready(step: Pass, profiled: Finding, planned: Finding, rolled_out: Finding) -> tuple[Finding, bool]:
+    """Ready, with what holds it up, and whether a person has to act."""
+    type = ConditionType.READY
+    if step.problem is not None:
+        message = f"{step.problem.message}{_still_serving(step)}"
+        return Finding(type, False, step.problem.reason, message), step.problem.stalled
+    if profiled.reason == Reason.PROFILING_FAILED and step.profiling is not None:
+        message = f"{profiled.message}{_still_serving(step)}"
+        return Finding(type, False, Reason.PROFILING_FAILED, message), step.profiling.gives_up
+    if planned.status is False:
+        waits = planned.reason == Reason.WAITING_FOR_PROFILES
+        because = profiled if waits else planned
+        return (
+            Finding(type, False, because.reason, f"{because.message}{_still_serving(step)}"),
+            step.planning.no_plan is not None,
+        )
+    if step.world.serving is None:
+        message = f"{step.world.problem} What served before is left as it is; it is tried again."
+        return Finding(type, ConditionStatus.UNKNOWN, Reason.ENGINE_UNAVAILABLE, message), False
+    if step.rollout.serves and step.rollout.every_stage_up and step.rollout.target == step.planning.wanted:
+        return Finding(type, True, Reason.SERVING, rolled_out.message), False
+    return Finding(type, False, rolled_out.reason, rolled_out.message), False
+
+
+def slo_met(session: InferenceSession, signals: Signals | None) -> Finding:
+    """Whether the attainment over the last window reached its target."""
+    type, unknown = ConditionType.SLO_MET, ConditionStatus.UNKNOWN
+    if signals is None:
+        return Finding(type, unknown, Reason.NO_SIGNALS, "No frontend has reported yet.")
+    if signals.offered_rate.value == 0:
+        return Finding(type, unknown, Reason.NO_TRAFFIC, "No requests arrived in the last window.")
+    attained, wanted = 1 - float(signals.bad_rate), session.spec.slo.attainment
+    met = attained >= wanted.fraction - 1e-9
+    message = (
+        f"{'At least' if met else 'Less than'} {wanted} of the requests were answered within "
+        f"{session.spec.slo.latency_ms} ms over the last window."
+    )
+    return Finding(type, met, Reason.SLO_MET if met else Reason.SLO_MISSED, message)
+
+
+def _not_reached(type: ConditionType, step: Pass) -> Finding:
+    reason = step.problem.reason if step.problem is not None else Reason.WAITING_FOR_POOLS
+    return Finding(type, ConditionStatus.UNKNOWN, reason, "It is not looked at before the spec can be used.")
+
+
+def _still_serving(step: Pass) -> str:
+    return f" Plan {step.active} stays in force." if step.active else ""
+
+
+def _missing(missing: Mapping[Pair, str]) -> str:
+    return _some([f"{module} on {pool}: {why}" for (module, pool), why in missing.items()], "; ")
+
+
+def _some(items: list[str], separator: str = ", ") -> str:
+    more = f"{separator}and {len(items) - _LISTED} more" if len(items) > _LISTED else ""
+    return separator.join(items[:_LISTED]) + more

@@ -1,0 +1,99 @@
+"""Conditions as the reconcilers conclude them, and the events that their changes are worth."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from partita_api.conditions import Condition, ConditionStatus, ConditionType, set_condition
+from partita_operator.reconcile.actions import Event, EventType
+from partita_operator.reconcile.clock import seconds_since, timestamp
+from partita_operator.reconcile.reasons import PROBLEMS, Reason
+from partita_planner.problem import NoPlanReason
+
+WORTH_AN_EVENT: Final = frozenset(
+    {
+        ConditionType.READY,
+        ConditionType.PROFILED,
+        ConditionType.PLANNED,
+        ConditionType.ROLLED_OUT,
+        ConditionType.SLO_MET,
+    }
+)
+"""Reconciling and Stalled say the same as these, once more."""
+
+_WARNINGS: Final = frozenset(PROBLEMS) | frozenset(NoPlanReason)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was concluded about one condition."""
+
+    type: ConditionType
+    status: ConditionStatus | bool
+    reason: str
+    message: str
+
+
+def with_findings(
+    conditions: Iterable[Condition], findings: Iterable[Finding], generation: int, now: datetime
+) -> tuple[Condition, ...]:
+    """`conditions` with all findings set."""
+    result = tuple(conditions)
+    for found in findings:
+        result = set_condition(
+            result,
+            found.type,
+            found.status,
+            reason=str(found.reason),
+            message=found.message,
+            generation=generation,
+            now=timestamp(now),
+        )
+    return result
+
+
+def progress_findings(ready: Finding, stalled: bool, reconciling: bool) -> tuple[Finding, Finding, Finding]:
+    """Ready, and Stalled and Reconciling (kstatus) to go with it, with its reason and message."""
+    return (
+        ready,
+        Finding(ConditionType.STALLED, stalled, ready.reason if stalled else Reason.SETTLED, _if(stalled, ready)),
+        Finding(
+            ConditionType.RECONCILING,
+            reconciling,
+            ready.reason if reconciling else Reason.SETTLED,
+            _if(reconciling, ready),
+        ),
+    )
+
+
+def _if(applies: bool, ready: Finding) -> str:
+    return ready.message if applies else ""
+
+
+def events_of(before: Iterable[Condition], after: Iterable[Condition]) -> tuple[Event, ...]:
+    """One event for each reason that a condition worth it has newly become true or met a problem.
+
+    A condition that is not true yet for no problem is only on its way. Where several give one reason, Ready speaks.
+    """
+    old = {c.type: (c.status, c.reason) for c in before}
+    events: dict[str, Event] = {}
+    for found in sorted(after, key=lambda c: c.type != ConditionType.READY):
+        if found.type not in WORTH_AN_EVENT or old.get(found.type) == (found.status, found.reason):
+            continue
+        if found.status == ConditionStatus.TRUE:
+            events.setdefault(found.reason, Event(EventType.NORMAL, found.reason, found.message))
+        elif found.reason in _WARNINGS:
+            events.setdefault(found.reason, Event(EventType.WARNING, found.reason, found.message))
+    return tuple(events.values())
+
+
+def condition(conditions: Iterable[Condition], type: ConditionType) -> Condition | None:
+    """The condition of `type`, if it is there."""
+    return next((c for c in conditions if c.type == type), None)
+
+
+def seconds_in_state(conditions: Iterable[Condition], type: ConditionType, now: datetime) -> float:
+    """For how long the condition of `type` has had its status; 0 if it is not there."""
+    found = condition(conditions, type)
+    return 0.0 if found is None else seconds_since(found.last_transition_time, now)

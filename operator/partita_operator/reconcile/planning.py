@@ -1,0 +1,205 @@
+"""Whether the session needs another plan, and how it comes by one.
+
+A plan is made from inputs: the parts of the session's spec that matter, the pools, the profiles and the rate. Their
+digest is in the plan's name; a plan whose digest is that of the present inputs is the wanted one, however it came
+about. So a plan is made only when an input changes, and going back to earlier inputs brings the earlier plan back.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from partita_api.digest import canonical_json, digest
+from partita_api.inferencesession import Approval, InferenceSession, RateSource
+from partita_api.meta import SESSION_LABEL, SESSION_SPEC_ANNOTATION, ObjectMeta
+from partita_api.pipelineplan import PipelinePlan, PipelinePlanSpec, ProfileRef, SessionRef
+from partita_api.quantity import Quantity
+from partita_operator.reconcile.accounting import available, entitlement, fits, usable_pools
+from partita_operator.reconcile.actions import Action, ApprovePlan, CancelSolve, CreatePlan, DeletePlan, Solve
+from partita_operator.reconcile.load_level import lasting_level
+from partita_operator.reconcile.profiling import Profiling
+from partita_operator.reconcile.world import Search, SessionWorld
+from partita_planner.problem import NoPlan, NoPlanReason, Planned, PlanningProblem, Pool
+
+SEARCH_AGAIN_SECONDS: Final = 300.0
+"""How long after a search that failed by itself (time limit, solver error) the same question is asked again."""
+
+_SPEC_THAT_PLANS_DEPEND_ON: Final = {"slo", "modules", "edges", "objective", "planner", "execution"}
+_PLANNER_SETTINGS_THAT_DO_NOT_MATTER: Final = {"approval", "time_limit_seconds"}
+_POOL_SPEC_THAT_PLANS_DEPEND_ON: Final = {
+    "gpus_per_node",
+    "price_per_hour",
+    "bandwidth",
+    "memory",
+    "sharing",
+    "emulation",
+}
+
+
+@dataclass(frozen=True)
+class Planning:
+    """Which plan the session should have."""
+
+    wanted: PipelinePlan | None = None
+    """The plan of the present inputs, if it exists."""
+    created: str | None = None
+    """Name of the plan that this pass creates."""
+    no_plan: NoPlan | None = None
+    """Why there is none, if that is known."""
+    actions: tuple[Action, ...] = ()
+    requeue_after: float | None = None
+
+
+def planned_rate(world: SessionWorld) -> float:
+    """Requests per second to plan for: as declared, or the last level that lasted."""
+    rate, known = world.session.spec.rate, world.session.status.planned_rate
+    if rate.source is RateSource.DECLARED:
+        return float(rate.requests_per_second)
+    level = float(known) if known is not None else float(rate.requests_per_second)
+    return lasting_level(world.rates, level) or level
+
+
+def inputs_digest(world: SessionWorld, profiling: Profiling) -> str:
+    """Digest of everything that a plan of the session depends on, but for what other sessions hold."""
+    session, pools = world.session, usable_pools(world.session, world.cluster.pools)
+    spec = session.spec.model_dump(
+        mode="json",
+        include=_SPEC_THAT_PLANS_DEPEND_ON,
+        exclude={"planner": _PLANNER_SETTINGS_THAT_DO_NOT_MATTER},
+    )
+    arrivals = session.spec.rate.model_dump(mode="json", include={"arrival", "gamma_shape"})
+    return digest(
+        {
+            "session": spec,
+            "arrivals": arrivals,
+            "rate": planned_rate(world),
+            "pools": {
+                name: {
+                    "spec": pool.spec.model_dump(mode="json", include=_POOL_SPEC_THAT_PLANS_DEPEND_ON),
+                    "gpus": entitlement(session, name, world.cluster),
+                }
+                for name, pool in pools.items()
+            },
+            "profiles": {f"{module}/{pool}": key for (module, pool), key in sorted(profiling.ready.items())},
+        }
+    )
+
+
+def decide_plan(world: SessionWorld, profiling: Profiling, active: PipelinePlan | None, now: datetime) -> Planning:
+    """The plan for the present inputs, or what brings it about. `active` is the plan in force."""
+    inputs = inputs_digest(world, profiling)
+    free = available(world.session, world.cluster)
+    wanted = next((p for p in world.plans.values() if p.spec.inputs_digest == inputs), None)
+    if wanted is not None and (wanted == active or fits(wanted, free)):
+        return _approve(world.session, wanted)
+    if wanted is not None:
+        # A plan kept for a rollback; meanwhile other sessions have taken its accelerators.
+        return Planning(actions=(DeletePlan(wanted.metadata.name),), requeue_after=0.0)
+    if leftover := _foreign_plan(world, plan_name(world.session, inputs)):
+        return Planning(actions=(DeletePlan(leftover),), requeue_after=0.0)
+    question = digest({"inputs": inputs, "free": dict(sorted(free.items()))})
+    answer = world.search if world.search is not None and world.search.key == question else None
+    if answer is None or _is_stale(answer, now):
+        return Planning(actions=(Solve(question, _problem(world, profiling, free, active)),))
+    match answer.outcome:
+        case None:
+            return Planning()
+        case NoPlan() as no_plan:
+            return Planning(no_plan=no_plan, requeue_after=_seconds_left(answer, now))
+        case Planned(plan=spec):
+            plan = _plan(world.session, spec, inputs, profiling)
+            return Planning(created=plan.metadata.name, actions=(CreatePlan(plan),), requeue_after=0.0)
+
+
+def keep_planning(world: SessionWorld) -> Planning:
+    """Nothing is planned now; a search under way is given up."""
+    searching = world.search is not None and world.search.outcome is None
+    return Planning(actions=(CancelSolve(),) if searching else ())
+
+
+def plan_name(session: InferenceSession, inputs: str) -> str:
+    """The name of the plan that is made from these inputs."""
+    return f"{session.metadata.name}-{inputs[:8]}"
+
+
+def rate_to_record(world: SessionWorld) -> Quantity | None:
+    """The measured rate that plans are made for, which must outlive the operator."""
+    if world.session.spec.rate.source is RateSource.DECLARED:
+        return None
+    level = planned_rate(world)
+    if world.session.status.planned_rate is None and level == world.session.spec.rate.requests_per_second:
+        return None
+    return Quantity(level)
+
+
+def _approve(session: InferenceSession, wanted: PipelinePlan) -> Planning:
+    automatic = session.spec.planner.approval is Approval.AUTOMATIC
+    approve = automatic and not wanted.spec.approved
+    return Planning(wanted=wanted, actions=(ApprovePlan(wanted.metadata.name),) if approve else ())
+
+
+def _foreign_plan(world: SessionWorld, name: str) -> str | None:
+    """A plan of that name that is not the session's: an earlier session of its name left it."""
+    for plan in world.cluster.plans:
+        if plan.metadata.namespace == world.session.metadata.namespace and plan.metadata.name == name:
+            return name
+    return None
+
+
+def _problem(
+    world: SessionWorld, profiling: Profiling, free: dict[str, int], active: PipelinePlan | None
+) -> PlanningProblem:
+    pools = usable_pools(world.session, world.cluster.pools)
+    return PlanningProblem(
+        session=_reference(world.session),
+        spec=world.session.spec,
+        rate=planned_rate(world),
+        pools=tuple(Pool(name=name, spec=pool.spec, gpus=free[name]) for name, pool in pools.items()),
+        profiles={pair: world.profiles[key] for pair, key in sorted(profiling.ready.items())},
+        incumbent=active.spec if active else None,
+    )
+
+
+def _reference(session: InferenceSession) -> SessionRef:
+    meta = session.metadata
+    return SessionRef(name=meta.name, uid=meta.uid, generation=meta.generation)
+
+
+def _plan(session: InferenceSession, spec: PipelinePlanSpec, inputs: str, profiling: Profiling) -> PipelinePlan:
+    used = {(m.name, stage.pool) for m in spec.modules for p in m.pipelines for stage in p.stages}
+    return PipelinePlan(
+        metadata=ObjectMeta(
+            name=plan_name(session, inputs),
+            namespace=session.metadata.namespace,
+            labels={SESSION_LABEL: session.metadata.name},
+            annotations={SESSION_SPEC_ANNOTATION: canonical_json(session.spec)},
+        ),
+        spec=spec.model_copy(
+            update={
+                "approved": session.spec.planner.approval is Approval.AUTOMATIC,
+                "session": _reference(session),
+                "inputs_digest": inputs,
+                "profiles": tuple(
+                    ProfileRef(module=pair[0], pool=pair[1], key=key)
+                    for pair, key in sorted(profiling.ready.items())
+                    if pair in used
+                ),
+            }
+        ),
+    )
+
+
+def _is_stale(answer: Search, now: datetime) -> bool:
+    left = _seconds_left(answer, now)
+    return left is not None and left <= 0
+
+
+def _seconds_left(answer: Search, now: datetime) -> float | None:
+    """Seconds until the same question is worth asking again; None if it never is."""
+    failed = isinstance(answer.outcome, NoPlan) and answer.outcome.reason in (
+        NoPlanReason.TIME_LIMIT,
+        NoPlanReason.INVALID_PLAN,
+    )
+    if not failed or answer.finished is None:
+        return None
+    return SEARCH_AGAIN_SECONDS - (now - answer.finished).total_seconds()

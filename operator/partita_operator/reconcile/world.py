@@ -1,0 +1,104 @@
+"""What the reconcilers see of the world, gathered anew for every pass."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+
+from partita_api.gpupool import GPUPool
+from partita_api.inferencesession import InferenceSession
+from partita_api.pipelineplan import PipelinePlan
+from partita_api.profile import Profile
+from partita_operator.ports import OperatorSettings, ProfileRun, ServingStatus, SessionSignals
+from partita_operator.reconcile.load_level import RateHistory
+from partita_planner.problem import Outcome
+
+
+@dataclass(frozen=True)
+class Search:
+    """The last search for a plan of a session."""
+
+    key: str
+    """Digest of what was asked."""
+    outcome: Outcome | None = None
+    """The answer; None while the search runs."""
+    finished: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Partita's objects in the whole cluster."""
+
+    pools: Mapping[str, GPUPool] = field(default_factory=dict)
+    sessions: Mapping[str, InferenceSession] = field(default_factory=dict)
+    """By namespace/name."""
+    plans: tuple[PipelinePlan, ...] = ()
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    """Sessions (namespace/name) and pools (name) whose spec cannot be used, and why. They are in `sessions` and
+    `pools` with their true metadata and status; a session's spec is then that of its plan in force."""
+
+    def plans_of(self, session: InferenceSession) -> dict[str, PipelinePlan]:
+        """The session's own plans by name; not those of an earlier session of the same name."""
+        meta = session.metadata
+        return self._plans_by_session.get((meta.namespace, meta.name, meta.uid), {})
+
+    @cached_property
+    def _plans_by_session(self) -> dict[tuple[str | None, str, str], dict[str, PipelinePlan]]:
+        grouped: dict[tuple[str | None, str, str], dict[str, PipelinePlan]] = {}
+        for plan in self.plans:
+            owner = (plan.metadata.namespace, plan.spec.session.name, plan.spec.session.uid)
+            grouped.setdefault(owner, {})[plan.metadata.name] = plan
+        return grouped
+
+
+@dataclass(frozen=True)
+class SessionWorld:
+    """What is observed around one session."""
+
+    session: InferenceSession
+    cluster: Cluster
+    """All objects, the session itself included."""
+    settings: OperatorSettings
+    profiles: Mapping[str, Profile] = field(default_factory=dict)
+    """Those profiles of the session's namespace that it wants or its plans were made from, by content key."""
+    runs: Mapping[tuple[str, int], ProfileRun] = field(default_factory=dict)
+    """Profiling runs by key and attempt."""
+    serving: ServingStatus | None = field(default_factory=ServingStatus)
+    """What the engine runs; None if it cannot be reached."""
+    has_applications: bool = False
+    """Whether the engine still has applications of the session, ready or not; looked up for deleted sessions."""
+    signals: SessionSignals | None = None
+    rates: RateHistory = field(default_factory=RateHistory)
+    search: Search | None = None
+    problem: str = ""
+    """What the engine or the last pass's actions failed with."""
+
+    @property
+    def plans(self) -> dict[str, PipelinePlan]:
+        """The session's plans by name."""
+        return self.cluster.plans_of(self.session)
+
+
+@dataclass(frozen=True)
+class Node:
+    """One Kubernetes node."""
+
+    name: str
+    ready: bool
+    allocatable: Mapping[str, int]
+    """Whole units of its extended resources."""
+
+
+@dataclass(frozen=True)
+class PoolWorld:
+    """What is observed around one pool."""
+
+    pool: GPUPool
+    cluster: Cluster
+    settings: OperatorSettings
+    nodes: tuple[Node, ...] = ()
+    """The nodes that the pool's selector matches."""
+    engine_capacity: Mapping[str, float] | None = None
+    """Units of each custom resource of the operator's own engine; None if it cannot be reached."""
+    problem: str = ""
+    """Why the engine cannot be reached."""
