@@ -51,6 +51,7 @@ class Cut(SpecModel):
 
     bytes: int = Field(ge=0, description="Bytes of one sample's tensors at full precision.")
     tensors: int = Field(default=1, ge=1, description="Number of tensors.")
+    specs: tuple[TensorSpec, ...] = Field(default=(), description="Each of them, at full precision; empty if unknown.")
 
 
 class BlockMemory(SpecModel):

@@ -5,9 +5,10 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from partita_api.inferencesession import Backend, CutDType, DType, ModelSource, TensorSpec
+from partita_api.inferencesession import Backend, CutDType, ModelSource, TensorSpec
 from partita_api.meta import SpecModel
-from partita_api.profile import Profile
+from partita_api.profile import Cut, Profile
+from partita_runtime.models.layers import at_cut
 from partita_runtime.scheduling.plan import stage_latency
 
 
@@ -64,16 +65,18 @@ def emulated_stage(
 ) -> EmulatedStage:
     """Blocks [first, end) as `profile` times them, on a vGPU of 1/divisor.
 
-    What crosses a cut is one flat tensor of the same number of bytes as the model's own. Raises as `stage_latency`.
+    Where the profile does not know the tensors that cross a cut, one flat tensor of as many bytes stands for them.
+    Raises as `stage_latency`.
     """
     return EmulatedStage(
         latency_micros=tuple(
             round(stage_latency(profile, first, end, divisor, batch)) for batch in range(1, max_batch + 1)
         ),
-        inputs=(_emulated_cut(profile, first - 1, cut_dtype) if first else profile.request.input,),
-        outputs=(_emulated_cut(profile, end - 1, cut_dtype),) if end < profile.blocks else profile.outputs,
+        inputs=_crossing(profile.cuts[first - 1], cut_dtype) if first else (profile.request.input,),
+        outputs=_crossing(profile.cuts[end - 1], cut_dtype) if end < profile.blocks else profile.outputs,
     )
 
 
-def _emulated_cut(profile: Profile, index: int, cut_dtype: CutDType) -> TensorSpec:
-    return TensorSpec(shape=(max(1, profile.cuts[index].bytes // 4),), dtype=DType(cut_dtype))
+def _crossing(cut: Cut, cut_dtype: CutDType) -> tuple[TensorSpec, ...]:
+    specs = cut.specs or (TensorSpec(shape=(max(1, cut.bytes // 4),)),)
+    return tuple(at_cut(spec, cut_dtype) for spec in specs)

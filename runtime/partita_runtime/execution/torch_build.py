@@ -1,9 +1,74 @@
 """Builds executors that compute with torch."""
 
-from partita_runtime.execution.executor import BuiltExecutor
-from partita_runtime.execution.stage_build import StageBuild
+import gc
+
+import torch
+
+from partita_api.inferencesession import Backend
+from partita_runtime.execution.executor import BuiltExecutor, StageExecutor
+from partita_runtime.execution.slowdown import SlowdownExecutor
+from partita_runtime.execution.stage_build import Device, StageBuild
+from partita_runtime.execution.torch_eager import eager
+from partita_runtime.execution.torch_inductor import CannotCompileError, inductor
+from partita_runtime.execution.torch_stage import Boundary, Compute, StageBlocks, TorchExecutor, stage_boundaries
+from partita_runtime.models.errors import ModelError, ModelErrorReason
+from partita_runtime.models.partition import PartitionedModel, partition_source
 
 
 def build_torch_executor(build: StageBuild) -> BuiltExecutor:
-    """The stage's blocks on its device, by the backend that was asked for or the one it falls back to."""
-    raise NotImplementedError(build)
+    """The stage's blocks on its device, by the backend that was asked for or the one it falls back to.
+
+    Sets the number of CPU threads that torch uses in this process. Raises ModelError.
+    """
+    torch.set_num_threads(build.threads)
+    warnings: list[str] = []
+    device = pick_device(build.device, warnings)
+    model = _stage_of_model(build, device)
+    end = len(model.blocks) if build.end is None else build.end
+    entry, exit = stage_boundaries(model, build.first, end, build.input, build.cut_dtype, device)
+    blocks = StageBlocks([model.block(i) for i in range(build.first, end)])
+    backend, compute = pick_backend(build.backend, blocks, entry, warnings)
+    executor: StageExecutor = TorchExecutor(blocks, compute, entry, exit, max_batch=build.max_batch)
+    if build.slowdown is not None:
+        executor = SlowdownExecutor(executor, build.slowdown)
+    return BuiltExecutor(
+        executor=executor,
+        backend_used=backend,
+        device_used=device.type,
+        inputs=entry.specs,
+        outputs=exit.specs,
+        partition=model.digest,
+        warnings=(*model.warnings, *warnings),
+    )
+
+
+def pick_device(wanted: Device, warnings: list[str]) -> torch.device:
+    """The device, or the CPU with a warning added to `warnings`."""
+    if wanted is Device.CUDA and not torch.cuda.is_available():
+        warnings.append("there is no CUDA device here, so the stage computes on the CPU")
+        return torch.device("cpu")
+    return torch.device(wanted)
+
+
+def pick_backend(wanted: Backend, blocks: StageBlocks, entry: Boundary, warnings: list[str]) -> tuple[Backend, Compute]:
+    """The backend and its function, or the eager one with a warning added to `warnings`."""
+    if wanted is Backend.INDUCTOR:
+        try:
+            return Backend.INDUCTOR, inductor(blocks, entry.zeros(2))
+        except CannotCompileError as error:
+            warnings.append(f"Inductor cannot compile the stage, so it runs eagerly: {error}")
+    return Backend.EAGER, eager(blocks)
+
+
+def _stage_of_model(build: StageBuild, device: torch.device) -> PartitionedModel:
+    """The model with this stage's blocks only. Raises ModelError."""
+    model = partition_source(build.model, build.input, build.blocks)
+    if build.partition not in (None, model.digest):
+        raise ModelError(
+            ModelErrorReason.PARTITION_CHANGED,
+            f"the model is cut as {model.digest} here, and its profile was made with {build.partition}: the model or "
+            "a library has changed since; delete the profile's ConfigMap, and it is profiled and planned again",
+        )
+    model = model.keep(build.first, len(model.blocks) if build.end is None else build.end).to(device)
+    gc.collect()  # graphs refer to themselves, and would keep the other blocks' weights for long
+    return model

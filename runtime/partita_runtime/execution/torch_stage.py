@@ -1,0 +1,120 @@
+"""One stage's blocks on a device, and the way of a batch from the network's arrays into them and back."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+
+from partita_api.inferencesession import CutDType, TensorSpec
+from partita_runtime.execution.executor import NUMPY_DTYPES, Array, check_batch, zeros
+from partita_runtime.models.layers import SampleTensor, at_cut
+from partita_runtime.models.partition import PartitionedModel
+
+Compute = Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
+"""The stage's blocks as a function of the tensors that cross its first cut."""
+
+LARGEST_HALF = torch.finfo(torch.float16).max
+
+
+class StageBlocks(torch.nn.Module):
+    """Blocks in a row."""
+
+    def __init__(self, blocks: Sequence[torch.nn.Module]) -> None:
+        super().__init__()
+        self.blocks = torch.nn.ModuleList(blocks)
+
+    def forward(self, *tensors: torch.Tensor) -> Sequence[torch.Tensor]:
+        """The tensors that cross the last block's cut."""
+        for block in self.blocks:
+            tensors = block(*tensors)
+        return tensors
+
+
+class Boundary:
+    """The tensors at one end of a stage: as the model has them, and as they travel."""
+
+    def __init__(self, samples: Sequence[SampleTensor], specs: Sequence[TensorSpec], device: torch.device) -> None:
+        self.specs = tuple(specs)
+        self._samples = tuple(samples)
+        self._device = device
+
+    def to_device(self, arrays: Sequence[Array]) -> list[torch.Tensor]:
+        """Arrays from the network as tensors of the model's own element types."""
+        return [
+            _tensor(array).to(self._device, getattr(torch, sample.dtype)).reshape(array.shape[0], *sample.shape)
+            for array, sample in zip(arrays, self._samples, strict=True)
+        ]
+
+    def zeros(self, batch: int) -> list[torch.Tensor]:
+        """Tensors of zeros."""
+        return self.to_device(zeros(self.specs, batch))
+
+    def to_host(self, tensors: Sequence[torch.Tensor]) -> list[Array]:
+        """Tensors of the model as arrays for the network; waits for the device."""
+        return [
+            _cast(tensor, spec).reshape(tensor.shape[0], *spec.shape).contiguous().cpu().numpy()
+            for tensor, spec in zip(tensors, self.specs, strict=True)
+        ]
+
+
+def stage_boundaries(
+    model: PartitionedModel, first: int, end: int, input: TensorSpec, cut_dtype: CutDType, device: torch.device
+) -> tuple[Boundary, Boundary]:
+    """What the stage of blocks [first, end) takes and gives."""
+
+    def boundary(index: int) -> Boundary:
+        samples = model.boundaries[index]
+        if index == 0:
+            specs = [input]
+        elif index == len(model.blocks):
+            specs = [sample.spec for sample in samples]
+        else:
+            specs = [at_cut(sample.spec, cut_dtype) for sample in samples]
+        return Boundary(samples, specs, device)
+
+    return boundary(first), boundary(end)
+
+
+class TorchExecutor:
+    """Runs a stage's blocks with torch. The answer of the last stage is in full precision."""
+
+    def __init__(
+        self, blocks: StageBlocks, compute: Compute, entry: Boundary, exit: Boundary, *, max_batch: int
+    ) -> None:
+        self._blocks = blocks
+        self._compute = compute
+        self._entry = entry
+        self._exit = exit
+        self._max_batch = max_batch
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of weights; those that several layers share count once."""
+        storages = {
+            tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes()
+            for tensor in (*self._blocks.parameters(), *self._blocks.buffers())
+        }
+        return sum(storages.values())
+
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        """As StageExecutor says."""
+        check_batch(inputs, self._entry.specs, self._max_batch)
+        with torch.inference_mode():
+            return self._exit.to_host(self._compute(self._entry.to_device(inputs)))
+
+    def warm_up(self, batch_sizes: Sequence[int]) -> None:
+        """As StageExecutor says."""
+        for batch in batch_sizes:
+            self.run(zeros(self._entry.specs, batch))
+
+
+def _tensor(array: Array) -> torch.Tensor:
+    # Arrays that are views of a network buffer are read-only, which torch has no notion of.
+    return torch.from_numpy(array if array.flags.writeable else np.array(array))
+
+
+def _cast(tensor: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
+    wanted = getattr(torch, str(NUMPY_DTYPES[spec.dtype]))
+    if wanted is torch.float16 and tensor.dtype is not torch.float16:
+        tensor = tensor.clamp(-LARGEST_HALF, LARGEST_HALF)  # beyond it half precision knows infinity only
+    return tensor.to(wanted)
