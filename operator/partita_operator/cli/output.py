@@ -15,6 +15,11 @@ console = Console()
 progress = Console(stderr=True, highlight=False)
 
 
+def report(line: str) -> None:
+    """Show a line of progress."""
+    progress.print(line, markup=False, soft_wrap=True)
+
+
 class OutputFormat(StrEnum):
     """The values of --output."""
 
