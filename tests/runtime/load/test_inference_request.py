@@ -1,0 +1,82 @@
+"""Requests are what Triton's own client sends; answers are read back bit by bit."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.http as triton
+
+from partita_runtime.load.inference_request import AnswerError, decode_answer, encode_request
+
+
+def header_of(headers: dict[str, str], body: bytes) -> dict[str, Any]:
+    document = json.loads(body[: int(headers["Inference-Header-Content-Length"])])
+    assert isinstance(document, dict)
+    return document
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int64", "int32", "uint8"])
+def test_request_equals_that_of_the_triton_client(dtype: str) -> None:
+    tensor = np.arange(24).reshape(2, 3, 4).astype(dtype)
+    wanted = triton.InferInput("input", list(tensor.shape), triton.np_to_triton_dtype(tensor.dtype))
+    wanted.set_data_from_numpy(tensor, binary_data=True)
+    want_body, want_length = triton.InferenceServerClient.generate_request_body([wanted])
+
+    payload = encode_request({"input": tensor})
+
+    length = int(payload.headers["Inference-Header-Content-Length"])
+    assert header_of(dict(payload.headers), payload.body)["inputs"] == json.loads(want_body[:want_length])["inputs"]
+    assert payload.body[length:] == want_body[want_length:]
+
+
+def test_tensors_of_any_layout_are_sent_in_order() -> None:
+    tensor = np.arange(12, dtype=np.float32).reshape(3, 4).T[::2]
+
+    payload = encode_request({"a": tensor, "b": np.ones((1, 2), dtype=np.uint8)})
+
+    length = int(payload.headers["Inference-Header-Content-Length"])
+    assert payload.body[length:] == tensor.tobytes() + b"\x01\x01"
+
+
+def test_type_that_the_protocol_does_not_know_is_refused() -> None:
+    with pytest.raises(ValueError, match="complex64; use one of float32"):
+        encode_request({"input": np.zeros(3, dtype=np.complex64)})
+
+
+def test_binary_and_json_tensors_are_read_from_one_answer() -> None:
+    vehicle = np.random.default_rng(1).normal(size=(2, 8)).astype(np.float32)
+    head = json.dumps(
+        {
+            "outputs": [
+                {"name": "person", "shape": [1, 2], "datatype": "INT64", "data": [[4, 5]]},
+                {"name": "vehicle", "shape": [2, 8], "datatype": "FP32", "parameters": {"binary_data_size": 64}},
+            ]
+        }
+    ).encode()
+
+    tensors = decode_answer({"inference-header-content-length": str(len(head))}, head + vehicle.tobytes())
+
+    np.testing.assert_array_equal(tensors["vehicle"], vehicle)
+    np.testing.assert_array_equal(tensors["person"], [[4, 5]])
+
+
+@pytest.mark.parametrize(
+    ("headers", "body"),
+    [
+        pytest.param({}, b"<html>", id="no JSON"),
+        pytest.param({}, b"{}", id="no outputs"),
+        pytest.param({"Inference-Header-Content-Length": "x"}, b"{}", id="length is no number"),
+        pytest.param(
+            {},
+            b'{"outputs": [{"name": "a", "shape": [2], "datatype": "FP32", "parameters": {"binary_data_size": 8}}]}',
+            id="tensor cut short",
+        ),
+        pytest.param(
+            {}, b'{"outputs": [{"name": "a", "shape": [1], "datatype": "??", "data": [1]}]}', id="unknown type"
+        ),
+    ],
+)
+def test_answer_that_is_none_is_refused(headers: dict[str, str], body: bytes) -> None:
+    with pytest.raises(AnswerError, match=f"answer of {len(body)} bytes"):
+        decode_answer(headers, body)
