@@ -8,10 +8,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from partita_runtime.execution.executor import NUMPY_DTYPES
+
 HEADER_LENGTH: Final = "Inference-Header-Content-Length"
 
-_NAMES: Final = {"float32": "FP32", "float16": "FP16", "int64": "INT64", "int32": "INT32", "uint8": "UINT8"}
-_DTYPES: Final = {protocol: np.dtype(numpy).newbyteorder("<") for numpy, protocol in _NAMES.items()}
+_NAMES: Final = {dtype.name: name for name, dtype in NUMPY_DTYPES.items()}
 
 
 class AnswerError(ValueError):
@@ -48,10 +49,9 @@ def encode_request(inputs: Mapping[str, NDArray[Any]]) -> Payload:
         "parameters": {"binary_data_output": True},
     }
     head = json.dumps(header, separators=(",", ":")).encode()
-    little_endian = (tensor.astype(tensor.dtype.newbyteorder("<"), copy=False) for tensor in tensors.values())
     return Payload(
         headers={"Content-Type": "application/octet-stream", HEADER_LENGTH: str(len(head))},
-        body=b"".join((head, *(tensor.tobytes() for tensor in little_endian))),
+        body=b"".join((head, *(tensor.tobytes() for tensor in tensors.values()))),
     )
 
 
@@ -64,7 +64,7 @@ def decode_answer(headers: Mapping[str, str], body: bytes) -> dict[str, NDArray[
         tensors = {}
         offset = header_end
         for output in described:
-            dtype, shape = _DTYPES[output["datatype"]], output["shape"]
+            dtype, shape = NUMPY_DTYPES[output["datatype"]], output["shape"]
             size = output.get("parameters", {}).get("binary_data_size")
             if size is None:
                 tensors[output["name"]] = np.asarray(output["data"], dtype=dtype).reshape(shape)
