@@ -176,7 +176,9 @@ class SessionBuilder:
             Module(name=name, function=FunctionSource(entrypoint=entrypoint, max_millis=max_millis))
         )
 
-    def edge(self, upstream: str, downstream: str, mean: str = "1", most: int = 64) -> Self:
+    def edge(self, upstream: str, downstream: str, mean: str = "1", most: int | None = None) -> Self:
+        """An edge that fans out by `mean`, and by at most `most`: 1 unless the mean is above 1, then 64."""
+        most = most or (64 if float(mean) > 1 else 1)
         made = Edge.model_validate({"from": upstream, "to": downstream, "fanOut": {"mean": mean, "max": most}})
         return replace(self, edges=(*self.edges, made))
 

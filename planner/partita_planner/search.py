@@ -1,0 +1,213 @@
+"""Solves the formulation over thousands of templates: relaxation, restricted MILP, exact filter, final MILP.
+
+1. The linear relaxation, without latency coupling, gives a bound and the duals of demands and pools.
+2. A MILP over the templates of least excess (`pruning`) gives a good solution; it starts from one with one stage each.
+3. Templates that cannot be part of anything better are dropped, exactly. If others than those of step 2 are left, the
+   MILP over all that are left starts from the solution and proves how good it is.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Final
+
+import pyomo.environ as pyo
+
+from partita_planner.allocation import (
+    Aim,
+    Demand,
+    Deployments,
+    Market,
+    allocated_price,
+    allocation_model,
+    deployments_of,
+    gpus_missing,
+    missing_price,
+    occupancy_price,
+    start_from,
+)
+from partita_planner.latency import LatencyGraph
+from partita_planner.milp import solve, solve_lp
+from partita_planner.pruning import least_excess, promising
+from partita_planner.templates import Template, TemplateStage, undominated_by_gpus
+
+RESTRICTED_TEMPLATES: Final = 30
+"""Templates of each module in the restricted MILP, beside those that are needed for their latency."""
+
+Remaining = Callable[[], float]
+"""Seconds left for planning."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """One problem for the formulation."""
+
+    demands: tuple[Demand, ...]
+    market: Market
+    aim: Aim
+    graph: LatencyGraph | None = None
+    """The paths that share an SLO; None where every template keeps its module's own."""
+    relative_gap: float = 1e-6
+    highest_level: float = 1.0
+    """A bound on the level of Aim.THROUGHPUT."""
+
+    def with_templates(self, choose: Callable[[Demand], tuple[Template, ...]]) -> "Search":
+        """The same problem with fewer templates."""
+        return replace(self, demands=tuple(replace(d, templates=choose(d)) for d in self.demands))
+
+
+@dataclass(frozen=True)
+class Found:
+    """The best solution found and what is proven about it."""
+
+    deployments: Deployments
+    value: float
+    """Objective value: price per hour, or level."""
+    bound: float
+    """No solution has a better value."""
+
+
+@dataclass(frozen=True)
+class NothingFound:
+    """There is no solution, or none was found in time."""
+
+    proven: bool
+    """Whether it is proven that there is none."""
+
+
+@dataclass(frozen=True)
+class Relaxation:
+    """Optimum of the linear relaxation with its duals."""
+
+    bound: float
+    sample: Mapping[str, float]
+    """What one more sample per second of a module costs."""
+    gpu: Mapping[str, float]
+    """What one more GPU of a pool is worth."""
+
+
+def search(problem: Search, remaining: Remaining) -> Found | NothingFound:
+    """The best solution within the time that is left."""
+    relaxation = relax(problem, remaining())
+    if relaxation is None:
+        return NothingFound(proven=remaining() > 0)
+    if problem.aim is Aim.THROUGHPUT:
+        problem = replace(problem, highest_level=relaxation.bound)
+    excess = {d.module: [_excess(problem, relaxation, d, t) for t in d.templates] for d in problem.demands}
+
+    seed = _solve(problem.with_templates(_one_stage), None, 0.2 * remaining())
+    restricted = problem.with_templates(lambda d: _restricted(d, excess[d.module]))
+    first = _better(problem, seed, _solve(restricted, seed, 0.5 * remaining()))
+    slack = abs(relaxation.bound - first.value) if isinstance(first, Found) else inf
+    left = problem.with_templates(lambda d: promising(d.templates, excess[d.module], slack * (1 + 1e-9)))
+    if not (isinstance(first, Found) and _covers(restricted, left)):
+        first = _better(problem, first, _solve(left, first, remaining()))
+    return _tightened(problem, first, relaxation.bound)
+
+
+def relax(problem: Search, seconds: float) -> Relaxation | None:
+    """The linear relaxation over fractions of GPUs, latencies apart; None if it has no solution."""
+    fewer = problem.with_templates(lambda d: undominated_by_gpus(d.templates))
+    model = allocation_model(fewer.demands, problem.market, problem.aim, highest_level=problem.highest_level)
+    pyo.TransformationFactory("core.relax_integer_vars").apply_to(model)
+    answer = solve_lp(model, seconds)
+    if answer is None:
+        return None
+    value, duals = answer
+    scale = problem.highest_level
+    return Relaxation(
+        bound=value * scale,
+        sample={d.module: abs(duals[model.cover[d.module]]) / d.capacity for d in problem.demands},
+        gpu={pool: abs(duals[row]) * scale for pool, row in model.capacity.items()},
+    )
+
+
+def value_of(problem: Search, deployments: Deployments) -> float:
+    """Objective value of deployments, computed from their integers."""
+    market = problem.market
+    match problem.aim:
+        case Aim.THROUGHPUT:
+            return min(sum(x.throughput for x in deployments[d.module]) / d.capacity for d in problem.demands)
+        case Aim.OCCUPANCY:
+            return sum(occupancy_price(deployments[d.module], d, market) for d in problem.demands)
+        case Aim.ALLOCATED:
+            return sum(allocated_price(deployments[d.module], market) for d in problem.demands)
+        case Aim.MISSING:
+            return sum(missing_price(market.pools[p]) * n for p, n in gpus_missing(deployments, market.pools).items())
+
+
+def _solve(problem: Search, start: Found | NothingFound | None, seconds: float) -> Found | NothingFound:
+    """One MILP over all templates of `problem`."""
+    if any(not d.templates for d in problem.demands):
+        return NothingFound(proven=True)
+    model = allocation_model(
+        problem.demands, problem.market, problem.aim, graph=problem.graph, highest_level=problem.highest_level
+    )
+    if isinstance(start, Found):
+        start_from(model, problem.demands, problem.market, start.deployments)
+    answer = solve(model, seconds, relative_gap=problem.relative_gap, warm_start=isinstance(start, Found))
+    if answer.value is None:
+        return NothingFound(answer.infeasible)
+    deployments = deployments_of(model, problem.demands, problem.market)
+    value = value_of(problem, deployments)
+    return Found(deployments, value, value if answer.bound is None else answer.bound * problem.highest_level)
+
+
+def _better(problem: Search, one: Found | NothingFound, other: Found | NothingFound) -> Found | NothingFound:
+    """The better of two answers, with the bound of the later one, which was over more templates."""
+    if not isinstance(other, Found):
+        return replace(one, bound=_worst_bound(problem)) if isinstance(one, Found) else other
+    if not isinstance(one, Found):
+        return other
+    sign = -1 if problem.aim is Aim.THROUGHPUT else 1
+    best = min(one, other, key=lambda found: sign * found.value)
+    return replace(best, bound=other.bound)
+
+
+def _tightened(problem: Search, answer: Found | NothingFound, bound: float) -> Found | NothingFound:
+    """`answer` with the tighter of its bound and the relaxation's; never beyond its value."""
+    if not isinstance(answer, Found):
+        return answer
+    if problem.aim is Aim.THROUGHPUT:
+        return replace(answer, bound=max(answer.value, min(answer.bound, bound)))
+    return replace(answer, bound=min(answer.value, max(answer.bound, bound)))
+
+
+def _worst_bound(problem: Search) -> float:
+    return inf if problem.aim is Aim.THROUGHPUT else -inf
+
+
+def _excess(problem: Search, relaxation: Relaxation, demand: Demand, template: Template) -> float:
+    """What one use of the template costs beyond the relaxation, at the relaxation's prices."""
+    market = problem.market
+
+    def price(stage: TemplateStage) -> float:
+        own = market.price(stage) if problem.aim is Aim.ALLOCATED else 0.0
+        return own + relaxation.gpu[stage.pool] * market.gpus(stage)
+
+    paid = market.sample_price(template) * demand.rate / demand.capacity if problem.aim is Aim.OCCUPANCY else 0.0
+    most = demand.capacity * problem.highest_level
+    return least_excess(template, most, relaxation.sample[demand.module] - paid, price, market.unit_rate)
+
+
+def _one_stage(demand: Demand) -> tuple[Template, ...]:
+    return tuple(t for t in demand.templates if len(t.stages) == 1)
+
+
+def _restricted(demand: Demand, excess: Sequence[float]) -> tuple[Template, ...]:
+    """The templates of least excess, and every one with less excess than all that are at least as fast."""
+    best = set(promising(demand.templates, excess, inf, RESTRICTED_TEMPLATES))
+    least = inf
+    for template, value in sorted(
+        zip(demand.templates, excess, strict=True), key=lambda p: (p[0].latency_micros, p[1])
+    ):
+        if value < least:
+            least = value
+            best.add(template)
+    return tuple(t for t in demand.templates if t in best)
+
+
+def _covers(restricted: Search, left: Search) -> bool:
+    """Whether the restricted problem had all templates that are left."""
+    pairs = zip(restricted.demands, left.demands, strict=True)
+    return all(set(had.templates) >= set(has.templates) for had, has in pairs)

@@ -1,0 +1,124 @@
+"""The session's DAG: what is wrong with it, in which order its modules run, and how often each is called."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from partita_api.inferencesession import ArrivalProcess, InferenceSessionSpec
+
+
+def session_problems(spec: InferenceSessionSpec) -> tuple[str, ...]:
+    """What is wrong with a session beyond its schema, each as a sentence that says the fix; empty if nothing is."""
+    found = (*_module_problems(spec), *_edge_problems(spec), *_setting_problems(spec))
+    if found:
+        return found
+    cycle = find_cycle(spec)
+    if cycle:
+        return (f"the edges form a cycle, {' -> '.join(cycle)}: remove one of them",)
+    return tuple(_time_problems(spec))
+
+
+def topological_order(spec: InferenceSessionSpec) -> tuple[str, ...]:
+    """Module names, each after everything upstream of it; otherwise in the order of the manifest.
+
+    Raises ValueError naming the modules of a cycle.
+    """
+    upstream = {m.name: {e.source for e in spec.edges if e.target == m.name} for m in spec.modules}
+    order: list[str] = []
+    while len(order) < len(upstream):
+        ready = next((name for name, before in upstream.items() if name not in order and before <= set(order)), None)
+        if ready is None:
+            raise ValueError(f"the edges form a cycle: {' -> '.join(find_cycle(spec))}")
+        order.append(ready)
+    return tuple(order)
+
+
+def module_rates(spec: InferenceSessionSpec, rate: float) -> dict[str, float]:
+    """Calls per second of each module when `rate` requests per second arrive.
+
+    A module with one upstream gets that one's rate times the edge's mean fan-out, so that it is the product along
+    its path. Roots run once for each request, and so do joins, which wait for everything upstream of them.
+    """
+    rates: dict[str, float] = {}
+    for name in topological_order(spec):
+        inward = [rates[e.source] * float(e.fan_out.mean) for e in spec.edges if e.target == name]
+        rates[name] = inward[0] if len(inward) == 1 else rate
+    return rates
+
+
+def find_cycle(spec: InferenceSessionSpec) -> tuple[str, ...]:
+    """The modules of one cycle in order, the first again at the end; empty if there is none."""
+    downstream = {m.name: [e.target for e in spec.edges if e.source == m.name] for m in spec.modules}
+    done: set[str] = set()
+
+    def search(name: str, trail: tuple[str, ...]) -> tuple[str, ...]:
+        if name in trail:
+            return (*trail[trail.index(name) :], name)
+        if name in done:
+            return ()
+        cycle = next(filter(None, (search(after, (*trail, name)) for after in downstream[name])), ())
+        done.add(name)
+        return cycle
+
+    return next(filter(None, (search(m.name, ()) for m in spec.modules)), ())
+
+
+def _module_problems(spec: InferenceSessionSpec) -> Iterator[str]:
+    for name, count in Counter(m.name for m in spec.modules).items():
+        if count > 1:
+            yield f"module {name!r} is there {count} times: give each module a name of its own"
+    if not any(m.model for m in spec.modules):
+        yield "no module has a model: a session needs at least one to serve"
+    for name, count in Counter(spec.pools).items():
+        if count > 1:
+            yield f"pool {name!r} is named {count} times in spec.pools: name it once"
+
+
+def _edge_problems(spec: InferenceSessionSpec) -> Iterator[str]:
+    names = {m.name for m in spec.modules}
+    models = {m.name for m in spec.modules if m.model}
+    functions = names - models
+    for edge in spec.edges:
+        label = f"edge {edge.source} -> {edge.target}"
+        for end in (edge.source, edge.target):
+            if end not in names:
+                yield f"{label} names {end!r}, which is no module of this session: it has {', '.join(sorted(names))}"
+        if edge.target in functions and (float(edge.fan_out.mean), edge.fan_out.max) != (1, 1):
+            yield (
+                f"{label} fans out into a function, which runs once for each upstream answer: put fanOut on the "
+                f"edges behind {edge.target!r}"
+            )
+        if float(edge.fan_out.mean) == 0:
+            yield f"{label} has a mean fan-out of 0, so that {edge.target!r} is never called: remove it, or set a mean"
+        if float(edge.fan_out.mean) > edge.fan_out.max:
+            yield (
+                f"{label} has a mean fan-out of {edge.fan_out.mean}, above its max of {edge.fan_out.max}: "
+                f"raise fanOut.max to at least the mean"
+            )
+    for (source, target), count in Counter((e.source, e.target) for e in spec.edges).items():
+        if count > 1:
+            yield f"edge {source} -> {target} is there {count} times: keep one"
+    for name, count in Counter(target for _, target in {(e.source, e.target) for e in spec.edges}).items():
+        if count > 1 and name in models:
+            yield (
+                f"model {name!r} has {count} upstream modules: join them in a function and put it in front of {name!r}"
+            )
+
+
+def _setting_problems(spec: InferenceSessionSpec) -> Iterator[str]:
+    if spec.rate.gamma_shape is not None and spec.rate.arrival is not ArrivalProcess.GAMMA:
+        yield f"rate.gammaShape needs rate.arrival Gamma, not {spec.rate.arrival}: set it, or remove gammaShape"
+
+
+def _time_problems(spec: InferenceSessionSpec) -> Iterator[str]:
+    millis = {m.name: m.function.max_millis if m.function else 0 for m in spec.modules}
+    latest: dict[str, int] = {}
+    for name in topological_order(spec):
+        before = max((latest[e.source] for e in spec.edges if e.target == name), default=0)
+        latest[name] = before + millis[name]
+    longest = max(latest.values())
+    left = spec.slo.latency_ms * (100 - spec.planner.margin_percent) / 100
+    if longest >= left:
+        yield (
+            f"functions alone may take {longest} ms, but the SLO of {spec.slo.latency_ms} ms less the margin of "
+            f"{spec.planner.margin_percent} % leaves {left:g} ms: raise slo.latencyMs or lower their maxMillis"
+        )
