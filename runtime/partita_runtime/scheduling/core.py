@@ -1,8 +1,18 @@
 """The scheduling core: one object that takes events in and gives decisions out."""
 
-from partita_runtime.scheduling.events import Action, StageRef
+from collections.abc import Iterable
+from heapq import heappop, heappush
+
+from partita_runtime.scheduling.events import Action, Dispatch, Drop, DropReason, StageRef
+from partita_runtime.scheduling.flight import Batch, InFlight
+from partita_runtime.scheduling.load import Load
+from partita_runtime.scheduling.modules import ModuleState, module_states
 from partita_runtime.scheduling.plan import SchedulingPlan
-from partita_runtime.scheduling.signals import CoreSignals
+from partita_runtime.scheduling.pools import Worker
+from partita_runtime.scheduling.queue import QueuedRequest
+from partita_runtime.scheduling.roster import Roster
+from partita_runtime.scheduling.signals import CoreSignals, snapshot
+from partita_runtime.scheduling.window import Candidate, Dropped, Window
 
 
 class SchedulingCore:
@@ -13,7 +23,18 @@ class SchedulingCore:
     """
 
     def __init__(self, plan: SchedulingPlan) -> None:
-        raise NotImplementedError
+        self._roster = Roster()
+        self._flight = InFlight()
+        self._live: dict[int, tuple[str, QueuedRequest] | Batch] = {}
+        """Where each request is: in the queue of a module, or in a batch."""
+        self._decided: list[Drop] = []
+        """Drops that the next `advance` tells."""
+        self._due: list[tuple[int, int, ModuleState]] = []
+        """Heap of modules by when to look at them; an entry that is not its module's `due` is skipped."""
+        self._delays = (0, 0)
+        self._stale_reports = 0
+        self._clock = 0
+        self._put_in_force(plan, {})
 
     def set_delays(self, ctrl_micros: int, per_request_micros: int) -> None:
         """Time from a dispatch until the first worker can start: ctrl + per_request * batch size.
@@ -21,7 +42,12 @@ class SchedulingCore:
         Give a high percentile of what is measured (Symphony, Figure 18: d_ctrl + d_data * b). A stage that is not
         reported `ctrl` after its reserved end is taken to run on.
         """
-        raise NotImplementedError
+        self._delays = (ctrl_micros, per_request_micros)
+        self._flight.report_delay = ctrl_micros
+        for module in self._modules.values():
+            for pipeline in module.pipelines:
+                pipeline.set_delays(ctrl_micros, per_request_micros)
+        self._look_at(self._modules.values())
 
     def worker_joined(self, stage: StageRef, worker: str, node: str, now: int, plan: str | None = None) -> None:
         """A worker is ready to run batches of a stage of the plan named `plan` (default: the plan in force).
@@ -31,11 +57,20 @@ class SchedulingCore:
         or draining and joins again is as good as new. Raises ValueError if the plan in force has no such stage, or if
         the worker is known on another node.
         """
-        raise NotImplementedError
+        in_force = plan is None or plan == self._plan.name
+        if in_force and stage not in self._stages:
+            raise ValueError(f"plan {self._plan.name!r} has no stage {stage}; name the plan that the worker is for")
+        member = self._roster.join(plan or self._plan.name, stage, worker, node, now)
+        if in_force:
+            self._stages[stage].pool.join(member)
+            self._tick(now)
+            self._look_at([self._modules[stage.module]])
 
     def worker_draining(self, worker: str, now: int) -> None:
         """The worker gets no new batches; those it has it finishes. Unknown workers are ignored."""
-        raise NotImplementedError
+        self._tick(now)
+        if self._roster.drain(worker):
+            self._look_at(self._modules.values())
 
     def worker_lost(self, worker: str, now: int) -> None:
         """The worker is gone, with the batches that still need it.
@@ -43,36 +78,76 @@ class SchedulingCore:
         Their requests are queued again if their deadlines allow, else dropped (WORKER_LOST) by the next `advance`.
         Unknown workers are ignored.
         """
-        raise NotImplementedError
+        self._tick(now)
+        lost = self._roster.lose(worker)
+        if lost is None:
+            return
+        hit = (self._flight.get(r.batch_id) for r in list(lost.reservations))
+        for batch in dict.fromkeys(batch for batch in hit if batch is not None):
+            self._flight.abandon(batch, self._clock, lost)
+            self._retry(batch, DropReason.WORKER_LOST)
+        self._look_at(self._modules.values())
 
     def arrive(self, request_id: int, module: str, deadline: int, now: int) -> None:
         """A (sub-)request for `module`; `deadline` is for this module's answer.
 
         Raises KeyError if the plan does not serve the module, ValueError if the request is already in the core.
         """
-        raise NotImplementedError
+        state = self._modules.get(module)
+        if state is None:
+            raise KeyError(f"plan {self._plan.name!r} serves no module {module!r}")
+        if request_id in self._live:
+            raise ValueError(f"request {request_id} is already being served; give each request an id of its own")
+        self._tick(now)
+        state.counters.arrived += 1
+        state.rate.count(self._clock)
+        self._enqueue(state, QueuedRequest(deadline, request_id, self._clock, 0))
 
     def cancel(self, request_id: int, now: int) -> None:
         """Nobody waits for the request any more: it is taken from the queue, or its answer no longer counts.
 
         Unknown requests are ignored.
         """
-        raise NotImplementedError
+        self._tick(now)
+        place = self._live.pop(request_id, None)
+        if isinstance(place, Batch):
+            place.cancelled.add(request_id)
+            place.module.counters.cancelled += 1
+        elif place is not None:
+            module = self._modules[place[0]]
+            module.queue.remove(place[1])
+            module.counters.cancelled += 1
 
-    def completed(self, batch_id: int, stage: int, now: int) -> None:
+    def completed(self, batch_id: int, stage: int, now: int, took: int | None = None) -> None:
         """Feedback: the batch really left this stage at `now`, which replaces what was reserved.
 
-        The last stage ends the batch. Reports that are unknown or come twice are ignored and counted.
+        `took` is the execution time, if the worker measured it (microseconds); else it is reckoned from the
+        reservations. The last stage ends the batch. Reports that are unknown or come twice are ignored and counted.
         """
-        raise NotImplementedError
+        self._tick(now)
+        batch = self._flight.get(batch_id)
+        if batch is None or not batch.progress <= stage < len(batch.workers):
+            self._stale_reports += 1
+            return
+        late = self._flight.completed(batch, stage, now, took)
+        if stage == len(batch.workers) - 1:
+            self._count_answers(batch, now)
+        self._look_at(self._modules.values() if late else self._users([batch.workers[stage]]))
 
     def failed(self, batch_id: int, now: int, reason: str = "") -> None:
         """The batch could not be executed; its workers live.
 
         Its requests are queued again, once, if their deadlines allow; else they are dropped (EXECUTION_FAILED, with
-        `reason` as detail) by the next `advance`.
+        `reason` as detail) by the next `advance`. Unknown batches are ignored and counted.
         """
-        raise NotImplementedError
+        self._tick(now)
+        batch = self._flight.get(batch_id)
+        if batch is None:
+            self._stale_reports += 1
+            return
+        self._flight.abandon(batch, self._clock, None)
+        self._retry(batch, DropReason.EXECUTION_FAILED, reason)
+        self._look_at(self._modules.values())
 
     def switch_plan(self, plan: SchedulingPlan, now: int) -> None:
         """Put another plan in force, between two batches.
@@ -82,16 +157,156 @@ class SchedulingCore:
         both: same StageRef, pool, blocks and vGPU divisor. The others get no more batches, but are remembered under
         their plan's name, so that a rollback finds them.
         """
-        raise NotImplementedError
+        self._tick(now)
+        self._put_in_force(plan, self._modules)
+        self._look_at(self._modules.values())
 
     def advance(self, now: int) -> list[Action]:
-        """Everything that is due, in the order in which it was decided."""
-        raise NotImplementedError
+        """Everything that is due, in the order in which it was decided.
+
+        Of several batches that could go, the one whose latest moment is closest goes first (Symphony, Algorithm 1).
+        """
+        self._tick(now)
+        now = self._clock
+        if self._flight.catch_up(now):
+            self._look_at(self._modules.values())
+        actions: list[Action] = [*self._decided]
+        self._decided.clear()
+        ready: list[tuple[int, int, int, ModuleState, Candidate]] = []
+        while True:
+            while self._due and self._due[0][0] <= now:
+                at, order, module = heappop(self._due)
+                if module.due == at:
+                    candidate = self._consider(module, actions)
+                    if candidate is not None:
+                        heappush(ready, (candidate.latest, order, self._flight.reserved, module, candidate))
+            if not ready:
+                return actions
+            _, _, reserved, module, candidate = heappop(ready)
+            if reserved == self._flight.reserved:
+                actions.append(self._dispatch(module, candidate))
+            self._look_at([module])
 
     def next_wakeup(self) -> int | None:
         """When `advance` should be called if nothing happens before; None if nothing is waited for."""
-        raise NotImplementedError
+        if self._decided:
+            return self._clock
+        while self._due and self._due[0][2].due != self._due[0][0]:
+            heappop(self._due)
+        return self._due[0][0] if self._due else None
 
     def signals(self, now: int) -> CoreSignals:
-        """Counters since the core was made, as of `now`."""
-        raise NotImplementedError
+        """Counters since the core was made, as of `now`; those of modules that the plan lacks are left out."""
+        return snapshot(now, self._plan.name, self._modules.values(), self._roster.workers, self._stale_reports)
+
+    def _tick(self, now: int) -> None:
+        """Time does not run backwards: what is told of earlier moments takes effect now."""
+        if now > self._clock:
+            self._clock = now
+
+    def _look_at(self, modules: Iterable[ModuleState]) -> None:
+        """Look at these modules, if anything waits there, in the next `advance`."""
+        for module in modules:
+            if module.queue:
+                self._look(module, self._clock)
+
+    def _look(self, module: ModuleState, at: int) -> None:
+        if module.due is None or at < module.due:
+            module.due = at
+            heappush(self._due, (at, module.order, module))
+
+    def _users(self, workers: Iterable[Worker]) -> list[ModuleState]:
+        """The modules that may get batches onto these workers."""
+        pools = dict.fromkeys(pool for worker in workers for pool in worker.pools)
+        return list(dict.fromkeys(self._load.users[pool].module for pool in pools))
+
+    def _enqueue(self, module: ModuleState, request: QueuedRequest) -> None:
+        module.queue.add(request)
+        self._live[request.request_id] = (module.name, request)
+        self._look(module, self._window.due_on_arrival(module, request, self._clock))
+
+    def _consider(self, module: ModuleState, actions: list[Action]) -> Candidate | None:
+        """The batch of `module` that could go now, if any; what is dropped on the way joins `actions`."""
+        dropped: list[Dropped] = []
+        module.due = None
+        candidate = self._window.candidate(module, self._clock, dropped)
+        actions += [self._drop(module, request, reason) for request, reason in dropped]
+        if candidate is None and module.due is not None:
+            heappush(self._due, (module.due, module.order, module))
+        return candidate
+
+    def _dispatch(self, module: ModuleState, candidate: Candidate) -> Dispatch:
+        pipeline, batch_size, path, _ = candidate
+        requests = module.queue.take(batch_size)
+        batch = self._flight.reserve(module, pipeline, path, requests)
+        for request in requests:
+            self._live[request.request_id] = batch
+            module.counters.queueing_micros += self._clock - request.arrived
+        module.counters.dispatched += batch_size
+        pipeline.counters.batch_sizes[batch_size] += 1
+        for source, leg in zip(batch.workers, path.legs[1:], strict=False):
+            sharing = (*source.node.workers, *leg.worker.node.workers) if leg.transfer_length else (leg.worker,)
+            self._look_at(self._users(sharing))
+        return Dispatch(
+            batch_id=batch.batch_id,
+            module=module.name,
+            pipeline=pipeline.name,
+            request_ids=tuple(request.request_id for request in requests),
+            path=tuple(worker.name for worker in batch.workers),
+            starts=tuple(leg.start for leg in path.legs),
+            finish=path.finish,
+            deadline=requests[0].deadline,
+            transfer_starts=tuple(leg.transfer_start for leg in path.legs[1:]),
+        )
+
+    def _drop(self, module: ModuleState, request: QueuedRequest, reason: DropReason, detail: str = "") -> Drop:
+        del self._live[request.request_id]
+        module.counters.dropped[reason] += 1
+        return Drop(request.request_id, module.name, reason, detail)
+
+    def _retry(self, batch: Batch, reason: DropReason, detail: str = "") -> None:
+        """Queue the requests of an abandoned batch again, or drop them if that is pointless."""
+        module = self._modules.get(batch.module.name)
+        failed = reason is DropReason.EXECUTION_FAILED
+        for request in batch.requests:
+            if request.request_id in batch.cancelled:
+                continue
+            in_time = module is not None and self._clock + module.least_micros() <= request.deadline
+            if module is None or not in_time or (failed and request.failures):
+                self._decided.append(self._drop(batch.module, request, reason, detail))
+            else:
+                self._enqueue(module, request._replace(failures=request.failures + failed))
+
+    def _count_answers(self, batch: Batch, now: int) -> None:
+        for request in batch.requests:
+            if request.request_id in batch.cancelled:
+                continue
+            del self._live[request.request_id]
+            if now <= request.deadline:
+                batch.module.counters.in_time += 1
+                batch.pipeline.counters.in_time += 1
+            else:
+                batch.module.counters.late += 1
+                batch.pipeline.counters.late += 1
+
+    def _put_in_force(self, plan: SchedulingPlan, former: dict[str, ModuleState]) -> None:
+        """Build the state of `plan`, going on with whatever it has in common with the modules in force before."""
+        self._plan = plan
+        self._modules = module_states(plan)
+        self._load = Load(self._modules.values())
+        self._window = Window(plan.policy, self._load)
+        self._stages = {user.stage.ref: user.stage for user in self._load.users.values()}
+        self._due.clear()
+        for name, old in former.items():
+            if name in self._modules:
+                self._modules[name].take_over(old)
+            else:
+                left = old.queue.take(len(old.queue))
+                self._decided += [self._drop(old, request, DropReason.NO_WORKERS) for request in left]
+            for pipeline in old.pipelines:
+                for stage in pipeline.stages:
+                    stage.hand_over(self._stages.get(stage.ref))
+        for ref, stage in self._stages.items():
+            for worker in self._roster.members(plan.name, ref):
+                stage.pool.join(worker)
+        self.set_delays(*self._delays)

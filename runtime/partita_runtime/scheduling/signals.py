@@ -1,9 +1,12 @@
 """What the scheduling core counts, as snapshots; rates and fractions come from the difference of two."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from partita_runtime.scheduling.events import DropReason, StageRef
+from partita_runtime.scheduling.modules import ModuleState
+from partita_runtime.scheduling.pipelines import PipelineState, StageState
+from partita_runtime.scheduling.pools import Worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +24,11 @@ class ModuleSignals:
     """Requests in the queue now."""
     queueing_micros: int
     """Sum over dispatched requests of the time from arrival to dispatch."""
+
+    @property
+    def bad(self) -> int:
+        """Requests that were dropped or late."""
+        return self.late + sum(self.dropped.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,3 +85,86 @@ class CoreSignals:
     workers: Mapping[str, WorkerSignals]
     stale_reports: int
     """Reports on batches or stages that were not in flight."""
+
+    def idle_fraction(self, stage: StageRef, earlier: "CoreSignals") -> float:
+        """Share of the time of the stage's workers without work since an `earlier` snapshot (Symphony's f).
+
+        Workers that joined meanwhile count from then on; 1 if there are none, or no time has passed.
+        """
+        there = busy = 0
+        for name in self.stages[stage].workers:
+            worker, before = self.workers[name], earlier.workers.get(name)
+            if before is None or before.since != worker.since:
+                there += self.now - worker.since
+                busy += worker.busy_micros
+            else:
+                there += self.now - earlier.now
+                busy += worker.busy_micros - before.busy_micros
+        return min(1.0, max(0.0, 1 - busy / there)) if there > 0 else 1.0
+
+    def bad_rate(self, module: str, earlier: "CoreSignals") -> float:
+        """Share of a module's requests ended since an `earlier` snapshot that were dropped or late (Symphony's r).
+
+        0 if none ended.
+        """
+        after, before = self.modules[module], earlier.modules.get(module)
+        bad = after.bad - (before.bad if before else 0)
+        good = after.in_time - (before.in_time if before else 0)
+        return bad / (bad + good) if bad + good else 0.0
+
+
+def snapshot(
+    now: int, plan: str, modules: Iterable[ModuleState], workers: Mapping[str, Worker], stale_reports: int
+) -> CoreSignals:
+    """The counters of all modules and workers, frozen."""
+    modules = list(modules)
+    pipelines = [(module.name, pipeline) for module in modules for pipeline in module.pipelines]
+    return CoreSignals(
+        now=now,
+        plan=plan,
+        modules={module.name: _module(module) for module in modules},
+        pipelines={(name, pipeline.name): _pipeline(pipeline) for name, pipeline in pipelines},
+        stages={stage.ref: _stage(stage) for _, pipeline in pipelines for stage in pipeline.stages},
+        workers={
+            worker.name: WorkerSignals(worker.node.name, worker.since, worker.busy_until(now), worker.draining)
+            for worker in workers.values()
+        },
+        stale_reports=stale_reports,
+    )
+
+
+def _module(module: ModuleState) -> ModuleSignals:
+    counters = module.counters
+    return ModuleSignals(
+        arrived=counters.arrived,
+        dispatched=counters.dispatched,
+        in_time=counters.in_time,
+        late=counters.late,
+        cancelled=counters.cancelled,
+        dropped=dict(counters.dropped),
+        queued=len(module.queue),
+        queueing_micros=counters.queueing_micros,
+    )
+
+
+def _pipeline(pipeline: PipelineState) -> PipelineSignals:
+    counters = pipeline.counters
+    return PipelineSignals(
+        batches=counters.batch_sizes.total(),
+        requests=sum(size * batches for size, batches in counters.batch_sizes.items()),
+        in_time=counters.in_time,
+        late=counters.late,
+        batch_sizes=dict(sorted(counters.batch_sizes.items())),
+    )
+
+
+def _stage(stage: StageState) -> StageSignals:
+    correction = stage.correction
+    return StageSignals(
+        pool=stage.spec.pool,
+        workers=tuple(worker.name for worker in stage.pool),
+        executions=correction.executions,
+        predicted_micros=correction.predicted_micros,
+        actual_micros=correction.actual_micros,
+        correction=correction.factor,
+    )

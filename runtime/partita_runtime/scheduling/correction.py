@@ -1,0 +1,45 @@
+"""How far a stage's real execution times are from its profile."""
+
+from typing import Final
+
+_GAIN: Final = 1 / 8
+_DEVIATION_GAIN: Final = 1 / 4
+_DEVIATIONS: Final = 3
+"""Deviations above the mean that are reserved: about 99 % of executions, if their times are normally distributed."""
+_LOWEST: Final = 0.25
+_HIGHEST: Final = 8.0
+_STEP: Final = 0.005
+
+
+class LatencyCorrection:
+    """Factor that brings a profile's latencies to what executions take, with a margin for their spread.
+
+    Moving averages of actual / predicted and of its absolute deviation, as TCP estimates round-trip times (Jacobson,
+    1988). While executions take what the profile says, the factor is exactly 1.
+    """
+
+    __slots__ = ("_deviation", "_mean", "actual_micros", "executions", "factor", "predicted_micros")
+
+    def __init__(self) -> None:
+        self._mean = 1.0
+        self._deviation = 0.0
+        self.factor = 1.0
+        """What latencies are multiplied with, from 0.25 to 8; it moves in steps of at least 0.5 %."""
+        self.executions = 0
+        self.predicted_micros = 0
+        """Sum over executions of what the profile says."""
+        self.actual_micros = 0
+
+    def observe(self, predicted: int, actual: int) -> bool:
+        """Take one execution in (microseconds); whether `factor` has changed."""
+        self.executions += 1
+        self.predicted_micros += predicted
+        self.actual_micros += actual
+        error = actual / max(1, predicted) - self._mean
+        self._mean += _GAIN * error
+        self._deviation += _DEVIATION_GAIN * (abs(error) - self._deviation)
+        factor = min(_HIGHEST, max(_LOWEST, self._mean + _DEVIATIONS * self._deviation))
+        if abs(factor - self.factor) < _STEP:
+            return False
+        self.factor = factor
+        return True

@@ -1,0 +1,175 @@
+"""Batches that were dispatched: what they have reserved, and how feedback corrects it."""
+
+from heapq import heappop, heappush
+from typing import Final
+
+from partita_runtime.scheduling.modules import ModuleState
+from partita_runtime.scheduling.pipelines import PipelineState
+from partita_runtime.scheduling.pools import Worker
+from partita_runtime.scheduling.probe import Path
+from partita_runtime.scheduling.queue import QueuedRequest
+from partita_runtime.scheduling.timeline import Reservation, delay_behind
+
+_OVERRUN_SHARE: Final = 16
+_OVERRUN_MICROS: Final = 100
+
+
+class Batch:
+    """One dispatched batch."""
+
+    __slots__ = (
+        "batch_id",
+        "cancelled",
+        "executions",
+        "module",
+        "pipeline",
+        "progress",
+        "requests",
+        "transfers",
+        "workers",
+    )
+
+    def __init__(
+        self,
+        batch_id: int,
+        module: ModuleState,
+        pipeline: PipelineState,
+        requests: list[QueuedRequest],
+        workers: tuple[Worker, ...],
+    ) -> None:
+        self.batch_id = batch_id
+        self.module = module
+        self.pipeline = pipeline
+        self.requests = requests
+        self.cancelled: set[int] = set()
+        """Ids of its requests that nobody waits for any more."""
+        self.workers = workers
+        self.executions: list[Reservation] = []
+        """By stage."""
+        self.transfers: list[Reservation] = []
+        """Those of them that use the network."""
+        self.progress = 0
+        """Stages that are completed."""
+
+
+class InFlight:
+    """The batches in flight, by id."""
+
+    def __init__(self) -> None:
+        self._batches: dict[int, Batch] = {}
+        self._next_id = 0
+        self._report_due: list[tuple[int, int, int, Reservation]] = []
+        """Heap of executions by when their report must be there."""
+        self._orphans: list[Reservation] = []
+        """Executions that go on though their batch was abandoned."""
+        self.report_delay = 0
+        """Microseconds that a report may be on its way."""
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    @property
+    def reserved(self) -> int:
+        """How many batches were reserved so far: what was found before the last one may no longer hold."""
+        return self._next_id
+
+    def get(self, batch_id: int) -> Batch | None:
+        """The batch, if it is in flight."""
+        return self._batches.get(batch_id)
+
+    def reserve(self, module: ModuleState, pipeline: PipelineState, path: Path, requests: list[QueuedRequest]) -> Batch:
+        """A new batch, with everything on its path reserved."""
+        batch = Batch(self._next_id, module, pipeline, requests, tuple(leg.worker for leg in path.legs))
+        self._next_id += 1
+        self._batches[batch.batch_id] = batch
+        last: Reservation | None = None
+        for stage, leg in enumerate(path.legs):
+            if leg.transfer_length:
+                links = batch.workers[stage - 1].node.uplink, leg.worker.node.downlink
+                sent = leg.transfer_start
+                transfer = Reservation(links, sent, sent + leg.transfer_length, batch.batch_id, stage)
+                batch.transfers.append(transfer)
+                last = _place_after(last, transfer)
+            execution = Reservation((leg.worker,), leg.start, leg.start + leg.length, batch.batch_id, stage)
+            batch.executions.append(execution)
+            last = _place_after(last, execution)
+            self._expect_report(execution)
+        return batch
+
+    def completed(self, batch: Batch, stage: int, now: int, took: int | None) -> bool:
+        """The batch left `stage` at `now`, having executed for `took` microseconds, if that was measured.
+
+        Stages before it that were not reported are taken to have ended as reserved. With its last stage the batch is
+        no longer in flight. Returns whether it was late, which delays what is reserved behind it.
+        """
+        late = now > batch.executions[stage].end
+        for passed in range(batch.progress, stage + 1):
+            execution = batch.executions[passed]
+            worker = batch.workers[passed]
+            end = now if passed == stage else min(now, execution.end)
+            if late and passed == stage:
+                execution.end = end
+                delay_behind(execution)
+            actual = took if took is not None and passed == stage else end - max(execution.start, worker.last_end)
+            execution.release()
+            worker.last_end = max(worker.last_end, end)
+            worker.busy_micros += max(0, actual)
+            if passed == stage and actual > 0:
+                batch.pipeline.observe(stage, len(batch.requests), actual)
+        for transfer in batch.transfers:
+            if transfer.stage <= stage and not transfer.done:
+                transfer.release()
+        batch.progress = stage + 1
+        if batch.progress == len(batch.executions):
+            del self._batches[batch.batch_id]
+        return late
+
+    def abandon(self, batch: Batch, now: int, lost: Worker | None) -> None:
+        """The batch will not be completed: what it has reserved is given back.
+
+        If a worker is `lost`, another one that is executing the batch right now goes on to the reserved end.
+        """
+        del self._batches[batch.batch_id]
+        for reservation in [r for r in (*batch.transfers, *batch.executions) if not r.done]:
+            running = reservation.start < now < reservation.end and reservation.stage == batch.progress
+            worker = batch.workers[reservation.stage]
+            if running and lost is not None and worker is not lost:
+                reservation.expires = True
+                self._orphans.append(reservation)
+                continue
+            if running and reservation in worker.reservations:
+                worker.busy_micros += now - max(reservation.start, worker.last_end)
+                worker.last_end = now
+            reservation.release()
+
+    def catch_up(self, now: int) -> bool:
+        """Let executions run on whose report should have come; whether there are any.
+
+        Each time by a sixteenth of their length, until the report comes: nothing is dispatched behind them meanwhile.
+        """
+        for orphan in [orphan for orphan in self._orphans if orphan.end <= now]:
+            self._orphans.remove(orphan)
+            orphan.release()
+        overran = False
+        while self._report_due and self._report_due[0][0] <= now:
+            execution = heappop(self._report_due)[3]
+            if execution.done or execution.expires:
+                continue
+            if execution.end + self.report_delay <= now:
+                length = execution.end - execution.start
+                execution.end = now + max(_OVERRUN_MICROS, length // _OVERRUN_SHARE)
+                delay_behind(execution)
+                overran = True
+            self._expect_report(execution)
+        return overran
+
+    def _expect_report(self, execution: Reservation) -> None:
+        due = execution.end + self.report_delay
+        heappush(self._report_due, (due, execution.batch_id, execution.stage, execution))
+
+
+def _place_after(last: Reservation | None, reservation: Reservation) -> Reservation:
+    reservation.place()
+    if last is not None:
+        last.following = reservation
+    return reservation

@@ -1,0 +1,128 @@
+"""A plan's pipelines as they run: their pools of workers, and their latencies as corrected by feedback."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+from partita_runtime.scheduling.correction import LatencyCorrection
+from partita_runtime.scheduling.events import StageRef
+from partita_runtime.scheduling.plan import ScheduledPipeline, ScheduledStage
+from partita_runtime.scheduling.pools import WorkerPool
+
+
+class StageState:
+    """One stage: who runs it, and how long that takes."""
+
+    __slots__ = ("correction", "latency", "pool", "ref", "spec")
+
+    def __init__(self, ref: StageRef, spec: ScheduledStage) -> None:
+        self.ref = ref
+        self.spec = spec
+        self.pool = WorkerPool()
+        self.correction = LatencyCorrection()
+        self.latency: list[int] = []
+        """Microseconds reserved for a batch of b at index b - 1."""
+        self.correct()
+
+    def hand_over(self, successor: "StageState | None") -> None:
+        """Let all workers go; to the stage of a new plan at the same place, if it has the same work."""
+        workers = list(self.pool)
+        for worker in workers:
+            self.pool.leave(worker)
+        if successor is not None and _work(self.spec) == _work(successor.spec):
+            successor.correction = self.correction
+            successor.correct()
+            for worker in workers:
+                successor.pool.join(worker)
+
+    def correct(self) -> None:
+        """Bring `latency` up to date with the correction."""
+        factor = self.correction.factor
+        self.latency = [max(1, round(micros * factor)) for micros in self.spec.latency_micros]
+
+
+class PipelineCounters:
+    """What became of the batches of one pipeline."""
+
+    __slots__ = ("batch_sizes", "in_time", "late")
+
+    def __init__(self) -> None:
+        self.batch_sizes: Counter[int] = Counter()
+        self.in_time = 0
+        self.late = 0
+
+
+class PipelineState:
+    """One pooled pipeline of one module."""
+
+    __slots__ = (
+        "_ctrl_micros",
+        "_per_request_micros",
+        "batch_size",
+        "counters",
+        "name",
+        "stages",
+        "total",
+        "transfer",
+    )
+
+    def __init__(self, module: str, spec: ScheduledPipeline, bandwidth: Mapping[str, float]) -> None:
+        self.name = spec.name
+        self.batch_size = spec.batch_size
+        self.stages = tuple(StageState(StageRef(module, spec.name, i), stage) for i, stage in enumerate(spec.stages))
+        self.transfer = [_transfers(spec, k, bandwidth) for k in range(len(self.stages) - 1)]
+        """Microseconds from stage k to stage k + 1 for a batch of b, at [k][b - 1]."""
+        self.counters = PipelineCounters()
+        self._ctrl_micros = 0
+        self._per_request_micros = 0
+        self.total: list[int] = []
+        """Microseconds from dispatch to answer for a batch of b if nothing has to wait, at index b - 1."""
+        self.sum_up()
+
+    @property
+    def eligible(self) -> bool:
+        """Whether every stage has a worker."""
+        return all(len(stage.pool) for stage in self.stages)
+
+    def delay(self, batch_size: int) -> int:
+        """Microseconds from dispatch until the first stage can start (Symphony, Figure 18)."""
+        return self._ctrl_micros + self._per_request_micros * batch_size
+
+    def set_delays(self, ctrl_micros: int, per_request_micros: int) -> None:
+        """Another delay from dispatch until the first stage can start."""
+        self._ctrl_micros = ctrl_micros
+        self._per_request_micros = per_request_micros
+        self.sum_up()
+
+    def sum_up(self) -> None:
+        """Bring `total` up to date with the stages' latencies and the delays."""
+        self.total = [
+            self.delay(b)
+            + sum(stage.latency[b - 1] for stage in self.stages)
+            + sum(transfer[b - 1] for transfer in self.transfer)
+            for b in range(1, self.batch_size + 1)
+        ]
+
+    def observe(self, stage: int, batch_size: int, actual: int) -> None:
+        """Take the time of one execution in (microseconds)."""
+        executed = self.stages[stage]
+        if executed.correction.observe(executed.spec.latency_micros[batch_size - 1], actual):
+            executed.correct()
+            self.sum_up()
+
+    def throughput(self) -> float:
+        """Requests per microsecond at the planned batch size, with the workers that it has."""
+        b = self.batch_size
+        return min(len(stage.pool) * b / stage.latency[b - 1] for stage in self.stages)
+
+
+def _work(stage: ScheduledStage) -> tuple[str, int, int, int]:
+    """What a worker of the stage is made for."""
+    return stage.pool, stage.first_block, stage.end_block, stage.vgpu_divisor
+
+
+def _transfers(spec: ScheduledPipeline, before: int, bandwidth: Mapping[str, float]) -> list[int]:
+    """Microseconds of moving batches from stage `before` to the next, over the slower of the two networks."""
+    pools = spec.stages[before].pool, spec.stages[before + 1].pool
+    speeds = [bandwidth[pool] for pool in pools if pool in bandwidth]
+    bits = 8 * spec.stages[before].output_bytes
+    return [round(bits * b / min(speeds) * 1e6) if speeds else 0 for b in range(1, spec.batch_size + 1)]
