@@ -28,6 +28,7 @@ EXTRA_OF_MODULE: Final[Mapping[str, str]] = {
     "httpx": "operator",
     "kopf": "operator",
     "lightkube": "operator",
+    "cryptography": "demo",
     "jinja2": "demo",
     "matplotlib": "demo",
     "skimage": "demo",
