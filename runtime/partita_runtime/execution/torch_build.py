@@ -6,6 +6,7 @@ import torch
 
 from partita_api.inferencesession import Backend
 from partita_runtime.execution.executor import BuiltExecutor, StageExecutor
+from partita_runtime.execution.process_settings import settle_process
 from partita_runtime.execution.slowdown import SlowdownExecutor
 from partita_runtime.execution.stage_build import Device, StageBuild
 from partita_runtime.execution.torch_eager import eager
@@ -18,9 +19,9 @@ from partita_runtime.models.partition import PartitionedModel, partition_source
 def build_torch_executor(build: StageBuild) -> BuiltExecutor:
     """The stage's blocks on its device, by the backend that was asked for or the one it falls back to.
 
-    Sets the number of CPU threads that torch uses in this process. Raises ModelError.
+    Settles this whole process (see `settle_process`). Raises ModelError.
     """
-    torch.set_num_threads(build.threads)
+    settle_process(build.threads)
     warnings: list[str] = []
     device = pick_device(build.device, warnings)
     model = _stage_of_model(build, device)

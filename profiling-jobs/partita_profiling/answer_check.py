@@ -1,0 +1,61 @@
+"""Does a model that was cut into blocks still answer what it answered whole?"""
+
+import torch
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+from partita_api.inferencesession import TensorSpec
+from partita_runtime.execution.torch_stage import LARGEST_HALF
+from partita_runtime.models.capture import example
+from partita_runtime.models.errors import ModelError, ModelErrorReason
+from partita_runtime.models.partition import PartitionedModel
+from partita_runtime.models.source import LoadedModel
+
+BATCH = 2
+RELATIVE_TOLERANCE = 1e-3
+"""Of the largest number in a tensor: folded constants round differently, wrong wiring shows in whole numbers."""
+
+
+def check_answer(whole: LoadedModel, blocks: PartitionedModel, spec: TensorSpec) -> tuple[str, ...]:
+    """Run the standard input through both. Answers warnings about cuts that half precision cannot carry.
+
+    Raises ModelError (BAD_OUTPUT) for NaN or infinity in the answer, or an answer that cutting has changed.
+    """
+    tensors = [example(spec, BATCH)]
+    warnings = []
+    for index in range(len(blocks.blocks)):
+        tensors = blocks.run(index, index + 1, tensors)
+        if index < len(blocks.cuts) and any(t.is_floating_point() and t.abs().max() > LARGEST_HALF for t in tensors):
+            warnings.append(
+                f"numbers beyond {LARGEST_HALF:.0f} cross cut {index}; half precision cuts them off, "
+                "set execution.cutDtype: FP32 if the answers suffer"
+            )
+    for i, tensor in enumerate(tensors):
+        if tensor.is_floating_point() and not tensor.isfinite().all():
+            raise ModelError(
+                ModelErrorReason.BAD_OUTPUT,
+                f"output {i} holds NaN or infinity on the standard input; "
+                "check the weights, and the scale of the input that the model expects",
+            )
+    for i, (tensor, want) in enumerate(zip(tensors, _whole_answer(whole, spec), strict=True)):
+        if not _close(tensor, want):
+            raise ModelError(
+                ModelErrorReason.BAD_OUTPUT,
+                f"output {i} changes when the model is cut into blocks: it depends on more than its input (random "
+                "numbers, or state that it keeps); make it deterministic in eval mode",
+            )
+    return tuple(warnings)
+
+
+def _whole_answer(whole: LoadedModel, spec: TensorSpec) -> list[torch.Tensor]:
+    module = whole.module() if isinstance(whole, ExportedProgram) else whole
+    with torch.no_grad():
+        answer = module(example(spec, BATCH))
+    return [leaf for leaf in pytree.tree_leaves(answer) if isinstance(leaf, torch.Tensor)]
+
+
+def _close(tensor: torch.Tensor, want: torch.Tensor) -> bool:
+    if tensor.shape != want.shape:
+        return False
+    scale = float(want.abs().max()) if want.is_floating_point() else 0.0
+    return torch.allclose(tensor.double(), want.double(), rtol=0.0, atol=RELATIVE_TOLERANCE * scale)

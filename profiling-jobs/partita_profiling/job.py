@@ -1,0 +1,103 @@
+"""One profiling run: from a request to its Profile."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import torch
+
+from partita_api.profile import Cut, Profile, ProfileRequest, VgpuLatency
+from partita_profiling.answer_check import check_answer
+from partita_profiling.emulation import emulated_latency
+from partita_profiling.memory import block_memory
+from partita_profiling.timing import BlockTimer, Progress
+from partita_profiling.vgpu import shares_gpus, time_divided
+from partita_runtime.models.layers import SampleTensor
+from partita_runtime.models.partition import PartitionedModel, partition
+from partita_runtime.models.source import load_model
+
+DEFAULT_SECONDS = 20.0
+
+
+def run(request: ProfileRequest, progress: Progress, *, now: datetime, seconds: float = DEFAULT_SECONDS) -> Profile:
+    """Load the model, cut it, check it, time it (or take its emulated times), and write it all down.
+
+    seconds: how long the timing may take for each vGPU divisor. Warnings go to `progress` and into the profile's
+    environment. Raises ModelError, or VgpuError if a co-tenant process dies.
+    """
+    progress(f"loading {request.model.entrypoint or request.model.file}")
+    whole = load_model(request.model)
+    model = partition(whole, request.input, request.blocks)
+    progress(f"cut into {len(model.blocks)} blocks, partition {model.digest}")
+    warnings = [*model.warnings, *check_answer(whole, model, request.input)]
+    memory = block_memory(model, request.input)
+    device = _device(request)
+    if request.curve is not None:
+        latency = _emulated(model, request, request.curve)
+    else:
+        latency = _measured(model, request, device, seconds, progress, warnings)
+    for warning in warnings:
+        progress(f"warning: {warning}")
+    return Profile(
+        key=request.key,
+        request=request,
+        partition=model.digest,
+        batch_sizes=request.batch_sizes,
+        latency=latency,
+        cuts=tuple(_cut(tensors) for tensors in model.cuts),
+        memory=memory,
+        outputs=model.outputs,
+        environment={
+            "device": "emulated" if request.curve else _device_name(device),
+            "torch": torch.__version__,
+            "date": now.isoformat(timespec="seconds"),
+            "warnings": "\n".join(warnings),
+        },
+    )
+
+
+def _device(request: ProfileRequest) -> torch.device:
+    """The GPU if there is one; emulated and slowed-down classes run on the CPU."""
+    emulated = request.curve is not None or request.slowdown is not None
+    return torch.device("cuda" if torch.cuda.is_available() and not emulated else "cpu")
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu, one thread"
+
+
+def _emulated(model: PartitionedModel, request: ProfileRequest, curve: tuple[int, int]) -> tuple[VgpuLatency, ...]:
+    shares = [work.seconds for work in model.work]
+    return tuple(emulated_latency(curve, shares, request.batch_sizes, divisor) for divisor in request.divisors)
+
+
+def _measured(
+    model: PartitionedModel,
+    request: ProfileRequest,
+    device: torch.device,
+    seconds: float,
+    progress: Progress,
+    warnings: list[str],
+) -> tuple[VgpuLatency, ...]:
+    """Whole accelerators first; parts of them only where MPS runs."""
+    timer = BlockTimer(model, request, device)
+    latency = timer.time_all(seconds, progress)
+    warnings.extend(timer.warnings)
+    divisors = [divisor for divisor in request.divisors if divisor > 1]
+    if divisors and not (device.type == "cuda" and shares_gpus()):
+        warnings.append(
+            "only whole accelerators were timed: vGPUs need a GPU whose MPS control daemon can be reached "
+            "(nvidia-cuda-mps-control, and its pipe directory mounted)"
+        )
+        divisors = []
+    return (
+        latency,
+        *(time_divided(request, d, device=device.type, seconds=seconds, progress=progress) for d in divisors),
+    )
+
+
+def _cut(tensors: Sequence[SampleTensor]) -> Cut:
+    return Cut(
+        bytes=sum(tensor.bytes for tensor in tensors),
+        tensors=len(tensors),
+        specs=tuple(tensor.spec for tensor in tensors),
+    )

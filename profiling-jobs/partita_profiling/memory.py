@@ -1,0 +1,66 @@
+"""How much memory the blocks of a model need."""
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from partita_api.inferencesession import TensorSpec
+from partita_api.profile import BlockMemory
+from partita_runtime.models.capture import example
+from partita_runtime.models.partition import PartitionedModel
+
+
+def block_memory(model: PartitionedModel, spec: TensorSpec) -> tuple[BlockMemory, ...]:
+    """Weights of every block, and the most bytes of activations that are alive at once for one sample.
+
+    Counted while a sample runs through, so it does not depend on the device; a library's scratch space is not seen.
+    """
+    found = []
+    tensors: Any = [example(spec, 1)]
+    for index in range(len(model.blocks)):
+        block = model.block(index)
+        with torch.no_grad(), LiveTensors() as live:
+            tensors = [tensor.clone() for tensor in tensors]
+            tensors = block(*tensors)
+        weights = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in block.state_dict().values()}
+        found.append(BlockMemory(weights_bytes=sum(weights.values()), activation_bytes=live.peak_bytes))
+    return tuple(found)
+
+
+class LiveTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Follows the storages of the tensors that operations give, from their making to their release."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.peak_bytes = 0
+        self._live_bytes = 0
+        self._tensors: dict[int, int] = {}
+
+    def __torch_dispatch__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run the operation and count what it gave."""
+        del types
+        answer = func(*args, **(kwargs or {}))
+        for leaf in pytree.tree_leaves(answer):
+            if isinstance(leaf, torch.Tensor):
+                self._follow(leaf)
+        return answer
+
+    def _follow(self, tensor: torch.Tensor) -> None:
+        storage = tensor.untyped_storage()
+        key, size = storage._cdata, storage.nbytes()
+        if not self._tensors.get(key):
+            self._live_bytes += size
+            self.peak_bytes = max(self.peak_bytes, self._live_bytes)
+        self._tensors[key] = self._tensors.get(key, 0) + 1
+        weakref.finalize(tensor, self._release, key, size)
+
+    def _release(self, key: int, size: int) -> None:
+        self._tensors[key] -= 1
+        if not self._tensors[key]:
+            self._live_bytes -= size

@@ -1,0 +1,127 @@
+"""Times on a part of a GPU, with the other parts busy.
+
+CUDA's Multi-Process Service gives each process a percentage of a GPU's threads, fixed when the process first touches
+the GPU. So each vGPU is a process: one times the model, the others run it over and over meanwhile.
+`python -m partita_profiling.vgpu` is such a process.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+import torch
+
+from partita_api.meta import SpecModel
+from partita_api.profile import ProfileRequest, VgpuLatency
+from partita_profiling.timing import BlockTimer, Progress
+from partita_runtime.models.partition import partition_source
+
+READY: Final = "ready"
+GO: Final = "go"
+LATENCY_PREFIX: Final = "latency "
+PIPE_DIRECTORY_VARIABLE: Final = "CUDA_MPS_PIPE_DIRECTORY"
+
+
+class Role(StrEnum):
+    """What a process is there for."""
+
+    TIME = "Time"
+    LOAD = "Load"
+
+
+class VgpuTask(SpecModel):
+    """What one process is to do; the first line of its standard input."""
+
+    role: Role
+    request: ProfileRequest
+    device: str
+    seconds: float
+
+
+class VgpuError(Exception):
+    """A process that stood for a vGPU died; the message has its last words."""
+
+
+def shares_gpus() -> bool:
+    """Whether there is a GPU and the MPS control daemon runs."""
+    directory = Path(os.environ.get(PIPE_DIRECTORY_VARIABLE, "/tmp/nvidia-mps"))
+    return torch.cuda.is_available() and (directory / "control").exists()
+
+
+def time_divided(
+    request: ProfileRequest, divisor: int, *, device: str, seconds: float, progress: Progress
+) -> VgpuLatency:
+    """Times on one of `divisor` equal vGPUs while the others run the same model. Raises VgpuError."""
+    task = VgpuTask(role=Role.TIME, request=request, device=device, seconds=seconds)
+    with ExitStack() as processes:
+        started = [
+            processes.enter_context(
+                _process(VgpuTask(role=role, request=request, device=device, seconds=seconds), divisor)
+            )
+            for role in (Role.TIME, *[Role.LOAD] * (divisor - 1))
+        ]
+        for process in started:
+            _expect(process, READY)
+        for process in started:
+            _tell(process, GO)
+        progress(f"timing 1/{divisor} of a GPU beside {divisor - 1} others")
+        latency = VgpuLatency.model_validate_json(_expect(started[0], LATENCY_PREFIX))
+    return latency.model_copy(update={"divisor": divisor})
+
+
+@contextmanager
+def _process(task: VgpuTask, divisor: int) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "partita_profiling.vgpu"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(100 // divisor)},
+    )
+    try:
+        _tell(process, task.model_dump_json())
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _tell(process: subprocess.Popen[str], line: str) -> None:
+    assert process.stdin is not None
+    process.stdin.write(line + "\n")
+    process.stdin.flush()
+
+
+def _expect(process: subprocess.Popen[str], prefix: str) -> str:
+    """The rest of the next line that begins with `prefix`."""
+    assert process.stdout is not None
+    said = ""
+    for line in process.stdout:
+        if line.startswith(prefix):
+            return line.removeprefix(prefix)
+        said = line
+    raise VgpuError(f"a process that stood for a vGPU ended with status {process.wait()}; its last line: {said!r}")
+
+
+def main() -> None:
+    """Do what the first line of the standard input says, once the second one comes."""
+    task = VgpuTask.model_validate_json(sys.stdin.readline())
+    model = partition_source(task.request.model, task.request.input, task.request.blocks)
+    timer = BlockTimer(model, task.request, torch.device(task.device))
+    timer.run_all(task.request.batch_sizes[-1])
+    print(READY, flush=True)
+    sys.stdin.readline()
+    if task.role is Role.TIME:
+        print(LATENCY_PREFIX + timer.time_all(task.seconds, lambda _: None).model_dump_json(), flush=True)
+        return
+    while True:  # until the parent ends this process
+        timer.run_all(task.request.batch_sizes[-1])
+
+
+if __name__ == "__main__":
+    main()
