@@ -1,0 +1,124 @@
+"""A model of Ray Serve, as much of it as rollouts need: applications, replicas that take room, and a frontend."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from partita_operator.engines.placement import fits
+from partita_operator.engines.rollout import FrontendReport, demand, told_plan
+from partita_operator.engines.serve_state import AppConfig, Application, Deployment, Replica, ServeState
+from partita_runtime.scheduling.events import StageRef
+from partita_runtime.serving.applications import frontend_name, parse_application, stage_name
+
+SESSION = "default/traffic"
+FRONTEND = frontend_name(SESSION)
+TICK_SECONDS = 10.0
+
+
+def frontend_config(plan: str) -> AppConfig:
+    return {"name": FRONTEND, "deployments": [{"name": "frontend", "user_config": {"plan": {"name": plan}}}]}
+
+
+def stage_config(
+    plan: str, stage: int, replicas: int, pool: str = "a", share: float = 1.0, session: str = SESSION
+) -> AppConfig:
+    options = {"num_cpus": 0.0, "num_gpus": 0, "resources": {pool: share}}
+    deployment = {"name": "stage", "num_replicas": replicas, "ray_actor_options": options}
+    return {"name": stage_name(session, plan, StageRef("m", "p", stage)), "deployments": [deployment]}
+
+
+def application(
+    config: AppConfig, replicas: Sequence[Replica] = (), status: str = "RUNNING", message: str = ""
+) -> Application:
+    """An application as Serve shows it."""
+    is_stage = "ray_actor_options" in config["deployments"][0]
+    deployment = Deployment(
+        message="",
+        target=config["deployments"][0].get("num_replicas", 1),
+        resources=demand(config).each if is_stage else {},
+        replicas=tuple(replicas),
+    )
+    return Application(
+        name=config["name"],
+        status=status,
+        message=message,
+        deployed=0.0,
+        declarative=True,
+        config=config,
+        deployments=(deployment,),
+    )
+
+
+@dataclass
+class ServeModel:
+    """Serve on a cluster; `tick` lets time go by."""
+
+    capacity: Mapping[str, float]
+    now: float = 0.0
+    configs: dict[str, AppConfig] = field(default_factory=dict)
+    replicas: dict[str, list[Replica]] = field(default_factory=dict)
+    serving: str | None = None
+    """The plan that the frontend uses."""
+    broken: frozenset[str] = frozenset()
+    """Plans whose replicas find a node, but never get ready."""
+
+    def put(self, applications: Sequence[AppConfig]) -> None:
+        self.configs = {app["name"]: app for app in applications}
+        self.replicas = {name: found for name, found in self.replicas.items() if name in self.configs}
+        for app in applications:
+            wanted = app["deployments"][0].get("num_replicas", 1)
+            have = self.replicas.setdefault(app["name"], [])
+            have[wanted:] = []
+            have += [Replica("STARTING", placed=False, started=self.now)] * (wanted - len(have))
+
+    def tick(self) -> None:
+        """Places replicas, makes the placed ones ready, and lets the frontend move on."""
+        self.now += TICK_SECONDS
+        for name, replicas in self.replicas.items():
+            for at, replica in enumerate(replicas):
+                if replica.placed and self._plan(name) not in self.broken:
+                    replicas[at] = Replica("RUNNING", True, replica.started)
+                elif not replica.placed and fits(self._free(), self._each(name)):
+                    replicas[at] = Replica("STARTING", True, replica.started)
+        told = told_plan(self.configs.get(FRONTEND))
+        if told and self.is_complete(told) and self._running(FRONTEND):
+            self.serving = told
+
+    def is_complete(self, plan: str | None) -> bool:
+        """Whether every stage of the plan has a replica that is ready."""
+        stages = [name for name in self.configs if plan and self._plan(name) == plan]
+        return bool(stages) and all(self._running(name) for name in stages)
+
+    @property
+    def state(self) -> ServeState:
+        apps = {name: application(config, self.replicas[name]) for name, config in self.configs.items()}
+        return ServeState(running=True, applications=apps)
+
+    @property
+    def report(self) -> FrontendReport | None:
+        return FrontendReport(self.serving) if self._running(FRONTEND) else None
+
+    def counts(self) -> dict[str, int]:
+        """Replicas by `plan/stage`."""
+        return {
+            f"{parsed.plan}/{parsed.stage.stage}": config["deployments"][0]["num_replicas"]
+            for name, config in self.configs.items()
+            if (parsed := parse_application(name)) and parsed.stage
+        }
+
+    def _running(self, name: str) -> int:
+        return sum(replica.state == "RUNNING" for replica in self.replicas.get(name, ()))
+
+    def _free(self) -> dict[str, float]:
+        free = dict(self.capacity)
+        for name, replicas in self.replicas.items():
+            for resource, units in self._each(name).items():
+                free[resource] = free.get(resource, 0.0) - units * sum(replica.placed for replica in replicas)
+        return free
+
+    def _each(self, name: str) -> Mapping[str, float]:
+        return {} if name == FRONTEND else demand(self.configs[name]).each
+
+    @staticmethod
+    def _plan(name: str) -> str | None:
+        parsed = parse_application(name)
+        return parsed.plan if parsed else None

@@ -1,0 +1,200 @@
+"""Rollouts step by step on a model of Serve: what runs, in which order, and what is said meanwhile."""
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.operator.engines.serve_model import FRONTEND, SESSION, ServeModel, frontend_config, stage_config
+
+from partita_operator.engines.rollout import Wanted, next_step, told_plan
+from partita_operator.engines.serve_state import AppConfig
+
+STEPS = 40
+
+
+def wanted(plan: str, *replicas: int, pools: tuple[str, ...] = ("a",), share: float = 1.0) -> Wanted:
+    stages = tuple(stage_config(plan, at, count, pools[at % len(pools)], share) for at, count in enumerate(replicas))
+    return Wanted(SESSION, plan, frontend_config(plan), stages)
+
+
+def step(serve: ServeModel, target: Wanted) -> str:
+    """One pass of the operator, then some time; gives what the pass said."""
+    decided = next_step(target, serve.state, serve.report, serve.capacity, serve.now)
+    serve.put(decided.applications)
+    serve.tick()
+    return decided.message
+
+
+def rolled_out(capacity: Mapping[str, float], target: Wanted) -> ServeModel:
+    serve = ServeModel(capacity)
+    for _ in range(4):
+        step(serve, target)
+    assert serve.serving == target.plan
+    return serve
+
+
+def told(serve: ServeModel) -> str | None:
+    return told_plan(serve.configs[FRONTEND])
+
+
+def test_a_first_rollout_starts_everything_at_once() -> None:
+    serve = ServeModel({"a": 4})
+    step(serve, wanted("one", 2, 1))
+    assert serve.counts() == {"one/0": 2, "one/1": 1}
+    assert told(serve) == "one"
+
+
+def test_a_new_plan_comes_up_beside_the_old_and_then_takes_over() -> None:
+    serve = rolled_out({"a": 8}, wanted("one", 2, 1))
+    seen = []
+    for _ in range(8):
+        message = step(serve, wanted("two", 3))
+        seen.append((told(serve), sorted(serve.counts().items()), message))
+    beside = [("one/0", 2), ("one/1", 1), ("two/0", 3)]
+    alone = [("two/0", 3)]
+    assert seen[0] == ("one", beside, "Waiting for the replicas of plan two: stage 0 of m/p.")
+    assert ("two", beside, "Moving the frontend to plan two.") in seen
+    assert seen[-1] == ("two", alone, "")
+    assert [plan for plan, _, _ in seen] == sorted(plan for plan, _, _ in seen if plan)
+
+
+def test_the_old_plan_stays_until_the_frontend_says_that_it_left() -> None:
+    serve = rolled_out({"a": 8}, wanted("one", 2))
+    while told(serve) != "two":
+        step(serve, wanted("two", 2))
+    serve.serving = "one"
+    decided = next_step(wanted("two", 2), serve.state, serve.report, serve.capacity, serve.now)
+    assert [app["name"] for app in decided.applications] == [*serve.configs]
+    assert decided.message == "Waiting until the frontend has left plan one."
+
+
+def test_the_old_plan_stays_while_the_frontend_cannot_be_asked() -> None:
+    serve = rolled_out({"a": 8}, wanted("one", 2))
+    while told(serve) != "two":
+        step(serve, wanted("two", 2))
+    decided = next_step(wanted("two", 2), serve.state, None, serve.capacity, serve.now)
+    assert [app["name"] for app in decided.applications] == [*serve.configs]
+
+
+def test_a_plan_that_never_gets_ready_leaves_the_old_one_alone() -> None:
+    serve = rolled_out({"a": 8}, wanted("one", 2))
+    serve.broken = frozenset({"two"})
+    for _ in range(STEPS):
+        step(serve, wanted("two", 2))
+    assert (told(serve), serve.serving) == ("one", "one")
+    assert serve.counts() == {"one/0": 2, "two/0": 2}
+
+
+def test_going_back_to_the_old_plan_removes_the_new_one() -> None:
+    serve = rolled_out({"a": 8}, wanted("one", 2))
+    serve.broken = frozenset({"two"})
+    step(serve, wanted("two", 2))
+    step(serve, wanted("one", 2))
+    assert serve.counts() == {"one/0": 2}
+
+
+def test_a_third_plan_replaces_the_second_before_that_was_up() -> None:
+    serve = rolled_out({"a": 8}, wanted("one", 2))
+    serve.broken = frozenset({"two"})
+    step(serve, wanted("two", 2))
+    for _ in range(8):
+        step(serve, wanted("three", 2))
+    assert serve.counts() == {"three/0": 2}
+    assert serve.serving == "three"
+
+
+def test_replicas_that_stay_away_do_not_hold_up_the_switch_for_ever() -> None:
+    serve = rolled_out({"a": 8}, wanted("one", 2))
+    step(serve, wanted("two", 3))
+    serve.capacity = {"a": 4}
+    for _ in range(STEPS):
+        message = step(serve, wanted("two", 3))
+    assert serve.serving == "two"
+    assert message == ""
+
+
+def test_scaling_changes_replicas_in_place() -> None:
+    serve = rolled_out({"a": 8}, wanted("one", 2, 1))
+    step(serve, wanted("one", 4, 1))
+    assert serve.counts() == {"one/0": 4, "one/1": 1}
+    assert told(serve) == "one"
+
+
+@pytest.mark.parametrize(
+    ("capacity", "old", "new", "want_words", "want_gap"),
+    [
+        pytest.param({"a": 4}, wanted("one", 4), wanted("two", 4), "run with less", False, id="old gives up one"),
+        pytest.param({"a": 6}, wanted("one", 4), wanted("two", 4), "run with less", False, id="new has two at first"),
+        pytest.param({"a": 3}, wanted("one", 2, 1), wanted("two", 1, 1), "removed first", True, id="no room for both"),
+        pytest.param({"a": 1}, wanted("one", 1), wanted("two", 1), "removed first", True, id="one accelerator"),
+        pytest.param(
+            {"a": 1}, wanted("one", 2, share=0.5), wanted("two", 2, share=0.5), "run with less", False, id="vGPUs"
+        ),
+    ],
+)
+def test_without_room_for_both_plans(
+    capacity: Mapping[str, float], old: Wanted, new: Wanted, want_words: str, want_gap: bool
+) -> None:
+    serve = rolled_out(capacity, old)
+    said, gaps = "", []
+    for _ in range(STEPS):
+        said += step(serve, new)
+        gaps.append(not serve.is_complete(serve.serving))
+    assert want_words in said
+    assert any(gaps) == want_gap
+    assert serve.serving == "two"
+    want: dict[str, AppConfig] = {app["name"]: app for app in (new.frontend, *new.stages)}
+    assert serve.configs == want
+
+
+def test_a_plan_that_cannot_fit_at_all_leaves_the_old_one_alone_and_says_what_is_missing() -> None:
+    serve = rolled_out({"a": 2}, wanted("one", 2))
+    for _ in range(STEPS):
+        message = step(serve, wanted("two", 1, 1, pools=("a", "b")))
+    assert serve.serving == "one"
+    assert serve.counts()["one/0"] == 2
+    assert "lacks 1 b" in message
+
+
+def test_a_short_dip_of_the_capacity_takes_nothing_from_the_old_plan() -> None:
+    serve = rolled_out({"a": 4}, wanted("one", 3))
+    dip = next_step(wanted("two", 3), serve.state, serve.report, {"a": 0}, serve.now)
+    assert {app["name"] for app in dip.applications} >= set(serve.configs)
+    serve.put(dip.applications)
+    assert serve.counts()["one/0"] == 3
+
+
+plans = st.lists(st.integers(1, 4), min_size=1, max_size=3)
+
+
+@settings(max_examples=60)
+@given(st.lists(plans, min_size=1, max_size=3), st.integers(3, 16), st.sets(st.integers(0, STEPS)))
+def test_every_rollout_ends_and_leaves_nothing_behind(
+    sequence: list[list[int]], capacity: int, unreachable: set[int]
+) -> None:
+    serve = ServeModel({"a": float(max(capacity, *map(sum, sequence)))})
+    for number, replicas in enumerate(sequence):
+        target = wanted(f"plan-{number}", *replicas)
+        for at in range(STEPS * 2):
+            report = None if at in unreachable else serve.report
+            decided = next_step(target, serve.state, report, serve.capacity, serve.now)
+            serve.put(decided.applications)
+            serve.tick()
+        assert serve.serving == f"plan-{number}"
+        assert serve.counts() == {f"plan-{number}/{at}": count for at, count in enumerate(replicas)}
+        assert decided.message == ""
+
+
+@settings(max_examples=60)
+@given(plans, plans, st.integers(6, 16))
+def test_where_one_replica_of_every_stage_fits_a_migration_has_no_gap(
+    old: list[int], new: list[int], capacity: int
+) -> None:
+    serve = ServeModel({"a": float(max(capacity, sum(old), sum(new), len(old) + len(new)))})
+    for _ in range(6):
+        step(serve, wanted("one", *old))
+    for _ in range(STEPS):
+        step(serve, wanted("two", *new))
+        assert serve.is_complete(serve.serving)
+    assert serve.serving == "two"
