@@ -83,7 +83,7 @@ class _DirectoryActor:
 
 
 class Directory:
-    """The cluster's directory. All calls raise ray.exceptions.RayError while it is away; just call again later."""
+    """The cluster's directory. All calls raise LookupError while it is away; just call again later."""
 
     def __init__(self) -> None:
         self._actor: ActorHandle[Any] | None = None
@@ -117,6 +117,6 @@ class Directory:
             )
         try:
             return await getattr(self._actor, method).remote(argument)
-        except ray.exceptions.RayError:
-            self._actor = None  # it may have been created anew under its name
-            raise
+        except ray.exceptions.RayError as error:
+            self._actor = None  # it may be created anew under its name
+            raise LookupError(f"the directory of replicas is away: {error}") from error

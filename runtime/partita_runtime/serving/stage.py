@@ -53,7 +53,7 @@ class StageReplica:
         self._announcing.cancel()
         try:
             await self._directory.withdraw(self._announcement.replica)
-        except ray.exceptions.RayError:
+        except LookupError:
             logger.info("the directory is away; it will forget this replica by itself")
         await self._worker.drain()
         await self._worker.stop()
@@ -62,7 +62,7 @@ class StageReplica:
         while True:
             try:
                 await self._directory.announce(self._announcement)
-            except ray.exceptions.RayError as error:
+            except LookupError as error:
                 logger.warning("cannot be announced now: %s", error)
             await asyncio.sleep(ANNOUNCE_SECONDS)
 

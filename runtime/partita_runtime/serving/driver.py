@@ -1,0 +1,359 @@
+"""Drives the scheduling core live: requests in, batches out to the replicas of one plan, their reports back in.
+
+One driver serves one epoch. With a new epoch another one takes the new requests, and this one finishes what it has:
+no request ever sees two plans, or two versions of the session.
+"""
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from partita_runtime.execution.executor import Array
+from partita_runtime.scheduling.core import SchedulingCore
+from partita_runtime.scheduling.events import Dispatch, Drop, DropReason, StageRef
+from partita_runtime.scheduling.requests import RequestGraph, SubRequest
+from partita_runtime.scheduling.signals import CoreSignals
+from partita_runtime.serving.dataflow import DataflowError, Sample, answer_of
+from partita_runtime.serving.delays import DelayEstimate
+from partita_runtime.serving.directory import Announcement
+from partita_runtime.serving.epoch import Epoch
+from partita_runtime.serving.functions import FunctionError, FunctionPool
+from partita_runtime.serving.interface import Interface
+from partita_runtime.serving.links import Links
+from partita_runtime.serving.oip import InferRequest, RequestError
+from partita_runtime.serving.signals import Meter, Outcome
+from partita_runtime.serving.wire import Answer, Batch, Failed, Hop, Report, WireError, tensor_header
+
+logger = logging.getLogger(__name__)
+
+OVERDUE_MICROS: Final = 1_000_000
+"""A batch this long (and three times its planned duration) after its planned end counts as lost."""
+RETRY_AFTER_SECONDS: Final = 1
+
+_DROPS: Final[Mapping[DropReason, tuple[Outcome, int, str]]] = {
+    DropReason.TOO_LATE: (Outcome.TOO_LATE, 504, "there is not enough time left to answer within the deadline"),
+    DropReason.OVERLOAD: (Outcome.OVERLOAD, 503, "there are more requests than can be answered in time"),
+    DropReason.NO_WORKERS: (Outcome.NO_WORKERS, 503, "no replicas of module {module!r} are ready"),
+    DropReason.WORKER_LOST: (Outcome.FAILED, 503, "a replica of module {module!r} was lost, with no time to try again"),
+    DropReason.EXECUTION_FAILED: (Outcome.FAILED, 500, "module {module!r} failed: {detail}"),
+}
+
+
+class UnservedError(RequestError):
+    """An accepted request that is not answered, and how that is counted."""
+
+    def __init__(self, outcome: Outcome, status: int, message: str) -> None:
+        super().__init__(status, message, RETRY_AFTER_SECONDS if status == 503 else None)
+        self.outcome = outcome
+
+
+def now_micros() -> int:
+    """The clock of all deadlines; the event loop's, in microseconds."""
+    return time.monotonic_ns() // 1000
+
+
+@dataclass(eq=False)
+class _Call:
+    """A request in progress: one graph of sub-requests for each of its samples."""
+
+    samples: dict[int, Sample]
+    answer: asyncio.Future[None]
+    results: dict[int, tuple[SubRequest, ...]] = field(default_factory=dict)
+    """By finished sample."""
+
+    def fail(self, error: UnservedError) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+@dataclass
+class _Flight:
+    """A batch that has been sent."""
+
+    dispatch: Dispatch
+    sent: int
+    stages_done: int = 0
+
+
+class Driver:
+    """Serves one epoch; use it on one event loop."""
+
+    def __init__(self, epoch: Epoch, functions: FunctionPool, meter: Meter) -> None:
+        self.epoch = epoch
+        self.interface = Interface(epoch.session_key.partition("/")[2], epoch.session, epoch.outputs)
+        self.id = uuid.uuid4().hex
+        self.links = Links(self.id, self)
+        self._functions = functions
+        self._meter = meter
+        self._core = SchedulingCore(epoch.plan)
+        self._graph = RequestGraph(epoch.session, epoch.plan)
+        self._delays = DelayEstimate()
+        self._workers: dict[str, StageRef] = {}
+        self._leaving: set[str] = set()
+        self._calls: dict[int, _Call] = {}
+        self._next_sample = 0
+        self._subs: dict[int, tuple[int, SubRequest]] = {}
+        """Unanswered sub-requests, each with its sample."""
+        self._flights: dict[int, _Flight] = {}
+        self._function_calls: set[asyncio.Task[None]] = set()
+        self._due = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    # What a frontend asks.
+
+    @property
+    def idle(self) -> bool:
+        """Whether no request is in progress."""
+        return not self._calls
+
+    def ready_replicas(self) -> dict[StageRef, int]:
+        """Replicas that take batches, for every stage of the plan."""
+        ready = {
+            StageRef(module.name, pipeline.name, number): 0
+            for module in self.epoch.plan.modules
+            for pipeline in module.pipelines
+            for number in range(len(pipeline.stages))
+        }
+        for worker, ref in self._workers.items():
+            if worker not in self._leaving:
+                ready[ref] += 1
+        return ready
+
+    def signals(self) -> CoreSignals:
+        """The core's counters as they stand."""
+        return self._core.signals(now_micros())
+
+    async def infer(self, request: InferRequest, arrived: int) -> dict[str, Array]:
+        """The tensors that answer `request`, which arrived at `arrived`.
+
+        Raises UnservedError if it will not be answered. Cancel it when the client leaves.
+        """
+        slo = self.epoch.session.slo.latency_ms * 1000
+        deadline = arrived + (slo if request.timeout_micros is None else min(slo, request.timeout_micros))
+        call = self._begin(request, deadline)
+        try:
+            await call.answer
+        finally:
+            for sample_id in call.samples:
+                self._abandon(sample_id)
+        try:
+            rows = [sample.sink_rows(call.results[sample_id]) for sample_id, sample in call.samples.items()]
+            return answer_of(self.interface, rows)
+        except DataflowError as error:
+            raise UnservedError(Outcome.FAILED, 500, str(error)) from None
+
+    def tick(self) -> None:
+        """To be called a few times a second: learns delays, and gives up on batches that nobody reports."""
+        line = self._delays.line()
+        if line is not None:
+            self._core.set_delays(*line)
+        now = now_micros()
+        for flight in [*self._flights.values()]:
+            planned = flight.dispatch.finish - flight.sent
+            if now - flight.dispatch.finish > max(OVERDUE_MICROS, 3 * planned):
+                stuck = flight.dispatch.path[flight.stages_done]
+                logger.warning("batch %d is overdue at replica %s", flight.dispatch.batch_id, stuck)
+                self.links.close_one(stuck)
+        self._wake()
+
+    def close(self) -> None:
+        """Leave the replicas."""
+        self.links.close()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    # What the replicas say (links.LinkListener).
+
+    def joined(self, replica: Announcement) -> None:
+        """A replica takes batches."""
+        self._workers[replica.replica] = replica.ref
+        self._leaving.discard(replica.replica)
+        self._core.worker_joined(replica.ref, replica.replica, replica.node, now_micros())
+        self._wake()
+
+    def draining(self, worker: str) -> None:
+        """A replica takes nothing more; it is left once it has nothing more to answer."""
+        self._leaving.add(worker)
+        self._core.worker_draining(worker, now_micros())
+        self._leave_drained(worker)
+        self._wake()
+
+    def lost(self, worker: str) -> None:
+        """A replica is gone, and what it had with it."""
+        self._workers.pop(worker, None)
+        self._leaving.discard(worker)
+        self._core.worker_lost(worker, now_micros())
+        for batch_id, flight in [*self._flights.items()]:
+            if worker in flight.dispatch.path[flight.stages_done :]:
+                self._ended(batch_id)
+        self._wake()
+
+    def admit_answer(self, worker: str, answer: Answer) -> None:
+        """Answers must be as many rows as the batch has; answers to batches that were given up are let through."""
+        flight = self._flights.get(answer.batch_id)
+        rows = {tensor.shape[:1] for tensor in answer.tensors}
+        if flight is not None and rows != {(len(flight.dispatch.request_ids),)}:
+            raise WireError(f"replica {worker} answered a batch of {len(flight.dispatch.request_ids)} with rows {rows}")
+
+    def reported(self, worker: str, message: Report | Answer | Failed, tensors: list[Array]) -> None:
+        """A stage has run a batch, or failed to."""
+        flight = self._flights.get(message.batch_id)
+        if flight is None or worker not in flight.dispatch.path:
+            return
+        now = now_micros()
+        if isinstance(message, Failed):
+            self._core.failed(message.batch_id, now, message.reason)
+            self._ended(message.batch_id)
+        else:
+            stage = flight.dispatch.path.index(worker)
+            if stage == 0:
+                elsewhere = now - flight.sent - message.waited_micros - message.ran_micros
+                self._delays.observe(len(flight.dispatch.request_ids), elsewhere)
+            if stage >= flight.stages_done:  # reports of two replicas may overtake each other
+                self._core.completed(message.batch_id, stage, now, message.ran_micros)
+                flight.stages_done = stage + 1
+            if isinstance(message, Answer):
+                self._ended(message.batch_id)
+                for row, sub_id in enumerate(flight.dispatch.request_ids):
+                    self._model_answered(sub_id, [tensor[row] for tensor in tensors], now)
+        self._wake()
+
+    # Requests and their sub-requests.
+
+    def _begin(self, request: InferRequest, deadline: int) -> _Call:
+        call = _Call({}, asyncio.get_running_loop().create_future())
+        roots = {root.name: 1 for root in self.interface.roots}
+        now = now_micros()
+        for row in range(request.samples):
+            sample_id = self._next_sample
+            self._next_sample += 1
+            tensors = {name: array[row] for name, array in request.inputs.items()}
+            call.samples[sample_id] = Sample(self.interface, tensors)
+            self._calls[sample_id] = call
+            self._run(sample_id, self._graph.start(sample_id, deadline, roots), now)
+        self._wake()
+        return call
+
+    def _run(self, sample_id: int, spawned: Sequence[SubRequest], now: int) -> None:
+        for sub in spawned:
+            self._subs[sub.sub_id] = (sample_id, sub)
+            if self.interface.modules[sub.module].model is not None:
+                self._core.arrive(sub.sub_id, sub.module, sub.deadline, now)
+            else:
+                calling = asyncio.create_task(self._call_function(sample_id, sub))
+                self._function_calls.add(calling)
+                calling.add_done_callback(self._function_calls.discard)
+
+    async def _call_function(self, sample_id: int, sub: SubRequest) -> None:
+        function = self.interface.modules[sub.module].function
+        call = self._calls.get(sample_id)
+        if function is None or call is None:
+            return
+        sample = call.samples[sample_id]
+        try:
+            upstream = sample.function_upstream(sub)
+            answer = await self._functions.call(function, sample.request, upstream, lambda: sub.sub_id in self._subs)
+            if answer is None or sub.sub_id not in self._subs:
+                return
+            children = sample.function_answered(sub, answer)
+        except (FunctionError, DataflowError) as error:
+            self._fail(sub.sub_id, UnservedError(Outcome.FAILED, 500, f"module {sub.module!r} failed: {error}"))
+        else:
+            self._answered(sub.sub_id, children, now_micros())
+        self._wake()
+
+    def _model_answered(self, sub_id: int, outputs: list[Array], now: int) -> None:
+        if sub_id not in self._subs:
+            return
+        sample_id, sub = self._subs[sub_id]
+        try:
+            children = self._calls[sample_id].samples[sample_id].model_answered(sub, outputs)
+        except DataflowError as error:
+            self._fail(sub_id, UnservedError(Outcome.FAILED, 500, str(error)))
+        else:
+            self._answered(sub_id, children, now)
+
+    def _answered(self, sub_id: int, children: Mapping[str, int], now: int) -> None:
+        sample_id, _ = self._subs.pop(sub_id)
+        self._run(sample_id, self._graph.completed(sub_id, children), now)
+        outcome = self._graph.finished(sample_id)
+        if outcome is None:
+            return
+        call = self._calls.pop(sample_id)
+        call.results[sample_id] = outcome.results
+        self._meter.cut_off.update(call.samples[sample_id].cut_off)
+        if len(call.results) == len(call.samples) and not call.answer.done():
+            call.answer.set_result(None)
+
+    def _fail(self, sub_id: int, error: UnservedError) -> None:
+        if sub_id in self._subs:
+            sample_id, _ = self._subs[sub_id]
+            call = self._calls[sample_id]
+            self._abandon(sample_id)
+            call.fail(error)
+
+    def _abandon(self, sample_id: int) -> None:
+        if self._calls.pop(sample_id, None) is None:
+            return
+        now = now_micros()
+        for sub in self._graph.cancel(sample_id):
+            del self._subs[sub.sub_id]
+            self._core.cancel(sub.sub_id, now)
+
+    # Batches.
+
+    def _wake(self) -> None:
+        """Let the core decide, once for all that happens in this turn of the event loop."""
+        if not self._due:
+            self._due = True
+            asyncio.get_running_loop().call_soon(self._advance)
+
+    def _advance(self) -> None:
+        self._due = False
+        for action in self._core.advance(now_micros()):
+            if isinstance(action, Drop):
+                self._dropped(action)
+            else:
+                self._dispatch(action)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        wakeup = self._core.next_wakeup()
+        if wakeup is not None:
+            wait = max(0, wakeup - now_micros()) / 1e6
+            self._timer = asyncio.get_running_loop().call_later(wait, self._advance)
+
+    def _dropped(self, drop: Drop) -> None:
+        outcome, status, message = _DROPS[drop.reason]
+        self._fail(
+            drop.request_id, UnservedError(outcome, status, message.format(module=drop.module, detail=drop.detail))
+        )
+
+    def _dispatch(self, dispatch: Dispatch) -> None:
+        rows = []
+        for sub_id in dispatch.request_ids:
+            sample_id, sub = self._subs[sub_id]
+            rows.append(self._calls[sample_id].samples[sample_id].model_input(sub))
+        self._flights[dispatch.batch_id] = _Flight(dispatch, now_micros())
+        path: tuple[Hop, ...] = tuple(self.links.hop(worker) for worker in dispatch.path[1:])
+        header = tensor_header((len(rows), *rows[0].shape), rows[0].dtype)
+        batch = Batch(batch_id=dispatch.batch_id, frontend=self.id, path=path, tensors=(header,))
+        try:
+            self.links.send(dispatch.path[0], batch, rows)
+        except WireError as error:
+            self._core.failed(dispatch.batch_id, now_micros(), str(error))
+            self._ended(dispatch.batch_id)
+            self._wake()
+
+    def _ended(self, batch_id: int) -> None:
+        flight = self._flights.pop(batch_id)
+        for worker in flight.dispatch.path:
+            self._leave_drained(worker)
+
+    def _leave_drained(self, worker: str) -> None:
+        if worker in self._leaving and not any(worker in f.dispatch.path for f in self._flights.values()):
+            self.links.close_one(worker)

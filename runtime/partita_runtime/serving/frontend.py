@@ -1,0 +1,38 @@
+"""The Serve deployment of a session's frontend: its gateway, and the session behind it, in one process."""
+
+from typing import Any
+
+from ray import serve
+from starlette.types import ASGIApp
+
+from partita_runtime.serving.directory import Directory
+from partita_runtime.serving.epoch import Epoch
+from partita_runtime.serving.gateway import gateway
+from partita_runtime.serving.names import FRONTEND
+from partita_runtime.serving.session import FrontendSettings, Session
+
+
+class Frontend:
+    """Serves one session. Which plan it serves comes by `user_config`, an Epoch, and changes in place."""
+
+    def __init__(self, session_key: str, settings: FrontendSettings) -> None:
+        self._session = Session(session_key, settings, Directory())
+
+    def __serve_build_asgi_app__(self) -> ASGIApp:
+        """Called by Serve once the replica is constructed."""
+        return gateway(self._session)
+
+    async def reconfigure(self, user_config: dict[str, Any]) -> None:
+        """Called by Serve at the start and whenever the epoch changes. Raises ValueError for one that is none."""
+        self._session.start()
+        self._session.reconfigure(Epoch.model_validate(user_config))
+
+    def __del__(self) -> None:
+        """Called by Serve once all requests are answered."""
+        self._session.close()
+
+
+def application(args: dict[str, Any]) -> serve.Application:
+    """Built by Serve from the `args` of the declarative configuration."""
+    deployment = serve.deployment(name=FRONTEND)(serve.ingress()(Frontend))
+    return deployment.bind(args["session_key"], FrontendSettings.model_validate(args["settings"]))

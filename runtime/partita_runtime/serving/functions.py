@@ -1,0 +1,126 @@
+"""Runs the session's CPU functions in processes of their own, so that neither their work nor their crash is ours."""
+
+import asyncio
+import importlib
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final
+
+from partita_api.inferencesession import FunctionSource
+from partita_runtime.execution.executor import Array
+
+HUNG_SECONDS: Final = 20.0
+"""A call that takes longer is given up, and its process killed."""
+
+
+class FunctionError(Exception):
+    """A function cannot be loaded, raised an exception, ended its process, or hangs; the message says which."""
+
+
+@dataclass(frozen=True)
+class _Raised:
+    """Exceptions of functions come back as text, since not all of them can be pickled."""
+
+    text: str
+
+
+class FunctionPool:
+    """A few processes that load functions on their first call and keep them."""
+
+    def __init__(self, processes: int) -> None:
+        self._processes = processes
+        self._slots = asyncio.Semaphore(processes)
+        self._pool: ProcessPoolExecutor | None = None
+
+    async def prepare(self, functions: Sequence[FunctionSource]) -> None:
+        """Load `functions`, as far as one process goes. Raises FunctionError for one that cannot be loaded."""
+        for function in functions:
+            await self._run(_load, function.entrypoint)
+
+    async def call(
+        self,
+        function: FunctionSource,
+        request: Mapping[str, Array],
+        upstream: Mapping[str, Sequence[Array]],
+        wanted: Callable[[], bool],
+    ) -> Mapping[str, Any] | None:
+        """What the function answers; None if nobody wants it any more once its turn has come.
+
+        Raises FunctionError if it has no answer.
+        """
+        async with self._slots:
+            if not wanted():
+                return None
+            answer: Any = await self._run(_call, function.entrypoint, function.kwargs, request, upstream)
+        if not isinstance(answer, Mapping):
+            raise FunctionError(f"{function.entrypoint} must return a mapping of arrays, not {type(answer).__name__}")
+        return answer
+
+    def close(self) -> None:
+        """End the processes, whatever they do."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            processes = [*pool._processes.values()]  # there is no public way to end a process that hangs
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in processes:
+                process.kill()
+
+    async def _run(self, task: Callable[..., Any], entrypoint: str, *arguments: object) -> Any:
+        if self._pool is None:
+            self._pool = ProcessPoolExecutor(self._processes, multiprocessing.get_context("spawn"), _end_with_parent)
+        running = asyncio.get_running_loop().run_in_executor(self._pool, task, entrypoint, *arguments)
+        try:
+            answer = await asyncio.wait_for(running, HUNG_SECONDS)
+        except TimeoutError:
+            self.close()
+            raise FunctionError(f"{entrypoint} did not answer within {HUNG_SECONDS:.0f} s") from None
+        except BrokenExecutor:
+            self.close()
+            raise FunctionError(f"the process of {entrypoint} ended before it answered") from None
+        if isinstance(answer, _Raised):
+            raise FunctionError(f"{entrypoint}: {answer.text}")
+        return answer
+
+
+_loaded: dict[str, Callable[..., Any]] = {}
+"""In a process of the pool: its functions by entrypoint."""
+
+
+def _load(entrypoint: str) -> _Raised | None:
+    module, _, name = entrypoint.partition(":")
+    try:
+        _loaded[entrypoint] = getattr(importlib.import_module(module), name)
+    except Exception as error:
+        return _Raised(f"cannot be loaded: {type(error).__name__}: {error}")
+    return None
+
+
+def _call(
+    entrypoint: str,
+    kwargs: Mapping[str, Any],
+    request: Mapping[str, Array],
+    upstream: Mapping[str, Sequence[Array]],
+) -> Any:
+    if entrypoint not in _loaded:
+        problem = _load(entrypoint)
+        if problem is not None:
+            return problem
+    try:
+        return _loaded[entrypoint](request, upstream, **kwargs)
+    except Exception as error:
+        return _Raised(f"{type(error).__name__}: {error}")
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+
+        def watch() -> None:
+            parent.join()
+            os._exit(0)
+
+        threading.Thread(target=watch, daemon=True).start()

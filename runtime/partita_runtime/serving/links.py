@@ -1,0 +1,133 @@
+"""A frontend's connections to the replicas of one plan."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Protocol
+
+from partita_runtime.serving.directory import Announcement
+from partita_runtime.serving.streams import Receiver, Stream, connect
+from partita_runtime.serving.wire import (
+    Answer,
+    Array,
+    Draining,
+    Failed,
+    Hello,
+    Hop,
+    Message,
+    Report,
+    Welcome,
+    WireError,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class LinkListener(Protocol):
+    """Who is told what replicas say; called on the event loop."""
+
+    def joined(self, replica: Announcement) -> None:
+        """The replica takes batches."""
+
+    def draining(self, worker: str) -> None:
+        """The replica finishes what it has and takes nothing more."""
+
+    def lost(self, worker: str) -> None:
+        """The replica had joined and cannot be reached any more."""
+
+    def admit_answer(self, worker: str, answer: Answer) -> None:
+        """Raise WireError to refuse an answer before its tensors are received."""
+
+    def reported(self, worker: str, message: Report | Answer | Failed, tensors: list[Array]) -> None:
+        """The replica says how a batch went."""
+
+
+class Links:
+    """Connects to every replica that is announced, and again if a connection breaks while it still is."""
+
+    def __init__(self, frontend: str, listener: LinkListener) -> None:
+        """`frontend` is the id that the replicas answer to."""
+        self._frontend = frontend
+        self._listener = listener
+        self._links: dict[str, _Link] = {}
+        self._connecting: set[asyncio.Task[None]] = set()
+
+    def update(self, replicas: Iterable[Announcement]) -> None:
+        """Connect to those of `replicas` that are not connected yet."""
+        for replica in replicas:
+            if replica.replica not in self._links:
+                link = _Link(replica, self._listener, partial(self._links.pop, replica.replica, None))
+                self._links[replica.replica] = link
+                connecting = asyncio.create_task(self._connect(link))
+                self._connecting.add(connecting)
+                connecting.add_done_callback(self._connecting.discard)
+
+    def hop(self, worker: str) -> Hop:
+        """Where the stage before can reach a replica. Raises KeyError if it is not connected."""
+        return self._links[worker].replica.hop
+
+    def send(self, worker: str, message: Message, tensors: Sequence[Array]) -> None:
+        """Send to a replica; nothing happens if it is lost, which the listener learns."""
+        link = self._links.get(worker)
+        if link is not None and link.stream is not None:
+            link.stream.send(message, tensors)
+
+    def close_one(self, worker: str) -> None:
+        """Leave a replica; the listener is told that it is lost, if it had joined."""
+        link = self._links.get(worker)
+        if link is not None and link.stream is not None:
+            link.stream.close()
+
+    def close(self) -> None:
+        """Leave all replicas."""
+        for task in self._connecting:
+            task.cancel()
+        for worker in [*self._links]:
+            self.close_one(worker)
+
+    async def _connect(self, link: "_Link") -> None:
+        replica = link.replica
+        try:
+            link.stream = await connect(replica.hop, link)
+            link.stream.send(Hello(token=replica.hop.token, frontend=self._frontend))
+        except OSError as error:
+            self._links.pop(replica.replica, None)
+            logger.info("replica %s cannot be reached: %s", replica.replica, error)
+
+
+class _Link(Receiver):
+    """One connection to a replica."""
+
+    def __init__(self, replica: Announcement, listener: LinkListener, forget: Callable[[], object]) -> None:
+        self.replica = replica
+        self.stream: Stream | None = None
+        self._listener = listener
+        self._forget = forget
+        self._joined = False
+
+    def admit(self, stream: Stream, message: Message) -> None:
+        match message:
+            case Answer():
+                self._listener.admit_answer(self.replica.replica, message)
+            case Welcome() | Draining() | Report() | Failed():
+                return
+            case _:
+                raise WireError(f"a {message.kind} message is not expected here")
+
+    def received(self, stream: Stream, message: Message, tensors: list[Array]) -> None:
+        match message:
+            case Welcome():
+                self._joined = True
+                self._listener.joined(self.replica)
+            case Draining() if self._joined:
+                self._listener.draining(self.replica.replica)
+            case Draining():
+                stream.close()
+            case Report() | Answer() | Failed():
+                self._listener.reported(self.replica.replica, message, tensors)
+
+    def lost(self, stream: Stream) -> None:
+        self._forget()
+        if self._joined:
+            self._listener.lost(self.replica.replica)

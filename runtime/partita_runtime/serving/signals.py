@@ -1,0 +1,232 @@
+"""What a frontend measured over the last window, out of snapshots of its counters. Pure."""
+
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+import numpy as np
+
+from partita_api.meta import StatusModel
+from partita_runtime.scheduling.events import StageRef
+from partita_runtime.scheduling.plan import SchedulingPlan
+from partita_runtime.scheduling.signals import CoreSignals
+from partita_runtime.scheduling.signals import StageSignals as CoreStageSignals
+
+MAX_LATENCIES: Final = 200_000
+"""Most latencies that are kept for percentiles."""
+
+
+class Outcome(StrEnum):
+    """How an accepted sample of a request ended. All but IN_TIME and CANCELLED are bad."""
+
+    IN_TIME = "in_time"
+    LATE = "late"
+    TOO_LATE = "too_late"
+    """Dropped: even alone it would have missed its deadline."""
+    OVERLOAD = "overload"
+    """Dropped early, or not taken in, since there was too much to do."""
+    NO_WORKERS = "no_workers"
+    FAILED = "failed"
+    """A model or function failed."""
+    CANCELLED = "cancelled"
+    """The client left."""
+
+
+class StageSignals(StatusModel):
+    """One stage of the serving plan over the window."""
+
+    module: str
+    pipeline: str
+    stage: int
+    pool: str
+    planned: int
+    """Replicas in the plan."""
+    ready: int
+    """Replicas that take batches now."""
+    idle_fraction: float
+    """Share of the replicas' time without work (Symphony's f)."""
+    bad_rate: float
+    """Share of the module's sub-requests that were dropped or late (Symphony's r)."""
+    predicted_micros: float
+    """Mean execution time of a batch by the profile, for the batches that were run."""
+    actual_micros: float
+    """Mean execution time as reported by the replicas."""
+
+
+class SessionSignals(StatusModel):
+    """A session over the window. A request of n samples counts as n requests."""
+
+    session: str
+    window_seconds: float
+    plan: str | None
+    """The plan in force; the one before it for as long as requests are being finished on it."""
+    next_plan: str | None
+    """A plan that the frontend will move to once its replicas are ready."""
+    message: str
+    """What keeps the frontend from serving, or from moving to the next plan."""
+    offered_rate: float
+    """Requests per second that arrived."""
+    goodput: float
+    """Requests per second that were answered within the SLO."""
+    bad_rate: float
+    """Share of the requests that ended which were dropped, late or failed."""
+    idle_fraction: float
+    """Share of GPU time without work."""
+    p50_ms: float
+    p99_ms: float
+    batch_sizes: dict[int, int]
+    """Batches that were dispatched, by size."""
+    outcomes: dict[Outcome, int]
+    """Requests that ended, by outcome."""
+    stages: tuple[StageSignals, ...]
+
+
+@dataclass
+class Meter:
+    """Counts requests and keeps the latencies of the answered ones. Times are microseconds."""
+
+    arrived: int = 0
+    outcomes: Counter[Outcome] = field(default_factory=Counter)
+    latencies: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=MAX_LATENCIES))
+    """When a request was answered, and how long it took."""
+    cut_off: Counter[str] = field(default_factory=Counter)
+    """Sub-requests beyond `fanOut.max` that were left out, by module."""
+
+    def ended(self, outcome: Outcome, latency: int, now: int, samples: int) -> None:
+        """`samples` of a request ended like this, `latency` after it had arrived."""
+        self.outcomes[outcome] += samples
+        if outcome in (Outcome.IN_TIME, Outcome.LATE):
+            self.latencies.extend([(now, latency)] * samples)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Counters at one moment."""
+
+    at: int
+    arrived: int
+    outcomes: Mapping[Outcome, int]
+    core: CoreSignals | None
+    """Those of the plan in force, if there is one."""
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What the frontend is at."""
+
+    session: str
+    plan: str | None = None
+    next_plan: str | None = None
+    message: str = ""
+
+
+def session_signals(
+    situation: Situation,
+    plan: SchedulingPlan | None,
+    before: Snapshot,
+    after: Snapshot,
+    latencies: Iterable[tuple[int, int]],
+) -> SessionSignals:
+    """What happened between two snapshots; `plan` is the one whose core `after` shows."""
+    seconds = max(after.at - before.at, 1) / 1e6
+    outcomes = {o: after.outcomes.get(o, 0) - before.outcomes.get(o, 0) for o in Outcome}
+    ended = sum(outcomes.values()) - outcomes[Outcome.CANCELLED]
+    taken = [latency for at, latency in latencies if before.at < at <= after.at]
+    p50, p99 = np.percentile(taken, (50, 99)) / 1000 if taken else (0.0, 0.0)
+    earlier = before.core if before.core and after.core and before.core.plan == after.core.plan else None
+    stages = _stages(plan, earlier, after.core) if plan and after.core else ()
+    weights = [(s.ready / _divisor(plan, s), s.idle_fraction) for s in stages if plan]
+    total = sum(weight for weight, _ in weights)
+    return SessionSignals(
+        session=situation.session,
+        window_seconds=seconds,
+        plan=situation.plan,
+        next_plan=situation.next_plan,
+        message=situation.message,
+        offered_rate=(after.arrived - before.arrived) / seconds,
+        goodput=outcomes[Outcome.IN_TIME] / seconds,
+        bad_rate=(ended - outcomes[Outcome.IN_TIME]) / ended if ended else 0.0,
+        idle_fraction=sum(weight * idle for weight, idle in weights) / total if total else 1.0,
+        p50_ms=float(p50),
+        p99_ms=float(p99),
+        batch_sizes=_batch_sizes(earlier, after.core),
+        outcomes={o: n for o, n in outcomes.items() if n},
+        stages=stages,
+    )
+
+
+def _stages(plan: SchedulingPlan, before: CoreSignals | None, after: CoreSignals) -> tuple[StageSignals, ...]:
+    described = []
+    for module in plan.modules:
+        for pipeline in module.pipelines:
+            for number, stage in enumerate(pipeline.stages):
+                ref = StageRef(module.name, pipeline.name, number)
+                counted = after.stages[ref]
+                predicted, actual = _means(before.stages.get(ref) if before else None, counted)
+                described.append(
+                    StageSignals(
+                        module=ref.module,
+                        pipeline=ref.pipeline,
+                        stage=ref.stage,
+                        pool=stage.pool,
+                        planned=stage.replicas,
+                        ready=len(counted.workers),
+                        idle_fraction=_idle_fraction(before, after, counted.workers),
+                        bad_rate=_bad_rate(before, after, module.name),
+                        predicted_micros=predicted,
+                        actual_micros=actual,
+                    )
+                )
+    return tuple(described)
+
+
+def _means(before: CoreStageSignals | None, after: CoreStageSignals) -> tuple[float, float]:
+    executions = after.executions - (before.executions if before else 0)
+    if not executions:
+        return 0.0, 0.0
+    predicted = after.predicted_micros - (before.predicted_micros if before else 0)
+    actual = after.actual_micros - (before.actual_micros if before else 0)
+    return predicted / executions, actual / executions
+
+
+def _idle_fraction(before: CoreSignals | None, after: CoreSignals, workers: Iterable[str]) -> float:
+    busy = total = 0
+    for worker in workers:
+        now = after.workers[worker]
+        then = before.workers.get(worker) if before else None
+        same = then is not None and then.since == now.since
+        busy += now.busy_micros - (then.busy_micros if then and same else 0)
+        total += after.now - (before.now if before and same else now.since)
+    return min(1.0, max(0.0, 1 - busy / total)) if total > 0 else 1.0
+
+
+def _bad_rate(before: CoreSignals | None, after: CoreSignals, module: str) -> float:
+    def ended(signals: CoreSignals) -> tuple[int, int]:
+        counted = signals.modules[module]
+        return counted.in_time, counted.late + sum(counted.dropped.values())
+
+    good, bad = ended(after)
+    if before:
+        earlier_good, earlier_bad = ended(before)
+        good, bad = good - earlier_good, bad - earlier_bad
+    return bad / (good + bad) if good + bad else 0.0
+
+
+def _batch_sizes(before: CoreSignals | None, after: CoreSignals | None) -> dict[int, int]:
+    sizes: Counter[int] = Counter()
+    for pipeline in after.pipelines.values() if after else ():
+        sizes.update(pipeline.batch_sizes)
+    for pipeline in before.pipelines.values() if before else ():
+        sizes.subtract(pipeline.batch_sizes)
+    return {size: count for size, count in sorted(sizes.items()) if count > 0}
+
+
+def _divisor(plan: SchedulingPlan, stage: StageSignals) -> int:
+    return next(
+        pipeline.stages[stage.stage].vgpu_divisor
+        for module in plan.modules
+        for pipeline in module.pipelines
+        if (module.name, pipeline.name) == (stage.module, stage.pipeline)
+    )
