@@ -1,0 +1,68 @@
+"""Prometheus metrics of the reconcile loop."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+
+
+class Metrics:
+    """The operator's metrics, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._passes = Counter(
+            "partita_reconcile", "Passes of the reconcile loop.", ["kind", "outcome"], registry=self.registry
+        )
+        self._seconds = Histogram("partita_reconcile_seconds", "Duration of a pass.", ["kind"], registry=self.registry)
+        self._searches = Counter(
+            "partita_plan_searches", "Searches for a plan, by how they ended.", ["outcome"], registry=self.registry
+        )
+        self._engine = Gauge(
+            "partita_engine_up",
+            "Whether the session's engine answered.",
+            ["session"],
+            registry=self.registry,
+        )
+
+    @contextmanager
+    def reconciling(self, kind: str) -> Iterator[None]:
+        """Counts and times one pass; an exception counts as an error."""
+        started = time.perf_counter()
+        try:
+            yield
+        except Exception:
+            self._passes.labels(kind, "error").inc()
+            raise
+        else:
+            self._passes.labels(kind, "success").inc()
+        finally:
+            self._seconds.labels(kind).observe(time.perf_counter() - started)
+
+    def watch_queue(self, length: Callable[[], float]) -> None:
+        """Show the length of the work queue."""
+        Gauge("partita_queue_length", "Keys that wait for a worker.", registry=self.registry).set_function(length)
+
+    def searched(self, outcome: str) -> None:
+        """Count a search for a plan: `Planned`, or the reason for having none."""
+        self._searches.labels(outcome).inc()
+
+    def engine_answered(self, session: str, up: bool) -> None:
+        """Note whether the session's engine answered."""
+        self._engine.labels(session).set(1.0 if up else 0.0)
+
+    def forget(self, session: str) -> None:
+        """The session is gone."""
+        self._engine.remove(session)
+
+    @contextmanager
+    def served(self, port: int) -> Iterator[None]:
+        """Serve the metrics at /metrics of `port` on all addresses, from a thread of its own."""
+        server, thread = start_http_server(port, registry=self.registry)
+        try:
+            yield
+        finally:
+            server.shutdown()
+            server.server_close()
+            thread.join()

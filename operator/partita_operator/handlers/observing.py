@@ -1,0 +1,116 @@
+"""Looks at the world around a session or a pool."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from partita_api.gpupool import GPUPool
+from partita_api.inferencesession import InferenceSession, ProfilingPhase
+from partita_operator.handlers.surroundings import Memory, Surroundings
+from partita_operator.kube.nodes import nodes_with_labels
+from partita_operator.ports import (
+    EngineUnavailableError,
+    ProfileRun,
+    RunPhase,
+    ServingStatus,
+    SessionSignals,
+)
+from partita_operator.reconcile.pool import node_selector
+from partita_operator.reconcile.profiling import wanted_keys
+from partita_operator.reconcile.world import Cluster, PoolWorld, SessionWorld
+
+ENGINE_TIMEOUT_S: Final = 30.0
+"""An engine that does not answer for so long counts as unavailable."""
+
+
+@dataclass(frozen=True)
+class _Engine:
+    serving: ServingStatus | None
+    signals: SessionSignals | None = None
+    has_applications: bool = False
+    problem: str = ""
+
+
+async def observe_session(session: InferenceSession, cluster: Cluster, around: Surroundings) -> SessionWorld:
+    """The world around a session. Raises ApiServerUnavailableError; an engine that is away is part of the world."""
+    memory = around.memory(session.key)
+    namespace = session.metadata.namespace or "default"
+    engine, profiles, runs = await asyncio.gather(
+        _ask_engine(session, around),
+        around.profiles.load(namespace, wanted_keys(session, cluster, around.settings)),
+        _observe_runs(namespace, session, around),
+    )
+    _remember_rate(memory, engine.signals)
+    return SessionWorld(
+        session=session,
+        cluster=cluster,
+        settings=around.settings,
+        profiles=profiles,
+        runs=runs,
+        serving=engine.serving,
+        has_applications=engine.has_applications,
+        signals=engine.signals,
+        rates=memory.rates,
+        search=around.searches.last(session.key),
+        problem=engine.problem or memory.problem,
+    )
+
+
+async def observe_pool(pool: GPUPool, cluster: Cluster, around: Surroundings) -> PoolWorld:
+    """The world around a pool. Raises ApiServerUnavailableError; an engine that is away is part of the world."""
+    labels = node_selector(pool.metadata.name, pool.spec.node_selector)
+    nodes = await nodes_with_labels(around.client, labels)
+    capacity: Mapping[str, float] | None = None
+    problem = ""
+    if pool.spec.count is None and not nodes:
+        try:
+            async with asyncio.timeout(ENGINE_TIMEOUT_S):
+                capacity = await around.engines.known()[0].capacity()
+        except (EngineUnavailableError, TimeoutError) as error:
+            problem = _explain(error)
+    return PoolWorld(pool, cluster, around.settings, nodes, capacity, problem)
+
+
+async def _ask_engine(session: InferenceSession, around: Surroundings) -> _Engine:
+    engine, key = around.engines.of(session), session.key
+    try:
+        async with asyncio.timeout(ENGINE_TIMEOUT_S):
+            serving = await engine.observe(key)
+            signals = await engine.signals(key)
+            deleted = session.metadata.deletion_timestamp is not None
+            answer = _Engine(serving, signals, deleted and key in await engine.sessions())
+    except (EngineUnavailableError, TimeoutError) as error:
+        answer = _Engine(None, problem=_explain(error))
+    around.metrics.engine_answered(key, answer.serving is not None)
+    return answer
+
+
+async def _observe_runs(
+    namespace: str, session: InferenceSession, around: Surroundings
+) -> dict[tuple[str, int], ProfileRun]:
+    running = [p for p in session.status.profiling if p.phase is ProfilingPhase.RUNNING]
+    runs = await asyncio.gather(*(_observe_run(namespace, p.key, p.attempt, around) for p in running))
+    return {(p.key, p.attempt): run for p, run in zip(running, runs, strict=True)}
+
+
+async def _observe_run(namespace: str, key: str, attempt: int, around: Surroundings) -> ProfileRun:
+    """A run that cannot be looked at counts as running: its time goes on, and nothing is started twice."""
+    try:
+        async with asyncio.timeout(ENGINE_TIMEOUT_S):
+            return await around.runner.observe(namespace, key, attempt)
+    except (EngineUnavailableError, TimeoutError) as error:
+        return ProfileRun(RunPhase.RUNNING, message=_explain(error))
+
+
+def _remember_rate(memory: Memory, signals: SessionSignals | None) -> None:
+    """Add the offered rate to the history, which begins with the first request."""
+    if signals is not None and (memory.rates.samples or signals.reported.offered_rate.value > 0):
+        now = asyncio.get_running_loop().time()
+        memory.rates = memory.rates.add(now, float(signals.reported.offered_rate))
+
+
+def _explain(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return f"The serving engine did not answer within {ENGINE_TIMEOUT_S:g} s."
+    return str(error)

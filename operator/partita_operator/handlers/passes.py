@@ -1,0 +1,94 @@
+"""One pass over a session or a pool: look, decide, write the status, tell, act."""
+
+import logging
+from datetime import UTC, datetime
+
+from lightkube import ApiError
+
+from partita_api.inferencesession import InferenceSession
+from partita_operator.handlers.acting import carry_out, change_finalizer
+from partita_operator.handlers.observing import observe_pool, observe_session
+from partita_operator.handlers.surroundings import Surroundings
+from partita_operator.kube.events import publish
+from partita_operator.kube.retries import ApiServerUnavailableError
+from partita_operator.kube.writes import Owner
+from partita_operator.reconcile.actions import Event
+from partita_operator.reconcile.pool import reconcile_pool
+from partita_operator.reconcile.session import reconcile_session
+
+logger = logging.getLogger(__name__)
+
+
+class PassFailedError(Exception):
+    """Some of a pass's actions failed; the message says which and why."""
+
+
+async def pass_session(key: str, around: Surroundings) -> float | None:
+    """Look at the session once; the seconds after which to look again, None if it is gone.
+
+    Raises PassFailedError and ApiServerUnavailableError.
+    """
+    cluster = around.cache.cluster()
+    session = cluster.sessions.get(key)
+    if session is None:
+        around.forget(key)
+        return None
+    world = await observe_session(session, cluster, around)
+    now = datetime.now(UTC)
+    decision = reconcile_session(world, now)
+    for name, status in decision.plan_statuses.items():
+        if status != world.plans[name].status:
+            await around.writer.write_status(world.plans[name], status)
+    if decision.status != session.status:
+        await around.writer.write_status(session, decision.status)
+    await _tell(session, decision.events, now, around)
+    memory = around.memory(key)
+    memory.problem = await carry_out(decision.actions, world, around)
+    if memory.problem:
+        raise PassFailedError(memory.problem)
+    return decision.requeue_after
+
+
+async def pass_pool(name: str, around: Surroundings) -> float | None:
+    """Look at the pool once; the seconds after which to look again, None if it is gone.
+
+    Raises ApiServerUnavailableError.
+    """
+    cluster = around.cache.cluster()
+    pool = cluster.pools.get(name)
+    if pool is None:
+        return None
+    now = datetime.now(UTC)
+    decision = reconcile_pool(await observe_pool(pool, cluster, around), now)
+    if decision.status != pool.status:
+        await around.writer.write_status(pool, decision.status)
+    await _tell(pool, decision.events, now, around)
+    for action in decision.actions:
+        await change_finalizer(pool, action, around)
+    return decision.requeue_after
+
+
+async def sweep(around: Surroundings) -> None:
+    """List everything anew, and take down applications of sessions that are gone or have moved to another engine.
+
+    Raises ApiServerUnavailableError: what cannot be listed must not count as gone.
+    """
+    await around.cache.refresh()
+    sessions = around.cache.cluster().sessions
+    for engine in around.engines.known():
+        for key in sorted(await engine.sessions()):
+            session = sessions.get(key)
+            if session is None or around.engines.of(session) is not engine:
+                logger.info("session %s: it is not served here any more; its applications are removed", key)
+                await engine.remove(key)
+
+
+async def _tell(owner: Owner, events: tuple[Event, ...], now: datetime, around: Surroundings) -> None:
+    """Log and publish events. One that cannot be published is not worth a failed pass."""
+    name = owner.key if isinstance(owner, InferenceSession) else owner.metadata.name
+    for event in events:
+        logger.info("%s %s: %s: %s", owner.kind, name, event.reason, event.message)
+        try:
+            await publish(around.client, owner, event, now)
+        except (ApiError, ApiServerUnavailableError) as error:
+            logger.warning("%s %s: the event %s was not published: %s", owner.kind, name, event.reason, error)

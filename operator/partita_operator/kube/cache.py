@@ -1,0 +1,140 @@
+"""All of Partita's objects, kept in memory: listed now and then, and brought up to date by watch events and writes.
+
+The operator's own writes go in at once, so that a pass sees what the one before did. Lists repair what a broken
+watch has missed.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from functools import partial
+from typing import Any, Final
+
+from lightkube import AsyncClient
+
+from partita_api.gpupool import GPUPool
+from partita_api.inferencesession import InferenceSession
+from partita_api.pipelineplan import PipelinePlan
+from partita_operator.kube.resources import (
+    Document,
+    PlanResource,
+    PoolResource,
+    SessionResource,
+    read_plan,
+    read_pool,
+    read_session,
+    recorded_spec,
+)
+from partita_operator.kube.retries import retried
+from partita_operator.reconcile.world import Cluster
+
+
+class Kind(StrEnum):
+    """The kinds of object that are kept."""
+
+    POOL = "GPUPool"
+    SESSION = "InferenceSession"
+    PLAN = "PipelinePlan"
+
+
+_RESOURCES: Final[Mapping[Kind, Any]] = {
+    Kind.POOL: PoolResource,
+    Kind.SESSION: SessionResource,
+    Kind.PLAN: PlanResource,
+}
+
+Key = tuple[Kind, str]
+"""A kind, and namespace/name or, without a namespace, name."""
+
+
+def key_of(kind: Kind, raw: Document) -> Key:
+    """The key of an object."""
+    meta = raw["metadata"]
+    return kind, f"{meta['namespace']}/{meta['name']}" if meta.get("namespace") else meta["name"]
+
+
+class ClusterCache:
+    """The objects as last seen. Not for use from several threads."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+        self._raw: dict[Key, Document] = {}
+        self._cluster: Cluster | None = None
+        self._read_plans: dict[Key, tuple[str, PipelinePlan | None]] = {}
+
+    async def refresh(self) -> None:
+        """List everything anew. Raises ApiServerUnavailableError."""
+        for kind, resource in _RESOURCES.items():
+            listed = {key_of(kind, raw): raw for raw in await retried(partial(self._list, resource))}
+            for key in [k for k in self._raw if k[0] is kind and k not in listed]:
+                self.forget(key)
+            for raw in listed.values():
+                self.put(kind, raw)
+
+    def put(self, kind: Kind, raw: Document) -> None:
+        """Take an object in, unless a newer version of it is known."""
+        key = key_of(kind, raw)
+        known = self._raw.get(key)
+        if known is not None and _is_older(raw, known):
+            return
+        self._raw[key] = raw
+        self._cluster = None
+
+    def forget(self, key: Key) -> None:
+        """The object has been deleted."""
+        if self._raw.pop(key, None) is not None:
+            self._read_plans.pop(key, None)
+            self._cluster = None
+
+    @property
+    def known(self) -> tuple[Key, ...]:
+        """The keys of all objects, in order."""
+        return tuple(sorted(self._raw))
+
+    def cluster(self) -> Cluster:
+        """All objects as API models."""
+        if self._cluster is None:
+            self._cluster = self._read()
+        return self._cluster
+
+    async def _list(self, resource: Any) -> list[Document]:
+        namespaces: dict[str, Any] = {} if resource is PoolResource else {"namespace": "*"}
+        return [raw async for raw in self._client.list(resource, **namespaces)]
+
+    def _read(self) -> Cluster:
+        plans = [plan for key in self.known if key[0] is Kind.PLAN and (plan := self._plan(key)) is not None]
+        by_key = {f"{plan.metadata.namespace}/{plan.metadata.name}": plan for plan in plans}
+        pools: dict[str, GPUPool] = {}
+        sessions: dict[str, InferenceSession] = {}
+        unreadable: dict[str, str] = {}
+        for kind, name in self.known:
+            raw = self._raw[kind, name]
+            if kind is Kind.POOL:
+                pools[name], complaint = read_pool(raw)
+            elif kind is Kind.SESSION:
+                active = (raw.get("status") or {}).get("activePlan") or {}
+                plan = by_key.get(f"{raw['metadata']['namespace']}/{active.get('name')}")
+                sessions[name], complaint = read_session(raw, recorded_spec(plan) if plan else None)
+            else:
+                continue
+            if complaint:
+                unreadable[name] = complaint
+        return Cluster(pools=pools, sessions=sessions, plans=tuple(plans), unreadable=unreadable)
+
+    def _plan(self, key: Key) -> PipelinePlan | None:
+        """The plan as a model; plans are large and change seldom, so they are kept."""
+        raw = self._raw[key]
+        version = raw["metadata"].get("resourceVersion", "")
+        if self._read_plans.get(key, ("",))[0] != version:
+            self._read_plans[key] = version, read_plan(raw)
+        return self._read_plans[key][1]
+
+
+def _is_older(raw: Document, known: Document) -> bool:
+    """Whether `raw` is an earlier version of the object than `known`.
+
+    Resource versions of one object are compared as the numbers that they are since Kubernetes began.
+    """
+    if raw["metadata"].get("uid") != known["metadata"].get("uid"):
+        return False
+    old, new = (str(o["metadata"].get("resourceVersion", "")) for o in (known, raw))
+    return old.isdigit() and new.isdigit() and int(new) < int(old)
