@@ -21,6 +21,7 @@ from partita_api.inferencesession import ModelSource, TensorSpec
 from partita_api.profile import Cut, Profile, ProfileRequest, VgpuLatency
 from partita_api.quantity import Quantity
 from partita_planner.allocation import Demand, Deployments, Market
+from partita_planner.deadline import Deadline
 from partita_planner.latency import SECOND
 from partita_planner.problem import Pool
 from partita_planner.search import Found
@@ -62,7 +63,7 @@ def compare(reference: Mapping[str, Any], profiles: Mapping[str, Mapping[str, An
         _demand(reference, i, profiles[model], tuple(pools.values())) for i, model in enumerate(reference["models"])
     ]
     found = most_throughput(
-        demands, Market(pools, whole_gpus=True), lambda: TIME_LIMIT_SECONDS - (time.perf_counter() - began)
+        demands, Market(pools, whole_gpus=True), Deadline.after(TIME_LIMIT_SECONDS, time.perf_counter)
     )
     seconds = time.perf_counter() - began
     value, gap = (found.value, found.bound / found.value - 1) if isinstance(found, Found) else (0.0, 0.0)

@@ -16,7 +16,7 @@ A GPU is divided into vGPUs of one size only, since that is how profiles measure
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from math import ceil
+from math import ceil, inf
 from typing import Any
 
 import pyomo.environ as pyo
@@ -203,14 +203,24 @@ def deployments_of(model: Any, demands: Sequence[Demand], market: Market) -> dic
     """The deployments that a solved model holds, cheapest per sample first; throughput comes from the integers."""
     found: dict[str, tuple[Deployment, ...]] = {}
     for demand in demands:
+        budget = _chosen_micros(model, demand.module)
         chosen = []
         for t, template in enumerate(demand.templates):
             units = [integer(model.n[demand.module, t, s]) for s in range(len(template.stages))]
-            if all(units):
+            if all(units) and pyo.value(model.f[demand.module, t]) > 0 and template.latency_micros <= budget:
                 replicas = tuple(market.vgpus(s, n) for s, n in zip(template.stages, units, strict=True))
                 chosen.append(Deployment(template, replicas))
         found[demand.module] = in_dispatch_order(chosen, market)
     return found
+
+
+def _chosen_micros(model: Any, module: str) -> float:
+    """The latency that a solved model chose for a module; infinite where latencies are not coupled."""
+    if not hasattr(model, "choice"):
+        return inf
+    return float(
+        next(micros for name, micros in model.choice if name == module and integer(model.choice[name, micros]))
+    )
 
 
 def start_from(model: Any, demands: Sequence[Demand], market: Market, deployments: Deployments) -> None:

@@ -22,11 +22,12 @@ from partita_planner.allocation import (
     gpus_missing,
     occupancy_price,
 )
+from partita_planner.deadline import Deadline
 from partita_planner.latency import LatencyGraph
-from partita_planner.latency_split import add_split
+from partita_planner.latency_split import add_split, solve_split
 from partita_planner.milp import integer, solve
 from partita_planner.pruning import least_excess, promising
-from partita_planner.search import Found, NothingFound, Remaining, Search, search
+from partita_planner.search import Found, NothingFound, Search, search
 
 SAME_COST = 1e-9
 RELATIVE_GAP = 1e-6
@@ -46,7 +47,7 @@ class Step:
 
 
 def least_cost(
-    demands: Sequence[Demand], market: Market, graph: LatencyGraph, aim: Aim, remaining: Remaining
+    demands: Sequence[Demand], market: Market, graph: LatencyGraph, aim: Aim, deadline: Deadline
 ) -> Found | NothingFound:
     """The cheapest deployments that have the capacity, keep the SLO on every path, and fit the pools.
 
@@ -54,21 +55,21 @@ def least_cost(
     """
     if any(not d.templates for d in demands):
         return NothingFound(proven=True)
-    unlimited = _split(demands, market, graph, aim, remaining)
+    unlimited = _split(demands, market, graph, aim, deadline)
     if unlimited is None or not gpus_missing(unlimited.deployments, market.pools):
-        return unlimited or NothingFound(proven=remaining() > 0)
-    joint = search(Search(tuple(demands), market, aim, graph, RELATIVE_GAP), remaining)
+        return unlimited or NothingFound(proven=not deadline.passed)
+    joint = search(Search(tuple(demands), market, aim, graph, RELATIVE_GAP), deadline)
     if not isinstance(joint, Found):
         return joint
     return replace(joint, bound=min(joint.value, max(joint.bound, unlimited.bound)))
 
 
-def frontier(demand: Demand, market: Market, aim: Aim, remaining: Remaining) -> Iterator[Step]:
+def frontier(demand: Demand, market: Market, aim: Aim, deadline: Deadline) -> Iterator[Step]:
     """The module's least cost by latency budget, from the largest budget down; each step is strictly dearer."""
     pending: Step | None = None
     templates = demand.templates
-    while templates and remaining() > 0:
-        step = _cheapest(replace(demand, templates=templates), market, aim, remaining)
+    while templates and not deadline.passed:
+        step = _cheapest(replace(demand, templates=templates), market, aim, deadline)
         if pending is not None and step.cost > pending.cost * (1 + SAME_COST):
             yield pending
         pending = step
@@ -77,7 +78,7 @@ def frontier(demand: Demand, market: Market, aim: Aim, remaining: Remaining) -> 
         yield pending
 
 
-def _cheapest(demand: Demand, market: Market, aim: Aim, remaining: Remaining) -> Step:
+def _cheapest(demand: Demand, market: Market, aim: Aim, deadline: Deadline) -> Step:
     """The cheapest deployments of any of the demand's templates, pools without end."""
     ranked = sorted(demand.templates, key=lambda t: (market.sample_price(t), t.latency_micros))
     single: list[tuple[Deployment, ...]] = [(Deployment(t, t.replicas(demand.capacity)),) for t in ranked]
@@ -92,7 +93,7 @@ def _cheapest(demand: Demand, market: Market, aim: Aim, remaining: Remaining) ->
     fewer = replace(demand, templates=promising(demand.templates, excess, (cost - bound) * (1 - SAME_COST)))
     if fewer.templates:
         model = allocation_model([fewer], market, aim, limited=False)
-        answer = solve(model, remaining(), relative_gap=RELATIVE_GAP)
+        answer = solve(model, deadline, relative_gap=RELATIVE_GAP)
         bound = min(cost, answer.bound) if answer.bound is not None else bound
         if answer.value is not None:
             mixed = deployments_of(model, [fewer], market)[demand.module]
@@ -104,17 +105,17 @@ def _cheapest(demand: Demand, market: Market, aim: Aim, remaining: Remaining) ->
 
 
 def _split(
-    demands: Sequence[Demand], market: Market, graph: LatencyGraph, aim: Aim, remaining: Remaining
+    demands: Sequence[Demand], market: Market, graph: LatencyGraph, aim: Aim, deadline: Deadline
 ) -> Found | None:
     """The cheapest steps, one for each module, that keep the SLO on every path, pools without end."""
-    walks = {d.module: frontier(d, market, aim, remaining) for d in demands}
+    walks = {d.module: frontier(d, market, aim, deadline) for d in demands}
     steps = {module: [step] for module, walk in walks.items() if (step := next(walk, None)) is not None}
     if len(steps) < len(demands):
         return None
     if graph.longest({module: first[0].budget_micros for module, first in steps.items()}) > graph.slo_micros:
         for module, walk in walks.items():
             steps[module].extend(walk)
-    chosen = _choose(steps, graph, remaining())
+    chosen = _choose(steps, graph, deadline)
     if chosen is None:
         return None
     cost = sum(step.cost for step in chosen.values())
@@ -122,13 +123,13 @@ def _split(
     return Found({module: step.deployments for module, step in chosen.items()}, cost, cost * proven)
 
 
-def _choose(steps: Mapping[str, Sequence[Step]], graph: LatencyGraph, seconds: float) -> dict[str, Step] | None:
+def _choose(steps: Mapping[str, Sequence[Step]], graph: LatencyGraph, deadline: Deadline) -> dict[str, Step] | None:
     """One step for each module at the least total cost within the SLO; None if there is none, or time ran out."""
     by_budget = {(module, step.budget_micros): step for module, walk in steps.items() for step in walk}
     model = pyo.ConcreteModel()
     add_split(model, graph, {module: [step.budget_micros for step in walk] for module, walk in steps.items()})
     model.objective = pyo.Objective(expr=sum(by_budget[key].cost * model.choice[key] for key in model.choice))
-    answer = solve(model, seconds, relative_gap=0.0)
+    answer = solve_split(model, graph, deadline, relative_gap=0.0)
     if not answer.found:
         return None
     return {key[0]: by_budget[key] for key in model.choice if integer(model.choice[key]) == 1}

@@ -9,7 +9,9 @@ from typing import Any
 
 import pyomo.environ as pyo
 
+from partita_planner.deadline import Deadline
 from partita_planner.latency import LatencyGraph
+from partita_planner.milp import MilpAnswer, integer, solve
 
 
 def add_split(model: Any, graph: LatencyGraph, options: Mapping[str, Collection[int]]) -> None:
@@ -44,3 +46,22 @@ def add_split(model: Any, graph: LatencyGraph, options: Mapping[str, Collection[
 def allowed(model: Any, module: str, micros: int) -> Any:
     """1 if the module's choice admits a latency of `micros`, else 0, as an expression."""
     return sum(model.choice[key] for key in model.choice if key[0] == module and key[1] >= micros)
+
+
+def solve_split(
+    model: Any, graph: LatencyGraph, deadline: Deadline, *, relative_gap: float, warm_start: bool = False
+) -> MilpAnswer:
+    """Solve a model with choices such that they keep the SLO to the microsecond.
+
+    HiGHS's tolerance is a few millionths of the SLO. A set of choices that uses it is cut off, and the model is
+    solved again.
+    """
+    model.too_slow = pyo.ConstraintList()
+    while True:
+        answer = solve(model, deadline, relative_gap=relative_gap, warm_start=warm_start)
+        if not answer.found:
+            return answer
+        chosen = [key for key in model.choice if integer(model.choice[key]) == 1]
+        if graph.longest(dict(chosen)) <= graph.slo_micros:
+            return answer
+        model.too_slow.add(sum(model.choice[key] for key in chosen) <= len(chosen) - 1)

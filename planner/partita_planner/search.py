@@ -26,16 +26,15 @@ from partita_planner.allocation import (
     occupancy_price,
     start_from,
 )
+from partita_planner.deadline import Deadline
 from partita_planner.latency import LatencyGraph
+from partita_planner.latency_split import solve_split
 from partita_planner.milp import solve, solve_lp
 from partita_planner.pruning import least_excess, promising
 from partita_planner.templates import Template, TemplateStage, undominated_by_gpus
 
 RESTRICTED_TEMPLATES: Final = 30
 """Templates of each module in the restricted MILP, beside those that are needed for their latency."""
-
-Remaining = Callable[[], float]
-"""Seconds left for planning."""
 
 
 @dataclass(frozen=True)
@@ -86,31 +85,31 @@ class Relaxation:
     """What one more GPU of a pool is worth."""
 
 
-def search(problem: Search, remaining: Remaining) -> Found | NothingFound:
+def search(problem: Search, deadline: Deadline) -> Found | NothingFound:
     """The best solution within the time that is left."""
-    relaxation = relax(problem, remaining())
+    relaxation = relax(problem, deadline)
     if relaxation is None:
-        return NothingFound(proven=remaining() > 0)
+        return NothingFound(proven=not deadline.passed)
     if problem.aim is Aim.THROUGHPUT:
         problem = replace(problem, highest_level=relaxation.bound)
     excess = {d.module: [_excess(problem, relaxation, d, t) for t in d.templates] for d in problem.demands}
 
-    seed = _solve(problem.with_templates(_one_stage), None, 0.2 * remaining())
+    seed = _solve(problem.with_templates(_one_stage), None, deadline.share(0.2))
     restricted = problem.with_templates(lambda d: _restricted(d, excess[d.module]))
-    first = _better(problem, seed, _solve(restricted, seed, 0.5 * remaining()))
+    first = _better(problem, seed, _solve(restricted, seed, deadline.share(0.5)))
     slack = abs(relaxation.bound - first.value) if isinstance(first, Found) else inf
     left = problem.with_templates(lambda d: promising(d.templates, excess[d.module], slack * (1 + 1e-9)))
     if not (isinstance(first, Found) and _covers(restricted, left)):
-        first = _better(problem, first, _solve(left, first, remaining()))
+        first = _better(problem, first, _solve(left, first, deadline))
     return _tightened(problem, first, relaxation.bound)
 
 
-def relax(problem: Search, seconds: float) -> Relaxation | None:
+def relax(problem: Search, deadline: Deadline) -> Relaxation | None:
     """The linear relaxation over fractions of GPUs, latencies apart; None if it has no solution."""
     fewer = problem.with_templates(lambda d: undominated_by_gpus(d.templates))
     model = allocation_model(fewer.demands, problem.market, problem.aim, highest_level=problem.highest_level)
     pyo.TransformationFactory("core.relax_integer_vars").apply_to(model)
-    answer = solve_lp(model, seconds)
+    answer = solve_lp(model, deadline)
     if answer is None:
         return None
     value, duals = answer
@@ -136,7 +135,7 @@ def value_of(problem: Search, deployments: Deployments) -> float:
             return sum(missing_price(market.pools[p]) * n for p, n in gpus_missing(deployments, market.pools).items())
 
 
-def _solve(problem: Search, start: Found | NothingFound | None, seconds: float) -> Found | NothingFound:
+def _solve(problem: Search, start: Found | NothingFound | None, deadline: Deadline) -> Found | NothingFound:
     """One MILP over all templates of `problem`."""
     if any(not d.templates for d in problem.demands):
         return NothingFound(proven=True)
@@ -145,7 +144,11 @@ def _solve(problem: Search, start: Found | NothingFound | None, seconds: float) 
     )
     if isinstance(start, Found):
         start_from(model, problem.demands, problem.market, start.deployments)
-    answer = solve(model, seconds, relative_gap=problem.relative_gap, warm_start=isinstance(start, Found))
+    gap, warm = problem.relative_gap, isinstance(start, Found)
+    if problem.graph is None:
+        answer = solve(model, deadline, relative_gap=gap, warm_start=warm)
+    else:
+        answer = solve_split(model, problem.graph, deadline, relative_gap=gap, warm_start=warm)
     if answer.value is None:
         return NothingFound(answer.infeasible)
     deployments = deployments_of(model, problem.demands, problem.market)

@@ -9,15 +9,16 @@ templates of the same pools may be used at once, a superset of PPipe's space (PP
 from collections.abc import Sequence
 
 from partita_planner.allocation import Aim, Demand, Market
+from partita_planner.deadline import Deadline
 from partita_planner.latency import LatencyGraph
-from partita_planner.search import Found, NothingFound, Remaining, Search, search
+from partita_planner.search import Found, NothingFound, Search, search
 
 RELATIVE_GAP = 1e-4
 """Proof of optimality to 0.01 % is enough: profiles are not that exact."""
 
 
 def most_throughput(
-    demands: Sequence[Demand], market: Market, remaining: Remaining, graph: LatencyGraph | None = None
+    demands: Sequence[Demand], market: Market, deadline: Deadline, graph: LatencyGraph | None = None
 ) -> Found | NothingFound:
     """The deployments with the highest level; `graph` where modules share an SLO along its paths.
 
@@ -26,7 +27,7 @@ def most_throughput(
     if any(not d.templates for d in demands):
         return NothingFound(proven=True)
     highest = min(_highest_level(d, market) for d in demands)
-    return search(Search(tuple(demands), market, Aim.THROUGHPUT, graph, RELATIVE_GAP, highest), remaining)
+    return search(Search(tuple(demands), market, Aim.THROUGHPUT, graph, RELATIVE_GAP, highest), deadline)
 
 
 def _highest_level(demand: Demand, market: Market) -> float:
