@@ -1,0 +1,60 @@
+"""The answer of a session's whole models, run in this process: what its pipelines must agree with."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from partita_api.inferencesession import InferenceSessionSpec, ModelSource
+from partita_runtime.execution.executor import Array
+from partita_runtime.models.source import load_model, resolve_entrypoint
+from partita_runtime.scheduling.plan import SchedulingPlan
+from partita_runtime.scheduling.requests import RequestGraph, SubRequest
+from partita_runtime.serving.dataflow import Sample, answer_of
+from partita_runtime.serving.interface import Interface
+
+
+class WholeModels:
+    """The models of a session, not cut, not batched, at full precision; and its functions."""
+
+    def __init__(self, session: InferenceSessionSpec) -> None:
+        """Loads every model. Raises ModelError for one that cannot be loaded, or a function that is not there."""
+        self._session = session
+        self._interface = Interface("", session, {})
+        self._models = {m.name: _whole(m.model) for m in session.modules if m.model is not None}
+        self._functions = {
+            m.name: (resolve_entrypoint(m.function.entrypoint), m.function.kwargs)
+            for m in session.modules
+            if m.function is not None
+        }
+
+    def answer(self, request: Mapping[str, Array]) -> dict[str, Array]:
+        """The answer's tensors by name for one sample, given by input name and without a batch dimension."""
+        graph = RequestGraph(self._session, SchedulingPlan(name="", modules=()))
+        sample = Sample(self._interface, request)
+        due = graph.start(0, 0, {root.name: 1 for root in self._interface.roots})
+        while due:
+            sub = due.pop(0)
+            due += graph.completed(sub.sub_id, self._run(sample, sub))
+        outcome = graph.finished(0)
+        assert outcome is not None  # nothing is due any more
+        return answer_of(self._interface, [sample.sink_rows(outcome.results)])
+
+    def _run(self, sample: Sample, sub: SubRequest) -> dict[str, int]:
+        if sub.module in self._models:
+            return sample.model_answered(sub, _forward(self._models[sub.module], sample.model_input(sub)))
+        function, kwargs = self._functions[sub.module]
+        return sample.function_answered(sub, function(sample.request, sample.function_upstream(sub), **kwargs))
+
+
+def _whole(source: ModelSource) -> Any:
+    model = load_model(source)
+    return model.module() if isinstance(model, torch.export.ExportedProgram) else model
+
+
+@torch.no_grad()
+def _forward(model: Any, sample: Array) -> Sequence[Array]:
+    answer = model(torch.from_numpy(np.ascontiguousarray(sample))[None])
+    tensors = answer if isinstance(answer, tuple | list) else (answer,)
+    return [tensor[0].numpy() for tensor in tensors]
