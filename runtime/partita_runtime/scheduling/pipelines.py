@@ -69,7 +69,7 @@ class PipelineState:
         self.name = spec.name
         self.batch_size = spec.batch_size
         self.stages = tuple(StageState(StageRef(module, spec.name, i), stage) for i, stage in enumerate(spec.stages))
-        self.transfer = [_transfers(spec, k, bandwidth) for k in range(len(self.stages) - 1)]
+        self.transfer = [transfer_micros(spec, k, bandwidth) for k in range(len(self.stages) - 1)]
         """Microseconds from stage k to stage k + 1 for a batch of b, at [k][b - 1]."""
         self.counters = PipelineCounters()
         self._ctrl_micros = 0
@@ -120,7 +120,7 @@ def _work(stage: ScheduledStage) -> tuple[str, int, int, int]:
     return stage.pool, stage.first_block, stage.end_block, stage.vgpu_divisor
 
 
-def _transfers(spec: ScheduledPipeline, before: int, bandwidth: Mapping[str, float]) -> list[int]:
+def transfer_micros(spec: ScheduledPipeline, before: int, bandwidth: Mapping[str, float]) -> list[int]:
     """Microseconds of moving batches from stage `before` to the next, over the slower of the two networks."""
     pools = spec.stages[before].pool, spec.stages[before + 1].pool
     speeds = [bandwidth[pool] for pool in pools if pool in bandwidth]

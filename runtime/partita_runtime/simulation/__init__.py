@@ -1,0 +1,1 @@
+"""Discrete-event simulation of a plan: the scheduling core of production, on a virtual clock and emulated workers."""

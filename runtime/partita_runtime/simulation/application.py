@@ -1,0 +1,94 @@
+"""The simulated application: its requests, their sub-requests, and the CPU functions between them."""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from partita_api.inferencesession import InferenceSessionSpec
+from partita_runtime.scheduling.core import SchedulingCore
+from partita_runtime.scheduling.events import Dispatch, Drop
+from partita_runtime.scheduling.plan import SchedulingPlan
+from partita_runtime.scheduling.requests import RequestGraph, SubRequest
+from partita_runtime.simulation.clock import VirtualClock
+from partita_runtime.simulation.report import Tally
+
+
+class Application:
+    """Requests of one session, each with one sample for every root module; functions take all of their `maxMillis`.
+
+    An answer makes a binomially distributed number of sub-requests on an edge, of the edge's mean, at most its max.
+    """
+
+    def __init__(
+        self,
+        session: InferenceSessionSpec,
+        plan: SchedulingPlan,
+        core: SchedulingCore,
+        clock: VirtualClock,
+        generator: np.random.Generator,
+    ) -> None:
+        self._core = core
+        self._clock = clock
+        self._generator = generator
+        self._graph = RequestGraph(session, plan)
+        self._slo = session.slo.latency_ms * 1000
+        self._functions = {m.name: m.function.max_millis * 1000 for m in session.modules if m.function}
+        targets = {edge.target for edge in session.edges}
+        self._root_samples = {module.name: 1 for module in session.modules if module.name not in targets}
+        self._fan_outs = _fan_outs(session, self._functions)
+        self.tally = Tally()
+
+    def arrive(self) -> None:
+        """One more request."""
+        request_id = self.tally.offered
+        self.tally.offered += 1
+        self._begin(self._graph.start(request_id, self._clock.now + self._slo, self._root_samples))
+
+    def answered(self, dispatch: Dispatch) -> None:
+        """All sub-requests of a batch are answered."""
+        self.tally.count_batch(dispatch)
+        for sub_id in dispatch.request_ids:
+            self._completed(sub_id, dispatch.module)
+
+    def dropped(self, drop: Drop) -> None:
+        """A sub-request will not be answered: its request fails, and what else it has in progress is pointless."""
+        request_id = self._graph.request_of(drop.request_id)
+        if request_id is None:
+            return
+        for pointless in self._graph.failed(drop.request_id):
+            self._core.cancel(pointless.sub_id, self._clock.now)
+        self._graph.finished(request_id)
+        self.tally.dropped[drop.reason] += 1
+
+    def _begin(self, subs: Iterable[SubRequest]) -> None:
+        for sub in subs:
+            micros = self._functions.get(sub.module)
+            if micros is None:
+                self._core.arrive(sub.sub_id, sub.module, sub.deadline, self._clock.now)
+            else:
+                self._clock.at(self._clock.now + micros, self._completed, sub.sub_id, sub.module)
+
+    def _completed(self, sub_id: int, module: str) -> None:
+        request_id = self._graph.request_of(sub_id)
+        if request_id is None:
+            return
+        children = {
+            target: int(self._generator.binomial(most, share))
+            for target, (most, share) in self._fan_outs[module].items()
+        }
+        self._begin(self._graph.completed(sub_id, children))
+        outcome = self._graph.finished(request_id)
+        if outcome is not None:
+            self.tally.answered(self._clock.now - outcome.deadline + self._slo, self._slo)
+
+
+def _fan_outs(session: InferenceSessionSpec, functions: Mapping[str, int]) -> dict[str, dict[str, tuple[int, float]]]:
+    """For each module: the model targets, with trials and probability of their binomial numbers of sub-requests."""
+    return {
+        module.name: {
+            edge.target: (edge.fan_out.max, min(1.0, float(edge.fan_out.mean) / edge.fan_out.max))
+            for edge in session.edges
+            if edge.source == module.name and edge.target not in functions
+        }
+        for module in session.modules
+    }

@@ -1,0 +1,110 @@
+"""What a simulation showed."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from partita_runtime.scheduling.events import Dispatch, DropReason
+
+
+class Execution(NamedTuple):
+    """One batch on one worker, for timelines (PPipe, Figure 12)."""
+
+    worker: str
+    module: str
+    pipeline: str
+    stage: int
+    batch_id: int
+    batch_size: int
+    start_micros: int
+    end_micros: int
+
+
+@dataclass(frozen=True)
+class SimulationReport:
+    """Requests are counted from end to end: one is in time if everything that it spawned was answered in time."""
+
+    seconds: float
+    """How long requests arrived; the run went on until all had ended."""
+    seed: int
+    offered: int
+    in_time: int
+    late: int
+    dropped: Mapping[DropReason, int]
+    p50_ms: float
+    """Latency of answered requests; 0 if there were none."""
+    p99_ms: float
+    idle_by_pool: Mapping[str, float]
+    """Share of the workers' time without work while requests arrived, by GPUPool."""
+    idle_by_worker: Mapping[str, float]
+    batch_sizes: Mapping[str, Mapping[int, int]]
+    """Batches by their size, by "module/pipeline"."""
+    timeline: tuple[Execution, ...] = ()
+    """All executions, if they were asked for."""
+
+    @property
+    def attainment(self) -> float:
+        """Share of the offered requests that were answered in time; 1 if none was offered."""
+        return self.in_time / self.offered if self.offered else 1.0
+
+    @property
+    def goodput(self) -> float:
+        """Requests per second that were answered in time."""
+        return self.in_time / self.seconds
+
+    def to_json(self) -> dict[str, Any]:
+        """The whole report as a JSON object."""
+        document = asdict(self)
+        document["timeline"] = [execution._asdict() for execution in self.timeline]
+        return {**document, "attainment": self.attainment, "goodput": self.goodput}
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Names and values of the report's main figures, for a table."""
+        return [
+            ("offered", f"{self.offered / self.seconds:.1f} requests/s for {self.seconds:g} s"),
+            ("goodput", f"{self.goodput:.1f} requests/s"),
+            ("attainment", f"{self.attainment:.2%}"),
+            ("latency p50", f"{self.p50_ms:.1f} ms"),
+            ("latency p99", f"{self.p99_ms:.1f} ms"),
+            ("late", str(self.late)),
+            *((f"dropped: {reason}", str(count)) for reason, count in sorted(self.dropped.items())),
+            *((f"idle: {pool}", f"{idle:.1%}") for pool, idle in sorted(self.idle_by_pool.items())),
+            *((f"mean batch: {name}", f"{_mean(sizes):.1f}") for name, sizes in sorted(self.batch_sizes.items())),
+        ]
+
+
+class Tally:
+    """Counts while the simulation runs."""
+
+    def __init__(self) -> None:
+        self.offered = 0
+        self.in_time = 0
+        self.late = 0
+        self.dropped: Counter[DropReason] = Counter()
+        self.latencies: list[int] = []
+        self.batch_sizes: dict[str, Counter[int]] = {}
+
+    def answered(self, latency: int, slo: int) -> None:
+        """One request was answered after `latency` microseconds."""
+        self.latencies.append(latency)
+        if latency <= slo:
+            self.in_time += 1
+        else:
+            self.late += 1
+
+    def count_batch(self, dispatch: Dispatch) -> None:
+        """One batch was answered."""
+        sizes = self.batch_sizes.setdefault(f"{dispatch.module}/{dispatch.pipeline}", Counter())
+        sizes[len(dispatch.request_ids)] += 1
+
+    def percentile_ms(self, percent: float) -> float:
+        """A percentile of the latencies in milliseconds."""
+        return float(np.percentile(self.latencies, percent)) / 1000 if self.latencies else 0.0
+
+
+def _mean(sizes: Mapping[int, int]) -> float:
+    batches = sum(sizes.values())
+    return sum(size * count for size, count in sizes.items()) / batches if batches else 0.0
