@@ -1,0 +1,157 @@
+"""`partita load`: open-loop load on a session, over HTTP."""
+
+import asyncio
+import json
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from partita_api.inferencesession import ArrivalProcess, DType
+from partita_operator.cli.exit_codes import ExitCode
+from partita_operator.cli.manifests import BadInput
+from partita_operator.cli.output import OutputFormat, emit, output_option, report
+from partita_runtime.execution.executor import NUMPY_DTYPES
+from partita_runtime.load.arrivals import RateSchedule, Times, arrival_times, parse_trace, trace_times
+from partita_runtime.load.generator import LoadConfig, LoadRun, Progress, run_load
+from partita_runtime.load.inference_request import Payload, encode_request
+from partita_runtime.load.report import records_csv
+from partita_runtime.load.table import report_table
+
+RANDOM_PAYLOADS = 8
+
+
+@click.command()
+@click.argument("url")
+@click.option("--rate", default="10", show_default=True, help="Requests per second, or steps such as 0:4,30:8,60:2.")
+@click.option("--seconds", type=click.FloatRange(0.1), default=60.0, show_default=True, help="Length of the load.")
+@click.option("--slo-ms", type=click.FloatRange(1), required=True, help="Latency SLO that answers are held against.")
+@click.option(
+    "--attainment", type=click.FloatRange(0, 1), default=0.99, show_default=True, help="Share to answer in time."
+)
+@click.option(
+    "--process",
+    type=click.Choice([str(p) for p in ArrivalProcess]),
+    default=str(ArrivalProcess.POISSON),
+    show_default=True,
+    help="How arrivals are spread in time.",
+)
+@click.option(
+    "--gamma-shape", type=click.FloatRange(0.001), default=1.0, help="Shape of Gamma arrivals; below 1: bursty."
+)
+@click.option(
+    "--trace",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="File of gaps between arrivals in seconds, one a line, instead of --rate.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of arrivals and random inputs.")
+@click.option(
+    "--timeout", "timeout_s", type=click.FloatRange(0.1), default=30.0, help="Give a request up after so long."
+)
+@click.option(
+    "--payload",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Inputs as .npz: tensors by name, each with requests in front. Default: random, of the model's shape.",
+)
+@click.option("--csv", type=click.Path(dir_okay=False, path_type=Path), help="Write every request to this file.")
+@output_option
+def load(
+    url: str,
+    rate: str,
+    seconds: float,
+    slo_ms: float,
+    attainment: float,
+    process: str,
+    gamma_shape: float,
+    trace: Path | None,
+    seed: int,
+    timeout_s: float,
+    payload: Path | None,
+    csv: Path | None,
+    output: OutputFormat,
+) -> None:
+    """Send requests to the session at URL, such as http://127.0.0.1:8000/default/traffic.
+
+    Requests leave when they are due, whether or not earlier ones were answered, and latency counts from when they
+    were due. Exit code 4 if fewer than --attainment of them are answered within --slo-ms.
+    """
+    generator = np.random.default_rng(seed)
+    model = url.rstrip("/").rsplit("/", 1)[1]
+    endpoint = f"{url.rstrip('/')}/v2/models/{model}"
+    try:
+        config = LoadConfig(
+            url=f"{endpoint}/infer",
+            payloads=_from_file(payload) if payload else _random(_metadata(endpoint), generator),
+            schedule=_schedule(trace, rate, ArrivalProcess(process), gamma_shape, seconds, generator),
+            duration_s=seconds,
+            slo_s=slo_ms / 1e3,
+            timeout_s=max(timeout_s, slo_ms / 1e3),
+        )
+    except ValueError as error:
+        raise BadInput(str(error)) from error
+    run = asyncio.run(run_load(config, _show_progress))
+    if csv is not None:
+        csv.write_text(records_csv(run.records))
+    _print(run, output)
+    if run.report.attainment < attainment:
+        raise SystemExit(ExitCode.MISSED)
+
+
+def _schedule(
+    trace: Path | None,
+    rate: str,
+    process: ArrivalProcess,
+    gamma_shape: float,
+    seconds: float,
+    generator: np.random.Generator,
+) -> Times:
+    if trace is not None:
+        return trace_times(parse_trace(trace.read_text()), seconds)
+    return arrival_times(process, RateSchedule.parse(rate), seconds, generator, gamma_shape)
+
+
+def _metadata(endpoint: str) -> list[dict[str, Any]]:
+    """The model's inputs, as its server describes them."""
+    try:
+        with urllib.request.urlopen(endpoint, timeout=10.0) as answer:
+            inputs: list[dict[str, Any]] = json.load(answer)["inputs"]
+            return inputs
+    except (OSError, ValueError, KeyError) as error:
+        raise click.ClickException(f"{endpoint} does not describe a model: {error}; is the session Ready?") from error
+
+
+def _random(inputs: list[dict[str, Any]], generator: np.random.Generator) -> list[Payload]:
+    """A few requests of one sample each: normal numbers, or small integers for integer tensors."""
+
+    def tensor(spec: dict[str, Any]) -> np.ndarray[Any, Any]:
+        dtype, shape = NUMPY_DTYPES[DType(spec["datatype"])], [1, *spec["shape"][1:]]
+        values = generator.integers(0, 100, shape) if dtype.kind in "iu" else generator.standard_normal(shape)
+        return values.astype(dtype.newbyteorder("="))
+
+    return [encode_request({spec["name"]: tensor(spec) for spec in inputs}) for _ in range(RANDOM_PAYLOADS)]
+
+
+def _from_file(path: Path) -> list[Payload]:
+    """One request for each index of the tensors' first dimension."""
+    with np.load(path) as tensors:
+        named = {name: tensors[name] for name in tensors.files}
+    lengths = {len(tensor) for tensor in named.values()}
+    if len(lengths) != 1:
+        raise ValueError(f"{path} needs tensors with equally many requests in front, at least one tensor")
+    return [encode_request({name: tensor[i : i + 1] for name, tensor in named.items()}) for i in range(lengths.pop())]
+
+
+def _show_progress(progress: Progress) -> None:
+    if round(progress.elapsed_s) % 5 == 0:
+        report(
+            f"{progress.elapsed_s:5.0f} s  sent {progress.sent}, in time {progress.good}, waiting {progress.in_flight}"
+        )
+
+
+def _print(run: LoadRun, output: OutputFormat) -> None:
+    for warning in run.report.warnings:
+        report(f"warning: {warning}")
+    emit(json.loads(run.report.to_json()), output, lambda console: console.print(report_table(run.report)))

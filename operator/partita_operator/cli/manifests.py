@@ -1,0 +1,47 @@
+"""Manifests and profiles from files, as every offline subcommand reads them."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import click
+from pydantic import ValidationError
+
+from partita_api.manifests import ManifestError, Manifests, parse_manifests
+from partita_api.profile import Profile
+from partita_operator.cli.exit_codes import ExitCode
+
+
+class BadInput(click.ClickException):
+    """A file that cannot be used: exit code 2."""
+
+    exit_code = ExitCode.BAD_INPUT
+
+
+def read_manifests(paths: Iterable[Path]) -> Manifests:
+    """All resources in files and in the YAML files of directories. Raises BadInput."""
+    found = Manifests()
+    for path in paths:
+        files = sorted(path.rglob("*.y*ml")) if path.is_dir() else [path]
+        if not files:
+            raise BadInput(f"{path} has no YAML files")
+        for file in files:
+            try:
+                found += parse_manifests(file.read_text(), str(file))
+            except (OSError, UnicodeDecodeError) as error:
+                raise BadInput(f"{file} cannot be read: {error}") from error
+            except ManifestError as error:
+                raise BadInput(str(error)) from error
+    return found
+
+
+def read_profiles(directory: Path) -> tuple[Profile, ...]:
+    """The Profile documents (*.json) in a directory. Raises BadInput."""
+    profiles = []
+    for file in sorted(directory.glob("*.json")):
+        try:
+            profiles.append(Profile.model_validate_json(file.read_text()))
+        except (OSError, UnicodeDecodeError, ValidationError) as error:
+            raise BadInput(f"{file} is no profile: {error}") from error
+    if not profiles:
+        raise BadInput(f"{directory} has no profiles; make them with: partita profile MANIFESTS --out {directory}")
+    return tuple(profiles)

@@ -1,0 +1,136 @@
+"""`partita operator run`: the operator process."""
+
+import asyncio
+import json
+import logging
+import signal
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import click
+from partita_planner.plan import plan
+
+from partita_operator.engines.ray_serve import RayServeEngines
+from partita_operator.handlers.operator import run_operator
+from partita_operator.kube.connection import NoClusterError, client, load_config
+from partita_operator.planning import ProcessSolver
+from partita_operator.ports import OperatorSettings, ProfileRunner
+from partita_operator.profiling.kubernetes_job import KubernetesJobRunner
+from partita_operator.profiling.ray_job import RayJobRunner
+
+DEFAULTS = OperatorSettings()
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """A JSON object given on the command line."""
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise click.BadParameter(f"{text!r} is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise click.BadParameter(f"{text!r} is not a JSON object, such as {{}}")
+    return value
+
+
+@click.group()
+def operator() -> None:
+    """Run the operator."""
+
+
+@operator.command(context_settings={"auto_envvar_prefix": "PARTITA", "show_default": True})
+@click.option(
+    "--kubeconfig",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Cluster to work on. Default: the pod's service account, else $KUBECONFIG or ~/.kube/config.",
+)
+@click.option("--ray-address", default=DEFAULTS.ray_address, help="URL of the Ray dashboard.")
+@click.option("--ray-token", help="Bearer token of that dashboard, if it asks for one.")
+@click.option(
+    "--ray-tokens",
+    type=json_object,
+    default="{}",
+    help="JSON: tokens of the Ray dashboards that sessions name, by URL.",
+)
+@click.option("--serve-url", default=DEFAULTS.serve_url, help="URL under which clients reach Ray Serve's HTTP proxy.")
+@click.option(
+    "--serve-http-port",
+    type=click.IntRange(1, 65535),
+    default=DEFAULTS.serve_http_port,
+    help="Port of that proxy where Serve does not run yet.",
+)
+@click.option(
+    "--runtime-env", type=json_object, default="{}", help="JSON: Ray runtime environment with Partita and the models."
+)
+@click.option(
+    "--profiler-image", help="Image of the profiling Jobs. Default: profiling runs as Ray jobs beside the replicas."
+)
+@click.option("--profile-timeout-seconds", type=click.IntRange(1), default=DEFAULTS.profile_timeout_seconds)
+@click.option("--profile-attempts", type=click.IntRange(1), default=DEFAULTS.profile_attempts)
+@click.option("--profile-backoff-seconds", type=click.IntRange(0), default=DEFAULTS.profile_backoff_seconds)
+@click.option(
+    "--resync-seconds",
+    type=click.FloatRange(0.1),
+    default=DEFAULTS.resync_seconds,
+    help="How often a settled session is looked at again.",
+)
+@click.option("--metrics-port", type=click.IntRange(1, 65535), default=DEFAULTS.metrics_port)
+@click.option("--health-port", type=click.IntRange(1, 65535), default=DEFAULTS.health_port, help="Port of /healthz.")
+@click.option(
+    "--versions",
+    type=json_object,
+    default="{}",
+    help="JSON: library versions in the keys of profiles. Default: torch's as installed here.",
+)
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info")
+def run(kubeconfig: Path | None, log_level: str, versions: dict[str, str], **settings: Any) -> None:
+    """Reconcile GPUPools and InferenceSessions until told to stop (SIGTERM or Ctrl-C).
+
+    Every flag is also an environment variable: --ray-address is PARTITA_RAY_ADDRESS.
+    """
+    logging.basicConfig(
+        level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", datefmt="%Y-%m-%dT%H:%M:%S"
+    )
+    for noisy in ("httpx", "httpcore", "kopf"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    asyncio.run(_run(OperatorSettings(versions=versions or installed_versions(), **settings), kubeconfig))
+
+
+def installed_versions() -> Mapping[str, str]:
+    """Version of torch here, which measurements depend on."""
+    try:
+        return {"torch": version("torch")}
+    except PackageNotFoundError:
+        return {}
+
+
+async def _run(settings: OperatorSettings, kubeconfig: Path | None) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    engines = RayServeEngines(settings)
+    try:
+        async with AsyncExitStack() as resources:
+            resources.push_async_callback(engines.close)
+            await run_operator(
+                settings,
+                kubeconfig,
+                engines=engines,
+                runner=await _runner(settings, kubeconfig, resources),
+                solver=ProcessSolver(plan),
+                stop=stop,
+            )
+    except NoClusterError as error:
+        raise click.ClickException(str(error)) from error
+
+
+async def _runner(settings: OperatorSettings, kubeconfig: Path | None, resources: AsyncExitStack) -> ProfileRunner:
+    """Kubernetes Jobs where there is an image for them, else Ray jobs."""
+    if settings.profiler_image is not None:
+        kubernetes = await resources.enter_async_context(client(load_config(kubeconfig)))
+        return KubernetesJobRunner(kubernetes, settings)
+    runner = RayJobRunner(settings)
+    resources.push_async_callback(runner.close)
+    return runner
