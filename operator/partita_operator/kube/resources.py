@@ -30,8 +30,12 @@ _NO_SPEC: Final = InferenceSessionSpec.model_validate(
 
 
 def document(model: BaseModel) -> dict[str, Any]:
-    """A model as a JSON document for the API server."""
-    return model.model_dump(mode="json", by_alias=True, exclude_none=True)
+    """A model as a JSON document for the API server.
+
+    Empty texts are left out: they say nothing, and API servers of 1.20 built with a recent Go take them for null.
+    """
+    pruned: dict[str, Any] = _without_empty_texts(model.model_dump(mode="json", by_alias=True, exclude_none=True))
+    return pruned
 
 
 def read_pool(raw: Document) -> tuple[GPUPool, str]:
@@ -72,6 +76,12 @@ def read_plan(raw: Document) -> PipelinePlan | None:
 def recorded_spec(plan: PipelinePlan) -> str | None:
     """The session's spec that a plan was made from, as JSON."""
     return plan.metadata.annotations.get(SESSION_SPEC_ANNOTATION)
+
+
+def _without_empty_texts(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_empty_texts(item) for key, item in value.items() if item != ""}
+    return [_without_empty_texts(item) for item in value] if isinstance(value, list) else value
 
 
 def _readable_status(raw: Document, model: type[S]) -> S:

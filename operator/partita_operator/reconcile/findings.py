@@ -57,18 +57,15 @@ def progress_findings(ready: Finding, stalled: bool, reconciling: bool) -> tuple
     """Ready, and Stalled and Reconciling (kstatus) to go with it, with its reason and message."""
     return (
         ready,
-        Finding(ConditionType.STALLED, stalled, ready.reason if stalled else Reason.SETTLED, _if(stalled, ready)),
-        Finding(
-            ConditionType.RECONCILING,
-            reconciling,
-            ready.reason if reconciling else Reason.SETTLED,
-            _if(reconciling, ready),
-        ),
+        _like(ready, ConditionType.STALLED, stalled, "Nobody has to act."),
+        _like(ready, ConditionType.RECONCILING, reconciling, "Nothing is under way."),
     )
 
 
-def _if(applies: bool, ready: Finding) -> str:
-    return ready.message if applies else ""
+def _like(ready: Finding, type: ConditionType, applies: bool, otherwise: str) -> Finding:
+    if applies:
+        return Finding(type, True, ready.reason, ready.message)
+    return Finding(type, False, Reason.SETTLED, otherwise)
 
 
 def events_of(before: Iterable[Condition], after: Iterable[Condition]) -> tuple[Event, ...]:

@@ -53,7 +53,7 @@ def _stages(plan: PipelinePlan, rollout: Rollout, serving: ServingStatus | None)
 
 def _approved(plan: PipelinePlan) -> Finding:
     if plan.spec.approved:
-        return Finding(ConditionType.APPROVED, True, Reason.APPROVED, "")
+        return Finding(ConditionType.APPROVED, True, Reason.APPROVED, "It may be rolled out.")
     return Finding(ConditionType.APPROVED, False, Reason.AWAITING_APPROVAL, approval_hint(plan))
 
 
@@ -84,7 +84,7 @@ def _progress(
         return (
             Finding(ready, False, reason, message),
             Finding(rolled_out, False, reason, message),
-            Finding(reconciling, False, Reason.SETTLED, ""),
+            Finding(reconciling, False, Reason.SETTLED, "Nothing is under way."),
         )
     complete = rollout.serves and not rollout.missing
     usable = rollout.serves and rollout.every_stage_up
