@@ -13,17 +13,19 @@ _PERCENTILE: Final = 99
 class DelayEstimate:
     """A line over the batch size below which most delays lie (Symphony, Figure 18: d_ctrl + d_data * b)."""
 
-    def __init__(self) -> None:
+    def __init__(self, first_guess: int) -> None:
+        """`first_guess` (microseconds) is the answer before enough was seen."""
+        self._first_guess = first_guess
         self._seen: deque[tuple[int, int]] = deque(maxlen=_KEPT)
 
     def observe(self, batch_size: int, micros: int) -> None:
         """A batch of this size was under way for so long."""
         self._seen.append((batch_size, max(0, micros)))
 
-    def line(self) -> tuple[int, int] | None:
-        """(microseconds, microseconds for each sample), a high percentile; None before enough was seen."""
+    def line(self) -> tuple[int, int]:
+        """(microseconds, microseconds for each sample): a high percentile of what was seen."""
         if len(self._seen) < _ENOUGH:
-            return None
+            return self._first_guess, 0
         sizes, delays = np.array(self._seen, np.float64).T
         spread = sizes.var()
         slope = max(0.0, float(np.cov(sizes, delays, bias=True)[0, 1] / spread)) if spread else 0.0

@@ -30,8 +30,12 @@ from partita_runtime.serving.wire import Answer, Batch, Failed, Hop, Report, Wir
 
 logger = logging.getLogger(__name__)
 
+TIMER_MICROS: Final = 1_000
+"""What the event loop's timers are exact to."""
 OVERDUE_MICROS: Final = 1_000_000
 """A batch this long (and three times its planned duration) after its planned end counts as lost."""
+FIRST_GUESS_MICROS: Final = 3_000
+"""What a batch's way to a replica, and an answer's way out, are taken to last before they were measured."""
 RETRY_AFTER_SECONDS: Final = 1
 
 _DROPS: Final[Mapping[DropReason, tuple[Outcome, int, str]]] = {
@@ -64,6 +68,8 @@ class _Call:
     answer: asyncio.Future[None]
     results: dict[int, tuple[SubRequest, ...]] = field(default_factory=dict)
     """By finished sample."""
+    answered: int = 0
+    """When the last sample was finished."""
 
     def fail(self, error: UnservedError) -> None:
         if not self.answer.done():
@@ -75,7 +81,8 @@ class _Flight:
     """A batch that has been sent."""
 
     dispatch: Dispatch
-    sent: int
+    due: int
+    """When it should have been sent; timers are late at times."""
     stages_done: int = 0
 
 
@@ -90,8 +97,14 @@ class Driver:
         self._functions = functions
         self._meter = meter
         self._core = SchedulingCore(epoch.plan)
+        self._core.set_delays(FIRST_GUESS_MICROS, 0)
+        self._reserve = FIRST_GUESS_MICROS
+        """What the core allows for a batch's way, whatever its size (microseconds)."""
         self._graph = RequestGraph(epoch.session, epoch.plan)
-        self._delays = DelayEstimate()
+        self._way = DelayEstimate(FIRST_GUESS_MICROS)
+        """From the moment at which a batch should go to its first stage's report, less waiting and running there."""
+        self._answering = DelayEstimate(FIRST_GUESS_MICROS)
+        """From a request's last answer to its response."""
         self._workers: dict[str, StageRef] = {}
         self._leaving: set[str] = set()
         self._calls: dict[int, _Call] = {}
@@ -100,7 +113,7 @@ class Driver:
         """Unanswered sub-requests, each with its sample."""
         self._flights: dict[int, _Flight] = {}
         self._function_calls: set[asyncio.Task[None]] = set()
-        self._due = False
+        self._awake = False
         self._timer: asyncio.TimerHandle | None = None
 
     # What a frontend asks.
@@ -134,26 +147,29 @@ class Driver:
         """
         slo = self.epoch.session.slo.latency_ms * 1000
         deadline = arrived + (slo if request.timeout_micros is None else min(slo, request.timeout_micros))
-        call = self._begin(request, deadline)
+        call = self._begin(request, deadline - self._answering.line()[0])
         try:
             await call.answer
         finally:
+            now = self._now()
             for sample_id in call.samples:
-                self._abandon(sample_id)
+                self._abandon(sample_id, now)
         try:
             rows = [sample.sink_rows(call.results[sample_id]) for sample_id, sample in call.samples.items()]
-            return answer_of(self.interface, rows)
+            tensors = answer_of(self.interface, rows)
         except DataflowError as error:
             raise UnservedError(Outcome.FAILED, 500, str(error)) from None
+        self._answering.observe(1, now_micros() - call.answered)
+        return tensors
 
     def tick(self) -> None:
         """To be called a few times a second: learns delays, and gives up on batches that nobody reports."""
-        line = self._delays.line()
-        if line is not None:
-            self._core.set_delays(*line)
+        base, per_sample = self._way.line()
+        self._core.set_delays(base, per_sample)
+        self._reserve = base
         now = now_micros()
         for flight in [*self._flights.values()]:
-            planned = flight.dispatch.finish - flight.sent
+            planned = flight.dispatch.finish - flight.due
             if now - flight.dispatch.finish > max(OVERDUE_MICROS, 3 * planned):
                 stuck = flight.dispatch.path[flight.stages_done]
                 logger.warning("batch %d is overdue at replica %s", flight.dispatch.batch_id, stuck)
@@ -172,13 +188,13 @@ class Driver:
         """A replica takes batches."""
         self._workers[replica.replica] = replica.ref
         self._leaving.discard(replica.replica)
-        self._core.worker_joined(replica.ref, replica.replica, replica.node, now_micros())
+        self._core.worker_joined(replica.ref, replica.replica, replica.node, self._now())
         self._wake()
 
     def draining(self, worker: str) -> None:
         """A replica takes nothing more; it is left once it has nothing more to answer."""
         self._leaving.add(worker)
-        self._core.worker_draining(worker, now_micros())
+        self._core.worker_draining(worker, self._now())
         self._leave_drained(worker)
         self._wake()
 
@@ -186,7 +202,7 @@ class Driver:
         """A replica is gone, and what it had with it."""
         self._workers.pop(worker, None)
         self._leaving.discard(worker)
-        self._core.worker_lost(worker, now_micros())
+        self._core.worker_lost(worker, self._now())
         for batch_id, flight in [*self._flights.items()]:
             if worker in flight.dispatch.path[flight.stages_done :]:
                 self._ended(batch_id)
@@ -204,15 +220,15 @@ class Driver:
         flight = self._flights.get(message.batch_id)
         if flight is None or worker not in flight.dispatch.path:
             return
-        now = now_micros()
+        now = self._now()
         if isinstance(message, Failed):
             self._core.failed(message.batch_id, now, message.reason)
             self._ended(message.batch_id)
         else:
             stage = flight.dispatch.path.index(worker)
             if stage == 0:
-                elsewhere = now - flight.sent - message.waited_micros - message.ran_micros
-                self._delays.observe(len(flight.dispatch.request_ids), elsewhere)
+                elsewhere = now - flight.due - message.waited_micros - message.ran_micros
+                self._way.observe(len(flight.dispatch.request_ids), elsewhere)
             if stage >= flight.stages_done:  # reports of two replicas may overtake each other
                 self._core.completed(message.batch_id, stage, now, message.ran_micros)
                 flight.stages_done = stage + 1
@@ -227,7 +243,7 @@ class Driver:
     def _begin(self, request: InferRequest, deadline: int) -> _Call:
         call = _Call({}, asyncio.get_running_loop().create_future())
         roots = {root.name: 1 for root in self.interface.roots}
-        now = now_micros()
+        now = self._now()
         for row in range(request.samples):
             sample_id = self._next_sample
             self._next_sample += 1
@@ -261,9 +277,10 @@ class Driver:
                 return
             children = sample.function_answered(sub, answer)
         except (FunctionError, DataflowError) as error:
-            self._fail(sub.sub_id, UnservedError(Outcome.FAILED, 500, f"module {sub.module!r} failed: {error}"))
+            failure = UnservedError(Outcome.FAILED, 500, f"module {sub.module!r} failed: {error}")
+            self._fail(sub.sub_id, failure, self._now())
         else:
-            self._answered(sub.sub_id, children, now_micros())
+            self._answered(sub.sub_id, children, self._now())
         self._wake()
 
     def _model_answered(self, sub_id: int, outputs: list[Array], now: int) -> None:
@@ -273,7 +290,7 @@ class Driver:
         try:
             children = self._calls[sample_id].samples[sample_id].model_answered(sub, outputs)
         except DataflowError as error:
-            self._fail(sub_id, UnservedError(Outcome.FAILED, 500, str(error)))
+            self._fail(sub_id, UnservedError(Outcome.FAILED, 500, str(error)), now)
         else:
             self._answered(sub_id, children, now)
 
@@ -287,65 +304,81 @@ class Driver:
         call.results[sample_id] = outcome.results
         self._meter.cut_off.update(call.samples[sample_id].cut_off)
         if len(call.results) == len(call.samples) and not call.answer.done():
+            call.answered = now
             call.answer.set_result(None)
 
-    def _fail(self, sub_id: int, error: UnservedError) -> None:
+    def _fail(self, sub_id: int, error: UnservedError, now: int) -> None:
         if sub_id in self._subs:
             sample_id, _ = self._subs[sub_id]
             call = self._calls[sample_id]
-            self._abandon(sample_id)
+            self._abandon(sample_id, now)
             call.fail(error)
 
-    def _abandon(self, sample_id: int) -> None:
+    def _abandon(self, sample_id: int, now: int) -> None:
         if self._calls.pop(sample_id, None) is None:
             return
-        now = now_micros()
         for sub in self._graph.cancel(sample_id):
             del self._subs[sub.sub_id]
             self._core.cancel(sub.sub_id, now)
 
     # Batches.
 
+    def _now(self) -> int:
+        """Now, to tell the core what happens; what it had to decide before comes first."""
+        now = now_micros()
+        wakeup = self._core.next_wakeup()
+        if wakeup is not None and wakeup < now:
+            self._decide(wakeup)
+        return now
+
     def _wake(self) -> None:
         """Let the core decide, once for all that happens in this turn of the event loop."""
-        if not self._due:
-            self._due = True
-            asyncio.get_running_loop().call_soon(self._advance)
+        if not self._awake:
+            self._awake = True
+            asyncio.get_running_loop().call_soon(self._wake_up, now_micros())
 
-    def _advance(self) -> None:
-        self._due = False
-        for action in self._core.advance(now_micros()):
-            if isinstance(action, Drop):
-                self._dropped(action)
-            else:
-                self._dispatch(action)
+    def _wake_up(self, due: int) -> None:
+        self._awake = False
+        self._decide(due)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         wakeup = self._core.next_wakeup()
         if wakeup is not None:
-            wait = max(0, wakeup - now_micros()) / 1e6
-            self._timer = asyncio.get_running_loop().call_later(wait, self._advance)
+            wait = max(0, wakeup - TIMER_MICROS - now_micros()) / 1e6
+            self._timer = asyncio.get_running_loop().call_later(wait, self._wake_up, wakeup)
 
-    def _dropped(self, drop: Drop) -> None:
+    def _decide(self, due: int) -> None:
+        """Carry out what the core decides, which it should have been asked for at `due`.
+
+        How late the event loop usually is, is part of a batch's way, which the core has allowed for. So it is told
+        the moment that it waited for, not the later one, from which its batch would not be in time any more.
+        """
+        at = max(due, now_micros() - self._reserve)
+        for action in self._core.advance(at):
+            if isinstance(action, Drop):
+                self._dropped(action, at)
+            else:
+                self._dispatch(action, at)
+
+    def _dropped(self, drop: Drop, now: int) -> None:
         outcome, status, message = _DROPS[drop.reason]
-        self._fail(
-            drop.request_id, UnservedError(outcome, status, message.format(module=drop.module, detail=drop.detail))
-        )
+        error = UnservedError(outcome, status, message.format(module=drop.module, detail=drop.detail))
+        self._fail(drop.request_id, error, now)
 
-    def _dispatch(self, dispatch: Dispatch) -> None:
+    def _dispatch(self, dispatch: Dispatch, due: int) -> None:
         rows = []
         for sub_id in dispatch.request_ids:
             sample_id, sub = self._subs[sub_id]
             rows.append(self._calls[sample_id].samples[sample_id].model_input(sub))
-        self._flights[dispatch.batch_id] = _Flight(dispatch, now_micros())
+        self._flights[dispatch.batch_id] = _Flight(dispatch, due)
         path: tuple[Hop, ...] = tuple(self.links.hop(worker) for worker in dispatch.path[1:])
         header = tensor_header((len(rows), *rows[0].shape), rows[0].dtype)
         batch = Batch(batch_id=dispatch.batch_id, frontend=self.id, path=path, tensors=(header,))
         try:
             self.links.send(dispatch.path[0], batch, rows)
         except WireError as error:
-            self._core.failed(dispatch.batch_id, now_micros(), str(error))
+            self._core.failed(dispatch.batch_id, due, str(error))
             self._ended(dispatch.batch_id)
             self._wake()
 

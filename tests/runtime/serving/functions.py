@@ -1,0 +1,56 @@
+"""CPU functions of the sessions under test, one for each way in which a function can behave."""
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+Arrays = Mapping[str, np.ndarray]
+Upstream = Mapping[str, Sequence[np.ndarray]]
+
+
+def crop(request: Arrays, upstream: Upstream, to: str = "classifier") -> dict[str, np.ndarray]:
+    """As many crops as the first element of the request says; the k-th is filled with k + 1."""
+    assert [output.shape for output in upstream["detector"]] == [(2,)]
+    count = int(request["input"].flat[0])
+    crops = [np.full((2, 2), k + 1, np.float32) for k in range(count)]
+    return {to: np.stack(crops) if crops else np.empty((0, 2, 2), np.float32)}
+
+
+def double(request: Arrays, upstream: Upstream) -> dict[str, np.ndarray]:
+    """A sink: twice the request, and how many tensors it saw upstream."""
+    return {"doubled": request["input"] * 2, "seen": np.array([sum(map(len, upstream.values()))], np.int64)}
+
+
+def join(request: Arrays, upstream: Upstream) -> dict[str, np.ndarray]:
+    """A join: how many answers each upstream module gave, by name."""
+    assert request
+    return {name: np.array([len(outputs[0])], np.int64) for name, outputs in upstream.items()}
+
+
+def broken(_request: Arrays, _upstream: Upstream) -> dict[str, np.ndarray]:
+    """Raises."""
+    raise RuntimeError("no such camera")
+
+
+def crash(_request: Arrays, _upstream: Upstream) -> dict[str, np.ndarray]:
+    """Ends its process."""
+    os._exit(3)
+
+
+def misshapen(_request: Arrays, _upstream: Upstream) -> dict[str, np.ndarray]:
+    """Answers with crops of another size than the classifier takes."""
+    return {"classifier": np.zeros((1, 3, 3), np.float32)}
+
+
+def slow(_request: Arrays, _upstream: Upstream, seconds: float = 0.2) -> dict[str, np.ndarray]:
+    """Takes its time."""
+    time.sleep(seconds)
+    return {"done": np.zeros(1, np.float32)}
+
+
+def nothing(_request: Arrays, _upstream: Upstream) -> Any:
+    """Returns no mapping."""
+    return None

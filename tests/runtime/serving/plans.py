@@ -1,0 +1,227 @@
+"""Plans, profiles and pools for sessions under test, out of a few words."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from tests.builders import pool, profile, session
+
+from partita_api.gpupool import Emulation, GPUPool, LatencyCurve
+from partita_api.inferencesession import (
+    Edge,
+    FunctionSource,
+    InferenceSession,
+    ModelSource,
+    Module,
+    TensorSpec,
+)
+from partita_api.meta import ObjectMeta
+from partita_api.pipelineplan import PipelinePlan, PipelinePlanSpec
+from partita_api.profile import Profile
+from partita_runtime.scheduling.events import StageRef
+from partita_runtime.serving.epoch import Epoch, epoch
+from partita_runtime.serving.stage_arguments import StageArguments, stage_build
+
+FUNCTIONS = "tests.runtime.serving.functions"
+BLOCKS = 4
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model module of a session under test, emulated unless it has a source."""
+
+    name: str
+    input: tuple[int, ...] = (2, 2)
+    outputs: tuple[tuple[int, ...], ...] = ((2,),)
+    alpha_micros: int = 500
+    beta_micros: int = 1000
+    source: ModelSource | None = None
+    """Where the real model is; it then runs on the CPU."""
+
+
+@dataclass(frozen=True)
+class Application:
+    """A session with one plan: every model cut into `stages` of one replica each unless said otherwise."""
+
+    name: str
+    models: tuple[Model, ...]
+    functions: tuple[Module, ...] = ()
+    edges: tuple[Edge, ...] = ()
+    slo_ms: int = 2000
+    stages: int = 1
+    replicas: int = 1
+    batch_size: int = 8
+    plan_name: str = "plan-1"
+    fields: Mapping[str, Any] | None = None
+
+    def model(self, name: str, **fields: Any) -> Self:
+        return replace(self, models=(*self.models, Model(name, **fields)))
+
+    def function(self, name: str, function: str, max_millis: int = 50, **kwargs: Any) -> Self:
+        source = FunctionSource(entrypoint=f"{FUNCTIONS}:{function}", kwargs=kwargs, max_millis=max_millis)
+        return replace(self, functions=(*self.functions, Module(name=name, function=source)))
+
+    def edge(self, upstream: str, downstream: str, most: int = 1) -> Self:
+        made = Edge.model_validate({"from": upstream, "to": downstream, "fanOut": {"mean": "1", "max": most}})
+        return replace(self, edges=(*self.edges, made))
+
+    def slo(self, millis: int) -> Self:
+        return replace(self, slo_ms=millis)
+
+    def planned(self, name: str, **fields: Any) -> Self:
+        """The same session under another plan; `stages`, `replicas` or `batch_size` may differ."""
+        return replace(self, plan_name=name, **fields)
+
+    def with_spec(self, **fields: Any) -> Self:
+        """Other fields of the session's spec."""
+        return replace(self, fields={**(self.fields or {}), **fields})
+
+    @property
+    def session(self) -> InferenceSession:
+        models = [
+            Module(
+                name=m.name,
+                model=m.source or ModelSource(entrypoint=f"tests.models:{m.name}"),
+                input=TensorSpec(shape=m.input),
+            )
+            for m in self.models
+        ]
+        modules = {"modules": (*models, *self.functions), "edges": self.edges}
+        return (
+            session(self.name)
+            .slo(self.slo_ms)
+            .planner(blocks=BLOCKS)
+            .with_spec(**modules, **(self.fields or {}))
+            .build()
+        )
+
+    @property
+    def pools(self) -> dict[str, GPUPool]:
+        """One pool for each model, of emulated accelerators or of CPUs."""
+        pools = {}
+        for model in self.models:
+            emulation = Emulation(
+                curves=(LatencyCurve(model="*", alpha_micros=model.alpha_micros, beta_micros=model.beta_micros),)
+            )
+            real = Emulation.model_validate({"slowdown": "1"})
+            pools[f"pool-{model.name}"] = (
+                pool(f"pool-{model.name}").with_spec(emulation=real if model.source else emulation).build()
+            )
+        return pools
+
+    @property
+    def profiles(self) -> dict[tuple[str, str], Profile]:
+        return {(model.name, f"pool-{model.name}"): _profile(model) for model in self.models}
+
+    @property
+    def plan(self) -> PipelinePlan:
+        return PipelinePlan(
+            metadata=ObjectMeta(name=self.plan_name, namespace="default"),
+            spec=PipelinePlanSpec.model_validate(
+                {
+                    "session": {"name": self.name},
+                    "inputs_digest": "of-a-test",
+                    "solution": {
+                        "strategy": "by-hand",
+                        "kind": "Cost",
+                        "value": "1",
+                        "bound": "1",
+                        "gap": "0",
+                        "seconds": "0",
+                    },
+                    "modules": [
+                        *(self._module_plan(model) for model in self.models),
+                        *({"name": f.name, "rate": "10", "budget_micros": 5000} for f in self.functions),
+                    ],
+                    "cost": {"allocated_per_hour": "1", "occupancy_per_hour": "1"},
+                    "throughput": "100",
+                }
+            ),
+        )
+
+    @property
+    def epoch(self) -> Epoch:
+        return epoch(self.session, self.plan, self.profiles, dict.fromkeys(self.pools, 10000000000.0))
+
+    def stage_arguments(self) -> list[StageArguments]:
+        """What each replica of the plan is told."""
+        return [
+            StageArguments(
+                session_key=self.session.key,
+                plan=self.plan_name,
+                module=module.name,
+                pipeline=pipeline.name,
+                stage=number,
+                pool=stage.pool,
+                profile="of-a-test",
+                build=stage_build(
+                    self.session.spec,
+                    module.name,
+                    stage,
+                    pipeline.batch_size,
+                    self.profiles[module.name, stage.pool],
+                    self.pools[stage.pool],
+                ),
+            )
+            for module in self.plan.spec.modules
+            for pipeline in module.pipelines
+            for number, stage in enumerate(pipeline.stages)
+            for _ in range(stage.replicas)
+        ]
+
+    def _module_plan(self, model: Model) -> dict[str, Any]:
+        cuts = [BLOCKS * k // self.stages for k in range(self.stages + 1)]
+        stages = [
+            {
+                "blocks": {"first": first, "end": end},
+                "pool": f"pool-{model.name}",
+                "replicas": self.replicas,
+                "latency_micros": 1,
+            }
+            for first, end in itertools.pairwise(cuts)
+        ]
+        pipeline = {"name": "p0", "batch_size": self.batch_size, "throughput": "100", "stages": stages}
+        return {"name": model.name, "rate": "10", "budget_micros": 50_000, "pipelines": [pipeline]}
+
+
+def application(name: str) -> Application:
+    """A session without modules, under a plan named plan-1."""
+    return Application(name, ())
+
+
+def detector_with_crops(name: str = "traffic") -> Application:
+    """detector -> crop -> classifier: the classifier answers once for each crop, and there may be none."""
+    return (
+        application(name)
+        .model("detector", input=(3, 4), outputs=((2,),))
+        .function("crop", "crop")
+        .model("classifier", input=(2, 2), outputs=((5,),))
+        .edge("detector", "crop")
+        .edge("crop", "classifier", most=3)
+    )
+
+
+def stage_refs(app: Application) -> Sequence[StageRef]:
+    """All stages of the application's plan."""
+    return [
+        StageRef(module.name, pipeline.name, number)
+        for module in app.plan.spec.modules
+        for pipeline in module.pipelines
+        for number in range(len(pipeline.stages))
+    ]
+
+
+def _profile(model: Model) -> Profile:
+    built = (
+        profile(model.name)
+        .on(f"pool-{model.name}")
+        .blocks(BLOCKS)
+        .linear(model.alpha_micros, model.beta_micros)
+        .batches(*range(1, 17))
+        .cuts(256)
+        .build()
+    )
+    request = built.request.model_copy(update={"input": TensorSpec(shape=model.input), "blocks": BLOCKS})
+    outputs = tuple(TensorSpec(shape=shape) for shape in model.outputs)
+    return built.model_copy(update={"request": request, "outputs": outputs})

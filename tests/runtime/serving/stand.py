@@ -1,0 +1,130 @@
+"""A session on a stand: frontend and stage workers on one event loop, with real sockets and no Ray."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+
+import httpx
+import uvicorn
+from tests.runtime.serving.plans import Application
+
+from partita_runtime.execution.build import build_executor
+from partita_runtime.execution.executor import BuiltExecutor
+from partita_runtime.serving.directory import Announcement, Entries
+from partita_runtime.serving.gateway import gateway
+from partita_runtime.serving.session import FrontendSettings, Session
+from partita_runtime.serving.stage_arguments import StageArguments
+from partita_runtime.serving.worker import StageWorker
+
+PATIENCE_SECONDS = 20.0
+
+
+class LocalDirectory:
+    """The directory's entries without the actor around them; nothing expires."""
+
+    def __init__(self) -> None:
+        self.entries = Entries()
+
+    async def replicas(self, session_key: str) -> Sequence[Announcement]:
+        return self.entries.replicas(session_key, 0.0)
+
+
+@dataclass
+class Stand:
+    """A running session."""
+
+    app: Application
+    session: Session
+    directory: LocalDirectory
+    client: httpx.AsyncClient
+    url: str
+    """host:port/namespace/session, as tritonclient takes it."""
+    workers: dict[str, StageWorker] = field(default_factory=dict)
+
+    async def add_replicas(
+        self, app: Application, wrap: Callable[[BuiltExecutor], BuiltExecutor] = lambda built: built
+    ) -> list[str]:
+        """Start all replicas of the application's plan and announce them; their ids."""
+        return [await self.add_replica(arguments, wrap) for arguments in app.stage_arguments()]
+
+    async def add_replica(
+        self, arguments: StageArguments, wrap: Callable[[BuiltExecutor], BuiltExecutor] = lambda built: built
+    ) -> str:
+        worker = StageWorker(wrap(build_executor(arguments.build)), arguments.build.max_batch)
+        replica = f"{arguments.plan}-{arguments.module}-{arguments.stage}-{len(self.workers)}"
+        announcement = Announcement(
+            replica=replica,
+            session_key=arguments.session_key,
+            plan=arguments.plan,
+            module=arguments.module,
+            pipeline=arguments.pipeline,
+            stage=arguments.stage,
+            node=replica,
+            hop=await worker.start("127.0.0.1"),
+            profile=arguments.profile,
+        )
+        self.workers[replica] = worker
+        self.directory.entries.announce(announcement, 0.0)
+        return replica
+
+    async def kill(self, replica: str) -> None:
+        """End a replica as a crash would."""
+        self.directory.entries.withdraw(replica)
+        await self.workers.pop(replica).stop()
+
+    async def retire(self, replica: str) -> None:
+        """End a replica as Serve does: it drains first."""
+        self.directory.entries.withdraw(replica)
+        worker = self.workers.pop(replica)
+        await asyncio.wait_for(worker.drain(), PATIENCE_SECONDS)
+        await worker.stop()
+
+    async def until(self, reached: Callable[[], object], what: str) -> None:
+        """Wait until something is so, with patience."""
+        await until(reached, what)
+
+    async def serves(self, plan: str) -> None:
+        """Wait until the frontend serves this plan, and has finished with the one before."""
+        await until(lambda: self.session.ready and self.session.signals().plan == plan, f"{plan} serves")
+
+
+async def until(reached: Callable[[], object], what: str) -> None:
+    """Poll until `reached()` is true; fails, saying `what` was waited for, when patience ends."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not reached():
+        assert time.monotonic() < deadline, f"waited in vain until {what}"
+        await asyncio.sleep(0.02)
+
+
+@contextlib.asynccontextmanager
+async def stand(
+    app: Application,
+    settings: FrontendSettings = FrontendSettings(function_processes=1),  # noqa: B008 - it is frozen
+    wrap: Callable[[BuiltExecutor], BuiltExecutor] = lambda built: built,
+    serving: bool = True,
+) -> AsyncIterator[Stand]:
+    """The session of `app` behind a real HTTP server; `serving` waits until it is ready."""
+    directory = LocalDirectory()
+    session = Session(app.session.key, settings, directory)
+    config = uvicorn.Config(gateway(session), host="127.0.0.1", port=0, log_level="error", root_path="", lifespan="off")
+    server = uvicorn.Server(config)
+    serving_task = asyncio.create_task(server.serve())
+    await until(lambda: server.started, "the HTTP server listens")
+    port = server.servers[0].sockets[0].getsockname()[1]
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE_SECONDS) as client:
+        running = Stand(app, session, directory, client, f"127.0.0.1:{port}")
+        session.start()
+        session.reconfigure(app.epoch)
+        await running.add_replicas(app, wrap)
+        try:
+            if serving:
+                await running.serves(app.plan_name)
+            yield running
+        finally:
+            session.close()
+            for worker in running.workers.values():
+                await worker.stop()
+            server.should_exit = True
+            await serving_task
