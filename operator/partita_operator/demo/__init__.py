@@ -1,0 +1,1 @@
+"""A demonstration from manifests to a report: apply, wait, send load, look, compare."""
