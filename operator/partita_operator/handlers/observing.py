@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from partita_api.gpupool import GPUPool
-from partita_api.inferencesession import InferenceSession, ProfilingPhase
+from partita_api.inferencesession import InferenceSession
 from partita_operator.handlers.surroundings import Memory, Surroundings
 from partita_operator.kube.nodes import nodes_with_labels
 from partita_operator.ports import (
@@ -89,9 +89,9 @@ async def _ask_engine(session: InferenceSession, around: Surroundings) -> _Engin
 async def _observe_runs(
     namespace: str, session: InferenceSession, around: Surroundings
 ) -> dict[tuple[str, int], ProfileRun]:
-    running = [p for p in session.status.profiling if p.phase is ProfilingPhase.RUNNING]
-    runs = await asyncio.gather(*(_observe_run(namespace, p.key, p.attempt, around) for p in running))
-    return {(p.key, p.attempt): run for p, run in zip(running, runs, strict=True)}
+    known = session.status.profiling
+    runs = await asyncio.gather(*(_observe_run(namespace, p.key, p.attempt, around) for p in known))
+    return {(p.key, p.attempt): run for p, run in zip(known, runs, strict=True)}
 
 
 async def _observe_run(namespace: str, key: str, attempt: int, around: Surroundings) -> ProfileRun:

@@ -51,6 +51,8 @@ class Profiling:
     """Modules that no usable pool has a profile of, and that no first attempt is under way for."""
     gives_up: bool = False
     """Whether one of `modules_without` has no attempt left anywhere."""
+    begun: bool = True
+    """Whether every profile that is missing is being made."""
     progress: tuple[ProfilingProgress, ...] = ()
     actions: tuple[Action, ...] = ()
     requeue_after: float | None = None
@@ -83,28 +85,36 @@ def wanted_keys(session: InferenceSession, cluster: Cluster, settings: OperatorS
 def assess_profiles(world: SessionWorld, now: datetime) -> Profiling:
     """How the session's profiles stand, and what to do about those that are missing."""
     wanted = wanted_profiles(world.session, world.cluster, world.settings)
-    by_key: dict[str, tuple[Pair, ProfileRequest]] = {}
+    missing: dict[str, tuple[Pair, ProfileRequest]] = {}
     for pair, request in wanted.requests.items():
-        by_key.setdefault(request.key, (pair, request))
-    retry = _wants_retry(world.session)
+        if request.key not in world.profiles:
+            missing.setdefault(request.key, (pair, request))
+    retry = wants_retry(world.session)
+    progress, actions = _finished_runs(world, missing)
     known = {p.key: p for p in world.session.status.profiling}
-    progress: list[ProfilingProgress] = []
-    actions: list[Action] = []
-    for key, old in known.items():
-        if key in world.profiles or (key not in by_key and not _shared_progress(world, key)):
-            actions.append(RemoveProfileRun(key, old.attempt))
-    for key, (pair, request) in by_key.items():
-        if key in world.profiles:
-            continue
+    for key, (pair, request) in missing.items():
         if len(progress) == MAX_PROGRESS:
             break
-        old_progress = known.get(key)
-        if old_progress is None or old_progress.phase is ProfilingPhase.GIVEN_UP:
-            old_progress = _shared_progress(world, key) or old_progress
-        step, does = _step(pair, request, old_progress, retry, world, now)
-        progress.append(step)
+        before = known.get(key)
+        if before is None or before.phase is ProfilingPhase.GIVEN_UP:
+            before = _shared_progress(world, key) or before
+        after, does = _step(pair, request, before, retry, world, now)
+        progress.append(after)
         actions += does
     return _summary(wanted, world, tuple(progress), tuple(actions), now)
+
+
+def _finished_runs(world: SessionWorld, missing: Mapping[str, object]) -> tuple[list[ProfilingProgress], list[Action]]:
+    """Runs whose profile is there, or is not wanted any more; they stay in the status until they are gone."""
+    progress: list[ProfilingProgress] = []
+    actions: list[Action] = []
+    for old in world.session.status.profiling:
+        if old.key not in missing and _run(world, old).phase is not RunPhase.ABSENT:
+            if old.key not in world.profiles and _shared_progress(world, old.key):
+                continue
+            progress.append(old)
+            actions.append(RemoveProfileRun(old.key, old.attempt))
+    return progress, actions
 
 
 def unwanted_runs(world: SessionWorld) -> tuple[Action, ...]:
@@ -157,20 +167,17 @@ def _step(
     pool = world.cluster.pools[request.pool]
     if old is None:
         return _begin(pair, request, 1, pool, now)
-    if retry and old.phase is not ProfilingPhase.RUNNING:
-        begun, actions = _begin(pair, request, 1, pool, now)
-        return begun, [RemoveProfileRun(request.key, old.attempt), *actions]
-    match old.phase:
-        case ProfilingPhase.GIVEN_UP:
-            return old, []
-        case ProfilingPhase.WAITING:
-            if seconds_since(old.since, now) < _backoff(old.attempt, world.settings):
-                return old, []
-            begun, actions = _begin(pair, request, old.attempt + 1, pool, now)
-            return begun, [RemoveProfileRun(request.key, old.attempt), *actions]
-        case ProfilingPhase.RUNNING:
-            run = world.runs.get((request.key, old.attempt), ProfileRun(RunPhase.ABSENT))
-            return _follow(request, pool, old, run, world.settings, now)
+    run = _run(world, old)
+    if old.phase is ProfilingPhase.RUNNING:
+        return _follow(request, pool, old, run, world.settings, now)
+    due = retry or (
+        old.phase is ProfilingPhase.WAITING and seconds_since(old.since, now) >= _backoff(old.attempt, world.settings)
+    )
+    if run.phase is not RunPhase.ABSENT and (due or run.phase is RunPhase.RUNNING):
+        return old, [RemoveProfileRun(request.key, old.attempt)]
+    if due:
+        return _begin(pair, request, 1 if retry else old.attempt + 1, pool, now)
+    return old, []
 
 
 def _begin(
@@ -240,13 +247,18 @@ def _summary(
             hopeful.add(pair[0])
     models = [m.name for m in world.session.spec.modules if m.model]
     without = tuple(m for m in models if all(m != module for module, _ in (*ready, *running)))
-    due = [_seconds_left(p, world.settings, now) for p in progress if p.phase is not ProfilingPhase.GIVEN_UP]
+    due = [
+        _seconds_left(p, world.settings, now)
+        for p in progress
+        if p.key not in world.profiles and p.phase is not ProfilingPhase.GIVEN_UP
+    ]
     return Profiling(
         ready=ready,
         missing=missing,
         running=tuple(running),
         modules_without=without,
         gives_up=any(module not in hopeful for module in without),
+        begun=all(p.phase is ProfilingPhase.RUNNING for p in progress),
         progress=progress,
         actions=actions,
         requeue_after=min(due, default=None),
@@ -263,9 +275,14 @@ def _backoff(attempt: int, settings: OperatorSettings) -> float:
     return float(settings.profile_backoff_seconds * 2 ** (attempt - 1))
 
 
-def _wants_retry(session: InferenceSession) -> bool:
+def wants_retry(session: InferenceSession) -> bool:
+    """Whether a person asks to try again what was given up."""
     asked = session.metadata.annotations.get(RETRY_ANNOTATION)
     return asked is not None and asked != session.status.retried
+
+
+def _run(world: SessionWorld, progress: ProfilingProgress) -> ProfileRun:
+    return world.runs.get((progress.key, progress.attempt), ProfileRun(RunPhase.ABSENT))
 
 
 def _shared_progress(world: SessionWorld, key: str) -> ProfilingProgress | None:

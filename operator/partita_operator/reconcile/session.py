@@ -91,7 +91,7 @@ def _status(step: Pass, now: datetime) -> InferenceSessionStatus:
         history=history_after(world, step.active),
         profiling=step.profiling.progress if step.profiling is not None else before.profiling,
         planned_rate=rate_to_record(world) if step.problem is None else before.planned_rate,
-        retried=world.session.metadata.annotations.get(RETRY_ANNOTATION) if step.profiling else before.retried,
+        retried=_retried(step),
         signals=_signals(step),
         last_scaled=timestamp(now) if step.rollout.scaled else before.last_scaled,
         conditions=with_findings(before.conditions, session_findings(step), generation, now),
@@ -120,6 +120,13 @@ def _pending_plan(step: Pass) -> str | None:
     else:
         name = before if before in step.world.plans and planning.no_plan is None else None
     return name if name != step.active else None
+
+
+def _retried(step: Pass) -> str | None:
+    """The request to try again counts as obeyed once everything that was given up is being made."""
+    if step.profiling is None or not step.profiling.begun:
+        return step.world.session.status.retried
+    return step.world.session.metadata.annotations.get(RETRY_ANNOTATION)
 
 
 def _signals(step: Pass) -> Signals | None:

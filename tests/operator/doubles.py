@@ -1,0 +1,233 @@
+"""Test doubles of the operator's surroundings: a serving engine, a profile runner and a solver that play their parts.
+
+They keep to the ports' contracts (idempotent calls, runs named by key and attempt) and do what a test tells them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from partita_api.gpupool import GPUPool
+from partita_api.inferencesession import InferenceSession, ObjectiveKind, Signals
+from partita_api.pipelineplan import (
+    BlockRange,
+    Costs,
+    ModulePlan,
+    PipelinePlanSpec,
+    PooledPipeline,
+    Solution,
+    Stage,
+)
+from partita_api.profile import Cut, Profile, ProfileRequest, VgpuLatency
+from partita_api.quantity import Quantity
+from partita_operator.ports import (
+    EngineUnavailableError,
+    PlanServing,
+    ProfileRun,
+    RunPhase,
+    ServingSpec,
+    ServingStatus,
+    SessionSignals,
+    StageReadiness,
+    StageSignals,
+)
+from partita_planner.problem import NoPlan, NoPlanReason, Outcome, Planned, PlanningProblem
+
+
+@dataclass
+class EngineDouble:
+    """A serving engine that brings replicas up at once, but never more than `most_ready` a stage."""
+
+    away: str = ""
+    """Why the engine cannot be reached; empty if it can."""
+    most_ready: int = 1000
+    custom_resources: dict[str, float] = field(default_factory=dict)
+    reported: dict[str, SessionSignals] = field(default_factory=dict)
+    applied: dict[str, ServingSpec] = field(default_factory=dict)
+    """What was last applied, by session key."""
+    removals_needed: int = 1
+    """How often `remove` is called until everything is gone."""
+    _removals: dict[str, int] = field(default_factory=dict)
+
+    async def apply(self, spec: ServingSpec) -> None:
+        self._reachable()
+        self.applied[spec.session.key] = spec
+
+    async def observe(self, session_key: str) -> ServingStatus:
+        self._reachable()
+        spec = self.applied.get(session_key)
+        if spec is None:
+            return ServingStatus()
+        stages = tuple(
+            StageReadiness(t.module, t.pipeline, t.stage, ready=min(t.replicas, self.most_ready)) for t in spec.targets
+        )
+        up = all(stage.ready > 0 for stage in stages)
+        name = spec.plan.metadata.name
+        return ServingStatus(
+            plans=(PlanServing(name, stages),),
+            serving_plan=name if up else None,
+            frontend_ready=up,
+            url=f"http://engine/{session_key}" if up else None,
+        )
+
+    async def signals(self, session_key: str) -> SessionSignals | None:
+        self._reachable()
+        return self.reported.get(session_key)
+
+    async def remove(self, session_key: str) -> bool:
+        self._reachable()
+        self._removals[session_key] = self._removals.get(session_key, 0) + 1
+        if self._removals[session_key] >= self.removals_needed:
+            self.applied.pop(session_key, None)
+            self._removals.pop(session_key)
+        return session_key not in self.applied
+
+    async def sessions(self) -> frozenset[str]:
+        self._reachable()
+        return frozenset(self.applied)
+
+    async def capacity(self) -> Mapping[str, float]:
+        self._reachable()
+        return dict(self.custom_resources)
+
+    def _reachable(self) -> None:
+        if self.away:
+            raise EngineUnavailableError(self.away)
+
+
+@dataclass(frozen=True)
+class EnginesDouble:
+    """One engine for all sessions."""
+
+    engine: EngineDouble
+
+    def of(self, session: InferenceSession) -> EngineDouble:
+        return self.engine
+
+    def known(self) -> tuple[EngineDouble, ...]:
+        return (self.engine,)
+
+
+def made_profile(request: ProfileRequest) -> Profile:
+    """A profile for the request: 1 ms a sample, spread over even blocks."""
+    row = tuple(1000.0 * b / request.blocks for b in request.batch_sizes)
+    return Profile(
+        key=request.key,
+        request=request,
+        partition="even",
+        batch_sizes=request.batch_sizes,
+        latency=tuple(VgpuLatency(divisor=v, median_micros=(row,) * request.blocks) for v in request.divisors),
+        cuts=(Cut(bytes=1000),) * (request.blocks - 1),
+    )
+
+
+@dataclass
+class RunnerDouble:
+    """A profile runner whose runs end as the script for their pool says, by attempt; without one they succeed."""
+
+    script: dict[str, tuple[RunPhase, ...]] = field(default_factory=dict)
+    """By pool: how the first, second, ... attempt ends; the last holds for all later ones."""
+    runs: dict[tuple[str, str, int], ProfileRequest] = field(default_factory=dict)
+    """Runs that are there, by namespace, key and attempt."""
+    started: list[tuple[str, str, int]] = field(default_factory=list)
+    """Every run that was ever made."""
+    away: str = ""
+
+    async def start(self, namespace: str, request: ProfileRequest, pool: GPUPool, attempt: int) -> None:
+        self._reachable()
+        name = (namespace, request.key, attempt)
+        if name not in self.runs:
+            self.runs[name] = request
+            self.started.append(name)
+
+    async def observe(self, namespace: str, key: str, attempt: int) -> ProfileRun:
+        self._reachable()
+        request = self.runs.get((namespace, key, attempt))
+        if request is None:
+            return ProfileRun(RunPhase.ABSENT)
+        phases = self.script.get(request.pool, (RunPhase.SUCCEEDED,))
+        match phases[min(attempt, len(phases)) - 1]:
+            case RunPhase.SUCCEEDED:
+                return ProfileRun(RunPhase.SUCCEEDED, made_profile(request))
+            case RunPhase.FAILED:
+                return ProfileRun(RunPhase.FAILED, message="RuntimeError: the model wants 4 channels")
+            case phase:
+                return ProfileRun(phase)
+
+    async def remove(self, namespace: str, key: str, attempt: int) -> None:
+        self._reachable()
+        self.runs.pop((namespace, key, attempt), None)
+
+    def _reachable(self) -> None:
+        if self.away:
+            raise EngineUnavailableError(self.away)
+
+
+def one_stage_plan(problem: PlanningProblem) -> Outcome:
+    """A plan in place of the planner's: every module whole, on the first pool with room; 100 requests/s a GPU.
+
+    An SLO below 10 ms is too tight for it.
+    """
+    if problem.spec.slo.latency_ms < 10:
+        return NoPlan(NoPlanReason.SLO_TOO_TIGHT, "Nothing answers within 10 ms; raise slo.latencyMs.", 10)
+    needed = max(1, -int(-problem.rate // 100))
+    if problem.spec.objective.kind is ObjectiveKind.THROUGHPUT:
+        needed = max((pool.gpus for pool in problem.pools), default=0) // len(problem.spec.modules)
+    left = {pool.name: pool.gpus for pool in problem.pools}
+    modules = []
+    for module in problem.spec.modules:
+        pools = [pool for (name, pool) in sorted(problem.profiles) if name == module.name]
+        chosen = next((pool for pool in pools if left[pool] >= needed > 0), None)
+        if chosen is None:
+            return NoPlan(NoPlanReason.NOT_ENOUGH_GPUS, f"{module.name} needs {needed} GPUs; add some.")
+        left[chosen] -= needed
+        blocks = problem.profiles[module.name, chosen].blocks
+        stage = Stage(blocks=BlockRange(first=0, end=blocks), pool=chosen, replicas=needed, latency_micros=10_000)
+        pipeline = PooledPipeline(name="p0", batch_size=1, stages=(stage,), throughput=Quantity(needed * 100))
+        modules.append(
+            ModulePlan(name=module.name, rate=Quantity(problem.rate), budget_micros=20_000, pipelines=(pipeline,))
+        )
+    cost = Quantity(needed * len(modules))
+    return Planned(
+        PipelinePlanSpec(
+            session=problem.session,
+            inputs_digest="",
+            solution=Solution(
+                strategy="double",
+                kind=problem.spec.objective.kind,
+                value=cost,
+                bound=cost,
+                gap=Quantity(0),
+                seconds=Quantity(0),
+            ),
+            modules=tuple(modules),
+            cost=Costs(allocated_per_hour=cost, occupancy_per_hour=cost),
+            throughput=Quantity(needed * 100),
+        )
+    )
+
+
+def signals(plan: str | None, offered: float, bad: float = 0.0, idle: float = 0.1) -> SessionSignals:
+    """Totals without stages, so that the autoscaler sees nothing."""
+    return SessionSignals(
+        reported=Signals(
+            offered_rate=Quantity(offered),
+            goodput=Quantity(round(offered * (1 - bad), 3)),
+            bad_rate=Quantity(bad),
+            idle_fraction=Quantity(idle),
+        ),
+        plan=plan,
+        stages=(),
+    )
+
+
+def with_stages(
+    measured: SessionSignals, plan_stages: Mapping[tuple[str, str, int], tuple[int, float, float]]
+) -> SessionSignals:
+    """The signals with stages: (ready, idle fraction, bad rate) by (module, pipeline, position)."""
+    return replace(
+        measured,
+        stages=tuple(
+            StageSignals(module, pipeline, stage, ready=ready, idle_fraction=idle, bad_rate=bad)
+            for (module, pipeline, stage), (ready, idle, bad) in plan_stages.items()
+        ),
+    )

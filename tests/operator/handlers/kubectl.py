@@ -1,0 +1,106 @@
+"""kubectl against a test's namespace, and waiting with a deadline."""
+
+import asyncio
+import json
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+T = TypeVar("T")
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Kubectl:
+    """kubectl with a kubeconfig and a namespace; calls that fail raise with what it said."""
+
+    kubeconfig: Path
+    namespace: str
+
+    def __call__(self, *arguments: str, stdin: str | None = None) -> str:
+        result = self.run(*arguments, stdin=stdin)
+        assert result.returncode == 0, f"kubectl {' '.join(arguments)}: {result.stderr}"
+        return result.stdout
+
+    def run(self, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+        """Without a judgement on how it ended."""
+        command = ["kubectl", "--kubeconfig", str(self.kubeconfig), "-n", self.namespace, *arguments]
+        return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=90)
+
+    async def wait(self, *arguments: str) -> str:
+        """As a call, without blocking the event loop."""
+        return await asyncio.to_thread(self, *arguments)
+
+    def apply(self, *documents: Json) -> None:
+        """Apply manifests as their user would."""
+        self("apply", "--validate=false", "-f", "-", stdin=yaml.safe_dump_all(documents))
+
+    def get(self, kind: str, name: str) -> Json | None:
+        """An object, or None."""
+        result = self.run("get", kind, name, "-o", "json")
+        if "NotFound" in result.stderr:
+            return None
+        assert result.returncode == 0, result.stderr
+        found: Json = json.loads(result.stdout)
+        return found
+
+    def list(self, kind: str, *options: str) -> list[Json]:
+        items: list[Json] = json.loads(self("get", kind, "-o", "json", *options))["items"]
+        return items
+
+    def forget_everything(self) -> None:
+        """Remove all of Partita's objects from the cluster, finalizers or not."""
+        for kind in ("inferencesessions", "gpupools"):
+            for item in self.list(kind, "--all-namespaces"):
+                meta = item["metadata"]
+                where = ["-n", meta["namespace"]] if "namespace" in meta else []
+                self.run("patch", kind, meta["name"], *where, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
+                self("delete", kind, meta["name"], *where, "--ignore-not-found", "--wait=false")
+
+
+async def eventually(get: Callable[[], T], want: Callable[[T], object], seconds: float = 40.0) -> T:
+    """What `get` gives as soon as `want` holds for it; fails with the last answer at the deadline."""
+    deadline = time.monotonic() + seconds
+    while True:
+        found = await asyncio.to_thread(get)
+        if want(found):
+            return found
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds} s; the last answer: {json.dumps(found, indent=1, default=str)}")
+        await asyncio.sleep(0.1)
+
+
+def condition(document: Json | None, type: str) -> Json:
+    """A condition of an object; empty if it is not there."""
+    conditions = ((document or {}).get("status") or {}).get("conditions") or []
+    return next((c for c in conditions if c["type"] == type), {})
+
+
+def pool(name: str, count: int | None = 4, **spec: Any) -> Json:
+    """The manifest of an emulated pool."""
+    curves = {"curves": [{"model": "*", "alphaMicros": 1000, "betaMicros": 4000}]}
+    body: Json = {"pricePerHour": "1", "emulation": curves, **spec}
+    if count is not None:
+        body["count"] = count
+    return {"apiVersion": "partita.dev/v1alpha1", "kind": "GPUPool", "metadata": {"name": name}, "spec": body}
+
+
+def session(name: str, **spec: Any) -> Json:
+    """The manifest of a session with one model."""
+    model = {"entrypoint": "tests.models:detector"}
+    return {
+        "apiVersion": "partita.dev/v1alpha1",
+        "kind": "InferenceSession",
+        "metadata": {"name": name},
+        "spec": {
+            "slo": {"latencyMs": 200},
+            "rate": {"requestsPerSecond": 50},
+            "modules": [{"name": "detector", "model": model, "input": {"shape": [3, 32, 32]}}],
+            **spec,
+        },
+    }

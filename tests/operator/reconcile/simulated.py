@@ -1,0 +1,299 @@
+"""A small cluster in memory that the real reconcilers are run against, one pass at a time.
+
+It does what the handlers and the API server do: it keeps statuses, finalizers and plans, collects what a deleted
+session owned, and lets the operator be killed before any of its writes. Engine and runner are the doubles.
+"""
+
+from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from tests.operator.doubles import EngineDouble, RunnerDouble, one_stage_plan
+
+from partita_api.gpupool import GPUPool
+from partita_api.inferencesession import InferenceSession
+from partita_api.meta import FINALIZER
+from partita_api.pipelineplan import PipelinePlan
+from partita_api.profile import Profile
+from partita_operator.ports import EngineUnavailableError, OperatorSettings
+from partita_operator.reconcile.accounting import available, fits
+from partita_operator.reconcile.actions import (
+    Action,
+    AddFinalizer,
+    ApplyServing,
+    ApprovePlan,
+    CancelSolve,
+    CreatePlan,
+    DeletePlan,
+    Event,
+    RemoveFinalizer,
+    RemoveProfileRun,
+    RemoveServing,
+    Solve,
+    StartProfile,
+    StoreProfile,
+)
+from partita_operator.reconcile.load_level import RateHistory
+from partita_operator.reconcile.pool import reconcile_pool
+from partita_operator.reconcile.session import reconcile_session
+from partita_operator.reconcile.world import Cluster, PoolWorld, Search, SessionWorld
+from partita_planner.problem import Outcome, PlanningProblem
+
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class OperatorKilledError(Exception):
+    """The operator died before a write."""
+
+
+@dataclass
+class SimulatedCluster:
+    """The cluster, and the operator that looks after it."""
+
+    pools: dict[str, GPUPool] = field(default_factory=dict)
+    sessions: dict[str, InferenceSession] = field(default_factory=dict)
+    plans: dict[str, PipelinePlan] = field(default_factory=dict)
+    profiles: dict[tuple[str, str], Profile] = field(default_factory=dict)
+    engine: EngineDouble = field(default_factory=EngineDouble)
+    runner: RunnerDouble = field(default_factory=RunnerDouble)
+    solve: Callable[[PlanningProblem], Outcome] = one_stage_plan
+    settings: OperatorSettings = field(default_factory=lambda: OperatorSettings(profile_backoff_seconds=20))
+    now: datetime = EPOCH
+    events: list[tuple[str, Event]] = field(default_factory=list)
+    problems: list[PlanningProblem] = field(default_factory=list)
+    """Every question that the solver was asked."""
+    made_plans: list[str] = field(default_factory=list)
+    writes: int = 0
+    writes_before_death: int | None = None
+    _searches: dict[str, Search] = field(default_factory=dict)
+    _rates: dict[str, RateHistory] = field(default_factory=dict)
+
+    def add(self, *objects: GPUPool | InferenceSession) -> None:
+        """Create or replace objects as their user would; a changed spec is a new generation."""
+        for new in objects:
+            if isinstance(new, GPUPool):
+                self.pools[new.metadata.name] = _replaced(self.pools.get(new.metadata.name), new, self.now)
+            else:
+                self.sessions[new.key] = _replaced(self.sessions.get(new.key), new, self.now)
+
+    def delete(self, name: str) -> None:
+        """Ask for the deletion of a pool (name) or a session (namespace/name)."""
+        kept: dict[str, Any] = self.sessions if "/" in name else self.pools
+        kept[name] = _with_meta(kept[name], deletion_timestamp=self.now.isoformat())
+
+    def approve(self, name: str) -> None:
+        """Approve a plan, as kubectl would."""
+        self.plans[name] = _approved(self.plans[name])
+
+    def session(self, name: str, namespace: str = "default") -> InferenceSession:
+        """A session as it stands."""
+        return self.sessions[f"{namespace}/{name}"]
+
+    def condition(self, name: str, type: str) -> tuple[str, str]:
+        """Status and reason of a session's condition."""
+        found = next(c for c in self.session(name).status.conditions if c.type == type)
+        return str(found.status), found.reason
+
+    def restart(self) -> None:
+        """A new operator: nothing is remembered."""
+        self._searches.clear()
+        self._rates.clear()
+        self.writes_before_death = None
+
+    def run(self, seconds: float, every: float = 1.0) -> None:
+        """Passes over everything, over and over."""
+        for _ in range(max(1, round(seconds / every))):
+            self.look_once()
+            self.now += timedelta(seconds=every)
+
+    def look_once(self) -> None:
+        """One pass over every pool and then over every session."""
+        for pool in sorted(self.pools):
+            self._pass_pool(pool)
+        for session in sorted(self.sessions):
+            _finish(self._pass_session(session))
+
+    def outcome(self) -> dict[str, Any]:
+        """Everything that is left, without the moments at which it came about."""
+        return {
+            "sessions": {k: _timeless(s.status.model_dump()) for k, s in self.sessions.items()},
+            "plans": {k: (p.spec, _timeless(p.status.model_dump())) for k, p in self.plans.items()},
+            "profiles": set(self.profiles),
+            "runs": set(self.runner.runs),
+            "serving": {k: (s.plan.metadata.name, s.targets) for k, s in self.engine.applied.items()},
+        }
+
+    def cluster(self) -> Cluster:
+        return Cluster(dict(self.pools), dict(self.sessions), tuple(self.plans.values()))
+
+    def _write(self) -> None:
+        if self.writes_before_death is not None and self.writes >= self.writes_before_death:
+            raise OperatorKilledError
+        self.writes += 1
+
+    def _pass_pool(self, name: str) -> None:
+        pool = self.pools[name]
+        decision = reconcile_pool(PoolWorld(pool, self.cluster(), self.settings), self.now)
+        if decision.status != pool.status:
+            self._write()
+            self.pools[name] = pool.model_copy(update={"status": decision.status})
+        self.events += [(name, event) for event in decision.events]
+        for action in decision.actions:
+            self._write()
+            self.pools[name] = _with_finalizer(self.pools[name], isinstance(action, AddFinalizer))
+            if isinstance(action, RemoveFinalizer):
+                del self.pools[name]
+
+    async def _pass_session(self, key: str) -> None:
+        world = await self._observe(self.sessions[key])
+        decision = reconcile_session(world, self.now)
+        for name, status in decision.plan_statuses.items():
+            if status != self.plans[name].status:
+                self._write()
+                self.plans[name] = self.plans[name].model_copy(update={"status": status})
+        if decision.status != self.sessions[key].status:
+            self._write()
+            self.sessions[key] = self.sessions[key].model_copy(update={"status": decision.status})
+        self.events += [(key, event) for event in decision.events]
+        for action in decision.actions:
+            if self._changes_something(action, key):
+                self._write()
+            await self._carry_out(action, world)
+
+    def _changes_something(self, action: Action, key: str) -> bool:
+        """Whether something outlives the operator that it did not find so."""
+        match action:
+            case Solve() | CancelSolve():
+                return False
+            case ApplyServing(spec):
+                applied = self.engine.applied.get(key)
+                return applied is None or (applied.plan.metadata.name, applied.targets) != (
+                    spec.plan.metadata.name,
+                    spec.targets,
+                )
+        return True
+
+    async def _observe(self, session: InferenceSession) -> SessionWorld:
+        key, namespace = session.key, session.metadata.namespace or "default"
+        serving, signals, has_applications, problem = None, None, False, ""
+        try:
+            serving, signals = await self.engine.observe(key), await self.engine.signals(key)
+            has_applications = key in await self.engine.sessions()
+        except EngineUnavailableError as error:
+            problem = str(error)
+        if signals is not None:
+            seconds = (self.now - EPOCH).total_seconds()
+            history = self._rates.get(key, RateHistory())
+            self._rates[key] = history.add(seconds, float(signals.reported.offered_rate))
+        return SessionWorld(
+            session=session,
+            cluster=self.cluster(),
+            settings=self.settings,
+            profiles={k: profile for (where, k), profile in self.profiles.items() if where == namespace},
+            runs={
+                (p.key, p.attempt): await self.runner.observe(namespace, p.key, p.attempt)
+                for p in session.status.profiling
+            },
+            serving=serving,
+            has_applications=has_applications,
+            signals=signals,
+            rates=self._rates.get(key, RateHistory()),
+            search=self._searches.get(key),
+            problem=problem,
+        )
+
+    async def _carry_out(self, action: Action, world: SessionWorld) -> None:
+        session, key = world.session, world.session.key
+        namespace = session.metadata.namespace or "default"
+        match action:
+            case AddFinalizer():
+                self.sessions[key] = _with_finalizer(self.sessions[key], True)
+            case RemoveFinalizer():
+                del self.sessions[key]
+                self._collect(session.metadata.uid)
+            case StartProfile(request, pool, attempt):
+                await self.runner.start(namespace, request, pool, attempt)
+            case StoreProfile(profile):
+                self.profiles[namespace, profile.key] = profile
+            case RemoveProfileRun(profile_key, attempt):
+                await self.runner.remove(namespace, profile_key, attempt)
+            case Solve(question, problem):
+                self.problems.append(problem)
+                self._searches[key] = Search(question, self.solve(problem), self.now)
+            case CancelSolve():
+                self._searches.pop(key, None)
+            case CreatePlan(plan):
+                if fits(plan, available(self.sessions[key], self.cluster())):
+                    meta = plan.metadata.model_copy(update={"generation": 1, "uid": f"plan-{len(self.made_plans)}"})
+                    self.plans[plan.metadata.name] = plan.model_copy(update={"metadata": meta})
+                    self.made_plans.append(plan.metadata.name)
+            case ApprovePlan(name):
+                self.plans[name] = _approved(self.plans[name])
+            case DeletePlan(name):
+                self.plans.pop(name, None)
+            case ApplyServing(spec):
+                await self.engine.apply(spec)
+            case RemoveServing():
+                await self.engine.remove(key)
+
+    def _collect(self, owner: str) -> None:
+        """What Kubernetes' garbage collector does."""
+        self.plans = {name: plan for name, plan in self.plans.items() if plan.spec.session.uid != owner}
+
+
+def started_runs(cluster: SimulatedCluster) -> list[tuple[str, int]]:
+    """Pool and attempt of every run that was ever made."""
+    pools = {key: request.pool for (_, key, _), request in cluster.runner.runs.items()}
+    pools |= {profile.key: profile.request.pool for profile in cluster.profiles.values()}
+    return [(pools.get(key, key), attempt) for _, key, attempt in cluster.runner.started]
+
+
+def _finish(steps: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine that never waits for anything."""
+    with suppress(StopIteration):
+        steps.send(None)
+        raise AssertionError("a double waited for something")
+
+
+def _replaced(old: Any, new: Any, now: datetime) -> Any:
+    meta = new.metadata.model_copy(
+        update={"generation": 1, "creation_timestamp": now.isoformat(), "uid": new.metadata.uid or new.metadata.name}
+    )
+    if old is None:
+        return new.model_copy(update={"metadata": meta})
+    meta = old.metadata.model_copy(
+        update={
+            "generation": old.metadata.generation + (old.spec != new.spec),
+            "labels": new.metadata.labels,
+            "annotations": new.metadata.annotations,
+        }
+    )
+    return new.model_copy(update={"metadata": meta, "status": old.status})
+
+
+def _with_meta(owner: Any, **changes: Any) -> Any:
+    return owner.model_copy(update={"metadata": owner.metadata.model_copy(update=changes)})
+
+
+def _with_finalizer(owner: Any, present: bool) -> Any:
+    return _with_meta(owner, finalizers=(FINALIZER,) if present else ())
+
+
+def _approved(plan: PipelinePlan) -> PipelinePlan:
+    meta = plan.metadata.model_copy(update={"generation": plan.metadata.generation + 1})
+    return plan.model_copy(update={"metadata": meta, "spec": plan.spec.model_copy(update={"approved": True})})
+
+
+def _timeless(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _timeless(v) for k, v in value.items() if k not in ("last_transition_time", "since", "last_scaled")}
+    if isinstance(value, list | tuple):
+        return [_timeless(item) for item in value]
+    return value
+
+
+def names(plans: Iterable[PipelinePlan]) -> list[str]:
+    """Names of plans."""
+    return [plan.metadata.name for plan in plans]
