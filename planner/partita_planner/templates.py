@@ -22,6 +22,9 @@ from partita_planner.dominance import Costed, undominated
 from partita_planner.latency import SECOND
 from partita_planner.problem import Pool
 
+T = TypeVar("T")
+NO_LIMIT = 10**15
+
 
 @dataclass(frozen=True)
 class TemplateStage:
@@ -79,7 +82,7 @@ class TemplateLimits:
     max_batch_size: int = 1024
     whole_gpus: bool = False
     """Whether a stage owns whole GPUs (then only throughput per GPU counts), or any number of vGPUs."""
-    whole_model: bool = False
+    undivided: bool = False
     """Whether only undivided GPUs are used."""
     latency_counts: bool = True
     """Whether a faster template may be needed although a slower one, within the budget, does more."""
@@ -165,6 +168,19 @@ def undominated_by_gpus(templates: Sequence[Template]) -> tuple[Template, ...]:
     return tuple(costed.item for costed in kept)
 
 
+def fastest_micros(classes: Sequence[ModuleClass], limits: TemplateLimits) -> int | None:
+    """The least latency of any template, the budget apart; None if the model fits nowhere."""
+    found: list[int] = []
+    for partition in sorted({c.profile.partition for c in classes}):
+        alike = [c for c in classes if c.profile.partition == partition]
+        for batch in sorted({b for c in alike for b in c.profile.batch_sizes if b <= limits.max_batch_size}):
+            measured = [c for c in alike if batch in c.profile.batch_sizes]
+            for stages in range(1, limits.max_stages + 1):
+                one_batch = replace(limits, budget_micros=min(found, default=NO_LIMIT), max_stages=stages)
+                found.extend(t.latency_micros for t in _of_batch(measured, batch, one_batch))
+    return min(found, default=None)
+
+
 @dataclass(frozen=True)
 class _Label:
     """The first stages of a pipeline, up to a block."""
@@ -177,7 +193,7 @@ class _Label:
 
 def _of_batch(classes: Sequence[ModuleClass], batch: int, limits: TemplateLimits) -> Iterator[Template]:
     """Templates of one batch size: label setting over block positions."""
-    vgpus = [_VGpu.of(c, v, batch) for c in classes for v in c.divisors if v == 1 or not limits.whole_model]
+    vgpus = [_VGpu.of(c, v, batch) for c in classes for v in c.divisors if v == 1 or not limits.undivided]
     if not vgpus:
         return
     collection = limits.collection(batch)
@@ -234,9 +250,6 @@ def _kept(labels: Sequence[_Label], limits: TemplateLimits) -> list[_Label]:
             return list(labels)
         by_pool.setdefault(label.last.pool.name, []).append(_costed(label.stages, label.micros, limits, label))
     return [kept.item for group in by_pool.values() for kept in undominated(group)]
-
-
-T = TypeVar("T")
 
 
 def _costed(stages: Sequence[TemplateStage], micros: int, limits: TemplateLimits, item: T) -> Costed[T]:

@@ -27,7 +27,10 @@ def most_throughput(
     if any(not d.templates for d in demands):
         return NothingFound(proven=True)
     highest = min(_highest_level(d, market) for d in demands)
-    return search(Search(tuple(demands), market, Aim.THROUGHPUT, graph, RELATIVE_GAP, highest), deadline)
+    found = search(Search(tuple(demands), market, Aim.THROUGHPUT, graph, RELATIVE_GAP, highest), deadline)
+    if isinstance(found, Found) and found.value <= 0:
+        return NothingFound(proven=not deadline.passed)
+    return found
 
 
 def _highest_level(demand: Demand, market: Market) -> float:

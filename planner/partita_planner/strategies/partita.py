@@ -1,0 +1,8 @@
+"""`partita`: the optimum over all templates, stages and vGPU sizes that the session allows."""
+
+from typing import Final
+
+from partita_planner.optimum import best_plan
+from partita_planner.strategies.strategy import Strategy
+
+PARTITA: Final = Strategy("partita", narrow=lambda task: task, solve=best_plan)

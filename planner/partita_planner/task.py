@@ -1,0 +1,119 @@
+"""A planning problem prepared for strategies: rates, latency graph, and every module's classes and templates."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from partita_api.inferencesession import CostModel, CutDType, ObjectiveKind
+from partita_planner.allocation import Aim, Demand, Deployments, Market
+from partita_planner.latency import LatencyGraph, collection_micros, latency_graph
+from partita_planner.problem import PlanningProblem
+from partita_planner.session_graph import module_rates
+from partita_planner.templates import (
+    ModuleClass,
+    Template,
+    TemplateLimits,
+    enumerate_templates,
+    fastest_micros,
+    module_classes,
+)
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A strategy's answer."""
+
+    deployments: Deployments
+    rate: float
+    """Requests per second that it is planned for."""
+    value: float
+    """Price per hour, or requests per second that the pools can serve."""
+    bound: float
+    """Proven: no plan that the strategy may choose has a better value."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a strategy is asked."""
+
+    problem: PlanningProblem
+    max_stages: int
+    undivided: bool = False
+    """Whether only whole GPUs are used, not vGPUs."""
+
+    @classmethod
+    def of(cls, problem: PlanningProblem) -> "Task":
+        """The task with all that the session and its pools allow."""
+        return cls(problem, problem.spec.planner.max_stages)
+
+    def without_partitioning(self) -> "Task":
+        """The same task for one stage on whole GPUs."""
+        return replace(self, max_stages=1, undivided=True)
+
+    @property
+    def aim(self) -> Aim:
+        """What the session wants."""
+        objective = self.problem.spec.objective
+        if objective.kind is ObjectiveKind.THROUGHPUT:
+            return Aim.THROUGHPUT
+        return Aim.OCCUPANCY if objective.cost_model is CostModel.OCCUPANCY else Aim.ALLOCATED
+
+    @cached_property
+    def market(self) -> Market:
+        """The pools; units are whole GPUs if throughput is maximised, else vGPUs."""
+        return Market({pool.name: pool for pool in self.problem.pools}, whole_gpus=self.aim is Aim.THROUGHPUT)
+
+    @cached_property
+    def graph(self) -> LatencyGraph:
+        """The session's DAG and what its paths may take."""
+        return latency_graph(self.problem.spec)
+
+    @cached_property
+    def classes(self) -> Mapping[str, tuple[ModuleClass, ...]]:
+        """For every model the pools with GPUs that it has a profile on."""
+        fp16 = self.problem.spec.execution.cut_dtype is CutDType.FP16
+        return {
+            name: module_classes(name, self.problem.pools, self.problem.profiles, fp16) for name in self.graph.models
+        }
+
+    @property
+    def kept_free(self) -> float:
+        """Share of the capacity that is kept free for bursts."""
+        return self.problem.spec.planner.headroom_percent / 100
+
+    def limits(self, module_rate: float, budget_micros: int) -> TemplateLimits:
+        """Limits on a module's templates at its rate."""
+        return TemplateLimits(
+            budget_micros=budget_micros,
+            collection=lambda batch: collection_micros(batch, module_rate),
+            max_stages=self.max_stages,
+            max_batch_size=self.problem.spec.planner.max_batch_size,
+            whole_gpus=self.market.whole_gpus,
+            undivided=self.undivided,
+            latency_counts=len(self.graph.models) > 1,
+        )
+
+    def fastest_micros(self, module: str) -> int | None:
+        """The least latency that the module can have on the pools; None if it fits nowhere."""
+        rate = module_rates(self.problem.spec, self.problem.rate)[module]
+        return fastest_micros(self.classes[module], self.limits(rate, 0))
+
+    def demands(self, rate: float, collected_at: float | None = None) -> tuple[Demand, ...]:
+        """Every model's demand at so many requests per second, with the templates that leave the others enough time.
+
+        Batches are collected while `collected_at` requests per second arrive; at first, that is `rate`. A module has
+        no templates if no plan keeps the SLO.
+        """
+        rates = module_rates(self.problem.spec, rate)
+        collected = module_rates(self.problem.spec, collected_at or rate)
+        slo = self.graph.slo_micros
+        templates = {m: enumerate_templates(c, self.limits(collected[m], slo)) for m, c in self.classes.items()}
+        least = {m: min((t.latency_micros for t in ts), default=slo + 1) for m, ts in templates.items()}
+        room = self.graph.room(least)
+        return tuple(
+            Demand(m, rates[m], rates[m] / (1 - self.kept_free), _within(ts, room[m])) for m, ts in templates.items()
+        )
+
+
+def _within(templates: tuple[Template, ...], budget_micros: int) -> tuple[Template, ...]:
+    return tuple(t for t in templates if t.latency_micros <= budget_micros)

@@ -1,0 +1,276 @@
+"""Checks a plan against its problem from first principles; shares no code with what made the plan.
+
+Everything is computed again from the plan's stages, the profiles, the pools and the session: nothing that the plan
+says of itself is taken for granted. Numbers may differ by TOLERANCE, which covers rounding in the plan's text and
+the solver's own tolerance.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, inf
+from typing import Final
+
+from partita_api.gpupool import SharingMode
+from partita_api.inferencesession import CostModel, CutDType, Module, ObjectiveKind
+from partita_api.pipelineplan import ModulePlan, PipelinePlanSpec, PooledPipeline, Stage
+from partita_api.profile import Profile
+from partita_planner.problem import PlanningProblem, Pool
+
+TOLERANCE: Final = 1e-5
+
+
+def validate(plan: PipelinePlanSpec, problem: PlanningProblem) -> tuple[str, ...]:
+    """What is wrong with `plan` as an answer to `problem`, a sentence each; empty if nothing is."""
+    check = _Check(plan, problem)
+    broken = tuple(check.structure())
+    return broken or tuple(check.numbers())
+
+
+@dataclass(frozen=True)
+class _Check:
+    plan: PipelinePlanSpec
+    problem: PlanningProblem
+
+    @property
+    def pools(self) -> Mapping[str, Pool]:
+        return {pool.name: pool for pool in self.problem.pools}
+
+    @property
+    def session_modules(self) -> Mapping[str, Module]:
+        return {module.name: module for module in self.problem.spec.modules}
+
+    def structure(self) -> Iterator[str]:
+        """What the plan refers to exists, and every pipeline runs the whole model."""
+        planned = [module.name for module in self.plan.modules]
+        if sorted(planned) != sorted(self.session_modules):
+            yield f"the plan has modules {sorted(planned)}, the session {sorted(self.session_modules)}"
+            return
+        for module in self.plan.modules:
+            if self.session_modules[module.name].function is not None:
+                if module.pipelines:
+                    yield f"function {module.name!r} has pipelines"
+                continue
+            if not module.pipelines:
+                yield f"model {module.name!r} has no pipeline"
+            names = [pipeline.name for pipeline in module.pipelines]
+            if len(set(names)) < len(names):
+                yield f"module {module.name!r} has several pipelines of one name: {names}"
+            for pipeline in module.pipelines:
+                yield from self._pipeline_structure(module, pipeline)
+        for ref in self.plan.profiles:
+            profile = self.problem.profiles.get((ref.module, ref.pool))
+            if profile is None or profile.key != ref.key:
+                yield f"the plan was made from profile {ref.key} of {ref.module!r} on {ref.pool!r}, which is not given"
+
+    def _pipeline_structure(self, module: ModulePlan, pipeline: PooledPipeline) -> Iterator[str]:
+        label = f"pipeline {module.name}/{pipeline.name}"
+        settings = self.problem.spec.planner
+        if len(pipeline.stages) > settings.max_stages:
+            yield f"{label} has {len(pipeline.stages)} stages, more than planner.maxStages {settings.max_stages}"
+        if pipeline.batch_size > settings.max_batch_size:
+            yield f"{label} has batches of {pipeline.batch_size}, above planner.maxBatchSize {settings.max_batch_size}"
+        profiles = []
+        for stage in pipeline.stages:
+            profile, pool = self.problem.profiles.get((module.name, stage.pool)), self.pools.get(stage.pool)
+            if profile is None or pool is None:
+                yield f"{label} uses pool {stage.pool!r}, which has no such pool or profile"
+                return
+            profiles.append(profile)
+            sharing = pool.spec.sharing
+            most = sharing.max_divisor if sharing.mode is SharingMode.MPS else 1
+            if stage.vgpu_divisor > most or profile.divisor(stage.vgpu_divisor) is None:
+                yield f"{label} uses vGPUs of 1/{stage.vgpu_divisor} on {stage.pool!r}, not allowed or not measured"
+            if pipeline.batch_size not in profile.batch_sizes:
+                yield f"{label} has batches of {pipeline.batch_size}, which were not measured on {stage.pool!r}"
+        if len({profile.partition for profile in profiles}) > 1:
+            yield f"{label} crosses pools whose profiles cut the model differently"
+        ends = [0, *(stage.blocks.end for stage in pipeline.stages)]
+        starts = [*(stage.blocks.first for stage in pipeline.stages), profiles[0].blocks]
+        if ends != starts or any(stage.blocks.first >= stage.blocks.end for stage in pipeline.stages):
+            yield f"{label} does not run blocks 0 to {profiles[0].blocks} in order, each once"
+
+    def numbers(self) -> Iterator[str]:
+        """Latencies, throughputs, capacities and costs are what they must be."""
+        for module in self.plan.modules:
+            for pipeline in module.pipelines:
+                yield from self._pipeline_numbers(module, pipeline)
+        yield from self._latency()
+        yield from self._capacity()
+        yield from self._throughput()
+        yield from self._costs()
+        yield from self._solution()
+
+    def _pipeline_numbers(self, module: ModulePlan, pipeline: PooledPipeline) -> Iterator[str]:
+        label = f"pipeline {module.name}/{pipeline.name}"
+        for position, stage in enumerate(pipeline.stages):
+            profile = self.problem.profiles[module.name, stage.pool]
+            latency = _execution_micros(profile, stage, pipeline.batch_size)
+            if not _near(stage.latency_micros, latency, absolute=1.0):
+                yield f"{label} says that stage {position} takes {stage.latency_micros} us; it takes {latency:.0f} us"
+            after = pipeline.stages[position + 1 : position + 2]
+            transfer = self._transfer_micros(profile, stage, after[0], pipeline.batch_size) if after else 0.0
+            if not _near(stage.transfer_micros, transfer, absolute=1.0):
+                yield f"{label} says that stage {position} sends for {stage.transfer_micros} us, not {transfer:.0f} us"
+            memory = self.pools[stage.pool].spec.memory
+            if memory is not None and _memory_bytes(profile, stage, pipeline.batch_size) > float(memory):
+                yield f"{label} does not fit the memory of a vGPU of {stage.pool!r} in stage {position}"
+        serves = self._pipeline_rate(module, pipeline)
+        if not _near(float(pipeline.throughput), serves):
+            yield f"{label} says that it serves {pipeline.throughput} samples/s; it serves {serves:g}"
+
+    def _latency(self) -> Iterator[str]:
+        """Budgets hold the worst case of every pipeline, and every path's budgets the SLO."""
+        budget = {module.name: module.budget_micros for module in self.plan.modules}
+        for module in self.plan.modules:
+            function = self.session_modules[module.name].function
+            if function is not None and budget[module.name] < function.max_millis * 1000:
+                yield f"function {module.name!r} has {budget[module.name]} us, less than its {function.max_millis} ms"
+            for pipeline in module.pipelines:
+                worst = (pipeline.batch_size - 1) * 1e6 / self._arriving(module)
+                worst += sum(stage.latency_micros + stage.transfer_micros for stage in pipeline.stages)
+                if worst > budget[module.name] + 1:
+                    yield (
+                        f"pipeline {module.name}/{pipeline.name} may take {worst:.0f} us, "
+                        f"more than its module's budget of {budget[module.name]} us"
+                    )
+        spec = self.problem.spec
+        slo = spec.slo.latency_ms * 1000 * (100 - spec.planner.margin_percent) / 100
+        downstream = {name: [e.target for e in spec.edges if e.source == name] for name in budget}
+
+        def longest(name: str) -> int:
+            return budget[name] + max((longest(after) for after in downstream[name]), default=0)
+
+        total = max(longest(name) for name in budget)
+        if total > slo:
+            yield f"budgets add up to {total} us on the longest path, more than the SLO less its margin, {slo:.0f} us"
+
+    def _capacity(self) -> Iterator[str]:
+        """No pool gives more GPUs than it has, each divided into vGPUs of one size only."""
+        vgpus: dict[tuple[str, int], int] = {}
+        for stage in (s for m in self.plan.modules for p in m.pipelines for s in p.stages):
+            key = (stage.pool, stage.vgpu_divisor)
+            vgpus[key] = vgpus.get(key, 0) + stage.replicas
+        for name, pool in self.pools.items():
+            used = sum(-(-count // divisor) for (owner, divisor), count in vgpus.items() if owner == name)
+            if used > pool.gpus:
+                yield f"the plan takes {used} GPUs of pool {name!r}, which has {pool.gpus}"
+
+    def _throughput(self) -> Iterator[str]:
+        """Every module has the capacity for its rate, and for what is kept free."""
+        kept_free = self.problem.spec.planner.headroom_percent / 100
+        calls = self._calls()
+        served = inf
+        for module in self.plan.modules:
+            if not module.pipelines:
+                continue
+            capacity = sum(self._pipeline_rate(module, pipeline) for pipeline in module.pipelines)
+            served = min(served, capacity / calls[module.name])
+            needed = self._arriving(module) / (1 - kept_free)
+            if capacity < needed * (1 - TOLERANCE):
+                yield f"module {module.name!r} has capacity for {capacity:g} samples/s and needs it for {needed:g}"
+        bases = [float(module.rate) / calls[module.name] for module in self.plan.modules]
+        if max(bases) > min(bases) * (1 + TOLERANCE) + TOLERANCE:
+            yield f"the modules' rates do not follow from one request rate: {min(bases):g} to {max(bases):g} requests/s"
+        if not _near(float(self.plan.throughput), served):
+            yield f"the plan says that it serves {self.plan.throughput} requests/s; it serves {served:g}"
+
+    def _costs(self) -> Iterator[str]:
+        kept_free = self.problem.spec.planner.headroom_percent / 100
+        allocated = occupancy = 0.0
+        for module in self.plan.modules:
+            needed = left = float(module.rate) / (1 - kept_free)
+            priced = sorted((self._sample_price(module, p), self._pipeline_rate(module, p)) for p in module.pipelines)
+            for price, rate in priced:
+                served = min(left, rate)
+                occupancy += price * served * float(module.rate) / needed
+                left -= served
+            for stage in (s for p in module.pipelines for s in p.stages):
+                allocated += stage.replicas * self._price(stage)
+        for kind, said, want in (
+            ("allocated", self.plan.cost.allocated_per_hour, allocated),
+            ("occupancy", self.plan.cost.occupancy_per_hour, occupancy),
+        ):
+            if not _near(float(said), want):
+                yield f"the plan says that its {kind} cost is {said} an hour; it is {want:g}"
+
+    def _solution(self) -> Iterator[str]:
+        solution, objective = self.plan.solution, self.problem.spec.objective
+        if solution.kind is not objective.kind:
+            yield f"the plan optimises {solution.kind}, the session wants {objective.kind}"
+        value, bound = float(solution.value), float(solution.bound)
+        if solution.kind is ObjectiveKind.THROUGHPUT:
+            want, beyond = float(self.plan.throughput), value - bound
+        elif objective.cost_model is CostModel.OCCUPANCY:
+            want, beyond = float(self.plan.cost.occupancy_per_hour), bound - value
+        else:
+            want, beyond = float(self.plan.cost.allocated_per_hour), bound - value
+        if not _near(value, want):
+            yield f"the plan says that its objective value is {value:g}; it is {want:g}"
+        if beyond > TOLERANCE * max(1.0, abs(value)):
+            yield f"the plan's value {value:g} is better than its own bound {bound:g}"
+        if value > 0 and abs(float(solution.gap) - abs(value - bound) / value) > 10 * TOLERANCE:
+            yield f"the plan says that its gap is {solution.gap}; value {value:g} and bound {bound:g} say otherwise"
+
+    def _calls(self) -> dict[str, float]:
+        """Calls of each module for one request."""
+        edges = self.problem.spec.edges
+
+        def calls(name: str) -> float:
+            inward = [e for e in edges if e.target == name]
+            return calls(inward[0].source) * float(inward[0].fan_out.mean) if len(inward) == 1 else 1.0
+
+        return {name: calls(name) for name in self.session_modules}
+
+    def _arriving(self, module: ModulePlan) -> float:
+        """Samples per second that the module gets: of the problem's rate, or what throughput is planned for."""
+        if self.problem.spec.objective.kind is ObjectiveKind.THROUGHPUT:
+            return float(module.rate)
+        return self.problem.rate * self._calls()[module.name]
+
+    def _pipeline_rate(self, module: ModulePlan, pipeline: PooledPipeline) -> float:
+        return min(stage.replicas * self._vgpu_rate(module, pipeline, stage) for stage in pipeline.stages)
+
+    def _vgpu_rate(self, module: ModulePlan, pipeline: PooledPipeline, stage: Stage) -> float:
+        """Samples per second of one vGPU: its execution, and its share of the node's link on both sides."""
+        profile, pool = self.problem.profiles[module.name, stage.pool], self.pools[stage.pool]
+        rate = pipeline.batch_size * 1e6 / ceil(_execution_micros(profile, stage, pipeline.batch_size))
+        share = float(pool.spec.bandwidth) / (stage.vgpu_divisor * pool.spec.gpus_per_node)
+        for block in (stage.blocks.first, stage.blocks.end):
+            crossing = self._cut_bytes(profile, block) * 8
+            rate = min(rate, share / crossing) if crossing else rate
+        return rate
+
+    def _transfer_micros(self, profile: Profile, stage: Stage, after: Stage, batch: int) -> float:
+        slower = min(float(self.pools[s.pool].spec.bandwidth) for s in (stage, after))
+        return batch * self._cut_bytes(profile, stage.blocks.end) * 8e6 / slower
+
+    def _cut_bytes(self, profile: Profile, block: int) -> int:
+        """Bytes of one sample that are sent in front of `block`."""
+        if not 0 < block < profile.blocks:
+            return 0
+        halved = self.problem.spec.execution.cut_dtype is CutDType.FP16
+        return profile.cuts[block - 1].bytes // (2 if halved else 1)
+
+    def _price(self, stage: Stage) -> float:
+        return float(self.pools[stage.pool].spec.price_per_hour) / stage.vgpu_divisor
+
+    def _sample_price(self, module: ModulePlan, pipeline: PooledPipeline) -> float:
+        return sum(self._price(s) / self._vgpu_rate(module, pipeline, s) for s in pipeline.stages)
+
+
+def _execution_micros(profile: Profile, stage: Stage, batch: int) -> float:
+    vgpu = profile.divisor(stage.vgpu_divisor)
+    column = profile.batch_sizes.index(batch)
+    rows: Sequence[Sequence[float]] = vgpu.median_micros if vgpu else ()
+    return max(1.0, sum(row[column] for row in rows[stage.blocks.first : stage.blocks.end]))
+
+
+def _memory_bytes(profile: Profile, stage: Stage, batch: int) -> int:
+    """What the replicas that share one accelerator need together."""
+    blocks = profile.memory[stage.blocks.first : stage.blocks.end]
+    weights = sum(block.weights_bytes for block in blocks)
+    return stage.vgpu_divisor * (weights + batch * max((block.activation_bytes for block in blocks), default=0))
+
+
+def _near(said: float, want: float, absolute: float = TOLERANCE) -> bool:
+    return abs(said - want) <= max(absolute, TOLERANCE * abs(want))
