@@ -4,15 +4,14 @@ import asyncio
 import json
 import logging
 import signal
-from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import click
 from partita_planner.plan import plan
 
+from partita_operator.cli.versions import installed_versions
 from partita_operator.engines.ray_serve import RayServeEngines
 from partita_operator.handlers.operator import run_operator
 from partita_operator.kube.connection import NoClusterError, client, load_config
@@ -96,14 +95,6 @@ def run(kubeconfig: Path | None, log_level: str, versions: dict[str, str], **set
     for noisy in ("httpx", "httpcore", "kopf"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     asyncio.run(_run(OperatorSettings(versions=versions or installed_versions(), **settings), kubeconfig))
-
-
-def installed_versions() -> Mapping[str, str]:
-    """Version of torch here, which measurements depend on."""
-    try:
-        return {"torch": version("torch")}
-    except PackageNotFoundError:
-        return {}
 
 
 async def _run(settings: OperatorSettings, kubeconfig: Path | None) -> None:
