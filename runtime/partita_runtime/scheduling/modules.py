@@ -1,43 +1,12 @@
 """One module as the core sees it: who waits, how many arrive, and when to look at it next."""
 
 from collections import Counter
-from math import exp
-from typing import Final
 
+from partita_runtime.scheduling.arrival_rate import ArrivalRate
 from partita_runtime.scheduling.events import DropReason
 from partita_runtime.scheduling.pipelines import PipelineState
 from partita_runtime.scheduling.plan import SchedulingPlan
 from partita_runtime.scheduling.queue import DeadlineQueue
-
-_WINDOW_MICROS: Final = 1_000_000
-
-
-class ArrivalRate:
-    """Exponentially weighted rate of arrivals, over about the last second."""
-
-    __slots__ = ("_arrivals", "_began", "_decayed", "_updated")
-
-    def __init__(self) -> None:
-        self._began: int | None = None
-        self._updated = 0
-        self._decayed = 0.0
-        self._arrivals = 0
-
-    def count(self, now: int) -> None:
-        """One more arrival."""
-        if self._began is None:
-            self._began = self._updated = now
-        self._arrivals += 1
-
-    def per_micro(self, now: int) -> float:
-        """Arrivals per microsecond, as of `now`; 0 before any time has passed."""
-        if self._began is None or now <= self._began:
-            return 0.0
-        self._decayed = self._decayed * exp((self._updated - now) / _WINDOW_MICROS) + self._arrivals
-        self._updated = now
-        self._arrivals = 0
-        seen = 1 - exp((self._began - now) / _WINDOW_MICROS)
-        return self._decayed / (_WINDOW_MICROS * seen)
 
 
 class ModuleCounters:

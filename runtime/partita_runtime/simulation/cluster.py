@@ -178,11 +178,13 @@ class EmulatedCluster:
             del self._batches[batch.dispatch.batch_id]
             self._answered(batch.dispatch)
             return
-        ready = max(self._clock.now, batch.dispatch.transfer_starts[batch.stage])
+        self._clock.at(max(self._clock.now, batch.dispatch.transfer_starts[batch.stage]), self._send, batch)
+
+    def _send(self, batch: _Batch) -> None:
         micros = self._transfers[self._ref(batch)][len(batch.dispatch.request_ids) - 1]
         sender, receiver = batch.path[batch.stage], batch.path[batch.stage + 1]
         batch.stage += 1
-        self._clock.at(sender.node.send(receiver.node, ready, micros), self._receive, batch)
+        self._clock.at(sender.node.send(receiver.node, self._clock.now, micros), self._receive, batch)
 
     def _ref(self, batch: _Batch) -> StageRef:
         return StageRef(batch.dispatch.module, batch.dispatch.pipeline, batch.stage)
