@@ -1,0 +1,124 @@
+"""ProfileRunner on a Ray cluster: each run is a job of the dashboard's Job API, pinned to its class by resource."""
+
+import asyncio
+import time
+from typing import Any, Final
+
+from partita_api.digest import canonical_json
+from partita_api.gpupool import GPUPool
+from partita_api.profile import ProfileRequest
+from partita_operator.engines.ray_dashboard import RayDashboard, RefusedError
+from partita_operator.ports import OperatorSettings, ProfileRun, RunPhase
+from partita_operator.profiling.outcome import finished_run, log_tail, over_time
+from partita_profiling.result import REQUEST_VARIABLE
+from partita_runtime.serving.stage_arguments import has_gpus
+
+JOBS: Final = "/api/jobs/"
+ENTRYPOINT: Final = "python -m partita_profiling"
+STOP_SECONDS: Final = 20.0
+"""How long `remove` waits for a run to stop."""
+_POLL_SECONDS: Final = 0.2
+_ENDED: Final = frozenset({"STOPPED", "SUCCEEDED", "FAILED"})
+_FAILED: Final = frozenset({"STOPPED", "FAILED"})
+_NO_SUCH_JOB: Final = 404
+
+
+class RayJobRunner:
+    """Runs profiling on the operator's own Ray cluster."""
+
+    def __init__(self, settings: OperatorSettings) -> None:
+        self._dashboard = RayDashboard(settings.ray_address, settings.ray_token)
+        self._timeout_seconds = settings.profile_timeout_seconds
+        self._runtime_env = dict(settings.runtime_env)
+
+    async def start(self, namespace: str, request: ProfileRequest, pool: GPUPool, attempt: int) -> None:
+        """Start the run, unless it is there. Runs are shared by all namespaces, as the cluster is."""
+        submission = submission_id(request.key, attempt)
+        found = await self._job(submission)
+        if found is not None and found["status"] in _FAILED:
+            await self.remove(namespace, request.key, attempt)  # left over by somebody who went without removing it
+        elif found is not None:
+            return
+        try:
+            await self._dashboard.post(JOBS, job(submission, request, pool, self._runtime_env))
+        except RefusedError:
+            # The dashboard has no status of its own for a run that somebody else has started since.
+            if await self._job(submission) is None:
+                raise
+
+    async def observe(self, namespace: str, key: str, attempt: int) -> ProfileRun:
+        """How the run stands; one that is over its time is stopped."""
+        del namespace
+        submission = submission_id(key, attempt)
+        found = await self._job(submission)
+        if found is None:
+            return ProfileRun(RunPhase.ABSENT)
+        status, why = found["status"], found.get("message") or ""
+        ended = status in _ENDED
+        seconds = ((found["end_time"] if ended else time.time() * 1000) - found["start_time"]) / 1000
+        if not ended and seconds > self._timeout_seconds:
+            await self._stop(submission)
+            return over_time(self._timeout_seconds, why, await self._log(submission))
+        if status == "PENDING":
+            return ProfileRun(RunPhase.RUNNING, message=f"Waiting for Ray: {why or 'the job is pending'}")
+        log = await self._log(submission)
+        if not ended:
+            return ProfileRun(RunPhase.RUNNING, message=log_tail(log, lines=1))
+        if status == "STOPPED" and seconds > self._timeout_seconds:
+            return over_time(self._timeout_seconds, "", log)
+        return finished_run(log, why)
+
+    async def remove(self, namespace: str, key: str, attempt: int) -> None:
+        """Stop the run and delete what it left.
+
+        One that waits for resources cannot be deleted: Ray stops it once it has found them, or has given up.
+        """
+        del namespace
+        submission = submission_id(key, attempt)
+        deadline = time.monotonic() + STOP_SECONDS
+        while (found := await self._job(submission)) is not None and time.monotonic() < deadline:
+            if found["status"] in _ENDED:
+                await self._dashboard.delete(f"{JOBS}{submission}")
+                continue
+            await self._stop(submission)
+            if found["status"] == "PENDING":
+                return
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def close(self) -> None:
+        """Closes its connections."""
+        await self._dashboard.close()
+
+    async def _job(self, submission: str) -> dict[str, Any] | None:
+        try:
+            found: dict[str, Any] = await self._dashboard.get(f"{JOBS}{submission}")
+        except RefusedError as error:
+            if error.status == _NO_SUCH_JOB:
+                return None
+            raise
+        return found
+
+    async def _log(self, submission: str) -> str:
+        answer = await self._dashboard.get(f"{JOBS}{submission}/logs")
+        return str(answer.get("logs") or "")
+
+    async def _stop(self, submission: str) -> None:
+        await self._dashboard.post(f"{JOBS}{submission}/stop")
+
+
+def submission_id(key: str, attempt: int) -> str:
+    """The name of a run on the Ray cluster."""
+    return f"partita-profile-{key}-{attempt}"
+
+
+def job(submission: str, request: ProfileRequest, pool: GPUPool, runtime_env: dict[str, Any]) -> dict[str, Any]:
+    """The job to submit: it holds one whole accelerator of the pool while it runs."""
+    variables = {**runtime_env.get("env_vars", {}), REQUEST_VARIABLE: canonical_json(request)}
+    return {
+        "submission_id": submission,
+        "entrypoint": ENTRYPOINT,
+        "runtime_env": {**runtime_env, "env_vars": variables},
+        "entrypoint_num_cpus": 1,
+        "entrypoint_num_gpus": 1 if has_gpus(pool) else 0,
+        "entrypoint_resources": {pool.ray_resource: 1},
+    }

@@ -1,0 +1,65 @@
+"""What is said of an application that does not run: the cause, and what to do."""
+
+from dataclasses import replace
+
+import pytest
+from tests.operator.engines.serve_model import application, stage_config
+
+from partita_operator.engines.diagnosis import diagnosis
+from partita_operator.engines.serve_state import Application, Replica, ServeState
+
+NOW = 1000.0
+UP = Replica("RUNNING", placed=True, started=0.0)
+LOST = Replica("STARTING", placed=False, started=NOW - 60)
+NEW = Replica("STARTING", placed=False, started=NOW - 1)
+LOADING = Replica("STARTING", placed=True, started=NOW - 60)
+STAGE = stage_config("one", 0, 3, "partita-pool-a")
+TRACEBACK = "Deploying app failed with exception:\nTraceback ...\nModuleNotFoundError: No module named 'vision'\n"
+
+
+@pytest.mark.parametrize(
+    ("app", "capacity", "want_words"),
+    [
+        pytest.param(application(STAGE, [UP, UP, UP]), 3, [], id="runs"),
+        pytest.param(application(STAGE, [UP, NEW], "DEPLOYING"), 1, [], id="just started"),
+        pytest.param(application(STAGE, [UP, LOADING], "DEPLOYING"), 3, [], id="loading its model"),
+        pytest.param(
+            application(STAGE, [UP, LOST, LOST], "DEPLOYING"),
+            1,
+            ["2 of 3 replicas", "1 partita-pool-a", "1 of 1 partita-pool-a are in use", "Add nodes"],
+            id="all in use",
+        ),
+        pytest.param(
+            application(STAGE, [LOST], "DEPLOYING"),
+            0,
+            ["the Ray cluster has no partita-pool-a at all"],
+            id="no such resource",
+        ),
+        pytest.param(
+            application(STAGE, [], "DEPLOY_FAILED", TRACEBACK),
+            3,
+            ["No module named 'vision'", "PARTITA_RUNTIME_ENV"],
+            id="cannot be imported",
+        ),
+        pytest.param(
+            application(STAGE, [], "UNHEALTHY", "The deployment failed to start 3 times.\nRuntimeError: CUDA"),
+            3,
+            ["RuntimeError: CUDA", "logs"],
+            id="crashes",
+        ),
+        pytest.param(application(STAGE, [], "DELETING"), 3, ["being removed"], id="being removed"),
+    ],
+)
+def test_the_diagnosis_names_cause_and_remedy(app: Application, capacity: int, want_words: list[str]) -> None:
+    state = ServeState(running=True, applications={app.name: app})
+    words = diagnosis(app, state, {"partita-pool-a": capacity, "CPU": 4}, NOW)
+    assert [word for word in want_words if word not in words] == []
+    assert bool(words) == bool(want_words)
+
+
+def test_a_deployments_own_message_is_the_last_resort() -> None:
+    app = application(STAGE, [LOADING], "DEPLOYING")
+    (deployment,) = app.deployments
+    app = replace(app, deployments=(replace(deployment, message="Replicas take long to initialize."),))
+    state = ServeState(running=True, applications={app.name: app})
+    assert diagnosis(app, state, {"partita-pool-a": 3}, NOW) == "Replicas take long to initialize"

@@ -1,0 +1,17 @@
+"""Models for profiling runs, which import them by name."""
+
+import time
+
+from torch import nn
+
+
+def small() -> nn.Module:
+    """Profiled in no time."""
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4)).eval()
+
+
+def hangs() -> nn.Module:
+    """Never returns a model."""
+    print("loading weights", flush=True)
+    while True:
+        time.sleep(1)

@@ -1,0 +1,48 @@
+"""Requests that profile quickly, or not at all."""
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from partita_api.inferencesession import ModelSource, TensorSpec
+from partita_api.profile import ProfileRequest
+from partita_operator.ports import ProfileRun, RunPhase
+
+REPOSITORY = Path(__file__).parents[3]
+IMPORTS = os.pathsep.join([str(REPOSITORY), *(entry for entry in sys.path if entry)])
+"""PYTHONPATH for runs, so that they find the models of the tests."""
+
+DEADLINE_SECONDS = 90.0
+
+
+def quick(pool: str, seed: int = 0) -> ProfileRequest:
+    """A small model whose times are emulated; each seed has a key of its own."""
+    small = request(pool, "tests.operator.profiling.profiled_models:small")
+    return small.model_copy(update={"curve": (100, 1000 + seed)})
+
+
+def request(pool: str, entrypoint: str) -> ProfileRequest:
+    """Any model that takes four numbers."""
+    return ProfileRequest(
+        model=ModelSource(entrypoint=entrypoint),
+        input=TensorSpec(shape=(4,)),
+        blocks=1,
+        batch_sizes=(1, 2),
+        pool=pool,
+    )
+
+
+async def until(observe: Callable[[], Awaitable[ProfileRun]], is_wanted: Callable[[ProfileRun], bool]) -> ProfileRun:
+    """The first observation that is wanted; fails once the deadline has passed."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not is_wanted(run := await observe()):
+        assert time.monotonic() < deadline, f"still {run}"
+        await asyncio.sleep(0.25)
+    return run
+
+
+def is_over(run: ProfileRun) -> bool:
+    return run.phase in (RunPhase.SUCCEEDED, RunPhase.FAILED)

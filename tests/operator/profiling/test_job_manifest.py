@@ -1,0 +1,87 @@
+"""The Job of a profiling run: where it is placed, what it may do, how it ends."""
+
+import json
+from typing import Any
+
+import pytest
+from tests.builders import pool
+from tests.operator.profiling.requests import quick
+
+from partita_api.gpupool import Emulation, GPUPool, LatencyCurve
+from partita_api.profile import ProfileRequest
+from partita_operator.profiling.job_manifest import job_manifest
+
+GPUS = pool("t4").with_spec(node_selector={"nvidia.com/gpu.product": "Tesla-T4"}).build()
+UNLABELLED = pool("plain").build()
+MIG = pool("slices").with_spec(resource_name="nvidia.com/mig-1g.5gb").build()
+EMULATED = (
+    pool("ghost")
+    .with_spec(emulation=Emulation(curves=(LatencyCurve(model="*", alpha_micros=1, beta_micros=1),)))
+    .build()
+)
+
+
+def manifest(of: GPUPool) -> dict[str, Any]:
+    return job_manifest("vision", quick(of.metadata.name), of, 2, image="registry/profiler:1", timeout_seconds=900)
+
+
+def pod(of: GPUPool) -> dict[str, Any]:
+    spec: dict[str, Any] = manifest(of)["spec"]["template"]["spec"]
+    return spec
+
+
+def container(of: GPUPool) -> dict[str, Any]:
+    (only,) = pod(of)["containers"]
+    assert isinstance(only, dict)
+    return only
+
+
+def test_its_name_tells_key_and_attempt() -> None:
+    metadata = manifest(GPUS)["metadata"]
+    assert metadata["name"] == f"partita-profile-{quick('t4').key}-2"
+    assert metadata["namespace"] == "vision"
+    assert metadata["labels"]["partita.dev/profile"] == quick("t4").key
+
+
+def test_it_ends_in_any_case_and_does_not_try_again_by_itself() -> None:
+    spec = manifest(GPUS)["spec"]
+    assert (spec["activeDeadlineSeconds"], spec["backoffLimit"]) == (900, 0)
+    assert spec["ttlSecondsAfterFinished"] > 0
+    assert pod(GPUS)["restartPolicy"] == "Never"
+
+
+@pytest.mark.parametrize(
+    ("of", "want_selector", "want_limits"),
+    [
+        pytest.param(GPUS, {"nvidia.com/gpu.product": "Tesla-T4"}, {"nvidia.com/gpu": "1"}, id="by labels"),
+        pytest.param(UNLABELLED, {"partita.dev/pool": "plain"}, {"nvidia.com/gpu": "1"}, id="by the pool's name"),
+        pytest.param(MIG, {"partita.dev/pool": "slices"}, {"nvidia.com/mig-1g.5gb": "1"}, id="a MIG slice"),
+        pytest.param(EMULATED, None, {}, id="emulated: anywhere"),
+    ],
+)
+def test_it_runs_on_one_accelerator_of_its_class(
+    of: GPUPool, want_selector: dict[str, str] | None, want_limits: dict[str, str]
+) -> None:
+    assert pod(of).get("nodeSelector") == want_selector
+    assert container(of)["resources"]["limits"] == want_limits
+    tolerated = [toleration["key"] for toleration in pod(of).get("tolerations", [])]
+    assert tolerated == list(want_limits)
+
+
+def test_it_may_do_nothing_but_compute() -> None:
+    """The restricted Pod Security Standard, and no access to the API server."""
+    spec, only = pod(GPUS), container(GPUS)
+    assert spec["automountServiceAccountToken"] is False
+    assert spec["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    assert only["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def test_it_is_told_what_to_profile() -> None:
+    variables = {variable["name"]: variable["value"] for variable in container(GPUS)["env"]}
+    assert ProfileRequest.model_validate(json.loads(variables["PARTITA_PROFILE_REQUEST"])) == quick("t4")
+    assert container(GPUS)["image"] == "registry/profiler:1"
+    assert container(GPUS)["command"] == ["python", "-m", "partita_profiling"]

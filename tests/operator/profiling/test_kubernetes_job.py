@@ -1,0 +1,182 @@
+"""Profiling runs as Jobs of a real API server; their pods run on a double of a node."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from uuid import uuid4
+
+import pytest
+from lightkube import AsyncClient, KubeConfig
+from lightkube.models.core_v1 import (
+    ContainerState,
+    ContainerStateWaiting,
+    ContainerStatus,
+    PodCondition,
+    PodStatus,
+)
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.resources.batch_v1 import Job
+from lightkube.resources.core_v1 import Namespace, Pod
+from tests.builders import pool
+from tests.operator.kubelet_double import KubeletDouble
+from tests.operator.profiling.requests import DEADLINE_SECONDS, IMPORTS, is_over, quick, request, until
+
+from partita_operator.dev.control_plane import ControlPlane
+from partita_operator.ports import OperatorSettings, RunPhase
+from partita_operator.profiling.kubernetes_job import KubernetesJobRunner, unfinished_run
+
+T4 = pool("t4").build()
+
+
+@pytest.fixture(scope="module")
+def node(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeletDouble]:
+    with KubeletDouble(
+        control_plane,
+        f"t4-{uuid4().hex[:8]}",
+        work_dir=tmp_path_factory.mktemp("node"),
+        labels={"partita.dev/pool": "t4"},
+        capacity={"nvidia.com/gpu": 2},
+        environment={"PYTHONPATH": IMPORTS},
+    ) as kubelet:
+        yield kubelet
+
+
+@pytest.fixture
+async def client(control_plane: ControlPlane) -> AsyncIterator[AsyncClient]:
+    config = KubeConfig.from_file(control_plane.kubeconfig).get()
+    made = AsyncClient(config=config, field_manager="partita")
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def namespace(client: AsyncClient) -> AsyncIterator[str]:
+    name = f"profiling-{uuid4().hex[:8]}"
+    await client.create(Namespace(metadata=ObjectMeta(name=name)))
+    yield name
+    await client.delete(Namespace, name)
+
+
+def runner(client: AsyncClient, timeout_seconds: int = 120) -> KubernetesJobRunner:
+    return KubernetesJobRunner(
+        client, OperatorSettings(profiler_image="partita-profiler:test", profile_timeout_seconds=timeout_seconds)
+    )
+
+
+@pytest.mark.apiserver
+async def test_a_run_gives_its_profile_and_leaves_nothing(
+    client: AsyncClient, namespace: str, node: KubeletDouble
+) -> None:
+    asked, runs = quick("t4"), runner(client)
+    assert (await runs.observe(namespace, asked.key, 1)).phase is RunPhase.ABSENT
+    await runs.start(namespace, asked, T4, 1)
+    await runs.start(namespace, asked, T4, 1)
+    run = await until(lambda: runs.observe(namespace, asked.key, 1), is_over)
+    assert run.phase is RunPhase.SUCCEEDED, run.message
+    assert run.profile is not None
+    assert run.profile.request == asked
+    (pod,) = [found async for found in client.list(Pod, namespace=namespace)]
+    assert pod.spec is not None
+    assert pod.spec.nodeName == node.name
+    await runs.remove(namespace, asked.key, 1)
+    await runs.remove(namespace, asked.key, 1)
+    assert (await runs.observe(namespace, asked.key, 1)).phase is RunPhase.ABSENT
+    await nothing_is_left(client, namespace)
+
+
+async def nothing_is_left(client: AsyncClient, namespace: str) -> None:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while left := [
+        *[job async for job in client.list(Job, namespace=namespace)],
+        *[pod async for pod in client.list(Pod, namespace=namespace)],
+    ]:
+        assert time.monotonic() < deadline, left
+        await asyncio.sleep(0.25)
+
+
+@pytest.mark.apiserver
+@pytest.mark.usefixtures("node")
+async def test_a_failed_run_says_why_and_starts_anew_when_asked_again(client: AsyncClient, namespace: str) -> None:
+    asked, runs = request("t4", "torch.nn:no_such_model"), runner(client)
+    await runs.start(namespace, asked, T4, 1)
+    run = await until(lambda: runs.observe(namespace, asked.key, 1), is_over)
+    assert run.phase is RunPhase.FAILED
+    assert "no_such_model" in run.message
+    await runs.start(namespace, asked, T4, 1)
+    await until(lambda: runs.observe(namespace, asked.key, 1), lambda run: run.phase is RunPhase.ABSENT)
+    await runs.start(namespace, asked, T4, 1)
+    assert (await runs.observe(namespace, asked.key, 1)).phase is RunPhase.RUNNING
+
+
+@pytest.mark.apiserver
+@pytest.mark.usefixtures("node")
+async def test_a_run_that_hangs_is_stopped_at_its_time_limit(client: AsyncClient, namespace: str) -> None:
+    asked, runs = request("t4", "tests.operator.profiling.profiled_models:hangs"), runner(client, timeout_seconds=5)
+    await runs.start(namespace, asked, T4, 1)
+    run = await until(lambda: runs.observe(namespace, asked.key, 1), is_over)
+    assert run.phase is RunPhase.FAILED
+    assert "time limit of 5 s" in run.message
+    assert "PARTITA_PROFILE_TIMEOUT_SECONDS" in run.message
+
+
+@pytest.mark.apiserver
+async def test_a_run_waits_for_a_node_and_says_so(client: AsyncClient, namespace: str) -> None:
+    nowhere, runs = pool("nowhere").build(), runner(client)
+    await runs.start(namespace, quick("nowhere"), nowhere, 1)
+    run = await until(
+        lambda: runs.observe(namespace, quick("nowhere").key, 1), lambda run: "Waiting for a node" in run.message
+    )
+    assert run.phase is RunPhase.RUNNING
+
+
+def pending(*, waiting: ContainerStateWaiting | None = None, unschedulable: str | None = None) -> Pod:
+    status = ContainerStatus("profiler", False, "", "", 0, state=ContainerState(waiting=waiting))
+    condition = PodCondition(status="False", type="PodScheduled", reason="Unschedulable", message=unschedulable)
+    return Pod(
+        status=PodStatus(
+            phase="Pending",
+            containerStatuses=[status] if waiting else None,
+            conditions=[condition] if unschedulable else None,
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("pod", "want_phase", "want_words"),
+    [
+        pytest.param(None, RunPhase.RUNNING, ["pod to be made"], id="no pod yet"),
+        pytest.param(
+            pending(unschedulable="0/3 nodes are available: 3 Insufficient nvidia.com/gpu."),
+            RunPhase.RUNNING,
+            ["Insufficient nvidia.com/gpu", "nodeSelector"],
+            id="unschedulable",
+        ),
+        pytest.param(
+            pending(waiting=ContainerStateWaiting(reason="ImagePullBackOff", message='Back-off pulling "x"')),
+            RunPhase.RUNNING,
+            ['Back-off pulling "x"', "PARTITA_PROFILER_IMAGE"],
+            id="image cannot be pulled now",
+        ),
+        pytest.param(
+            pending(waiting=ContainerStateWaiting(reason="InvalidImageName", message="couldn't parse X:")),
+            RunPhase.FAILED,
+            ["couldn't parse X:", "PARTITA_PROFILER_IMAGE"],
+            id="image cannot exist",
+        ),
+        pytest.param(
+            pending(waiting=ContainerStateWaiting(reason="CreateContainerConfigError", message="runs as root")),
+            RunPhase.RUNNING,
+            ["CreateContainerConfigError: runs as root"],
+            id="container cannot be made",
+        ),
+    ],
+)
+def test_what_an_unfinished_run_waits_for(pod: Pod | None, want_phase: RunPhase, want_words: list[str]) -> None:
+    run = unfinished_run(pod, log="")
+    assert run.phase is want_phase
+    assert [word for word in want_words if word not in run.message] == []
+
+
+def test_a_run_that_computes_shows_the_last_line_of_its_log() -> None:
+    run = unfinished_run(Pod(status=PodStatus(phase="Running")), log="loading\n\nblock 3 of 10\n")
+    assert (run.phase, run.message) == (RunPhase.RUNNING, "block 3 of 10")

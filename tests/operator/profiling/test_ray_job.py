@@ -1,0 +1,120 @@
+"""Profiling runs as jobs of a real Ray cluster."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.builders import pool
+from tests.operator.profiling.requests import IMPORTS, is_over, quick, request, until
+
+from partita_api.gpupool import GPUPool, Sharing, SharingMode
+from partita_operator.dev.ray_cluster import RayCluster
+from partita_operator.engines.ray_dashboard import RayDashboard
+from partita_operator.ports import EngineUnavailableError, OperatorSettings, RunPhase
+from partita_operator.profiling.ray_job import JOBS, RayJobRunner, job, submission_id
+
+NAMESPACE = "default"
+GPUS = pool("large").build()
+
+
+def cpus(name: str) -> GPUPool:
+    """A class of CPU cores, which the test's Ray cluster has."""
+    return pool(name).with_spec(sharing=Sharing(mode=SharingMode.CPU)).build()
+
+
+def settings(cluster: RayCluster, timeout_seconds: int = 120, token: str | None = None) -> OperatorSettings:
+    return OperatorSettings(
+        ray_address=cluster.dashboard_url,
+        ray_token=token or cluster.auth_token,
+        profile_timeout_seconds=timeout_seconds,
+        runtime_env={"env_vars": {"PYTHONPATH": IMPORTS}},
+    )
+
+
+@pytest.fixture
+async def runner(ray_cluster: RayCluster) -> AsyncIterator[RayJobRunner]:
+    made = RayJobRunner(settings(ray_cluster))
+    yield made
+    await made.close()
+
+
+def test_a_job_takes_one_whole_accelerator_of_its_class() -> None:
+    submitted = job("id", quick("large"), GPUS, {"working_dir": "gcs://x.zip", "env_vars": {"A": "1"}})
+    assert submitted["entrypoint_num_gpus"] == 1
+    assert submitted["entrypoint_resources"] == {"partita-pool-large": 1}
+    assert submitted["runtime_env"]["working_dir"] == "gcs://x.zip"
+    assert submitted["runtime_env"]["env_vars"]["A"] == "1"
+    assert job("id", quick("large"), cpus("large"), {})["entrypoint_num_gpus"] == 0
+
+
+@pytest.mark.ray
+async def test_a_run_gives_its_profile_and_leaves_nothing(ray_cluster: RayCluster, runner: RayJobRunner) -> None:
+    asked = quick("large", seed=1)
+    assert (await runner.observe(NAMESPACE, asked.key, 1)).phase is RunPhase.ABSENT
+    await runner.start(NAMESPACE, asked, cpus("large"), 1)
+    await runner.start(NAMESPACE, asked, cpus("large"), 1)
+    run = await until(lambda: runner.observe(NAMESPACE, asked.key, 1), is_over)
+    assert run.phase is RunPhase.SUCCEEDED, run.message
+    assert run.profile is not None
+    assert run.profile.request == asked
+    await runner.remove(NAMESPACE, asked.key, 1)
+    await runner.remove(NAMESPACE, asked.key, 1)
+    assert (await runner.observe(NAMESPACE, asked.key, 1)).phase is RunPhase.ABSENT
+    assert submission_id(asked.key, 1) not in str(ray_cluster.get(JOBS))
+
+
+@pytest.mark.ray
+async def test_a_failed_run_says_why_and_starts_anew_when_asked_again(runner: RayJobRunner) -> None:
+    asked = request("small", "torch.nn:no_such_model")
+    await runner.start(NAMESPACE, asked, cpus("small"), 1)
+    run = await until(lambda: runner.observe(NAMESPACE, asked.key, 1), is_over)
+    assert run.phase is RunPhase.FAILED
+    assert "no_such_model" in run.message
+    await runner.start(NAMESPACE, asked, cpus("small"), 1)
+    assert (await runner.observe(NAMESPACE, asked.key, 1)).phase is RunPhase.RUNNING
+    await runner.remove(NAMESPACE, asked.key, 1)
+
+
+@pytest.mark.ray
+async def test_a_run_that_hangs_is_stopped_at_its_time_limit(ray_cluster: RayCluster) -> None:
+    asked = request("small", "tests.operator.profiling.profiled_models:hangs")
+    patient, impatient = RayJobRunner(settings(ray_cluster)), RayJobRunner(settings(ray_cluster, timeout_seconds=1))
+    await patient.start(NAMESPACE, asked, cpus("small"), 1)
+    await until(lambda: patient.observe(NAMESPACE, asked.key, 1), lambda run: "loading weights" in run.message)
+    run = await impatient.observe(NAMESPACE, asked.key, 1)
+    assert run.phase is RunPhase.FAILED
+    assert "time limit of 1 s" in run.message
+    assert "loading weights" in run.message
+    stopped = await until(lambda: impatient.observe(NAMESPACE, asked.key, 1), is_over)
+    assert stopped.phase is RunPhase.FAILED
+    assert "time limit of 1 s" in stopped.message
+    await impatient.remove(NAMESPACE, asked.key, 1)
+    assert (await patient.observe(NAMESPACE, asked.key, 1)).phase is RunPhase.ABSENT
+    await patient.close()
+    await impatient.close()
+
+
+@pytest.mark.ray
+async def test_a_run_waits_for_an_accelerator_and_says_so(runner: RayJobRunner) -> None:
+    asked = quick("nowhere")
+    await runner.start(NAMESPACE, asked, cpus("nowhere"), 1)
+    run = await until(lambda: runner.observe(NAMESPACE, asked.key, 1), lambda run: "resources" in run.message)
+    assert run.phase is RunPhase.RUNNING
+    await runner.remove(NAMESPACE, asked.key, 1)
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize(
+    ("address", "token", "want_words"),
+    [
+        pytest.param(None, "0" * 32, ["PARTITA_RAY_TOKEN"], id="wrong token"),
+        pytest.param("http://127.0.0.1:1", None, ["http://127.0.0.1:1", "PARTITA_RAY_ADDRESS"], id="nobody there"),
+    ],
+)
+async def test_a_cluster_that_cannot_be_used_is_an_error_that_says_what_to_set(
+    ray_cluster: RayCluster, address: str | None, token: str | None, want_words: list[str]
+) -> None:
+    dashboard = RayDashboard(address or ray_cluster.dashboard_url, token or ray_cluster.auth_token)
+    with pytest.raises(EngineUnavailableError) as raised:
+        await dashboard.get(JOBS)
+    assert [word for word in want_words if word not in str(raised.value)] == []
+    await dashboard.close()
