@@ -92,7 +92,7 @@ def run(kubeconfig: Path | None, log_level: str, versions: dict[str, str], **set
     logging.basicConfig(
         level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", datefmt="%Y-%m-%dT%H:%M:%S"
     )
-    for noisy in ("httpx", "httpcore", "kopf"):
+    for noisy in ("httpx", "httpx2", "httpcore", "kopf"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     asyncio.run(_run(OperatorSettings(versions=versions or installed_versions(), **settings), kubeconfig))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from collections.abc import Mapping
@@ -153,7 +154,10 @@ def node_environment(
     Of `inherited`, settings of Ray itself are left out: they are about some other cluster.
     """
     environment = {name: value for name, value in inherited.items() if not name.startswith("RAY_")}
+    # Jobs run `python`: that has to be the one which Partita is installed in.
+    search_path = os.pathsep.join(filter(None, [str(Path(sys.executable).parent), inherited.get("PATH")]))
     environment |= {
+        "PATH": search_path,
         CLUSTER_MARKER: cluster_id,
         NODE_MARKER: f"{cluster_id}/{node}",
         "RAY_AUTH_MODE": "token",
