@@ -60,9 +60,7 @@ def time_divided(
     task = VgpuTask(role=Role.TIME, request=request, device=device, seconds=seconds)
     with ExitStack() as processes:
         started = [
-            processes.enter_context(
-                _process(VgpuTask(role=role, request=request, device=device, seconds=seconds), divisor)
-            )
+            processes.enter_context(_process(task.model_copy(update={"role": role}), divisor))
             for role in (Role.TIME, *[Role.LOAD] * (divisor - 1))
         ]
         for process in started:

@@ -10,6 +10,9 @@ from torch.fx.node import map_arg
 
 from partita_runtime.models.graph_layers import Dependence, LayeredGraph
 
+LITERALS = (bool, int, float, str, tuple, type(None), torch.dtype, torch.device)
+"""Constants that stand in a block's code; all others are its attributes."""
+
 
 def cut_blocks(graph: LayeredGraph, ends: Sequence[int]) -> tuple[GraphModule, ...]:
     """Block k holds the layers [ends[k - 1], ends[k]). It takes the tensors that cross before it, one by one.
@@ -110,7 +113,7 @@ class _Block:
 
     def _constant(self, node: Node) -> Any:
         value = self._constants.value(node)
-        if not isinstance(value, (torch.Tensor, torch.nn.Module)):
+        if isinstance(value, LITERALS):
             return value
         name = f"constant_{len(self._attributes)}"
         self._attributes[name] = value

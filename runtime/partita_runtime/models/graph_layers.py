@@ -111,7 +111,7 @@ def layered(captured: CapturedGraph, spec: TensorSpec) -> LayeredGraph:
 
 def output_sample(sample: SampleTensor | None, index: int) -> SampleTensor:
     """`sample`; ModelError if the output cannot be handed to a client."""
-    if sample is None or not travels([sample if sample.shape else SampleTensor((1,), sample.dtype)]):
+    if sample is None or not travels([sample]):
         raise ModelError(
             ModelErrorReason.BAD_OUTPUT,
             f"output {index} of the model has no leading batch dimension, or an element type that cannot travel; "

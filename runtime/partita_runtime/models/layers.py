@@ -101,7 +101,7 @@ class Layer:
 def travels(tensors: Sequence[SampleTensor | None]) -> bool:
     """Whether a cut that `tensors` cross may be made; None stands for a value without a leading batch dimension."""
     return 0 < len(tensors) <= MAX_CROSSING and all(
-        t is not None and t.dtype in TRANSPORT and t.shape and all(t.shape) for t in tensors
+        t is not None and t.dtype in TRANSPORT and all(t.shape) for t in tensors
     )
 
 

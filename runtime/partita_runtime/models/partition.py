@@ -11,7 +11,6 @@ from partita_api.inferencesession import ModelSource, TensorSpec
 from partita_planner.prepartition import prepartition
 from partita_runtime.models.blocks import cut_blocks, move_block
 from partita_runtime.models.capture import (
-    CapturedGraph,
     check_exported_input,
     example,
     export_graph,
@@ -94,43 +93,38 @@ def partition(model: LoadedModel, spec: TensorSpec, blocks: int) -> PartitionedM
     A model that can be captured neither by torch.export nor by symbolic tracing is one block: the module itself, with
     a warning that says why. Raises ModelError if it does not work on its input, or its outputs cannot be served.
     """
-    graph, obstacles = _layered(model, spec)
-    if graph is None:
-        assert isinstance(model, torch.nn.Module)
-        return _whole(model, spec, obstacles)
-    ends = prepartition([layer.work.seconds for layer in graph.layers], [la.cut_bytes for la in graph.layers], blocks)
+    if isinstance(model, ExportedProgram):
+        check_exported_input(model, spec)
+        return _cut(layered(exported_graph(model), spec), spec, blocks)
+    if isinstance(model, torch.jit.ScriptModule):
+        return _whole(model, spec, ["a TorchScript module cannot be taken apart (a .pt2 file of torch.export can)"])
+    obstacles: list[str] = []
+    for capture in (export_graph, traced_graph):
+        try:
+            return _cut(layered(capture(model, spec), spec), spec, blocks)
+        except ModelError:
+            raise
+        except Exception as error:
+            # Whatever torch stumbles over in a stranger's model, the model may still run as a whole.
+            obstacles.append(f"{capture.__name__}: {type(error).__name__}: {_first_line(error)}")
+    return _whole(model, spec, obstacles)
+
+
+def _cut(graph: LayeredGraph, spec: TensorSpec, blocks: int) -> PartitionedModel:
+    costs, cut_bytes = [la.work.seconds for la in graph.layers], [la.cut_bytes for la in graph.layers]
+    ends = prepartition(costs, cut_bytes, blocks)
+    starts = (0, *ends[:-1])
     cuts = tuple(graph.layers[end - 1].crossing or () for end in ends[:-1])
-    starts = (0, *ends)
     return PartitionedModel(
         digest=partition_digest(graph.structure, spec, ends),
         blocks=tuple(block.eval() for block in cut_blocks(graph, ends)),
         boundaries=((_input_sample(spec),), *cuts, graph.output_samples),
         work=tuple(
             sum((layer.work for layer in graph.layers[start:end]), Work())
-            for start, end in zip(starts, ends, strict=False)
+            for start, end in zip(starts, ends, strict=True)
         ),
         warnings=(f"the model has legal cuts for {len(ends)} blocks only, not {blocks}",) if len(ends) < blocks else (),
     )
-
-
-def _layered(model: LoadedModel, spec: TensorSpec) -> tuple[LayeredGraph | None, list[str]]:
-    """The graph by the first way that works, and what stood in the way of the others."""
-    if isinstance(model, ExportedProgram):
-        check_exported_input(model, spec)
-        return layered(exported_graph(model), spec), []
-    obstacles: list[str] = []
-    if isinstance(model, torch.jit.ScriptModule):
-        return None, ["a TorchScript module cannot be taken apart (torch.export's .pt2 files can)"]
-    for capture in (export_graph, traced_graph):
-        try:
-            captured: CapturedGraph = capture(model, spec)
-            return layered(captured, spec), obstacles
-        except ModelError:
-            raise
-        except Exception as error:
-            # Whatever torch stumbles over in a stranger's model, the model may still run as a whole.
-            obstacles.append(f"{capture.__name__}: {type(error).__name__}: {_first_line(error)}")
-    return None, obstacles
 
 
 def _whole(model: torch.nn.Module, spec: TensorSpec, obstacles: Sequence[str]) -> PartitionedModel:

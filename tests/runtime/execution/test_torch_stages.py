@@ -1,0 +1,153 @@
+"""Stages that compute with torch: built from JSON, joined by arrays as the network carries them."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.runtime.models.sample_models import residuals
+
+from partita_api.inferencesession import Backend, CutDType, ModelSource, TensorSpec
+from partita_runtime.execution.build import build_executor
+from partita_runtime.execution.executor import Array, BuiltExecutor
+from partita_runtime.execution.stage_build import Device, StageBuild
+from partita_runtime.execution.torch_stage import LARGEST_HALF
+from partita_runtime.models.errors import ModelError, ModelErrorReason
+from partita_runtime.models.standard_input import standard_input
+
+SMALL = TensorSpec(shape=(3, 16, 16))
+
+
+def build(entrypoint: str = "residuals", kwargs: dict[str, Any] | None = None, **fields: Any) -> BuiltExecutor:
+    source = ModelSource(entrypoint=f"tests.runtime.models.sample_models:{entrypoint}", kwargs=kwargs or {})
+    stage = StageBuild(model=source, input=SMALL, **{"blocks": 4, **fields})
+    return build_executor(StageBuild.model_validate_json(stage.model_dump_json(by_alias=True)))
+
+
+def as_received(arrays: list[Array]) -> list[Array]:
+    """Copies that cannot be written to, as views of a network buffer cannot."""
+    return [np.frombuffer(array.tobytes(), array.dtype).reshape(array.shape) for array in arrays]
+
+
+def whole_answer(pixels: Array) -> list[Array]:
+    with torch.no_grad():
+        answer = residuals()(torch.from_numpy(pixels))
+    return [answer["scores"].numpy(), answer["brightness"].numpy()[:, None]]
+
+
+@pytest.mark.parametrize(
+    ("cut_dtype", "tolerance"),
+    [pytest.param(CutDType.FP32, 1e-5, id="full precision"), pytest.param(CutDType.FP16, 5e-3, id="half precision")],
+)
+@pytest.mark.parametrize("stages", [[(0, 4)], [(0, 1), (1, 4)], [(0, 2), (2, 3), (3, 4)]], ids=["one", "two", "three"])
+def test_stages_in_a_row_answer_what_the_whole_model_answers(
+    stages: list[tuple[int, int]], cut_dtype: CutDType, tolerance: float
+) -> None:
+    built = [build(first=first, end=end, cut_dtype=cut_dtype, max_batch=3) for first, end in stages]
+    assert [b.inputs for b in built[1:]] == [b.outputs for b in built[:-1]]
+    for b in built:
+        b.executor.warm_up([1, 2, 3])
+
+    for batch in (1, 3):
+        arrays: list[Array] = [standard_input(SMALL, batch)]
+        want = whole_answer(arrays[0])
+        for stage in built:
+            arrays = stage.executor.run(as_received(arrays))
+            assert [(a.shape, str(a.dtype)) for a in arrays] == [
+                ((batch, *spec.shape), {"FP16": "float16", "FP32": "float32"}[spec.dtype]) for spec in stage.outputs
+            ]
+        for array, whole in zip(arrays, want, strict=True):
+            assert array.dtype == np.float32
+            np.testing.assert_allclose(array, whole, rtol=0, atol=tolerance)
+
+
+def test_stage_holds_only_its_own_blocks_weights() -> None:
+    whole = build().executor.memory_bytes
+    parts = [build(first=first, end=first + 1).executor.memory_bytes for first in range(4)]
+
+    assert sum(parts) == whole == sum(p.numel() * 4 for p in residuals().parameters())
+
+
+def test_numbers_beyond_half_precision_are_cut_off_at_the_cut_and_not_at_the_end() -> None:
+    pixels = standard_input(SMALL, 1)
+    large = {"entrypoint": "answers", "kwargs": {"kind": "large"}, "blocks": 2}
+
+    (crossing,) = build(**large, end=1).executor.run([pixels])
+    (answer,) = build(**large).executor.run([pixels])
+
+    assert (crossing.dtype, float(crossing.max())) == (np.float16, LARGEST_HALF)
+    assert answer.max() > LARGEST_HALF
+
+
+@pytest.mark.parametrize(
+    ("arrays", "says"),
+    [
+        pytest.param([], "takes 1 tensors, not 0", id="none"),
+        pytest.param([np.zeros((1, 3, 8, 16), np.float32)], r"not float32\[1, 3, 16, 16\]", id="shape"),
+        pytest.param([np.zeros((1, 3, 16, 16), np.float64)], "tensor 0 is float64", id="element type"),
+        pytest.param([np.zeros((5, 3, 16, 16), np.float32)], "a batch of 5 is outside 1 to 4", id="batch too large"),
+        pytest.param([np.zeros((0, 3, 16, 16), np.float32)], "a batch of 0", id="empty batch"),
+        pytest.param([np.float32(1)], "a batch of 0", id="scalar"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(arrays: list[Array], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        build(blocks=1, max_batch=4).executor.run(arrays)
+
+
+def test_model_that_changed_since_its_profile_is_refused() -> None:
+    partition = build().partition
+
+    assert build(first=1, end=2, partition=partition).partition == partition
+    with pytest.raises(ModelError, match="changed since") as raised:
+        build(kwargs={"depth": 5}, partition=partition)
+    assert raised.value.reason is ModelErrorReason.PARTITION_CHANGED
+
+
+def test_blocks_that_the_model_does_not_have_are_refused() -> None:
+    with pytest.raises(ModelError, match=r"blocks \[3, 9\) were asked for, and the model has 4"):
+        build(first=3, end=9)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_without_cuda_the_cpu_computes_and_that_is_said() -> None:
+    built = build(blocks=1, device=Device.CUDA)
+
+    assert built.device_used == "cpu"
+    assert "no CUDA device" in built.warnings[0]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+def test_cuda_answers_what_the_cpu_answers() -> None:
+    pixels = standard_input(SMALL, 3)
+    first = build(first=0, end=2, device=Device.CUDA)
+    second = build(first=2, end=4, device=Device.CUDA)
+
+    answer = second.executor.run(first.executor.run([pixels]))
+
+    assert first.device_used == second.device_used == "cuda"
+    for array, whole in zip(answer, whole_answer(pixels), strict=True):
+        np.testing.assert_allclose(array, whole, rtol=0, atol=1e-2)
+
+
+def test_inductor_answers_what_eager_answers() -> None:
+    built = build(kwargs={"depth": 1}, blocks=1, backend=Backend.INDUCTOR)
+    eager = build(kwargs={"depth": 1}, blocks=1)
+
+    assert built.backend_used == "Inductor" or "Inductor cannot compile" in built.warnings[0]
+    for batch in (1, 2, 5):
+        pixels = [standard_input(SMALL, batch)]
+        for one, other in zip(built.executor.run(pixels), eager.executor.run(pixels), strict=True):
+            np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
+
+
+def test_without_a_compiler_the_stage_runs_eagerly_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch._inductor.config.cpp, "cxx", ("/nowhere/c++",))
+    monkeypatch.setattr(torch._inductor.config, "force_disable_caches", True)
+
+    built = build(kwargs={"depth": 2}, blocks=1, backend=Backend.INDUCTOR)
+
+    assert built.backend_used == "Eager"
+    assert "Inductor cannot compile the stage, so it runs eagerly" in built.warnings[0]
+    assert built.executor.run([standard_input(SMALL, 2)])[0].shape == (2, 4)

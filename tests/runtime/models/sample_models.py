@@ -1,0 +1,89 @@
+"""Entrypoints that tests name: a model that works, and every way for one not to."""
+
+import torch
+
+
+class Residuals(torch.nn.Module):
+    """Convolutions with shortcuts, and two outputs, one of which is ready early."""
+
+    def __init__(self, width: int, depth: int) -> None:
+        super().__init__()
+        self.stem = torch.nn.Conv2d(3, width, 3, stride=2, padding=1)
+        self.body = torch.nn.ModuleList(torch.nn.Conv2d(width, width, 3, padding=1) for _ in range(depth))
+        self.head = torch.nn.Linear(width, 4)
+
+    def forward(self, pixels: torch.Tensor) -> dict[str, torch.Tensor]:
+        features = self.stem(pixels).relu()
+        brightness = features.mean((1, 2, 3))
+        for convolution in self.body:
+            features = features + convolution(features).relu_()
+        return {"scores": self.head(features.mean((2, 3))), "brightness": brightness}
+
+
+class Branching(torch.nn.Module):
+    """What it computes depends on the data, so it cannot be captured."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = torch.nn.Linear(3 * 16 * 16, 2)
+
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.head(pixels.flatten(1))
+        return scores if scores.sum() > 0 else -scores
+
+
+class Answers(torch.nn.Module):
+    """Answers what a function makes of the input."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+        self.calls = 0
+
+    def forward(self, pixels: torch.Tensor) -> object:
+        match self.kind:
+            case "nan":
+                return pixels.mean((1, 2, 3)) / 0.0 * 0.0
+            case "no tensor":
+                return {"label": "cat"}
+            case "no batch":
+                return pixels.mean((0, 1))
+            case "complex":
+                return torch.fft.fft(pixels.flatten(1))
+            case "noise":
+                return pixels + torch.rand_like(pixels)
+            case "large":
+                unit = torch.eye(pixels[0].numel())
+                large = torch.nn.functional.linear(pixels.flatten(1) * 1e6, unit)
+                return torch.nn.functional.linear(large, unit)
+        raise ValueError(self.kind)
+
+
+def residuals(width: int = 8, depth: int = 6) -> torch.nn.Module:
+    """Works, always with the same weights."""
+    torch.manual_seed(7)
+    return Residuals(width, depth)
+
+
+def branching() -> torch.nn.Module:
+    """Works, and cannot be captured."""
+    torch.manual_seed(7)
+    return Branching()
+
+
+def answers(kind: str) -> torch.nn.Module:
+    """Answers something that cannot be served."""
+    return Answers(kind)
+
+
+def raises() -> torch.nn.Module:
+    """Cannot be made."""
+    raise RuntimeError("no weights here")
+
+
+def no_model() -> str:
+    """Is none."""
+    return "a string"
+
+
+NOT_CALLABLE = 3
