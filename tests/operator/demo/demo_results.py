@@ -1,5 +1,7 @@
 """A demonstration's result as it might be, made up but consistent: for the report's tests."""
 
+from functools import cache
+
 import numpy as np
 
 from partita_api.conditions import Condition, ConditionStatus
@@ -142,6 +144,7 @@ TIMELINE = (
 )
 
 
+@cache
 def demo_result(*, emulated: bool = True, verification: Verification | None = None) -> DemoResult:
     """A minute at the planned rate, half a minute at twice that, half a minute back."""
     generator = np.random.default_rng(5)
@@ -176,7 +179,7 @@ def agreement(*differences: str) -> Verification:
 
 def _phase(generator: np.random.Generator, name: str, start: float, rate: float, seconds: float, bad: float) -> Phase:
     due = np.sort(generator.uniform(0, seconds, int(rate * seconds)))
-    latencies = generator.gamma(9, 0.021, len(due)) + 0.06
+    latencies = generator.gamma(9, 0.014 * (1.35 if bad > 0.1 else 1), len(due)) + 0.06
     dropped = generator.random(len(due)) < bad
     records = [
         RequestRecord(at, at, at + (0.02 if drop else latency), "503" if drop else "200")
