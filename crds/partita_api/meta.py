@@ -21,6 +21,8 @@ PROFILE_LABEL: Final = f"{GROUP}/profile"
 
 SESSION_SPEC_ANNOTATION: Final = f"{GROUP}/session-spec"
 """On a PipelinePlan: the session's spec that it was made from, as JSON."""
+INPUTS_ANNOTATION: Final = f"{GROUP}/inputs-digest"
+"""On a PipelinePlan: digest of later inputs that the same plan turned out to be the answer to."""
 RETRY_ANNOTATION: Final = f"{GROUP}/retry"
 """On a session: a new value makes Partita try again what it gave up."""
 

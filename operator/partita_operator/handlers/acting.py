@@ -18,6 +18,7 @@ from partita_operator.reconcile.actions import (
     CancelSolve,
     CreatePlan,
     DeletePlan,
+    KeepPlan,
     RemoveFinalizer,
     RemoveProfileRun,
     RemoveServing,
@@ -81,6 +82,9 @@ async def _carry_out(action: Action, world: SessionWorld, around: Surroundings) 
             around.searches.cancel(key)
         case CreatePlan():
             await _create_plan(action, world, around)
+        case KeepPlan(name, annotations):
+            logger.info("session %s: plan %s is still the best", key, name)
+            await around.writer.annotate_plan(namespace, name, annotations)
         case ApprovePlan(name):
             await around.writer.approve_plan(namespace, name)
         case DeletePlan(name):

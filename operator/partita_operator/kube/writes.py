@@ -1,5 +1,6 @@
 """What Partita writes to its own objects: finalizers, status, plans."""
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from lightkube import ApiError, AsyncClient
@@ -81,16 +82,11 @@ class ObjectWriter:
 
     async def approve_plan(self, namespace: str, name: str) -> None:
         """Set spec.approved."""
-        patch = {"spec": {"approved": True}}
-        try:
-            raw = await retried(
-                lambda: self._client.patch(PlanResource, name, patch, namespace=namespace, patch_type=PatchType.MERGE)
-            )
-        except ApiError as error:
-            if not is_missing(error):
-                raise
-        else:
-            self._cache.put(Kind.PLAN, raw)
+        await self._change_plan(namespace, name, {"spec": {"approved": True}})
+
+    async def annotate_plan(self, namespace: str, name: str, annotations: Mapping[str, str]) -> None:
+        """Set annotations of a plan."""
+        await self._change_plan(namespace, name, {"metadata": {"annotations": dict(annotations)}})
 
     async def delete_plan(self, namespace: str, name: str) -> None:
         """Delete a plan."""
@@ -100,6 +96,17 @@ class ObjectWriter:
             if not is_missing(error):
                 raise
         self._cache.forget((Kind.PLAN, f"{namespace}/{name}"))
+
+    async def _change_plan(self, namespace: str, name: str, patch: dict[str, Any]) -> None:
+        try:
+            raw = await retried(
+                lambda: self._client.patch(PlanResource, name, patch, namespace=namespace, patch_type=PatchType.MERGE)
+            )
+        except ApiError as error:
+            if not is_missing(error):
+                raise
+        else:
+            self._cache.put(Kind.PLAN, raw)
 
     async def _set_finalizer(self, owner: Owner, *, present: bool) -> None:
         """Change the list of finalizers as it is now; other controllers have theirs in it."""

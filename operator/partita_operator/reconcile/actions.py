@@ -72,6 +72,14 @@ class CreatePlan:
 
 
 @dataclass(frozen=True)
+class KeepPlan:
+    """Note on a plan that it is also the answer to later inputs, and the spec that those are from."""
+
+    name: str
+    annotations: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class ApprovePlan:
     """Set spec.approved of a plan."""
 
@@ -106,6 +114,7 @@ Action = (
     | Solve
     | CancelSolve
     | CreatePlan
+    | KeepPlan
     | ApprovePlan
     | DeletePlan
     | ApplyServing

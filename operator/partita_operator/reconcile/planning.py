@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from pydantic import ValidationError
+
 from partita_api.digest import canonical_json, digest
-from partita_api.inferencesession import Approval, InferenceSession, RateSource
-from partita_api.meta import SESSION_LABEL, SESSION_SPEC_ANNOTATION, ObjectMeta
+from partita_api.inferencesession import Approval, InferenceSession, InferenceSessionSpec, RateSource
+from partita_api.meta import INPUTS_ANNOTATION, SESSION_LABEL, SESSION_SPEC_ANNOTATION, ObjectMeta
 from partita_api.pipelineplan import PipelinePlan, PipelinePlanSpec, ProfileRef, SessionRef
 from partita_api.quantity import Quantity
 from partita_operator.reconcile.accounting import available, entitlement, fits, usable_pools
-from partita_operator.reconcile.actions import Action, ApprovePlan, CancelSolve, CreatePlan, DeletePlan, Solve
+from partita_operator.reconcile.actions import Action, ApprovePlan, CancelSolve, CreatePlan, DeletePlan, KeepPlan, Solve
 from partita_operator.reconcile.load_level import lasting_level
 from partita_operator.reconcile.profiling import Profiling
 from partita_operator.reconcile.world import Search, SessionWorld
@@ -89,7 +91,7 @@ def decide_plan(world: SessionWorld, profiling: Profiling, active: PipelinePlan 
     """The plan for the present inputs, or what brings it about. `active` is the plan in force."""
     inputs = inputs_digest(world, profiling)
     free = available(world.session, world.cluster)
-    wanted = next((p for p in world.plans.values() if p.spec.inputs_digest == inputs), None)
+    wanted = next((plan for plan in world.plans.values() if _answers(plan, inputs)), None)
     if wanted is not None and (wanted == active or fits(wanted, free)):
         return _approve(world.session, wanted)
     if wanted is not None:
@@ -106,6 +108,9 @@ def decide_plan(world: SessionWorld, profiling: Profiling, active: PipelinePlan 
             return Planning()
         case NoPlan() as no_plan:
             return Planning(no_plan=no_plan, requeue_after=_seconds_left(answer, now))
+        case Planned(plan=spec) if active is not None and _same_replicas(world.session, active, spec, profiling):
+            notes = {INPUTS_ANNOTATION: inputs, SESSION_SPEC_ANNOTATION: canonical_json(world.session.spec)}
+            return Planning(actions=(KeepPlan(active.metadata.name, notes),), requeue_after=0.0)
         case Planned(plan=spec):
             plan = _plan(world.session, spec, inputs, profiling)
             return Planning(created=plan.metadata.name, actions=(CreatePlan(plan),), requeue_after=0.0)
@@ -130,6 +135,32 @@ def rate_to_record(world: SessionWorld) -> Quantity | None:
     if world.session.status.planned_rate is None and level == world.session.spec.rate.requests_per_second:
         return None
     return Quantity(level)
+
+
+def recorded_spec(plan: PipelinePlan) -> InferenceSessionSpec | None:
+    """The session's spec that `plan` was made from; None if the plan does not say it."""
+    try:
+        return InferenceSessionSpec.model_validate_json(plan.metadata.annotations.get(SESSION_SPEC_ANNOTATION, ""))
+    except ValidationError:
+        return None
+
+
+def _answers(plan: PipelinePlan, inputs: str) -> bool:
+    return inputs in (plan.spec.inputs_digest, plan.metadata.annotations.get(INPUTS_ANNOTATION))
+
+
+def _same_replicas(
+    session: InferenceSession, active: PipelinePlan, found: PipelinePlanSpec, profiling: Profiling
+) -> bool:
+    """Whether the plan in force is what was found, down to what its replicas load: then nothing need be moved."""
+    before = recorded_spec(active)
+    return (
+        before is not None
+        and (before.modules, before.edges, before.execution)
+        == (session.spec.modules, session.spec.edges, session.spec.execution)
+        and active.spec.modules == found.modules
+        and all(profiling.ready.get((ref.module, ref.pool)) == ref.key for ref in active.spec.profiles)
+    )
 
 
 def _approve(session: InferenceSession, wanted: PipelinePlan) -> Planning:

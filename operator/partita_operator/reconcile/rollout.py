@@ -9,11 +9,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from pydantic import ValidationError
-
 from partita_api.conditions import ConditionType
-from partita_api.inferencesession import InferenceSession, InferenceSessionSpec
-from partita_api.meta import SESSION_SPEC_ANNOTATION
+from partita_api.inferencesession import InferenceSession
 from partita_api.pipelineplan import PipelinePlan
 from partita_api.profile import Profile
 from partita_operator.ports import ServingSpec, StageTarget
@@ -22,7 +19,7 @@ from partita_operator.reconcile.actions import Action, ApplyServing, DeletePlan
 from partita_operator.reconcile.autoscale import AutoscaleDecision, autoscale, planned_targets
 from partita_operator.reconcile.clock import seconds_since
 from partita_operator.reconcile.findings import seconds_in_state
-from partita_operator.reconcile.planning import Planning
+from partita_operator.reconcile.planning import Planning, recorded_spec
 from partita_operator.reconcile.world import SessionWorld
 
 KEPT_FOR_ROLLBACK: Final = 3
@@ -170,9 +167,8 @@ def _serving_spec(
 
 def _session_of(plan: PipelinePlan, session: InferenceSession) -> InferenceSession | None:
     """The session as it was when `plan` was made, but for how it is autoscaled."""
-    try:
-        recorded = InferenceSessionSpec.model_validate_json(plan.metadata.annotations.get(SESSION_SPEC_ANNOTATION, ""))
-    except ValidationError:
+    recorded = recorded_spec(plan)
+    if recorded is None:
         return None
     spec = recorded.model_copy(update={"autoscaling": session.spec.autoscaling})
     return session.model_copy(update={"spec": spec})

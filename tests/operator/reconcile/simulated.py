@@ -28,6 +28,7 @@ from partita_operator.reconcile.actions import (
     CreatePlan,
     DeletePlan,
     Event,
+    KeepPlan,
     RemoveFinalizer,
     RemoveProfileRun,
     RemoveServing,
@@ -229,6 +230,8 @@ class SimulatedCluster:
                     meta = plan.metadata.model_copy(update={"generation": 1, "uid": f"plan-{len(self.made_plans)}"})
                     self.plans[plan.metadata.name] = plan.model_copy(update={"metadata": meta})
                     self.made_plans.append(plan.metadata.name)
+            case KeepPlan(name, annotations):
+                self.plans[name] = _with_meta(self.plans[name], annotations=dict(annotations))
             case ApprovePlan(name):
                 self.plans[name] = _approved(self.plans[name])
             case DeletePlan(name):

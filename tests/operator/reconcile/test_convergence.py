@@ -1,14 +1,21 @@
-"""From whatever state the operator dies in, or whatever is damaged by hand, the world converges to the same end."""
+"""From whatever state the operator dies in, and whatever is damaged by hand, the world converges to the same end."""
 
 from collections.abc import Callable
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.builders import pool, session
 from tests.operator.reconcile.simulated import OperatorKilledError, SimulatedCluster
 
+from partita_api.inferencesession import InferenceSessionStatus
+from partita_api.meta import FINALIZER
 from partita_operator.ports import RunPhase
 
 TWO_MODELS = session("traffic").chain("detector", "classifier").rate(150)
+KEY = "default/traffic"
+
+Story = Callable[[SimulatedCluster], None]
 
 
 def two_pools() -> SimulatedCluster:
@@ -17,13 +24,19 @@ def two_pools() -> SimulatedCluster:
     return cluster
 
 
+def settled() -> SimulatedCluster:
+    cluster = two_pools()
+    cluster.run(20)
+    return cluster
+
+
 def first_roll_out(cluster: SimulatedCluster) -> None:
     cluster.run(20)
 
 
-def with_a_failing_run(cluster: SimulatedCluster) -> None:
+def failing_run(cluster: SimulatedCluster) -> None:
     cluster.runner.script["slow"] = (RunPhase.FAILED, RunPhase.SUCCEEDED)
-    cluster.run(60)
+    cluster.run(40)
 
 
 def change_of_rate(cluster: SimulatedCluster) -> None:
@@ -34,7 +47,7 @@ def change_of_rate(cluster: SimulatedCluster) -> None:
 
 def deletion(cluster: SimulatedCluster) -> None:
     cluster.run(20)
-    cluster.delete("default/traffic")
+    cluster.delete(KEY)
     cluster.run(10)
 
 
@@ -44,43 +57,169 @@ def second_session(cluster: SimulatedCluster) -> None:
     cluster.run(20)
 
 
-STORIES: list[Callable[[SimulatedCluster], None]] = [
-    first_roll_out,
-    with_a_failing_run,
-    change_of_rate,
-    deletion,
-    second_session,
-]
-
-
-@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
-def test_death_before_any_write_changes_nothing_in_the_end(story: Callable[[SimulatedCluster], None]) -> None:
-    undisturbed = two_pools()
-    story(undisturbed)
-    undisturbed.run(100)
-    want = undisturbed.outcome()
-
-    for writes in range(undisturbed.writes):
-        cluster = two_pools()
-        cluster.writes_before_death = writes
-        try:
-            story(cluster)
-        except OperatorKilledError:
-            # What the users did meanwhile is in the manifests; the story is told again from where it was.
-            cluster.restart()
-            _catch_up(cluster, undisturbed)
-        cluster.run(100)
-
-        assert cluster.outcome() == want, f"killed before write {writes}"
-        assert sorted(set(cluster.runner.started)) == sorted(set(undisturbed.runner.started))
-        assert len(cluster.runner.started) == len(set(cluster.runner.started)), "a run was started twice"
-        assert len(cluster.made_plans) <= len(undisturbed.made_plans)
-
-
-def _catch_up(cluster: SimulatedCluster, undisturbed: SimulatedCluster) -> None:
+def catch_up(cluster: SimulatedCluster, undisturbed: SimulatedCluster) -> None:
     """The manifests as they are at the end of the story."""
     cluster.run(20)
     for key in cluster.sessions:
         if key not in undisturbed.sessions:
             cluster.delete(key)
     cluster.add(*undisturbed.sessions.values())
+
+
+@pytest.mark.parametrize(
+    "story",
+    [first_roll_out, failing_run, change_of_rate, deletion, second_session],
+    ids=lambda story: story.__name__.replace("_", " "),
+)
+def test_a_death_before_any_write_makes_no_difference_in_the_end(story: Story) -> None:
+    undisturbed = two_pools()
+    story(undisturbed)
+    undisturbed.run(10)
+    want = undisturbed.outcome()
+    assert undisturbed.writes > 10
+
+    for writes in range(undisturbed.writes):
+        cluster = two_pools()
+        cluster.writes_before_death = writes
+        try:
+            story(cluster)
+            cluster.run(10)
+        except OperatorKilledError:
+            cluster.restart()
+            catch_up(cluster, undisturbed)
+            cluster.run(50)
+
+        assert cluster.outcome() == want, f"killed before write {writes}"
+        assert sorted(cluster.runner.started) == sorted(undisturbed.runner.started), "no run is missing or made twice"
+        assert len(cluster.made_plans) <= len(undisturbed.made_plans), "no plan is made twice"
+
+
+def plan_deleted(cluster: SimulatedCluster) -> None:
+    cluster.plans.clear()
+
+
+def profile_deleted(cluster: SimulatedCluster) -> None:
+    del cluster.profiles[min(cluster.profiles)]
+
+
+def application_lost(cluster: SimulatedCluster) -> None:
+    cluster.engine.applied.clear()
+
+
+def status_lost(cluster: SimulatedCluster) -> None:
+    cluster.sessions[KEY] = cluster.sessions[KEY].model_copy(update={"status": InferenceSessionStatus()})
+
+
+def finalizer_removed(cluster: SimulatedCluster) -> None:
+    found = cluster.sessions[KEY]
+    assert found.metadata.finalizers == (FINALIZER,)
+    meta = found.metadata.model_copy(update={"finalizers": ()})
+    cluster.sessions[KEY] = found.model_copy(update={"metadata": meta})
+
+
+def replicas_changed(cluster: SimulatedCluster) -> None:
+    applied = cluster.engine.applied[KEY]
+    object.__setattr__(applied, "targets", applied.targets[:1])
+
+
+def stale_plan_left_over(cluster: SimulatedCluster) -> None:
+    (plan,) = cluster.plans.values()
+    stale = plan.metadata.model_copy(update={"name": "traffic-00000000"})
+    spec = plan.spec.model_copy(update={"inputs_digest": "0" * 16})
+    cluster.plans["traffic-00000000"] = plan.model_copy(update={"metadata": stale, "spec": spec})
+
+
+def stale_run_left_over(cluster: SimulatedCluster) -> None:
+    """A run whose profile is there already, which the status still names."""
+    cluster.runner.script["fast"] = (RunPhase.RUNNING,)
+    profile_deleted(cluster)
+    profile_key = next(p for p in [*cluster.profiles])
+    del cluster.profiles[profile_key]
+    cluster.run(3)
+    cluster.profiles |= {("default", k): settled().profiles["default", k] for _, k in settled().profiles}
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["operator running", "operator restarted"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        plan_deleted,
+        profile_deleted,
+        application_lost,
+        status_lost,
+        finalizer_removed,
+        replicas_changed,
+        stale_plan_left_over,
+        stale_run_left_over,
+    ],
+    ids=lambda damage: damage.__name__.replace("_", " "),
+)
+def test_damage_is_repaired(damage: Story, restarted: bool) -> None:
+    cluster = settled()
+    want = cluster.outcome()
+
+    damage(cluster)
+    assert cluster.outcome() != want or damage is finalizer_removed
+    if restarted:
+        cluster.restart()
+    cluster.run(60)
+
+    assert cluster.outcome() == want
+    assert cluster.sessions[KEY].metadata.finalizers == (FINALIZER,)
+
+
+USERS_AND_FAULTS = st.lists(
+    st.one_of(
+        st.tuples(st.just("rate"), st.sampled_from([50, 150, 250, 350])),
+        st.tuples(st.just("slo"), st.sampled_from([5, 100, 200])),
+        st.tuples(st.just("fast pool"), st.sampled_from([4, 6, 8])),
+        st.tuples(st.just("engine away"), st.integers(1, 20)),
+        st.tuples(st.just("restart"), st.just(0)),
+        st.tuples(st.just("damage"), st.sampled_from([profile_deleted, application_lost])),
+        st.tuples(st.just("wait"), st.integers(1, 15)),
+    ),
+    max_size=6,
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(USERS_AND_FAULTS)
+def test_whatever_happens_serving_goes_on_and_the_end_follows_from_the_manifests(
+    steps: list[tuple[str, object]],
+) -> None:
+    cluster = settled()
+    wanted = TWO_MODELS
+    fast = pool("fast").gpus(4)
+    for what, value in steps:
+        match what, value:
+            case "rate", int(rate):
+                wanted = wanted.rate(rate)
+            case "slo", int(millis):
+                wanted = wanted.slo(millis)
+            case "fast pool", int(count):
+                fast = fast.gpus(count)
+            case "engine away", int(seconds):
+                cluster.engine.away = "The Ray dashboard does not answer."
+                cluster.run(seconds)
+                cluster.engine.away = ""
+            case "restart", _:
+                cluster.restart()
+            case "damage", damage if callable(damage):
+                if cluster.profiles:
+                    damage(cluster)
+            case "wait", int(seconds):
+                cluster.run(seconds)
+        cluster.add(wanted.build(), fast.build())
+        cluster.look_once()
+    cluster.run(50)
+
+    assert cluster.engine.applied, "what served goes on"
+    if wanted.slo_ms >= 10:
+        fresh = SimulatedCluster()
+        fresh.add(fast.build(), pool("slow").gpus(8).build(), wanted.build())
+        fresh.run(15)
+        active, want = (c.engine.applied[KEY].plan.spec.modules for c in (cluster, fresh))
+        assert active == want
+        assert cluster.condition("traffic", "Ready") == ("True", "Serving")
+    else:
+        assert cluster.condition("traffic", "Ready") == ("False", "SLOTooTight")
