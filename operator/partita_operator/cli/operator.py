@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from partita_planner.plan import plan
 
 from partita_operator.cli.versions import installed_versions
 from partita_operator.engines.ray_serve import RayServeEngines
@@ -19,6 +18,7 @@ from partita_operator.planning import ProcessSolver
 from partita_operator.ports import OperatorSettings, ProfileRunner
 from partita_operator.profiling.kubernetes_job import KubernetesJobRunner
 from partita_operator.profiling.ray_job import RayJobRunner
+from partita_planner.plan import plan
 
 DEFAULTS = OperatorSettings()
 
