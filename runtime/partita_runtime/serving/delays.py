@@ -5,29 +5,52 @@ from typing import Final
 
 import numpy as np
 
+FIRST_GUESS_MICROS: Final = 10_000
+"""What a delay is taken to be before it was measured, if the SLO has ten times that."""
+
 _KEPT: Final = 512
 _ENOUGH: Final = 16
 _PERCENTILE: Final = 99
+_FORGOTTEN_MICROS: Final = 30_000_000
 
 
 class DelayEstimate:
-    """A line over the batch size below which most delays lie (Symphony, Figure 18: d_ctrl + d_data * b)."""
+    """A line over the batch size below which most delays lie (Symphony, Figure 18: d_ctrl + d_data * b).
 
-    def __init__(self, first_guess: int) -> None:
-        """`first_guess` (microseconds) is the answer before enough was seen."""
+    It never takes more than it may: an estimate that leaves no time to serve anything would never be corrected, for
+    nothing would be measured any more. For the same reason old delays are forgotten.
+    """
+
+    def __init__(self, first_guess: int, most: int) -> None:
+        """`first_guess` (microseconds) is the answer before enough was seen, `most` the largest for one sample."""
         self._first_guess = first_guess
-        self._seen: deque[tuple[int, int]] = deque(maxlen=_KEPT)
+        self._most = most
+        self._seen: deque[tuple[int, int, int]] = deque(maxlen=_KEPT)
 
-    def observe(self, batch_size: int, micros: int) -> None:
+    def observe(self, batch_size: int, micros: int, now: int) -> None:
         """A batch of this size was under way for so long."""
-        self._seen.append((batch_size, max(0, micros)))
+        self._seen.append((now, batch_size, max(0, micros)))
 
-    def line(self) -> tuple[int, int]:
-        """(microseconds, microseconds for each sample): a high percentile of what was seen."""
+    def line(self, now: int) -> tuple[int, int]:
+        """(microseconds, microseconds for each sample): a high percentile of what was seen lately."""
+        while self._seen and now - self._seen[0][0] > _FORGOTTEN_MICROS:
+            self._seen.popleft()
         if len(self._seen) < _ENOUGH:
             return self._first_guess, 0
-        sizes, delays = np.array(self._seen, np.float64).T
+        _, sizes, delays = np.array(self._seen, np.float64).T
         spread = sizes.var()
         slope = max(0.0, float(np.cov(sizes, delays, bias=True)[0, 1] / spread)) if spread else 0.0
-        base = float(np.percentile(delays - slope * sizes, _PERCENTILE))
-        return max(0, round(base)), round(slope)
+        base = max(0.0, float(np.percentile(delays - slope * sizes, _PERCENTILE)))
+        excess = max(1.0, (base + slope) / self._most)
+        return round(base / excess), round(slope / excess)
+
+
+class Margins:
+    """What is kept free of a session's SLO for the ways between frontend, replicas and client."""
+
+    def __init__(self, slo_micros: int) -> None:
+        guess, most = min(FIRST_GUESS_MICROS, slo_micros // 10), slo_micros // 5
+        self.sending = DelayEstimate(guess, most)
+        """From the moment at which a batch should go to its first stage's report, less waiting and running there."""
+        self.answering = DelayEstimate(guess, most)
+        """From a request's last result to its response."""

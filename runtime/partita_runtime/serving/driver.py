@@ -18,7 +18,7 @@ from partita_runtime.scheduling.events import Dispatch, Drop, DropReason, StageR
 from partita_runtime.scheduling.requests import RequestGraph, SubRequest
 from partita_runtime.scheduling.signals import CoreSignals
 from partita_runtime.serving.dataflow import DataflowError, Sample, answer_of
-from partita_runtime.serving.delays import DelayEstimate
+from partita_runtime.serving.delays import Margins
 from partita_runtime.serving.directory import Announcement
 from partita_runtime.serving.epoch import Epoch
 from partita_runtime.serving.functions import FunctionError, FunctionPool
@@ -33,9 +33,7 @@ logger = logging.getLogger(__name__)
 TIMER_MICROS: Final = 1_000
 """What the event loop's timers are exact to."""
 OVERDUE_MICROS: Final = 1_000_000
-"""A batch this long (and three times its planned duration) after its planned end counts as lost."""
-FIRST_GUESS_MICROS: Final = 3_000
-"""What a batch's way to a replica, and an answer's way out, are taken to last before they were measured."""
+"""A batch this long, and twice the SLO, after its planned end counts as lost."""
 RETRY_AFTER_SECONDS: Final = 1
 
 _DROPS: Final[Mapping[DropReason, tuple[Outcome, int, str]]] = {
@@ -97,14 +95,10 @@ class Driver:
         self._functions = functions
         self._meter = meter
         self._core = SchedulingCore(epoch.plan)
-        self._core.set_delays(FIRST_GUESS_MICROS, 0)
-        self._reserve = FIRST_GUESS_MICROS
-        """What the core allows for a batch's way, whatever its size (microseconds)."""
         self._graph = RequestGraph(epoch.session, epoch.plan)
-        self._way = DelayEstimate(FIRST_GUESS_MICROS)
-        """From the moment at which a batch should go to its first stage's report, less waiting and running there."""
-        self._answering = DelayEstimate(FIRST_GUESS_MICROS)
-        """From a request's last answer to its response."""
+        self._margins = Margins(epoch.session.slo.latency_ms * 1000)
+        self._sending_micros = self._answering_micros = 0
+        """What is kept free now for a batch's way, whatever its size, and for the way out."""
         self._workers: dict[str, StageRef] = {}
         self._leaving: set[str] = set()
         self._calls: dict[int, _Call] = {}
@@ -115,6 +109,7 @@ class Driver:
         self._function_calls: set[asyncio.Task[None]] = set()
         self._awake = False
         self._timer: asyncio.TimerHandle | None = None
+        self._keep_margins(now_micros())
 
     # What a frontend asks.
 
@@ -147,7 +142,7 @@ class Driver:
         """
         slo = self.epoch.session.slo.latency_ms * 1000
         deadline = arrived + (slo if request.timeout_micros is None else min(slo, request.timeout_micros))
-        call = self._begin(request, deadline - self._answering.line()[0])
+        call = self._begin(request, deadline - self._answering_micros)
         try:
             await call.answer
         finally:
@@ -159,18 +154,17 @@ class Driver:
             tensors = answer_of(self.interface, rows)
         except DataflowError as error:
             raise UnservedError(Outcome.FAILED, 500, str(error)) from None
-        self._answering.observe(1, now_micros() - call.answered)
+        ended = now_micros()
+        self._margins.answering.observe(1, ended - call.answered, ended)
         return tensors
 
     def tick(self) -> None:
         """To be called a few times a second: learns delays, and gives up on batches that nobody reports."""
-        base, per_sample = self._way.line()
-        self._core.set_delays(base, per_sample)
-        self._reserve = base
-        now = now_micros()
+        now = self._now()
+        self._keep_margins(now)
+        most = OVERDUE_MICROS + 2000 * self.epoch.session.slo.latency_ms
         for flight in [*self._flights.values()]:
-            planned = flight.dispatch.finish - flight.due
-            if now - flight.dispatch.finish > max(OVERDUE_MICROS, 3 * planned):
+            if now - flight.dispatch.finish > most:
                 stuck = flight.dispatch.path[flight.stages_done]
                 logger.warning("batch %d is overdue at replica %s", flight.dispatch.batch_id, stuck)
                 self.links.close_one(stuck)
@@ -188,13 +182,13 @@ class Driver:
         """A replica takes batches."""
         self._workers[replica.replica] = replica.ref
         self._leaving.discard(replica.replica)
-        self._core.worker_joined(replica.ref, replica.replica, replica.node, self._now())
+        self._core.worker_joined(replica.ref, replica.replica, replica.node, now_micros())
         self._wake()
 
     def draining(self, worker: str) -> None:
         """A replica takes nothing more; it is left once it has nothing more to answer."""
         self._leaving.add(worker)
-        self._core.worker_draining(worker, self._now())
+        self._core.worker_draining(worker, now_micros())
         self._leave_drained(worker)
         self._wake()
 
@@ -202,7 +196,7 @@ class Driver:
         """A replica is gone, and what it had with it."""
         self._workers.pop(worker, None)
         self._leaving.discard(worker)
-        self._core.worker_lost(worker, self._now())
+        self._core.worker_lost(worker, now_micros())
         for batch_id, flight in [*self._flights.items()]:
             if worker in flight.dispatch.path[flight.stages_done :]:
                 self._ended(batch_id)
@@ -228,7 +222,7 @@ class Driver:
             stage = flight.dispatch.path.index(worker)
             if stage == 0:
                 elsewhere = now - flight.due - message.waited_micros - message.ran_micros
-                self._way.observe(len(flight.dispatch.request_ids), elsewhere)
+                self._margins.sending.observe(len(flight.dispatch.request_ids), elsewhere, now)
             if stage >= flight.stages_done:  # reports of two replicas may overtake each other
                 self._core.completed(message.batch_id, stage, now, message.ran_micros)
                 flight.stages_done = stage + 1
@@ -323,6 +317,11 @@ class Driver:
 
     # Batches.
 
+    def _keep_margins(self, now: int) -> None:
+        self._sending_micros, per_sample = self._margins.sending.line(now)
+        self._core.set_delays(self._sending_micros, per_sample)
+        self._answering_micros, _ = self._margins.answering.line(now)
+
     def _now(self) -> int:
         """Now, to tell the core what happens; what it had to decide before comes first."""
         now = now_micros()
@@ -354,7 +353,7 @@ class Driver:
         How late the event loop usually is, is part of a batch's way, which the core has allowed for. So it is told
         the moment that it waited for, not the later one, from which its batch would not be in time any more.
         """
-        at = max(due, now_micros() - self._reserve)
+        at = max(due, now_micros() - self._sending_micros)
         for action in self._core.advance(at):
             if isinstance(action, Drop):
                 self._dropped(action, at)

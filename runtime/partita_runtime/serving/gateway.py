@@ -157,8 +157,11 @@ async def _client_left(request: Request) -> None:
 
 async def _refused(_request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestError)
-    retry = error.retry_after_seconds
-    headers = None if retry is None else {"retry-after": str(retry)}
+    headers = {}
+    if error.retry_after_seconds is not None:
+        headers["retry-after"] = str(error.retry_after_seconds)
+    if error.status == 413:
+        headers["connection"] = "close"  # else the server would go on reading what nobody wants
     return JSONResponse({"error": str(error)}, error.status, headers)
 
 

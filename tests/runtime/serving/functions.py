@@ -21,7 +21,8 @@ def crop(request: Arrays, upstream: Upstream, to: str = "classifier") -> dict[st
 
 def double(request: Arrays, upstream: Upstream) -> dict[str, np.ndarray]:
     """A sink: twice the request, and how many tensors it saw upstream."""
-    return {"doubled": request["input"] * 2, "seen": np.array([sum(map(len, upstream.values()))], np.int64)}
+    (given, *_) = request.values()
+    return {"doubled": given * 2, "seen": np.array([sum(map(len, upstream.values()))], np.int64)}
 
 
 def join(request: Arrays, upstream: Upstream) -> dict[str, np.ndarray]:

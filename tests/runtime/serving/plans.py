@@ -9,6 +9,8 @@ from tests.builders import pool, profile, session
 
 from partita_api.gpupool import Emulation, GPUPool, LatencyCurve
 from partita_api.inferencesession import (
+    Batching,
+    BatchingPolicy,
     Edge,
     FunctionSource,
     InferenceSession,
@@ -48,11 +50,13 @@ class Application:
     models: tuple[Model, ...]
     functions: tuple[Module, ...] = ()
     edges: tuple[Edge, ...] = ()
-    slo_ms: int = 2000
+    slo_ms: int = 10_000
     stages: int = 1
     replicas: int = 1
     batch_size: int = 8
     plan_name: str = "plan-1"
+    policy: BatchingPolicy = BatchingPolicy.EAGER
+    """Eager unless said otherwise, so that answers do not wait for their deadline and no stall makes them late."""
     fields: Mapping[str, Any] | None = None
 
     def model(self, name: str, **fields: Any) -> Self:
@@ -68,6 +72,10 @@ class Application:
 
     def slo(self, millis: int) -> Self:
         return replace(self, slo_ms=millis)
+
+    def deferred(self) -> Self:
+        """Batches wait, within the deadline, until they fill their GPU."""
+        return replace(self, policy=BatchingPolicy.DEFERRED)
 
     def planned(self, name: str, **fields: Any) -> Self:
         """The same session under another plan; `stages`, `replicas` or `batch_size` may differ."""
@@ -87,7 +95,11 @@ class Application:
             )
             for m in self.models
         ]
-        modules = {"modules": (*models, *self.functions), "edges": self.edges}
+        modules = {
+            "modules": (*models, *self.functions),
+            "edges": self.edges,
+            "batching": Batching(policy=self.policy),
+        }
         return (
             session(self.name)
             .slo(self.slo_ms)

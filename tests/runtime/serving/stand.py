@@ -108,7 +108,9 @@ async def stand(
     """The session of `app` behind a real HTTP server; `serving` waits until it is ready."""
     directory = LocalDirectory()
     session = Session(app.session.key, settings, directory)
-    config = uvicorn.Config(gateway(session), host="127.0.0.1", port=0, log_level="error", root_path="", lifespan="off")
+    config = uvicorn.Config(
+        gateway(session), host="127.0.0.1", port=0, log_level="error", lifespan="off", timeout_keep_alive=600
+    )
     server = uvicorn.Server(config)
     serving_task = asyncio.create_task(server.serve())
     await until(lambda: server.started, "the HTTP server listens")

@@ -1,0 +1,99 @@
+"""Sessions on a real Ray cluster, deployed as the operator does: by Serve's declarative REST configuration."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+from tests.runtime.serving.plans import Application
+
+from partita_operator.dev.ray_cluster import RayCluster
+from partita_runtime.scheduling.events import StageRef
+from partita_runtime.serving.applications import ServingOptions, frontend_application, stage_applications
+
+PATIENCE_SECONDS = 90.0
+OPTIONS = ServingOptions(frontend_cpus=0.1, stage_cpus=0.1, health_check_seconds=1.0)
+
+
+@dataclass
+class Deployment:
+    """What is deployed on one cluster."""
+
+    cluster: RayCluster
+    applications: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def apply_stages(self, app: Application, replicas: Mapping[StageRef, int] | None = None) -> None:
+        """Bring up, or scale, the stage applications of the session's plan."""
+        self._add(stage_applications(app.session, app.plan, app.profiles, app.pools, replicas or {}, OPTIONS))
+
+    def apply_frontend(self, app: Application) -> None:
+        """Bring up the session's frontend, or move it to the session's plan."""
+        self._add([frontend_application(app.session, app.plan, app.profiles, app.pools, OPTIONS)])
+
+    def deploy(self, app: Application) -> None:
+        """Bring everything up and wait until it serves."""
+        self.apply_stages(app)
+        self.apply_frontend(app)
+        self.until(
+            lambda: self.signals(app).get("plan") == app.plan_name and self.ready(app), f"{app.plan_name} serves"
+        )
+
+    def remove(self, unwanted: Callable[[str], bool]) -> None:
+        """Take down the applications with such names."""
+        self.applications = {name: a for name, a in self.applications.items() if not unwanted(name)}
+        self._put()
+
+    def url(self, app: Application) -> str:
+        """host:port/namespace/session, as tritonclient takes it."""
+        return f"127.0.0.1:{self.cluster.serve_http_port}/{app.session.key}"
+
+    def signals(self, app: Application) -> dict[str, Any]:
+        """What the frontend says of itself; empty while it is not there."""
+        try:
+            answer = httpx.get(f"http://{self.url(app)}/partita/signals", timeout=5)
+        except httpx.HTTPError:
+            return {}
+        return dict(answer.json()) if answer.is_success else {}
+
+    def ready(self, app: Application) -> bool:
+        """Whether the frontend says that it is ready."""
+        try:
+            return httpx.get(f"http://{self.url(app)}/v2/health/ready", timeout=5).is_success
+        except httpx.HTTPError:
+            return False
+
+    def replicas(self) -> list[dict[str, Any]]:
+        """All replicas, as Serve describes them, each with its application's name."""
+        details = self.cluster.get("/api/serve/applications/")
+        return [
+            {**replica, "application": name}
+            for name, application in details["applications"].items()
+            for deployment in application["deployments"].values()
+            for replica in deployment["replicas"]
+        ]
+
+    def until(self, reached: Callable[[], object], what: str) -> None:
+        """Poll until `reached()` is true; fails, saying `what` was waited for, when patience ends."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not reached():
+            assert time.monotonic() < deadline, f"waited in vain until {what}"
+            time.sleep(0.2)
+
+    def _add(self, applications: list[dict[str, Any]]) -> None:
+        self.applications |= {application["name"]: application for application in applications}
+        self._put()
+
+    def _put(self) -> None:
+        config = {
+            "proxy_location": "HeadOnly",
+            "http_options": {"host": "127.0.0.1", "port": self.cluster.serve_http_port},
+            "applications": [*self.applications.values()],
+        }
+        answer = httpx.put(
+            f"{self.cluster.dashboard_url}/api/serve/applications/",
+            json=config,
+            headers={"Authorization": f"Bearer {self.cluster.auth_token}"},
+            timeout=60,
+        )
+        assert answer.is_success, answer.text
