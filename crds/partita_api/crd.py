@@ -198,6 +198,9 @@ def _flatten(node: dict[str, Any], defs: dict[str, Any], rules: dict[str, list[d
         (only,) = [option for option in node["anyOf"] if option.get("type") != "null"]
         return _flatten({**only, **{k: v for k, v in node.items() if k != "anyOf"}}, defs, rules)
     out = {k: node[k] for k in KEPT_KEYWORDS if k in node and not (k == "default" and node[k] in (None, "", [], {}))}
+    if isinstance(out.get("default"), dict):
+        # A default must itself be valid, and no field is nullable.
+        out["default"] = {k: v for k, v in out["default"].items() if v is not None}
     if "const" in node:
         out |= {"enum": [node["const"]]}
     if out.get("type") == "object":
