@@ -175,6 +175,9 @@ def one_stage_plan(problem: PlanningProblem) -> Outcome:
     left = {pool.name: pool.gpus for pool in problem.pools}
     modules = []
     for module in problem.spec.modules:
+        if module.model is None:
+            modules.append(ModulePlan(name=module.name, rate=Quantity(problem.rate), budget_micros=0))
+            continue
         pools = [pool for (name, pool) in sorted(problem.profiles) if name == module.name]
         chosen = next((pool for pool in pools if left[pool] >= needed > 0), None)
         if chosen is None:

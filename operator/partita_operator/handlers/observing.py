@@ -7,7 +7,7 @@ from typing import Final
 
 from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession
-from partita_operator.handlers.surroundings import Memory, Surroundings
+from partita_operator.handlers.surroundings import Surroundings
 from partita_operator.kube.nodes import nodes_with_labels
 from partita_operator.ports import (
     EngineUnavailableError,
@@ -16,6 +16,7 @@ from partita_operator.ports import (
     ServingStatus,
     SessionSignals,
 )
+from partita_operator.reconcile.planning import with_measured_rate
 from partita_operator.reconcile.pool import node_selector
 from partita_operator.reconcile.profiling import wanted_keys
 from partita_operator.reconcile.world import Cluster, PoolWorld, SessionWorld
@@ -41,7 +42,7 @@ async def observe_session(session: InferenceSession, cluster: Cluster, around: S
         around.profiles.load(namespace, wanted_keys(session, cluster, around.settings)),
         _observe_runs(namespace, session, around),
     )
-    _remember_rate(memory, engine.signals)
+    memory.rates = with_measured_rate(memory.rates, engine.signals, asyncio.get_running_loop().time())
     return SessionWorld(
         session=session,
         cluster=cluster,
@@ -101,13 +102,6 @@ async def _observe_run(namespace: str, key: str, attempt: int, around: Surroundi
             return await around.runner.observe(namespace, key, attempt)
     except (EngineUnavailableError, TimeoutError) as error:
         return ProfileRun(RunPhase.RUNNING, message=_explain(error))
-
-
-def _remember_rate(memory: Memory, signals: SessionSignals | None) -> None:
-    """Add the offered rate to the history, which begins with the first request."""
-    if signals is not None and (memory.rates.samples or signals.reported.offered_rate.value > 0):
-        now = asyncio.get_running_loop().time()
-        memory.rates = memory.rates.add(now, float(signals.reported.offered_rate))
 
 
 def _explain(error: Exception) -> str:

@@ -9,7 +9,8 @@ from partita_api.conditions import ConditionType
 from partita_api.inferencesession import InferenceSessionStatus
 from partita_api.meta import FINALIZER
 from partita_operator.reconcile.actions import Action, CancelSolve, Decision, RemoveFinalizer, RemoveServing
-from partita_operator.reconcile.findings import Finding, progress_findings, with_findings
+from partita_operator.reconcile.clock import BUSY_SECONDS, patience
+from partita_operator.reconcile.findings import Finding, progress_findings, seconds_in_state, with_findings
 from partita_operator.reconcile.profiling import unwanted_runs
 from partita_operator.reconcile.reasons import Reason
 from partita_operator.reconcile.world import SessionWorld
@@ -19,10 +20,16 @@ def decide_deletion(world: SessionWorld, now: datetime) -> Decision[InferenceSes
     """The next step of taking the session down."""
     if FINALIZER not in world.session.metadata.finalizers:
         return Decision(world.session.status, requeue_after=world.settings.resync_seconds)
-    gone = world.serving is not None and not world.has_applications
     actions: tuple[Action, ...] = (CancelSolve(), *unwanted_runs(world))
-    actions += (RemoveFinalizer(),) if gone else (RemoveServing(),)
-    return Decision(_status(world, gone, now), requeue_after=1.0, actions=actions)
+    gone = world.serving is not None and not world.has_applications
+    if gone:
+        actions += (RemoveFinalizer(),)
+    elif world.serving is not None:
+        actions += (RemoveServing(),)
+    status = _status(world, gone, now)
+    away = seconds_in_state(status.conditions, ConditionType.READY, now)
+    pause = BUSY_SECONDS if world.serving is not None else patience(away, world.settings.resync_seconds)
+    return Decision(status, requeue_after=pause, actions=actions)
 
 
 def _status(world: SessionWorld, gone: bool, now: datetime) -> InferenceSessionStatus:

@@ -16,9 +16,10 @@ from partita_api.inferencesession import Approval, InferenceSession, InferenceSe
 from partita_api.meta import INPUTS_ANNOTATION, SESSION_LABEL, SESSION_SPEC_ANNOTATION, ObjectMeta
 from partita_api.pipelineplan import PipelinePlan, PipelinePlanSpec, ProfileRef, SessionRef
 from partita_api.quantity import Quantity
+from partita_operator.ports import SessionSignals
 from partita_operator.reconcile.accounting import available, entitlement, fits, usable_pools
 from partita_operator.reconcile.actions import Action, ApprovePlan, CancelSolve, CreatePlan, DeletePlan, KeepPlan, Solve
-from partita_operator.reconcile.load_level import lasting_level
+from partita_operator.reconcile.load_level import RateHistory, lasting_level
 from partita_operator.reconcile.profiling import Profiling
 from partita_operator.reconcile.world import Search, SessionWorld
 from partita_planner.problem import NoPlan, NoPlanReason, Planned, PlanningProblem, Pool
@@ -50,6 +51,13 @@ class Planning:
     """Why there is none, if that is known."""
     actions: tuple[Action, ...] = ()
     requeue_after: float | None = None
+
+
+def with_measured_rate(history: RateHistory, signals: SessionSignals | None, seconds: float) -> RateHistory:
+    """The history with what was measured at `seconds` of a steady clock; it begins with the first request."""
+    if signals is None or (not history.samples and signals.reported.offered_rate.value == 0):
+        return history
+    return history.add(seconds, float(signals.reported.offered_rate))
 
 
 def planned_rate(world: SessionWorld) -> float:

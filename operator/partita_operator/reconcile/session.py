@@ -11,7 +11,7 @@ from partita_api.inferencesession import InferenceSessionStatus, PlanSummary, Si
 from partita_api.meta import FINALIZER, RETRY_ANNOTATION
 from partita_api.pipelineplan import PipelinePlan
 from partita_operator.reconcile.actions import Action, AddFinalizer, Decision, Event, EventType
-from partita_operator.reconcile.clock import timestamp
+from partita_operator.reconcile.clock import BUSY_SECONDS, patience, timestamp
 from partita_operator.reconcile.conclusions import Pass, session_findings
 from partita_operator.reconcile.deletion import decide_deletion
 from partita_operator.reconcile.findings import events_of, seconds_in_state, with_findings
@@ -21,11 +21,6 @@ from partita_operator.reconcile.profiling import assess_profiles
 from partita_operator.reconcile.rollout import active_plan_name, history_after, outdated_plans, roll_out
 from partita_operator.reconcile.validation import find_problem
 from partita_operator.reconcile.world import SessionWorld
-
-BUSY_SECONDS = 1.0
-"""How soon to look again while something is under way."""
-MAX_BACKOFF_SECONDS = 60.0
-"""How seldom to look again while the engine stays away."""
 
 
 def reconcile_session(world: SessionWorld, now: datetime) -> Decision[InferenceSessionStatus]:
@@ -146,9 +141,7 @@ def _requeue_after(step: Pass, status: InferenceSessionStatus, now: datetime) ->
     resync = step.world.settings.resync_seconds
     due = [resync, step.planning.requeue_after, step.profiling.requeue_after if step.profiling else None]
     if step.world.serving is None or step.world.problem:
-        # Twice as long away, twice as long until the next try.
-        away = seconds_in_state(status.conditions, ConditionType.ROLLED_OUT, now)
-        return min(MAX_BACKOFF_SECONDS, max(resync, away))
+        return patience(seconds_in_state(status.conditions, ConditionType.ROLLED_OUT, now), resync)
     if is_true(status.conditions, ConditionType.RECONCILING):
         due.append(min(BUSY_SECONDS, resync))
     return min(seconds for seconds in due if seconds is not None)

@@ -37,6 +37,7 @@ from partita_operator.reconcile.actions import (
     StoreProfile,
 )
 from partita_operator.reconcile.load_level import RateHistory
+from partita_operator.reconcile.planning import with_measured_rate
 from partita_operator.reconcile.pool import reconcile_pool
 from partita_operator.reconcile.session import reconcile_session
 from partita_operator.reconcile.world import Cluster, PoolWorld, Search, SessionWorld
@@ -66,6 +67,9 @@ class SimulatedCluster:
     problems: list[PlanningProblem] = field(default_factory=list)
     """Every question that the solver was asked."""
     made_plans: list[str] = field(default_factory=list)
+    requeues: dict[str, float] = field(default_factory=dict)
+    """When each session last asked to be looked at again, in seconds."""
+    unreadable: dict[str, str] = field(default_factory=dict)
     writes: int = 0
     writes_before_death: int | None = None
     _searches: dict[str, Search] = field(default_factory=dict)
@@ -113,6 +117,10 @@ class SimulatedCluster:
         """One pass over every pool and then over every session."""
         for pool in sorted(self.pools):
             self._pass_pool(pool)
+        self.look_at_sessions()
+
+    def look_at_sessions(self) -> None:
+        """One pass over every session."""
         for session in sorted(self.sessions):
             _finish(self._pass_session(session))
 
@@ -127,7 +135,7 @@ class SimulatedCluster:
         }
 
     def cluster(self) -> Cluster:
-        return Cluster(dict(self.pools), dict(self.sessions), tuple(self.plans.values()))
+        return Cluster(dict(self.pools), dict(self.sessions), tuple(self.plans.values()), dict(self.unreadable))
 
     def _write(self) -> None:
         if self.writes_before_death is not None and self.writes >= self.writes_before_death:
@@ -150,6 +158,7 @@ class SimulatedCluster:
     async def _pass_session(self, key: str) -> None:
         world = await self._observe(self.sessions[key])
         decision = reconcile_session(world, self.now)
+        self.requeues[key] = decision.requeue_after
         for name, status in decision.plan_statuses.items():
             if status != self.plans[name].status:
                 self._write()
@@ -184,10 +193,8 @@ class SimulatedCluster:
             has_applications = key in await self.engine.sessions()
         except EngineUnavailableError as error:
             problem = str(error)
-        if signals is not None:
-            seconds = (self.now - EPOCH).total_seconds()
-            history = self._rates.get(key, RateHistory())
-            self._rates[key] = history.add(seconds, float(signals.reported.offered_rate))
+        history, seconds = self._rates.get(key, RateHistory()), (self.now - EPOCH).total_seconds()
+        self._rates[key] = with_measured_rate(history, signals, seconds)
         return SessionWorld(
             session=session,
             cluster=self.cluster(),
@@ -200,7 +207,7 @@ class SimulatedCluster:
             serving=serving,
             has_applications=has_applications,
             signals=signals,
-            rates=self._rates.get(key, RateHistory()),
+            rates=self._rates[key],
             search=self._searches.get(key),
             problem=problem,
         )
