@@ -44,9 +44,7 @@ class SchedulingCore:
         """
         self._delays = (ctrl_micros, per_request_micros)
         self._flight.report_delay = ctrl_micros
-        for module in self._modules.values():
-            for pipeline in module.pipelines:
-                pipeline.set_delays(ctrl_micros, per_request_micros)
+        self._apply_delays()
         self._look_at(self._modules.values())
 
     def worker_joined(self, stage: StageRef, worker: str, node: str, now: int, plan: str | None = None) -> None:
@@ -309,4 +307,9 @@ class SchedulingCore:
         for ref, stage in self._stages.items():
             for worker in self._roster.members(plan.name, ref):
                 stage.pool.join(worker)
-        self.set_delays(*self._delays)
+        self._apply_delays()
+
+    def _apply_delays(self) -> None:
+        for module in self._modules.values():
+            for pipeline in module.pipelines:
+                pipeline.set_delays(*self._delays)

@@ -1,0 +1,155 @@
+"""The record of a scheduling core's life: every call that changed it, and every decision, one JSON array a line.
+
+    ["plan", {...}]
+    ["worker_joined", ["detect", "a", 0], "worker-0", "node-0", 1000, null]
+    ["arrive", 17, "detect", 98000, 1250]
+    ["advance", 3000, [["dispatch", 0, "detect", "a", [17], ["worker-0"], [3000], 9000, 98000, []]]]
+
+Replayed (`simulation.replay`), it gives the same decisions.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import astuple, dataclass
+from typing import Any, Final
+
+from partita_runtime.scheduling.core import SchedulingCore
+from partita_runtime.scheduling.events import Action, Dispatch, Drop, DropReason, StageRef
+from partita_runtime.scheduling.plan import SchedulingPlan
+
+_PLAN: Final = "plan"
+_ADVANCE: Final = "advance"
+_CALLS: Final = frozenset(
+    {
+        "set_delays",
+        "worker_joined",
+        "worker_draining",
+        "worker_lost",
+        "arrive",
+        "cancel",
+        "completed",
+        "failed",
+        "switch_plan",
+    }
+)
+
+
+class RecordedCore(SchedulingCore):
+    """A scheduling core that tells every call, and what it answered, as a line of a trace (without line end)."""
+
+    def __init__(self, plan: SchedulingPlan, write: Callable[[str], None]) -> None:
+        super().__init__(plan)
+        self._write = write
+        self._record(_PLAN, plan.model_dump(mode="json"))
+
+    def _record(self, call: str, *arguments: object) -> None:
+        self._write(json.dumps([call, *arguments], separators=(",", ":")))
+
+    def set_delays(self, ctrl_micros: int, per_request_micros: int) -> None:
+        super().set_delays(ctrl_micros, per_request_micros)
+        self._record("set_delays", ctrl_micros, per_request_micros)
+
+    def worker_joined(self, stage: StageRef, worker: str, node: str, now: int, plan: str | None = None) -> None:
+        super().worker_joined(stage, worker, node, now, plan)
+        self._record("worker_joined", stage, worker, node, now, plan)
+
+    def worker_draining(self, worker: str, now: int) -> None:
+        super().worker_draining(worker, now)
+        self._record("worker_draining", worker, now)
+
+    def worker_lost(self, worker: str, now: int) -> None:
+        super().worker_lost(worker, now)
+        self._record("worker_lost", worker, now)
+
+    def arrive(self, request_id: int, module: str, deadline: int, now: int) -> None:
+        super().arrive(request_id, module, deadline, now)
+        self._record("arrive", request_id, module, deadline, now)
+
+    def cancel(self, request_id: int, now: int) -> None:
+        super().cancel(request_id, now)
+        self._record("cancel", request_id, now)
+
+    def completed(self, batch_id: int, stage: int, now: int, took: int | None = None) -> None:
+        super().completed(batch_id, stage, now, took)
+        self._record("completed", batch_id, stage, now, took)
+
+    def failed(self, batch_id: int, now: int, reason: str = "") -> None:
+        super().failed(batch_id, now, reason)
+        self._record("failed", batch_id, now, reason)
+
+    def switch_plan(self, plan: SchedulingPlan, now: int) -> None:
+        super().switch_plan(plan, now)
+        self._record("switch_plan", plan.model_dump(mode="json"), now)
+
+    def advance(self, now: int) -> list[Action]:
+        actions = super().advance(now)
+        self._record(_ADVANCE, now, [_encode(action) for action in actions])
+        return actions
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One recorded call: a method of the core and its arguments, and, for `advance`, the answer."""
+
+    method: str
+    arguments: tuple[Any, ...]
+    decided: tuple[Action, ...] = ()
+
+    def repeat(self, core: SchedulingCore) -> tuple[Action, ...]:
+        """Make the call on another core; what that decided."""
+        return tuple(getattr(core, self.method)(*self.arguments) or ())
+
+
+def read_trace(lines: Iterable[str]) -> tuple[SchedulingPlan, Iterator[Call]]:
+    """The plan of a trace, and its calls, read as they are asked for.
+
+    Raises ValueError, naming the line, for what is no trace.
+    """
+    numbered = enumerate(lines, start=1)
+    first = next(numbered, (1, ""))
+    name, *arguments = _parse(*first)
+    if name != _PLAN or len(arguments) != 1:
+        raise ValueError(f"line 1: a trace begins with the plan, not with {name!r}")
+    return SchedulingPlan.model_validate(arguments[0]), (_call(number, line) for number, line in numbered)
+
+
+def _call(number: int, line: str) -> Call:
+    name, *arguments = _parse(number, line)
+    try:
+        if name == _ADVANCE:
+            now, decided = arguments
+            return Call(name, (now,), tuple(_decode(action) for action in decided))
+        if name == "worker_joined":
+            stage, *rest = arguments
+            return Call(name, (StageRef(*stage), *rest))
+        if name == "switch_plan":
+            plan, now = arguments
+            return Call(name, (SchedulingPlan.model_validate(plan), now))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"line {number}: {error}") from error
+    if name not in _CALLS:
+        raise ValueError(f"line {number}: {name!r} is no call of the scheduling core")
+    return Call(name, tuple(arguments))
+
+
+def _parse(number: int, line: str) -> list[Any]:
+    try:
+        parsed = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"line {number}: no JSON ({error})") from error
+    if not isinstance(parsed, list) or not parsed or not isinstance(parsed[0], str):
+        raise ValueError(f"line {number}: a line of a trace is a JSON array that begins with the name of a call")
+    return parsed
+
+
+def _encode(action: Action) -> list[object]:
+    return ["dispatch" if isinstance(action, Dispatch) else "drop", *astuple(action)]
+
+
+def _decode(encoded: list[Any]) -> Action:
+    kind, *values = encoded
+    if kind == "dispatch":
+        values = [tuple(value) if isinstance(value, list) else value for value in values]
+        return Dispatch(*values)
+    request_id, module, reason, detail = values
+    return Drop(request_id, module, DropReason(reason), detail)

@@ -1,0 +1,50 @@
+"""Replay what a live frontend recorded: the same calls give the same decisions, or the first difference is shown."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from partita_runtime.scheduling.core import SchedulingCore
+from partita_runtime.scheduling.events import Action
+from partita_runtime.scheduling.signals import CoreSignals
+from partita_runtime.scheduling.trace import read_trace
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A call of `advance` that was answered differently."""
+
+    line: int
+    now: int
+    recorded: tuple[Action, ...]
+    replayed: tuple[Action, ...]
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What came of a replay."""
+
+    calls: int
+    decisions: int
+    difference: Difference | None
+    """The first one; the replay stops there, since batches have other numbers afterwards."""
+    signals: CoreSignals
+    """The core's counters where the replay stopped."""
+
+
+def replay(lines: Iterable[str]) -> Replay:
+    """Make the calls of a trace (see `scheduling.trace`) on a new core, and compare what it decides.
+
+    Raises ValueError, naming the line, for what is no trace.
+    """
+    plan, calls = read_trace(lines)
+    core = SchedulingCore(plan)
+    made = decisions = now = 0
+    for line, call in enumerate(calls, start=2):
+        replayed = call.repeat(core)
+        made += 1
+        if call.method == "advance":
+            now = call.arguments[0]
+            decisions += len(replayed)
+            if replayed != call.decided:
+                return Replay(made, decisions, Difference(line, now, call.decided, replayed), core.signals(now))
+    return Replay(made, decisions, None, core.signals(now))
