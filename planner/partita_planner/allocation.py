@@ -16,6 +16,7 @@ A GPU is divided into vGPUs of one size only, since that is how profiles measure
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import cached_property
 from math import ceil, inf
 from typing import Any
 
@@ -83,9 +84,14 @@ class Market:
     whole_gpus: bool = False
     """Whether stages own whole GPUs, or any number of vGPUs."""
 
+    @cached_property
+    def gpu_price(self) -> Mapping[str, float]:
+        """Price per hour of one whole GPU, by pool."""
+        return {name: float(pool.spec.price_per_hour) for name, pool in self.pools.items()}
+
     def price(self, stage: TemplateStage) -> float:
         """Price per hour of one unit."""
-        whole = float(self.pools[stage.pool].spec.price_per_hour)
+        whole = self.gpu_price[stage.pool]
         return whole if self.whole_gpus else whole / stage.divisor
 
     def unit_rate(self, stage: TemplateStage) -> float:
@@ -108,7 +114,7 @@ class Market:
 def allocated_price(deployments: Iterable[Deployment], market: Market) -> float:
     """Price per hour of all vGPUs."""
     return sum(
-        count / stage.divisor * float(market.pools[stage.pool].spec.price_per_hour)
+        count / stage.divisor * market.gpu_price[stage.pool]
         for deployment in deployments
         for stage, count in zip(deployment.template.stages, deployment.replicas, strict=True)
     )
@@ -161,13 +167,12 @@ def allocation_model(
     aim: Aim,
     *,
     graph: LatencyGraph | None = None,
-    limited: bool = True,
     highest_level: float = 1.0,
 ) -> Any:
     """The formulation above as a Pyomo model.
 
-    Without `graph` latencies are not coupled; without `limited` the pools have no end. `highest_level` bounds the
-    level of Aim.THROUGHPUT; it scales the model, whose objective is the share of it that is reached.
+    Without `graph` latencies are not coupled. `highest_level` bounds the level of Aim.THROUGHPUT; it scales the
+    model, whose objective is the share of it that is reached.
     """
     model = pyo.ConcreteModel()
     templates = {(d.module, t): template for d in demands for t, template in enumerate(d.templates)}
@@ -188,8 +193,7 @@ def allocation_model(
 
     model.cover = pyo.Constraint([d.module for d in demands], rule=cover)
     model.serve = pyo.Constraint(list(stages), rule=serve)
-    if limited:
-        _add_capacity(model, stages, market, elastic=aim is Aim.MISSING)
+    _add_capacity(model, stages, market, elastic=aim is Aim.MISSING)
     if graph is not None:
         add_split(model, graph, {d.module: {t.latency_micros for t in d.templates} for d in demands})
         model.in_time = pyo.Constraint(
@@ -242,10 +246,9 @@ def start_from(model: Any, demands: Sequence[Demand], market: Market, deployment
             slowest = max((d.template.latency_micros for d in chosen), default=0)
             options = sorted(micros for module, micros in model.choice if module == demand.module)
             model.choice[demand.module, next(o for o in options if o >= slowest)].set_value(1)
-    if hasattr(model, "divided"):
-        for (pool, divisor), row in model.divide.items():
-            vgpus = sum(v.value for v in identify_variables(row.body) if v.parent_component() is model.n)
-            model.divided[pool, divisor].set_value(ceil(vgpus / divisor))
+    for (pool, divisor), row in model.divide.items():
+        vgpus = sum(v.value for v in identify_variables(row.body) if v.parent_component() is model.n)
+        model.divided[pool, divisor].set_value(ceil(vgpus / divisor))
 
 
 def _add_capacity(model: Any, stages: Mapping[Any, TemplateStage], market: Market, elastic: bool) -> None:

@@ -14,6 +14,7 @@ from pyomo.contrib.appsi.solvers.highs import Highs
 
 from partita_planner.deadline import Deadline
 
+FEASIBILITY_TOLERANCE: Final = 1e-5
 NO_TIME_LEFT: Final = 0.01
 """Seconds that HiGHS gets when none are left; it takes 0 for no limit."""
 
@@ -45,10 +46,13 @@ def solve(model: Any, deadline: Deadline, *, relative_gap: float = 1e-6, warm_st
     highs.config.mip_gap = relative_gap
     highs.config.warmstart = warm_start
     result = highs.solve(model)
-    if result.best_feasible_objective is not None:
+    value = result.best_feasible_objective
+    if value is not None:
         result.solution_loader.load_vars()
+    if result.termination_condition is not TerminationCondition.optimal and not _feasible(model):
+        value = None
     return MilpAnswer(
-        value=result.best_feasible_objective,
+        value=value,
         bound=result.best_objective_bound,
         infeasible=result.termination_condition is TerminationCondition.infeasible,
     )
@@ -67,6 +71,14 @@ def solve_lp(model: Any, deadline: Deadline) -> tuple[float, Mapping[Any, float]
 def integer(variable: Any) -> int:
     """The whole number that an integer variable stands for."""
     return round(float(pyo.value(variable)))
+
+
+def _feasible(model: Any) -> bool:
+    """Whether the values in the variables keep the constraints; out of time, HiGHS may leave others there."""
+    return all(
+        row.lslack() >= -FEASIBILITY_TOLERANCE and row.uslack() >= -FEASIBILITY_TOLERANCE
+        for row in model.component_data_objects(pyo.Constraint, active=True)
+    )
 
 
 def _highs(deadline: Deadline) -> Any:

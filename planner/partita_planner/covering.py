@@ -1,0 +1,129 @@
+"""The cheapest way to cover one module's demand from pools without end, exactly and fast.
+
+A template serves x samples per second at a price c(x) that rises in steps. At the end of a step its units are a
+*bundle*: a price and what it covers. Some cheapest cover is a multiset of bundles, since a partly used step may as well
+be used to its end. So this is an unbounded covering knapsack over bundles, solved by best-first search over labels
+(price so far, covered so far):
+
+- a bundle that costs more and covers less than another is left out;
+- with u the least price of a sample per second and U the price of the best single template, a bundle with price
+  above u * covered + (U - u * demand) is part of no cover cheaper than U, and neither is such a label;
+- labels are taken in the order of their price, and one that covers no more than one before it is dropped.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from math import inf
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from partita_planner.allocation import Demand, Deployment, Market, allocated_price
+from partita_planner.templates import Template
+
+MAX_LABELS: Final = 100_000
+"""After so many labels the best single template is taken, with the bound that is proven by then."""
+ROUNDING: Final = 1e-9
+
+
+@dataclass(frozen=True)
+class Cover:
+    """Deployments that cover the demand."""
+
+    deployments: tuple[Deployment, ...]
+    price: float
+    """Price per hour."""
+    bound: float
+    """Proven: nothing is cheaper."""
+
+
+@dataclass(frozen=True)
+class Bundles:
+    """All bundles of some templates, as columns."""
+
+    template: NDArray[np.int64]
+    price: NDArray[np.float64]
+    covers: NDArray[np.float64]
+
+    @staticmethod
+    def of(templates: Sequence[Template], demand: Demand, market: Market) -> "Bundles":
+        """Every step of every template, up to the one that covers the whole demand."""
+        owners, prices, covers = [], [], []
+        for t, template in enumerate(templates):
+            units = [(market.price(stage), market.unit_rate(stage)) for stage in template.stages]
+            ends = np.unique(np.concatenate([_step_ends(rate, demand.capacity) for _, rate in units]))
+            owners.append(np.full(len(ends), t))
+            prices.append(np.sum([price * np.ceil(ends / rate - ROUNDING) for price, rate in units], axis=0))
+            covers.append(ends)
+        return Bundles(np.concatenate(owners), np.concatenate(prices), np.concatenate(covers))
+
+    def where(self, keep: NDArray[np.bool_]) -> "Bundles":
+        """Only the rows that are true in `keep`."""
+        return Bundles(self.template[keep], self.price[keep], self.covers[keep])
+
+    def undominated(self) -> "Bundles":
+        """Those that cover more than every cheaper one, by price."""
+        order = np.lexsort((-self.covers, self.price))
+        covers = self.covers[order]
+        best_before = np.concatenate(([0.0], np.maximum.accumulate(covers)[:-1]))
+        kept = order[covers > best_before]
+        return Bundles(self.template[kept], self.price[kept], self.covers[kept])
+
+
+def cheapest_cover(demand: Demand, templates: Sequence[Template], bundles: Bundles, market: Market) -> Cover:
+    """The cheapest cover of `demand.capacity`; `bundles` are those of `templates`, or some of them."""
+    needed = demand.capacity
+    least = float(np.min(bundles.price / bundles.covers))
+    whole = bundles.where(bundles.covers >= needed * (1 - ROUNDING))
+    single = int(np.argmin(whole.price))
+    best = float(whole.price[single])
+    promising = bundles.price <= least * bundles.covers + (best - least * needed) * (1 - ROUNDING)
+    chosen, bound = _search(bundles.where(promising).undominated(), needed, least, best)
+    covered: dict[int, float] = {}
+    for template, covers in chosen or [(int(whole.template[single]), needed)]:
+        covered[template] = covered.get(template, 0.0) + covers
+    deployments = tuple(Deployment(templates[t], templates[t].replicas(min(x, needed))) for t, x in covered.items())
+    price = allocated_price(deployments, market)
+    return Cover(deployments, price, min(price, bound))
+
+
+def _search(bundles: Bundles, needed: float, least: float, best: float) -> tuple[list[tuple[int, float]], float]:
+    """The bundles of a cover cheaper than `best`, none if there is none, and a proven bound on every cover's price."""
+    items = list(zip(bundles.price.tolist(), bundles.covers.tolist(), strict=True))
+    below = best * (1 - ROUNDING)
+    labels: list[tuple[int, int]] = [(-1, -1)]
+    heap = [(0.0, 0.0, 0)]
+    most_covered = -inf
+    while heap:
+        price, uncovered_sign, label = heappop(heap)
+        covered = -uncovered_sign
+        if covered <= most_covered:
+            continue
+        most_covered = covered + ROUNDING * needed
+        if covered >= needed * (1 - ROUNDING):
+            return _trail(bundles, labels, label), price
+        if len(labels) > MAX_LABELS:
+            return [], price
+        for item, (more_price, more_covered) in enumerate(items):
+            new_price, new_covered = price + more_price, covered + more_covered
+            if new_price + least * max(0.0, needed - new_covered) >= below:
+                continue
+            labels.append((label, item))
+            heappush(heap, (new_price, -new_covered, len(labels) - 1))
+    return [], best
+
+
+def _trail(bundles: Bundles, labels: Sequence[tuple[int, int]], label: int) -> list[tuple[int, float]]:
+    """Template and coverage of every bundle that led to a label."""
+    chosen = []
+    while label > 0:
+        label, item = labels[label]
+        chosen.append((int(bundles.template[item]), float(bundles.covers[item])))
+    return chosen
+
+
+def _step_ends(rate: float, needed: float) -> NDArray[np.float64]:
+    ends = rate * np.arange(1, np.ceil(needed / rate - ROUNDING))
+    return np.append(ends[ends < needed], needed)
