@@ -55,7 +55,7 @@ class RayJobRunner:
             return ProfileRun(RunPhase.ABSENT)
         status, why = found["status"], found.get("message") or ""
         ended = status in _ENDED
-        seconds = ((found["end_time"] if ended else time.time() * 1000) - found["start_time"]) / 1000
+        seconds = _seconds(found)
         if not ended and seconds > self._timeout_seconds:
             await self._stop(submission)
             return over_time(self._timeout_seconds, why, await self._log(submission))
@@ -104,6 +104,12 @@ class RayJobRunner:
 
     async def _stop(self, submission: str) -> None:
         await self._dashboard.post(f"{JOBS}{submission}/stop")
+
+
+def _seconds(job: dict[str, Any]) -> float:
+    """How long a job has run. One that died before it could start has no start time."""
+    until = job["end_time"] or time.time() * 1000
+    return float(until - (job["start_time"] or until)) / 1000
 
 
 def submission_id(key: str, attempt: int) -> str:
