@@ -21,6 +21,7 @@ from partita_operator.dev.ray_cluster import RayCluster, load_ray_cluster, start
 from partita_operator.dev.ray_commands import RayClassNode, RayClusterConfig
 
 DEFAULT_STATE_DIR = Path(".partita/dev")
+KUBECONFIG_FILE = "kubeconfig"
 # All that is ever written into a state directory: nothing else is deleted, whatever directory it is.
 _OURS = (
     "control-plane.json",
@@ -28,7 +29,7 @@ _OURS = (
     "controller-manager.kubeconfig",
     "environment.json",
     "etcd",
-    "kubeconfig",
+    KUBECONFIG_FILE,
     "logs",
     "pki",
     "ray-cluster.json",
@@ -92,8 +93,11 @@ def dev_up(config: DevConfig, report: Report, *, environment: Mapping[str, str] 
     The first time, Kubernetes may have to be downloaded or built (minutes, see `binaries`). Raises
     DevError if a part does not come up; what this call had started is stopped then.
     """
-    kubernetes = find_kubernetes(report=report, kubeconfig=config.kubeconfig, environment=environment)
     state_dir = config.state_dir.absolute()
+    if environment.get("KUBECONFIG") == str(state_dir / KUBECONFIG_FILE):
+        # Set by somebody who looks at this very environment: no other cluster is meant.
+        environment = {name: value for name, value in environment.items() if name != "KUBECONFIG"}
+    kubernetes = find_kubernetes(report=report, kubeconfig=config.kubeconfig, environment=environment)
     plane: ControlPlane | None = None
     was_running = False
     if isinstance(kubernetes, ExistingCluster):
