@@ -6,6 +6,7 @@ _GAIN: Final = 1 / 8
 _DEVIATION_GAIN: Final = 1 / 4
 _DEVIATIONS: Final = 3
 """Deviations above the mean that are reserved: about 99 % of executions, if their times are normally distributed."""
+_DOUBT: Final = 1 / 16
 _LOWEST: Final = 0.25
 _HIGHEST: Final = 8.0
 _STEP: Final = 0.005
@@ -15,7 +16,8 @@ class LatencyCorrection:
     """Factor that brings a profile's latencies to what executions take, with a margin for their spread.
 
     Moving averages of actual / predicted and of its absolute deviation, as TCP estimates round-trip times (Jacobson,
-    1988). While executions take what the profile says, the factor is exactly 1.
+    1988). While executions take what the profile says, the factor is exactly 1. One execution counts for at most twice
+    the average, so that a single hiccup does not stop the service.
     """
 
     __slots__ = ("_deviation", "_mean", "actual_micros", "executions", "factor", "predicted_micros")
@@ -35,9 +37,22 @@ class LatencyCorrection:
         self.executions += 1
         self.predicted_micros += predicted
         self.actual_micros += actual
-        error = actual / max(1, predicted) - self._mean
+        error = min(actual / max(1, predicted) - self._mean, self._mean)
         self._mean += _GAIN * error
         self._deviation += _DEVIATION_GAIN * (abs(error) - self._deviation)
+        return self._settle()
+
+    def doubt(self) -> bool:
+        """Go a step back towards the profile; whether `factor` has changed.
+
+        For when nothing is executed, and thus observed, any more because of the correction alone. The margin goes
+        faster than the mean: it may come from a single hiccup.
+        """
+        self._mean += _DOUBT * (1 - self._mean)
+        self._deviation -= _DEVIATION_GAIN * self._deviation
+        return self._settle()
+
+    def _settle(self) -> bool:
         factor = min(_HIGHEST, max(_LOWEST, self._mean + _DEVIATIONS * self._deviation))
         if abs(factor - self.factor) < _STEP:
             return False

@@ -65,6 +65,7 @@ class Window:
                 return None
             pipeline, batch_size, limit, path = fit
             if path is None:
+                pipeline.doubt_correction(queue[0].deadline - now)
                 dropped += [(request, DropReason.TOO_LATE) for request in queue.take(1)]
                 continue
             free_from = path.start - pipeline.delay(batch_size)

@@ -1,0 +1,192 @@
+"""What executions really take replaces what was reserved, and what is expected of the next ones."""
+
+import numpy as np
+import pytest
+from tests.runtime.scheduling.plans import Driver, module, plan_of, stage
+
+from partita_runtime.scheduling.arrival_rate import ArrivalRate
+from partita_runtime.scheduling.correction import LatencyCorrection
+from partita_runtime.scheduling.events import DropReason, StageRef
+
+
+def one_worker(took: int, batch_size: int = 1) -> Driver:
+    """One worker that should take 1000 us."""
+    plan = plan_of(module("m").pipeline(batch_size, stage("gpu", alpha=0, beta=1000)))
+    return Driver(plan, took=lambda _dispatch, _stage, _reserved: took).all_join()
+
+
+def test_early_end_frees_the_worker_at_once() -> None:
+    driver = one_worker(took=400)
+    driver.arrive(0, "m", 0, 2000)
+    driver.arrive(1, "m", 0, 2000)
+    driver.run()
+
+    assert [at for at, _ in driver.dispatches] == [0, 400]
+
+
+def test_nothing_is_dispatched_behind_an_execution_that_should_have_ended() -> None:
+    driver = one_worker(took=1700)
+    driver.arrive(0, "m", 0, 10_000)
+    driver.arrive(1, "m", 0, 10_000)
+    driver.run()
+
+    assert [at for at, _ in driver.dispatches] == [0, 1700]
+
+
+def test_a_report_may_be_as_late_as_the_control_delay() -> None:
+    driver = one_worker(took=1200)
+    driver.core.set_delays(300, 0)
+    driver.arrive(0, "m", 0, 10_000)
+    driver.arrive(1, "m", 0, 10_000)
+    driver.run()
+
+    assert [(at, dispatch.starts) for at, dispatch in driver.dispatches] == [(0, (300,)), (1000, (1300,))]
+
+
+def test_late_stage_delays_what_is_reserved_behind_it() -> None:
+    stages = (stage("one", alpha=0, beta=1000), stage("two", alpha=0, beta=1000))
+    driver = Driver(plan_of(module("m").pipeline(1, *stages))).all_join()
+    driver.arrive(0, "m", 0, 10_000)
+    driver.run(until=500)
+    driver.core.completed(0, 0, 1500, took=1000)
+    driver.core.arrive(1, "m", 10_000, 1500)
+    (dispatch,) = driver.core.advance(1500)
+
+    assert dispatch.starts == (1500, 2500)
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        pytest.param(lambda core: core.completed(7, 0, 100), id="unknown batch"),
+        pytest.param(lambda core: core.completed(0, 2, 100), id="unknown stage"),
+        pytest.param(lambda core: core.completed(0, -1, 100), id="negative stage"),
+        pytest.param(lambda core: core.failed(7, 100, "boom"), id="failure of an unknown batch"),
+    ],
+)
+def test_stale_reports_change_nothing_and_are_counted(report) -> None:  # type: ignore[no-untyped-def]
+    driver = one_worker(took=1000)
+    driver.arrive(0, "m", 0, 5000)
+    driver.run(until=50)
+    report(driver.core)
+    driver.run()
+
+    assert driver.core.signals(driver.now).stale_reports == 1
+    assert driver.answers == {0: (1000, 0)}
+
+
+def test_second_report_of_a_stage_is_stale() -> None:
+    driver = one_worker(took=1000)
+    driver.arrive(0, "m", 0, 5000)
+    driver.run()
+    driver.core.completed(0, 0, 1001)
+
+    signals = driver.core.signals(2000)
+    assert signals.stale_reports == 1
+    assert signals.modules["m"].in_time == 1
+
+
+def test_last_report_ends_a_batch_whose_earlier_reports_are_missing() -> None:
+    stages = (stage("one", alpha=0, beta=1000), stage("two", alpha=0, beta=1000))
+    driver = Driver(plan_of(module("m").pipeline(1, *stages))).all_join()
+    driver.core.arrive(0, "m", 10_000, 0)
+    driver.core.advance(0)
+    driver.core.completed(0, 1, 2000)
+    driver.core.completed(0, 0, 2001)
+
+    signals = driver.core.signals(2001)
+    assert signals.modules["m"].in_time == 1
+    assert signals.stale_reports == 1
+    assert [signals.workers[name].busy_micros for name in ("m.a.0.0", "m.a.1.0")] == [1000, 1000]
+
+
+def test_profile_that_lies_is_corrected() -> None:
+    driver = one_worker(took=1500)
+    for number in range(40):
+        driver.arrive(number, "m", number * 2000, number * 2000 + 1400)
+    driver.run()
+
+    late = driver.core.signals(driver.now).modules["m"].late
+    assert 2 <= late <= 15, "what cannot be in time is not dispatched, but for a try now and then"
+    assert set(driver.reasons().values()) == {DropReason.TOO_LATE}
+    assert driver.core.signals(driver.now).stages[StageRef("m", "a", 0)].correction > 1.35
+
+
+def test_one_hiccup_does_not_stop_the_service() -> None:
+    plan = plan_of(module("m").pipeline(1, stage("gpu", alpha=0, beta=1000)))
+    driver = Driver(plan, took=lambda dispatch, _stage, _reserved: 50_000 if dispatch.batch_id == 0 else 1000)
+    driver.all_join()
+    for number in range(30):
+        driver.arrive(number, "m", number * 100_000, number * 100_000 + 1100)
+    driver.run()
+
+    assert set(range(20, 30)) <= set(driver.answers)
+    assert driver.core.signals(driver.now).modules["m"].late == 1
+
+
+class TestLatencyCorrection:
+    def test_right_profile_is_left_alone(self) -> None:
+        correction = LatencyCorrection()
+
+        assert not any(correction.observe(1000, 1000) for _ in range(100))
+        assert correction.factor == 1.0
+
+    @pytest.mark.parametrize(
+        ("ratio", "want_factor"),
+        [
+            pytest.param(1.5, 1.5, id="slower"),
+            pytest.param(0.6, 0.6, id="faster"),
+            pytest.param(100.0, 8.0, id="bounded above"),
+            pytest.param(0.01, 0.25, id="bounded below"),
+        ],
+    )
+    def test_factor_converges(self, ratio: float, want_factor: float) -> None:
+        correction = LatencyCorrection()
+        for _ in range(200):
+            correction.observe(1000, round(1000 * ratio))
+
+        assert correction.factor == pytest.approx(want_factor, rel=0.02)
+        assert correction.actual_micros == 200 * round(1000 * ratio)
+
+    def test_factor_covers_most_of_the_spread(self) -> None:
+        correction = LatencyCorrection()
+        generator = np.random.default_rng(7)
+        covered = 0
+        for actual in generator.normal(1000, 50, size=2000).round().astype(int).tolist():
+            covered += actual <= 1000 * correction.factor
+            correction.observe(1000, actual)
+
+        assert covered >= 0.97 * 2000
+        assert correction.factor < 1.3
+
+
+class TestArrivalRate:
+    def test_steady_rate_is_steady(self) -> None:
+        rate, now = ArrivalRate(), 0.0
+        generator = np.random.default_rng(3)
+        seen = []
+        for number, gap in enumerate(generator.exponential(200, size=60_000)):
+            now += gap
+            rate.count(int(now))
+            if number > 20_000 and number % 50 == 0:
+                seen.append(rate.per_micro(int(now)))
+
+        assert min(seen) == pytest.approx(1 / 200, rel=0.03)
+        assert max(seen) == pytest.approx(1 / 200, rel=0.03)
+
+    def test_change_is_noticed_within_half_a_second(self) -> None:
+        rate = ArrivalRate()
+        for now in range(0, 10_000_000, 400):
+            rate.count(now)
+        assert rate.per_micro(10_000_000) == pytest.approx(1 / 400, rel=0.01)
+        for now in range(10_000_000, 10_500_000, 100):
+            rate.count(now)
+            rate.per_micro(now)
+
+        assert rate.per_micro(10_500_000) == pytest.approx(1 / 100, rel=0.25)
+
+    def test_nothing_is_no_rate(self) -> None:
+        rate = ArrivalRate()
+        assert rate.per_micro(1000) == 0
+        rate.count(1000)
+        assert rate.per_micro(1000) == 0
