@@ -173,7 +173,9 @@ class PodRun(threading.Thread):
             try:
                 container.process = subprocess.Popen(
                     argv,
-                    env=self._environment | {name: self._local(value) for name, value in environment.items()},
+                    env=self._environment
+                    | self._credentials()
+                    | {name: self._local(value) for name, value in environment.items()},
                     cwd=container.log.parent,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
@@ -234,8 +236,6 @@ class PodRun(threading.Thread):
 
     def _container_environment(self, spec: Json) -> dict[str, str]:
         environment: dict[str, str] = {}
-        if self.pod["spec"].get("automountServiceAccountToken", True):
-            environment["KUBECONFIG"] = str(self._kubeconfig())
         for source in spec.get("envFrom", []):
             for kind, key in (("configmaps", "configMapRef"), ("secrets", "secretRef")):
                 if key in source:
@@ -277,6 +277,12 @@ class PodRun(threading.Thread):
             raise PodNotPlayedError(f"{kind} {self._namespace}/{name} not found")
         found: Json = answer.raise_for_status().json()
         return found
+
+    def _credentials(self) -> dict[str, str]:
+        """Environment with the path of the pod's kubeconfig, a path of this machine in any case."""
+        if not self.pod["spec"].get("automountServiceAccountToken", True):
+            return {}
+        return {"KUBECONFIG": str(self._kubeconfig())}
 
     def _kubeconfig(self) -> Path:
         path = self._directory / "kubeconfig"

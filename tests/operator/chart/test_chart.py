@@ -1,0 +1,200 @@
+"""The Helm chart as it renders, by Helm's own SDK."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from partita_operator.cli.operator import run
+
+CHART = Path(__file__).parents[3] / "charts" / "partita"
+WARNING = 2
+
+charts = pytest.importorskip("helm_python.chart", reason="Helm's SDK is missing: pip install helm-python-sdk")
+errors = pytest.importorskip("helm_python.errors")
+
+EVERYTHING: dict[str, Any] = {
+    "image": {"repository": "registry/operator", "tag": "1.2.3"},
+    "imagePullSecrets": [{"name": "registry"}],
+    "ray": {
+        "tokenSecret": {"name": "ray", "key": "token"},
+        "tokensSecret": {"name": "ray", "key": "others"},
+        "runtimeEnv": {"working_dir": "s3://models/app.zip", "env_vars": {"A": 'with "quotes"'}},
+    },
+    "profiling": {"image": "registry/profiler:1.2.3"},
+    "versions": {"torch": "2.13.0"},
+    "metrics": {"service": {"annotations": {"prometheus.io/scrape": "true"}}},
+    "serviceAccount": {"annotations": {"a": "b"}},
+    "podAnnotations": {"c": "d"},
+    "podLabels": {"e": "f"},
+    "nodeSelector": {"kubernetes.io/os": "linux"},
+    "tolerations": [{"key": "x", "operator": "Exists"}],
+    "affinity": {"nodeAffinity": {}},
+    "priorityClassName": "system-cluster-critical",
+}
+
+
+def rendered(values: dict[str, Any] | None = None, release: str = "partita") -> dict[tuple[str, str], dict[str, Any]]:
+    """All objects by kind and name."""
+    with charts.Chart.load(CHART) as chart:
+        manifests = chart.render(values, name=release, namespace="partita-system")
+    objects = [
+        document
+        for path, text in manifests.items()
+        if path.endswith(".yaml")
+        for document in yaml.safe_load_all(text)
+        if document
+    ]
+    return {(o["kind"], o["metadata"]["name"]): o for o in objects}
+
+
+def pod(values: dict[str, Any] | None = None) -> dict[str, Any]:
+    spec: dict[str, Any] = rendered(values)["Deployment", "partita"]["spec"]["template"]["spec"]
+    return spec
+
+
+def rules(values: dict[str, Any] | None = None) -> Iterator[tuple[str, str, str]]:
+    """(API group, resource, verb) of everything that the operator may do."""
+    for rule in rendered(values)["ClusterRole", "partita"]["rules"]:
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                for verb in rule["verbs"]:
+                    yield group, resource, verb
+
+
+BOTH = pytest.mark.parametrize("values", [None, EVERYTHING], ids=["defaults", "everything set"])
+
+
+@BOTH
+def test_helm_finds_nothing_wrong(values: dict[str, Any] | None) -> None:
+    report = charts.lint(CHART, values, strict=True)
+    assert [message for message in report["messages"] if message["severity"] >= WARNING] == []
+    assert report["errors"] == []
+
+
+@BOTH
+def test_the_operator_understands_its_arguments(values: dict[str, Any] | None) -> None:
+    (container,) = pod(values)["containers"]
+    context = run.make_context("run", list(container["args"]), auto_envvar_prefix="PARTITA")
+    assert context.params["ray_address"] == "http://ray-head-svc.ray.svc:8265"
+    expected = (values or {}).get("ray", {}).get("runtimeEnv", {})
+    assert context.params["runtime_env"] == expected
+    assert context.params["profiler_image"] == (values or {}).get("profiling", {}).get("image")
+
+
+def test_tokens_come_from_secrets_as_the_operator_reads_them() -> None:
+    (container,) = pod(EVERYTHING)["containers"]
+    secrets = {
+        variable["name"]: (variable["valueFrom"]["secretKeyRef"]["name"], variable["valueFrom"]["secretKeyRef"]["key"])
+        for variable in container["env"]
+        if "valueFrom" in variable
+    }
+    assert secrets == {"PARTITA_RAY_TOKEN": ("ray", "token"), "PARTITA_RAY_TOKENS": ("ray", "others")}
+    options = {f"PARTITA_{parameter.name}".upper() for parameter in run.params}
+    assert set(secrets) <= options
+
+
+@BOTH
+def test_the_pod_is_restricted(values: dict[str, Any] | None) -> None:
+    spec = pod(values)
+    (container,) = spec["containers"]
+    assert spec["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert {"livenessProbe", "readinessProbe", "resources"} <= set(container)
+
+
+def test_there_is_never_more_than_one_operator() -> None:
+    spec = rendered()["Deployment", "partita"]["spec"]
+    assert (spec["replicas"], spec["strategy"]["type"]) == (1, "Recreate")
+
+
+@BOTH
+def test_no_right_is_a_wildcard_and_no_secret_can_be_read(values: dict[str, Any] | None) -> None:
+    for group, resource, verb in rules(values):
+        assert "*" not in (group, resource, verb)
+        assert resource not in ("secrets", "clusterroles", "roles", "pods/exec")
+
+
+def test_rights_on_jobs_come_with_the_image_for_them() -> None:
+    extra = set(rules(EVERYTHING)) - set(rules())
+    assert extra == {
+        ("batch", "jobs", "get"),
+        ("batch", "jobs", "create"),
+        ("batch", "jobs", "delete"),
+        ("", "pods", "list"),
+        ("", "pods/log", "get"),
+    }
+
+
+def test_everything_belongs_to_the_release() -> None:
+    objects = rendered(EVERYTHING, release="blue")
+    assert {name for _, name in objects} == {
+        "blue-partita",
+        "blue-partita-metrics",
+        "blue-partita-view",
+        "blue-partita-edit",
+    }
+    for key, found in objects.items():
+        assert found["metadata"]["labels"]["app.kubernetes.io/instance"] == "blue", key
+    binding = objects["ClusterRoleBinding", "blue-partita"]
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "blue-partita", "namespace": "partita-system"}]
+
+
+def test_the_metrics_service_selects_the_operator() -> None:
+    objects = rendered()
+    service, deployment = objects["Service", "partita-metrics"], objects["Deployment", "partita"]
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert service["spec"]["selector"].items() <= labels.items()
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert service["spec"]["ports"][0]["targetPort"] in [port["name"] for port in container["ports"]]
+
+
+@pytest.mark.parametrize(
+    ("values", "want_left_out"),
+    [
+        pytest.param({"metrics": {"service": {"enabled": False}}}, ("Service", "partita-metrics"), id="metrics"),
+        pytest.param({"rbac": {"create": False}}, ("ClusterRole", "partita"), id="rights"),
+        pytest.param({"rbac": {"aggregate": False}}, ("ClusterRole", "partita-edit"), id="roles of people"),
+        pytest.param(
+            {"serviceAccount": {"create": False, "name": "mine"}}, ("ServiceAccount", "partita"), id="account"
+        ),
+    ],
+)
+def test_parts_can_be_left_out(values: dict[str, Any], want_left_out: tuple[str, str]) -> None:
+    assert want_left_out in rendered()
+    assert want_left_out not in rendered(values)
+
+
+@pytest.mark.parametrize(
+    ("values", "want_words"),
+    [
+        pytest.param({"replicas": 3}, "replicas", id="unknown value"),
+        pytest.param({"ray": {"address": "ray:8265"}}, "address", id="address without scheme"),
+        pytest.param({"metrics": {"port": 99999}}, "port", id="no such port"),
+        pytest.param({"logLevel": "verbose"}, "logLevel", id="no such level"),
+        pytest.param({"profiling": {"attempts": 0}}, "attempts", id="no attempts"),
+        pytest.param({"versions": {"torch": 2}}, "torch", id="a version that is no text"),
+    ],
+)
+def test_wrong_values_are_refused_by_name(values: dict[str, Any], want_words: str) -> None:
+    with charts.Chart.load(CHART) as chart, pytest.raises(errors.HelmValuesError, match=want_words):
+        chart.validate_schema(values)
+
+
+def test_the_schema_knows_every_value() -> None:
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text())
+    with charts.Chart.load(CHART) as chart:
+        chart.validate_schema(defaults)
+        chart.validate_schema(EVERYTHING)
+        assert set(chart.schema["properties"]) - {"global"} == set(defaults)
+
+
+def test_an_account_of_ones_own_needs_a_name() -> None:
+    with pytest.raises(errors.HelmRenderError, match=r"serviceAccount\.name"):
+        rendered({"serviceAccount": {"create": False}})

@@ -1,0 +1,117 @@
+"""The chart installed in a real API server: its operator works with the rights that the chart gives it."""
+
+import shutil
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+import yaml
+from tests.operator.kubelet_double import KubeletDouble
+
+from partita_operator.dev.control_plane import ControlPlane
+from partita_operator.dev.ports import free_ports
+
+config = pytest.importorskip("helm_python.config", reason="Helm's SDK is missing: pip install helm-python-sdk")
+
+CHART = Path(__file__).parents[3] / "charts" / "partita"
+DEADLINE_SECONDS = 90.0
+
+pytestmark = pytest.mark.apiserver
+
+
+@pytest.fixture
+def api(control_plane: ControlPlane) -> Iterator[httpx.Client]:
+    headers = {"Authorization": f"Bearer {control_plane.token}"}
+    trusted = ssl.create_default_context(cafile=str(control_plane.authority.certificate))
+    with httpx.Client(base_url=control_plane.url, headers=headers, verify=trusted, timeout=30) as client:
+        yield client
+
+
+def until(look: Callable[[], Any], is_wanted: Callable[[Any], bool], log: Callable[[], str] = str) -> None:
+    """Polls until what is seen is wanted; fails with it, and with the operator's log."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not is_wanted(seen := look()):
+        assert time.monotonic() < deadline, f"still {seen}; the log of the operator:\n{log()}"
+        time.sleep(0.25)
+
+
+def chart_for(version: str, directory: Path) -> Path:
+    """The chart, without what an API server older than 1.25 does not know: the CEL rules of the CRDs."""
+    copy = directory / "partita"
+    shutil.copytree(CHART, copy)
+    if tuple(map(int, version.split(".")[:2])) < (1, 25):
+        metadata = yaml.safe_load((copy / "Chart.yaml").read_text())
+        del metadata["kubeVersion"]
+        (copy / "Chart.yaml").write_text(yaml.safe_dump(metadata))
+        for path in (copy / "crds").iterdir():
+            path.write_text(yaml.safe_dump(without_rules(yaml.safe_load(path.read_text()))))
+    return copy
+
+
+def without_rules(node: Any) -> Any:
+    if isinstance(node, dict):
+        return {key: without_rules(value) for key, value in node.items() if key != "x-kubernetes-validations"}
+    return [without_rules(item) for item in node] if isinstance(node, list) else node
+
+
+def test_the_operator_runs_with_the_rights_of_the_chart(
+    control_plane: ControlPlane, api: httpx.Client, tmp_path: Path
+) -> None:
+    node, namespace, pool = (f"{word}-{uuid4().hex[:8]}" for word in ("node", "partita", "pool"))
+    metrics_port, health_port = free_ports(2)
+    values = {
+        "ray": {"address": "http://127.0.0.1:1"},
+        "nodeSelector": {"kubernetes.io/hostname": node},
+        "metrics": {"port": metrics_port},
+        "health": {"port": health_port},
+        "resyncSeconds": 1,
+    }
+    helm = config.Config(kubeconfig_path=control_plane.kubeconfig, namespace=namespace)
+    with (
+        helm,
+        KubeletDouble(
+            control_plane,
+            node,
+            work_dir=tmp_path / "node",
+            labels={"partita.dev/pool": pool},
+            capacity={"nvidia.com/gpu": 3},
+        ),
+    ):
+        version = api.get("/version").json()["gitVersion"].removeprefix("v")
+        helm.install(str(chart_for(version, tmp_path)), "partita", values, create_namespace=True, timeout=60)
+        try:
+            deployments = f"/apis/apps/v1/namespaces/{namespace}/deployments/partita"
+            until(lambda: api.get(deployments).json()["status"], lambda status: status.get("readyReplicas") == 1)
+            made = {
+                "apiVersion": "partita.dev/v1alpha1",
+                "kind": "GPUPool",
+                "metadata": {"name": pool},
+                "spec": {"pricePerHour": "1"},
+            }
+            pools = "/apis/partita.dev/v1alpha1/gpupools"
+            api.post(pools, json=made).raise_for_status()
+            until(
+                lambda: api.get(f"{pools}/{pool}").json().get("status", {}),
+                lambda status: status.get("nodes") == 1 and bool(status.get("conditions")),
+                lambda: logs(api, namespace),
+            )
+            assert httpx.get(f"http://127.0.0.1:{health_port}/healthz").is_success
+            assert "partita_reconcile" in httpx.get(f"http://127.0.0.1:{metrics_port}/metrics").text
+            log = logs(api, namespace)
+            assert "forbidden" not in log.lower(), log
+            api.delete(f"{pools}/{pool}").raise_for_status()
+            until(lambda: api.get(f"{pools}/{pool}").status_code, lambda status: status == httpx.codes.NOT_FOUND)
+        finally:
+            helm.uninstall("partita", wait="watcher", timeout=60)
+    assert api.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/partita").status_code == httpx.codes.NOT_FOUND
+
+
+def logs(api: httpx.Client, namespace: str) -> str:
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    (pod,) = api.get(pods).json()["items"]
+    return api.get(f"{pods}/{pod['metadata']['name']}/log").text

@@ -1,0 +1,254 @@
+"""The engine against a real Ray cluster, with real frontends and emulated accelerators."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import httpx
+import pytest
+from tests.operator.dev_fixtures import RayClusterFactory
+from tests.runtime.serving.plans import Application, application
+
+from partita_operator.dev.ray_cluster import RayCluster
+from partita_operator.dev.ray_commands import RayClassNode, RayClusterConfig
+from partita_operator.engines.ray_serve import RayServeEngine, RayServeEngines
+from partita_operator.ports import (
+    EngineUnavailableError,
+    OperatorSettings,
+    ServingSpec,
+    ServingStatus,
+    StageTarget,
+)
+from partita_runtime.serving.applications import ServingOptions
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
+
+SLOTS = 4
+DEADLINE_SECONDS = 120.0
+CHAT = {
+    "name": "chat",
+    "route_prefix": "/chat",
+    "import_path": "tests.operator.engines.chat:application",
+    "runtime_env": {"env_vars": {"API_KEY": "not-to-be-lost"}},
+}
+OPTIONS = ServingOptions(frontend_cpus=0.1, stage_cpus=0.1, health_check_seconds=1.0, drain_seconds=5.0)
+
+
+@pytest.fixture(scope="module")
+def cluster(start_ray: RayClusterFactory) -> RayCluster:
+    """A cluster of its own: it is restarted, and holds an application of somebody else."""
+    return start_ray(RayClusterConfig(nodes=(RayClassNode("pool-a", slots=SLOTS),)))
+
+
+@pytest.fixture
+async def engine(cluster: RayCluster) -> AsyncIterator[RayServeEngine]:
+    made = RayServeEngine(
+        cluster.dashboard_url, cluster.auth_token, serve_http_port=cluster.serve_http_port, options=OPTIONS
+    )
+    yield made
+    for key in await made.sessions():
+        await until(lambda key=key: made.remove(key), bool)
+    await made.close()
+
+
+def traffic() -> Application:
+    return application("traffic").model("a")
+
+
+def spec(app: Application, *replicas: int) -> ServingSpec:
+    targets = tuple(
+        StageTarget("a", pipeline.name, at, replicas[at] if at < len(replicas) else stage.replicas)
+        for pipeline in app.plan.spec.modules[0].pipelines
+        for at, stage in enumerate(pipeline.stages)
+    )
+    return ServingSpec(app.session, app.plan, targets, app.profiles, app.pools)
+
+
+async def until(look: Callable[[], Awaitable[Any]], is_wanted: Callable[[Any], bool]) -> Any:
+    """The first sight that is wanted; fails once the deadline has passed."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not is_wanted(seen := await look()):
+        assert time.monotonic() < deadline, f"still {seen}"
+        await asyncio.sleep(0.5)
+    return seen
+
+
+async def rolled_out(engine: RayServeEngine, wanted: ServingSpec) -> ServingStatus:
+    """Applies until the plan serves with all replicas and nothing else is left, as the reconciler does."""
+    targets = {(t.module, t.pipeline, t.stage): t.replicas for t in wanted.targets}
+
+    async def step() -> ServingStatus:
+        await engine.apply(wanted)
+        return await engine.observe(wanted.session.key)
+
+    def is_done(status: ServingStatus) -> bool:
+        return (
+            status.serving_plan == wanted.plan.metadata.name
+            and [plan.plan for plan in status.plans] == [wanted.plan.metadata.name]
+            and {(s.module, s.pipeline, s.stage): s.ready for s in status.plans[0].stages} == targets
+        )
+
+    found = await until(step, is_done)
+    assert isinstance(found, ServingStatus)
+    return found
+
+
+def applications(cluster: RayCluster) -> dict[str, Any]:
+    found: dict[str, Any] = cluster.get("/api/serve/applications/")["applications"]
+    return found
+
+
+def replicas_of(app: dict[str, Any]) -> list[str]:
+    return [replica["replica_id"] for d in app["deployments"].values() for replica in d["replicas"]]
+
+
+async def deploy_chat(cluster: RayCluster) -> None:
+    """As somebody else does who shares the cluster."""
+    body = {"http_options": {"host": "0.0.0.0", "port": cluster.serve_http_port}, "applications": [CHAT]}
+    async with httpx.AsyncClient(headers={"Authorization": f"Bearer {cluster.auth_token}"}, timeout=60) as client:
+        (await client.put(f"{cluster.dashboard_url}/api/serve/applications/", json=body)).raise_for_status()
+
+    async def look() -> str:
+        return str(applications(cluster).get("chat", {}).get("status"))
+
+    await until(look, lambda status: status == "RUNNING")
+
+
+async def test_a_session_comes_up_moves_to_another_plan_and_goes(cluster: RayCluster, engine: RayServeEngine) -> None:
+    await deploy_chat(cluster)
+    chat = applications(cluster)["chat"]
+    one, two = traffic().planned("plan-1"), traffic().planned("plan-2", stages=2)
+
+    status = await rolled_out(engine, spec(one))
+    assert status.frontend_ready
+    assert status.message == ""
+    assert status.url == f"http://127.0.0.1:{cluster.serve_http_port}/default/traffic"
+    async with httpx.AsyncClient() as client:
+        assert (await client.get(f"{status.url}/v2/health/ready")).is_success
+    assert await engine.sessions() == {"default/traffic"}
+    signals = await engine.signals("default/traffic")
+    assert signals is not None
+    assert (signals.plan, [stage.ready for stage in signals.stages]) == ("plan-1", [1])
+
+    before = {name: app["last_deployed_time_s"] for name, app in applications(cluster).items()}
+    await engine.apply(spec(one))
+    assert {name: app["last_deployed_time_s"] for name, app in applications(cluster).items()} == before
+
+    frontend = replicas_of(applications(cluster)["partita.default.traffic.frontend"])
+    await rolled_out(engine, spec(one, 2))
+    await rolled_out(engine, spec(two))
+    assert replicas_of(applications(cluster)["partita.default.traffic.frontend"]) == frontend
+
+    await until(lambda: engine.remove("default/traffic"), bool)
+    assert await engine.remove("default/traffic")
+    assert await engine.sessions() == frozenset()
+    left = applications(cluster)
+    assert set(left) == {"chat"}
+    assert replicas_of(left["chat"]) == replicas_of(chat)
+    assert left["chat"]["deployed_app_config"] == CHAT
+
+
+async def test_requests_go_on_while_the_plan_changes(engine: RayServeEngine) -> None:
+    one, two = traffic().planned("plan-1"), traffic().planned("plan-2", batch_size=4)
+    status = await rolled_out(engine, spec(one))
+    tensor = {"name": "input", "datatype": "FP32", "shape": [1, 2, 2], "data": [1.0, 2.0, 3.0, 4.0]}
+    answers: list[int] = []
+    migrated = asyncio.Event()
+
+    async def ask() -> None:
+        async with httpx.AsyncClient(timeout=30) as client:
+            while not migrated.is_set():
+                answer = await client.post(f"{status.url}/v2/models/traffic/infer", json={"inputs": [tensor]})
+                answers.append(answer.status_code)
+
+    asking = asyncio.create_task(ask())
+    await until(lambda: asyncio.sleep(0, len(answers)), lambda count: count > 10)
+    await rolled_out(engine, spec(two))
+    after = len(answers)
+    await until(lambda: asyncio.sleep(0, len(answers)), lambda count: count > after + 10)
+    migrated.set()
+    await asking
+    assert set(answers) == {200}
+
+
+async def test_without_room_for_both_plans_the_old_one_goes_first_and_that_is_said(engine: RayServeEngine) -> None:
+    one = traffic().planned("plan-1", replicas=1, stages=SLOTS)
+    two = traffic().planned("plan-2", replicas=1, stages=SLOTS - 1)
+    await rolled_out(engine, spec(one))
+
+    async def message() -> str:
+        await engine.apply(spec(two))
+        return (await engine.observe("default/traffic")).message
+
+    await until(message, lambda words: "removed first" in words)
+    await rolled_out(engine, spec(two))
+
+
+@pytest.mark.parametrize(
+    ("fields", "want_words"),
+    [
+        pytest.param(
+            {"ray_resource": "partita-pool-absent"}, ["no partita-pool-absent at all", "Add nodes"], id="no such node"
+        ),
+    ],
+)
+async def test_what_keeps_a_stage_from_running_is_said(
+    engine: RayServeEngine, fields: dict[str, str], want_words: list[str]
+) -> None:
+    wanted = spec(traffic())
+    pool = wanted.pools["pool-a"]
+    pools = {"pool-a": pool.model_copy(update={"spec": pool.spec.model_copy(update=fields)})}
+    await engine.apply(ServingSpec(wanted.session, wanted.plan, wanted.targets, wanted.profiles, pools))
+
+    async def message() -> str:
+        status = await engine.observe("default/traffic")
+        return " ".join(stage.message for plan in status.plans for stage in plan.stages)
+
+    await until(message, lambda words: all(word in words for word in want_words))
+
+
+async def test_the_capacity_is_that_of_the_nodes(engine: RayServeEngine) -> None:
+    assert (await engine.capacity())["partita-pool-pool-a"] == SLOTS
+
+
+async def test_a_wrong_token_is_an_error_that_says_what_to_set(cluster: RayCluster) -> None:
+    engine = RayServeEngine(cluster.dashboard_url, "0" * 32)
+    with pytest.raises(EngineUnavailableError, match="PARTITA_RAY_TOKEN"):
+        await engine.apply(spec(traffic()))
+    await engine.close()
+
+
+async def test_a_cluster_that_was_restarted_gets_everything_again(cluster: RayCluster, engine: RayServeEngine) -> None:
+    wanted = spec(traffic())
+    await rolled_out(engine, wanted)
+    restarting = asyncio.create_task(asyncio.to_thread(cluster.restart))
+
+    async def error() -> str:
+        try:
+            await engine.apply(wanted)
+        except EngineUnavailableError as error:
+            return str(error)
+        return ""
+
+    await until(error, lambda words: cluster.dashboard_url in words)
+    await restarting
+    await rolled_out(engine, wanted)
+
+
+async def test_a_sessions_own_engine_never_gets_the_operators_token() -> None:
+    settings = OperatorSettings(
+        ray_address="http://ray:8265/", ray_token="secret", ray_tokens={"http://other:8265/": "theirs"}
+    )
+    engines = RayServeEngines(settings)
+
+    def session(address: str | None) -> Any:
+        return traffic().with_spec(engine={"address": address}).session
+
+    own, other, unknown = (engines.of(session(a)) for a in (None, "http://other:8265", "http://evil:8265"))
+    assert engines.of(session("http://ray:8265")) is own
+    assert engines.of(session("http://other:8265/")) is other
+    assert engines.known() == (own, other, unknown)
+    sent = [engine._dashboard._client.headers.get("Authorization") for engine in engines.known()]
+    assert sent == ["Bearer secret", "Bearer theirs", None]
+    await engines.close()
