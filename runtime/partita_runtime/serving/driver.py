@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -135,14 +135,16 @@ class Driver:
         """The core's counters as they stand."""
         return self._core.signals(now_micros())
 
-    async def infer(self, request: InferRequest, arrived: int) -> dict[str, Array]:
-        """The tensors that answer `request`, which arrived at `arrived`.
+    def infer(self, request: InferRequest, arrived: int) -> Coroutine[None, None, dict[str, Array]]:
+        """Take `request` in, which arrived at `arrived`; await what this gives for the tensors that answer it.
 
-        Raises UnservedError if it will not be answered. Cancel it when the client leaves.
+        Raises UnservedError, when awaited, if it will not be answered. Cancel it when the client leaves.
         """
         slo = self.epoch.session.slo.latency_ms * 1000
         deadline = arrived + (slo if request.timeout_micros is None else min(slo, request.timeout_micros))
-        call = self._begin(request, deadline - self._answering_micros)
+        return self._answer(self._begin(request, deadline - self._answering_micros))
+
+    async def _answer(self, call: _Call) -> dict[str, Array]:
         try:
             await call.answer
         finally:

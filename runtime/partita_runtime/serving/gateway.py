@@ -87,8 +87,8 @@ class _Endpoints:
 
     async def infer(self, request: Request) -> Response:
         arrived = now_micros()
-        driver = self._driver_for(request)
         body = await _body(request, self._session.settings.max_request_bytes)
+        driver = self._driver_for(request)  # nothing is awaited from here on until the driver has the request
         wanted = decode_request(body, request.headers.get(HEADER_LENGTH), driver.interface)
         meter = self._session.meter
         meter.arrived += wanted.samples

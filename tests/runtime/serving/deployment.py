@@ -25,19 +25,22 @@ class Deployment:
 
     def apply_stages(self, app: Application, replicas: Mapping[StageRef, int] | None = None) -> None:
         """Bring up, or scale, the stage applications of the session's plan."""
-        self._add(stage_applications(app.session, app.plan, app.profiles, app.pools, replicas or {}, OPTIONS))
+        self._take(stage_applications(app.session, app.plan, app.profiles, app.pools, replicas or {}, OPTIONS))
+        self._put()
 
     def apply_frontend(self, app: Application) -> None:
         """Bring up the session's frontend, or move it to the session's plan."""
-        self._add([frontend_application(app.session, app.plan, app.profiles, app.pools, OPTIONS)])
+        self._take([frontend_application(app.session, app.plan, app.profiles, app.pools, OPTIONS)])
+        self._put()
 
-    def deploy(self, app: Application) -> None:
+    def deploy(self, *apps: Application) -> None:
         """Bring everything up and wait until it serves."""
-        self.apply_stages(app)
-        self.apply_frontend(app)
-        self.until(
-            lambda: self.signals(app).get("plan") == app.plan_name and self.ready(app), f"{app.plan_name} serves"
-        )
+        for app in apps:
+            self._take(stage_applications(app.session, app.plan, app.profiles, app.pools, {}, OPTIONS))
+            self._take([frontend_application(app.session, app.plan, app.profiles, app.pools, OPTIONS)])
+        self._put()
+        for app in apps:
+            self.until(lambda app=app: self.ready(app), f"{app.name} serves")
 
     def remove(self, unwanted: Callable[[str], bool]) -> None:
         """Take down the applications with such names."""
@@ -80,9 +83,8 @@ class Deployment:
             assert time.monotonic() < deadline, f"waited in vain until {what}"
             time.sleep(0.2)
 
-    def _add(self, applications: list[dict[str, Any]]) -> None:
+    def _take(self, applications: list[dict[str, Any]]) -> None:
         self.applications |= {application["name"]: application for application in applications}
-        self._put()
 
     def _put(self) -> None:
         config = {

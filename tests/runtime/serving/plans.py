@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Self
 
 from tests.builders import pool, profile, session
@@ -27,6 +28,8 @@ from partita_runtime.serving.stage_arguments import StageArguments, stage_build
 
 FUNCTIONS = "tests.runtime.serving.functions"
 BLOCKS = 4
+EMULATED, REAL = "emulated", "cpus"
+"""The pools of sessions under test."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +41,16 @@ class Model:
     outputs: tuple[tuple[int, ...], ...] = ((2,),)
     alpha_micros: int = 500
     beta_micros: int = 1000
-    source: ModelSource | None = None
+    entrypoint: str | None = None
     """Where the real model is; it then runs on the CPU."""
+
+    @property
+    def pool(self) -> str:
+        return EMULATED if self.entrypoint is None else REAL
+
+    @property
+    def source(self) -> ModelSource | None:
+        return None if self.entrypoint is None else ModelSource(entrypoint=self.entrypoint)
 
 
 @dataclass(frozen=True)
@@ -110,21 +121,14 @@ class Application:
 
     @property
     def pools(self) -> dict[str, GPUPool]:
-        """One pool for each model, of emulated accelerators or of CPUs."""
-        pools = {}
-        for model in self.models:
-            emulation = Emulation(
-                curves=(LatencyCurve(model="*", alpha_micros=model.alpha_micros, beta_micros=model.beta_micros),)
-            )
-            real = Emulation.model_validate({"slowdown": "1"})
-            pools[f"pool-{model.name}"] = (
-                pool(f"pool-{model.name}").with_spec(emulation=real if model.source else emulation).build()
-            )
-        return pools
+        """A pool of emulated accelerators, and one of CPUs for models that are real."""
+        curve = LatencyCurve(model="*", alpha_micros=1000, beta_micros=0)  # the profiles have times of their own
+        emulations = {EMULATED: Emulation(curves=(curve,)), REAL: Emulation.model_validate({"slowdown": "1"})}
+        return {name: pool(name).with_spec(emulation=emulation).build() for name, emulation in emulations.items()}
 
     @property
     def profiles(self) -> dict[tuple[str, str], Profile]:
-        return {(model.name, f"pool-{model.name}"): _profile(model) for model in self.models}
+        return {(model.name, model.pool): _profile(model) for model in self.models}
 
     @property
     def plan(self) -> PipelinePlan:
@@ -187,7 +191,7 @@ class Application:
         stages = [
             {
                 "blocks": {"first": first, "end": end},
-                "pool": f"pool-{model.name}",
+                "pool": model.pool,
                 "replicas": self.replicas,
                 "latency_micros": 1,
             }
@@ -227,7 +231,7 @@ def stage_refs(app: Application) -> Sequence[StageRef]:
 def _profile(model: Model) -> Profile:
     built = (
         profile(model.name)
-        .on(f"pool-{model.name}")
+        .on(model.pool)
         .blocks(BLOCKS)
         .linear(model.alpha_micros, model.beta_micros)
         .batches(*range(1, 17))
@@ -236,4 +240,13 @@ def _profile(model: Model) -> Profile:
     )
     request = built.request.model_copy(update={"input": TensorSpec(shape=model.input), "blocks": BLOCKS})
     outputs = tuple(TensorSpec(shape=shape) for shape in model.outputs)
-    return built.model_copy(update={"request": request, "outputs": outputs})
+    partition = built.partition if model.source is None else _digest_of_cut(model)
+    return built.model_copy(update={"request": request, "outputs": outputs, "partition": partition})
+
+
+@cache
+def _digest_of_cut(model: Model) -> str:
+    from partita_runtime.models.partition import partition_source  # torch only where a model is real
+
+    assert model.source is not None
+    return partition_source(model.source, TensorSpec(shape=model.input), BLOCKS).digest

@@ -7,6 +7,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
+from tests.runtime.serving.load import Load, infer_body, steady_load
+from tests.runtime.serving.plans import Application, application
+from tests.runtime.serving.stand import Stand, stand, until
 
 from partita_api.inferencesession import DType, TensorSpec
 from partita_runtime.execution.executor import Array, BuiltExecutor, StageExecutor
@@ -14,9 +17,6 @@ from partita_runtime.serving.directory import Announcement
 from partita_runtime.serving.session import FrontendSettings
 from partita_runtime.serving.streams import Stream, connect
 from partita_runtime.serving.wire import Batch, Hello, Hop, Message, Welcome, tensor_header
-from tests.runtime.serving.load import Load, infer_body, steady_load
-from tests.runtime.serving.plans import Application, application
-from tests.runtime.serving.stand import Stand, stand, until
 
 SAMPLE = np.zeros((1, 2, 2), np.float32)
 FAST_SWITCH = FrontendSettings(function_processes=1, switch_patience_seconds=0.5)

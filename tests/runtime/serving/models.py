@@ -1,0 +1,21 @@
+"""Tiny models of the sessions under test."""
+
+import torch
+from torch import nn
+
+
+def convolutional(seed: int = 0) -> nn.Module:
+    """[batch, 3, 16, 16] to ten logits."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(8, 8, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(8, 4, 3, padding=1),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(256, 10),
+        ).eval()
