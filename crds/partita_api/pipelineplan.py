@@ -99,8 +99,10 @@ class PipelinePlanSpec(SpecModel):
 
     cel_rules: ClassVar[tuple[tuple[str, str], ...]] = (
         (
-            "self.session == oldSelf.session && self.modules == oldSelf.modules && "
-            "self.inputsDigest == oldSelf.inputsDigest && self.solution == oldSelf.solution",
+            "self.session == oldSelf.session && self.inputsDigest == oldSelf.inputsDigest && "
+            "self.solution == oldSelf.solution && self.modules == oldSelf.modules && self.cost == oldSelf.cost && "
+            "self.throughput == oldSelf.throughput && has(self.profiles) == has(oldSelf.profiles) && "
+            "(!has(self.profiles) || self.profiles == oldSelf.profiles)",
             "a plan cannot be edited; change the InferenceSession, and a new plan is made",
         ),
     )

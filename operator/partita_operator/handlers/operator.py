@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from lightkube import ApiError
+from lightkube.config.kubeconfig import SingleConfig
+
 from partita_operator.handlers.metrics import Metrics
 from partita_operator.handlers.passes import PassFailedError, pass_pool, pass_session, sweep
 from partita_operator.handlers.searches import Searches
@@ -15,7 +18,7 @@ from partita_operator.handlers.workqueue import WorkQueue
 from partita_operator.kube.cache import ClusterCache, Key, Kind, key_of
 from partita_operator.kube.connection import client, load_config
 from partita_operator.kube.profiles import ProfileStore
-from partita_operator.kube.retries import ApiServerUnavailableError
+from partita_operator.kube.retries import ApiServerUnavailableError, is_missing
 from partita_operator.kube.writes import ObjectWriter
 from partita_operator.ports import EngineUnavailableError, OperatorSettings, PlanSolver, ProfileRunner, ServingEngines
 
@@ -57,10 +60,8 @@ async def run_operator(
             searches=searches,
             metrics=metrics,
         )
-        doorbell = _Doorbell(cache, queue)
         tasks: list[asyncio.Task[Any]] = [
-            asyncio.create_task(watch(config, doorbell.ring, settings.health_port), name="watches"),
-            asyncio.create_task(_work(around, queue), name="workers"),
+            asyncio.create_task(_work(config, around, queue), name="work"),
             asyncio.create_task(stop.wait(), name="stop"),
         ]
         with metrics.served(settings.metrics_port):
@@ -120,13 +121,15 @@ def _marks(raw: Mapping[str, Any]) -> tuple[Any, ...]:
     )
 
 
-async def _work(around: Surroundings, queue: WorkQueue[Key]) -> None:
-    """List everything, look at everything, and go on with what the queue brings."""
+async def _work(config: SingleConfig, around: Surroundings, queue: WorkQueue[Key]) -> None:
+    """List everything, look at everything, and go on with what the watches bring."""
     await _refresh_patiently(around)
     for key in around.cache.known:
         queue.add(key)
     logger.info("the operator looks after %d objects", len(around.cache.known))
+    doorbell = _Doorbell(around.cache, queue)
     async with asyncio.TaskGroup() as group:
+        group.create_task(watch(config, doorbell.ring, around.settings.health_port))
         group.create_task(queue.run(lambda key: _pass(key, around), WORKERS))
         group.create_task(_sweep_now_and_then(around, queue))
 
@@ -166,7 +169,11 @@ async def _refresh_patiently(around: Surroundings) -> None:
             return
         except ApiServerUnavailableError as error:
             logger.warning("waiting for the API server: %s", error)
-            await asyncio.sleep(1.0)
+        except ApiError as error:
+            if not is_missing(error):
+                raise
+            logger.warning("waiting for the CustomResourceDefinitions: partita crds | kubectl apply -f -")
+        await asyncio.sleep(1.0)
 
 
 async def _end(tasks: list[asyncio.Task[Any]]) -> None:

@@ -102,6 +102,7 @@ def _registry(config: SingleConfig, report: OnEvent) -> kopf.OperatorRegistry:
 def _settings() -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
+    settings.scanning.disabled = True  # the definitions are there, as they have been listed; this saves permissions
     settings.watching.server_timeout = WATCH_SECONDS
     settings.networking.request_timeout = 30.0
     settings.networking.error_backoffs = Backoffs()

@@ -7,37 +7,39 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import httpx
 import pytest
 from tests.operator.doubles import EngineDouble, EnginesDouble, RunnerDouble
-from tests.operator.handlers.kubectl import Kubectl
+from tests.operator.kubectl import Kubectl, cluster_with_crds
 
-from partita_api.crd import KINDS, crd
-from partita_operator.dev.control_plane import ControlPlane
 from partita_operator.dev.ports import free_ports
 from partita_operator.handlers.operator import run_operator
 from partita_operator.ports import OperatorSettings
+from partita_planner.plan import plan
+from partita_planner.problem import Outcome, PlanningProblem
 
 _NUMBERS = itertools.count(1)
-
-
-@pytest.fixture(scope="session")
-def cluster(control_plane: ControlPlane) -> Kubectl:
-    """The control plane with the CRDs installed."""
-    kubectl = Kubectl(control_plane.kubeconfig, "default")
-    for kind in KINDS:
-        kubectl.apply(crd(kind))
-    kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
-    return kubectl
+cluster = cluster_with_crds
 
 
 @pytest.fixture
 def namespace(cluster: Kubectl) -> Iterator[Kubectl]:
-    """A namespace of the test's own; its sessions and all pools go at the end."""
-    name = f"test-{next(_NUMBERS)}"
+    """A namespace of the test's own; it goes at the end, and so do the pools of these tests."""
+    name = f"handlers-{next(_NUMBERS)}"
     cluster("create", "namespace", name)
     yield Kubectl(cluster.kubeconfig, name)
-    cluster.forget_everything()
-    cluster("delete", "namespace", name, "--wait=false")
+    cluster.clear(name)
+
+
+class InProcessSolver:
+    """The real planner, in a thread of this process."""
+
+    def __init__(self) -> None:
+        self.problems: list[PlanningProblem] = []
+
+    async def solve(self, problem: PlanningProblem) -> Outcome:
+        self.problems.append(problem)
+        return await asyncio.to_thread(plan, problem)
 
 
 @dataclass
@@ -47,7 +49,7 @@ class Operators:
     kubeconfig: Path
     engine: EngineDouble = field(default_factory=EngineDouble)
     runner: RunnerDouble = field(default_factory=RunnerDouble)
-    solver: "InProcessSolver" = field(default_factory=lambda: InProcessSolver())
+    solver: InProcessSolver = field(default_factory=InProcessSolver)
     settings: OperatorSettings = field(
         default_factory=lambda: OperatorSettings(resync_seconds=0.5, profile_backoff_seconds=1)
     )
@@ -58,7 +60,7 @@ class Operators:
         metrics_port, health_port = free_ports(2)
         self.settings = replace(self.settings, metrics_port=metrics_port, health_port=health_port)
         stop = asyncio.Event()
-        task = asyncio.create_task(
+        running = asyncio.create_task(
             run_operator(
                 self.settings,
                 self.kubeconfig,
@@ -72,19 +74,24 @@ class Operators:
             yield
         finally:
             stop.set()
-            await asyncio.wait_for(task, 30)
+            await asyncio.wait_for(running, 30)
 
+    async def metrics(self) -> str:
+        """What the running operator tells Prometheus."""
+        return await self._get(self.settings.metrics_port, "/metrics")
 
-from tests.operator.doubles import one_stage_plan  # noqa: E402
+    async def health(self) -> str:
+        """What the running operator's liveness endpoint says."""
+        return await self._get(self.settings.health_port, "/healthz")
 
-from partita_planner.problem import Outcome, PlanningProblem  # noqa: E402
-
-
-class InProcessSolver:
-    async def solve(self, problem: PlanningProblem) -> Outcome:
-        return one_stage_plan(problem)
+    async def _get(self, port: int, path: str) -> str:
+        async with httpx.AsyncClient(trust_env=False) as client:
+            answer = await client.get(f"http://127.0.0.1:{port}{path}")
+        answer.raise_for_status()
+        return answer.text
 
 
 @pytest.fixture
 def operators(cluster: Kubectl) -> Operators:
+    """Operators on the cluster, none of which runs yet."""
     return Operators(cluster.kubeconfig)

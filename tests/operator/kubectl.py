@@ -9,10 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
 import yaml
+
+from partita_api.crd import KINDS, crd
+from partita_operator.dev.control_plane import ControlPlane
 
 T = TypeVar("T")
 Json = dict[str, Any]
+
+SUITE = "suite=handlers"
+"""Label of the pools of these tests."""
 
 
 @dataclass(frozen=True)
@@ -53,17 +60,30 @@ class Kubectl:
         items: list[Json] = json.loads(self("get", kind, "-o", "json", *options))["items"]
         return items
 
-    def forget_everything(self) -> None:
-        """Remove all of Partita's objects from the cluster, finalizers or not."""
-        for kind in ("inferencesessions", "gpupools"):
-            for item in self.list(kind, "--all-namespaces"):
-                meta = item["metadata"]
-                where = ["-n", meta["namespace"]] if "namespace" in meta else []
-                self.run("patch", kind, meta["name"], *where, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
-                self("delete", kind, meta["name"], *where, "--ignore-not-found", "--wait=false")
+    def clear(self, namespace: str) -> None:
+        """Remove the namespace with its sessions, and the pools of these tests, finalizers or not."""
+        self._remove("inferencesessions", "-n", namespace)
+        self._remove("gpupools", "-l", SUITE)
+        self("delete", "namespace", namespace, "--wait=false")
+
+    def _remove(self, kind: str, *which: str) -> None:
+        for item in self.list(kind, *which):
+            meta = item["metadata"]
+            where = ["-n", meta["namespace"]] if "namespace" in meta else []
+            self.run("patch", kind, meta["name"], *where, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
+            self("delete", kind, meta["name"], *where, "--ignore-not-found", "--wait=false")
 
 
-async def eventually(get: Callable[[], T], want: Callable[[T], object], seconds: float = 40.0) -> T:
+@pytest.fixture(scope="session", name="cluster")
+def cluster_with_crds(control_plane: ControlPlane) -> Kubectl:
+    """The control plane with Partita's CRDs installed."""
+    kubectl = Kubectl(control_plane.kubeconfig, "default")
+    kubectl.apply(*(crd(kind) for kind in KINDS))
+    kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
+    return kubectl
+
+
+async def eventually(get: Callable[[], T], want: Callable[[T], object], seconds: float = 60.0) -> T:
     """What `get` gives as soon as `want` holds for it; fails with the last answer at the deadline."""
     deadline = time.monotonic() + seconds
     while True:
@@ -81,13 +101,21 @@ def condition(document: Json | None, type: str) -> Json:
     return next((c for c in conditions if c["type"] == type), {})
 
 
+def reason(document: Json | None, type: str = "Ready") -> tuple[str, str]:
+    """Status and reason of a condition."""
+    found = condition(document, type)
+    return found.get("status", ""), found.get("reason", "")
+
+
 def pool(name: str, count: int | None = 4, **spec: Any) -> Json:
     """The manifest of an emulated pool."""
     curves = {"curves": [{"model": "*", "alphaMicros": 1000, "betaMicros": 4000}]}
     body: Json = {"pricePerHour": "1", "emulation": curves, **spec}
     if count is not None:
         body["count"] = count
-    return {"apiVersion": "partita.dev/v1alpha1", "kind": "GPUPool", "metadata": {"name": name}, "spec": body}
+    label, value = SUITE.split("=")
+    meta = {"name": name, "labels": {label: value}}
+    return {"apiVersion": "partita.dev/v1alpha1", "kind": "GPUPool", "metadata": meta, "spec": body}
 
 
 def session(name: str, **spec: Any) -> Json:

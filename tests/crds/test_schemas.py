@@ -1,0 +1,102 @@
+"""A real API server takes the CRDs and good manifests, and refuses wrong ones with words that help."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.crds.documents import PLAN, POOL, REMOVED, SESSION, Json, changed
+from tests.operator.kubectl import Kubectl
+
+pytestmark = pytest.mark.apiserver
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def dry_run(cluster: Kubectl, document: Json) -> str:
+    """What the API server says against a manifest; empty if it would take it."""
+    result = cluster.run("create", "--dry-run=server", "--validate=false", "-f", "-", stdin=yaml.safe_dump(document))
+    return result.stderr if result.returncode else ""
+
+
+@pytest.mark.parametrize("document", [SESSION, POOL, PLAN], ids=lambda document: document["kind"])
+def test_good_manifests_are_taken(cluster: Kubectl, document: Json) -> None:
+    assert dry_run(cluster, document) == ""
+
+
+@pytest.mark.parametrize(
+    "path", sorted(EXAMPLES.glob("*/manifests/*.yaml")), ids=lambda path: f"{path.parts[-3]}/{path.stem}"
+)
+def test_examples_are_taken(cluster: Kubectl, path: Path) -> None:
+    documents = list(yaml.safe_load_all(path.read_text()))
+    assert documents
+    assert [dry_run(cluster, document) for document in documents] == [""] * len(documents)
+
+
+MODULE = SESSION["spec"]["modules"][0]
+
+
+@pytest.mark.parametrize(
+    ("document", "path", "value", "want"),
+    [
+        pytest.param(SESSION, "spec", REMOVED, "spec: Required value", id="no spec"),
+        pytest.param(SESSION, "spec.slo", REMOVED, "spec.slo: Required value", id="no SLO"),
+        pytest.param(SESSION, "spec.slo.latencyMs", 0, "spec.slo.latencyMs: Invalid value: 0", id="SLO of 0 ms"),
+        pytest.param(SESSION, "spec.slo.latencyMs", 0.5, "spec.slo.latencyMs", id="SLO in fractions of a ms"),
+        pytest.param(SESSION, "spec.slo.latencyMs", "200ms", "spec.slo.latencyMs", id="SLO with a unit"),
+        pytest.param(SESSION, "spec.slo.attainment", "99", "spec.slo.attainment", id="attainment without %"),
+        pytest.param(SESSION, "spec.rate.requestsPerSecond", -5, "spec.rate.requestsPerSecond", id="negative rate"),
+        pytest.param(SESSION, "spec.rate.arrival", "Bursty", '"Poisson", "Gamma", "Uniform"', id="unknown arrivals"),
+        pytest.param(SESSION, "spec.modules", [], "spec.modules", id="no modules"),
+        pytest.param(SESSION, "spec.modules.0.name", "Detector", "spec.modules.name", id="upper-case module name"),
+        pytest.param(SESSION, "spec.modules.1.name", "detector", "Duplicate value", id="two modules of one name"),
+        pytest.param(
+            SESSION,
+            "spec.modules",
+            [{**MODULE, "name": f"m{i}"} for i in range(33)],
+            "at most 32 items",
+            id="too many modules",
+        ),
+        pytest.param(
+            SESSION, "spec.modules.0.model.entrypoint", "no colon", "spec.modules.model.entrypoint", id="entrypoint"
+        ),
+        pytest.param(SESSION, "spec.modules.0.input.shape", [3, 0], "spec.modules.input.shape", id="empty dimension"),
+        pytest.param(SESSION, "spec.modules.0.input.dtype", "BF16", '"FP32", "FP16"', id="unknown dtype"),
+        pytest.param(SESSION, "spec.edges.0.fanOut.mean", "many", "spec.edges.fanOut.mean", id="fan-out in words"),
+        pytest.param(SESSION, "spec.edges.0.fanOut.max", 1000, "spec.edges.fanOut.max", id="fan-out without bound"),
+        pytest.param(SESSION, "spec.planner.maxBatchSize", 65, "spec.planner.maxBatchSize", id="batch too large"),
+        pytest.param(SESSION, "spec.planner.approval", "Maybe", '"Automatic", "Manual"', id="unknown approval"),
+        pytest.param(SESSION, "spec.engine.address", "ray:8265", "spec.engine.address", id="address without scheme"),
+        pytest.param(SESSION, "spec.objective.kind", "Fun", '"Cost", "Throughput"', id="unknown objective"),
+        pytest.param(SESSION, "spec.pools", ["Fast_1"], "spec.pools", id="pool name"),
+        pytest.param(POOL, "spec.count", -1, "spec.count", id="negative count"),
+        pytest.param(POOL, "spec.pricePerHour", "-1", "spec.pricePerHour", id="negative price"),
+        pytest.param(POOL, "spec.bandwidth", "fast", "spec.bandwidth", id="bandwidth in words"),
+        pytest.param(POOL, "spec.sharing.mode", "Time", '"Whole", "MPS", "MIG", "CPU"', id="unknown sharing"),
+        pytest.param(POOL, "spec.sharing.maxDivisor", 16, "spec.sharing.maxDivisor", id="divided too far"),
+        pytest.param(POOL, "spec.gpusPerNode", 0, "spec.gpusPerNode", id="no GPUs in a node"),
+        pytest.param(PLAN, "spec.modules.0.pipelines.0.stages", [], "stages", id="pipeline without stages"),
+        pytest.param(PLAN, "spec.solution", REMOVED, "spec.solution: Required value", id="no solution"),
+    ],
+)
+def test_wrong_manifests_are_refused_by_field(
+    cluster: Kubectl, document: Json, path: str, value: Any, want: str
+) -> None:
+    said = dry_run(cluster, changed(document, path, value))
+    assert want in said
+
+
+def test_defaults_are_filled_in_by_the_server(cluster: Kubectl) -> None:
+    made = yaml.safe_load(
+        cluster(
+            "create", "--dry-run=server", "--validate=false", "-o", "yaml", "-f", "-", stdin=yaml.safe_dump(SESSION)
+        )
+    )
+    assert made["spec"]["planner"]["strategy"] == "partita"
+    assert made["spec"]["objective"]["kind"] == "Cost"
+    assert made["spec"]["autoscaling"]["mode"] == "Enabled"
+
+
+def test_kinds_have_short_names_and_a_category(cluster: Kubectl) -> None:
+    listed = cluster("api-resources", "--api-group=partita.dev", "--no-headers", "-o", "wide")
+    assert all(short in listed for short in ("gpool", "isess", "pplan"))
+    assert listed.count("partita") >= 3
