@@ -4,9 +4,10 @@ Shapes and costs are found by running the graph twice on fake tensors, with two 
 what grows with the batch shows by itself.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import pairwise
 from typing import Any, Final
 
 import torch
@@ -77,20 +78,23 @@ def layered(captured: CapturedGraph, spec: TensorSpec) -> LayeredGraph:
         for n in module.graph.nodes
         if dependence[n] is Dependence.DATA and n.op in ("call_function", "call_method", "call_module")
     )
-    ends = tuple(_layer_ends(nodes, nominal))
-    crossing = tuple(_crossing(inputs[0], nodes, outputs, ends))
-    layers = []
-    for start, end, carried in zip((0, *ends), ends, crossing, strict=False):
-        body = nodes[start:end]
-        crossed = [_unfolded(samples[node], folds.get(node)) for node in carried]
-        legal = travels(crossed) and (captured.functional or not _share_memory(carried, nominal))
-        layers.append(
-            Layer(
-                name=body[0].name,
-                work=sum((_work(node, nominal) for node in body), Work()),
-                crossing=tuple(s for s in crossed if s is not None) if legal else None,
-            )
+    live = _live(inputs[0], nodes, outputs)
+
+    def crossing_samples(end: int) -> tuple[SampleTensor, ...] | None:
+        crossed = [_unfolded(samples[node], folds.get(node)) for node in live[end]]
+        legal = travels(crossed) and (captured.functional or not _share_memory(live[end], nominal))
+        return tuple(s for s in crossed if s is not None) if legal else None
+
+    computing = [i for i, node in enumerate(nodes) if nominal[node].flops]
+    ends = (*(_cheapest_end(a, b, crossing_samples) for a, b in pairwise(computing)), len(nodes))
+    layers = tuple(
+        Layer(
+            name=nodes[start].name,
+            work=sum((_work(node, nominal) for node in nodes[start:end]), Work()),
+            crossing=crossing_samples(end),
         )
+        for start, end in pairwise((0, *ends))
+    )
     return LayeredGraph(
         module=module,
         input=inputs[0],
@@ -102,9 +106,9 @@ def layered(captured: CapturedGraph, spec: TensorSpec) -> LayeredGraph:
         dependence=dependence,
         batch_multiples=multiples,
         folds=folds,
-        layers=tuple(layers),
+        layers=layers,
         ends=ends,
-        crossing=crossing,
+        crossing=tuple(live[end] for end in ends),
         structure=tuple(_structure(module, samples, nominal)),
     )
 
@@ -234,27 +238,27 @@ def _outputs(module: GraphModule, seen: Mapping[Node, _Seen]) -> tuple[Node, ...
     return outputs
 
 
-def _layer_ends(nodes: Sequence[Node], seen: Mapping[Node, _Seen]) -> Iterator[int]:
-    """A layer ends before the next operation that does arithmetic worth counting."""
-    computes = False
-    for i, node in enumerate(nodes):
-        if seen[node].flops:
-            if computes:
-                yield i
-            computes = True
-    yield len(nodes)
-
-
-def _crossing(
-    entry: Node, nodes: Sequence[Node], outputs: Sequence[Node], ends: Sequence[int]
-) -> Iterator[tuple[Node, ...]]:
+def _live(entry: Node, nodes: Sequence[Node], outputs: Sequence[Node]) -> list[tuple[Node, ...]]:
+    """At index i the values that are there before node i and used by it or later, in order of their making."""
     position = {node: i for i, node in enumerate(nodes)}
     last_use = {
         value: max((position[u] for u in value.users if u in position), default=-1) for value in (entry, *nodes)
     }
     last_use.update((value, len(nodes)) for value in outputs)
-    for end in ends:
-        yield tuple(value for value in (entry, *nodes[:end]) if last_use[value] >= end)
+    live: list[tuple[Node, ...]] = [(entry,)]
+    for i, node in enumerate(nodes, start=1):
+        live.append(tuple(value for value in (*live[-1], node) if last_use[value] >= i))
+    return live
+
+
+def _cheapest_end(computing: int, following: int, crossing: Callable[[int], tuple[SampleTensor, ...] | None]) -> int:
+    """Where between two computing nodes a layer ends: where the fewest bytes cross, and of such places the last one."""
+
+    def rank(end: int) -> tuple[bool, int]:
+        crossed = crossing(end)
+        return crossed is None, sum(tensor.bytes for tensor in crossed or ())
+
+    return min(range(following, computing, -1), key=rank)
 
 
 def _share_memory(nodes: Sequence[Node], seen: Mapping[Node, _Seen]) -> bool:

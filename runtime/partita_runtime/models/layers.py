@@ -85,7 +85,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Layer:
-    """Operations that stay together: one that computes, and the cheap ones that follow it."""
+    """Operations that stay together: one that computes, and the cheap ones around it."""
 
     name: str
     work: Work
