@@ -11,6 +11,7 @@ Replayed (`simulation.replay`), it gives the same decisions.
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import astuple, dataclass
+from inspect import signature
 from typing import Any, Final
 
 from partita_runtime.scheduling.core import SchedulingCore
@@ -115,21 +116,21 @@ def read_trace(lines: Iterable[str]) -> tuple[SchedulingPlan, Iterator[Call]]:
 
 def _call(number: int, line: str) -> Call:
     name, *arguments = _parse(number, line)
+    if name != _ADVANCE and name not in _CALLS:
+        raise ValueError(f"line {number}: {name!r} is no call of the scheduling core")
+    decided: tuple[Action, ...] = ()
     try:
         if name == _ADVANCE:
-            now, decided = arguments
-            return Call(name, (now,), tuple(_decode(action) for action in decided))
-        if name == "worker_joined":
-            stage, *rest = arguments
-            return Call(name, (StageRef(*stage), *rest))
-        if name == "switch_plan":
-            plan, now = arguments
-            return Call(name, (SchedulingPlan.model_validate(plan), now))
-    except (TypeError, ValueError) as error:
+            now, encoded = arguments
+            arguments, decided = [now], tuple(_decode(action) for action in encoded)
+        elif name == "worker_joined":
+            arguments[0] = StageRef(*arguments[0])
+        elif name == "switch_plan":
+            arguments[0] = SchedulingPlan.model_validate(arguments[0])
+        signature(getattr(SchedulingCore, name)).bind(None, *arguments)
+    except (IndexError, TypeError, ValueError) as error:
         raise ValueError(f"line {number}: {error}") from error
-    if name not in _CALLS:
-        raise ValueError(f"line {number}: {name!r} is no call of the scheduling core")
-    return Call(name, tuple(arguments))
+    return Call(name, tuple(arguments), decided)
 
 
 def _parse(number: int, line: str) -> list[Any]:

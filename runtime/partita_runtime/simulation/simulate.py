@@ -86,8 +86,12 @@ def simulate_scheduling(
     core: SchedulingCore | None = None,
 ) -> SimulationReport:
     """As `simulate`, for a plan as the core sees it, workers placed by hand, or a core made (or recorded) elsewhere."""
+    placed = placements(plan) if placed is None else placed
     if seconds <= 0:
         raise ValueError(f"a simulation needs more than 0 s, not {seconds:g}")
+    unknown = {failure.worker for failure in failures} - {placement.worker for placement in placed}
+    if unknown:
+        raise ValueError(f"no workers {sorted(unknown)} to fail; they are named <module>/<pipeline>/<stage>/<number>")
     arriving, noisy, fanning = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(3))
     horizon = round(seconds * 1e6)
     times = np.rint(arrivals(seconds, arriving) * 1e6).astype(np.int64).tolist()
@@ -100,7 +104,7 @@ def simulate_scheduling(
         core,
         clock,
         plan,
-        placements(plan) if placed is None else placed,
+        placed,
         noise,
         delays,
         noisy,

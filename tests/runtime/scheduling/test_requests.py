@@ -1,0 +1,212 @@
+"""Requests as DAGs: what an answer spawns, with which deadline, and when a request is finished."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.builders import SessionBuilder, session
+from tests.runtime.scheduling.plans import module, plan_of, stage
+
+from partita_runtime.scheduling.requests import RequestGraph, SubRequest
+
+DEADLINE = 100_000
+
+
+def graph_of(builder: SessionBuilder, **budgets: int) -> RequestGraph:
+    """The graph of a session whose models have these budgets in microseconds, and their downstream ones."""
+    spec = builder.build().spec
+    planned = [
+        module(m.name, budget_micros=budgets.get(m.name, 0)).pipeline(1, stage("gpu")) for m in spec.modules if m.model
+    ]
+    return RequestGraph(spec, plan_of(*planned))
+
+
+def traffic() -> SessionBuilder:
+    """A detector, a crop after it, two classifiers, and a function that joins their answers."""
+    return (
+        session("traffic")
+        .model("detect")
+        .function("crop", max_millis=5)
+        .model("car")
+        .model("person")
+        .function("merge", max_millis=2)
+        .edge("detect", "crop")
+        .edge("crop", "car", mean="1.5", most=3)
+        .edge("crop", "person", mean="1", most=2)
+        .edge("car", "merge")
+        .edge("person", "merge")
+    )
+
+
+def modules_of(subs: list[SubRequest]) -> list[str]:
+    return [sub.module for sub in subs]
+
+
+def test_single_model() -> None:
+    graph = graph_of(session("s").model("m"))
+    (sub,) = graph.start(7, DEADLINE, {"m": 1})
+
+    assert sub == SubRequest(sub.sub_id, "m", DEADLINE, (), 0)
+    assert graph.finished(7) is None
+    assert graph.completed(sub.sub_id) == []
+    outcome = graph.finished(7)
+    assert outcome is not None
+    assert (outcome.results, outcome.failed) == ((sub,), None)
+    assert len(graph) == 0
+
+
+def test_deadlines_leave_room_for_the_longest_way_downstream() -> None:
+    graph = graph_of(traffic(), detect=10_000, car=20_000, person=30_000)
+
+    (detect,) = graph.start(0, DEADLINE, {"detect": 1})
+    (crop,) = graph.completed(detect.sub_id)
+    car, person = graph.completed(crop.sub_id, {"car": 1, "person": 1})
+    graph.completed(car.sub_id)
+    (merge,) = graph.completed(person.sub_id)
+
+    deadlines = [sub.deadline for sub in (detect, crop, car, person, merge)]
+    assert deadlines == [DEADLINE - missing for missing in (37_000, 32_000, 2_000, 2_000, 0)]
+
+
+def test_new_plan_changes_later_deadlines() -> None:
+    builder = session("s").chain("first", "second")
+    graph = graph_of(builder, first=1000, second=2000)
+    (before,) = graph.start(0, DEADLINE, {"first": 1})
+    graph.switch_plan(plan_of(module("second", budget_micros=5000).pipeline(1, stage("gpu"))))
+    (after,) = graph.start(1, DEADLINE, {"first": 1})
+
+    assert (before.deadline, after.deadline) == (DEADLINE - 2000, DEADLINE - 5000)
+
+
+def test_join_runs_once_when_everything_upstream_is_answered() -> None:
+    graph = graph_of(traffic())
+    (detect,) = graph.start(0, DEADLINE, {"detect": 1})
+    (crop,) = graph.completed(detect.sub_id)
+    cars_and_person = graph.completed(crop.sub_id, {"car": 2, "person": 1})
+    assert modules_of(cars_and_person) == ["car", "car", "person"]
+    first, second, person = cars_and_person
+
+    assert graph.completed(person.sub_id) == []
+    assert graph.completed(second.sub_id) == []
+    (merge,) = graph.completed(first.sub_id)
+
+    assert merge.parents == (first.sub_id, second.sub_id, person.sub_id), "in order, however they were answered"
+    graph.completed(merge.sub_id)
+    outcome = graph.finished(0)
+    assert outcome is not None
+    assert modules_of(list(outcome.results)) == ["merge"]
+
+
+def test_join_runs_even_if_there_is_nothing_to_join() -> None:
+    graph = graph_of(traffic())
+    (detect,) = graph.start(0, DEADLINE, {"detect": 1})
+    (crop,) = graph.completed(detect.sub_id)
+    (merge,) = graph.completed(crop.sub_id, {})
+
+    assert (merge.module, merge.parents) == ("merge", ())
+
+
+def test_function_with_one_upstream_runs_for_every_answer() -> None:
+    graph = graph_of(traffic())
+    subs = graph.start(0, DEADLINE, {"detect": 2})
+
+    assert [modules_of(graph.completed(sub.sub_id)) for sub in subs] == [["crop"], ["crop"]]
+
+
+def test_results_are_in_order_of_modules_and_samples() -> None:
+    graph = graph_of(
+        session("s").model("root").model("x").model("y").edge("root", "x", most=4).edge("root", "y", most=4)
+    )
+    roots = graph.start(0, DEADLINE, {"root": 2})
+    later = graph.completed(roots[1].sub_id, {"x": 2, "y": 1})
+    earlier = graph.completed(roots[0].sub_id, {"x": 1, "y": 1})
+    for sub in reversed([*earlier, *later]):
+        graph.completed(sub.sub_id)
+
+    outcome = graph.finished(0)
+    assert outcome is not None
+    want = [(roots[0], "x", 0), (roots[1], "x", 0), (roots[1], "x", 1), (roots[0], "y", 0), (roots[1], "y", 0)]
+    assert [(sub.parents, sub.module, sub.sample) for sub in outcome.results] == [
+        ((root.sub_id,), name, sample) for root, name, sample in want
+    ]
+
+
+def test_more_children_than_the_edge_allows_are_left_out() -> None:
+    graph = graph_of(traffic())
+    (detect,) = graph.start(0, DEADLINE, {"detect": 1})
+    (crop,) = graph.completed(detect.sub_id)
+
+    assert modules_of(graph.completed(crop.sub_id, {"car": 9, "person": 0})) == ["car"] * 3
+
+
+def test_failure_ends_the_request_and_names_what_to_cancel() -> None:
+    graph = graph_of(traffic())
+    (detect,) = graph.start(0, DEADLINE, {"detect": 1})
+    (crop,) = graph.completed(detect.sub_id)
+    first, second, person = graph.completed(crop.sub_id, {"car": 2, "person": 1})
+    graph.completed(second.sub_id)
+
+    assert graph.failed(first.sub_id) == [person]
+    assert graph.failed(person.sub_id) == []
+    assert graph.completed(person.sub_id) == []
+    outcome = graph.finished(0)
+    assert outcome is not None
+    assert (outcome.failed, outcome.results) == (first, ())
+
+
+def test_cancelled_request_is_forgotten() -> None:
+    graph = graph_of(traffic())
+    (detect,) = graph.start(0, DEADLINE, {"detect": 1})
+
+    assert graph.cancel(0) == [detect]
+    assert graph.cancel(0) == []
+    assert graph.request_of(detect.sub_id) is None
+    assert len(graph) == 0
+
+
+@pytest.mark.parametrize(
+    ("call", "want_message"),
+    [
+        pytest.param(lambda g: g.start(0, DEADLINE, {"detect": 1}), "already in progress", id="request twice"),
+        pytest.param(lambda g: g.start(1, DEADLINE, {"car": 1}), "takes no samples", id="not a root"),
+        pytest.param(lambda g: g.start(1, DEADLINE, {"tram": 1}), "takes no samples", id="no module"),
+        pytest.param(lambda g: g.completed(0, {"car": 1}), "no edge to a model 'car'", id="not downstream"),
+        pytest.param(lambda g: g.completed(0, {"crop": 1}), "no edge to a model 'crop'", id="count for a function"),
+    ],
+)
+def test_bad_input_changes_nothing(call: Any, want_message: str) -> None:
+    graph = graph_of(traffic())
+    (detect,) = graph.start(0, DEADLINE, {"detect": 1})
+
+    with pytest.raises(ValueError, match=want_message):
+        call(graph)
+    assert len(graph) == 1
+    assert modules_of(graph.completed(detect.sub_id)) == ["crop"]
+
+
+def test_finished_of_an_unknown_request_is_an_error() -> None:
+    with pytest.raises(KeyError):
+        graph_of(traffic()).finished(3)
+
+
+@given(st.data(), st.integers(0, 3))
+@settings(deadline=None)
+def test_every_request_finishes_once_all_sub_requests_are_answered(data: st.DataObject, samples: int) -> None:
+    graph = graph_of(traffic())
+    waiting = {0: graph.start(0, DEADLINE, {"detect": samples}), 1: graph.start(1, DEADLINE, {"detect": 1})}
+    merges = dict.fromkeys(waiting, 0)
+    ended: set[int] = set()
+    while any(waiting.values()):
+        request = data.draw(st.sampled_from([r for r, subs in waiting.items() if subs]))
+        sub = waiting[request].pop(data.draw(st.integers(0, len(waiting[request]) - 1)))
+        assert graph.finished(request) is None
+        merges[request] += sub.module == "merge"
+        children = {"car": data.draw(st.integers(0, 3)), "person": data.draw(st.integers(0, 2))}
+        waiting[request] += graph.completed(sub.sub_id, children if sub.module == "crop" else None)
+        if not waiting[request]:
+            assert graph.finished(request) is not None
+            ended.add(request)
+
+    assert ended == {0, 1}
+    assert merges == {0: 1, 1: 1}
