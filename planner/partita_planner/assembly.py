@@ -52,7 +52,7 @@ def assemble(
             kind=problem.spec.objective.kind,
             value=quantity(solution.value),
             bound=quantity(solution.bound),
-            gap=quantity(relative_gap(solution)),
+            gap=quantity(solution.relative_gap),
             seconds=quantity(seconds),
             explanation=explanation[:4096],
         ),
@@ -87,11 +87,6 @@ def inputs_digest(problem: PlanningProblem) -> str:
             "profiles": {f"{module}/{pool}": profile.key for (module, pool), profile in problem.profiles.items()},
         }
     )
-
-
-def relative_gap(solution: Solution) -> float:
-    """Distance between value and bound, relative to the value."""
-    return abs(solution.value - solution.bound) / solution.value if solution.value else 0.0
 
 
 def quantity(number: float, rounding: str = ROUND_HALF_EVEN) -> Quantity:

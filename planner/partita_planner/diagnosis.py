@@ -5,7 +5,6 @@ from math import ceil, floor
 
 from partita_planner.allocation import Aim, Demand, gpus_missing
 from partita_planner.deadline import Deadline
-from partita_planner.latency import LatencyGraph
 from partita_planner.problem import NoPlan, NoPlanReason
 from partita_planner.search import Found, Search, search
 from partita_planner.task import Task
@@ -87,8 +86,7 @@ def not_enough_gpus(task: Task, deadline: Deadline) -> NoPlan:
 
 def _gpus_missing(task: Task, deadline: Deadline) -> dict[str, int]:
     """The cheapest GPUs that the pools lack for the session's rate, by pool."""
-    graph = _coupled(task)
-    found = search(Search(task.demands(task.problem.rate), task.market, Aim.MISSING, graph), deadline)
+    found = search(Search(task.demands(task.problem.rate), task.market, Aim.MISSING, task.coupled), deadline)
     return gpus_missing(found.deployments, task.market.pools) if isinstance(found, Found) else {}
 
 
@@ -101,7 +99,7 @@ def _largest_rate(task: Task, deadline: Deadline) -> float | None:
     rate = task.problem.rate
     for _ in range(MAX_ROUNDS):
         demands = tuple(_per_request(d, rate) for d in task.demands(rate))
-        found = most_throughput(demands, task.market, deadline, _coupled(task))
+        found = most_throughput(demands, task.market, deadline, task.coupled)
         if not isinstance(found, Found):
             return None
         if found.value >= rate:
@@ -113,7 +111,3 @@ def _largest_rate(task: Task, deadline: Deadline) -> float | None:
 def _per_request(demand: Demand, rate: float) -> Demand:
     """A demand at `rate` as the demand of one request per second, so that the level is a rate."""
     return replace(demand, rate=demand.rate / rate, capacity=demand.capacity / rate)
-
-
-def _coupled(task: Task) -> LatencyGraph | None:
-    return task.graph if len(task.graph.models) > 1 else None

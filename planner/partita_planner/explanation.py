@@ -3,7 +3,7 @@
 from partita_api.inferencesession import ObjectiveKind
 from partita_api.pipelineplan import Alternative
 from partita_planner.allocation import Aim, gpus_used
-from partita_planner.assembly import objective_unit, quantity, relative_gap
+from partita_planner.assembly import objective_unit, quantity
 from partita_planner.search import NothingFound
 from partita_planner.task import Solution, Task
 
@@ -15,7 +15,7 @@ CERTAIN_GAP = 1e-4
 def explain(task: Task, solution: Solution) -> str:
     """What the plan is, how sure it is, and what binds it: pools without a GPU left, and the slowest path."""
     unit = objective_unit(task.problem.spec.objective.kind)
-    gap = relative_gap(solution)
+    gap = solution.relative_gap
     proof = "proven optimal" if gap <= CERTAIN_GAP else f"within {gap:.2%} of the proven bound {solution.bound:.6g}"
     return " ".join(
         (f"{solution.value:.6g} {unit}, {proof}.", _binding_pools(task, solution), _binding_path(task, solution))

@@ -49,7 +49,8 @@ def solve(model: Any, deadline: Deadline, *, relative_gap: float = 1e-6, warm_st
     value = result.best_feasible_objective
     if value is not None:
         result.solution_loader.load_vars()
-    if result.termination_condition is not TerminationCondition.optimal and not _feasible(model):
+    optimal = result.termination_condition is TerminationCondition.optimal
+    if value is not None and not optimal and not _feasible(model):
         value = None
     return MilpAnswer(
         value=value,

@@ -1,14 +1,21 @@
 """The best plan of a task: least cost for its rate, or most throughput from its pools."""
 
-from partita_planner.allocation import Aim
+from dataclasses import replace
+from math import inf
+
+from partita_planner.allocation import Aim, Deployment, Deployments
 from partita_planner.cost import least_cost
 from partita_planner.deadline import Deadline
+from partita_planner.latency import collection_micros
 from partita_planner.search import Found, NothingFound
+from partita_planner.session_graph import module_rates
 from partita_planner.task import Solution, Task
-from partita_planner.throughput import most_throughput
+from partita_planner.throughput import highest_level, most_throughput, throughput_bound
 
-MAX_ROUNDS = 8
-ENOUGH_GAIN = 1e-3
+MAX_ROUNDS = 6
+ROUND_SHARE = 0.6
+"""Share of the time left that one round of a throughput plan may take."""
+SAME_RATE = 1e-3
 
 
 def best_plan(task: Task, deadline: Deadline) -> Solution | NothingFound:
@@ -20,26 +27,70 @@ def best_plan(task: Task, deadline: Deadline) -> Solution | NothingFound:
     return Solution(found.deployments, rate, found.value, found.bound) if isinstance(found, Found) else found
 
 
+def better(task: Task, one: Solution | NothingFound, other: Solution | NothingFound) -> Solution | NothingFound:
+    """The better of two answers, with the bound of `one`, whose space holds that of `other`.
+
+    Without `one`, only what needs no search bounds its space: nothing is cheaper than free, or exceeds every GPU at
+    its best rate.
+    """
+    if not isinstance(other, Solution):
+        return one
+    if not isinstance(one, Solution):
+        throughput = task.aim is Aim.THROUGHPUT
+        return replace(
+            other, bound=highest_level(task.demands(1.0, collected_at=inf), task.market) if throughput else 0.0
+        )
+    sign = -1 if task.aim is Aim.THROUGHPUT else 1
+    return replace(other, bound=one.bound) if sign * other.value < sign * one.value else one
+
+
 def _most_throughput(task: Task, deadline: Deadline) -> Solution | NothingFound:
     """The plan with most throughput whose batches are collected at the rate that it is planned for.
 
-    That rate is not known before, so plans are made in rounds, from the problem's rate on, each with the collection
-    times of the rate that the one before it reached. A plan that reaches at least the rate it assumed keeps the SLO,
-    since more load makes collection shorter; the others are not used. The bound is for the assumed collection times.
+    That rate is not known before, and more load makes collection shorter. So the first plan assumes a rate that
+    cannot be exceeded, which also makes its bound hold for all plans. If it keeps the SLO at the rate that it reaches,
+    it is the best; else the next one assumes that rate, and so on down.
     """
-    assumed = task.problem.rate
-    best: Solution | None = None
+    assumed = _highest_rate(task, deadline)
+    bound = inf
     for _ in range(MAX_ROUNDS):
-        graph = task.graph if len(task.graph.models) > 1 else None
-        demands = task.demands((1 - task.kept_free), collected_at=assumed)
-        found = most_throughput(demands, task.market, deadline, graph)
+        found = most_throughput(
+            task.demands(1 - task.kept_free, collected_at=assumed),
+            task.market,
+            deadline.share(ROUND_SHARE),
+            task.coupled,
+        )
         if not isinstance(found, Found):
-            return best or found
+            return found
+        bound = min(bound, found.bound) if bound == inf else bound
         reached = found.value * (1 - task.kept_free)
-        gain = found.value / best.value - 1 if best else 1.0
-        if reached >= assumed and gain > 0:
-            best = Solution(found.deployments, reached, found.value, found.bound)
-        if best and gain < ENOUGH_GAIN:
-            return best
+        deployments = _collected_at(task, found.deployments, reached)
+        slowest = {name: max(d.template.latency_micros for d in group) for name, group in deployments.items()}
+        if task.graph.longest(slowest) <= task.graph.slo_micros:
+            return Solution(deployments, reached, found.value, max(bound, found.value))
         assumed = reached
-    return best or NothingFound(proven=False)
+    return NothingFound(proven=False)
+
+
+def _highest_rate(task: Task, deadline: Deadline) -> float:
+    """Requests per second that no plan exceeds: the relaxation's bound at the collection times of that very rate."""
+    rate = inf
+    for _ in range(MAX_ROUNDS):
+        bound = throughput_bound(task.demands(1 - task.kept_free, collected_at=rate), task.market, deadline)
+        lower = min(rate, bound * (1 - task.kept_free))
+        if lower > rate * (1 - SAME_RATE) or lower <= 0:
+            break
+        rate = lower
+    return rate
+
+
+def _collected_at(task: Task, deployments: Deployments, rate: float) -> Deployments:
+    """The same deployments with the collection times of another request rate."""
+    rates = module_rates(task.problem.spec, rate)
+
+    def recollected(module: str, deployment: Deployment) -> Deployment:
+        template = deployment.template
+        collection = collection_micros(template.batch, rates[module])
+        return replace(deployment, template=replace(template, collection_micros=collection))
+
+    return {name: tuple(recollected(name, d) for d in group) for name, group in deployments.items()}

@@ -5,26 +5,29 @@ from collections.abc import Callable
 from typing import Final
 
 from partita_api.inferencesession import CostModel, ObjectiveKind
-from partita_api.pipelineplan import Alternative, PipelinePlanSpec
+from partita_api.pipelineplan import PipelinePlanSpec
 from partita_planner.assembly import assemble
 from partita_planner.deadline import Deadline
 from partita_planner.diagnosis import missing_inputs, not_enough_gpus, slo_too_tight
 from partita_planner.explanation import alternative, explain
+from partita_planner.optimum import better
 from partita_planner.problem import NoPlan, NoPlanReason, Outcome, Planned, PlanningProblem
 from partita_planner.search import NothingFound
 from partita_planner.session_graph import session_problems
 from partita_planner.strategies import STRATEGIES
-from partita_planner.strategies.strategy import Strategy
-from partita_planner.task import Solution, Task
+from partita_planner.strategies.no_partitioning import NO_PARTITIONING
+from partita_planner.task import Task
 from partita_planner.validate import validate
 
 KEEP_WITHIN: Final = 0.02
 """The plan in force stays if it is still valid and no new plan is better by more than this share: a change of plan
 moves replicas, which is worth more than two percent."""
-BASELINE: Final = "no-partitioning"
-"""The strategy whose plan is always there to compare with."""
-SEARCH_SHARE: Final = 0.7
-"""Share of the time limit for the session's own strategy; the rest is for the baseline, or for saying what is wrong."""
+BASELINE: Final = NO_PARTITIONING
+"""The strategy whose plan is always there to compare with, and stands in if a wider search runs out of time."""
+BASELINE_SHARE: Final = 0.2
+"""Share of the time limit for the baseline, which needs little of it."""
+SEARCH_SHARE: Final = 0.9
+"""Share of the time then left for the session's own strategy; the rest is for saying what is wrong if it finds none."""
 
 
 def plan(problem: PlanningProblem, clock: Callable[[], float] = time.monotonic) -> Outcome:
@@ -43,11 +46,14 @@ def plan(problem: PlanningProblem, clock: Callable[[], float] = time.monotonic) 
     hopeless = missing_inputs(task) or slo_too_tight(task)
     if hopeless is not None:
         return hopeless
-    solution = strategy.solve(task, deadline.share(SEARCH_SHARE))
+    baseline = BASELINE.solve(BASELINE.narrow(task), deadline.share(BASELINE_SHARE))
+    solution = baseline if strategy is BASELINE else strategy.solve(task, deadline.share(SEARCH_SHARE))
+    if strategy.holds_baseline:
+        solution = better(task, solution, baseline)
     if isinstance(solution, NothingFound):
         return _without_solution(task, solution, deadline)
-    baseline = _baseline(strategy, task, solution, deadline)
-    found = assemble(task, solution, strategy.name, clock() - began, explain(task, solution), baseline)
+    others = () if strategy is BASELINE else (alternative(BASELINE.name, task, solution, baseline),)
+    found = assemble(task, solution, strategy.name, clock() - began, explain(task, solution), others)
     return _checked(_steady(found, problem), problem)
 
 
@@ -75,15 +81,6 @@ def _without_solution(task: Task, nothing: NothingFound, deadline: Deadline) -> 
         f"No plan was found within {seconds} s, nor proof that there is none. Raise planner.timeLimitSeconds, or lower "
         f"planner.maxStages.",
     )
-
-
-def _baseline(strategy: Strategy, task: Task, solution: Solution, deadline: Deadline) -> tuple[Alternative, ...]:
-    """What the baseline would have given, unless it is the strategy itself."""
-    if strategy.name == BASELINE:
-        return ()
-    other = STRATEGIES[BASELINE]
-    narrowed = other.narrow(task)
-    return (alternative(BASELINE, task, solution, other.solve(narrowed, deadline)),)
 
 
 def _steady(found: PipelinePlanSpec, problem: PlanningProblem) -> PipelinePlanSpec:

@@ -4,7 +4,7 @@ A template needs ceil(x / r) units of each stage for x samples per second, at th
 a step function of x, c(x). Between two steps it is constant.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
@@ -45,13 +45,12 @@ def least_excess(
 
 
 def promising(
-    templates: Sequence[Template], excess: Sequence[float], slack: float, most: int | None = None
+    templates: Sequence[Template], excess: Mapping[Template, float], slack: float, most: int | None = None
 ) -> tuple[Template, ...]:
     """The templates whose excess is within `slack`, in their order; of these the `most` with the least excess."""
-    within = [i for i, value in enumerate(excess) if value <= slack]
-    if most is not None:
-        within = sorted(sorted(within, key=lambda i: excess[i])[:most])
-    return tuple(templates[i] for i in within)
+    within = [t for t in templates if excess[t] <= slack]
+    best = set(sorted(within, key=lambda t: excess[t])[:most])
+    return tuple(t for t in within if t in best)
 
 
 def cheapest_by_latency(

@@ -6,7 +6,7 @@
    MILP over all that are left starts from the solution and proves how good it is.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
@@ -35,6 +35,8 @@ from partita_planner.templates import Template, TemplateStage, undominated_by_gp
 
 RESTRICTED_TEMPLATES: Final = 30
 """Templates of each module in the restricted MILP, beside those that are needed for their latency."""
+FINAL_TEMPLATES: Final = 300
+"""Templates of each module in the final MILP; if more are left, its bound is the relaxation's."""
 
 
 @dataclass(frozen=True)
@@ -92,16 +94,19 @@ def search(problem: Search, deadline: Deadline) -> Found | NothingFound:
         return NothingFound(proven=not deadline.passed)
     if problem.aim is Aim.THROUGHPUT:
         problem = replace(problem, highest_level=relaxation.bound)
-    excess = {d.module: [_excess(problem, relaxation, d, t) for t in d.templates] for d in problem.demands}
+    excess = {d.module: {t: _excess(problem, relaxation, d, t) for t in d.templates} for d in problem.demands}
 
     seed = _solve(problem.with_templates(_one_stage), None, deadline.share(0.2))
-    restricted = problem.with_templates(lambda d: _restricted(d, excess[d.module]))
-    first = _better(problem, seed, _solve(restricted, seed, deadline.share(0.5)))
-    slack = abs(relaxation.bound - first.value) if isinstance(first, Found) else inf
-    left = problem.with_templates(lambda d: promising(d.templates, excess[d.module], slack * (1 + 1e-9)))
-    if not (isinstance(first, Found) and _covers(restricted, left)):
-        first = _better(problem, first, _solve(left, first, deadline))
-    return _tightened(problem, first, relaxation.bound)
+    tried = problem.with_templates(lambda d: _restricted(d, excess[d.module]))
+    answer = _solve(tried, seed, deadline.share(0.5))
+    best = _better(problem, seed, answer)
+    slack = abs(relaxation.bound - best.value) * (1 + 1e-9) if isinstance(best, Found) else inf
+    left = problem.with_templates(lambda d: promising(d.templates, excess[d.module], slack))
+    if not (isinstance(best, Found) and _covers(tried, left)) and not deadline.passed:
+        tried = left.with_templates(lambda d: promising(d.templates, excess[d.module], inf, FINAL_TEMPLATES))
+        answer = _solve(tried, best, deadline)
+        best = _better(problem, best, answer)
+    return _concluded(problem, best, relaxation.bound, answer if _covers(tried, left) else None)
 
 
 def relax(problem: Search, deadline: Deadline) -> Relaxation | None:
@@ -157,27 +162,23 @@ def _solve(problem: Search, start: Found | NothingFound | None, deadline: Deadli
 
 
 def _better(problem: Search, one: Found | NothingFound, other: Found | NothingFound) -> Found | NothingFound:
-    """The better of two answers, with the bound of the later one, which was over more templates."""
-    if not isinstance(other, Found):
-        return replace(one, bound=_worst_bound(problem)) if isinstance(one, Found) else other
-    if not isinstance(one, Found):
-        return other
+    """The better of two answers."""
+    if not isinstance(one, Found) or not isinstance(other, Found):
+        return one if isinstance(one, Found) else other
     sign = -1 if problem.aim is Aim.THROUGHPUT else 1
-    best = min(one, other, key=lambda found: sign * found.value)
-    return replace(best, bound=other.bound)
+    return min(one, other, key=lambda found: sign * found.value)
 
 
-def _tightened(problem: Search, answer: Found | NothingFound, bound: float) -> Found | NothingFound:
-    """`answer` with the tighter of its bound and the relaxation's; never beyond its value."""
-    if not isinstance(answer, Found):
-        return answer
+def _concluded(
+    problem: Search, best: Found | NothingFound, relaxed: float, complete: Found | NothingFound | None
+) -> Found | NothingFound:
+    """The best answer with the tightest bound: that of the relaxation, or of a MILP that had all that may be better."""
+    if not isinstance(best, Found):
+        return NothingFound(proven=isinstance(complete, NothingFound) and complete.proven)
+    bounds = [relaxed, *([complete.bound] if isinstance(complete, Found) else [])]
     if problem.aim is Aim.THROUGHPUT:
-        return replace(answer, bound=max(answer.value, min(answer.bound, bound)))
-    return replace(answer, bound=min(answer.value, max(answer.bound, bound)))
-
-
-def _worst_bound(problem: Search) -> float:
-    return inf if problem.aim is Aim.THROUGHPUT else -inf
+        return replace(best, bound=max(best.value, min(bounds)))
+    return replace(best, bound=min(best.value, max(bounds)))
 
 
 def _excess(problem: Search, relaxation: Relaxation, demand: Demand, template: Template) -> float:
@@ -197,15 +198,13 @@ def _one_stage(demand: Demand) -> tuple[Template, ...]:
     return tuple(t for t in demand.templates if len(t.stages) == 1)
 
 
-def _restricted(demand: Demand, excess: Sequence[float]) -> tuple[Template, ...]:
+def _restricted(demand: Demand, excess: Mapping[Template, float]) -> tuple[Template, ...]:
     """The templates of least excess, and every one with less excess than all that are at least as fast."""
     best = set(promising(demand.templates, excess, inf, RESTRICTED_TEMPLATES))
     least = inf
-    for template, value in sorted(
-        zip(demand.templates, excess, strict=True), key=lambda p: (p[0].latency_micros, p[1])
-    ):
-        if value < least:
-            least = value
+    for template in sorted(demand.templates, key=lambda t: (t.latency_micros, excess[t])):
+        if excess[template] < least:
+            least = excess[template]
             best.add(template)
     return tuple(t for t in demand.templates if t in best)
 

@@ -31,6 +31,11 @@ class Solution:
     bound: float
     """Proven: no plan that the strategy may choose has a better value."""
 
+    @property
+    def relative_gap(self) -> float:
+        """Distance between value and bound, relative to the value."""
+        return abs(self.value - self.bound) / self.value if self.value else 0.0
+
 
 @dataclass(frozen=True)
 class Task:
@@ -75,6 +80,11 @@ class Task:
         return {
             name: module_classes(name, self.problem.pools, self.problem.profiles, fp16) for name in self.graph.models
         }
+
+    @property
+    def coupled(self) -> LatencyGraph | None:
+        """The graph if several models share its paths; else each template's own latency is all that counts."""
+        return self.graph if len(self.graph.models) > 1 else None
 
     @property
     def kept_free(self) -> float:

@@ -5,4 +5,4 @@ from typing import Final
 from partita_planner.optimum import best_plan
 from partita_planner.strategies.strategy import Strategy
 
-PARTITA: Final = Strategy("partita", narrow=lambda task: task, solve=best_plan)
+PARTITA: Final = Strategy("partita", narrow=lambda task: task, solve=best_plan, holds_baseline=True)

@@ -22,3 +22,5 @@ class Strategy:
     """The task with only what the strategy may use; what is missing is explained in these terms, too."""
     solve: Callable[[Task, Deadline], Solution | NothingFound]
     """Solves a narrowed task."""
+    holds_baseline: bool = False
+    """Whether whole models on whole GPUs are among its plans, so that they can stand in when time runs out."""
