@@ -25,11 +25,6 @@ class ModuleSignals:
     queueing_micros: int
     """Sum over dispatched requests of the time from arrival to dispatch."""
 
-    @property
-    def bad(self) -> int:
-        """Requests that were dropped or late."""
-        return self.late + sum(self.dropped.values())
-
 
 @dataclass(frozen=True, slots=True)
 class PipelineSignals:
@@ -85,32 +80,6 @@ class CoreSignals:
     workers: Mapping[str, WorkerSignals]
     stale_reports: int
     """Reports on batches or stages that were not in flight."""
-
-    def idle_fraction(self, stage: StageRef, earlier: "CoreSignals") -> float:
-        """Share of the time of the stage's workers without work since an `earlier` snapshot (Symphony's f).
-
-        Workers that joined meanwhile count from then on; 1 if there are none, or no time has passed.
-        """
-        there = busy = 0
-        for name in self.stages[stage].workers:
-            worker, before = self.workers[name], earlier.workers.get(name)
-            if before is None or before.since != worker.since:
-                there += self.now - worker.since
-                busy += worker.busy_micros
-            else:
-                there += self.now - earlier.now
-                busy += worker.busy_micros - before.busy_micros
-        return min(1.0, max(0.0, 1 - busy / there)) if there > 0 else 1.0
-
-    def bad_rate(self, module: str, earlier: "CoreSignals") -> float:
-        """Share of a module's requests ended since an `earlier` snapshot that were dropped or late (Symphony's r).
-
-        0 if none ended.
-        """
-        after, before = self.modules[module], earlier.modules.get(module)
-        bad = after.bad - (before.bad if before else 0)
-        good = after.in_time - (before.in_time if before else 0)
-        return bad / (bad + good) if bad + good else 0.0
 
 
 def snapshot(
