@@ -6,7 +6,7 @@ from typing import Any, Final, TypeVar
 from lightkube.generic_resource import create_global_resource, create_namespaced_resource
 from pydantic import BaseModel, ValidationError
 
-from partita_api.gpupool import GPUPool, GPUPoolStatus
+from partita_api.gpupool import GPUPool, GPUPoolSpec, GPUPoolStatus
 from partita_api.inferencesession import InferenceSession, InferenceSessionSpec, InferenceSessionStatus
 from partita_api.manifests import explain
 from partita_api.meta import GROUP, SESSION_SPEC_ANNOTATION, VERSION, ObjectMeta
@@ -44,25 +44,19 @@ def read_pool(raw: Document) -> tuple[GPUPool, str]:
     The API server lets pass what a schema cannot say, and older ones what CEL rules say.
     """
     try:
-        return GPUPool.model_validate(raw), ""
+        spec, complaint = GPUPoolSpec.model_validate(raw.get("spec")), ""
     except ValidationError as error:
-        status = _readable_status(raw, GPUPoolStatus)
-        return GPUPool(metadata=ObjectMeta.model_validate(raw["metadata"]), status=status), _complaint(error)
+        spec, complaint = GPUPoolSpec(), _complaint(error)
+    return GPUPool(metadata=_metadata(raw), spec=spec, status=_status(raw, GPUPoolStatus)), complaint
 
 
 def read_session(raw: Document, recorded: str | None) -> tuple[InferenceSession, str]:
     """A session, and why its spec cannot be used, if so; it then has the spec `recorded` with its plan in force."""
     try:
-        return InferenceSession.model_validate(raw), ""
+        spec, complaint = InferenceSessionSpec.model_validate(raw.get("spec")), ""
     except ValidationError as error:
-        complaint = _complaint(error)
-    try:
-        spec = InferenceSessionSpec.model_validate_json(recorded or "")
-    except ValidationError:
-        spec = _NO_SPEC
-    status = _readable_status(raw, InferenceSessionStatus)
-    meta = ObjectMeta.model_validate(raw["metadata"])
-    return InferenceSession(metadata=meta, spec=spec, status=status), complaint
+        spec, complaint = _recorded(recorded), _complaint(error)
+    return InferenceSession(metadata=_metadata(raw), spec=spec, status=_status(raw, InferenceSessionStatus)), complaint
 
 
 def read_plan(raw: Document) -> PipelinePlan | None:
@@ -84,7 +78,19 @@ def _without_empty_texts(value: Any) -> Any:
     return [_without_empty_texts(item) for item in value] if isinstance(value, list) else value
 
 
-def _readable_status(raw: Document, model: type[S]) -> S:
+def _recorded(spec: str | None) -> InferenceSessionSpec:
+    try:
+        return InferenceSessionSpec.model_validate_json(spec or "")
+    except ValidationError:
+        return _NO_SPEC
+
+
+def _metadata(raw: Document) -> ObjectMeta:
+    return ObjectMeta.model_validate(raw["metadata"])
+
+
+def _status(raw: Document, model: type[S]) -> S:
+    """The status; an empty one if another version of Partita wrote it, since all of it can be found out again."""
     try:
         return model.model_validate(raw.get("status") or {})
     except ValidationError:

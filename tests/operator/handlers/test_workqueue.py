@@ -1,0 +1,179 @@
+"""The work queue: each key once, by one worker at a time, and later again."""
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from partita_operator.handlers.workqueue import WorkQueue
+
+
+class SkippingLoop(asyncio.SelectorEventLoop):
+    """An event loop in which waiting takes no time: the clock jumps to the next timer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._now = 0.0
+
+    def time(self) -> float:
+        return self._now
+
+    def _run_once(self) -> None:
+        if not self._ready and self._scheduled:
+            self._now = max(self._now, self._scheduled[0].when())
+        super()._run_once()
+
+
+def run(story: Coroutine[Any, Any, None]) -> None:
+    with asyncio.Runner(loop_factory=SkippingLoop) as runner:
+        runner.run(story)
+
+
+Work = Callable[[str], Awaitable[float | None]]
+
+
+async def for_seconds(queue: WorkQueue[str], work: Work, seconds: float, workers: int = 2) -> None:
+    """Let the queue work for some time."""
+    task = asyncio.create_task(queue.run(work, workers))
+    await asyncio.sleep(seconds)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def test_a_key_that_waits_is_there_only_once() -> None:
+    async def story() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+        seen: list[str] = []
+
+        async def work(key: str) -> None:
+            seen.append(key)
+
+        for key in ("a", "b", "a", "a"):
+            queue.add(key)
+        assert len(queue) == 2
+        await for_seconds(queue, work, 1)
+        assert sorted(seen) == ["a", "b"]
+
+    run(story())
+
+
+def test_a_key_that_is_added_while_in_work_comes_again_afterwards() -> None:
+    async def story() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+        spans: list[tuple[float, float]] = []
+
+        async def work(key: str) -> None:
+            began = now()
+            if not spans:
+                queue.add(key)
+            await asyncio.sleep(10)
+            spans.append((began, now()))
+
+        queue.add("a")
+        await for_seconds(queue, work, 100, workers=4)
+        assert spans == [(0, 10), (10, 20)]
+
+    run(story())
+
+
+def test_keys_are_worked_on_side_by_side_by_so_many_workers() -> None:
+    async def story() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+        ends: list[float] = []
+
+        async def work(_: str) -> None:
+            await asyncio.sleep(10)
+            ends.append(now())
+
+        for number in range(5):
+            queue.add(str(number))
+        await for_seconds(queue, work, 100, workers=2)
+        assert ends == [10, 10, 20, 20, 30]
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("delays", "want"),
+    [
+        pytest.param([5], [5], id="later"),
+        pytest.param([5, 3], [3], id="the sooner counts"),
+        pytest.param([3, 5], [3], id="the sooner counts, whichever came first"),
+        pytest.param([3, 0], [0], id="at once"),
+    ],
+)
+def test_a_key_can_be_planned_for_later(delays: list[float], want: list[float]) -> None:
+    async def story() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+        seen: list[float] = []
+
+        async def work(_: str) -> None:
+            seen.append(now())
+
+        for delay in delays:
+            queue.add_after("a", delay)
+        await for_seconds(queue, work, 100)
+        assert seen == want
+
+    run(story())
+
+
+def test_work_says_when_it_wants_to_look_again() -> None:
+    async def story() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+        seen: list[float] = []
+
+        async def work(_: str) -> float | None:
+            seen.append(now())
+            return 7 if len(seen) < 3 else None
+
+        queue.add("a")
+        await for_seconds(queue, work, 100)
+        assert seen == [0, 7, 14]
+
+    run(story())
+
+
+def test_what_fails_comes_again_later_and_later_until_it_succeeds() -> None:
+    async def story() -> None:
+        queue: WorkQueue[str] = WorkQueue(first_backoff_s=1, max_backoff_s=4)
+        seen: list[float] = []
+
+        async def work(_: str) -> float | None:
+            seen.append(now())
+            if len(seen) in (6, 8):
+                return 10
+            if len(seen) < 9:
+                raise RuntimeError("not yet")
+            return None
+
+        queue.add("a")
+        await for_seconds(queue, work, 100)
+        pauses = [after - before for before, after in itertools.pairwise(seen)]
+        assert pauses == [1, 2, 4, 4, 4, 10, 1, 10]
+
+    run(story())
+
+
+def test_one_keys_failures_do_not_hold_up_others() -> None:
+    async def story() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+        seen: list[str] = []
+
+        async def work(key: str) -> None:
+            if key == "bad":
+                raise RuntimeError("always")
+            seen.append(key)
+
+        queue.add("bad")
+        queue.add("good")
+        await for_seconds(queue, work, 1, workers=1)
+        assert seen == ["good"]
+
+    run(story())

@@ -1,0 +1,123 @@
+"""The cache of Partita's objects: what counts as newer, and what becomes of objects that cannot be read."""
+
+from copy import deepcopy
+from pathlib import Path
+
+import pytest
+from lightkube import AsyncClient
+from tests.builders import session
+from tests.crds.documents import PLAN, POOL, SESSION, Json, changed
+
+from partita_api.digest import canonical_json
+from partita_api.meta import SESSION_SPEC_ANNOTATION
+from partita_operator.kube.cache import ClusterCache, Kind
+from partita_operator.kube.connection import NoClusterError, client, load_config
+
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+current-context: c
+clusters: [{name: k, cluster: {server: "http://127.0.0.1:1"}}]
+users: [{name: u, user: {token: t}}]
+contexts: [{name: c, context: {cluster: k, user: u}}]
+"""
+
+
+@pytest.fixture
+def kubernetes(tmp_path: Path) -> AsyncClient:
+    """A client of a cluster that does not answer, which the cache does not need to be told things."""
+    path = tmp_path / "kubeconfig"
+    path.write_text(KUBECONFIG)
+    return client(load_config(path))
+
+
+@pytest.fixture
+def cache(kubernetes: AsyncClient) -> ClusterCache:
+    return ClusterCache(kubernetes)
+
+
+def stored(document: Json, version: int = 1, uid: str = "1", namespace: str | None = "default") -> Json:
+    made = deepcopy(document)
+    made["metadata"] |= {"resourceVersion": str(version), "uid": uid, "generation": 1}
+    if namespace is not None:
+        made["metadata"]["namespace"] = namespace
+    return made
+
+
+def test_objects_are_read_as_models(cache: ClusterCache) -> None:
+    cache.put(Kind.SESSION, stored(SESSION))
+    cache.put(Kind.POOL, stored(POOL, namespace=None))
+    cache.put(Kind.PLAN, stored(PLAN))
+    cluster = cache.cluster()
+    assert set(cluster.sessions) == {"default/traffic"}
+    assert cluster.pools["fast"].spec.price_per_hour == "0.71"
+    assert set(cluster.plans_of(cluster.sessions["default/traffic"])) == {"traffic-0123abcd"}
+    assert cluster.unreadable == {}
+
+
+@pytest.mark.parametrize(
+    ("version", "uid", "want_ms"),
+    [
+        pytest.param(6, "1", 300, id="newer"),
+        pytest.param(4, "1", 200, id="older: a late event"),
+        pytest.param(10, "1", 300, id="newer, with more digits"),
+        pytest.param(4, "2", 300, id="another object of the same name"),
+    ],
+)
+def test_only_newer_versions_replace_what_is_known(cache: ClusterCache, version: int, uid: str, want_ms: int) -> None:
+    cache.put(Kind.SESSION, stored(SESSION, version=5))
+    cache.put(Kind.SESSION, stored(changed(SESSION, "spec.slo.latencyMs", 300), version=version, uid=uid))
+    assert cache.cluster().sessions["default/traffic"].spec.slo.latency_ms == want_ms
+
+
+def test_what_is_forgotten_is_gone(cache: ClusterCache) -> None:
+    cache.put(Kind.SESSION, stored(SESSION))
+    cache.forget((Kind.SESSION, "default/traffic"))
+    assert cache.cluster().sessions == {}
+
+
+BROKEN = changed(SESSION, "spec.modules.0.model.file", "model.pt2")
+
+
+def test_a_session_that_cannot_be_read_has_the_spec_of_its_plan_in_force(cache: ClusterCache) -> None:
+    before = session("traffic").model("detector").slo(150).build()
+    plan = changed(stored(PLAN), "metadata.annotations", {SESSION_SPEC_ANNOTATION: canonical_json(before.spec)})
+    active = {"name": "traffic-0123abcd", "costPerHour": "1", "throughput": "80"}
+    cache.put(Kind.PLAN, plan)
+    cache.put(Kind.SESSION, changed(stored(BROKEN), "status", {"activePlan": active}))
+    cluster = cache.cluster()
+    assert cluster.sessions["default/traffic"].spec == before.spec
+    assert cluster.sessions["default/traffic"].status.active_plan is not None
+    assert "modules.0.model: a model needs either entrypoint or file" in cluster.unreadable["default/traffic"]
+
+
+def test_a_session_that_was_never_readable_is_known_by_its_name(cache: ClusterCache) -> None:
+    cache.put(Kind.SESSION, changed(stored(BROKEN), "status", {"activePlan": {"name": "of an older version"}}))
+    cluster = cache.cluster()
+    assert cluster.sessions["default/traffic"].metadata.uid == "1"
+    assert set(cluster.unreadable) == {"default/traffic"}
+
+
+def test_a_status_of_another_version_is_no_fault_of_the_spec(cache: ClusterCache) -> None:
+    cache.put(Kind.SESSION, changed(stored(SESSION), "status", {"activePlan": {"name": "of an older version"}}))
+    cluster = cache.cluster()
+    assert cluster.sessions["default/traffic"].status.active_plan is None
+    assert cluster.unreadable == {}
+
+
+def test_a_pool_that_cannot_be_read_keeps_its_status(cache: ClusterCache) -> None:
+    broken = changed(stored(POOL, namespace=None), "spec.sharing.mode", "Whole")
+    cache.put(Kind.POOL, changed(broken, "status", {"capacity": 8}))
+    cluster = cache.cluster()
+    assert cluster.pools["fast"].status.capacity == 8
+    assert "sharing.maxDivisor 4 needs sharing.mode MPS" in cluster.unreadable["fast"]
+
+
+def test_a_plan_that_cannot_be_read_is_left_out(cache: ClusterCache) -> None:
+    cache.put(Kind.PLAN, changed(stored(PLAN), "spec.modules", []))
+    assert cache.cluster().plans == ()
+
+
+def test_a_wrong_kubeconfig_says_what_to_give(tmp_path: Path) -> None:
+    with pytest.raises(NoClusterError, match="--kubeconfig"):
+        load_config(tmp_path / "missing")
