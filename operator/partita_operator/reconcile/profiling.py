@@ -5,9 +5,10 @@ asked for it first. What is missing is made by runs of the profile runner: at mo
 failure waiting twice as long as the one before. Where a run has failed once, the others are no longer held up by it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import chain
 from typing import Final
 
 from partita_api.conditions import MAX_MESSAGE
@@ -98,6 +99,8 @@ def assess_profiles(world: SessionWorld, now: datetime) -> Profiling:
         before = known.get(key)
         if before is None or before.phase is ProfilingPhase.GIVEN_UP:
             before = _shared_progress(world, key) or before
+        if before is None and _cores_busy(world, request.pool, (*known.values(), *progress)):
+            continue  # its turn comes when the run before it has ended
         after, does = _step(pair, request, before, retry, world, now)
         progress.append(after)
         actions += does
@@ -283,6 +286,17 @@ def wants_retry(session: InferenceSession) -> bool:
 
 def _run(world: SessionWorld, progress: ProfilingProgress) -> ProfileRun:
     return world.runs.get((progress.key, progress.attempt), ProfileRun(RunPhase.ABSENT))
+
+
+def _cores_busy(world: SessionWorld, pool: str, own: Iterable[ProfilingProgress]) -> bool:
+    """Whether a run on a pool of CPU cores has to wait for another: side by side they would slow each other down."""
+    if world.cluster.pools[pool].spec.sharing.mode is not SharingMode.CPU:
+        return False
+    others = (s.status.profiling for s in world.cluster.sessions.values() if s.key != world.session.key)
+    return any(
+        p.pool == pool and p.phase is ProfilingPhase.RUNNING and p.key not in world.profiles
+        for p in chain(own, *others)
+    )
 
 
 def _shared_progress(world: SessionWorld, key: str) -> ProfilingProgress | None:

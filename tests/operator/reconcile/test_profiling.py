@@ -6,7 +6,7 @@ import pytest
 from tests.builders import PoolBuilder, SessionBuilder, pool, session
 from tests.operator.reconcile.simulated import SimulatedCluster, started_runs
 
-from partita_api.gpupool import Emulation, GPUPoolStatus, LatencyCurve
+from partita_api.gpupool import Emulation, GPUPoolStatus, LatencyCurve, Sharing, SharingMode
 from partita_api.inferencesession import InferenceSession
 from partita_api.meta import RETRY_ANNOTATION
 from partita_api.quantity import Quantity
@@ -110,6 +110,26 @@ def test_sessions_of_a_namespace_share_runs_under_way() -> None:
     made.run(60)
     assert sorted(started_runs(made)) == [("fast", 1), ("slow", 1), ("slow", 2)]
     assert made.condition("traffic", "Profiled") == made.condition("second", "Profiled") == ("True", "ProfilesReady")
+
+
+@pytest.mark.parametrize(
+    ("mode", "want_most"),
+    [pytest.param(SharingMode.WHOLE, 3, id="accelerators"), pytest.param(SharingMode.CPU, 1, id="shared cores")],
+)
+def test_runs_on_shared_cores_wait_for_each_other(mode: SharingMode, want_most: int) -> None:
+    made = SimulatedCluster()
+    three = session("traffic").model("detector").model("vehicle").model("person")
+    made.add(pool("fast").with_spec(sharing=Sharing(mode=mode)).build(), three.build())
+    most = 0
+    for _ in range(60):
+        made.look_once()
+        made.now += timedelta(seconds=1)
+        under_way = made.session("traffic").status.profiling
+        most = max(most, sum(p.phase == "Running" and ("default", p.key) not in made.profiles for p in under_way))
+
+    assert most == want_most
+    assert len(made.runner.started) == 3
+    assert made.condition("traffic", "Profiled") == ("True", "ProfilesReady")
 
 
 def test_a_failed_run_is_tried_again_later_and_later() -> None:
