@@ -55,9 +55,8 @@ def exported_graph(program: ExportedProgram) -> CapturedGraph:
     return CapturedGraph(module, functional=True)
 
 
-def traced_graph(model: torch.nn.Module, spec: TensorSpec) -> CapturedGraph:
+def traced_graph(model: torch.nn.Module) -> CapturedGraph:
     """`model` by symbolic tracing; operations may work in place."""
-    del spec  # tracing looks at no shapes
     return CapturedGraph(torch.fx.symbolic_trace(model), functional=False)
 
 

@@ -1,7 +1,8 @@
 """A model as a row of blocks, cut the same way in every process and on every machine."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch.export import ExportedProgram
@@ -11,6 +12,7 @@ from partita_api.inferencesession import ModelSource, TensorSpec
 from partita_planner.prepartition import prepartition
 from partita_runtime.models.blocks import cut_blocks, move_block
 from partita_runtime.models.capture import (
+    CapturedGraph,
     check_exported_input,
     example,
     export_graph,
@@ -93,21 +95,26 @@ def partition(model: LoadedModel, spec: TensorSpec, blocks: int) -> PartitionedM
     A model that can be captured neither by torch.export nor by symbolic tracing is one block: the module itself, with
     a warning that says why. Raises ModelError if it does not work on its input, or its outputs cannot be served.
     """
+    whole: torch.nn.Module
+    captures: tuple[Callable[[], CapturedGraph], ...]
+    obstacles: list[str] = []
     if isinstance(model, ExportedProgram):
         check_exported_input(model, spec)
-        return _cut(layered(exported_graph(model), spec), spec, blocks)
-    if isinstance(model, torch.jit.ScriptModule):
-        return _whole(model, spec, ["a TorchScript module cannot be taken apart (a .pt2 file of torch.export can)"])
-    obstacles: list[str] = []
-    for capture in (export_graph, traced_graph):
+        whole, captures = model.module(), (partial(exported_graph, model),)
+    elif isinstance(model, torch.jit.ScriptModule):
+        whole, captures = model, ()
+        obstacles.append("a TorchScript module cannot be taken apart (a .pt2 file of torch.export can)")
+    else:
+        whole, captures = model, (partial(export_graph, model, spec), partial(traced_graph, model))
+    for capture in captures:
         try:
-            return _cut(layered(capture(model, spec), spec), spec, blocks)
+            return _cut(layered(capture(), spec), spec, blocks)
         except ModelError:
             raise
         except Exception as error:
             # Whatever torch stumbles over in a stranger's model, the model may still run as a whole.
-            obstacles.append(f"{capture.__name__}: {type(error).__name__}: {_first_line(error)}")
-    return _whole(model, spec, obstacles)
+            obstacles.append(f"{type(error).__name__}: {_first_line(error)}")
+    return _whole(whole, spec, obstacles)
 
 
 def _cut(graph: LayeredGraph, spec: TensorSpec, blocks: int) -> PartitionedModel:
@@ -138,7 +145,7 @@ def _whole(model: torch.nn.Module, spec: TensorSpec, obstacles: Sequence[str]) -
     answered = [[list(sample.shape), sample.dtype] for sample in samples]
     return PartitionedModel(
         digest=partition_digest([type(model).__name__, weights, answered], spec, (1,)),
-        blocks=(_Whole(model).eval(),),
+        blocks=(_Whole(model),),
         boundaries=((_input_sample(spec),), tuple(samples)),
         work=(Work(seconds=1.0),),
         warnings=("the model is served as one block: " + "; ".join(obstacles),),

@@ -162,6 +162,25 @@ def test_model_files_answer_what_was_saved(suffix: str, tmp_path: Path) -> None:
         torch.testing.assert_close(cut.run(0, len(cut.blocks), [x])[0], model(x).detach())
 
 
+def test_exported_file_that_cannot_be_cut_is_one_block(tmp_path: Path) -> None:
+    class ScaledByPositives(torch.nn.Module):
+        """How many numbers are positive is known only when it runs."""
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            positive = x[x > 0]
+            return x * positive.sum()
+
+    path = tmp_path / "model.pt2"
+    dynamic = ({0: torch.export.Dim("batch", min=1, max=64)},)
+    torch.export.save(torch.export.export(ScaledByPositives(), (torch.ones(2, 8),), dynamic_shapes=dynamic), path)
+    x = torch.randn(3, 8)
+
+    cut = partition_source(ModelSource(file=str(path)), TensorSpec(shape=(8,)), 3)
+
+    assert "served as one block" in cut.warnings[0]
+    torch.testing.assert_close(cut.run(0, 1, [x])[0], ScaledByPositives()(x))
+
+
 def test_kept_blocks_run_and_the_others_are_gone() -> None:
     cut = sample("residuals")
     kept = cut.keep(1, 3)
