@@ -25,11 +25,17 @@ _START_TIMEOUT_S = 60.0
 _MARKER = "PARTITA_DEV_OPERATOR"
 
 
-def start_operator(environment: DevEnvironment, report: Report, settings: Mapping[str, str] | None = None) -> None:
+def start_operator(
+    environment: DevEnvironment,
+    report: Report,
+    settings: Mapping[str, str] | None = None,
+    *,
+    dies_with_parent: bool = False,
+) -> None:
     """Start the operator on the environment's Kubernetes and Ray; one that runs already is left as it is.
 
-    `settings` are further environment variables (PARTITA_*). Returns when it is healthy; raises DevError with the
-    end of its log if it is not within a minute.
+    `settings` are further environment variables (PARTITA_*). With `dies_with_parent` it ends when the calling thread
+    does. Returns when it is healthy; raises DevError with the end of its log if it is not within a minute.
     """
     state_dir = environment.state_dir
     if operator_running(state_dir):
@@ -55,6 +61,7 @@ def start_operator(environment: DevEnvironment, report: Report, settings: Mappin
             **(settings or {}),
             _MARKER: str(state_dir),
         },
+        dies_with_parent=dies_with_parent,
     )
     write_json(_record(state_dir), {"process": asdict(process), "health_port": health_port})
     deadline = time.monotonic() + _START_TIMEOUT_S
@@ -66,11 +73,14 @@ def start_operator(environment: DevEnvironment, report: Report, settings: Mappin
         time.sleep(0.2)
 
 
-def stop_operator(state_dir: Path) -> None:
-    """Stop the operator that `start_operator` started, and the solver processes it has; idempotent."""
+def stop_operator(state_dir: Path, *, grace_s: float = 10.0) -> None:
+    """Stop the operator that `start_operator` started, and the solver processes it has; idempotent.
+
+    It has `grace_s` seconds to end by itself: with 0 it is killed at once.
+    """
     process = _process(state_dir)
     roots = [] if process is None else [process]
-    stop(lambda: related(roots, marker=f"{_MARKER}={state_dir}"))
+    stop(lambda: related(roots, marker=f"{_MARKER}={state_dir}"), grace_s=grace_s)
     _record(state_dir).unlink(missing_ok=True)
 
 
