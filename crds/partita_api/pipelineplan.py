@@ -143,7 +143,7 @@ class PipelinePlanStatus(StatusModel):
     """Observed state of a PipelinePlan."""
 
     observed_generation: int = Field(default=0, description="The generation this status was concluded from.")
-    stages: tuple[StageStatus, ...] = Field(default=(), max_length=512, description="Every stage as it runs.")
+    stages: tuple[StageStatus, ...] = Field(default=(), max_length=4096, description="Every stage as it runs.")
     conditions: tuple[Condition, ...] = Field(
         default=(),
         max_length=16,

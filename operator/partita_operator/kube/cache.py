@@ -4,10 +4,10 @@ The operator's own writes go in at once, so that a pass sees what the one before
 watch has missed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from lightkube import AsyncClient
 
@@ -26,6 +26,8 @@ from partita_operator.kube.resources import (
 )
 from partita_operator.kube.retries import retried
 from partita_operator.reconcile.world import Cluster
+
+T = TypeVar("T")
 
 
 class Kind(StrEnum):
@@ -59,7 +61,7 @@ class ClusterCache:
         self._client = client
         self._raw: dict[Key, Document] = {}
         self._cluster: Cluster | None = None
-        self._read_plans: dict[Key, tuple[str, PipelinePlan | None]] = {}
+        self._models: dict[Key, tuple[Document, str | None, Any]] = {}
 
     async def refresh(self) -> None:
         """List everything anew. Raises ApiServerUnavailableError."""
@@ -82,7 +84,7 @@ class ClusterCache:
     def forget(self, key: Key) -> None:
         """The object has been deleted."""
         if self._raw.pop(key, None) is not None:
-            self._read_plans.pop(key, None)
+            self._models.pop(key, None)
             self._cluster = None
 
     @property
@@ -101,32 +103,38 @@ class ClusterCache:
         return [raw async for raw in self._client.list(resource, **namespaces)]
 
     def _read(self) -> Cluster:
-        plans = [plan for key in self.known if key[0] is Kind.PLAN and (plan := self._plan(key)) is not None]
-        by_key = {f"{plan.metadata.namespace}/{plan.metadata.name}": plan for plan in plans}
+        plans = {key[1]: plan for key in self.known if key[0] is Kind.PLAN and (plan := self._plan(key)) is not None}
         pools: dict[str, GPUPool] = {}
         sessions: dict[str, InferenceSession] = {}
         unreadable: dict[str, str] = {}
-        for kind, name in self.known:
-            raw = self._raw[kind, name]
-            if kind is Kind.POOL:
-                pools[name], complaint = read_pool(raw)
-            elif kind is Kind.SESSION:
-                active = (raw.get("status") or {}).get("activePlan") or {}
-                plan = by_key.get(f"{raw['metadata']['namespace']}/{active.get('name')}")
-                sessions[name], complaint = read_session(raw, recorded_spec(plan) if plan else None)
-            else:
-                continue
+        for key in self.known:
+            complaint, name = "", key[1]
+            if key[0] is Kind.POOL:
+                pools[name], complaint = self._model(key, None, lambda raw, _: read_pool(raw))
+            elif key[0] is Kind.SESSION:
+                plan = plans.get(_active_plan(self._raw[key]))
+                sessions[name], complaint = self._model(key, recorded_spec(plan) if plan else None, read_session)
             if complaint:
                 unreadable[name] = complaint
-        return Cluster(pools=pools, sessions=sessions, plans=tuple(plans), unreadable=unreadable)
+        return Cluster(pools=pools, sessions=sessions, plans=tuple(plans.values()), unreadable=unreadable)
 
     def _plan(self, key: Key) -> PipelinePlan | None:
-        """The plan as a model; plans are large and change seldom, so they are kept."""
+        return self._model(key, None, lambda raw, _: read_plan(raw))
+
+    def _model(self, key: Key, recorded: str | None, read: Callable[[Document, str | None], T]) -> T:
+        """The object as a model, which is read only once: most objects are as they were the last time."""
         raw = self._raw[key]
-        version = raw["metadata"].get("resourceVersion", "")
-        if self._read_plans.get(key, ("",))[0] != version:
-            self._read_plans[key] = version, read_plan(raw)
-        return self._read_plans[key][1]
+        known = self._models.get(key)
+        if known is None or known[0] is not raw or known[1] != recorded:
+            known = self._models[key] = raw, recorded, read(raw, recorded)
+        model: T = known[2]
+        return model
+
+
+def _active_plan(raw: Document) -> str:
+    """namespace/name of the plan in force of a session."""
+    active = (raw.get("status") or {}).get("activePlan") or {}
+    return f"{raw['metadata']['namespace']}/{active.get('name')}"
 
 
 def _is_older(raw: Document, known: Document) -> bool:

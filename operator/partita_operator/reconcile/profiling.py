@@ -90,7 +90,8 @@ def assess_profiles(world: SessionWorld, now: datetime) -> Profiling:
     for pair, request in wanted.requests.items():
         if request.key not in world.profiles:
             missing.setdefault(request.key, (pair, request))
-    retry = wants_retry(world.session)
+    asked = retry_asked_for(world.session)
+    retry = asked is not None and asked != world.session.status.retried
     progress, actions = _finished_runs(world, missing)
     known = {p.key: p for p in world.session.status.profiling}
     for key, (pair, request) in missing.items():
@@ -278,10 +279,10 @@ def _backoff(attempt: int, settings: OperatorSettings) -> float:
     return float(settings.profile_backoff_seconds * 2 ** (attempt - 1))
 
 
-def wants_retry(session: InferenceSession) -> bool:
-    """Whether a person asks to try again what was given up."""
+def retry_asked_for(session: InferenceSession) -> str | None:
+    """What a person last wrote to have tried again what was given up."""
     asked = session.metadata.annotations.get(RETRY_ANNOTATION)
-    return asked is not None and asked != session.status.retried
+    return asked[:1024] if asked is not None else None
 
 
 def _run(world: SessionWorld, progress: ProfilingProgress) -> ProfileRun:

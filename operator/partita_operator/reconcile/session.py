@@ -8,7 +8,7 @@ from datetime import datetime
 
 from partita_api.conditions import ConditionType, is_true
 from partita_api.inferencesession import InferenceSessionStatus, PlanSummary, Signals
-from partita_api.meta import FINALIZER, RETRY_ANNOTATION
+from partita_api.meta import FINALIZER
 from partita_api.pipelineplan import PipelinePlan
 from partita_operator.reconcile.actions import Action, AddFinalizer, Decision, Event, EventType
 from partita_operator.reconcile.clock import BUSY_SECONDS, patience, timestamp
@@ -17,7 +17,7 @@ from partita_operator.reconcile.deletion import decide_deletion
 from partita_operator.reconcile.findings import events_of, seconds_in_state, with_findings
 from partita_operator.reconcile.plan import plan_status
 from partita_operator.reconcile.planning import decide_plan, keep_planning, rate_to_record
-from partita_operator.reconcile.profiling import assess_profiles
+from partita_operator.reconcile.profiling import assess_profiles, retry_asked_for
 from partita_operator.reconcile.rollout import active_plan_name, history_after, outdated_plans, roll_out
 from partita_operator.reconcile.validation import find_problem
 from partita_operator.reconcile.world import SessionWorld
@@ -121,7 +121,7 @@ def _retried(step: Pass) -> str | None:
     """The request to try again counts as obeyed once everything that was given up is being made."""
     if step.profiling is None or not step.profiling.begun:
         return step.world.session.status.retried
-    return step.world.session.metadata.annotations.get(RETRY_ANNOTATION)
+    return retry_asked_for(step.world.session)
 
 
 def _signals(step: Pass) -> Signals | None:
