@@ -41,6 +41,8 @@ def gateway(session: Session) -> Starlette:
     versioned = model + "/versions/{version}"
     return Starlette(
         routes=[
+            Route(model + "/infer", endpoints.infer, methods=["POST"]),
+            Route(versioned + "/infer", endpoints.infer, methods=["POST"]),
             Route("/v2", endpoints.server),
             Route("/v2/health/live", endpoints.live),
             Route("/v2/health/ready", endpoints.ready),
@@ -48,8 +50,6 @@ def gateway(session: Session) -> Starlette:
             Route(versioned, endpoints.model),
             Route(model + "/ready", endpoints.model_ready),
             Route(versioned + "/ready", endpoints.model_ready),
-            Route(model + "/infer", endpoints.infer, methods=["POST"]),
-            Route(versioned + "/infer", endpoints.infer, methods=["POST"]),
             Route("/partita/signals", endpoints.signals),
             Route("/partita/metrics", endpoints.metrics),
         ],

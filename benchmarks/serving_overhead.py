@@ -1,0 +1,391 @@
+"""What Partita's data plane costs a request, and how many it carries, beside a plain Ray Serve deployment.
+
+Both run on the same local Ray cluster, on the same emulated GPUs (by default four of 1.053 b + 5.072 ms, as ResNet50 on
+a 1080Ti in Symphony's appendix C), behind the same HTTP proxy, and answer the same Open Inference Protocol requests:
+Partita with one frontend and a stage replica for each GPU, Ray Serve with `@serve.batch` and a replica for each GPU.
+
+First the overhead at low load: latency as the client sees it, less the model's time. Then rates, one after the other,
+until less than 99 % of the requests are answered within the SLO. The last line is a summary in JSON.
+
+    python benchmarks/serving_overhead.py [--seconds 8] [--payload-bytes 1024] [--rates 100,200,400]
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+from ray import serve
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from partita_api.gpupool import GPUPool
+from partita_api.inferencesession import BatchingPolicy, InferenceSession, TensorSpec
+from partita_api.pipelineplan import PipelinePlan
+from partita_api.profile import Profile, ProfileRequest, VgpuLatency
+from partita_operator.dev.ray_cluster import RayCluster, ray_cluster
+from partita_operator.dev.ray_commands import RayClassNode, RayClusterConfig
+from partita_runtime.execution.emulated import EmulatedExecutor
+from partita_runtime.execution.stage_build import EmulatedStage
+from partita_runtime.load.arrivals import RateSchedule, arrival_times
+from partita_runtime.load.generator import LoadConfig, run_load
+from partita_runtime.load.inference_request import encode_request
+from partita_runtime.load.report import LoadReport
+from partita_runtime.serving.applications import ServingOptions, frontend_application, stage_applications
+from partita_runtime.serving.interface import Interface
+from partita_runtime.serving.oip import HEADER_LENGTH, decode_request, encode_answer
+
+POOL = "gpus"
+MODULE = "model"
+ATTAINMENT = 0.99
+READY_SECONDS = 120.0
+DEFAULT_RATES = (100, 200, 300, 400, 600, 800, 1000, 1200, 1500, 1800, 2200, 2600, 3000)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is measured."""
+
+    gpus: int
+    alpha_micros: int
+    beta_micros: int
+    slo_ms: int
+    allowance_ms: int
+    """What Partita leaves of the SLO for the way between the client and its frontend."""
+    batch_size: int
+    batch_wait_s: float
+    """How long `@serve.batch` waits for a batch to fill."""
+    payload_bytes: int
+    seconds: float
+
+    @property
+    def input(self) -> TensorSpec:
+        """One sample."""
+        return TensorSpec(shape=(max(1, self.payload_bytes // 4),))
+
+    @property
+    def stage(self) -> EmulatedStage:
+        """The model on one GPU."""
+        latency = tuple(self.alpha_micros * b + self.beta_micros for b in range(1, self.batch_size + 1))
+        return EmulatedStage(latency_micros=latency, inputs=(self.input,), outputs=(TensorSpec(shape=(10,)),))
+
+    @property
+    def interface(self) -> Interface:
+        """What both systems take and give."""
+        return Interface("bench", self.session(BatchingPolicy.EAGER).spec, {MODULE: self.stage.outputs})
+
+    def session(self, policy: BatchingPolicy) -> InferenceSession:
+        """The session of one model."""
+        return InferenceSession.model_validate(
+            {
+                "metadata": {"name": "bench", "namespace": "default"},
+                "spec": {
+                    "slo": {"latencyMs": self.slo_ms - self.allowance_ms},
+                    "rate": {"requestsPerSecond": 100},
+                    "batching": {"policy": policy},
+                    "planner": {"blocks": 1},
+                    "modules": [
+                        {"name": MODULE, "model": {"entrypoint": "none:none"}, "input": {"shape": self.input.shape}}
+                    ],
+                },
+            }
+        )
+
+    def partita(self, policy: BatchingPolicy) -> list[dict[str, Any]]:
+        """Partita's Serve applications."""
+        session = self.session(policy)
+        pools = {
+            POOL: GPUPool.model_validate(
+                {
+                    "metadata": {"name": POOL},
+                    "spec": {
+                        "emulation": {"curves": [{"model": "*", "alphaMicros": 1, "betaMicros": 0}]},
+                        "gpusPerNode": self.gpus,
+                    },
+                }
+            )
+        }
+        model = session.spec.modules[0].model
+        assert model is not None
+        sizes = tuple(range(1, self.batch_size + 1))
+        request = ProfileRequest(model=model, input=self.input, blocks=1, batch_sizes=sizes, pool=POOL)
+        profile = Profile(
+            key=request.key,
+            request=request,
+            partition="whole",
+            batch_sizes=sizes,
+            latency=(VgpuLatency(divisor=1, median_micros=(self.stage.latency_micros,)),),
+            cuts=(),
+            outputs=self.stage.outputs,
+        )
+        plan = PipelinePlan.model_validate(
+            {
+                "metadata": {"name": "bench-plan", "namespace": "default"},
+                "spec": {
+                    "session": {"name": "bench"},
+                    "inputsDigest": "benchmark",
+                    "solution": {
+                        "strategy": "by-hand",
+                        "kind": "Throughput",
+                        "value": 1,
+                        "bound": 1,
+                        "gap": 0,
+                        "seconds": 0,
+                    },
+                    "cost": {"allocatedPerHour": 0, "occupancyPerHour": 0},
+                    "throughput": 1,
+                    "modules": [
+                        {
+                            "name": MODULE,
+                            "rate": 1,
+                            "budgetMicros": self.slo_ms * 1000,
+                            "pipelines": [
+                                {
+                                    "name": "p0",
+                                    "batchSize": self.batch_size,
+                                    "throughput": 1,
+                                    "stages": [
+                                        {
+                                            "blocks": {"first": 0, "end": 1},
+                                            "pool": POOL,
+                                            "replicas": self.gpus,
+                                            "latencyMicros": self.stage.latency_micros[-1],
+                                        }
+                                    ],
+                                }
+                            ],
+                        }
+                    ],
+                },
+            }
+        )
+        profiles = {(MODULE, POOL): profile}
+        options = ServingOptions(stage_cpus=0.1, frontend_cpus=0.1)
+        return [
+            *stage_applications(session, plan, profiles, pools, {}, options),
+            frontend_application(session, plan, profiles, pools, options),
+        ]
+
+    def plain_serve(self) -> list[dict[str, Any]]:
+        """The Ray Serve application that it is compared with."""
+        return [
+            {
+                "name": "plain",
+                "route_prefix": "/plain",
+                "import_path": "serving_overhead:plain_application",
+                "args": {"setting": json.dumps(self.__dict__)},
+                "deployments": [
+                    {
+                        "name": "PlainServe",
+                        "num_replicas": self.gpus,
+                        "max_ongoing_requests": 4 * self.batch_size,
+                        "ray_actor_options": {"num_cpus": 0.1, "resources": {f"partita-pool-{POOL}": 1}},
+                    }
+                ],
+            }
+        ]
+
+
+class PlainServe:
+    """One emulated GPU behind `@serve.batch`, answering the same requests as Partita."""
+
+    def __init__(self, setting: Setting) -> None:
+        self._interface = setting.interface
+        self._executor = EmulatedExecutor(setting.stage)
+        self._gpu = threading.Lock()
+        self._run.set_max_batch_size(setting.batch_size)
+        self._run.set_batch_wait_timeout_s(setting.batch_wait_s)
+
+    def __serve_build_asgi_app__(self) -> Starlette:
+        """Called by Serve once the replica is constructed."""
+        return Starlette(routes=[Route("/v2/models/bench/infer", self.infer, methods=["POST"])])
+
+    async def infer(self, request: Request) -> Response:
+        """One request of one sample."""
+        wanted = decode_request(await request.body(), request.headers.get(HEADER_LENGTH), self._interface)
+        row = await self._run(wanted.inputs["input"][0])
+        headers, content = encode_answer(wanted, self._interface, {MODULE: row[None]})
+        return Response(content, headers=headers)
+
+    @serve.batch(max_batch_size=1)
+    async def _run(self, samples: list[np.ndarray]) -> Sequence[np.ndarray]:
+        (outputs,) = await asyncio.to_thread(self._run_on_gpu, np.stack(samples))
+        return list(outputs)
+
+    def _run_on_gpu(self, batch: np.ndarray) -> list[np.ndarray]:
+        with self._gpu:
+            return self._executor.run([batch])
+
+
+def plain_application(args: dict[str, str]) -> serve.Application:
+    """Built by Serve from the configuration's `args`."""
+    deployment = serve.deployment(serve.ingress()(PlainServe), name="PlainServe")
+    return deployment.bind(Setting(**json.loads(args["setting"])))
+
+
+def main() -> None:
+    """Deploys one system after the other and measures both."""
+    options = _arguments().parse_args()
+    setting = Setting(
+        gpus=options.gpus,
+        alpha_micros=options.alpha,
+        beta_micros=options.beta,
+        slo_ms=options.slo,
+        allowance_ms=options.allowance,
+        batch_size=options.batch_size,
+        batch_wait_s=0.02,
+        payload_bytes=options.payload_bytes,
+        seconds=options.seconds,
+    )
+    path = os.pathsep.join([str(Path(__file__).parent), *(entry for entry in sys.path if entry)])
+    config = RayClusterConfig(
+        nodes=(RayClassNode(POOL, slots=setting.gpus),),
+        fast_proxy=not options.python_proxy,
+        # The drain time only matters when one system is taken down for the other.
+        environment={"PYTHONPATH": path, "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "1"},
+    )
+    with tempfile.TemporaryDirectory() as state, ray_cluster(Path(state), config) as cluster:
+        summary = measure(cluster, setting, options.rates)
+    print(json.dumps(summary))
+
+
+def measure(cluster: RayCluster, setting: Setting, rates: Sequence[float]) -> dict[str, Any]:
+    """Both systems' overhead at low load, and the highest rate that each carries."""
+    plain_url, partita_url = f"{_base(cluster)}/plain", f"{_base(cluster)}/default/bench"
+    _deploy(cluster, setting.plain_serve(), plain_url, setting)
+    plain = {
+        "overhead_ms": overhead(setting, "ray serve", plain_url),
+        "rates": climb(setting, "ray serve", plain_url, rates),
+    }
+    _deploy(cluster, setting.partita(BatchingPolicy.EAGER), partita_url, setting)
+    low = overhead(setting, "partita", partita_url)
+    _deploy(cluster, setting.partita(BatchingPolicy.DEFERRED), partita_url, setting)
+    partita = {"overhead_ms": low, "rates": climb(setting, "partita", partita_url, rates)}
+    carried = {name: _highest(system["rates"]) for name, system in (("partita", partita), ("ray_serve", plain))}
+    print(
+        f"\nrequests/s at {ATTAINMENT:.0%} in time: Partita {carried['partita']:g}, Ray Serve {carried['ray_serve']:g}"
+    )
+    return {"setting": setting.__dict__, "highest_rate": carried, "partita": partita, "ray_serve": plain}
+
+
+def overhead(setting: Setting, name: str, url: str) -> dict[str, float]:
+    """Percentiles of the latency less the model's time for one sample, in milliseconds, at a few requests a second."""
+    report = load(setting, url, rate=20)
+    model_ms = setting.stage.latency_micros[0] / 1000
+    found = {f"p{p}": round(report.latency_percentiles_ms[p] - model_ms, 2) for p in (50, 90, 99)}
+    print(f"{name}: overhead at 20 requests/s: " + ", ".join(f"{p} {ms} ms" for p, ms in found.items()), flush=True)
+    return found
+
+
+def climb(setting: Setting, name: str, url: str, rates: Sequence[float]) -> list[dict[str, float]]:
+    """Attainment at each rate, until it is clearly below what is wanted."""
+    rows = []
+    for rate in rates:
+        report = load(setting, url, rate)
+        row = {
+            "rate": rate,
+            "attainment": round(report.attainment, 4),
+            "p50_ms": round(report.p50_ms or 0, 1),
+            "p99_ms": round(report.p99_ms or 0, 1),
+            "generator_lag_ms": round(report.lag_p99_ms, 1),
+        }
+        rows.append(row)
+        print(f"{name}: " + ", ".join(f"{key} {value:g}" for key, value in row.items()), flush=True)
+        if report.attainment < ATTAINMENT - 0.05:
+            break
+    return rows
+
+
+def load(setting: Setting, url: str, rate: float) -> LoadReport:
+    """Poisson arrivals at this rate."""
+    sample = np.random.default_rng(0).random((1, *setting.input.shape), np.float32)
+    config = LoadConfig(
+        url=f"{url}/v2/models/bench/infer",
+        payloads=[encode_request({"input": sample})],
+        schedule=arrival_times(
+            setting.interface.session.rate.arrival,
+            RateSchedule.constant(rate),
+            setting.seconds,
+            np.random.default_rng(1),
+        ),
+        duration_s=setting.seconds,
+        slo_s=setting.slo_ms / 1000,
+        timeout_s=10,
+    )
+    return asyncio.run(run_load(config)).report
+
+
+def _deploy(cluster: RayCluster, applications: list[dict[str, Any]], url: str, setting: Setting) -> None:
+    """Put these applications in place of all others, wait until they answer, and warm them up."""
+    answer = httpx.put(
+        f"{cluster.dashboard_url}/api/serve/applications/",
+        headers={"Authorization": f"Bearer {cluster.auth_token}"},
+        json={
+            "proxy_location": "HeadOnly",
+            "http_options": {"host": "127.0.0.1", "port": cluster.serve_http_port},
+            "applications": applications,
+        },
+        timeout=60,
+    )
+    answer.raise_for_status()
+    deadline = time.monotonic() + READY_SECONDS
+    while not _runs(cluster, applications) or load(setting, url, rate=5).attainment < ATTAINMENT:
+        if time.monotonic() > deadline:
+            raise SystemExit(f"{url} did not answer in time within {READY_SECONDS:.0f} s")
+        time.sleep(0.5)
+
+
+def _runs(cluster: RayCluster, applications: list[dict[str, Any]]) -> bool:
+    """Whether these applications run with all replicas, and no others do."""
+    found = cluster.get("/api/serve/applications/")["applications"]
+    return found.keys() == {application["name"] for application in applications} and all(
+        deployment["status"] == "HEALTHY" and len(deployment["replicas"]) == deployment["target_num_replicas"]
+        for application in found.values()
+        for deployment in application["deployments"].values() or [{"status": "", "replicas": ()}]
+    )
+
+
+def _highest(rows: Sequence[dict[str, float]]) -> float:
+    return max((row["rate"] for row in rows if row["attainment"] >= ATTAINMENT), default=0.0)
+
+
+def _base(cluster: RayCluster) -> str:
+    return f"http://127.0.0.1:{cluster.serve_http_port}"
+
+
+def _arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=8.0, help="length of each measurement (default 8)")
+    parser.add_argument("--gpus", type=int, default=4, help="emulated GPUs (default 4)")
+    parser.add_argument("--alpha", type=int, default=1053, help="microseconds for each sample (default 1053)")
+    parser.add_argument("--beta", type=int, default=5072, help="microseconds for each batch (default 5072)")
+    parser.add_argument("--slo", type=int, default=100, help="milliseconds in which to answer (default 100)")
+    parser.add_argument(
+        "--allowance", type=int, default=15, help="milliseconds of the SLO left for the client's side (default 15)"
+    )
+    parser.add_argument("--batch-size", type=int, default=45, help="largest batch of both systems (default 45)")
+    parser.add_argument("--payload-bytes", type=int, default=1024, help="size of one sample (default 1024)")
+    parser.add_argument("--python-proxy", action="store_true", help="Serve's own proxy instead of HAProxy")
+    parser.add_argument(
+        "--rates",
+        type=lambda text: tuple(float(rate) for rate in text.split(",")),
+        default=DEFAULT_RATES,
+        help="requests per second to try, ascending",
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    main()
