@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from partita_runtime.execution.executor import Array
@@ -17,6 +18,7 @@ from partita_runtime.scheduling.core import SchedulingCore
 from partita_runtime.scheduling.events import Dispatch, Drop, DropReason, StageRef
 from partita_runtime.scheduling.requests import RequestGraph, SubRequest
 from partita_runtime.scheduling.signals import CoreSignals
+from partita_runtime.scheduling.trace import RecordedCore
 from partita_runtime.serving.dataflow import DataflowError, Sample, answer_of
 from partita_runtime.serving.delays import Margins
 from partita_runtime.serving.directory import Announcement
@@ -87,14 +89,16 @@ class _Flight:
 class Driver:
     """Serves one epoch; use it on one event loop."""
 
-    def __init__(self, epoch: Epoch, functions: FunctionPool, meter: Meter) -> None:
+    def __init__(self, epoch: Epoch, functions: FunctionPool, meter: Meter, traces: Path | None = None) -> None:
+        """`traces` is a directory for a trace of everything that the core is told and decides."""
         self.epoch = epoch
         self.interface = Interface(epoch.session_key.partition("/")[2], epoch.session, epoch.outputs)
         self.id = uuid.uuid4().hex
         self.links = Links(self.id, self)
         self._functions = functions
         self._meter = meter
-        self._core = SchedulingCore(epoch.plan)
+        self._trace = None if traces is None else (traces / f"{epoch.plan.name}-{self.id}.jsonl").open("w")
+        self._core = self._make_core()
         self._graph = RequestGraph(epoch.session, epoch.plan)
         self._margins = Margins(epoch.session.slo.latency_ms * 1000)
         self._sending_micros = self._answering_micros = 0
@@ -177,6 +181,9 @@ class Driver:
         self.links.close()
         if self._timer is not None:
             self._timer.cancel()
+        if self._trace is not None:
+            self._trace.close()
+            self._trace = None
 
     # What the replicas say (links.LinkListener).
 
@@ -318,6 +325,15 @@ class Driver:
             self._core.cancel(sub.sub_id, now)
 
     # Batches.
+
+    def _make_core(self) -> SchedulingCore:
+        if self._trace is None:
+            return SchedulingCore(self.epoch.plan)
+        return RecordedCore(self.epoch.plan, self._record)
+
+    def _record(self, line: str) -> None:
+        if self._trace is not None:
+            self._trace.write(line + "\n")
 
     def _keep_margins(self, now: int) -> None:
         self._sending_micros, per_sample = self._margins.sending.line(now)

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final, Protocol
 
 from partita_api.meta import SpecModel
@@ -26,6 +27,8 @@ class FrontendSettings(SpecModel):
     """Processes for CPU functions, if the session has any."""
     max_request_bytes: int = 64 * 1024 * 1024
     """Largest request body that is read."""
+    trace_directory: str | None = None
+    """Where to record what the scheduling core is told and decides, to be replayed later; it grows without bound."""
     switch_patience_seconds: float = 10.0
     """How long a plan that could serve is left waiting for the rest of its replicas, while another one serves."""
 
@@ -85,7 +88,9 @@ class Session:
             self._coming = None
         if self._serving is None or self._serving.epoch != epoch:
             logger.info("session %s: plan %s is coming up", self.key, epoch.plan.name)
-            self._coming = _Coming(Driver(epoch, self._functions, self.meter))
+            traces = self.settings.trace_directory
+            driver = Driver(epoch, self._functions, self.meter, None if traces is None else Path(traces))
+            self._coming = _Coming(driver)
 
     def signals(self) -> SessionSignals:
         """What was measured over the window that the session's autoscaling asks for."""

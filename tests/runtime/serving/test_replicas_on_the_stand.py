@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from partita_runtime.serving.directory import Announcement
 from partita_runtime.serving.session import FrontendSettings
 from partita_runtime.serving.streams import Stream, connect
 from partita_runtime.serving.wire import Batch, Hello, Hop, Message, Welcome, tensor_header
+from partita_runtime.simulation.replay import Replay, replay
 
 SAMPLE = np.zeros((1, 2, 2), np.float32)
 FAST_SWITCH = FrontendSettings(function_processes=1, switch_patience_seconds=0.5)
@@ -330,6 +332,20 @@ async def test_signals_follow_the_load() -> None:
         assert stage.predicted_micros == pytest.approx(14_001)
         assert stage.actual_micros >= 14_000
         assert 0 < busy.p50_ms <= busy.p99_ms
+
+
+async def test_what_the_core_decided_can_be_replayed(tmp_path: Path) -> None:
+    settings = FrontendSettings(function_processes=1, trace_directory=str(tmp_path))
+    async with stand(two_stages(), settings) as running:
+        assert (await load(running, 20)).statuses == {200: 20}
+        await running.kill(next(iter(running.workers)))
+    (replayed,) = traces_replayed(tmp_path)
+    assert replayed.difference is None
+    assert replayed.decisions > 0
+
+
+def traces_replayed(directory: Path) -> list[Replay]:
+    return [replay(trace.read_text().splitlines()) for trace in directory.iterdir()]
 
 
 def test_dtypes_of_cuts_are_those_of_the_plan() -> None:
