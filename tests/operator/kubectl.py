@@ -37,7 +37,7 @@ class Kubectl:
     def run(self, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
         """Without a judgement on how it ended."""
         command = ["kubectl", "--kubeconfig", str(self.kubeconfig), "-n", self.namespace, *arguments]
-        return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=90)
+        return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=180)
 
     async def wait(self, *arguments: str) -> str:
         """As a call, without blocking the event loop."""

@@ -1,0 +1,177 @@
+"""The whole system for the end-to-end tests: a real API server, a real Ray cluster and the operator's process."""
+
+import itertools
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import pytest
+from tests.operator.dev_fixtures import RayClusterFactory
+from tests.operator.kubectl import Json, Kubectl, cluster_with_crds
+
+from partita_operator.dev.control_plane import ControlPlane
+from partita_operator.dev.environment import DevEnvironment
+from partita_operator.dev.operator_process import operator_log, start_operator, stop_operator
+from partita_operator.dev.ray_cluster import RayCluster
+from partita_operator.dev.ray_commands import RayClassNode, RayClusterConfig
+
+READY_SECONDS = 150
+
+cluster = cluster_with_crds
+_NUMBERS = itertools.count(1)
+
+POOLS: list[Json] = [
+    {
+        "apiVersion": "partita.dev/v1alpha1",
+        "kind": "GPUPool",
+        "metadata": {"name": name, "labels": {"suite": "e2e", "tier": tier}},
+        "spec": {"count": count, "pricePerHour": price, **spec},
+    }
+    for name, tier, count, price, spec in (
+        ("e2e-fast", "real", 3, "0.4", {"sharing": {"mode": "CPU"}}),
+        ("e2e-slow", "real", 3, "0.1", {"sharing": {"mode": "CPU"}, "emulation": {"slowdown": "2"}}),
+        (
+            "e2e-emulated",
+            "emulated",
+            6,
+            "1",
+            {"emulation": {"curves": [{"model": "*", "alphaMicros": 10000, "betaMicros": 20000}]}},
+        ),
+    )
+]
+
+
+@dataclass(frozen=True)
+class System:
+    """The running system."""
+
+    environment: DevEnvironment
+    control_plane: ControlPlane
+    ray: RayCluster
+    kubectl: Kubectl
+
+    def start_operator(self) -> None:
+        """Start the operator, unless it runs."""
+        start_operator(
+            self.environment,
+            print,
+            {"PARTITA_PROFILE_BACKOFF_SECONDS": "2", "PARTITA_RESYNC_SECONDS": "1"},
+            dies_with_parent=True,
+        )
+
+    def kill_operator(self) -> None:
+        """Kill the operator at once."""
+        stop_operator(self.environment.state_dir, grace_s=0.0)
+
+    @property
+    def operator_log(self) -> str:
+        """All that the operators of this suite have logged."""
+        return operator_log(self.environment.state_dir).read_text()
+
+    def applications(self, namespace: str) -> set[str]:
+        """Names of the Serve applications of a namespace's sessions."""
+        found = self.ray.get("/api/serve/applications/")["applications"]
+        return {name for name in found if name.startswith(f"partita.{namespace}.")}
+
+    def endpoint(self, namespace: str, session: str) -> str:
+        """host:port/namespace/session, as tritonclient takes it."""
+        return f"127.0.0.1:{self.ray.serve_http_port}/{namespace}/{session}"
+
+    def signals(self, namespace: str, session: str) -> dict[str, Any]:
+        """What the session's frontend says of itself."""
+        request = Request(f"http://{self.endpoint(namespace, session)}/partita/signals")
+        with urlopen(request, timeout=5) as answer:
+            found: dict[str, Any] = json.load(answer)
+        return found
+
+
+@pytest.fixture(scope="package")
+def system(
+    cluster: Kubectl,
+    control_plane: ControlPlane,
+    start_ray: RayClusterFactory,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[System]:
+    """The system with three pools: two of CPU cores, one emulated."""
+    nodes = tuple(RayClassNode(pool["metadata"]["name"], slots=pool["spec"]["count"]) for pool in POOLS)
+    ray = start_ray(RayClusterConfig(nodes=nodes))
+    state_dir: Path = tmp_path_factory.mktemp("operator")
+    running = System(
+        DevEnvironment(state_dir, control_plane.kubeconfig, control_plane, ray), control_plane, ray, cluster
+    )
+    cluster.apply(*POOLS)
+    running.start_operator()
+    try:
+        yield running
+    finally:
+        stop_operator(state_dir)
+        for pool in POOLS:
+            name = pool["metadata"]["name"]
+            cluster.run("patch", "gpupool", name, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
+            cluster.run("delete", "gpupool", name, "--ignore-not-found", "--wait=false")
+
+
+@pytest.fixture
+def namespace(system: System) -> Iterator[Kubectl]:
+    """A namespace of the test's own. Its sessions are deleted at the end, while the operator runs."""
+    name = f"e2e-{next(_NUMBERS)}"
+    system.kubectl("create", "namespace", name)
+    kubectl = Kubectl(system.kubectl.kubeconfig, name)
+    yield kubectl
+    system.start_operator()
+    kubectl("delete", "isess", "--all", "--timeout=90s")
+    kubectl("delete", "namespace", name, "--wait=false")
+
+
+def detection(name: str = "detection", **spec: Any) -> Json:
+    """A session of a detector, crops of what it found, and a classifier, on the pools of CPU cores."""
+    modules = [
+        {
+            "name": "detector",
+            "model": {"entrypoint": "tests.e2e.workload:detector"},
+            "input": {"shape": [3, 32, 32]},
+        },
+        {"name": "crop", "function": {"entrypoint": "tests.e2e.workload:crop"}},
+        {
+            "name": "classifier",
+            "model": {"entrypoint": "tests.e2e.workload:classifier"},
+            "input": {"shape": [3, 16, 16]},
+        },
+    ]
+    edges = [
+        {"from": "detector", "to": "crop"},
+        {"from": "crop", "to": "classifier", "fanOut": {"mean": "1.5", "max": 2}},
+    ]
+    return _session(name, {"modules": modules, "edges": edges, "poolSelector": {"tier": "real"}, **spec})
+
+
+def emulated(name: str = "emulated", **spec: Any) -> Json:
+    """A session of one detector on emulated accelerators, which take 20 ms and 10 ms for each of a batch."""
+    modules = [
+        {"name": "detector", "model": {"entrypoint": "tests.e2e.workload:detector"}, "input": {"shape": [3, 32, 32]}}
+    ]
+    return _session(name, {"modules": modules, "poolSelector": {"tier": "emulated"}, **spec})
+
+
+def _session(name: str, spec: Json) -> Json:
+    planner = {"maxBatchSize": 4, "marginPercent": 30, "blocks": 4, "timeLimitSeconds": 20}
+    return {
+        "apiVersion": "partita.dev/v1alpha1",
+        "kind": "InferenceSession",
+        "metadata": {"name": name},
+        "spec": {"slo": {"latencyMs": 1500}, "rate": {"requestsPerSecond": 5}, "planner": planner, **spec},
+    }
+
+
+async def until_ready(kubectl: Kubectl, name: str) -> Json:
+    """The session once `kubectl wait` says that it is Ready."""
+    try:
+        await kubectl.wait("wait", "--for=condition=Ready", f"--timeout={READY_SECONDS}s", f"isess/{name}")
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{kubectl('describe', 'isess', name)}") from error
+    found = kubectl.get("isess", name)
+    assert found is not None
+    return found

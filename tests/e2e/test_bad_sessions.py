@@ -1,0 +1,65 @@
+"""Sessions that cannot be served: what their owner is told, and that it concerns nobody else."""
+
+from typing import Any
+
+import pytest
+from tests.e2e.conftest import System, detection, emulated, until_ready
+from tests.operator.kubectl import Json, Kubectl, condition, eventually
+
+pytestmark = [pytest.mark.e2e, pytest.mark.apiserver, pytest.mark.ray, pytest.mark.timeout(300)]
+
+
+def with_model(entrypoint: str) -> Json:
+    model = {"name": "detector", "model": {"entrypoint": entrypoint}, "input": {"shape": [3, 32, 32]}}
+    return detection(modules=[model], edges=[], pools=["e2e-fast"])
+
+
+@pytest.mark.parametrize(
+    ("manifest", "want_type", "want_reason", "want_message"),
+    [
+        pytest.param(
+            with_model("tests.e2e.missing:detector"),
+            "Profiled",
+            "ProfilingFailed",
+            "cannot import",
+            id="no such module",
+        ),
+        pytest.param(
+            with_model("tests.e2e.workload:not_a_number"), "Profiled", "ProfilingFailed", "NaN", id="answers NaN"
+        ),
+        pytest.param(
+            emulated(slo={"latencyMs": 20}), "Planned", "SLOTooTight", "latencyMs", id="SLO below what is possible"
+        ),
+        pytest.param(
+            emulated(rate={"requestsPerSecond": 1000000}), "Planned", "NotEnoughGPUs", "lower the rate", id="huge rate"
+        ),
+    ],
+)
+async def test_what_the_owner_is_told(
+    system: System, namespace: Kubectl, manifest: Json, want_type: str, want_reason: str, want_message: str
+) -> None:
+    namespace.apply(manifest)
+
+    found: dict[str, Any] = await eventually(
+        lambda: condition(namespace.get("isess", manifest["metadata"]["name"]), want_type),
+        lambda now: now.get("reason") == want_reason,
+        120,
+    )
+
+    assert want_message in found["message"]
+    assert not system.applications(namespace.namespace)
+
+
+async def test_sessions_of_one_name_in_two_namespaces_are_two(system: System, namespace: Kubectl) -> None:
+    other = f"{namespace.namespace}-other"
+    system.kubectl("create", "namespace", other)
+    elsewhere = Kubectl(namespace.kubeconfig, other)
+    for kubectl in (namespace, elsewhere):
+        kubectl.apply(emulated())
+        await until_ready(kubectl, "emulated")
+
+    await elsewhere.wait("delete", "isess", "emulated", "--timeout=90s")
+    elsewhere("delete", "namespace", other, "--wait=false")
+
+    assert not system.applications(other)
+    assert system.signals(namespace.namespace, "emulated")["ready"]

@@ -1,0 +1,155 @@
+"""From a manifest to answered requests, and what happens on the way when the world changes."""
+
+import asyncio
+
+import numpy as np
+import pytest
+import tritonclient.http as triton
+from tests.e2e.conftest import System, detection, emulated, until_ready
+from tests.operator.kubectl import Kubectl, condition, eventually, reason
+from tests.runtime.serving.load import Load, steady_load
+
+from partita_api.inferencesession import InferenceSession
+from partita_runtime.load.reference import WholeModels
+
+pytestmark = [pytest.mark.e2e, pytest.mark.apiserver, pytest.mark.ray, pytest.mark.timeout(420)]
+
+IMAGE = np.random.default_rng(0).standard_normal((3, 32, 32)).astype(np.float32)
+TOLERANCE = 0.02
+"""Of answers whose feature maps are FP16 where models are cut."""
+
+
+def ask(system: System, kubectl: Kubectl, session: str) -> dict[str, np.ndarray]:
+    """The session's answer to IMAGE by tritonclient."""
+    with triton.InferenceServerClient(system.endpoint(kubectl.namespace, session)) as client:
+        tensor = triton.InferInput("input", [1, *IMAGE.shape], "FP32")
+        tensor.set_data_from_numpy(IMAGE[None])
+        result = client.infer(session, [tensor])
+        return {output["name"]: result.as_numpy(output["name"]) for output in result.get_response()["outputs"]}
+
+
+def infer_url(system: System, kubectl: Kubectl, session: str) -> str:
+    return f"http://{system.endpoint(kubectl.namespace, session)}/v2/models/{session}/infer"
+
+
+async def load_until(task: "asyncio.Task[object]", url: str, rate: float, most_seconds: float) -> Load:
+    """Load for as long as the task takes."""
+    load = await steady_load(url, IMAGE[None], rate, lambda _: task.done(), most_seconds)
+    await task
+    return load
+
+
+async def test_manifest_becomes_a_served_session_that_answers_like_its_whole_models(
+    system: System, namespace: Kubectl
+) -> None:
+    namespace.apply(detection())
+    found = await until_ready(namespace, "detection")
+
+    answer = ask(system, namespace, "detection")
+
+    want = WholeModels(InferenceSession.model_validate(found).spec).answer({"input": IMAGE})
+    assert answer["classifier"].shape == want["classifier"].shape
+    np.testing.assert_allclose(
+        answer["classifier"], want["classifier"], atol=TOLERANCE * np.abs(want["classifier"]).max()
+    )
+    (plan,) = namespace.list("pplan")
+    assert plan["metadata"]["name"] == found["status"]["activePlan"]["name"]
+    assert [a["strategy"] for a in plan["spec"]["alternatives"]] == ["no-partitioning"]
+    assert all(stage["ready"] >= 1 for stage in plan["status"]["stages"])
+    assert len(namespace.list("configmaps", "-l", "partita.dev/profile")) == 4, "two models on two pools"
+    assert found["status"]["url"] == f"http://{system.endpoint(namespace.namespace, 'detection')}"
+    assert all(c["observedGeneration"] == 1 for c in found["status"]["conditions"])
+
+
+async def test_replicas_follow_the_load_and_no_request_is_lost(system: System, namespace: Kubectl) -> None:
+    autoscaling = {"windowSeconds": 3, "coolDownSeconds": 3}
+    namespace.apply(emulated(rate={"requestsPerSecond": 30}, slo={"latencyMs": 400}, autoscaling=autoscaling))
+    await until_ready(namespace, "emulated")
+    url = infer_url(system, namespace, "emulated")
+
+    def replicas() -> int:
+        return sum(stage["desired"] for plan in namespace.list("pplan") for stage in plan["status"]["stages"])
+
+    planned = replicas()
+    grown = asyncio.create_task(eventually(replicas, lambda now: now > planned, 60))
+    doubled = await load_until(grown, url, rate=120, most_seconds=90)
+    status = (namespace.get("isess", "emulated") or {})["status"]
+    shrunk = asyncio.create_task(eventually(replicas, lambda now: now <= planned, 90))
+    falling = await load_until(shrunk, url, rate=5, most_seconds=120)
+
+    assert float(status["signals"]["offeredRate"]) > 30
+    assert doubled.answered == doubled.sent
+    assert falling.answered == falling.sent
+    assert set(doubled.statuses) <= {200, 503, 504}
+
+
+async def test_a_changed_slo_is_rolled_out_under_load_without_a_failed_request(
+    system: System, namespace: Kubectl
+) -> None:
+    namespace.apply(emulated(slo={"latencyMs": 800}, rate={"requestsPerSecond": 20}))
+    before = (await until_ready(namespace, "emulated"))["status"]["activePlan"]["name"]
+
+    namespace.apply(emulated(slo={"latencyMs": 120}, rate={"requestsPerSecond": 20}))
+    moved = asyncio.create_task(
+        eventually(
+            lambda: namespace.get("isess", "emulated"),
+            lambda s: s["status"]["activePlan"]["name"] != before and reason(s)[0] == "True",
+            90,
+        )
+    )
+    load = await load_until(moved, infer_url(system, namespace, "emulated"), rate=10, most_seconds=120)
+
+    assert dict(load.statuses) == {200: load.sent}
+    names = {plan["metadata"]["name"] for plan in namespace.list("pplan")}
+    assert before in names, "the plan before is kept for rollback"
+    live = {name.split(".")[3] for name in system.applications(namespace.namespace)} - {"frontend"}
+    assert before not in live
+
+
+async def test_an_operator_that_is_killed_goes_on_where_it_was(system: System, namespace: Kubectl) -> None:
+    namespace.apply(detection())
+    for want_reason in ("Profiling", "RollingOut"):
+        await eventually(
+            lambda: reason(namespace.get("isess", "detection")),
+            lambda now, want=want_reason: now[1] == want or now[0] == "True",
+            90,
+        )
+        system.kill_operator()
+        system.start_operator()
+
+    await until_ready(namespace, "detection")
+
+    assert len(namespace.list("pplan")) == 1
+    assert ask(system, namespace, "detection")["classifier"].shape[1] == 5
+
+
+async def test_requests_are_answered_while_the_api_server_is_away(system: System, namespace: Kubectl) -> None:
+    namespace.apply(emulated())
+    await until_ready(namespace, "emulated")
+
+    system.control_plane.pause_api_server()
+    try:
+        load = await steady_load(
+            infer_url(system, namespace, "emulated"), IMAGE[None], 5, lambda sofar: sofar.sent >= 150, 60
+        )
+    finally:
+        system.control_plane.resume_api_server()
+    namespace.apply(emulated(rate={"requestsPerSecond": 6}))
+
+    assert dict(load.statuses) == {200: load.sent}
+    await eventually(
+        lambda: condition(namespace.get("isess", "emulated"), "Ready"),
+        lambda ready: ready["observedGeneration"] == 2 and ready["status"] == "True",
+        90,
+    )
+
+
+async def test_a_deleted_session_leaves_nothing_behind(system: System, namespace: Kubectl) -> None:
+    namespace.apply(emulated())
+    await until_ready(namespace, "emulated")
+    assert system.applications(namespace.namespace)
+
+    await namespace.wait("delete", "isess", "emulated", "--timeout=90s")
+
+    assert not system.applications(namespace.namespace)
+    await eventually(lambda: namespace.list("pplan"), lambda plans: not plans, 60)

@@ -1,0 +1,56 @@
+"""Models and functions of the sessions that the end-to-end tests serve."""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+CROP = 16
+
+
+def detector() -> nn.Module:
+    """[batch, 3, 32, 32] to four scores, in nine layers."""
+    return _seeded(
+        1, lambda: nn.Sequential(*_convolutions(3, 8, 8, 8), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, 4))
+    )
+
+
+def classifier() -> nn.Module:
+    """[batch, 3, 16, 16] to five logits."""
+    return _seeded(2, lambda: nn.Sequential(*_convolutions(3, 8, 4), nn.Flatten(), nn.Linear(4 * CROP * CROP, 5)))
+
+
+def not_a_number() -> nn.Module:
+    """A model whose answer is NaN."""
+
+    class Broken(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return (x * 0 / (x * 0)).flatten(1)
+
+    return Broken()
+
+
+def crop(request: Mapping[str, np.ndarray], upstream: Mapping[str, Sequence[np.ndarray]]) -> dict[str, Any]:
+    """The top left corner once, or also the bottom right one where the first score is above the second."""
+    image, scores = request["input"], upstream["detector"][0]
+    crops = [image[:, :CROP, :CROP]]
+    if scores[0] > scores[1]:
+        crops.append(image[:, CROP:, CROP:])
+    return {"classifier": np.stack(crops).astype(np.float32)}
+
+
+def _convolutions(*channels: int) -> list[nn.Module]:
+    layers: list[nn.Module] = []
+    for into, out in pairwise(channels):
+        layers += [nn.Conv2d(into, out, 3, padding=1), nn.ReLU()]
+    return layers
+
+
+def _seeded(seed: int, make: Any) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model: nn.Module = make()
+    return model.eval()
