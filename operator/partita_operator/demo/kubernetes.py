@@ -21,7 +21,7 @@ from partita_operator.kube.resources import (
     SessionResource,
     read_plan,
 )
-from partita_operator.kube.retries import retried
+from partita_operator.kube.retries import is_missing, retried
 
 FIELD_MANAGER: Final = "partita-demo"
 _ESTABLISHED_TIMEOUT_S: Final = 30.0
@@ -34,9 +34,8 @@ def demo_client(config: SingleConfig) -> AsyncClient:
 
 async def apply_crds(client: AsyncClient) -> None:
     """Apply Partita's CRDs and wait until they are served. Raises DemoError if they are not."""
-    definitions = [CustomResourceDefinition.from_dict(crd(kind)) for kind in KINDS]
-    for definition in definitions:
-        await retried(partial(client.apply, definition, force=True))
+    for kind in KINDS:
+        await _put_definition(client, crd(kind))
     deadline = time.monotonic() + _ESTABLISHED_TIMEOUT_S
     for name in (crd(kind)["metadata"]["name"] for kind in KINDS):
         while not _established(await retried(partial(client.get, CustomResourceDefinition, name))):
@@ -63,6 +62,19 @@ async def observe(client: AsyncClient, example: Example) -> Observation:
         pools=tuple(GPUPool.model_validate(pool) for pool in pools),
         plans=tuple(plan for plan in plans if plan is not None and plan.spec.session.name == name),
     )
+
+
+async def _put_definition(client: AsyncClient, document: dict[str, Any]) -> None:
+    """Create or replace. Servers before 1.25 drop CEL rules then, where they would refuse to apply them."""
+    try:
+        found: Any = await retried(partial(client.get, CustomResourceDefinition, document["metadata"]["name"]))
+    except ApiError as error:
+        if not is_missing(error):
+            raise
+        await retried(partial(client.create, CustomResourceDefinition.from_dict(document)))
+        return
+    current = {**document["metadata"], "resourceVersion": found.metadata.resourceVersion}
+    await retried(partial(client.replace, CustomResourceDefinition.from_dict({**document, "metadata": current})))
 
 
 async def _apply(client: AsyncClient, resource: Any, wanted: GPUPool | InferenceSession) -> None:

@@ -2,11 +2,12 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from lightkube import AsyncClient
 
-from partita_api.conditions import Condition
+from partita_api.conditions import Condition, ConditionType
 from partita_operator.demo.conditions import Observation, changes
 from partita_operator.demo.config import DemoConfig
 from partita_operator.demo.errors import DemoError
@@ -37,12 +38,14 @@ class Watch:
         """The objects as they are now."""
         found = await observe(self.client, self.example)
         now = found.conditions()
-        for change in changes(self._seen, now, self.elapsed()):
+        news = changes(self._seen, now, self.elapsed())
+        for change in news:
             self.timeline.append(change)
-            self.report(
-                f"[{change.at_s:6.1f} s] {change.object}: {change.type}={change.status} "
-                f"{change.reason}: {change.message}"
-            )
+            if not _repeats_another(change, news):
+                self.report(
+                    f"[{change.at_s:6.1f} s] {change.object}: {change.type}={change.status} "
+                    f"{change.reason}: {change.message}"
+                )
         self._seen = now
         return found
 
@@ -64,6 +67,14 @@ class Watch:
         kubeconfig = f"--kubeconfig {config.kubeconfig} " if config.kubeconfig else ""
         log = f"\nThe operator's log: {config.operator_log}" if config.operator_log else ""
         return f"More: kubectl {kubeconfig}describe isess {session.name} -n {session.namespace}{log}"
+
+
+def _repeats_another(change: ConditionChange, news: Sequence[ConditionChange]) -> bool:
+    """Ready says what it waits for in the words of the condition that it waits for."""
+    return change.type == ConditionType.READY and any(
+        other.type != change.type and other.object == change.object and other.message == change.message
+        for other in news
+    )
 
 
 def _as_lines(found: Observation) -> str:
