@@ -163,6 +163,9 @@ def node_environment(
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": token,
         "RAY_USAGE_STATS_ENABLED": "0",
+        # Nodes claim more CPUs than there are; Ray would start an idle Python process for each of them at once.
+        "RAY_prestart_worker_first_driver": "0",
+        "RAY_enable_worker_prestart": "0",
     }
     if config.fast_proxy and has_haproxy():
         proxy = temp_dir / "haproxy"
