@@ -106,7 +106,7 @@ class ProfileBuilder:
         return replace(self, vgpu_divisors=divisors)
 
     def cuts(self, *sizes: int) -> Self:
-        """Bytes of one sample at each cut; one number alone is meant for all cuts."""
+        """Bytes of one sample at each cut; one number alone is meant for all cuts, however many there are."""
         return replace(self, cut_sizes=sizes[0] if len(sizes) == 1 else sizes)
 
     def memory(self, weights_bytes: int, activation_bytes: int) -> Self:

@@ -108,6 +108,10 @@ class Task:
         rate = module_rates(self.problem.spec, self.problem.rate)[module]
         return fastest_micros(self.classes[module], self.limits(rate, 0))
 
+    def templates(self, module: str, limits: TemplateLimits) -> tuple[Template, ...]:
+        """The templates of one module."""
+        return enumerate_templates(self.classes[module], limits)
+
     def demands(self, rate: float, collected_at: float | None = None) -> tuple[Demand, ...]:
         """Every model's demand at so many requests per second, with the templates that leave the others enough time.
 
@@ -117,7 +121,7 @@ class Task:
         rates = module_rates(self.problem.spec, rate)
         collected = module_rates(self.problem.spec, collected_at or rate)
         slo = self.graph.slo_micros
-        templates = {m: enumerate_templates(c, self.limits(collected[m], slo)) for m, c in self.classes.items()}
+        templates = {m: self.templates(m, self.limits(collected[m], slo)) for m in self.classes}
         least = {m: min((t.latency_micros for t in ts), default=slo + 1) for m, ts in templates.items()}
         room = self.graph.room(least)
         return tuple(

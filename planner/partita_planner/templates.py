@@ -236,7 +236,7 @@ class _VGpu:
         stage = TemplateStage(first, end, self.cls.pool.name, self.divisor, micros, 0, throughput)
         if label.last is None:
             return _Label((stage,), micros, self.cls)
-        bits = self.batch * self.cls.cut_bytes(first) * 8
+        bits = self.batch * label.last.cut_bytes(first) * 8
         moved = ceil(bits * SECOND / min(self.cls.bandwidth, label.last.bandwidth))
         *before, sender = label.stages
         return _Label((*before, replace(sender, transfer_micros=moved), stage), label.micros + moved + micros, self.cls)

@@ -1,0 +1,85 @@
+"""Plans against brute force on random small problems."""
+
+from math import inf
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from tests.planner import oracle
+from tests.planner.small_problems import small_problems
+
+from partita_planner.allocation import Demand, Market
+from partita_planner.deadline import Deadline
+from partita_planner.plan import plan
+from partita_planner.problem import NoPlan, NoPlanReason, Planned, PlanningProblem
+from partita_planner.search import Found
+from partita_planner.task import Task
+from partita_planner.throughput import most_throughput
+
+FEW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@FEW
+@given(problem=small_problems())
+def test_cost_is_least(problem: PlanningProblem) -> None:
+    want = oracle.least_cost(problem)
+
+    outcome = plan(problem)
+
+    if isinstance(outcome, NoPlan):
+        assert want == inf, outcome.message
+        assert outcome.reason in (NoPlanReason.SLO_TOO_TIGHT, NoPlanReason.NOT_ENOUGH_GPUS)
+    else:
+        assert float(outcome.plan.cost.allocated_per_hour) == pytest.approx(want, rel=1e-4, abs=1e-5)
+        assert float(outcome.plan.solution.bound) == pytest.approx(want, rel=1e-3, abs=1e-4)
+
+
+@FEW
+@given(problem=small_problems(most_models=2, objective="Throughput"))
+def test_throughput_is_most(problem: PlanningProblem) -> None:
+    """Modules with an SLO each, at given collection times."""
+    task = Task.of(problem)
+    limits = {m: task.limits(problem.rate, task.graph.slo_micros) for m in task.classes}
+    demands = [
+        Demand(module, 1.0, 1.0 + index, task.templates(module, limits[module]))
+        for index, module in enumerate(task.classes)
+    ]
+    weights = {d.module: d.capacity for d in demands}
+    raw = {
+        m: [t for t in oracle.every_template(problem, m, problem.rate) if t.latency <= task.graph.slo_micros]
+        for m in task.classes
+    }
+    want = oracle.most_throughput(raw, weights, {p.name: p.gpus for p in problem.pools})
+
+    found = most_throughput(demands, Market(task.market.pools, whole_gpus=True), Deadline.after(20, lambda: 0.0))
+
+    assert (found.value if isinstance(found, Found) else 0.0) == pytest.approx(want, rel=2e-4)
+
+
+@FEW
+@given(problem=small_problems())
+def test_rate_and_gpus_that_are_said_to_be_enough_are_enough(problem: PlanningProblem) -> None:
+    outcome = plan(problem)
+    if not isinstance(outcome, NoPlan):
+        return
+    if outcome.largest_rate is not None:
+        slower = PlanningProblem(problem.session, problem.spec, outcome.largest_rate, problem.pools, problem.profiles)
+        assert isinstance(plan(slower), Planned), outcome.message
+    if outcome.gpus_missing:
+        assert isinstance(plan(with_gpus(problem, outcome)), Planned), outcome.message
+    if outcome.smallest_slo_ms is not None:
+        again = plan(with_slo(problem, outcome.smallest_slo_ms))
+        assert not (isinstance(again, NoPlan) and again.reason is NoPlanReason.SLO_TOO_TIGHT), outcome.message
+        tighter = plan(with_slo(problem, outcome.smallest_slo_ms - 1)) if outcome.smallest_slo_ms > 1 else outcome
+        assert isinstance(tighter, NoPlan)
+
+
+def with_gpus(problem: PlanningProblem, outcome: NoPlan) -> PlanningProblem:
+    pools = tuple(
+        type(p)(name=p.name, spec=p.spec, gpus=p.gpus + outcome.gpus_missing.get(p.name, 0)) for p in problem.pools
+    )
+    return PlanningProblem(problem.session, problem.spec, problem.rate, pools, problem.profiles)
+
+
+def with_slo(problem: PlanningProblem, millis: int) -> PlanningProblem:
+    spec = problem.spec.model_copy(update={"slo": problem.spec.slo.model_copy(update={"latency_ms": millis})})
+    return PlanningProblem(problem.session, spec, problem.rate, problem.pools, problem.profiles)
