@@ -27,7 +27,18 @@ class ModuleCounters:
 class ModuleState:
     """One module: its queue, its pipelines, and what the window policy found when it last looked."""
 
-    __slots__ = ("blocked_until", "counters", "due", "foreseen", "name", "order", "pipelines", "queue", "rate")
+    __slots__ = (
+        "blocked_until",
+        "counters",
+        "due",
+        "foreseen",
+        "name",
+        "order",
+        "pipelines",
+        "queue",
+        "rate",
+        "waiting",
+    )
 
     def __init__(self, name: str, order: int, pipelines: tuple[PipelineState, ...]) -> None:
         self.name = name
@@ -42,7 +53,9 @@ class ModuleState:
         self.blocked_until = 0
         """Until when no path was free when it was last looked at."""
         self.foreseen: PipelineState | None = None
-        """The pipeline that its next batch is meant for, if arrivals can be reckoned with without looking again."""
+        """The pipeline that its next batch was meant for when it was last looked at; None if nothing is known."""
+        self.waiting = 0
+        """Microseconds that this batch would have waited between its stages."""
 
     def take_over(self, former: "ModuleState") -> None:
         """Go on with the queue and the counters of the same module in an earlier plan."""

@@ -42,6 +42,11 @@ class Worker(Timeline):
         for pool, number in self.pools.items():
             pool.free.set(number, free_at)
 
+    def starts_after(self, ready: int, length: int, bound: int) -> bool:
+        """Whether an execution surely starts at `bound` or later: a quick look, no search for gaps."""
+        last = self.reservations[-1] if self.reservations else None
+        return last is not None and last.end >= bound and last.start - ready < length
+
     def busy_until(self, now: int) -> int:
         """Time it worked since it joined, what runs now included (microseconds)."""
         running = sum(max(0, min(now, r.end) - max(r.start, self.last_end)) for r in self.reservations if r.start < now)

@@ -24,8 +24,10 @@ class Path(NamedTuple):
 
     legs: tuple[Leg, ...]
     finish: int
+    initial_wait: int
+    """Microseconds spent waiting for the first worker."""
     waiting: int
-    """Microseconds spent waiting for workers and links on the way."""
+    """Microseconds spent waiting for workers and links, the first worker included."""
 
     @property
     def start(self) -> int:
@@ -43,7 +45,7 @@ def probe(pipeline: PipelineState, batch_size: int, now: int) -> Path:
     stage = pipeline.stages[0]
     length = stage.latency[batch_size - 1]
     worker, start = stage.pool.earliest_at_end(at)
-    waiting = start - at
+    initial_wait = waiting = start - at
     at = start + length
     legs = [Leg(worker, start, length, start, 0)]
     for stage, transfer in zip(pipeline.stages[1:], pipeline.transfer, strict=True):
@@ -53,7 +55,7 @@ def probe(pipeline: PipelineState, batch_size: int, now: int) -> Path:
         waiting += finish - at - leg.transfer_length - leg.length
         at = finish
         legs.append(leg)
-    return Path(tuple(legs), at, waiting)
+    return Path(tuple(legs), at, initial_wait, waiting)
 
 
 def _next_leg(pool: WorkerPool, source: Worker, at: int, transfer: int, length: int) -> Leg:
@@ -61,7 +63,9 @@ def _next_leg(pool: WorkerPool, source: Worker, at: int, transfer: int, length: 
     local = [worker for worker in source.node.workers if pool in worker.pools] if transfer else []
     soonest = at if local or not transfer else source.node.uplink.earliest(at, transfer) + transfer
     best: Leg | None = None
-    for worker in chain(local, pool.free_at(soonest), pool):
+    for worker in chain(local, pool.free_at(soonest), (pool.earliest_at_end(soonest)[0],), pool):
+        if best is not None and worker.starts_after(soonest, length, best.start):
+            continue
         leg = _leg(source, worker, at, transfer, length)
         if best is None or leg.start < best.start:
             best = leg

@@ -76,7 +76,8 @@ class Window:
             if due > now:
                 module.due = due
                 module.blocked_until = path.start - pipeline.delay(pipeline.batch_size)
-                module.foreseen = pipeline if len(pipeline.stages) == 1 else None
+                module.foreseen = pipeline
+                module.waiting = path.waiting - path.initial_wait
                 return None
             if self._deferred and batch_size < limit:
                 hopeless = self._too_many(module, pipeline, path, batch_size, now)
@@ -89,17 +90,22 @@ class Window:
         return None
 
     def due_on_arrival(self, module: ModuleState, request: QueuedRequest, now: int) -> int:
-        """When to look at a module whose queue `request` has just joined: cheap, and never too late."""
-        pipeline, blocked_until = module.foreseen, module.blocked_until
+        """When to look at a module whose queue `request` has just joined: cheap, and not too late.
+
+        With several stages it is as if one request more were there already, since a larger batch may wait longer.
+        """
+        pipeline, queue = module.foreseen, module.queue
         if pipeline is None:
-            return now if module.queue[0] is request else max(now, blocked_until)
-        waiting = len(module.queue)
-        deadline = module.queue[0].deadline
-        if deadline - pipeline.total[0] < blocked_until:
+            return now if queue[0] is request else max(now, module.blocked_until)
+        deadline = queue[0].deadline
+        if deadline - pipeline.total[0] < module.blocked_until:
             return now
+        waiting = len(queue)
         if waiting >= pipeline.batch_size or not self._deferred:
-            return blocked_until
-        return max(blocked_until, deadline - pipeline.total[waiting])
+            return module.blocked_until
+        if len(pipeline.stages) > 1:
+            waiting = min(waiting + 1, pipeline.batch_size - 1)
+        return max(module.blocked_until, deadline - pipeline.total[waiting] - module.waiting)
 
     def _too_many(self, module: ModuleState, pipeline: PipelineState, path: Path, batch_size: int, now: int) -> int:
         """How many of the oldest requests to give up, so that a batch that keeps up with the load can go now."""
