@@ -1,6 +1,9 @@
 """What a frontend and a stage replica are told, as data: JSON for Serve's `user_config` and `args`."""
 
 from collections.abc import Mapping
+from typing import Self
+
+from pydantic import model_validator
 
 from partita_api.inferencesession import InferenceSession, InferenceSessionSpec, TensorSpec
 from partita_api.meta import SpecModel
@@ -17,7 +20,15 @@ class Epoch(SpecModel):
     session: InferenceSessionSpec
     plan: SchedulingPlan
     outputs: dict[str, tuple[TensorSpec, ...]] = {}
-    """Tensors that each model answers for one sample, from its profile; a module without an entry is not checked."""
+    """Tensors that each model answers for one sample, as far as its profile knows them."""
+
+    @model_validator(mode="after")
+    def _every_model_is_planned(self) -> Self:
+        planned = {module.name for module in self.plan.modules}
+        missing = [m.name for m in self.session.modules if m.model is not None and m.name not in planned]
+        if missing:
+            raise ValueError(f"plan {self.plan.name!r} serves no {', '.join(missing)}, which the session has")
+        return self
 
 
 def epoch(

@@ -12,7 +12,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from partita_runtime.serving.driver import RETRY_AFTER_SECONDS, Driver, UnservedError, now_micros
+from partita_runtime.serving.dispatcher import now_micros
+from partita_runtime.serving.driver import RETRY_AFTER_SECONDS, Driver, UnservedError
 from partita_runtime.serving.metrics import CONTENT_TYPE, metrics_text
 from partita_runtime.serving.oip import (
     HEADER_LENGTH,

@@ -9,7 +9,8 @@ from typing import Final, Protocol
 
 from partita_api.meta import SpecModel
 from partita_runtime.serving.directory import Announcement
-from partita_runtime.serving.driver import Driver, now_micros
+from partita_runtime.serving.dispatcher import now_micros
+from partita_runtime.serving.driver import Driver
 from partita_runtime.serving.epoch import Epoch
 from partita_runtime.serving.functions import FunctionError, FunctionPool
 from partita_runtime.serving.signals import Meter, SessionSignals, Situation, Snapshot, session_signals
@@ -66,7 +67,7 @@ class Session:
         if self._ticking is not None:
             self._ticking.cancel()
         for driver in self._drivers():
-            driver.close()
+            driver.dispatcher.close()
         self._functions.close()
 
     @property
@@ -77,14 +78,14 @@ class Session:
     @property
     def ready(self) -> bool:
         """Whether every stage of the serving plan has a replica."""
-        return self._serving is not None and all(self._serving.ready_replicas().values())
+        return self._serving is not None and all(self._serving.dispatcher.ready_replicas().values())
 
     def reconfigure(self, epoch: Epoch) -> None:
         """Move to `epoch` as soon as its replicas and functions are ready; go on as before until then."""
         if self._coming is not None:
             if self._coming.driver.epoch == epoch:
                 return
-            self._coming.driver.close()
+            self._coming.driver.dispatcher.close()
             self._coming = None
         if self._serving is None or self._serving.epoch != epoch:
             logger.info("session %s: plan %s is coming up", self.key, epoch.plan.name)
@@ -106,7 +107,7 @@ class Session:
         serving = self._finishing[0] if self._finishing else self._serving
         message = self._problem
         if self._coming is not None and not message:
-            missing = [ref for ref, ready in self._coming.driver.ready_replicas().items() if not ready]
+            missing = [ref for ref, ready in self._coming.driver.dispatcher.ready_replicas().items() if not ready]
             waiting = ", ".join(f"{ref.module}/{ref.pipeline}/{ref.stage}" for ref in missing)
             message = f"no replica yet of {waiting}" if missing else "waiting for the rest of the replicas"
         return Situation(
@@ -136,8 +137,8 @@ class Session:
             logger.warning("session %s: %s", self.key, error)
             replicas = []
         for driver in self._drivers():
-            driver.links.update(r for r in replicas if r.plan == driver.epoch.plan.name)
-            driver.tick()
+            driver.dispatcher.connect(replicas)
+            driver.dispatcher.tick()
         await self._move_on()
         self._finish()
         now = now_micros()
@@ -171,10 +172,10 @@ class Session:
     def _finish(self) -> None:
         for driver in [d for d in self._finishing if d.idle]:
             self._finishing.remove(driver)
-            driver.close()
+            driver.dispatcher.close()
 
     def _snapshot(self) -> Snapshot:
-        core = self._serving.signals() if self._serving else None
+        core = self._serving.dispatcher.signals() if self._serving else None
         return Snapshot(now_micros(), self.meter.arrived, dict(self.meter.outcomes), core)
 
     def _keep(self, snapshot: Snapshot) -> None:
@@ -194,7 +195,7 @@ class _Coming:
 
     def may_serve(self, patience_seconds: float) -> bool:
         """Whether all replicas are there, or one of every stage, and there have been for as long as we wait."""
-        ready = self.driver.ready_replicas()
+        ready = self.driver.dispatcher.ready_replicas()
         if not all(ready.values()):
             self._complete_since = None
             return False

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import httpx
@@ -173,6 +174,17 @@ async def test_more_than_can_be_done_in_time_is_refused_early() -> None:
     assert 2 <= statuses.count(200) <= 8
     assert all(answer.json()["error"] for answer in answers if answer.status_code != 200)
     assert all(answer.headers["Retry-After"] == "1" for answer in answers if answer.status_code == 503)
+
+
+async def test_requests_whose_crops_are_too_many_leave_nothing_behind() -> None:
+    app = detector_with_crops().slo(600).deferred().planned("p", batch_size=2)
+    slow = replace(app, models=tuple(replace(model, alpha_micros=30_000) for model in app.models))
+    async with stand(slow) as running:
+        answers = await asyncio.gather(*(infer(running, image(3)) for _ in range(30)))
+        assert {answer.status_code for answer in answers} <= {200, 503, 504}
+        assert sum(running.session.meter.outcomes.values()) == 30
+        assert running.session.serving is not None
+        assert running.session.serving.idle
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,268 @@
+"""Drives the scheduling core live: tells it what happens, and carries its decisions out over streams to replicas."""
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from partita_runtime.execution.executor import Array
+from partita_runtime.scheduling.core import SchedulingCore
+from partita_runtime.scheduling.events import Dispatch, Drop, StageRef
+from partita_runtime.scheduling.plan import SchedulingPlan
+from partita_runtime.scheduling.signals import CoreSignals
+from partita_runtime.scheduling.trace import RecordedCore
+from partita_runtime.serving.delays import Margins
+from partita_runtime.serving.directory import Announcement
+from partita_runtime.serving.links import Links
+from partita_runtime.serving.wire import Answer, Batch, Failed, Report, WireError, tensor_header
+
+logger = logging.getLogger(__name__)
+
+TIMER_MICROS: Final = 1_000
+"""What the event loop's timers are exact to."""
+OVERDUE_MICROS: Final = 1_000_000
+"""A batch this long, and twice the SLO, after its planned end counts as lost."""
+
+
+def now_micros() -> int:
+    """The clock of all deadlines; the event loop's, in microseconds."""
+    return time.monotonic_ns() // 1000
+
+
+class SubRequests(Protocol):
+    """Whose batches are dispatched."""
+
+    def tensor(self, sub_id: int) -> Array | None:
+        """What a sub-request works on, without a batch dimension; None if nobody waits for it any more."""
+
+    def answered(self, sub_id: int, outputs: list[Array], now: int) -> None:
+        """A sub-request's model gave these outputs, without a batch dimension."""
+
+    def dropped(self, drop: Drop, now: int) -> None:
+        """The core gave a sub-request up."""
+
+
+@dataclass
+class _Flight:
+    """A batch that has been sent."""
+
+    dispatch: Dispatch
+    due: int
+    """When it should have been sent; timers are late at times."""
+    sub_ids: tuple[int, ...]
+    """What it holds, in order."""
+    stages_done: int = 0
+
+
+class Dispatcher:
+    """The core of one plan, the links to its replicas, and the batches under way. Lives on one event loop."""
+
+    def __init__(self, plan: SchedulingPlan, slo_micros: int, sub_requests: SubRequests, traces: Path | None) -> None:
+        """`traces` is a directory for a trace of everything that the core is told and decides."""
+        self.id = uuid.uuid4().hex
+        self.margins = Margins(slo_micros)
+        self._plan = plan
+        self._slo_micros = slo_micros
+        self._sub_requests = sub_requests
+        self._links = Links(self.id, self)
+        self._trace = None if traces is None else (traces / f"{plan.name}-{self.id}.jsonl").open("w")
+        self._core = SchedulingCore(plan) if self._trace is None else RecordedCore(plan, self._record)
+        self._sending_micros = 0
+        """What the core allows for a batch's way, whatever its size."""
+        self._ready = {
+            StageRef(module.name, pipeline.name, number): set[str]()
+            for module in plan.modules
+            for pipeline in module.pipelines
+            for number in range(len(pipeline.stages))
+        }
+        """Replicas that take batches, by stage."""
+        self._leaving: set[str] = set()
+        """Replicas that are left once they have answered everything."""
+        self._flights: dict[int, _Flight] = {}
+        self._awake = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._keep_margins(now_micros())
+
+    def connect(self, replicas: Iterable[Announcement]) -> None:
+        """Connect to those of `replicas` that run this plan and are not connected yet."""
+        self._links.update(r for r in replicas if r.plan == self._plan.name and r.ref in self._ready)
+
+    def ready_replicas(self) -> dict[StageRef, int]:
+        """How many replicas take batches, for every stage of the plan."""
+        return {ref: len(workers) for ref, workers in self._ready.items()}
+
+    def signals(self) -> CoreSignals:
+        """The core's counters as they stand."""
+        return self._core.signals(now_micros())
+
+    def now(self) -> int:
+        """Now, to tell the core what happens; what it had to decide before comes first."""
+        now = now_micros()
+        wakeup = self._core.next_wakeup()
+        if wakeup is not None and wakeup < now:
+            self._decide(wakeup)
+        return now
+
+    def arrive(self, sub_id: int, module: str, deadline: int, now: int) -> None:
+        """A sub-request for a model."""
+        self._core.arrive(sub_id, module, deadline, now)
+        self._wake()
+
+    def cancel(self, sub_id: int, now: int) -> None:
+        """Nobody waits for a sub-request any more."""
+        self._core.cancel(sub_id, now)
+
+    def tick(self) -> None:
+        """To be called a few times a second: learns delays, and gives up on batches that nobody reports."""
+        now = self.now()
+        self._keep_margins(now)
+        for flight in [*self._flights.values()]:
+            if now - flight.dispatch.finish > OVERDUE_MICROS + 2 * self._slo_micros:
+                stuck = flight.dispatch.path[flight.stages_done]
+                logger.warning("batch %d is overdue at replica %s", flight.dispatch.batch_id, stuck)
+                self._links.close_one(stuck)
+        self._wake()
+
+    def close(self) -> None:
+        """Leave the replicas."""
+        self._links.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._trace is not None:
+            self._trace.close()
+            self._trace = None
+
+    # What the replicas say (links.LinkListener).
+
+    def joined(self, replica: Announcement) -> None:
+        """A replica takes batches."""
+        self._core.worker_joined(replica.ref, replica.replica, replica.node, now_micros())
+        self._ready[replica.ref].add(replica.replica)
+        self._wake()
+
+    def draining(self, worker: str) -> None:
+        """A replica takes nothing more; it is left once it has nothing more to answer."""
+        self._forget(worker)
+        self._leaving.add(worker)
+        self._core.worker_draining(worker, now_micros())
+        self._leave_drained(worker)
+        self._wake()
+
+    def lost(self, worker: str) -> None:
+        """A replica is gone, and what it had with it."""
+        self._forget(worker)
+        self._leaving.discard(worker)
+        self._core.worker_lost(worker, now_micros())
+        for batch_id, flight in [*self._flights.items()]:
+            if worker in flight.dispatch.path[flight.stages_done :]:
+                self._ended(batch_id)
+        self._wake()
+
+    def admit_answer(self, worker: str, answer: Answer) -> None:
+        """Answers must be as many rows as the batch has; answers to batches that were given up are let through."""
+        flight = self._flights.get(answer.batch_id)
+        rows = {tensor.shape[:1] for tensor in answer.tensors}
+        if flight is not None and rows != {(len(flight.sub_ids),)}:
+            raise WireError(f"replica {worker} answered a batch of {len(flight.sub_ids)} with rows {rows}")
+
+    def reported(self, worker: str, message: Report | Answer | Failed, tensors: list[Array]) -> None:
+        """A stage has run a batch, or failed to."""
+        flight = self._flights.get(message.batch_id)
+        if flight is None or worker not in flight.dispatch.path:
+            return
+        now = self.now()
+        if isinstance(message, Failed):
+            self._core.failed(message.batch_id, now, message.reason)
+            self._ended(message.batch_id)
+        else:
+            self._stage_done(flight, flight.dispatch.path.index(worker), message, now)
+        if isinstance(message, Answer):
+            self._ended(message.batch_id)
+            for row, sub_id in enumerate(flight.sub_ids):
+                self._sub_requests.answered(sub_id, [tensor[row] for tensor in tensors], now)
+        self._wake()
+
+    def _stage_done(self, flight: _Flight, stage: int, message: Report | Answer, now: int) -> None:
+        if stage == 0:
+            elsewhere = now - flight.due - message.waited_micros - message.ran_micros
+            self.margins.sending.observe(len(flight.sub_ids), elsewhere, now)
+        if stage >= flight.stages_done:  # reports of two replicas may overtake each other
+            self._core.completed(message.batch_id, stage, now, message.ran_micros)
+            flight.stages_done = stage + 1
+
+    def _forget(self, worker: str) -> None:
+        for workers in self._ready.values():
+            workers.discard(worker)
+
+    # What the core decides.
+
+    def _record(self, line: str) -> None:
+        if self._trace is not None:
+            self._trace.write(line + "\n")
+
+    def _keep_margins(self, now: int) -> None:
+        self._sending_micros, per_sample = self.margins.sending.line(now)
+        self._core.set_delays(self._sending_micros, per_sample)
+
+    def _wake(self) -> None:
+        """Let the core decide, once for all that happens in this turn of the event loop."""
+        if not self._awake:
+            self._awake = True
+            asyncio.get_running_loop().call_soon(self._wake_up, now_micros())
+
+    def _wake_up(self, due: int) -> None:
+        self._awake = False
+        self._decide(due)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        wakeup = self._core.next_wakeup()
+        if wakeup is not None:
+            wait = max(0, wakeup - TIMER_MICROS - now_micros()) / 1e6
+            self._timer = asyncio.get_running_loop().call_later(wait, self._wake_up, wakeup)
+
+    def _decide(self, due: int) -> None:
+        """Carry out what the core decides, which it should have been asked for at `due`.
+
+        How late the event loop usually is, is part of a batch's way, which the core has allowed for. So it is told
+        the moment that it waited for, not the later one, from which its batch would not be in time any more.
+        """
+        at = max(due, now_micros() - self._sending_micros)
+        for action in self._core.advance(at):
+            if isinstance(action, Drop):
+                self._sub_requests.dropped(action, at)
+            else:
+                self._dispatch(action, at)
+
+    def _dispatch(self, dispatch: Dispatch, due: int) -> None:
+        # With a sub-request that was dropped in the same decision, its siblings have become pointless.
+        wanted = {sub_id: self._sub_requests.tensor(sub_id) for sub_id in dispatch.request_ids}
+        rows = {sub_id: row for sub_id, row in wanted.items() if row is not None}
+        self._flights[dispatch.batch_id] = _Flight(dispatch, due, tuple(rows))
+        try:
+            self._send(dispatch, [*rows.values()])
+        except WireError as error:
+            self._core.failed(dispatch.batch_id, due, str(error))
+            self._ended(dispatch.batch_id)
+            self._wake()
+
+    def _send(self, dispatch: Dispatch, rows: list[Array]) -> None:
+        if not rows:
+            raise WireError("nobody waits for the batch any more")
+        header = tensor_header((len(rows), *rows[0].shape), rows[0].dtype)
+        path = tuple(self._links.hop(worker) for worker in dispatch.path[1:])
+        batch = Batch(batch_id=dispatch.batch_id, frontend=self.id, path=path, tensors=(header,))
+        self._links.send(dispatch.path[0], batch, rows)
+
+    def _ended(self, batch_id: int) -> None:
+        flight = self._flights.pop(batch_id)
+        for worker in flight.dispatch.path:
+            self._leave_drained(worker)
+
+    def _leave_drained(self, worker: str) -> None:
+        if worker in self._leaving and not any(worker in f.dispatch.path for f in self._flights.values()):
+            self._links.close_one(worker)
