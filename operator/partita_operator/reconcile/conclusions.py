@@ -20,11 +20,12 @@ _LISTED: Final = 4
 
 @dataclass(frozen=True)
 class Pass:
-    """What one pass found out about a session, step by step; a step that was not reached is None."""
+    """What one pass found out about a session, step by step."""
 
     world: SessionWorld
     problem: SpecProblem | None
-    profiling: Profiling | None
+    """Why none of the next steps was taken, if so."""
+    profiling: Profiling
     planning: Planning
     rollout: Rollout
     active: str | None
@@ -33,7 +34,8 @@ class Pass:
 
 def session_findings(step: Pass) -> tuple[Finding, ...]:
     """All conditions of the session."""
-    profiled, planned, rolled_out = _profiled(step), _planned(step), _rolled_out(step)
+    profiled, planned = _profiled(step), _planned(step)
+    rolled_out = _rolled_out(step, planned)
     ready, stalled = _ready(step, profiled, planned, rolled_out)
     settled = ready.status is True and rolled_out.status is True
     return (
@@ -47,8 +49,8 @@ def session_findings(step: Pass) -> tuple[Finding, ...]:
 
 def _profiled(step: Pass) -> Finding:
     type = ConditionType.PROFILED
-    if step.problem is not None or step.profiling is None:
-        return _not_reached(type, step)
+    if step.problem is not None:
+        return _not_reached(type, step.problem)
     found = step.profiling
     if found.modules_without:
         message = (
@@ -68,13 +70,13 @@ def _profiled(step: Pass) -> Finding:
     if found.missing:
         message = f"{there} of {wanted} profiles are there; plans are made from those. {_missing(found.missing)}"
         return Finding(type, False, Reason.SOME_PROFILES_MISSING, message)
-    return Finding(type, True, Reason.PROFILES_READY, f"All {there} profiles are there.")
+    return Finding(type, True, Reason.PROFILES_READY, f"{there} of {wanted} profiles are there.")
 
 
 def _planned(step: Pass) -> Finding:
     type, planning = ConditionType.PLANNED, step.planning
-    if step.problem is not None or step.profiling is None:
-        return _not_reached(type, step)
+    if step.problem is not None:
+        return _not_reached(type, step.problem)
     if planning.wanted is not None:
         plan = planning.wanted
         message = (
@@ -89,12 +91,14 @@ def _planned(step: Pass) -> Finding:
     return Finding(type, False, Reason.PLANNING, "A plan is being searched for.")
 
 
-def _rolled_out(step: Pass) -> Finding:
+def _rolled_out(step: Pass, planned: Finding) -> Finding:
     type, rollout, wanted = ConditionType.ROLLED_OUT, step.rollout, step.planning.wanted
+    if step.problem is not None:
+        return _not_reached(type, step.problem)
     if step.world.serving is None:
         return Finding(type, ConditionStatus.UNKNOWN, Reason.ENGINE_UNAVAILABLE, step.world.problem)
     if wanted is None:
-        return Finding(type, False, Reason.PLANNING, f"There is no plan to roll out.{_still_serving(step)}")
+        return Finding(type, False, planned.reason, f"There is no plan to roll out.{_still_serving(step)}")
     if not wanted.spec.approved:
         return Finding(type, False, Reason.AWAITING_APPROVAL, f"{approval_hint(wanted)}{_still_serving(step)}")
     if step.world.problem:
@@ -112,26 +116,24 @@ def _rolled_out(step: Pass) -> Finding:
 
 def _ready(step: Pass, profiled: Finding, planned: Finding, rolled_out: Finding) -> tuple[Finding, bool]:
     """Ready, with what holds it up, and whether a person has to act."""
-    type = ConditionType.READY
     if step.problem is not None:
-        message = f"{step.problem.message}{_still_serving(step)}"
-        return Finding(type, False, step.problem.reason, message), step.problem.stalled
-    if profiled.reason == Reason.PROFILING_FAILED and step.profiling is not None:
-        message = f"{profiled.message}{_still_serving(step)}"
-        return Finding(type, False, Reason.PROFILING_FAILED, message), step.profiling.gives_up
+        return _not_ready(step, step.problem.reason, step.problem.message), step.problem.stalled
+    if profiled.reason == Reason.PROFILING_FAILED:
+        return _not_ready(step, profiled.reason, profiled.message), step.profiling.gives_up
     if planned.status is False:
-        waits = planned.reason == Reason.WAITING_FOR_PROFILES
-        because = profiled if waits else planned
-        return (
-            Finding(type, False, because.reason, f"{because.message}{_still_serving(step)}"),
-            step.planning.no_plan is not None,
-        )
+        because = profiled if planned.reason == Reason.WAITING_FOR_PROFILES else planned
+        return _not_ready(step, because.reason, because.message), step.planning.no_plan is not None
     if step.world.serving is None:
         message = f"{step.world.problem} What served before is left as it is; it is tried again."
-        return Finding(type, ConditionStatus.UNKNOWN, Reason.ENGINE_UNAVAILABLE, message), False
+        return Finding(ConditionType.READY, ConditionStatus.UNKNOWN, Reason.ENGINE_UNAVAILABLE, message), False
     if step.rollout.serves and step.rollout.every_stage_up and step.rollout.target == step.planning.wanted:
-        return Finding(type, True, Reason.SERVING, rolled_out.message), False
-    return Finding(type, False, rolled_out.reason, rolled_out.message), False
+        return Finding(ConditionType.READY, True, Reason.SERVING, rolled_out.message), False
+    return Finding(ConditionType.READY, False, rolled_out.reason, rolled_out.message), False
+
+
+def _not_ready(step: Pass, reason: str, message: str) -> Finding:
+    """Not ready for want of a plan; says what the last pass failed with, and that the plan in force stays."""
+    return Finding(ConditionType.READY, False, reason, f"{message} {step.world.problem}".strip() + _still_serving(step))
 
 
 def slo_met(session: InferenceSession, signals: Signals | None) -> Finding:
@@ -150,9 +152,8 @@ def slo_met(session: InferenceSession, signals: Signals | None) -> Finding:
     return Finding(type, met, Reason.SLO_MET if met else Reason.SLO_MISSED, message)
 
 
-def _not_reached(type: ConditionType, step: Pass) -> Finding:
-    reason = step.problem.reason if step.problem is not None else Reason.WAITING_FOR_POOLS
-    return Finding(type, ConditionStatus.UNKNOWN, reason, "It is not looked at before the spec can be used.")
+def _not_reached(type: ConditionType, problem: SpecProblem) -> Finding:
+    return Finding(type, ConditionStatus.UNKNOWN, problem.reason, "It is not looked at before the spec can be used.")
 
 
 def _still_serving(step: Pass) -> str:

@@ -17,7 +17,7 @@ from partita_operator.reconcile.deletion import decide_deletion
 from partita_operator.reconcile.findings import events_of, seconds_in_state, with_findings
 from partita_operator.reconcile.plan import plan_status
 from partita_operator.reconcile.planning import decide_plan, keep_planning, rate_to_record
-from partita_operator.reconcile.profiling import assess_profiles, retry_asked_for
+from partita_operator.reconcile.profiling import Profiling, assess_profiles, retry_asked_for
 from partita_operator.reconcile.rollout import active_plan_name, history_after, outdated_plans, roll_out
 from partita_operator.reconcile.validation import find_problem
 from partita_operator.reconcile.world import SessionWorld
@@ -44,8 +44,8 @@ def _take_steps(world: SessionWorld, now: datetime) -> Pass:
     active_name = active_plan_name(world)
     active = world.plans.get(active_name) if active_name is not None else None
     problem = find_problem(world.session, world.cluster)
-    profiling = assess_profiles(world, now) if problem is None else None
-    if profiling is None or profiling.running or profiling.modules_without:
+    profiling = assess_profiles(world, now) if problem is None else Profiling(progress=world.session.status.profiling)
+    if problem is not None or profiling.running or profiling.modules_without:
         planning = keep_planning(world)
     else:
         planning = decide_plan(world, profiling, active, now)
@@ -67,7 +67,7 @@ def _actions(step: Pass, status: InferenceSessionStatus) -> tuple[Action, ...]:
         outdated_plans(step.world, {step.active, wanted.metadata.name}, status.history) if wanted is not None else ()
     )
     return (
-        *(step.profiling.actions if step.profiling else ()),
+        *step.profiling.actions,
         *step.planning.actions,
         *step.rollout.actions,
         *outdated,
@@ -84,7 +84,7 @@ def _status(step: Pass, now: datetime) -> InferenceSessionStatus:
         active_plan=_active_plan(step),
         pending_plan=_pending_plan(step),
         history=history_after(world, step.active),
-        profiling=step.profiling.progress if step.profiling is not None else before.profiling,
+        profiling=step.profiling.progress,
         planned_rate=rate_to_record(world) if step.problem is None else before.planned_rate,
         retried=_retried(step),
         signals=_signals(step),
@@ -119,7 +119,7 @@ def _pending_plan(step: Pass) -> str | None:
 
 def _retried(step: Pass) -> str | None:
     """The request to try again counts as obeyed once everything that was given up is being made."""
-    if step.profiling is None or not step.profiling.begun:
+    if step.problem is not None or not step.profiling.begun:
         return step.world.session.status.retried
     return retry_asked_for(step.world.session)
 
@@ -139,7 +139,7 @@ def _scaling_events(step: Pass) -> tuple[Event, ...]:
 
 def _requeue_after(step: Pass, status: InferenceSessionStatus, now: datetime) -> float:
     resync = step.world.settings.resync_seconds
-    due = [resync, step.planning.requeue_after, step.profiling.requeue_after if step.profiling else None]
+    due = [resync, step.planning.requeue_after, step.profiling.requeue_after]
     if step.world.serving is None or step.world.problem:
         return patience(seconds_in_state(status.conditions, ConditionType.ROLLED_OUT, now), resync)
     if is_true(status.conditions, ConditionType.RECONCILING):

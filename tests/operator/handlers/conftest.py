@@ -32,14 +32,16 @@ def namespace(cluster: Kubectl) -> Iterator[Kubectl]:
 
 
 class InProcessSolver:
-    """The real planner, in a thread of this process."""
+    """The real planner, in a thread of this process; one solve at a time, since pyomo redirects the output of all."""
 
     def __init__(self) -> None:
         self.problems: list[PlanningProblem] = []
+        self._free = asyncio.Lock()
 
     async def solve(self, problem: PlanningProblem) -> Outcome:
         self.problems.append(problem)
-        return await asyncio.to_thread(plan, problem)
+        async with self._free:
+            return await asyncio.to_thread(plan, problem)
 
 
 @dataclass

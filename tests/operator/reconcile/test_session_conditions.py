@@ -250,12 +250,12 @@ def test_ready_says_what_holds_it_up(
         ),
         pytest.param(
             lambda: with_runs(RunPhase.RUNNING),
-            {"Profiled": "Profiling", "Planned": "WaitingForProfiles", "RolledOut": "Planning"},
+            {"Profiled": "Profiling", "Planned": "WaitingForProfiles", "RolledOut": "WaitingForProfiles"},
             id="profiling",
         ),
         pytest.param(
             lambda: edited(lambda s: s.slo(5)),
-            {"Profiled": "ProfilesReady", "Planned": "SLOTooTight", "RolledOut": "Planning"},
+            {"Profiled": "ProfilesReady", "Planned": "SLOTooTight", "RolledOut": "SLOTooTight"},
             id="edited to what cannot be planned",
         ),
         pytest.param(
@@ -265,7 +265,7 @@ def test_ready_says_what_holds_it_up(
         ),
         pytest.param(
             lambda: after(5, cluster(cyclic(DETECTOR))),
-            {"Profiled": "InvalidSpec", "Planned": "InvalidSpec", "RolledOut": "Planning"},
+            {"Profiled": "InvalidSpec", "Planned": "InvalidSpec", "RolledOut": "InvalidSpec"},
             id="cycle",
         ),
     ],
