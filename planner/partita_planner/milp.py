@@ -15,8 +15,6 @@ from pyomo.contrib.appsi.solvers.highs import Highs
 from partita_planner.deadline import Deadline
 
 FEASIBILITY_TOLERANCE: Final = 1e-5
-NO_TIME_LEFT: Final = 0.01
-"""Seconds that HiGHS gets when none are left; it takes 0 for no limit."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +38,10 @@ def solve(model: Any, deadline: Deadline, *, relative_gap: float = 1e-6, warm_st
     """Solve a mixed-integer linear `model`; HiGHS overruns a deadline by some tenths of a second.
 
     Stops at `relative_gap` between solution and bound. With `warm_start`, the values in the variables are where
-    the search begins.
+    the search begins. When the deadline has passed nothing is solved.
     """
+    if deadline.passed:
+        return MilpAnswer(value=None, bound=None)
     highs = _highs(deadline)
     highs.config.mip_gap = relative_gap
     highs.config.warmstart = warm_start
@@ -61,6 +61,8 @@ def solve(model: Any, deadline: Deadline, *, relative_gap: float = 1e-6, warm_st
 
 def solve_lp(model: Any, deadline: Deadline) -> tuple[float, Mapping[Any, float]] | None:
     """Optimum and the dual of every constraint of a linear `model`; None if it has no optimum or time ran out."""
+    if deadline.passed:
+        return None
     highs = _highs(deadline)
     result = highs.solve(model)
     if result.termination_condition is not TerminationCondition.optimal:
@@ -85,6 +87,6 @@ def _feasible(model: Any) -> bool:
 def _highs(deadline: Deadline) -> Any:
     highs = Highs()
     highs.config.load_solution = False
-    highs.config.time_limit = max(deadline.left, NO_TIME_LEFT)
+    highs.config.time_limit = deadline.left
     highs.highs_options = {"threads": 1, "random_seed": 0}
     return highs

@@ -24,6 +24,8 @@ from partita_planner.problem import Pool
 
 T = TypeVar("T")
 NO_LIMIT = 10**15
+SIZED_STAGES = 2
+"""Up to so many stages, pipelines are told apart by their vGPU sizes."""
 
 
 @dataclass(frozen=True)
@@ -151,14 +153,16 @@ def enumerate_templates(classes: Sequence[ModuleClass], limits: TemplateLimits) 
     """All templates within the limits that no other one makes superfluous, in a stable order.
 
     Only measured batch sizes are candidates. A pipeline crosses pools only where both profiles cut the model alike.
+    Of pipelines with more than SIZED_STAGES stages on vGPUs of several sizes there are tens of thousands; of those, the
+    ones that are undominated by throughput per whole GPU are in.
     """
-    found: list[Costed[Template]] = []
-    for partition in sorted({c.profile.partition for c in classes}):
-        alike = [c for c in classes if c.profile.partition == partition]
-        for batch in sorted({b for c in alike for b in c.profile.batch_sizes if b <= limits.max_batch_size}):
-            measured = [c for c in alike if batch in c.profile.batch_sizes]
-            found.extend(_costed(t.stages, t.latency_micros, limits, t) for t in _of_batch(measured, batch, limits))
-    return tuple(kept.item for kept in undominated(found, limits.latency_counts))
+    sizes = max((len(c.divisors) for c in classes), default=1)
+    if limits.whole_gpus or limits.undivided or sizes == 1 or limits.max_stages <= SIZED_STAGES:
+        return _enumerate(classes, limits)
+    sized = _enumerate(classes, replace(limits, max_stages=SIZED_STAGES))
+    longer = [t for t in _enumerate(classes, replace(limits, whole_gpus=True)) if len(t.stages) > SIZED_STAGES]
+    every = [_costed(t.stages, t.latency_micros, limits, t) for t in (*sized, *longer)]
+    return tuple(kept.item for kept in undominated(every, limits.latency_counts))
 
 
 def undominated_by_gpus(templates: Sequence[Template]) -> tuple[Template, ...]:
@@ -179,6 +183,16 @@ def fastest_micros(classes: Sequence[ModuleClass], limits: TemplateLimits) -> in
                 one_batch = replace(limits, budget_micros=min(found, default=NO_LIMIT), max_stages=stages)
                 found.extend(t.latency_micros for t in _of_batch(measured, batch, one_batch))
     return min(found, default=None)
+
+
+def _enumerate(classes: Sequence[ModuleClass], limits: TemplateLimits) -> tuple[Template, ...]:
+    found: list[Costed[Template]] = []
+    for partition in sorted({c.profile.partition for c in classes}):
+        alike = [c for c in classes if c.profile.partition == partition]
+        for batch in sorted({b for c in alike for b in c.profile.batch_sizes if b <= limits.max_batch_size}):
+            measured = [c for c in alike if batch in c.profile.batch_sizes]
+            found.extend(_costed(t.stages, t.latency_micros, limits, t) for t in _of_batch(measured, batch, limits))
+    return tuple(kept.item for kept in undominated(found, limits.latency_counts))
 
 
 @dataclass(frozen=True)

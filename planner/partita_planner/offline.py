@@ -1,0 +1,72 @@
+"""Planning from manifests and profiles alone: for previews, without a cluster."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import ceil
+
+from partita_api.gpupool import GPUPool
+from partita_api.inferencesession import InferenceSession, Module
+from partita_api.pipelineplan import SessionRef
+from partita_api.profile import Profile
+from partita_planner.problem import Outcome, Planned, PlanningProblem, Pool
+
+
+def plan_offline(
+    pools: Sequence[GPUPool],
+    sessions: Sequence[InferenceSession],
+    profiles: Sequence[Profile],
+    plan: Callable[[PlanningProblem], Outcome],
+) -> Iterator[tuple[InferenceSession, Outcome]]:
+    """Plans the sessions in their order; each may use the GPUs that the plans before it leave."""
+    free = {pool.metadata.name: _capacity(pool) for pool in pools}
+    for session in sessions:
+        outcome = plan(offline_problem(pools, session, profiles, free))
+        if isinstance(outcome, Planned):
+            for name, used in outcome.plan.gpus().items():
+                free[name] = max(0, free[name] - ceil(used))
+        yield session, outcome
+
+
+def offline_problem(
+    pools: Sequence[GPUPool],
+    session: InferenceSession,
+    profiles: Sequence[Profile],
+    free: Mapping[str, int],
+) -> PlanningProblem:
+    """The problem of one session at its declared rate, with so many GPUs `free` in each pool."""
+    usable = [pool for pool in pools if _selected(pool, session)]
+    meta = session.metadata
+    return PlanningProblem(
+        session=SessionRef(name=meta.name, uid=meta.uid, generation=meta.generation),
+        spec=session.spec,
+        rate=float(session.spec.rate.requests_per_second),
+        pools=tuple(Pool(p.metadata.name, p.spec, free[p.metadata.name]) for p in usable),
+        profiles={
+            (module.name, pool.metadata.name): profile
+            for module in session.spec.modules
+            for pool in usable
+            if (profile := _profile_of(module, pool.metadata.name, session, profiles)) is not None
+        },
+    )
+
+
+def _capacity(pool: GPUPool) -> int:
+    """The GPUs that the manifest declares, else those that its status says were found."""
+    return pool.status.capacity if pool.spec.count is None else pool.spec.count
+
+
+def _selected(pool: GPUPool, session: InferenceSession) -> bool:
+    spec = session.spec
+    if spec.pools:
+        return pool.metadata.name in spec.pools
+    return spec.pool_selector.items() <= pool.metadata.labels.items()
+
+
+def _profile_of(module: Module, pool: str, session: InferenceSession, profiles: Sequence[Profile]) -> Profile | None:
+    """The profile of the module's model on the pool for the session's backend; of several, that of most batch sizes."""
+    fitting = [
+        p
+        for p in profiles
+        if (p.request.model, p.request.input, p.request.pool, p.request.backend)
+        == (module.model, module.input, pool, session.spec.execution.backend)
+    ]
+    return max(fitting, key=lambda p: (len(p.batch_sizes), p.blocks, p.key), default=None)
