@@ -4,7 +4,7 @@ It does what the handlers and the API server do: it keeps statuses, finalizers a
 session owned, and lets the operator be killed before any of its writes. Engine and runner are the doubles.
 """
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -302,8 +302,3 @@ def _timeless(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_timeless(item) for item in value]
     return value
-
-
-def names(plans: Iterable[PipelinePlan]) -> list[str]:
-    """Names of plans."""
-    return [plan.metadata.name for plan in plans]
