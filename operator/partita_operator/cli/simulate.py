@@ -1,0 +1,115 @@
+"""`partita simulate`: what a plan does under load, by the scheduling core on a virtual clock."""
+
+import json
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from partita_api.inferencesession import ArrivalProcess, InferenceSession
+from partita_api.pipelineplan import PipelinePlanSpec
+from partita_operator.cli.exit_codes import ExitCode
+from partita_operator.cli.manifests import BadInput, read_manifests, read_profiles
+from partita_operator.cli.output import OutputFormat, emit, output_option, progress
+from partita_operator.cli.plan import chosen_sessions, profiles_option, rate_option
+from partita_planner.offline import offline_problem
+from partita_planner.plan import plan
+from partita_planner.problem import NoPlan, PlanningProblem
+from partita_runtime.load.arrivals import RateSchedule
+from partita_runtime.simulation.arrivals import arrivals_at
+from partita_runtime.simulation.conditions import Noise
+from partita_runtime.simulation.report import SimulationReport
+from partita_runtime.simulation.simulate import simulate as run
+
+
+@click.command()
+@click.argument("manifests", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@profiles_option
+@click.option("--session", "name", help="The session, if the manifests have several.")
+@click.option(
+    "--plan",
+    "plan_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="PipelinePlan manifest to simulate. Default: plan first, for --rate or the declared rate.",
+)
+@rate_option
+@click.option(
+    "--load", "load_rate", help="Requests per second to send, or steps such as 0:4,30:8. Default: as planned."
+)
+@click.option(
+    "--seconds", type=click.FloatRange(0.1), default=60.0, show_default=True, help="Virtual time to simulate."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed; the same seed gives the same report.")
+@click.option(
+    "--noise", type=click.FloatRange(0), default=0.0, show_default=True, help="Spread of execution times, such as 0.05."
+)
+@output_option
+def simulate(
+    manifests: tuple[Path, ...],
+    profile_directory: Path,
+    name: str | None,
+    plan_file: Path | None,
+    rate: int | None,
+    load_rate: str | None,
+    seconds: float,
+    seed: int,
+    noise: float,
+    output: OutputFormat,
+) -> None:
+    """Simulate one session under a plan, by the scheduling core that also serves requests.
+
+    Exit code 3 if there is no plan to simulate, 4 if the session's attainment is missed.
+    """
+    there = read_manifests(manifests)
+    sessions = chosen_sessions(there, (name,) if name else (), rate)
+    if len(sessions) != 1:
+        raise BadInput(f"the manifests have {len(sessions)} sessions; choose one with --session")
+    session = sessions[0]
+    free = {pool.metadata.name: pool.spec.count or 0 for pool in there.pools}
+    problem = offline_problem(there.pools, session, read_profiles(profile_directory), free)
+    spec = _plan(plan_file, problem)
+    arrival = session.spec.rate
+    shape = float(arrival.gamma_shape) if arrival.gamma_shape is not None else 1.0
+    try:
+        load = RateSchedule.parse(load_rate) if load_rate else RateSchedule.constant(problem.rate)
+        with Progress(console=progress, transient=True) as bar:
+            task = bar.add_task("simulating", total=1.0)
+            found = run(
+                session,
+                spec,
+                problem.profiles,
+                {pool.name: float(pool.spec.bandwidth) for pool in problem.pools},
+                arrivals_at(ArrivalProcess(arrival.arrival), load, shape),
+                seconds,
+                seed,
+                noise=Noise(spread=noise),
+                gpus_per_node={pool.name: pool.spec.gpus_per_node for pool in problem.pools},
+                progress=lambda share: bar.update(task, completed=share),
+            )
+    except (KeyError, ValueError) as error:
+        raise BadInput(f"this plan cannot be simulated with these profiles: {error}") from error
+    emit(json.loads(json.dumps(found.to_json())), output, lambda console: _print(session, found, console))
+    if found.attainment < session.spec.slo.attainment.fraction:
+        raise SystemExit(ExitCode.MISSED)
+
+
+def _plan(plan_file: Path | None, problem: PlanningProblem) -> PipelinePlanSpec:
+    if plan_file is not None:
+        plans = read_manifests([plan_file]).plans
+        if len(plans) != 1:
+            raise BadInput(f"{plan_file} has {len(plans)} PipelinePlans; give a file with one")
+        return plans[0].spec
+    outcome = plan(problem)
+    if isinstance(outcome, NoPlan):
+        click.echo(f"no plan ({outcome.reason}): {outcome.message}", err=True)
+        raise SystemExit(ExitCode.NO_PLAN)
+    return outcome.plan
+
+
+def _print(session: InferenceSession, found: SimulationReport, console: Console) -> None:
+    table = Table(title=f"{session.key}, simulated", title_justify="left", show_header=False)
+    for name, value in found.rows():
+        table.add_row(name, value)
+    console.print(table)
