@@ -1,5 +1,6 @@
 """A demonstration's result for the terminal."""
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
@@ -27,23 +28,19 @@ def slo_met(result: DemoResult) -> bool:
 
 
 def _plan_table(result: DemoResult) -> Table:
-    table = Table(title=f"Plan {result.plan.metadata.name}", title_justify="left")
-    for name in ("module", "pipeline", "stage", "pool", "blocks"):
-        table.add_column(name)
-    for name in ("batch", "replicas", "planned ms", "measured ms", "idle"):
+    table = _table(f"Plan {result.plan.metadata.name}", ("stage", "pool", "blocks"))
+    for name in ("batch", "replicas", "planned", "measured", "idle"):
         table.add_column(name, justify="right")
     for row in stage_rows(result):
         worked = row.last is not None and row.last.actual_micros > 0
         table.add_row(
-            row.module,
-            row.pipeline,
-            str(row.number + 1),
+            f"{row.module} {row.pipeline}.{row.number}",
             row.stage.pool,
             f"{row.stage.blocks.first}-{row.stage.blocks.end - 1}",
             str(row.batch_size),
             f"{row.stage.replicas}{f' x 1/{row.stage.vgpu_divisor}' if row.stage.vgpu_divisor > 1 else ''}",
-            f"{row.stage.latency_micros / 1000:.1f}",
-            f"{row.last.actual_micros / 1000:.1f}" if row.last is not None and worked else "-",
+            _milliseconds(row.stage.latency_micros / 1000),
+            _milliseconds(row.last.actual_micros / 1000 if row.last is not None and worked else None),
             f"{row.last.idle_fraction:.0%}" if row.last is not None and worked else "-",
         )
     return table
@@ -61,9 +58,8 @@ def _cost(result: DemoResult) -> str:
 
 
 def _phase_table(result: DemoResult) -> Table:
-    table = Table(title="Load", title_justify="left")
-    table.add_column("phase")
-    for name in ("asked for", "goodput", "attainment", "p50", "p99", "utilization"):
+    table = _table("Load", ("phase",))
+    for name in ("asked for", "goodput", "in time", "p50", "p99", "busy"):
         table.add_column(name, justify="right")
     for number, phase in enumerate(result.phases):
         busy = mean_utilization(result, number)
@@ -76,6 +72,13 @@ def _phase_table(result: DemoResult) -> Table:
             _milliseconds(phase.report.p99_ms),
             "-" if busy is None else f"{busy:.0%}",
         )
+    return table
+
+
+def _table(title: str, columns: tuple[str, ...]) -> Table:
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    for name in columns:
+        table.add_column(name, no_wrap=True)
     return table
 
 
@@ -97,4 +100,6 @@ def _verdict(result: DemoResult) -> RenderableType:
 
 
 def _milliseconds(value: float | None) -> str:
-    return "-" if value is None else f"{value:.0f} ms"
+    if value is None:
+        return "-"
+    return f"{value:.0f} ms" if value >= 100 else f"{value:.1f} ms"

@@ -58,7 +58,9 @@ async def _demonstrate(client: AsyncClient, example: Example, config: DemoConfig
     payloads = [
         encode_request({input: tensor[i : i + 1] for input, tensor in inputs.items()}) for i in range(config.payloads)
     ]
-    phases, looks = await send_phases(endpoint, found.session, config.phases, payloads, config.seed, watch)
+    phases, looks = await send_phases(
+        endpoint, found.session, config.phases, payloads, seed=config.seed, look=watch.look, report=report
+    )
 
     found = await watch.look()
     plan = found.active_plan

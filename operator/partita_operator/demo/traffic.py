@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 import httpx
@@ -14,7 +14,6 @@ from partita_operator.demo.conditions import Observation
 from partita_operator.demo.config import LoadPhase
 from partita_operator.demo.errors import DemoError
 from partita_operator.demo.result import Phase, Sample
-from partita_operator.demo.watch import Watch
 from partita_operator.dev.commands import Report
 from partita_runtime.load.arrivals import RateSchedule, arrival_times
 from partita_runtime.load.generator import LoadConfig, Progress, run_load
@@ -23,7 +22,6 @@ from partita_runtime.serving.signals import SessionSignals
 
 _SAMPLE_EVERY_S = 1.0
 _REPORT_EVERY_S = 5.0
-_READY_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -49,9 +47,9 @@ class Endpoint:
         return f"{self.base_url.rstrip('/')}/v2/health/ready"
 
 
-async def wait_until_reachable(endpoint: Endpoint) -> None:
-    """Return once the frontend answers that it is ready. Raises DemoError if it does not within a minute."""
-    deadline = time.monotonic() + _READY_TIMEOUT_S
+async def wait_until_reachable(endpoint: Endpoint, timeout_s: float = 60.0) -> None:
+    """Return once the frontend answers that it is ready. Raises DemoError if it does not in time."""
+    deadline = time.monotonic() + timeout_s
     said = "nothing"
     async with httpx.AsyncClient(timeout=5.0) as http:
         while time.monotonic() < deadline:
@@ -71,16 +69,18 @@ async def send_phases(
     session: InferenceSession,
     phases: Sequence[LoadPhase],
     payloads: Sequence[Payload],
+    *,
     seed: int,
-    watch: Watch,
+    look: Callable[[], Awaitable[Observation]],
+    report: Report,
 ) -> tuple[tuple[Phase, ...], tuple[Sample, ...]]:
-    """Send the phases one after the other; what became of them, and the looks at the session meanwhile."""
-    sampler = _Sampler(endpoint, watch)
+    """Send the phases one after the other; what became of them, and what `look` and the frontend said meanwhile."""
+    sampler = _Sampler(endpoint, look, report)
     sampling = asyncio.create_task(sampler.run())
     done = []
     try:
         for number, phase in enumerate(phases):
-            done.append(await _send(endpoint, session, phase, payloads, seed + number, sampler, watch.report))
+            done.append(await _send(endpoint, session, phase, payloads, seed + number, sampler, report))
         await asyncio.sleep(_SAMPLE_EVERY_S)
     finally:
         sampling.cancel()
@@ -134,7 +134,8 @@ class _ProgressLines:
 @dataclass
 class _Sampler:
     endpoint: Endpoint
-    watch: Watch
+    look: Callable[[], Awaitable[Observation]]
+    report: Report
     samples: list[Sample] = field(default_factory=list)
     _started: float = field(default_factory=time.monotonic)
 
@@ -148,13 +149,13 @@ class _Sampler:
                 await asyncio.sleep(_SAMPLE_EVERY_S)
 
     async def _sample(self, http: httpx.AsyncClient) -> None:
-        found = await self.watch.look()
+        found = await self.look()
         try:
             answer = await http.get(self.endpoint.signals_url)
             answer.raise_for_status()
             signals = SessionSignals.model_validate_json(answer.content)
         except (httpx.HTTPError, ValidationError) as error:
-            self.watch.report(f"warning: no signals at {self.endpoint.signals_url}: {error}")
+            self.report(f"warning: no signals at {self.endpoint.signals_url}: {error}")
             return
         self.samples.append(Sample(self.elapsed(), signals, _desired(found), _recommended(found)))
 

@@ -55,6 +55,6 @@ def _whole(source: ModelSource) -> Any:
 
 @torch.no_grad()
 def _forward(model: Any, sample: Array) -> Sequence[Array]:
-    answer = model(torch.from_numpy(np.ascontiguousarray(sample))[None])
+    answer = model(torch.from_numpy(np.array(sample))[None])
     tensors = answer if isinstance(answer, tuple | list) else (answer,)
     return [tensor[0].numpy() for tensor in tensors]
