@@ -8,6 +8,8 @@ import httpx
 from partita_operator.ports import EngineUnavailableError
 
 TIMEOUT_SECONDS: Final = 15.0
+PUT_TIMEOUT_SECONDS: Final = 60.0
+"""A first configuration starts Serve itself, which takes its time."""
 _MOST_NODES: Final = 10_000
 _SHOWN_CHARACTERS: Final = 500
 
@@ -30,7 +32,7 @@ class RayDashboard:
 
     async def put(self, path: str, content: Mapping[str, Any]) -> None:
         """PUTs JSON."""
-        await self.request("PUT", path, json=content)
+        await self.request("PUT", path, json=content, timeout=PUT_TIMEOUT_SECONDS)
 
     async def post(self, path: str, content: Mapping[str, Any] | None = None) -> None:
         """POSTs JSON."""
