@@ -2,10 +2,10 @@
 
 import asyncio
 import logging
+from typing import Final
 
 from lightkube import ApiError
 
-from partita_operator.handlers.observing import ENGINE_TIMEOUT_S
 from partita_operator.handlers.surroundings import Surroundings
 from partita_operator.kube.writes import Owner
 from partita_operator.ports import EngineUnavailableError
@@ -30,6 +30,9 @@ from partita_operator.reconcile.world import SessionWorld
 
 logger = logging.getLogger(__name__)
 
+ACTION_TIMEOUT_S: Final = 90.0
+"""What an action may take: the first one on a Ray cluster starts Serve."""
+
 
 async def carry_out(actions: tuple[Action, ...], world: SessionWorld, around: Surroundings) -> str:
     """Carry the actions out in order; what they failed with, in sentences. One that fails does not hold up the rest.
@@ -41,7 +44,7 @@ async def carry_out(actions: tuple[Action, ...], world: SessionWorld, around: Su
         try:
             await _carry_out(action, world, around)
         except TimeoutError:
-            problems.append(f"{_words(action)} took longer than {ENGINE_TIMEOUT_S:g} s.")
+            problems.append(f"{_words(action)} took longer than {ACTION_TIMEOUT_S:g} s.")
         except (EngineUnavailableError, ApiError) as error:
             problems.append(f"{_words(action)} failed: {error}.")
     return " ".join(dict.fromkeys(problems))
@@ -68,10 +71,10 @@ async def _carry_out(action: Action, world: SessionWorld, around: Surroundings) 
     match action:
         case StartProfile(request, pool, attempt):
             logger.info("session %s: profiling on pool %s, attempt %d (%s)", key, request.pool, attempt, request.key)
-            async with asyncio.timeout(ENGINE_TIMEOUT_S):
+            async with asyncio.timeout(ACTION_TIMEOUT_S):
                 await around.runner.start(namespace, request, pool, attempt)
         case RemoveProfileRun(profile, attempt):
-            async with asyncio.timeout(ENGINE_TIMEOUT_S):
+            async with asyncio.timeout(ACTION_TIMEOUT_S):
                 await around.runner.remove(namespace, profile, attempt)
         case StoreProfile(profile):
             logger.info("session %s: profile %s of pool %s is there", key, profile.key, profile.request.pool)
@@ -91,10 +94,10 @@ async def _carry_out(action: Action, world: SessionWorld, around: Surroundings) 
             logger.info("session %s: plan %s is deleted", key, name)
             await around.writer.delete_plan(namespace, name)
         case ApplyServing(spec):
-            async with asyncio.timeout(ENGINE_TIMEOUT_S):
+            async with asyncio.timeout(ACTION_TIMEOUT_S):
                 await around.engines.of(session).apply(spec)
         case RemoveServing():
-            async with asyncio.timeout(ENGINE_TIMEOUT_S):
+            async with asyncio.timeout(ACTION_TIMEOUT_S):
                 await around.engines.of(session).remove(key)
 
 
