@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from partita_planner.allocation import Demand, Deployment, Market, allocated_price
+from partita_planner.allocation import Demand, Deployment, Market, allocated_price, in_dispatch_order
 from partita_planner.templates import Template
 
 MAX_LABELS: Final = 100_000
@@ -84,7 +84,8 @@ def cheapest_cover(demand: Demand, templates: Sequence[Template], bundles: Bundl
     covered: dict[int, float] = {}
     for template, covers in chosen or [(int(whole.template[single]), needed)]:
         covered[template] = covered.get(template, 0.0) + covers
-    deployments = tuple(Deployment(templates[t], templates[t].replicas(min(x, needed))) for t, x in covered.items())
+    found = (Deployment(templates[t], templates[t].replicas(min(x, needed))) for t, x in covered.items())
+    deployments = in_dispatch_order(found, market)
     price = allocated_price(deployments, market)
     return Cover(deployments, price, min(price, bound))
 

@@ -33,7 +33,7 @@ from partita_planner.milp import solve, solve_lp
 from partita_planner.pruning import least_excess, promising
 from partita_planner.templates import Template, TemplateStage, undominated_by_gpus
 
-RESTRICTED_TEMPLATES: Final = 30
+RESTRICTED_TEMPLATES: Final = 60
 """Templates of each module in the restricted MILP, beside those that are needed for their latency."""
 FINAL_TEMPLATES: Final = 300
 """Templates of each module in the final MILP; if more are left, its bound is the relaxation's."""

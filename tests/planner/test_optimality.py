@@ -83,3 +83,18 @@ def with_gpus(problem: PlanningProblem, outcome: NoPlan) -> PlanningProblem:
 def with_slo(problem: PlanningProblem, millis: int) -> PlanningProblem:
     spec = problem.spec.model_copy(update={"slo": problem.spec.slo.model_copy(update={"latency_ms": millis})})
     return PlanningProblem(problem.session, spec, problem.rate, problem.pools, problem.profiles)
+
+
+@FEW
+@given(problem=small_problems(objective="Throughput"))
+def test_throughput_plan_keeps_its_bound_and_the_baseline(problem: PlanningProblem) -> None:
+    """The plan itself, its SLO and its collection times at the rate it reaches, is the validator's business."""
+    outcome = plan(problem)
+
+    if isinstance(outcome, NoPlan):
+        assert outcome.reason in (NoPlanReason.SLO_TOO_TIGHT, NoPlanReason.NOT_ENOUGH_GPUS), outcome.message
+        return
+    solution, (baseline,) = outcome.plan.solution, outcome.plan.alternatives
+    assert float(solution.bound) >= float(solution.value) * (1 - 1e-6)
+    assert float(baseline.value or 0) <= float(solution.value) * (1 + 1e-3)
+    assert float(baseline.value or 0) <= float(solution.bound) * (1 + 1e-6)
