@@ -3,7 +3,6 @@
 from ray import serve
 
 
-@serve.deployment
 class Chat:
     """Answers."""
 
@@ -11,4 +10,4 @@ class Chat:
         return "hello"
 
 
-application = Chat.options(ray_actor_options={"num_cpus": 0.1}).bind()
+application = serve.deployment(ray_actor_options={"num_cpus": 0.1})(Chat).bind()

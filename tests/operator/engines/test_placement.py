@@ -1,6 +1,6 @@
 """How two plans share a cluster."""
 
-from collections.abc import Sequence
+from collections.abc import Collection
 
 import pytest
 from hypothesis import given
@@ -65,7 +65,7 @@ def test_shares_fit_keep_one_of_each_and_waste_nothing(old: list[int], new: list
     assert gave == max(0, sum(old) + len(new) - room)
 
 
-def within(found: Sequence[int], most: list[int]) -> bool:
+def within(found: Collection[int], most: list[int]) -> bool:
     return all(1 <= count <= limit for count, limit in zip(found, most, strict=True))
 
 

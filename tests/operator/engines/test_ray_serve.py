@@ -3,13 +3,17 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import httpx
 import pytest
 from tests.operator.dev_fixtures import RayClusterFactory
-from tests.runtime.serving.plans import Application, application
+from tests.runtime.serving.plans import EMULATED, REAL, Application, application
 
+from partita_api.gpupool import Emulation
+from partita_api.quantity import Quantity
 from partita_operator.dev.ray_cluster import RayCluster
 from partita_operator.dev.ray_commands import RayClassNode, RayClusterConfig
 from partita_operator.engines.ray_serve import RayServeEngine, RayServeEngines
@@ -25,7 +29,7 @@ from partita_runtime.serving.applications import ServingOptions
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
 SLOTS = 4
-DEADLINE_SECONDS = 120.0
+DEADLINE_SECONDS = 180.0
 CHAT = {
     "name": "chat",
     "route_prefix": "/chat",
@@ -38,7 +42,8 @@ OPTIONS = ServingOptions(frontend_cpus=0.1, stage_cpus=0.1, health_check_seconds
 @pytest.fixture(scope="module")
 def cluster(start_ray: RayClusterFactory) -> RayCluster:
     """A cluster of its own: it is restarted, and holds an application of somebody else."""
-    return start_ray(RayClusterConfig(nodes=(RayClassNode("pool-a", slots=SLOTS),)))
+    nodes = (RayClassNode(EMULATED, slots=SLOTS), RayClassNode(REAL, slots=1))
+    return start_ray(RayClusterConfig(nodes, environment={"RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "1"}))
 
 
 @pytest.fixture
@@ -47,9 +52,15 @@ async def engine(cluster: RayCluster) -> AsyncIterator[RayServeEngine]:
         cluster.dashboard_url, cluster.auth_token, serve_http_port=cluster.serve_http_port, options=OPTIONS
     )
     yield made
-    for key in await made.sessions():
-        await until(lambda key=key: made.remove(key), bool)
+    await until(partial(remove_all, made), lambda left: not left)
     await made.close()
+
+
+async def remove_all(engine: RayServeEngine) -> frozenset[str]:
+    """Keys of the sessions that are still there."""
+    for key in await engine.sessions():
+        await engine.remove(key)
+    return await engine.sessions()
 
 
 def traffic() -> Application:
@@ -173,8 +184,8 @@ async def test_requests_go_on_while_the_plan_changes(engine: RayServeEngine) -> 
 
 
 async def test_without_room_for_both_plans_the_old_one_goes_first_and_that_is_said(engine: RayServeEngine) -> None:
-    one = traffic().planned("plan-1", replicas=1, stages=SLOTS)
-    two = traffic().planned("plan-2", replicas=1, stages=SLOTS - 1)
+    one = traffic().planned("plan-1", stages=SLOTS)
+    two = traffic().planned("plan-2")
     await rolled_out(engine, spec(one))
 
     async def message() -> str:
@@ -185,31 +196,31 @@ async def test_without_room_for_both_plans_the_old_one_goes_first_and_that_is_sa
     await rolled_out(engine, spec(two))
 
 
-@pytest.mark.parametrize(
-    ("fields", "want_words"),
-    [
-        pytest.param(
-            {"ray_resource": "partita-pool-absent"}, ["no partita-pool-absent at all", "Add nodes"], id="no such node"
-        ),
-    ],
-)
-async def test_what_keeps_a_stage_from_running_is_said(
-    engine: RayServeEngine, fields: dict[str, str], want_words: list[str]
-) -> None:
+async def test_a_resource_that_no_node_has_is_named(engine: RayServeEngine) -> None:
+    await engine.apply(on_pool_with(ray_resource="partita-pool-absent"))
+    await until(partial(stage_messages, engine), lambda words: "no partita-pool-absent at all" in words)
+
+
+async def test_a_model_that_cannot_be_imported_is_named(engine: RayServeEngine) -> None:
+    await engine.apply(on_pool_with(emulation=Emulation(slowdown=Quantity("1"))))
+    await until(partial(stage_messages, engine), lambda words: "cannot import tests.models" in words)
+
+
+def on_pool_with(**fields: Any) -> ServingSpec:
+    """The session, on a pool of which these fields of the spec are different."""
     wanted = spec(traffic())
-    pool = wanted.pools["pool-a"]
-    pools = {"pool-a": pool.model_copy(update={"spec": pool.spec.model_copy(update=fields)})}
-    await engine.apply(ServingSpec(wanted.session, wanted.plan, wanted.targets, wanted.profiles, pools))
+    pool = wanted.pools[EMULATED]
+    changed = pool.model_copy(update={"spec": pool.spec.model_copy(update=fields)})
+    return replace(wanted, pools={**wanted.pools, EMULATED: changed})
 
-    async def message() -> str:
-        status = await engine.observe("default/traffic")
-        return " ".join(stage.message for plan in status.plans for stage in plan.stages)
 
-    await until(message, lambda words: all(word in words for word in want_words))
+async def stage_messages(engine: RayServeEngine) -> str:
+    status = await engine.observe("default/traffic")
+    return " ".join(stage.message for plan in status.plans for stage in plan.stages)
 
 
 async def test_the_capacity_is_that_of_the_nodes(engine: RayServeEngine) -> None:
-    assert (await engine.capacity())["partita-pool-pool-a"] == SLOTS
+    assert (await engine.capacity())[f"partita-pool-{EMULATED}"] == SLOTS
 
 
 async def test_a_wrong_token_is_an_error_that_says_what_to_set(cluster: RayCluster) -> None:

@@ -73,7 +73,7 @@ def test_applications_that_are_not_declarative_or_going_away_are_not_written() -
 
 
 def test_a_serve_that_does_not_run_yet_is_started_on_the_operators_port() -> None:
-    empty = {"controller_info": {}, "proxies": {}, "applications": {}, "target_capacity": None}
+    empty: dict[str, Any] = {"controller_info": {}, "proxies": {}, "applications": {}, "target_capacity": None}
     state = read_state(empty)
     assert not state.running
     assert config_to_put(state, KEY, [], 8234) == {

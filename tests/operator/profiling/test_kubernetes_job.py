@@ -130,7 +130,9 @@ async def test_a_run_waits_for_a_node_and_says_so(client: AsyncClient, namespace
 
 
 def pending(*, waiting: ContainerStateWaiting | None = None, unschedulable: str | None = None) -> Pod:
-    status = ContainerStatus("profiler", False, "", "", 0, state=ContainerState(waiting=waiting))
+    status = ContainerStatus(
+        name="profiler", image="", imageID="", ready=False, restartCount=0, state=ContainerState(waiting=waiting)
+    )
     condition = PodCondition(status="False", type="PodScheduled", reason="Unschedulable", message=unschedulable)
     return Pod(
         status=PodStatus(
