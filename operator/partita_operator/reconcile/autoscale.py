@@ -53,13 +53,14 @@ def autoscale(
     signals: SessionSignals | None,
     free: Mapping[str, float],
     settled_seconds: float = inf,
+    keeps_planned: bool = False,
 ) -> AutoscaleDecision:
     """The replicas that `plan` should have now.
 
     `targets` are the present ones (stages without one have their planned number), `free` is the number of
     accelerators that nobody uses, by pool, and `settled_seconds` is how long ago replicas last changed, by a step
     or by a roll-out. Every stage keeps between 1 and `settings.max_replicas` replicas, and what is added fits in
-    `free`.
+    `free`. With `keeps_planned` no stage gives back what the plan says: its rate was declared, and may come any time.
     """
     present = _counts(planned_targets(plan)) | _counts(targets)
     present = {ref: present[ref] for ref in _counts(planned_targets(plan))}
@@ -70,7 +71,8 @@ def autoscale(
         return _decision(present, present, f"Replicas changed lately; the next step is {left} s away at the earliest.")
     if signals is None or signals.plan != plan.metadata.name:
         return _decision(present, present, f"The frontends do not report on plan {plan.metadata.name} yet.")
-    wanted, reasons = _follow_load(settings, plan, present, signals, free)
+    least = _counts(planned_targets(plan)) if keeps_planned else dict.fromkeys(present, 1)
+    wanted, reasons = _follow_load(settings, plan, present, least, signals, free)
     if settings.mode is AutoscalingMode.ADVISORY:
         advice = "Advice only, as autoscaling.mode is Advisory: " if wanted != present else ""
         return _decision(present, present, advice + " ".join(reasons))
@@ -78,7 +80,12 @@ def autoscale(
 
 
 def _follow_load(
-    settings: Autoscaling, plan: PipelinePlan, present: Counts, signals: SessionSignals, free: Mapping[str, float]
+    settings: Autoscaling,
+    plan: PipelinePlan,
+    present: Counts,
+    least: Counts,
+    signals: SessionSignals,
+    free: Mapping[str, float],
 ) -> tuple[Counts, list[str]]:
     measured = {StageRef(s.module, s.pipeline, s.stage): s for s in signals.stages}
     left = dict(free)
@@ -92,7 +99,7 @@ def _follow_load(
         if bad_rate > settings.bad_rate_threshold.fraction:
             reasons.append(_grow(settings, module, wanted, measured, bad_rate, left))
         else:
-            reasons += [_shrink(settings, module, pipeline, wanted, measured) for pipeline in module.pipelines]
+            reasons += [_shrink(settings, module, pipeline, wanted, least, measured) for pipeline in module.pipelines]
     said = [reason for reason in reasons if reason]
     return wanted, said or ["Bad rate and idle fraction are within their thresholds."]
 
@@ -160,6 +167,7 @@ def _shrink(
     module: ModulePlan,
     pipeline: PooledPipeline,
     wanted: Counts,
+    least: Counts,
     measured: Mapping[StageRef, StageSignals],
 ) -> str:
     """Gives back what the pipeline's busiest stage has idle beyond the threshold; says what was done, if anything."""
@@ -173,7 +181,8 @@ def _shrink(
     ) / max(1 - threshold, _ROUNDING)
     before = {ref: wanted[ref] for ref in refs}
     for ref in refs:
-        wanted[ref] = min(wanted[ref], max(1, ceil(load / _rate(pipeline, ref.stage) - _ROUNDING)))
+        needed = max(least[ref], ceil(load / _rate(pipeline, ref.stage) - _ROUNDING))
+        wanted[ref] = min(wanted[ref], needed)
     if all(wanted[ref] == count for ref, count in before.items()):
         return ""
     return f"Module {module.name}: the GPUs of pipeline {pipeline.name} are idle for {idle:.1%} of the time" + (

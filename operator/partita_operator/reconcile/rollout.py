@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Final
 
 from partita_api.conditions import ConditionType
-from partita_api.inferencesession import InferenceSession
+from partita_api.inferencesession import InferenceSession, RateSource
 from partita_api.pipelineplan import PipelinePlan
 from partita_api.profile import Profile
 from partita_operator.ports import ServingSpec, StageTarget
@@ -125,7 +125,13 @@ def _scale(
     if status.last_scaled is not None:
         settled = min(settled, seconds_since(status.last_scaled, now))
     return autoscale(
-        world.session.spec.autoscaling, target, present, world.signals, _free(world, target, present), settled
+        world.session.spec.autoscaling,
+        target,
+        present,
+        world.signals,
+        _free(world, target, present),
+        settled,
+        keeps_planned=world.session.spec.rate.source is RateSource.DECLARED,
     )
 
 

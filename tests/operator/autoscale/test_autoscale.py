@@ -53,6 +53,24 @@ def test_replicas_follow_the_load(plan: PipelinePlan, load: float, want: list[in
 
 
 @pytest.mark.parametrize(
+    ("replicas", "load", "want"),
+    [
+        pytest.param(10, 0, [10], id="without load the planned replicas stay"),
+        pytest.param(20, 0, [10], id="what was added for a burst is given back"),
+        pytest.param(20, 900, [13], id="as far as the load allows"),
+        pytest.param(10, 2000, [20], id="growth goes beyond the plan"),
+    ],
+)
+def test_replicas_planned_for_a_declared_rate_stay(replicas: int, load: float, want: list[int]) -> None:
+    present = tuple(replace(target, replicas=replicas) for target in planned_targets(ONE_STAGE))
+    signals = flat_top(ONE_STAGE, present, {"m": load})
+
+    decision = autoscale(settings(), ONE_STAGE, present, signals, PLENTY, keeps_planned=True)
+
+    assert counts(decision.targets) == want
+
+
+@pytest.mark.parametrize(
     ("free", "max_replicas", "want", "want_words"),
     [
         pytest.param(
