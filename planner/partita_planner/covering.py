@@ -6,11 +6,13 @@ be used to its end. So this is an unbounded covering knapsack over bundles, solv
 (price so far, covered so far):
 
 - a bundle that costs more and covers less than another is left out;
-- with u the least price of a sample per second and U the price of the best single template, a bundle with price
-  above u * covered + (U - u * demand) is part of no cover cheaper than U, and neither is such a label;
+- every label is completed by the cheapest bundle that covers what is left, which gives a cover, at best of price U;
+- with u the least price of a sample per second, a bundle with price - u * covered >= U - u * demand is part of no cover
+  cheaper than U, and neither is such a label;
 - labels are taken in the order of their price, and one that covers no more than one before it is dropped.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -24,7 +26,7 @@ from partita_planner.allocation import Demand, Deployment, Market, allocated_pri
 from partita_planner.templates import Template
 
 MAX_LABELS: Final = 100_000
-"""After so many labels the best single template is taken, with the bound that is proven by then."""
+"""After so many labels the best cover so far is taken, with the bound that is proven by then."""
 ROUNDING: Final = 1e-9
 
 
@@ -75,14 +77,9 @@ class Bundles:
 def cheapest_cover(demand: Demand, templates: Sequence[Template], bundles: Bundles, market: Market) -> Cover:
     """The cheapest cover of `demand.capacity`; `bundles` are those of `templates`, or some of them."""
     needed = demand.capacity
-    least = float(np.min(bundles.price / bundles.covers))
-    whole = bundles.where(bundles.covers >= needed * (1 - ROUNDING))
-    single = int(np.argmin(whole.price))
-    best = float(whole.price[single])
-    promising = bundles.price <= least * bundles.covers + (best - least * needed) * (1 - ROUNDING)
-    chosen, bound = _search(bundles.where(promising).undominated(), needed, least, best)
+    chosen, bound = _search(bundles, needed)
     covered: dict[int, float] = {}
-    for template, covers in chosen or [(int(whole.template[single]), needed)]:
+    for template, covers in chosen:
         covered[template] = covered.get(template, 0.0) + covers
     found = (Deployment(templates[t], templates[t].replicas(min(x, needed))) for t, x in covered.items())
     deployments = in_dispatch_order(found, market)
@@ -90,30 +87,39 @@ def cheapest_cover(demand: Demand, templates: Sequence[Template], bundles: Bundl
     return Cover(deployments, price, min(price, bound))
 
 
-def _search(bundles: Bundles, needed: float, least: float, best: float) -> tuple[list[tuple[int, float]], float]:
-    """The bundles of a cover cheaper than `best`, none if there is none, and a proven bound on every cover's price."""
-    items = list(zip(bundles.price.tolist(), bundles.covers.tolist(), strict=True))
-    below = best * (1 - ROUNDING)
+def _search(bundles: Bundles, needed: float) -> tuple[list[tuple[int, float]], float]:
+    """Template and coverage of the bundles of the cheapest cover, and a proven bound on every cover's price."""
+    least = float(np.min(bundles.price / bundles.covers))
+    last = bundles.undominated()
+    last_covers, last_prices = last.covers.tolist(), last.price.tolist()
+    best, best_end = inf, (0, 0)
+    items: list[tuple[int, float, float]] = []
     labels: list[tuple[int, int]] = [(-1, -1)]
     heap = [(0.0, 0.0, 0)]
     most_covered = -inf
-    while heap:
-        price, uncovered_sign, label = heappop(heap)
-        covered = -uncovered_sign
-        if covered <= most_covered:
+    while heap and len(labels) <= MAX_LABELS:
+        price, covered_negated, label = heappop(heap)
+        covered = -covered_negated
+        if covered <= most_covered or price + least * (needed - covered) >= best * (1 - ROUNDING):
             continue
         most_covered = covered + ROUNDING * needed
-        if covered >= needed * (1 - ROUNDING):
-            return _trail(bundles, labels, label), price
-        if len(labels) > MAX_LABELS:
-            return [], price
-        for item, (more_price, more_covered) in enumerate(items):
+        finish = bisect_left(last_covers, (needed - covered) * (1 - ROUNDING))
+        if price + last_prices[finish] < best * (1 - ROUNDING):
+            best, best_end = price + last_prices[finish], (label, finish)
+            items = [item for item in items or _rows(last) if item[1] - least * item[2] < best - least * needed]
+        for item, more_price, more_covered in items:
             new_price, new_covered = price + more_price, covered + more_covered
-            if new_price + least * max(0.0, needed - new_covered) >= below:
-                continue
-            labels.append((label, item))
-            heappush(heap, (new_price, -new_covered, len(labels) - 1))
-    return [], best
+            if new_covered < needed and new_price + least * (needed - new_covered) < best * (1 - ROUNDING):
+                labels.append((label, item))
+                heappush(heap, (new_price, -new_covered, len(labels) - 1))
+    bound = min([best, *(price + least * max(0.0, needed + covered_negated) for price, covered_negated, _ in heap)])
+    label, finish = best_end
+    return [*_trail(last, labels, label), (int(last.template[finish]), last_covers[finish])], bound
+
+
+def _rows(bundles: Bundles) -> list[tuple[int, float, float]]:
+    """Position, price and coverage of every bundle."""
+    return list(zip(range(len(bundles.price)), bundles.price.tolist(), bundles.covers.tolist(), strict=True))
 
 
 def _trail(bundles: Bundles, labels: Sequence[tuple[int, int]], label: int) -> list[tuple[int, float]]:

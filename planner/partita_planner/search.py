@@ -6,7 +6,7 @@
    MILP over all that are left starts from the solution and proves how good it is.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
@@ -14,8 +14,10 @@ from typing import Final
 import pyomo.environ as pyo
 
 from partita_planner.allocation import (
+    MAX_PIPELINES,
     Aim,
     Demand,
+    Deployment,
     Deployments,
     Market,
     allocated_price,
@@ -157,6 +159,8 @@ def _solve(problem: Search, start: Found | NothingFound | None, deadline: Deadli
     if answer.value is None:
         return NothingFound(answer.infeasible)
     deployments = deployments_of(model, problem.demands, problem.market)
+    if any(len(group) > MAX_PIPELINES for group in deployments.values()):
+        return _solve(problem.with_templates(lambda d: _largest(deployments[d.module])), None, deadline)
     value = value_of(problem, deployments)
     return Found(deployments, value, value if answer.bound is None else answer.bound * problem.highest_level)
 
@@ -192,6 +196,12 @@ def _excess(problem: Search, relaxation: Relaxation, demand: Demand, template: T
     paid = market.sample_price(template) * demand.rate / demand.capacity if problem.aim is Aim.OCCUPANCY else 0.0
     most = demand.capacity * problem.highest_level
     return least_excess(template, most, relaxation.sample[demand.module] - paid, price, market.unit_rate)
+
+
+def _largest(deployments: Sequence[Deployment]) -> tuple[Template, ...]:
+    """The templates that serve most, no more than a plan holds."""
+    ranked = sorted(deployments, key=lambda d: -d.throughput)
+    return tuple(d.template for d in ranked[:MAX_PIPELINES])
 
 
 def _one_stage(demand: Demand) -> tuple[Template, ...]:
