@@ -60,13 +60,14 @@ class _Call:
 class Driver:
     """Serves one epoch; use it on one event loop."""
 
-    def __init__(self, epoch: Epoch, functions: FunctionPool, meter: Meter, traces: Path | None = None) -> None:
+    def __init__(self, epoch: Epoch, meter: Meter, function_processes: int, traces: Path | None = None) -> None:
         """`traces` is a directory for a trace of everything that the core is told and decides."""
         self.epoch = epoch
         self.interface = Interface(epoch.session_key.partition("/")[2], epoch.session, epoch.outputs)
         self._slo_micros = epoch.session.slo.latency_ms * 1000
         self.dispatcher = Dispatcher(epoch.plan, self._slo_micros, self, traces)
-        self._functions = functions
+        functions = [module.function for module in epoch.session.modules if module.function is not None]
+        self._functions = FunctionPool(functions, function_processes)
         self._meter = meter
         self._graph = RequestGraph(epoch.session, epoch.plan)
         self._calls: dict[int, _Call] = {}
@@ -75,6 +76,15 @@ class Driver:
         self._subs: dict[int, tuple[int, SubRequest]] = {}
         """Unanswered sub-requests, each with its sample."""
         self._function_calls: set[asyncio.Task[None]] = set()
+
+    async def prepare(self) -> None:
+        """Load the session's functions. Raises FunctionError for one that cannot be loaded."""
+        await self._functions.prepare()
+
+    def close(self) -> None:
+        """Leave the replicas and end the functions' processes."""
+        self.dispatcher.close()
+        self._functions.close()
 
     @property
     def idle(self) -> bool:

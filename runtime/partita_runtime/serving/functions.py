@@ -29,17 +29,18 @@ class _Raised:
 
 
 class FunctionPool:
-    """A few processes that load functions on their first call and keep them."""
+    """A few processes that have the functions loaded."""
 
-    def __init__(self, processes: int) -> None:
+    def __init__(self, functions: Sequence[FunctionSource], processes: int) -> None:
+        self._entrypoints = tuple(dict.fromkeys(function.entrypoint for function in functions))
         self._processes = processes
         self._slots = asyncio.Semaphore(processes)
         self._pool: ProcessPoolExecutor | None = None
 
-    async def prepare(self, functions: Sequence[FunctionSource]) -> None:
-        """Load `functions`, as far as one process goes. Raises FunctionError for one that cannot be loaded."""
-        for function in functions:
-            await self._run(_load, function.entrypoint)
+    async def prepare(self) -> None:
+        """Start all processes and load the functions. Raises FunctionError for one that cannot be loaded."""
+        for entrypoint in self._entrypoints:
+            await asyncio.gather(*(self._run(_load, entrypoint) for _ in range(self._processes)))
 
     async def call(
         self,
@@ -71,7 +72,8 @@ class FunctionPool:
 
     async def _run(self, task: Callable[..., Any], entrypoint: str, *arguments: object) -> Any:
         if self._pool is None:
-            self._pool = ProcessPoolExecutor(self._processes, multiprocessing.get_context("spawn"), _end_with_parent)
+            context = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(self._processes, context, _begin, (self._entrypoints,))
         running = asyncio.get_running_loop().run_in_executor(self._pool, task, entrypoint, *arguments)
         try:
             answer = await asyncio.wait_for(running, HUNG_SECONDS)
@@ -90,12 +92,26 @@ _loaded: dict[str, Callable[..., Any]] = {}
 """In a process of the pool: its functions by entrypoint."""
 
 
+def _begin(entrypoints: Sequence[str]) -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+
+        def end_with_parent() -> None:
+            parent.join()
+            os._exit(0)
+
+        threading.Thread(target=end_with_parent, daemon=True).start()
+    for entrypoint in entrypoints:
+        _load(entrypoint)  # one that cannot be loaded says so when it is called
+
+
 def _load(entrypoint: str) -> _Raised | None:
-    module, _, name = entrypoint.partition(":")
-    try:
-        _loaded[entrypoint] = getattr(importlib.import_module(module), name)
-    except Exception as error:
-        return _Raised(f"cannot be loaded: {type(error).__name__}: {error}")
+    if entrypoint not in _loaded:
+        module, _, name = entrypoint.partition(":")
+        try:
+            _loaded[entrypoint] = getattr(importlib.import_module(module), name)
+        except Exception as error:
+            return _Raised(f"cannot be loaded: {type(error).__name__}: {error}")
     return None
 
 
@@ -105,22 +121,10 @@ def _call(
     request: Mapping[str, Array],
     upstream: Mapping[str, Sequence[Array]],
 ) -> Any:
-    if entrypoint not in _loaded:
-        problem = _load(entrypoint)
-        if problem is not None:
-            return problem
+    problem = _load(entrypoint)
+    if problem is not None:
+        return problem
     try:
         return _loaded[entrypoint](request, upstream, **kwargs)
     except Exception as error:
         return _Raised(f"{type(error).__name__}: {error}")
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-
-        def watch() -> None:
-            parent.join()
-            os._exit(0)
-
-        threading.Thread(target=watch, daemon=True).start()

@@ -12,13 +12,14 @@ from partita_runtime.serving.directory import Announcement
 from partita_runtime.serving.dispatcher import now_micros
 from partita_runtime.serving.driver import Driver
 from partita_runtime.serving.epoch import Epoch
-from partita_runtime.serving.functions import FunctionError, FunctionPool
+from partita_runtime.serving.functions import FunctionError
 from partita_runtime.serving.signals import Meter, SessionSignals, Situation, Snapshot, session_signals
 
 logger = logging.getLogger(__name__)
 
 TICK_SECONDS: Final = 0.25
 _SNAPSHOT_MICROS: Final = 1_000_000
+_LOAD_AGAIN_SECONDS: Final = 5.0
 
 
 class FrontendSettings(SpecModel):
@@ -49,12 +50,10 @@ class Session:
         self.settings = settings
         self.meter = Meter()
         self._directory = directory
-        self._functions = FunctionPool(settings.function_processes)
         self._serving: Driver | None = None
         self._coming: _Coming | None = None
         self._finishing: list[Driver] = []
         self._snapshots: deque[Snapshot] = deque()
-        self._problem = ""
         self._ticking: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -66,9 +65,10 @@ class Session:
         """Leave all replicas and end all processes."""
         if self._ticking is not None:
             self._ticking.cancel()
-        for driver in self._drivers():
-            driver.dispatcher.close()
-        self._functions.close()
+        if self._coming is not None:
+            self._coming.close()
+        for driver in (*self._finishing, *self._serving_driver()):
+            driver.close()
 
     @property
     def serving(self) -> Driver | None:
@@ -85,42 +85,30 @@ class Session:
         if self._coming is not None:
             if self._coming.driver.epoch == epoch:
                 return
-            self._coming.driver.dispatcher.close()
+            self._coming.close()
             self._coming = None
         if self._serving is None or self._serving.epoch != epoch:
             logger.info("session %s: plan %s is coming up", self.key, epoch.plan.name)
             traces = self.settings.trace_directory
-            driver = Driver(epoch, self._functions, self.meter, None if traces is None else Path(traces))
-            self._coming = _Coming(driver)
+            processes = self.settings.function_processes
+            self._coming = _Coming(Driver(epoch, self.meter, processes, None if traces is None else Path(traces)))
 
     def signals(self) -> SessionSignals:
-        """What was measured over the window that the session's autoscaling asks for."""
-        current = self._serving or (self._coming.driver if self._coming else None)
-        window = current.epoch.session.autoscaling.window_seconds * 1_000_000 if current else 0
-        now = self._snapshot()
+        """What was measured over the window that the session's autoscaling asks for.
+
+        They are those of the plan before for as long as requests are being finished on it.
+        """
+        driver = self._finishing[0] if self._finishing else self._serving
+        now = self._snapshot(driver)
         oldest = self._snapshots[0] if self._snapshots else now
-        before = next((s for s in reversed(self._snapshots) if s.at <= now.at - window), oldest)
-        plan = self._serving.epoch.plan if self._serving else None
-        return session_signals(self._situation(), plan, before, now, self.meter.latencies)
-
-    def _situation(self) -> Situation:
-        serving = self._finishing[0] if self._finishing else self._serving
-        message = self._problem
-        if self._coming is not None and not message:
-            missing = [ref for ref, ready in self._coming.driver.dispatcher.ready_replicas().items() if not ready]
-            waiting = ", ".join(f"{ref.module}/{ref.pipeline}/{ref.stage}" for ref in missing)
-            message = f"no replica yet of {waiting}" if missing else "waiting for the rest of the replicas"
-        return Situation(
+        before = next((s for s in reversed(self._snapshots) if s.at <= now.at - _window(driver)), oldest)
+        situation = Situation(
             session=self.key,
-            plan=serving.epoch.plan.name if serving else None,
+            plan=driver.epoch.plan if driver else None,
             next_plan=self._coming.driver.epoch.plan.name if self._coming else None,
-            message=message,
+            message=self._coming.message if self._coming else "",
         )
-
-    def _drivers(self) -> list[Driver]:
-        coming = [self._coming.driver] if self._coming else []
-        serving = [self._serving] if self._serving else []
-        return [*self._finishing, *serving, *coming]
+        return session_signals(situation, before, now, self.meter.latencies)
 
     async def _tick_forever(self) -> None:
         while True:
@@ -136,53 +124,45 @@ class Session:
         except LookupError as error:
             logger.warning("session %s: %s", self.key, error)
             replicas = []
-        for driver in self._drivers():
+        coming = [self._coming.driver] if self._coming else []
+        for driver in (*self._finishing, *self._serving_driver(), *coming):
             driver.dispatcher.connect(replicas)
             driver.dispatcher.tick()
-        await self._move_on()
+        self._move_on()
         self._finish()
-        now = now_micros()
-        if not self._snapshots or now - self._snapshots[-1].at >= _SNAPSHOT_MICROS:
-            self._keep(self._snapshot())
+        if not self._snapshots or now_micros() - self._snapshots[-1].at >= _SNAPSHOT_MICROS:
+            self._keep_snapshot()
 
-    async def _move_on(self) -> None:
+    def _move_on(self) -> None:
         coming = self._coming
-        if coming is None or not await self._functions_ready(coming):
+        if coming is None or not coming.may_serve(self.settings.switch_patience_seconds if self.ready else 0.0):
             return
-        patience = 0.0 if not self.ready else self.settings.switch_patience_seconds
-        if self._coming is not coming or not coming.may_serve(patience):
-            return
-        if self._serving is not None:
-            self._finishing.append(self._serving)
+        self._finishing += self._serving_driver()
         self._serving, self._coming = coming.driver, None
         logger.info("session %s: plan %s serves", self.key, coming.driver.epoch.plan.name)
-
-    async def _functions_ready(self, coming: "_Coming") -> bool:
-        if not coming.functions_loaded:
-            functions = [m.function for m in coming.driver.epoch.session.modules if m.function is not None]
-            try:
-                await self._functions.prepare(functions)
-            except FunctionError as error:
-                self._problem = str(error)
-                return False
-            coming.functions_loaded = True
-        self._problem = ""
-        return True
 
     def _finish(self) -> None:
         for driver in [d for d in self._finishing if d.idle]:
             self._finishing.remove(driver)
-            driver.dispatcher.close()
+            driver.close()
 
-    def _snapshot(self) -> Snapshot:
-        core = self._serving.dispatcher.signals() if self._serving else None
-        return Snapshot(now_micros(), self.meter.arrived, dict(self.meter.outcomes), core)
+    def _serving_driver(self) -> list[Driver]:
+        return [self._serving] if self._serving else []
 
-    def _keep(self, snapshot: Snapshot) -> None:
+    def _snapshot(self, driver: Driver | None) -> Snapshot:
+        core = driver.dispatcher.signals() if driver else None
+        source = driver.dispatcher.id if driver else ""
+        return Snapshot(now_micros(), self.meter.arrived, dict(self.meter.outcomes), core, source)
+
+    def _keep_snapshot(self) -> None:
+        snapshot = self._snapshot(self._serving)
         self._snapshots.append(snapshot)
-        window = self._serving.epoch.session.autoscaling.window_seconds * 1_000_000 if self._serving else 0
-        while len(self._snapshots) > 1 and self._snapshots[1].at <= snapshot.at - window:
+        while len(self._snapshots) > 1 and self._snapshots[1].at <= snapshot.at - _window(self._serving):
             self._snapshots.popleft()
+
+
+def _window(driver: Driver | None) -> int:
+    return driver.epoch.session.autoscaling.window_seconds * 1_000_000 if driver else 0
 
 
 class _Coming:
@@ -190,13 +170,22 @@ class _Coming:
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
-        self.functions_loaded = False
+        self._problem = ""
+        self._loading = asyncio.create_task(self._load_functions())
         self._complete_since: int | None = None
 
+    @property
+    def message(self) -> str:
+        """What is being waited for."""
+        missing = [ref for ref, ready in self.driver.dispatcher.ready_replicas().items() if not ready]
+        if self._problem or not missing:
+            return self._problem or "waiting for functions, or for the rest of the replicas"
+        return "no replica yet of " + ", ".join(f"{ref.module}/{ref.pipeline}/{ref.stage}" for ref in missing)
+
     def may_serve(self, patience_seconds: float) -> bool:
-        """Whether all replicas are there, or one of every stage, and there have been for as long as we wait."""
+        """Whether all is there, or one replica of every stage has been for as long as our patience lasts."""
         ready = self.driver.dispatcher.ready_replicas()
-        if not all(ready.values()):
+        if not all(ready.values()) or not self._loading.done():
             self._complete_since = None
             return False
         now = now_micros()
@@ -210,3 +199,19 @@ class _Coming:
         }
         everything = all(count >= planned[ref] for ref, count in ready.items())
         return everything or now - self._complete_since >= patience_seconds * 1e6
+
+    def close(self) -> None:
+        """It will not serve."""
+        self._loading.cancel()
+        self.driver.close()
+
+    async def _load_functions(self) -> None:
+        while True:
+            try:
+                await self.driver.prepare()
+            except FunctionError as error:
+                self._problem = str(error)
+                await asyncio.sleep(_LOAD_AGAIN_SECONDS)
+            else:
+                self._problem = ""
+                return

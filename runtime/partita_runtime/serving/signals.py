@@ -1,9 +1,10 @@
 """What a frontend measured over the last window, out of snapshots of its counters. Pure."""
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Reversible
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import takewhile
 from typing import Final
 
 import numpy as np
@@ -110,6 +111,8 @@ class Snapshot:
     outcomes: Mapping[Outcome, int]
     core: CoreSignals | None
     """Those of the plan in force, if there is one."""
+    source: str = ""
+    """Which core they are of: counters of two cores have nothing to do with each other."""
 
 
 @dataclass(frozen=True)
@@ -117,32 +120,33 @@ class Situation:
     """What the frontend is at."""
 
     session: str
-    plan: str | None = None
+    plan: SchedulingPlan | None = None
+    """The one whose core is shown."""
     next_plan: str | None = None
     message: str = ""
 
 
 def session_signals(
     situation: Situation,
-    plan: SchedulingPlan | None,
     before: Snapshot,
     after: Snapshot,
-    latencies: Iterable[tuple[int, int]],
+    latencies: Reversible[tuple[int, int]],
 ) -> SessionSignals:
-    """What happened between two snapshots; `plan` is the one whose core `after` shows."""
+    """What happened between two snapshots; latencies are (when, how long), in the order of their times."""
+    plan = situation.plan
     seconds = max(after.at - before.at, 1) / 1e6
     outcomes = {o: after.outcomes.get(o, 0) - before.outcomes.get(o, 0) for o in Outcome}
     ended = sum(outcomes.values()) - outcomes[Outcome.CANCELLED]
-    taken = [latency for at, latency in latencies if before.at < at <= after.at]
+    taken = [latency for _, latency in takewhile(lambda answer: answer[0] > before.at, reversed(latencies))]
     p50, p99 = np.percentile(taken, (50, 99)) / 1000 if taken else (0.0, 0.0)
-    earlier = before.core if before.core and after.core and before.core.plan == after.core.plan else None
+    earlier = before.core if before.source == after.source else None
     stages = _stages(plan, earlier, after.core) if plan and after.core else ()
     weights = [(s.ready / _divisor(plan, s), s.idle_fraction) for s in stages if plan]
     total = sum(weight for weight, _ in weights)
     return SessionSignals(
         session=situation.session,
         window_seconds=seconds,
-        plan=situation.plan,
+        plan=plan.name if plan else None,
         next_plan=situation.next_plan,
         message=situation.message,
         offered_rate=(after.arrived - before.arrived) / seconds,

@@ -39,8 +39,7 @@ class Deployment:
             self._take(stage_applications(app.session, app.plan, app.profiles, app.pools, {}, OPTIONS))
             self._take([frontend_application(app.session, app.plan, app.profiles, app.pools, OPTIONS)])
         self._put()
-        for app in apps:
-            self.until(lambda app=app: self.ready(app), f"{app.name} serves")
+        self.until(lambda: all(self.ready(app) for app in apps), "everything serves")
 
     def remove(self, unwanted: Callable[[str], bool]) -> None:
         """Take down the applications with such names."""

@@ -22,14 +22,13 @@ from partita_runtime.serving.wire import Hop
 
 PLAN = application("a").model("m").planned("plan-1", replicas=2).epoch.plan
 REF = StageRef("m", "p0", 0)
-SITUATION = Situation(session="default/a", plan="plan-1")
+SITUATION = Situation(session="default/a", plan=PLAN)
 SECOND = 1_000_000
 
 
 def core(
     now: int,
     *,
-    plan: str = "plan-1",
     in_time: int = 0,
     late: int = 0,
     dropped: int = 0,
@@ -42,7 +41,7 @@ def core(
     workers = tuple(f"w{i}" for i in range(len(busy)))
     return CoreSignals(
         now=now,
-        plan=plan,
+        plan="plan-1",
         modules={"m": ModuleSignals(0, 0, in_time, late, 0, {DropReason.TOO_LATE: dropped}, 0, 0)},
         pipelines={("m", "p0"): PipelineSignals(0, 0, in_time, late, sizes or {})},
         stages={REF: StageSignals("emulated", workers, executions, 1000 * executions, actual, 1.0)},
@@ -51,8 +50,8 @@ def core(
     )
 
 
-def snapshot(at: int, arrived: int, core: CoreSignals | None, **outcomes: int) -> Snapshot:
-    return Snapshot(at, arrived, {Outcome(name): count for name, count in outcomes.items()}, core)
+def snapshot(at: int, arrived: int, core: CoreSignals | None, source: str = "a core", **outcomes: int) -> Snapshot:
+    return Snapshot(at, arrived, {Outcome(name): count for name, count in outcomes.items()}, core, source)
 
 
 def test_rates_are_of_the_window_only() -> None:
@@ -66,37 +65,35 @@ def test_rates_are_of_the_window_only() -> None:
         late=10,
         cancelled=10,
     )
-    signals = session_signals(SITUATION, PLAN, before, after, [])
+    signals = session_signals(SITUATION, before, after, [])
     assert (signals.offered_rate, signals.goodput) == (20, 15)
     assert signals.bad_rate == pytest.approx(40 / 190)
     (stage,) = signals.stages
     assert stage.bad_rate == pytest.approx(50 / 200)
-    assert (stage.idle_fraction, signals.idle_fraction) == (pytest.approx(0.8), pytest.approx(0.8))
+    assert stage.idle_fraction == signals.idle_fraction == pytest.approx(0.8)
     assert (stage.planned, stage.ready, stage.predicted_micros, stage.actual_micros) == (2, 2, 1000, 2000)
 
 
 def test_latencies_are_of_the_window_only() -> None:
     latencies = [(5 * SECOND, 900_000), *((15 * SECOND, 1000 * ms) for ms in range(1, 101))]
-    signals = session_signals(
-        SITUATION, PLAN, snapshot(10 * SECOND, 0, None), snapshot(20 * SECOND, 0, None), latencies
-    )
+    signals = session_signals(SITUATION, snapshot(10 * SECOND, 0, None), snapshot(20 * SECOND, 0, None), latencies)
     assert signals.p50_ms == pytest.approx(50.5)
     assert signals.p99_ms == pytest.approx(99.01)
 
 
 def test_nothing_happened() -> None:
     at = snapshot(SECOND, 0, None)
-    signals = session_signals(Situation("default/a", message="no replica yet"), None, at, at, [])
+    signals = session_signals(Situation("default/a", message="no replica yet"), at, at, [])
     assert (signals.plan, signals.stages, signals.message) == (None, (), "no replica yet")
     assert (signals.offered_rate, signals.bad_rate, signals.idle_fraction, signals.p99_ms) == (0, 0, 1, 0)
 
 
-def test_counters_of_another_plan_are_not_taken_off() -> None:
-    before = snapshot(10 * SECOND, 0, core(10 * SECOND, plan="plan-0", in_time=500, sizes={8: 50}))
+def test_counters_of_another_core_are_not_taken_off() -> None:
+    before = snapshot(10 * SECOND, 0, core(10 * SECOND, in_time=500, sizes={8: 50}), "the core before")
     after = snapshot(
         20 * SECOND, 0, core(20 * SECOND, in_time=30, late=10, sizes={4: 10}, busy=(SECOND, SECOND), since=15 * SECOND)
     )
-    signals = session_signals(SITUATION, PLAN, before, after, [])
+    signals = session_signals(SITUATION, before, after, [])
     assert signals.batch_sizes == {4: 10}
     assert signals.stages[0].bad_rate == 0.25
     assert signals.stages[0].idle_fraction == pytest.approx(0.8)
@@ -107,7 +104,7 @@ def test_a_worker_that_came_within_the_window_counts_from_then_on() -> None:
     now = core(20 * SECOND, busy=(3 * SECOND, 5 * SECOND))
     joined = {**now.workers, "w1": WorkerSignals("n", 15 * SECOND, 5 * SECOND, False)}
     after = snapshot(20 * SECOND, 0, CoreSignals(**{**{f: getattr(now, f) for f in now.__slots__}, "workers": joined}))
-    assert session_signals(SITUATION, PLAN, before, after, []).stages[0].idle_fraction == pytest.approx(10 / 15)
+    assert session_signals(SITUATION, before, after, []).stages[0].idle_fraction == pytest.approx(10 / 15)
 
 
 def test_prometheus_text() -> None:
@@ -115,7 +112,7 @@ def test_prometheus_text() -> None:
     meter.ended(Outcome.IN_TIME, 50_000, SECOND, samples=3)
     meter.ended(Outcome.OVERLOAD, 1_000, SECOND, samples=1)
     after = snapshot(2 * SECOND, 4, core(2 * SECOND, executions=2, actual=3000, sizes={2: 1}), in_time=3, overload=1)
-    signals = session_signals(SITUATION, PLAN, snapshot(0, 0, None), after, meter.latencies)
+    signals = session_signals(SITUATION, snapshot(0, 0, None), after, meter.latencies)
     lines = metrics_text(signals, meter).decode().splitlines()
     stage = 'module="m",pipeline="p0",pool="emulated",session="default/a",stage="0"'
     for want in (

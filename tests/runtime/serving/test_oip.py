@@ -189,7 +189,7 @@ def test_json_integers_are_not_bent_to_fit(dtype: DType, data: list[Any], want_f
             decode_request(content, None, whole_interface)
 
 
-ANSWER = {"only": np.arange(4, dtype=np.float32).reshape(1, 4), "more": np.array([3], np.int64)}
+ANSWER: dict[str, Array] = {"only": np.arange(4, dtype=np.float32).reshape(1, 4), "more": np.array([3], np.int64)}
 
 
 def test_answers_in_json() -> None:

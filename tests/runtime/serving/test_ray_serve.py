@@ -6,6 +6,7 @@ import signal
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,10 @@ def ready(deployment: Deployment, app: Application) -> list[int]:
     return [stage["ready"] for stage in deployment.signals(app)["stages"]]
 
 
+def has_ready(deployment: Deployment, app: Application, count: int) -> bool:
+    return ready(deployment, app) == [count]
+
+
 def test_tritonclient_through_serve(deployment: Deployment) -> None:
     client = triton.InferenceServerClient(deployment.url(TRAFFIC))
     assert client.is_server_live()
@@ -123,7 +128,7 @@ def test_scaling_up_and_down_loses_no_request(deployment: Deployment) -> None:
     stage = StageRef("only", "p0", 0)
     for count in (4, 1, 2):
         deployment.apply_stages(STEADY, {stage: count})
-        deployment.until(lambda count=count: ready(deployment, STEADY) == [count], f"{count} replicas take batches")
+        deployment.until(partial(has_ready, deployment, STEADY, count), f"{count} replicas take batches")
     deployment.until(lambda: running(deployment, "steady.plan-1.only") == 2, "the others are gone")
     load = loading.stop()
     assert load.statuses == {200: load.sent}, load.errors

@@ -13,11 +13,14 @@ from tests.runtime.serving.plans import Application, application
 from tests.runtime.serving.stand import Stand, stand, until
 
 from partita_api.inferencesession import DType, TensorSpec
+from partita_runtime.execution.build import build_executor
 from partita_runtime.execution.executor import Array, BuiltExecutor, StageExecutor
 from partita_runtime.serving.directory import Announcement
 from partita_runtime.serving.session import FrontendSettings
+from partita_runtime.serving.signals import Outcome
 from partita_runtime.serving.streams import Stream, connect
 from partita_runtime.serving.wire import Batch, Hello, Hop, Message, Welcome, tensor_header
+from partita_runtime.serving.worker import StageWorker
 from partita_runtime.simulation.replay import Replay, replay
 
 SAMPLE = np.zeros((1, 2, 2), np.float32)
@@ -111,7 +114,7 @@ async def test_a_replica_hangs() -> None:
 async def test_replicas_die_under_load(stage: int) -> None:
     async with stand(two_stages()) as running:
         loading = load(running, 120)
-        await until(lambda: running.session.meter.outcomes["in_time"] > 20, "load is on")
+        await until(lambda: running.session.meter.outcomes[Outcome.IN_TIME] > 20, "load is on")
         await running.kill(next(name for name in running.workers if f"-{stage}-" in name))
         done = await loading
         assert done.statuses == {200: 120}, done.errors
@@ -134,7 +137,7 @@ async def test_replicas_join_and_drain_under_load() -> None:
     async with stand(app) as running:
         old = [*running.workers]
         loading = load(running, 120)
-        await until(lambda: running.session.meter.outcomes["in_time"] > 20, "load is on")
+        await until(lambda: running.session.meter.outcomes[Outcome.IN_TIME] > 20, "load is on")
         await running.add_replicas(app)
         await until(lambda: ready(running) == [4, 4], "the new replicas joined")
         await asyncio.gather(*(running.retire(replica) for replica in old))
@@ -153,7 +156,7 @@ async def test_a_new_plan_takes_over_under_load() -> None:
     async with stand(app, FAST_SWITCH) as running:
         old = [*running.workers]
         loading = load(running, 160)
-        await until(lambda: running.session.meter.outcomes["in_time"] > 20, "load is on")
+        await until(lambda: running.session.meter.outcomes[Outcome.IN_TIME] > 20, "load is on")
         running.session.reconfigure(after.epoch)
         assert running.session.signals().next_plan == "plan-2"
         await running.add_replicas(after)
@@ -182,6 +185,18 @@ async def test_requests_finish_on_the_version_of_the_session_that_they_began_wit
         status, text = await early
         assert (status, '"shape":[1,2]' in text) == (200, True), text
         await running.serves("plan-2")
+
+
+async def test_another_slo_takes_effect_with_the_same_replicas() -> None:
+    app = application("one").model("only")
+    async with stand(app, FAST_SWITCH) as running:
+        assert (await load(running, 5)).statuses == {200: 5}
+        running.session.reconfigure(app.slo(1).epoch)
+        await until(lambda: running.session.signals().next_plan is None, "the frontend has moved on")
+        assert (await post(running))[0] == 504
+        signals = running.session.signals()
+        assert signals.outcomes == {Outcome.IN_TIME: 5, Outcome.TOO_LATE: 1}
+        assert [(stage.ready, stage.bad_rate) for stage in signals.stages] == [(1, 1.0)]
 
 
 async def test_a_plan_without_all_its_replicas_serves_after_a_while() -> None:
@@ -222,7 +237,7 @@ async def test_a_client_that_leaves_takes_its_work_along() -> None:
         second = asyncio.create_task(post(running))
         await until(lambda: running.session.meter.arrived == 2, "the second request is queued")
         second.cancel()
-        await until(lambda: running.session.meter.outcomes["cancelled"] == 1, "the second request is forgotten")
+        await until(lambda: running.session.meter.outcomes[Outcome.CANCELLED] == 1, "the second request is forgotten")
         assert (await first)[0] == 200
         assert (await post(running))[0] == 200
         assert gates[0].runs == 2
@@ -246,6 +261,25 @@ async def test_a_replica_does_not_work_for_a_frontend_that_is_gone() -> None:
         await until(lambda: len(here.messages) == 3, "both other batches are answered")
         assert [message.kind for message in here.messages] == ["welcome", "answer", "answer"]
         assert gates[0].runs == 2
+
+
+async def test_health_of_a_replica() -> None:
+    (arguments,) = application("one").model("only").stage_arguments()
+    worker = StageWorker(build_executor(arguments.build), arguments.build.max_batch)
+    with pytest.raises(RuntimeError, match="executor has ended"):
+        worker.check_health()
+    await worker.start("127.0.0.1")
+    worker.check_health()
+    await worker.stop()
+    await until(lambda: not healthy(worker), "the executor has ended")
+
+
+def healthy(worker: StageWorker) -> bool:
+    try:
+        worker.check_health()
+    except RuntimeError:
+        return False
+    return True
 
 
 class Peer:
@@ -322,7 +356,8 @@ async def test_signals_follow_the_load() -> None:
     app = application("one").model("only", beta_micros=14_000, alpha_micros=1).planned("p", batch_size=1)
     async with stand(app) as running:
         idle = running.session.signals()
-        assert (idle.offered_rate, idle.idle_fraction, idle.bad_rate) == (0.0, pytest.approx(1.0, abs=0.05), 0.0)
+        assert (idle.offered_rate, idle.bad_rate) == (0.0, 0.0)
+        assert idle.idle_fraction == pytest.approx(1.0, abs=0.05)
         assert (await load(running, 60)).statuses == {200: 60}
         busy = running.session.signals()
         (stage,) = busy.stages
