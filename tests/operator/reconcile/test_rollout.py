@@ -5,7 +5,7 @@ from tests.builders import SessionBuilder, pool, session
 from tests.operator.doubles import signals, with_stages
 from tests.operator.reconcile.simulated import SimulatedCluster
 
-from partita_api.inferencesession import Autoscaling, AutoscalingMode
+from partita_api.inferencesession import Autoscaling, AutoscalingMode, Rate, RateSource
 from partita_api.meta import FINALIZER
 
 DETECTOR = session("traffic").model("detector").rate(150)
@@ -99,12 +99,16 @@ def test_replicas_grow_into_free_gpus_only() -> None:
     assert replicas(made) == 3, "2 planned, 5 held by the other"
 
 
-def test_what_was_given_back_can_be_had_again() -> None:
-    made = settled(DETECTOR.rate(400))
+@pytest.mark.parametrize(
+    ("source", "want_idle"),
+    [pytest.param(RateSource.DECLARED, 4, id="declared"), pytest.param(RateSource.OBSERVED, 1, id="observed")],
+)
+def test_what_was_given_back_can_be_had_again(source: RateSource, want_idle: int) -> None:
+    made = settled(DETECTOR.with_spec(rate=Rate(requests_per_second=400, source=source)))
     made.run(40)
     measure(made, bad=0.0, idle=0.9)
     made.run(3)
-    assert replicas(made) == 1
+    assert replicas(made) == want_idle
     made.add(session("other").model("detector").rate(400).build())
     made.run(40)
     assert made.condition("other", "Ready") == ("True", "Serving")
