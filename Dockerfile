@@ -1,4 +1,3 @@
-# syntax=docker/dockerfile:1
 # One recipe for three images; EXTRAS says which:
 #   operator  the operator (no torch, no Ray)            --build-arg EXTRAS=operator
 #   runtime   Ray nodes with frontends and replicas      --build-arg EXTRAS=serving

@@ -1,0 +1,91 @@
+"""A test double of a Ray dashboard: it shows what it was PUT, or what a test makes it show. Nothing runs behind it."""
+
+import json
+import threading
+import time
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+Json = dict[str, Any]
+APPLICATIONS = "/api/serve/applications/"
+
+
+@dataclass
+class DashboardDouble:
+    """Entered, it listens on a port of its own."""
+
+    apps: dict[str, Json] = field(default_factory=dict)
+    """Applications as GET shows them."""
+    serve_runs: bool = True
+    controller_alive: bool = True
+    status: int = 200
+    """What everything is answered with."""
+    put_seconds: float = 0.0
+    """How long a PUT takes."""
+    puts: list[Json] = field(default_factory=list)
+    """Bodies that were PUT."""
+
+    def __enter__(self) -> Self:
+        double = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self._answer(double.shown(urlsplit(self.path).path))
+
+            def do_PUT(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                time.sleep(double.put_seconds)
+                double.take(body)
+                self._answer({})
+
+            def _answer(self, content: Json) -> None:
+                text = json.dumps(content).encode()
+                self.send_response(double.status)
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text)
+
+            def log_message(self, format: str, *args: Any) -> None:
+                """Requests are not worth a line."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def shown(self, path: str) -> Json:
+        """What GET answers."""
+        if path == APPLICATIONS:
+            return {"controller_info": {"actor_id": "1"} if self.serve_runs else {}, "applications": self.apps}
+        found = [{"state": "ALIVE", "resources_total": {"CPU": 8.0}}] if path.endswith("/nodes") else []
+        if path.endswith("/actors") and self.controller_alive:
+            found = [{"state": "ALIVE"}]
+        return {"data": {"result": {"result": found}}}
+
+    def take(self, body: Json) -> None:
+        """What PUT does."""
+        self.puts.append(body)
+        self.serve_runs = True
+        self.apps = {config["name"]: shown_as(config) for config in body["applications"]}
+
+
+def shown_as(config: Json, **fields: Any) -> Json:
+    """An application with this configuration, as GET shows it."""
+    return {
+        "name": config["name"],
+        "status": "DEPLOYING",
+        "message": "",
+        "last_deployed_time_s": time.time(),
+        "source": "declarative",
+        "deployed_app_config": config,
+        "deployments": {},
+    } | fields
