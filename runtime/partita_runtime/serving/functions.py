@@ -70,18 +70,24 @@ class FunctionPool:
             for process in processes:
                 process.kill()
 
+    def _replace(self, failed: ProcessPoolExecutor) -> None:
+        """Let the next call start new processes, unless an earlier one that failed with the same pool has."""
+        if self._pool is failed:
+            self.close()
+
     async def _run(self, task: Callable[..., Any], entrypoint: str, *arguments: object) -> Any:
         if self._pool is None:
             context = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(self._processes, context, _begin, (self._entrypoints,))
-        running = asyncio.get_running_loop().run_in_executor(self._pool, task, entrypoint, *arguments)
+        pool = self._pool
+        running = asyncio.get_running_loop().run_in_executor(pool, task, entrypoint, *arguments)
         try:
             answer = await asyncio.wait_for(running, HUNG_SECONDS)
         except TimeoutError:
-            self.close()
+            self._replace(pool)
             raise FunctionError(f"{entrypoint} did not answer within {HUNG_SECONDS:.0f} s") from None
         except BrokenExecutor:
-            self.close()
+            self._replace(pool)
             raise FunctionError(f"the process of {entrypoint} ended before it answered") from None
         if isinstance(answer, _Raised):
             raise FunctionError(f"{entrypoint}: {answer.text}")
