@@ -42,7 +42,7 @@ def test_example_says_what_runs_it() -> None:
     example = read_example(EXAMPLES / "traffic", namespace="shop")
 
     assert example.session.key == "shop/traffic"
-    assert {node.name: node.slots for node in example.ray_nodes} == {"cpu-fast": 3, "cpu-slow": 6}
+    assert {node.name: node.slots for node in example.ray_nodes} == {"cpu-fast": 8, "cpu-slow": 12}
     assert example.python_path == EXAMPLES
     assert not example.is_emulated
     assert read_example(EXAMPLES / "traffic-emulated").is_emulated
