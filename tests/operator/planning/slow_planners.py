@@ -19,7 +19,7 @@ def chatty(problem: PlanningProblem) -> Outcome:
 
 def hangs(problem: PlanningProblem) -> Outcome:
     """Never answers; leaves its process id where the test looks for it."""
-    with open(problem.session.uid, "w") as file:
+    with open(problem.session.name, "w") as file:
         file.write(str(os.getpid()))
     while True:
         time.sleep(1)
@@ -38,7 +38,7 @@ def dies(_problem: PlanningProblem) -> Outcome:
 
 def counts(problem: PlanningProblem) -> Outcome:
     """Marks when it runs in a folder, waits for its peers for a moment, and says how many ran beside it."""
-    folder = problem.session.uid
+    folder = problem.session.name
     mark = os.path.join(folder, str(os.getpid()))
     open(mark, "w").close()
     deadline = time.monotonic() + 1.5

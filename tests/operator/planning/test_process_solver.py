@@ -16,7 +16,7 @@ from partita_planner.problem import NoPlan, NoPlanReason, PlanningProblem
 REPOSITORY = Path(__file__).parents[3]
 
 
-def problem(uid: str = "") -> PlanningProblem:
+def problem(name: str = "traffic") -> PlanningProblem:
     spec = InferenceSessionSpec.model_validate(
         {
             "slo": {"latencyMs": 100},
@@ -25,7 +25,7 @@ def problem(uid: str = "") -> PlanningProblem:
             "planner": {"timeLimitSeconds": 1},
         }
     )
-    return PlanningProblem(session=SessionRef(name="traffic", uid=uid), spec=spec, rate=50.0, pools=())
+    return PlanningProblem(session=SessionRef(name=name), spec=spec, rate=50.0, pools=())
 
 
 def is_running(pid: int) -> bool:
