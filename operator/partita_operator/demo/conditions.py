@@ -19,6 +19,8 @@ SHOWN: Final = (
     ConditionType.SLO_MET,
 )
 """Reconciling and Stalled say the same as these, once more."""
+SHOWN_OF_PLANS: Final = (ConditionType.APPROVED,)
+"""The others are the session's, too."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +62,17 @@ class Observation:
 
     def conditions(self) -> dict[tuple[str, str], Condition]:
         """The conditions that are shown, by object and type."""
-        objects: Iterable[tuple[str, tuple[Condition, ...]]] = (
-            *((f"GPUPool {pool.metadata.name}", pool.status.conditions) for pool in self.pools),
-            (f"InferenceSession {self.session.metadata.name}", self.session.status.conditions),
-            *((f"PipelinePlan {plan.metadata.name}", plan.status.conditions) for plan in self.plans),
+        objects: Iterable[tuple[GPUPool | InferenceSession | PipelinePlan, tuple[ConditionType, ...]]] = (
+            *((pool, SHOWN) for pool in self.pools),
+            (self.session, SHOWN),
+            *((plan, SHOWN_OF_PLANS) for plan in self.plans),
         )
-        return {(name, c.type): c for name, conditions in objects for c in conditions if c.type in SHOWN}
+        return {
+            (f"{item.kind} {item.metadata.name}", c.type): c
+            for item, shown in objects
+            for c in item.status.conditions
+            if c.type in shown
+        }
 
 
 def changes(

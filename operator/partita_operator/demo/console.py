@@ -29,8 +29,8 @@ def slo_met(result: DemoResult) -> bool:
 
 def _plan_table(result: DemoResult) -> Table:
     table = _table(f"Plan {result.plan.metadata.name}", ("stage", "pool", "blocks"))
-    for name in ("batch", "replicas", "planned", "measured", "idle"):
-        table.add_column(name, justify="right")
+    for name in ("batch", "count", "planned", "measured", "idle"):
+        table.add_column(name, justify="right", no_wrap=True)
     for row in stage_rows(result):
         worked = row.last is not None and row.last.actual_micros > 0
         table.add_row(
@@ -76,7 +76,7 @@ def _phase_table(result: DemoResult) -> Table:
 
 
 def _table(title: str, columns: tuple[str, ...]) -> Table:
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for name in columns:
         table.add_column(name, no_wrap=True)
     return table

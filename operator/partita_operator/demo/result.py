@@ -85,6 +85,8 @@ class DemoResult:
     pools: tuple[GPUPool, ...]
     ready_after_s: float
     """Seconds from the manifests to a session that serves."""
+    load_after_s: float
+    """Seconds from the manifests to the first request of the load."""
     timeline: tuple[ConditionChange, ...]
     phases: tuple[Phase, ...]
     samples: tuple[Sample, ...]

@@ -58,6 +58,7 @@ async def _demonstrate(client: AsyncClient, example: Example, config: DemoConfig
     payloads = [
         encode_request({input: tensor[i : i + 1] for input, tensor in inputs.items()}) for i in range(config.payloads)
     ]
+    load_after_s = watch.elapsed()
     phases, looks = await send_phases(
         endpoint, found.session, config.phases, payloads, seed=config.seed, look=watch.look, report=report
     )
@@ -74,6 +75,7 @@ async def _demonstrate(client: AsyncClient, example: Example, config: DemoConfig
         plan=plan,
         pools=found.pools,
         ready_after_s=ready_after_s,
+        load_after_s=load_after_s,
         timeline=tuple(watch.timeline),
         phases=phases,
         samples=looks,

@@ -165,6 +165,7 @@ def demo_result(*, emulated: bool = True, verification: Verification | None = No
         plan=PipelinePlan.model_validate(PLAN),
         pools=tuple(_pool(*pool) for pool in POOLS),
         ready_after_s=31.2,
+        load_after_s=34.0,
         timeline=tuple(ConditionChange(*change) for change in TIMELINE),
         phases=tuple(phases),
         samples=tuple(_sample(generator, float(at)) for at in range(1, 122)),

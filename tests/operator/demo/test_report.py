@@ -119,7 +119,7 @@ def test_variables_are_all_defined_for_light_and_dark(page: str) -> None:
         pytest.param("busy time alone 2.74", id="occupancy cost"),
         pytest.param("31 s", id="time until ready"),
         pytest.param("4 requests, off by 0.43 % at most", id="verification"),
-        pytest.param("l4-emulated: 2 of 6 accelerators", id="accelerators"),
+        pytest.param("l4-emulated: 2 of 6 accelerators at 0.71 an hour", id="accelerators"),
         pytest.param("2 × l4-emulated", id="stage in the diagram"),
         pytest.param("blocks 0–5 · 20.8 ms", id="blocks in the diagram"),
         pytest.param("p0 · batches of 6 · 210/s", id="pipeline in the diagram"),

@@ -54,6 +54,7 @@ def traffic_over_time(phases: Sequence[Phase]) -> Markup:
         axes.step(times, offered, where="post", color=MUTED, linewidth=1.2, label="offered")
         axes.step(times, good, where="post", color=GOOD, label="answered within the SLO")
         axes.set_ylim(0, max([1, *offered]) * 1.15)
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_ylabel("requests/s")
         _time_axis(axes, phases)
         legend_above(figure)
@@ -134,17 +135,26 @@ def batch_size_histogram(result: DemoResult) -> Markup:
         return inline_svg(figure, "Batches by size")
 
 
-def condition_timeline(timeline: Sequence[ConditionChange], session: str) -> Markup:
+def condition_timeline(result: DemoResult) -> Markup:
     """When each condition of the session had which status."""
-    end = max((change.at_s for change in timeline), default=1.0) * 1.03 + 1
+    last_phase = result.phases[-1]
+    end = result.load_after_s + last_phase.start_s + last_phase.report.duration_s
+    name = f"InferenceSession {result.session.metadata.name}"
     with styled():
-        figure, axes = new_figure(width=11.8, height=2.1)
+        figure, axes = new_figure(width=11.8, height=2.2)
         for row, type in enumerate(_ROWS):
-            for begin, until, change in _spans(timeline, f"InferenceSession {session}", type, end):
+            for begin, until, change in _spans(result.timeline, name, type, end):
                 colour, alpha = _OF_STATUS[change.status]
                 axes.barh(row, until - begin, left=begin, height=0.62, color=colour, alpha=alpha, linewidth=0)
                 if until - begin > 0.07 * end:
                     axes.text(begin + 0.004 * end, row, change.reason, va="center", fontsize="small", color=TEXT)
+        for phase in result.phases:
+            begin = result.load_after_s + phase.start_s
+            axes.axvline(begin, color=MUTED, linestyle=(0, (2, 3)), linewidth=1)
+            axes.annotate(
+                phase.name, (begin, 1), xycoords=("data", "axes fraction"), xytext=(3, 3), textcoords="offset points",
+                fontsize="x-small", color=MUTED,
+            )  # fmt: skip
         axes.set_yticks(range(len(_ROWS)), _ROWS)
         axes.tick_params(axis="y", labelcolor=TEXT)
         axes.invert_yaxis()
@@ -163,7 +173,7 @@ def all_charts(result: DemoResult) -> Mapping[str, Markup]:
         "utilization": utilization_over_time(result),
         "replicas": replicas_over_time(result),
         "batches": batch_size_histogram(result),
-        "conditions": condition_timeline(result.timeline, result.session.metadata.name),
+        "conditions": condition_timeline(result),
     }
 
 

@@ -54,10 +54,9 @@ def render(result: DemoResult) -> str:
         comparison_sentence=comparison_sentence(result.plan.spec),
         utilization=mean_utilization(result),
         accelerators=accelerators(result),
+        prices={pool.metadata.name: pool.spec.price_per_hour for pool in result.pools},
         stages=stage_rows(result),
-        diagram=plan_diagram(
-            result.session.spec, result.plan.spec, tuple(pool.metadata.name for pool in result.pools)
-        ),
+        diagram=plan_diagram(result.session.spec, result.plan.spec, tuple(pool.metadata.name for pool in result.pools)),
         charts=all_charts(result),
         started_at=datetime.fromisoformat(result.started_at).strftime("%-d %B %Y, %H:%M %Z"),
         versions=f"Partita {version('partita')}, Python {platform.python_version()}",
