@@ -6,8 +6,8 @@ Partita with one frontend and a stage replica for each GPU, Ray Serve with `@ser
 
 First the overhead at low load: latency as the client sees it, less the model's time. Then rates, one after the
 other, each on both systems in turn, until hardly anything is answered within the SLO any more. The load comes from
-this process, on the same machine: where it falls behind its own schedule the line says so, and the figures say more
-of the machine than of the systems. The last line is a summary in JSON.
+this process, on the same machine: where it falls behind its own schedule, which says more of the machine than of the
+systems, it measures again, up to three times, and keeps the best. The last line is a summary in JSON.
 
     python benchmarks/serving_overhead.py [--seconds 8] [--payload-bytes 1024] [--rates 100,200,400]
 """
@@ -54,6 +54,7 @@ MODULE = "model"
 ATTAINMENT = 0.99
 HOPELESS = 0.8
 """A system that answers less than this in time is not asked for more."""
+MOST_ATTEMPTS = 3
 READY_SECONDS = 120.0
 DEFAULT_RATES = (100, 200, 300, 400, 600, 800, 1000, 1200, 1500, 1800, 2200, 2600, 3000)
 
@@ -294,6 +295,10 @@ def overhead(setting: Setting, name: str, url: str) -> dict[str, float]:
 def attainment(setting: Setting, name: str, url: str, rate: float) -> dict[str, Any]:
     """What became of the requests at this rate."""
     report = load(setting, url, rate)
+    for _ in range(MOST_ATTEMPTS - 1):
+        if not report.warnings:
+            break
+        report = min(report, load(setting, url, rate), key=lambda measured: measured.lag_p99_ms)
     row = {
         "rate": rate,
         "attainment": round(report.attainment, 4),
