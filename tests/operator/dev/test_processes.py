@@ -68,9 +68,12 @@ def test_a_stopped_process_can_be_ended(tmp_path: Path) -> None:
 
 def test_a_process_that_is_to_die_with_its_parent_does(tmp_path: Path) -> None:
     program = (
-        "import os, pathlib, signal\n"
+        "import os, pathlib, signal, time\n"
         "from partita_operator.dev.processes import spawn\n"
         f"child = spawn(['sleep', '600'], log=pathlib.Path({str(tmp_path / 'log')!r}), dies_with_parent=True)\n"
+        # The kernel is asked just before the program itself starts.
+        "while not pathlib.Path(f'/proc/{child.pid}/cmdline').read_bytes().startswith(b'sleep'):\n"
+        "    time.sleep(0.01)\n"
         "print(child.pid, child.started, flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
