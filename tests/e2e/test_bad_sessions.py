@@ -62,4 +62,5 @@ async def test_sessions_of_one_name_in_two_namespaces_are_two(system: System, na
     elsewhere("delete", "namespace", other, "--wait=false")
 
     assert not system.applications(other)
-    assert system.signals(namespace.namespace, "emulated")["ready"]
+    (plan,) = namespace.list("pplan")
+    assert system.signals(namespace.namespace, "emulated")["plan"] == plan["metadata"]["name"]
