@@ -38,7 +38,7 @@ POOLS: list[Json] = [
             "emulated",
             6,
             "1",
-            {"emulation": {"curves": [{"model": "*", "alphaMicros": 10000, "betaMicros": 20000}]}},
+            {"emulation": {"curves": [{"model": "*", "alphaMicros": 40000, "betaMicros": 80000}]}},
         ),
     )
 ]
@@ -149,7 +149,7 @@ def detection(name: str = "detection", **spec: Any) -> Json:
 
 
 def emulated(name: str = "emulated", **spec: Any) -> Json:
-    """A session of one detector on emulated accelerators, which take 20 ms and 10 ms for each of a batch."""
+    """A session of one detector on emulated accelerators, which take 80 ms and 40 ms for each of a batch."""
     modules = [
         {"name": "detector", "model": {"entrypoint": "tests.e2e.workload:detector"}, "input": {"shape": [3, 32, 32]}}
     ]

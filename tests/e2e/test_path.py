@@ -63,7 +63,7 @@ async def test_manifest_becomes_a_served_session_that_answers_like_its_whole_mod
 
 async def test_replicas_follow_the_load_and_no_request_is_lost(system: System, namespace: Kubectl) -> None:
     autoscaling = {"windowSeconds": 3, "coolDownSeconds": 3}
-    namespace.apply(emulated(rate={"requestsPerSecond": 30}, slo={"latencyMs": 400}, autoscaling=autoscaling))
+    namespace.apply(emulated(rate={"requestsPerSecond": 8}, autoscaling=autoscaling))
     await until_ready(namespace, "emulated")
     url = infer_url(system, namespace, "emulated")
 
@@ -72,12 +72,12 @@ async def test_replicas_follow_the_load_and_no_request_is_lost(system: System, n
 
     planned = replicas()
     grown = asyncio.create_task(eventually(replicas, lambda now: now > planned, 60))
-    doubled = await load_until(grown, url, rate=120, most_seconds=90)
+    doubled = await load_until(grown, url, rate=30, most_seconds=90)
     status = (namespace.get("isess", "emulated") or {})["status"]
     shrunk = asyncio.create_task(eventually(replicas, lambda now: now <= planned, 90))
-    falling = await load_until(shrunk, url, rate=5, most_seconds=120)
+    falling = await load_until(shrunk, url, rate=2, most_seconds=120)
 
-    assert float(status["signals"]["offeredRate"]) > 30
+    assert float(status["signals"]["offeredRate"]) > 8
     assert doubled.answered == doubled.sent
     assert falling.answered == falling.sent
     assert set(doubled.statuses) <= {200, 503, 504}
@@ -86,10 +86,10 @@ async def test_replicas_follow_the_load_and_no_request_is_lost(system: System, n
 async def test_a_changed_slo_is_rolled_out_under_load_without_a_failed_request(
     system: System, namespace: Kubectl
 ) -> None:
-    namespace.apply(emulated(slo={"latencyMs": 800}, rate={"requestsPerSecond": 20}))
+    namespace.apply(emulated(slo={"latencyMs": 3000}, rate={"requestsPerSecond": 10}))
     before = (await until_ready(namespace, "emulated"))["status"]["activePlan"]["name"]
 
-    namespace.apply(emulated(slo={"latencyMs": 120}, rate={"requestsPerSecond": 20}))
+    namespace.apply(emulated(slo={"latencyMs": 600}, rate={"requestsPerSecond": 10}))
     moved = asyncio.create_task(
         eventually(
             lambda: namespace.get("isess", "emulated"),
@@ -97,13 +97,16 @@ async def test_a_changed_slo_is_rolled_out_under_load_without_a_failed_request(
             90,
         )
     )
-    load = await load_until(moved, infer_url(system, namespace, "emulated"), rate=10, most_seconds=120)
+    load = await load_until(moved, infer_url(system, namespace, "emulated"), rate=5, most_seconds=120)
 
     assert dict(load.statuses) == {200: load.sent}
     names = {plan["metadata"]["name"] for plan in namespace.list("pplan")}
     assert before in names, "the plan before is kept for rollback"
-    live = {name.split(".")[3] for name in system.applications(namespace.namespace)} - {"frontend"}
-    assert before not in live
+    await eventually(
+        lambda: sorted(system.applications(namespace.namespace)),
+        lambda names: not any(before in name for name in names),
+        60,
+    )
 
 
 async def test_an_operator_that_is_killed_goes_on_where_it_was(system: System, namespace: Kubectl) -> None:
