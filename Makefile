@@ -28,7 +28,7 @@ install: $(VENV)/.installed  ## Make the virtual environment
 demo: install  ## Serve examples/traffic end to end on this machine: control plane, Ray, operator, load, report
 	$(BIN)/partita demo --example examples/traffic --report report/traffic
 
-demo-emulated: install  ## The same with 16 emulated GPUs of two classes at a few hundred requests a second
+demo-emulated: install  ## The same with 16 emulated GPUs of two classes at 60 requests (240 model runs) a second
 	$(BIN)/partita demo --example examples/traffic-emulated --report report/traffic-emulated
 
 down: install  ## Stop everything that demo left running
