@@ -17,7 +17,7 @@ def plan_offline(
     plan: Callable[[PlanningProblem], Outcome],
 ) -> Iterator[tuple[InferenceSession, Outcome]]:
     """Plans the sessions in their order; each may use the GPUs that the plans before it leave."""
-    free = {pool.metadata.name: _capacity(pool) for pool in pools}
+    free = {pool.metadata.name: declared_capacity(pool) for pool in pools}
     for session in sessions:
         outcome = plan(offline_problem(pools, session, profiles, free))
         if isinstance(outcome, Planned):
@@ -49,7 +49,7 @@ def offline_problem(
     )
 
 
-def _capacity(pool: GPUPool) -> int:
+def declared_capacity(pool: GPUPool) -> int:
     """The GPUs that the manifest declares, else those that its status says were found."""
     return pool.status.capacity if pool.spec.count is None else pool.spec.count
 

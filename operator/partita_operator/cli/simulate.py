@@ -14,7 +14,7 @@ from partita_operator.cli.exit_codes import ExitCode
 from partita_operator.cli.manifests import BadInput, read_manifests, read_profiles
 from partita_operator.cli.output import OutputFormat, emit, output_option, progress
 from partita_operator.cli.plan import chosen_sessions, profiles_option, rate_option
-from partita_planner.offline import offline_problem
+from partita_planner.offline import declared_capacity, offline_problem
 from partita_planner.plan import plan
 from partita_planner.problem import NoPlan, PlanningProblem
 from partita_runtime.load.arrivals import RateSchedule
@@ -67,7 +67,7 @@ def simulate(
     if len(sessions) != 1:
         raise BadInput(f"the manifests have {len(sessions)} sessions; choose one with --session")
     session = sessions[0]
-    free = {pool.metadata.name: pool.spec.count or 0 for pool in there.pools}
+    free = {pool.metadata.name: declared_capacity(pool) for pool in there.pools}
     problem = offline_problem(there.pools, session, read_profiles(profile_directory), free)
     spec = _plan(plan_file, problem)
     arrival = session.spec.rate
