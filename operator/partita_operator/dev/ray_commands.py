@@ -166,6 +166,8 @@ def node_environment(
         # Nodes claim more CPUs than there are; Ray would start an idle Python process for each of them at once.
         "RAY_prestart_worker_first_driver": "0",
         "RAY_enable_worker_prestart": "0",
+        # Replicas meet deadlines here; at Ray's niceness of 15 anything else that runs would come before them.
+        "RAY_worker_niceness": "0",
     }
     if config.fast_proxy and has_haproxy():
         proxy = temp_dir / "haproxy"

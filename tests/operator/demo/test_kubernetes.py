@@ -5,9 +5,10 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
-from lightkube import AsyncClient
+from lightkube import ApiError, AsyncClient
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.apiextensions_v1 import CustomResourceDefinition
 from lightkube.resources.core_v1 import Namespace
@@ -22,7 +23,8 @@ from partita_operator.demo.run import install_crds, run_demo
 from partita_operator.demo.watch import Watch
 from partita_operator.dev.control_plane import ControlPlane
 from partita_operator.kube.connection import load_config
-from partita_operator.kube.resources import PlanResource, SessionResource, document
+from partita_operator.kube.resources import PlanResource, PoolResource, SessionResource, document
+from partita_operator.kube.retries import is_missing
 
 pytestmark = pytest.mark.apiserver
 
@@ -39,11 +41,22 @@ async def client(control_plane: ControlPlane) -> AsyncIterator[AsyncClient]:
 
 
 @pytest.fixture
-async def example(client: AsyncClient, request: pytest.FixtureRequest) -> Example:
-    """The emulated example in a namespace of the test's own."""
-    namespace = f"demo-{abs(hash(request.node.name)) % 10**8}"
+async def example(client: AsyncClient) -> AsyncIterator[Example]:
+    """The emulated example in a namespace of the test's own. Nothing stays that another test's operator would serve."""
+    namespace = f"demo-{uuid4().hex[:8]}"
     await client.apply(Namespace(metadata=ObjectMeta(name=namespace)))
-    return read_example(EXAMPLE, namespace)
+    example = read_example(EXAMPLE, namespace)
+    yield example
+    for kind, where in (
+        (SessionResource, {"name": example.session.metadata.name, "namespace": namespace}),
+        *((PoolResource, {"name": pool.metadata.name}) for pool in example.pools),
+        (Namespace, {"name": namespace}),
+    ):
+        try:
+            await client.delete(kind, **where)
+        except ApiError as error:
+            if not is_missing(error):
+                raise
 
 
 class Operator:
