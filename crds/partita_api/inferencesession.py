@@ -218,6 +218,7 @@ class BatchingPolicy(StrEnum):
 
     DEFERRED = "Deferred"
     EAGER = "Eager"
+    ELSA = "Elsa"
 
 
 class Batching(SpecModel):
@@ -226,7 +227,8 @@ class Batching(SpecModel):
     policy: BatchingPolicy = Field(
         default=BatchingPolicy.DEFERRED,
         description="Deferred: wait, within the deadline, for a batch that fills its GPU. "
-        "Eager: dispatch to an idle GPU at once.",
+        "Eager: dispatch to an idle GPU at once. "
+        "Elsa: each call by itself, on the smallest vGPU that is in time (for calls that are batches themselves).",
     )
 
 
@@ -341,6 +343,10 @@ class InferenceSessionSpec(SpecModel):
     autoscaling: Autoscaling = Field(default=Autoscaling(), description="How replicas follow the load.")
     engine: Engine = Field(default=Engine(), description="Where the session is served.")
     execution: Execution = Field(default=Execution(), description="How models run.")
+
+    def selects(self, pool: ObjectMeta) -> bool:
+        """Whether the GPUPool with this metadata may be used: `pools` names it or, if that is empty, its labels fit."""
+        return pool.name in self.pools if self.pools else self.pool_selector.items() <= pool.labels.items()
 
 
 class Signals(StatusModel):

@@ -1,5 +1,7 @@
 """PipelinePlan: the planner's answer for one session, immutable but for its approval."""
 
+from collections.abc import Iterable, Mapping
+from math import ceil
 from typing import ClassVar
 
 from pydantic import Field
@@ -8,6 +10,20 @@ from partita_api.conditions import Condition
 from partita_api.inferencesession import ModuleName, ObjectiveKind
 from partita_api.meta import API_VERSION, ObjectMeta, SpecModel, StatusModel
 from partita_api.quantity import Quantity
+
+
+def whole_accelerators(vgpus: Iterable[tuple[str, int, int]]) -> dict[str, int]:
+    """Accelerators that vGPUs take, by pool; each item is pool, divisor and number of vGPUs.
+
+    An accelerator is divided into vGPUs of one size only, and only by one plan.
+    """
+    counts: dict[tuple[str, int], int] = {}
+    for pool, divisor, count in vgpus:
+        counts[pool, divisor] = counts.get((pool, divisor), 0) + count
+    taken: dict[str, int] = {}
+    for (pool, divisor), count in sorted(counts.items()):
+        taken[pool] = taken.get(pool, 0) + ceil(count / divisor)
+    return taken
 
 
 class BlockRange(SpecModel):
@@ -117,14 +133,18 @@ class PipelinePlanSpec(SpecModel):
     alternatives: tuple[Alternative, ...] = Field(default=(), max_length=16, description="What else was considered.")
     profiles: tuple[ProfileRef, ...] = Field(default=(), max_length=1024, description="The profiles it was made from.")
 
-    def gpus(self) -> dict[str, float]:
-        """Accelerators that the plan allocates, by pool."""
-        used: dict[str, float] = {}
-        for module in self.modules:
-            for pipeline in module.pipelines:
-                for stage in pipeline.stages:
-                    used[stage.pool] = used.get(stage.pool, 0.0) + stage.replicas / stage.vgpu_divisor
-        return used
+    def gpus(self, replicas: Mapping[tuple[str, str, int], int] | None = None) -> dict[str, int]:
+        """Whole accelerators that the plan takes, by pool.
+
+        `replicas` by module, pipeline and position of the stage stand in for the planned ones.
+        """
+        present = replicas or {}
+        return whole_accelerators(
+            (stage.pool, stage.vgpu_divisor, present.get((module.name, pipeline.name, position), stage.replicas))
+            for module in self.modules
+            for pipeline in module.pipelines
+            for position, stage in enumerate(pipeline.stages)
+        )
 
 
 class StageStatus(StatusModel):

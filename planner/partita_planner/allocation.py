@@ -23,6 +23,7 @@ from typing import Any
 import pyomo.environ as pyo
 from pyomo.core.expr.visitor import identify_variables
 
+from partita_api.pipelineplan import whole_accelerators
 from partita_planner.latency import LatencyGraph
 from partita_planner.latency_split import add_split, allowed
 from partita_planner.milp import integer
@@ -135,14 +136,11 @@ def occupancy_price(deployments: Sequence[Deployment], demand: Demand, market: M
 
 def gpus_used(deployments: Deployments) -> dict[str, int]:
     """Whole GPUs that are divided or taken, by pool; a GPU holds vGPUs of one size only."""
-    vgpus: dict[tuple[str, int], int] = {}
-    for deployment in (d for group in deployments.values() for d in group):
-        for stage, count in zip(deployment.template.stages, deployment.replicas, strict=True):
-            vgpus[stage.pool, stage.divisor] = vgpus.get((stage.pool, stage.divisor), 0) + count
-    used: dict[str, int] = {}
-    for (pool, divisor), count in sorted(vgpus.items()):
-        used[pool] = used.get(pool, 0) + ceil(count / divisor)
-    return used
+    return whole_accelerators(
+        (stage.pool, stage.divisor, count)
+        for deployment in (d for group in deployments.values() for d in group)
+        for stage, count in zip(deployment.template.stages, deployment.replicas, strict=True)
+    )
 
 
 def gpus_missing(deployments: Deployments, pools: Mapping[str, Pool]) -> dict[str, int]:

@@ -1,7 +1,6 @@
 """Planning from manifests and profiles alone: for previews, without a cluster."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from math import ceil
 
 from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession, Module
@@ -22,7 +21,7 @@ def plan_offline(
         outcome = plan(offline_problem(pools, session, profiles, free))
         if isinstance(outcome, Planned):
             for name, used in outcome.plan.gpus().items():
-                free[name] = max(0, free[name] - ceil(used))
+                free[name] -= used
         yield session, outcome
 
 
@@ -33,7 +32,7 @@ def offline_problem(
     free: Mapping[str, int],
 ) -> PlanningProblem:
     """The problem of one session at its declared rate, with so many GPUs `free` in each pool."""
-    usable = [pool for pool in pools if _selected(pool, session)]
+    usable = [pool for pool in pools if session.spec.selects(pool.metadata)]
     meta = session.metadata
     return PlanningProblem(
         session=SessionRef(name=meta.name, uid=meta.uid, generation=meta.generation),
@@ -52,13 +51,6 @@ def offline_problem(
 def declared_capacity(pool: GPUPool) -> int:
     """The GPUs that the manifest declares, else those that its status says were found."""
     return pool.status.capacity if pool.spec.count is None else pool.spec.count
-
-
-def _selected(pool: GPUPool, session: InferenceSession) -> bool:
-    spec = session.spec
-    if spec.pools:
-        return pool.metadata.name in spec.pools
-    return spec.pool_selector.items() <= pool.metadata.labels.items()
 
 
 def _profile_of(module: Module, pool: str, session: InferenceSession, profiles: Sequence[Profile]) -> Profile | None:

@@ -48,7 +48,7 @@ def _plan_table(result: DemoResult) -> Table:
 
 def _cost(result: DemoResult) -> str:
     plan = result.plan.spec
-    used = ", ".join(f"{used:g} of {there} {pool}" for pool, (used, there) in accelerators(result).items())
+    used = ", ".join(f"{used} of {there} {pool}" for pool, (used, there) in accelerators(result).items())
     what = (
         f"{float(plan.cost.allocated_per_hour):.2f} an hour"
         if plan.solution.kind is ObjectiveKind.COST

@@ -128,11 +128,11 @@ def mean_utilization(result: DemoResult, phase: int = 0) -> float | None:
     return 1 - sum(s.signals.idle_fraction for s in within) / len(within) if within else None
 
 
-def accelerators(result: DemoResult) -> dict[str, tuple[float, int]]:
+def accelerators(result: DemoResult) -> dict[str, tuple[int, int]]:
     """For each pool, the accelerators that the plan allocates, and those that there are."""
     used = result.plan.spec.gpus()
     return {
-        pool.metadata.name: (used.get(pool.metadata.name, 0.0), pool.status.capacity or pool.spec.count or 0)
+        pool.metadata.name: (used.get(pool.metadata.name, 0), pool.status.capacity or pool.spec.count or 0)
         for pool in result.pools
     }
 

@@ -2,18 +2,16 @@
 
 A session holds what its plan in force and its pending plan need, pool by pool the larger of the two: a migration
 re-uses what the session has. What a plan was promised stays with it while the autoscaler needs less of it.
-Sessions are served in the order of their age; where a pool has shrunk, the youngest give way.
+Sessions are served in the order of their age; where a pool has shrunk, the youngest give way. Accelerators are held
+whole, as the planner counts them: none is shared by two sessions, or divided into vGPUs of two sizes.
 """
 
 from collections.abc import Iterable, Mapping
-from math import floor
 
 from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession, ObjectiveKind
 from partita_api.pipelineplan import PipelinePlan
 from partita_operator.reconcile.world import Cluster
-
-_ROUNDING = 1e-9
 
 
 def by_age(sessions: Iterable[InferenceSession]) -> list[InferenceSession]:
@@ -23,12 +21,7 @@ def by_age(sessions: Iterable[InferenceSession]) -> list[InferenceSession]:
 
 def selected_pools(session: InferenceSession, pools: Mapping[str, GPUPool]) -> dict[str, GPUPool]:
     """The pools that the session's spec selects and that exist, by name; those being deleted too."""
-    spec = session.spec
-    return {
-        name: pool
-        for name, pool in sorted(pools.items())
-        if (name in spec.pools if spec.pools else spec.pool_selector.items() <= pool.metadata.labels.items())
-    }
+    return {name: pool for name, pool in sorted(pools.items()) if session.spec.selects(pool.metadata)}
 
 
 def usable_pools(session: InferenceSession, pools: Mapping[str, GPUPool]) -> dict[str, GPUPool]:
@@ -40,26 +33,26 @@ def usable_pools(session: InferenceSession, pools: Mapping[str, GPUPool]) -> dic
     }
 
 
-def accelerators(plan: PipelinePlan) -> dict[str, float]:
+def accelerators(plan: PipelinePlan) -> dict[str, int]:
     """What a plan holds by pool: at least its planned replicas, and more where the autoscaler added some."""
+    planned = {
+        (module.name, pipeline.name, position): stage.replicas
+        for module in plan.spec.modules
+        for pipeline in module.pipelines
+        for position, stage in enumerate(pipeline.stages)
+    }
     desired = {(s.module, s.pipeline, s.stage): s.desired for s in plan.status.stages}
-    held: dict[str, float] = {}
-    for module in plan.spec.modules:
-        for pipeline in module.pipelines:
-            for position, stage in enumerate(pipeline.stages):
-                replicas = max(stage.replicas, desired.get((module.name, pipeline.name, position), 0))
-                held[stage.pool] = held.get(stage.pool, 0.0) + replicas / stage.vgpu_divisor
-    return held
+    return plan.spec.gpus({stage: max(count, desired.get(stage, 0)) for stage, count in planned.items()})
 
 
-def holding(session: InferenceSession, cluster: Cluster) -> dict[str, float]:
+def holding(session: InferenceSession, cluster: Cluster) -> dict[str, int]:
     """What a session holds by pool."""
     status = session.status
     plans = cluster.plans_of(session)
-    held: dict[str, float] = {}
+    held: dict[str, int] = {}
     for name in (status.active_plan.name if status.active_plan else None, status.pending_plan):
         for pool, gpus in accelerators(plans[name]).items() if name in plans else ():
-            held[pool] = max(held.get(pool, 0.0), gpus)
+            held[pool] = max(held.get(pool, 0), gpus)
     return held
 
 
@@ -76,11 +69,11 @@ def available(session: InferenceSession, cluster: Cluster) -> dict[str, int]:
     free: dict[str, int] = {}
     for name, pool in usable_pools(session, cluster.pools).items():
         capacity = pool.status.capacity
-        before = sum(held.get(name, 0.0) for held in older)
-        after = sum(held.get(name, 0.0) for held in younger)
-        left_for_younger = max(0.0, capacity - before - own.get(name, 0.0))
+        before = sum(held.get(name, 0) for held in older)
+        after = sum(held.get(name, 0) for held in younger)
+        left_for_younger = max(0, capacity - before - own.get(name, 0))
         rest = capacity - before - min(after, left_for_younger)
-        free[name] = max(0, min(floor(rest + _ROUNDING), entitlement(session, name, cluster)))
+        free[name] = max(0, min(rest, entitlement(session, name, cluster)))
     return free
 
 
@@ -112,10 +105,10 @@ def entitlement(session: InferenceSession, pool: str, cluster: Cluster) -> int:
 
 def fits(plan: PipelinePlan, free: Mapping[str, int]) -> bool:
     """Whether the planned replicas of `plan` fit into what is available."""
-    return all(gpus <= free.get(pool, 0) + _ROUNDING for pool, gpus in plan.spec.gpus().items())
+    return all(gpus <= free.get(pool, 0) for pool, gpus in plan.spec.gpus().items())
 
 
-def users(pool: str, cluster: Cluster) -> dict[str, float]:
+def users(pool: str, cluster: Cluster) -> dict[str, int]:
     """Accelerators of the pool that each session holds, by session key; sessions that hold none are left out."""
-    held = {session.key: holding(session, cluster).get(pool, 0.0) for session in by_age(cluster.sessions.values())}
+    held = {session.key: holding(session, cluster).get(pool, 0) for session in by_age(cluster.sessions.values())}
     return {key: gpus for key, gpus in held.items() if gpus > 0}

@@ -51,13 +51,13 @@ def autoscale(
     plan: PipelinePlan,
     targets: Sequence[StageTarget],
     signals: SessionSignals | None,
-    free: Mapping[str, float],
+    free: Mapping[str, int],
     settled_seconds: float = inf,
     keeps_planned: bool = False,
 ) -> AutoscaleDecision:
     """The replicas that `plan` should have now.
 
-    `targets` are the present ones (stages without one have their planned number), `free` is the number of
+    `targets` are the present ones (stages without one have their planned number), `free` is the number of whole
     accelerators that nobody uses, by pool, and `settled_seconds` is how long ago replicas last changed, by a step
     or by a roll-out. Every stage keeps between 1 and `settings.max_replicas` replicas, and what is added fits in
     `free`. With `keeps_planned` no stage gives back what the plan says: its rate was declared, and may come any time.
@@ -85,10 +85,10 @@ def _follow_load(
     present: Counts,
     least: Counts,
     signals: SessionSignals,
-    free: Mapping[str, float],
+    free: Mapping[str, int],
 ) -> tuple[Counts, list[str]]:
     measured = {StageRef(s.module, s.pipeline, s.stage): s for s in signals.stages}
-    left = dict(free)
+    room = {pool: held + free.get(pool, 0) for pool, held in _gpus(plan, present).items()}
     wanted = {ref: min(count, settings.max_replicas) for ref, count in present.items()}
     reasons: list[str] = []
     for module in plan.spec.modules:
@@ -97,7 +97,7 @@ def _follow_load(
             continue
         bad_rate = max(stage.bad_rate for stage in seen)
         if bad_rate > settings.bad_rate_threshold.fraction:
-            reasons.append(_grow(settings, module, wanted, measured, bad_rate, left))
+            reasons.append(_grow(settings, plan, module, wanted, measured, bad_rate, room))
         else:
             reasons += [_shrink(settings, module, pipeline, wanted, least, measured) for pipeline in module.pipelines]
     said = [reason for reason in reasons if reason]
@@ -106,11 +106,12 @@ def _follow_load(
 
 def _grow(
     settings: Autoscaling,
+    plan: PipelinePlan,
     module: ModulePlan,
     wanted: Counts,
     measured: Mapping[StageRef, StageSignals],
     bad_rate: float,
-    left: dict[str, float],
+    room: Mapping[str, int],
 ) -> str:
     """Adds capacity * r / (1 - r) to the module, its first pipelines first; says what was done."""
     problem = f"Module {module.name}: {bad_rate:.1%} of its requests were dropped or late"
@@ -130,7 +131,7 @@ def _grow(
     )
     for pipeline in module.pipelines:
         while missing > _ROUNDING:
-            gained = _raise_bottleneck(settings, module, pipeline, wanted, left)
+            gained = _raise_bottleneck(settings, plan, module, pipeline, wanted, room)
             if not gained:
                 break
             missing -= gained
@@ -140,25 +141,27 @@ def _grow(
 
 
 def _raise_bottleneck(
-    settings: Autoscaling, module: ModulePlan, pipeline: PooledPipeline, wanted: Counts, left: dict[str, float]
+    settings: Autoscaling,
+    plan: PipelinePlan,
+    module: ModulePlan,
+    pipeline: PooledPipeline,
+    wanted: Counts,
+    room: Mapping[str, int],
 ) -> float:
-    """One more replica for every stage that limits the pipeline; samples per second gained, 0 if it cannot be."""
+    """One more replica for every stage that limits the pipeline; samples per second gained, 0 if it cannot be.
+
+    `room` is the number of whole accelerators that the plan may take, by pool.
+    """
     capacity = _capacity(module, pipeline, wanted)
-    needed: dict[str, float] = {}
-    limiting = []
-    for position, stage in enumerate(pipeline.stages):
-        ref = StageRef(module.name, pipeline.name, position)
-        if wanted[ref] * _rate(pipeline, position) <= capacity * (1 + _ROUNDING):
-            limiting.append(ref)
-            needed[stage.pool] = needed.get(stage.pool, 0.0) + 1 / stage.vgpu_divisor
+    refs = [StageRef(module.name, pipeline.name, position) for position in range(len(pipeline.stages))]
+    limiting = [ref for ref in refs if wanted[ref] * _rate(pipeline, ref.stage) <= capacity * (1 + _ROUNDING)]
     if any(wanted[ref] >= settings.max_replicas for ref in limiting):
         return 0.0
-    if any(gpus > left.get(pool, 0.0) + _ROUNDING for pool, gpus in needed.items()):
+    raised = wanted | {ref: wanted[ref] + 1 for ref in limiting}
+    before = _gpus(plan, wanted)
+    if any(gpus > max(room[pool], before[pool]) for pool, gpus in _gpus(plan, raised).items()):
         return 0.0
-    for ref in limiting:
-        wanted[ref] += 1
-    for pool, gpus in needed.items():
-        left[pool] -= gpus
+    wanted.update(raised)
     return _capacity(module, pipeline, wanted) - capacity
 
 
@@ -221,6 +224,11 @@ def _changes(module: ModulePlan, before: Counts, after: Counts) -> str:
         if ref in before and before[ref] != after[ref]
     ]
     return f": {', '.join(changes)}" if changes else ""
+
+
+def _gpus(plan: PipelinePlan, counts: Counts) -> dict[str, int]:
+    """Whole accelerators that so many replicas take, by pool."""
+    return plan.spec.gpus({(ref.module, ref.pipeline, ref.stage): count for ref, count in counts.items()})
 
 
 def _counts(targets: Sequence[StageTarget]) -> Counts:

@@ -52,10 +52,10 @@ def reconcile_pool(world: PoolWorld, now: datetime) -> Decision[GPUPoolStatus]:
     )
 
 
-def _status(world: PoolWorld, held: dict[str, float], now: datetime) -> GPUPoolStatus:
+def _status(world: PoolWorld, held: dict[str, int], now: datetime) -> GPUPoolStatus:
     meta, before = world.pool.metadata, world.pool.status
     count = count_accelerators(world)
-    allocated = round(sum(held.values()), 6)
+    allocated = sum(held.values())
     findings = progress_findings(
         _ready(world, count, held),
         stalled=count.status == ConditionStatus.FALSE,
@@ -66,7 +66,7 @@ def _status(world: PoolWorld, held: dict[str, float], now: datetime) -> GPUPoolS
         nodes=count.nodes,
         capacity=count.capacity,
         allocated=Quantity(allocated),
-        free=Quantity(max(0.0, round(count.capacity - allocated, 6))),
+        free=Quantity(max(0, count.capacity - allocated)),
         idle_fraction=_idle_fraction(world, held),
         sessions=tuple(sorted(held))[:256],
         conditions=with_findings(before.conditions, findings, meta.generation, now),
@@ -116,7 +116,7 @@ def _counted(nodes: int, capacity: int, why_none: str, reason: Reason) -> Count:
     return Count(nodes, capacity, ConditionStatus.TRUE, Reason.AVAILABLE, f"{capacity} accelerators may be used.")
 
 
-def _ready(world: PoolWorld, count: Count, held: dict[str, float]) -> Finding:
+def _ready(world: PoolWorld, count: Count, held: dict[str, int]) -> Finding:
     if world.pool.metadata.deletion_timestamp is None:
         return Finding(ConditionType.READY, count.status, count.reason, count.message)
     if held:
@@ -130,7 +130,7 @@ def _ready(world: PoolWorld, count: Count, held: dict[str, float]) -> Finding:
     return Finding(ConditionType.READY, False, Reason.DELETING, "No session uses it; it is being deleted.")
 
 
-def _idle_fraction(world: PoolWorld, held: dict[str, float]) -> Quantity | None:
+def _idle_fraction(world: PoolWorld, held: dict[str, int]) -> Quantity | None:
     """Mean of the idle fractions that the pool's sessions report, weighted by what they hold of it."""
     weighted, weights = 0.0, 0.0
     for key, gpus in held.items():

@@ -135,16 +135,11 @@ def _scale(
     )
 
 
-def _free(world: SessionWorld, target: PipelinePlan, present: tuple[StageTarget, ...]) -> dict[str, float]:
+def _free(world: SessionWorld, target: PipelinePlan, present: tuple[StageTarget, ...]) -> dict[str, int]:
     """Accelerators by pool that the session may use and that the target does not use now."""
-    replicas = {_key(t): t.replicas for t in present}
-    free: dict[str, float] = dict(available(world.session, world.cluster))
-    for module in target.spec.modules:
-        for pipeline in module.pipelines:
-            for position, stage in enumerate(pipeline.stages):
-                used = replicas[module.name, pipeline.name, position] / stage.vgpu_divisor
-                free[stage.pool] = free.get(stage.pool, 0.0) - used
-    return free
+    used = target.spec.gpus({_key(t): t.replicas for t in present})
+    there = available(world.session, world.cluster)
+    return {pool: there.get(pool, 0) - used.get(pool, 0) for pool in there.keys() | used.keys()}
 
 
 def _serving_spec(

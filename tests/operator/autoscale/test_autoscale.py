@@ -10,7 +10,7 @@ from partita_api.pipelineplan import PipelinePlan
 from partita_operator.ports import SessionSignals, StageTarget
 from partita_operator.reconcile.autoscale import autoscale, planned_targets
 
-PLENTY = {"big": 1000.0, "small": 1000.0}
+PLENTY = {"big": 1000, "small": 1000}
 
 ONE_STAGE = plan_of({"m": {"p": [("big", 1, 10, 100_000)]}})
 """100 samples/s a replica: 1000/s."""
@@ -73,17 +73,15 @@ def test_replicas_planned_for_a_declared_rate_stay(replicas: int, load: float, w
 @pytest.mark.parametrize(
     ("free", "max_replicas", "want", "want_words"),
     [
-        pytest.param(
-            {"big": 2.0, "small": 9.0}, 100, [4, 11], ["from 3 to 11"], id="the rest goes to the next pipeline"
-        ),
-        pytest.param({"big": 0.0, "small": 1.5}, 100, [2, 6], ["do not allow"], id="vGPUs count as their share"),
-        pytest.param({}, 100, [2, 3], ["do not allow"], id="nothing is free"),
+        pytest.param({"big": 2, "small": 9}, 100, [4, 11], ["from 3 to 11"], id="the rest goes to the next pipeline"),
+        pytest.param({"small": 1}, 100, [2, 6], ["do not allow"], id="a GPU that is free holds two halves"),
+        pytest.param({}, 100, [2, 4], ["do not allow"], id="nothing is free but the half of a GPU it has"),
         pytest.param(PLENTY, 4, [4, 4], ["maxReplicas"], id="at most maxReplicas"),
         pytest.param(PLENTY, 100, [12, 3], ["from 2 to 12 replicas"], id="all fits"),
     ],
 )
 def test_growth_stays_within_bounds(
-    free: dict[str, float], max_replicas: int, want: list[int], want_words: list[str]
+    free: dict[str, int], max_replicas: int, want: list[int], want_words: list[str]
 ) -> None:
     present = planned_targets(TWO_PIPELINES)
     measured = flat_top(TWO_PIPELINES, present, {"m": 1500})
@@ -95,7 +93,7 @@ def test_growth_stays_within_bounds(
 def test_a_pipeline_does_not_grow_where_only_some_of_its_stages_could() -> None:
     present = planned_targets(TWO_STAGES)
     measured = flat_top(TWO_STAGES, present, {"m": 800})
-    decision = autoscale(settings(), TWO_STAGES, present, measured, {"big": 10.0, "small": 0.0})
+    decision = autoscale(settings(), TWO_STAGES, present, measured, {"big": 10, "small": 0})
     assert counts(decision.targets) == [4, 8]
 
 

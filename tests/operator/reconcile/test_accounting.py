@@ -2,10 +2,14 @@
 
 import pytest
 from tests.builders import SessionBuilder, pool, session
+from tests.operator.autoscale.load_model import plan_of
 from tests.operator.reconcile.simulated import SimulatedCluster
 
 from partita_api.inferencesession import Objective, ObjectiveKind
+from partita_api.pipelineplan import whole_accelerators
 from partita_operator.reconcile.accounting import accelerators, available, entitlement, holding, users
+from partita_planner.allocation import Deployment, gpus_used
+from partita_planner.templates import Template, TemplateStage
 
 SHARED = {"pools": ("fast",)}
 
@@ -33,7 +37,7 @@ def free(made: SimulatedCluster, name: str) -> int:
 
 def test_what_others_hold_is_not_available() -> None:
     made = cluster(10, one("older", 300), one("younger", 400))
-    assert holding(made.session("older"), made.cluster()) == {"fast": 3.0}
+    assert holding(made.session("older"), made.cluster()) == {"fast": 3}
     assert (free(made, "older"), free(made, "younger")) == (6, 7)
     assert users("fast", made.cluster()) == {"default/older": 3.0, "default/younger": 4.0}
 
@@ -93,6 +97,36 @@ def test_a_plan_keeps_what_it_was_promised() -> None:
         stages = tuple(stage.model_copy(update={"desired": desired}) for stage in plan.status.stages)
         scaled = plan.model_copy(update={"status": plan.status.model_copy(update={"stages": stages})})
         assert accelerators(scaled) == {"fast": want}
+
+
+@pytest.mark.parametrize(
+    ("vgpus", "want"),
+    [
+        pytest.param([("fast", 1, 3)], {"fast": 3}, id="whole"),
+        pytest.param([("fast", 2, 3)], {"fast": 2}, id="half a GPU is left over"),
+        pytest.param([("fast", 2, 1), ("fast", 4, 1)], {"fast": 2}, id="two sizes share no GPU"),
+        pytest.param([("fast", 2, 1), ("fast", 2, 1)], {"fast": 1}, id="two stages of one size do"),
+        pytest.param([("slow", 1, 1), ("fast", 8, 9)], {"fast": 2, "slow": 1}, id="by pool"),
+        pytest.param([], {}, id="none"),
+    ],
+)
+def test_planner_and_operator_count_whole_accelerators_by_one_rule(
+    vgpus: list[tuple[str, int, int]], want: dict[str, int]
+) -> None:
+    """The planner's own form of a plan, the plan's spec, and what the operator says that it holds."""
+    shape = {f"p{i}": [(pool, divisor, count, 10_000)] for i, (pool, divisor, count) in enumerate(vgpus)}
+    plan = plan_of({"m": shape})
+    deployments = {
+        "m": tuple(
+            Deployment(Template(1, 0, (TemplateStage(0, 1, pool, divisor, 10_000, 0, 100.0),)), (count,))
+            for pool, divisor, count in vgpus
+        )
+    }
+
+    assert whole_accelerators(vgpus) == want
+    assert gpus_used(deployments) == want
+    assert plan.spec.gpus() == want
+    assert accelerators(plan) == want
 
 
 def test_sessions_of_one_name_in_two_namespaces_are_apart() -> None:
