@@ -88,14 +88,17 @@ class System:
         return found
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def system(
     cluster: Kubectl,
     control_plane: ControlPlane,
     start_ray: RayClusterFactory,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[System]:
-    """The system with three pools: two of CPU cores, one emulated."""
+    """The system with three pools: two of CPU cores, one emulated.
+
+    Not for longer than a module: an operator left running would work on the objects of other tests.
+    """
     nodes = tuple(RayClassNode(pool["metadata"]["name"], slots=pool["spec"]["count"]) for pool in POOLS)
     ray = start_ray(RayClusterConfig(nodes=nodes))
     state_dir: Path = tmp_path_factory.mktemp("operator")

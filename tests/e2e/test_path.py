@@ -5,8 +5,8 @@ import asyncio
 import numpy as np
 import pytest
 import tritonclient.http as triton
-from tests.e2e.conftest import System, detection, emulated, until_ready
-from tests.operator.kubectl import Kubectl, condition, eventually, reason
+from tests.e2e.conftest import READY_SECONDS, System, detection, emulated, until_ready
+from tests.operator.kubectl import Json, Kubectl, condition, eventually, reason
 from tests.runtime.serving.load import Load, steady_load
 
 from partita_api.inferencesession import InferenceSession
@@ -30,6 +30,12 @@ def ask(system: System, kubectl: Kubectl, session: str) -> dict[str, np.ndarray]
 
 def infer_url(system: System, kubectl: Kubectl, session: str) -> str:
     return f"http://{system.endpoint(kubectl.namespace, session)}/v2/models/{session}/infer"
+
+
+def transition(session: Json) -> str:
+    """When Ready last changed; times sort as text."""
+    when: str = condition(session, "Ready")["lastTransitionTime"]
+    return when
 
 
 async def load_until(task: "asyncio.Task[object]", url: str, rate: float, most_seconds: float) -> Load:
@@ -145,6 +151,25 @@ async def test_requests_are_answered_while_the_api_server_is_away(system: System
         lambda ready: ready["observedGeneration"] == 2 and ready["status"] == "True",
         90,
     )
+
+
+async def test_a_restarted_ray_cluster_serves_the_same_plan_again(system: System, namespace: Kubectl) -> None:
+    namespace.apply(emulated())
+    before = await until_ready(namespace, "emulated")
+    want = ask(system, namespace, "emulated")
+
+    system.ray.restart()
+
+    await eventually(
+        lambda: condition(namespace.get("isess", "emulated"), "Ready"),
+        lambda ready: ready["status"] == "True" and ready["lastTransitionTime"] > transition(before),
+        READY_SECONDS,
+    )
+    np.testing.assert_array_equal(ask(system, namespace, "emulated")["detector"], want["detector"])
+    after = namespace.get("isess", "emulated")
+    assert after is not None
+    assert after["status"]["activePlan"] == before["status"]["activePlan"]
+    assert "EngineUnavailable" in {event["reason"] for event in namespace.list("events")}
 
 
 async def test_a_deleted_session_leaves_nothing_behind(system: System, namespace: Kubectl) -> None:
