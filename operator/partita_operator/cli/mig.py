@@ -1,0 +1,154 @@
+"""`partita mig`: cut GPUs into MIG slices for a load, offline."""
+
+import time
+from collections.abc import Callable, Mapping
+from math import isfinite
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from partita_operator.cli.exit_codes import ExitCode
+from partita_operator.cli.manifests import BadInput
+from partita_operator.cli.output import OutputFormat, emit, output_option, report
+from partita_planner.deadline import Deadline
+from partita_planner.mig.demand import MigDemand, pack, pack_by_paris, parse_demand
+from partita_planner.mig.errors import MigError
+from partita_planner.mig.layouts import Layout
+from partita_planner.mig.manifests import CONFIG_LABEL, FLEET_LABEL, mig_parted_config, node_configs, slice_pools
+from partita_planner.mig.packing import NoPacking, Packing
+from partita_planner.mig.products import ProductTable, known_products, parse_products
+
+STRATEGIES: Final[Mapping[str, Callable[[MigDemand, ProductTable, Deadline], Packing | NoPacking]]] = {
+    "exact": pack,
+    "paris": pack_by_paris,
+}
+
+
+@click.command()
+@click.argument("demand", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--strategy",
+    type=click.Choice(list(STRATEGIES)),
+    default="exact",
+    show_default=True,
+    help="exact: the fewest GPUs for the load, or the most throughput if DEMAND gives gpus. paris: PARIS' algorithm "
+    "(one model, given gpus).",
+)
+@click.option(
+    "--products",
+    "products_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="YAML file with MIG profiles of products that are not known, or other ones for those that are.",
+)
+@click.option("--time-limit", type=click.FloatRange(0.1, 3600), default=10, show_default=True, help="Seconds to solve.")
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Directory to write mig-parted.yaml and pools.yaml to.",
+)
+@output_option
+def mig(
+    demand: Path, strategy: str, products_file: Path | None, time_limit: float, out: Path | None, output: OutputFormat
+) -> None:
+    """Cut GPUs into MIG slices for the load in DEMAND (a YAML file; docs/mig.md says what it holds).
+
+    Prints how many GPUs get which slices, the mig-parted configuration of each kind of node, and a GPUPool for each
+    kind of slice. Needs no cluster. Exit code 3 if the load cannot be packed.
+    """
+    try:
+        wanted = parse_demand(_text(demand), str(demand))
+        products = known_products()
+        if products_file is not None:
+            products = products.overridden_by(parse_products(_text(products_file), str(products_file)))
+        found = STRATEGIES[strategy](wanted, products, Deadline.after(time_limit, time.perf_counter))
+    except MigError as error:
+        raise BadInput(str(error)) from error
+    if isinstance(found, NoPacking):
+        refused = {"reason": str(found.reason), "message": found.message, "gpusMissing": found.gpus_missing}
+        emit(refused, output, lambda console: console.print(f"no packing ({found.reason}): {found.message}"))
+        raise SystemExit(ExitCode.NO_PLAN)
+    document = _document(found, wanted)
+    if out is not None:
+        _write(out, document)
+    emit(document, output, lambda console: _print(found, wanted, console))
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{file} cannot be read: {error}") from error
+
+
+def _document(packing: Packing, demand: MigDemand) -> dict[str, Any]:
+    configs = node_configs(packing, demand.nodes)
+    return {
+        "product": packing.product.name,
+        "gpus": packing.gpus,
+        "scale": round(packing.scale, 6),
+        "bound": round(packing.bound, 6) if isfinite(packing.bound) else None,
+        "layouts": [{"gpus": count, "slices": dict(layout.counts)} for layout, count in packing.layouts],
+        "instances": [
+            {"model": model, "slice": name, "count": count} for (model, name), count in packing.instances.items()
+        ],
+        "spare": packing.spare,
+        "nodes": [{"config": c.name, "nodes": c.nodes, "labels": _labels(c.name, demand)} for c in configs],
+        "migParted": mig_parted_config(configs, demand.nodes),
+        "pools": [
+            {"apiVersion": pool.api_version, "kind": pool.kind}
+            | pool.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude={"status"})
+            for pool in slice_pools(packing, demand.nodes)
+        ],
+    }
+
+
+def _labels(config: str, demand: MigDemand) -> dict[str, str]:
+    return {FLEET_LABEL: demand.fleet, CONFIG_LABEL: config}
+
+
+def _write(directory: Path, document: Mapping[str, Any]) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    texts = {
+        "mig-parted.yaml": yaml.safe_dump(document["migParted"], sort_keys=False),
+        "pools.yaml": yaml.safe_dump_all(document["pools"], sort_keys=False),
+    }
+    for name, text in texts.items():
+        (directory / name).write_text(text)
+        report(f"wrote {directory / name}")
+
+
+def _print(packing: Packing, demand: MigDemand, console: Console) -> None:
+    table = Table(title=f"{packing.gpus} x {packing.product.name}", title_justify="left")
+    for name in ("node configuration", "nodes", "GPUs of a node", "slices of a GPU"):
+        table.add_column(name, justify="right" if name in ("nodes", "GPUs of a node") else "left")
+    for config in node_configs(packing, demand.nodes):
+        for layout in dict.fromkeys(config.gpus):
+            table.add_row(config.name, str(config.nodes), str(config.gpus.count(layout)), _slices(layout))
+    console.print(table)
+    loaded = Table("model", "slice", "in use", "busy", title="Slices", title_justify="left")
+    for (model, name), count in packing.instances.items():
+        busy = sum(t for (owner, _, k), t in packing.time.items() if (owner, k) == (model, name))
+        loaded.add_row(model, name, str(count), f"{busy / count:.0%}")
+    for name, count in packing.spare.items():
+        loaded.add_row("(spare)", name, str(count), "")
+    console.print(loaded)
+    console.print(_in_words(packing, demand), markup=False)
+
+
+def _slices(layout: Layout) -> str:
+    return " + ".join(f"{count} x {name}" for name, count in layout.counts.items())
+
+
+def _in_words(packing: Packing, demand: MigDemand) -> str:
+    labels = " ".join(f"{key}={value}" for key, value in _labels("CONFIGURATION", demand).items())
+    proven = f" (bound {packing.bound:.4g})" if isfinite(packing.bound) else ""
+    served = (
+        f"serves {packing.scale:.4g} times the load{proven}"
+        if demand.models and demand.gpus is not None
+        else f"no fewer GPUs than {packing.bound:.0f} will do"
+    )
+    return f"{served}\nlabel each node: kubectl label node NODE {labels}"

@@ -1,0 +1,148 @@
+"""A demand for MIG slices, as people write it in YAML: models with load and measurements, or numbers of slices."""
+
+from dataclasses import replace
+from math import inf
+from typing import Annotated, Self
+
+import yaml
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from partita_api.manifests import explain
+from partita_api.meta import NAME_PATTERN, SpecModel
+from partita_api.quantity import Quantity
+from partita_planner.deadline import Deadline
+from partita_planner.mig.errors import BadDemandError
+from partita_planner.mig.manifests import Fleet
+from partita_planner.mig.packing import (
+    MAX_GPUS,
+    NoPacking,
+    Packing,
+    Workload,
+    fewest_gpus,
+    most_served,
+    wanted_slices,
+)
+from partita_planner.mig.paris import SliceCurve, batch_workloads, check_distribution, paris, placed, segment_workloads
+from partita_planner.mig.products import ProductTable
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+BatchSize = Annotated[int, Field(ge=1, le=100_000)]
+
+
+class SliceMeasurement(SpecModel):
+    """What one slice of a profile does with a model, by batch size."""
+
+    throughput: dict[BatchSize, Positive] = Field(
+        min_length=1, description="Queries per second when every query is a batch of that size."
+    )
+    utilization: dict[BatchSize, Share] = Field(default={}, description="0 to 1; PARIS needs it.")
+
+
+class ModelDemand(SpecModel):
+    """One model's load."""
+
+    name: Annotated[str, Field(pattern=NAME_PATTERN, max_length=63)]
+    queries_per_second: Positive = Field(default=1.0, description="A query is a batch.")
+    batches: dict[BatchSize, Weight] = Field(
+        min_length=1, description="How often each batch size occurs, in any one unit."
+    )
+    slices: dict[str, SliceMeasurement] = Field(min_length=1, description="Measurements by MIG profile.")
+
+    @field_validator("batches")
+    @classmethod
+    def _has_weight(cls, batches: dict[int, float]) -> dict[int, float]:
+        check_distribution(batches)
+        return batches
+
+    def curves(self) -> tuple[SliceCurve, ...]:
+        """The measurements by profile."""
+        return tuple(SliceCurve(name, m.utilization, m.throughput) for name, m in self.slices.items())
+
+
+class MigDemand(SpecModel):
+    """What GPUs of one product are to be cut for: either models, or numbers of slices."""
+
+    product: str = Field(description="Such as H100-80GB.")
+    fleet: Annotated[str, Field(pattern=NAME_PATTERN, max_length=40)] = Field(
+        default="mig", description="Names the pools and node configurations."
+    )
+    gpus: int | None = Field(
+        default=None, ge=1, le=MAX_GPUS, description="GPUs to cut. Default: the fewest that serve the load."
+    )
+    gpus_per_node: int = Field(default=8, ge=1, le=8)
+    price_per_hour: Quantity | None = Field(default=None, description="Price of one whole GPU.")
+    bandwidth: Quantity | None = Field(default=None, description="Network bandwidth of one node, such as 100G.")
+    models: tuple[ModelDemand, ...] = Field(default=(), max_length=64)
+    slices: dict[str, Annotated[int, Field(ge=0, le=1_000_000)]] = Field(
+        default={}, description="Wanted slices by MIG profile, instead of models."
+    )
+
+    @model_validator(mode="after")
+    def _either_models_or_slices(self) -> Self:
+        if bool(self.models) == bool(self.slices):
+            raise ValueError("give either models or slices, and not both")
+        names = [model.name for model in self.models]
+        if len(set(names)) < len(names):
+            raise ValueError(f"each model may be given once; these are {', '.join(names)}")
+        return self
+
+    @property
+    def nodes(self) -> Fleet:
+        """The nodes that are cut."""
+        return Fleet(self.fleet, self.gpus_per_node, self.price_per_hour, self.bandwidth)
+
+    def workloads(self) -> tuple[Workload, ...]:
+        """The load, for the exact packing."""
+        if self.slices:
+            return wanted_slices(self.slices)
+        return tuple(
+            workload
+            for model in self.models
+            for workload in batch_workloads(model.name, model.curves(), model.batches, model.queries_per_second)
+        )
+
+
+def parse_demand(text: str, source: str) -> MigDemand:
+    """A demand in YAML; `source` names it in errors. Raises BadDemandError."""
+    try:
+        return MigDemand.model_validate(yaml.safe_load(text))
+    except yaml.YAMLError as error:
+        raise BadDemandError(f"{source} is not YAML: {error}") from error
+    except ValidationError as error:
+        raise BadDemandError(f"{source} is no demand for MIG slices:\n{explain(error)}") from error
+
+
+def pack(demand: MigDemand, products: ProductTable, deadline: Deadline) -> Packing | NoPacking:
+    """The exact packing: for models on given GPUs the most throughput, else the fewest GPUs. Raises MigError."""
+    product = products.product(demand.product)
+    if demand.models and demand.gpus is not None:
+        return most_served(product, demand.workloads(), demand.gpus, deadline)
+    return fewest_gpus(product, demand.workloads(), deadline, at_most=demand.gpus)
+
+
+def pack_by_paris(demand: MigDemand, products: ProductTable, deadline: Deadline) -> Packing | NoPacking:
+    """PARIS' instances on the demand's GPUs, and what they serve; it proves no bound.
+
+    Raises MigError, for a demand that has no GPUs or several models, too.
+    """
+    product = products.product(demand.product)
+    if len(demand.models) != 1 or demand.gpus is None:
+        raise BadDemandError("PARIS shares given GPUs out for one model: give gpus, and one entry in models")
+    (model,) = demand.models
+    answer = paris(product, model.curves(), model.batches, demand.gpus)
+    found = placed(product, answer, demand.gpus, deadline)
+    if isinstance(found, NoPacking):
+        return found
+    scale = answer.rate(found.slices) / model.queries_per_second
+    workloads = segment_workloads(answer, demand.workloads())
+    return replace(
+        found,
+        instances={(model.name, name): found.slices[name] for name in answer.used},
+        time={
+            (w.model, w.batch, name): scale * w.rate / rate for w in workloads for name, rate in w.throughput.items()
+        },
+        scale=scale,
+        bound=inf,
+    )

@@ -1,0 +1,21 @@
+"""What can be wrong with a question about MIG; each message says the fix."""
+
+
+class MigError(ValueError):
+    """A question that has no meaning. Nothing is computed."""
+
+
+class UnknownProductError(MigError):
+    """No product of this name is known."""
+
+
+class UnknownSliceError(MigError):
+    """The product has no such MIG profile."""
+
+
+class BadProductsError(MigError):
+    """A product table that cannot be used."""
+
+
+class BadDemandError(MigError):
+    """A load, a distribution or a measurement that cannot be used."""
