@@ -49,6 +49,9 @@ class PoolBuilder:
     def price(self, per_hour: str) -> Self:
         return self.with_spec(price_per_hour=Quantity(per_hour))
 
+    def watts(self, watts: int) -> Self:
+        return self.with_spec(power_watts=watts)
+
     def bandwidth(self, bits_per_second: str) -> Self:
         return self.with_spec(bandwidth=Quantity(bits_per_second))
 

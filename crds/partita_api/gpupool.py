@@ -112,6 +112,13 @@ class GPUPoolSpec(SpecModel):
     price_per_hour: Quantity = Field(
         default=Quantity("1"), description='What one accelerator costs in an hour, in any one currency, such as "0.71".'
     )
+    power_watts: int | None = Field(
+        default=None,
+        ge=1,
+        le=100_000,
+        description="What one accelerator draws while it is allocated, in watts, such as 350. Only objective Power "
+        "needs it.",
+    )
     bandwidth: Quantity = Field(
         default=Quantity("10G"), description="Network bandwidth of one node in bits per second, such as 10G."
     )

@@ -153,7 +153,19 @@ class ObjectiveKind(StrEnum):
     """What a plan optimises."""
 
     COST = "Cost"
+    POWER = "Power"
     THROUGHPUT = "Throughput"
+    THROUGHPUT_THEN_FEWEST_GPUS = "ThroughputThenFewestGPUs"
+
+    @property
+    def seeks_throughput(self) -> bool:
+        """Whether a plan serves as much as its pools can, rather than a given rate at the least price."""
+        return self in (ObjectiveKind.THROUGHPUT, ObjectiveKind.THROUGHPUT_THEN_FEWEST_GPUS)
+
+    @property
+    def unit(self) -> str:
+        """What the objective value counts, for people."""
+        return "requests/s" if self.seeks_throughput else "W" if self is ObjectiveKind.POWER else "an hour"
 
 
 class CostModel(StrEnum):
@@ -168,12 +180,17 @@ class Objective(SpecModel):
 
     kind: ObjectiveKind = Field(
         default=ObjectiveKind.COST,
-        description="Cost: serve the rate at the least price. Throughput: serve the most from the pools.",
+        description="Cost: serve the rate at the least price. Power: serve it with the fewest watts, for which every "
+        "pool that may be used needs powerWatts. Throughput: serve the most from the pools. ThroughputThenFewestGPUs: "
+        "the same, and of all such plans one with the fewest accelerators.",
     )
-    weight: int = Field(default=1, ge=1, le=1000, description="Weight among the Throughput sessions that share pools.")
+    weight: int = Field(
+        default=1, ge=1, le=1000, description="Weight among the sessions that maximise throughput and share pools."
+    )
     cost_model: CostModel = Field(
         default=CostModel.ALLOCATED,
-        description="Allocated: whole vGPUs, as on a bill. Occupancy: in proportion to the time they work.",
+        description="Allocated: whole vGPUs, as on a bill. Occupancy: in proportion to the time they work. Counts "
+        "watts in the same way.",
     )
 
 

@@ -77,7 +77,7 @@ class Solution(SpecModel):
 
     strategy: str = Field(max_length=40, description="The planning strategy.")
     kind: ObjectiveKind = Field(description="What was optimised.")
-    value: Quantity = Field(description="Objective value: price per hour, or the least weighted throughput.")
+    value: Quantity = Field(description="Objective value: price per hour, watts, or requests per second.")
     bound: Quantity = Field(description="Proven bound on the objective value.")
     gap: Quantity = Field(description="Relative distance between value and bound.")
     seconds: Quantity = Field(description="Seconds that planning took.")
@@ -96,10 +96,13 @@ class Alternative(SpecModel):
 
 
 class Costs(SpecModel):
-    """Price per hour under both cost models."""
+    """Price per hour under both cost models, and power."""
 
     allocated_per_hour: Quantity = Field(description="Whole vGPUs, as on a bill.")
     occupancy_per_hour: Quantity = Field(description="In proportion to the time they work at the planned rate.")
+    power_watts: Quantity | None = Field(
+        default=None, description="Watts of all vGPUs; none where a pool in use does not say its powerWatts."
+    )
 
 
 class SessionRef(SpecModel):

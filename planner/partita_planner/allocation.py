@@ -77,6 +77,17 @@ class Aim(Enum):
     """Least price of GPUs beyond those of the pools."""
 
 
+class Tariff(Enum):
+    """What a GPU is paid for in: every price below is in this unit."""
+
+    MONEY = auto()
+    """The pools' price per hour."""
+    WATTS = auto()
+    """The pools' power."""
+    GPUS = auto()
+    """Every GPU costs 1."""
+
+
 @dataclass(frozen=True)
 class Market:
     """The pools and what one unit of a stage is."""
@@ -84,11 +95,18 @@ class Market:
     pools: Mapping[str, Pool]
     whole_gpus: bool = False
     """Whether stages own whole GPUs, or any number of vGPUs."""
+    tariff: Tariff = Tariff.MONEY
 
     @cached_property
     def gpu_price(self) -> Mapping[str, float]:
-        """Price per hour of one whole GPU, by pool."""
-        return {name: float(pool.spec.price_per_hour) for name, pool in self.pools.items()}
+        """Price of one whole GPU, by pool; a pool that does not say its power draws none."""
+        match self.tariff:
+            case Tariff.MONEY:
+                return {name: float(pool.spec.price_per_hour) for name, pool in self.pools.items()}
+            case Tariff.WATTS:
+                return {name: float(pool.spec.power_watts or 0) for name, pool in self.pools.items()}
+            case Tariff.GPUS:
+                return dict.fromkeys(self.pools, 1.0)
 
     def price(self, stage: TemplateStage) -> float:
         """Price per hour of one unit."""

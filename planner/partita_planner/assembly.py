@@ -1,10 +1,10 @@
 """A solution as a PipelinePlan's spec: budgets, names, costs, and what the numbers mean."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 
 from partita_api.digest import digest
-from partita_api.inferencesession import ObjectiveKind
 from partita_api.pipelineplan import (
     Alternative,
     BlockRange,
@@ -17,7 +17,7 @@ from partita_api.pipelineplan import (
 )
 from partita_api.pipelineplan import Solution as SolutionSpec
 from partita_api.quantity import Quantity
-from partita_planner.allocation import Demand, Deployment, allocated_price, occupancy_price
+from partita_planner.allocation import Demand, Deployment, Tariff, allocated_price, gpus_used, occupancy_price
 from partita_planner.latency import stretch
 from partita_planner.problem import PlanningProblem
 from partita_planner.session_graph import module_rates
@@ -40,9 +40,6 @@ def assemble(
     calls = module_rates(problem.spec, 1.0)
     latency = {name: max(d.template.latency_micros for d in group) for name, group in deployments.items()}
     budgets = {**task.graph.fixed, **stretch(task.graph, latency)}
-    needed = [Demand(name, rates[name], rates[name] / (1 - task.kept_free), ()) for name in deployments]
-    allocated = sum(allocated_price(deployments[d.module], task.market) for d in needed)
-    occupancy = sum(occupancy_price(deployments[d.module], d, task.market) for d in needed)
     served = min(sum(d.throughput for d in group) / calls[name] for name, group in deployments.items())
     return PipelinePlanSpec(
         session=problem.session,
@@ -67,7 +64,7 @@ def assemble(
             )
             for module in problem.spec.modules
         ),
-        cost=Costs(allocated_per_hour=quantity(allocated), occupancy_per_hour=quantity(occupancy)),
+        cost=_costs(task, solution),
         throughput=quantity(served, ROUND_FLOOR),
         alternatives=tuple(alternatives),
         profiles=tuple(
@@ -114,6 +111,19 @@ def _pipeline(name: str, deployment: Deployment) -> PooledPipeline:
     )
 
 
+def _costs(task: Task, solution: Solution) -> Costs:
+    rates = module_rates(task.problem.spec, solution.rate)
+    needed = [Demand(name, rates[name], rates[name] / (1 - task.kept_free), ()) for name in solution.deployments]
+    everything = [deployment for group in solution.deployments.values() for deployment in group]
+    money, watts = replace(task.market, tariff=Tariff.MONEY), replace(task.market, tariff=Tariff.WATTS)
+    said = all(task.market.pools[name].spec.power_watts for name in gpus_used(solution.deployments))
+    return Costs(
+        allocated_per_hour=quantity(allocated_price(everything, money)),
+        occupancy_per_hour=quantity(sum(occupancy_price(solution.deployments[d.module], d, money) for d in needed)),
+        power_watts=quantity(allocated_price(everything, watts)) if said else None,
+    )
+
+
 def _profiles_used(solution: Solution) -> set[tuple[str, str]]:
     return {
         (module, stage.pool)
@@ -121,8 +131,3 @@ def _profiles_used(solution: Solution) -> set[tuple[str, str]]:
         for deployment in group
         for stage in deployment.template.stages
     }
-
-
-def objective_unit(kind: ObjectiveKind) -> str:
-    """What the objective value counts, for people."""
-    return "requests/s" if kind is ObjectiveKind.THROUGHPUT else "an hour"

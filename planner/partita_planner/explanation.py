@@ -1,9 +1,8 @@
 """Why a plan is as it is, for people: what binds it, and what other strategies would have given."""
 
-from partita_api.inferencesession import ObjectiveKind
 from partita_api.pipelineplan import Alternative
 from partita_planner.allocation import Aim, gpus_used
-from partita_planner.assembly import objective_unit, quantity
+from partita_planner.assembly import quantity
 from partita_planner.search import NothingFound
 from partita_planner.task import Solution, Task
 
@@ -14,7 +13,7 @@ CERTAIN_GAP = 1e-4
 
 def explain(task: Task, solution: Solution) -> str:
     """What the plan is, how sure it is, and what binds it: pools without a GPU left, and the slowest path."""
-    unit = objective_unit(task.problem.spec.objective.kind)
+    unit = task.problem.spec.objective.kind.unit
     gap = solution.relative_gap
     proof = "proven optimal" if gap <= CERTAIN_GAP else f"within {gap:.2%} of the proven bound {solution.bound:.6g}"
     return " ".join(
@@ -27,7 +26,7 @@ def alternative(name: str, task: Task, chosen: Solution, other: Solution | Nothi
     if isinstance(other, NothingFound):
         why = "it has no plan for these inputs" if other.proven else "it found no plan in its share of the time"
         return Alternative(strategy=name, feasible=False, summary=f"{name}: {why}.")
-    unit = objective_unit(task.problem.spec.objective.kind)
+    unit = task.problem.spec.objective.kind.unit
     return Alternative(
         strategy=name,
         feasible=True,
@@ -39,7 +38,7 @@ def alternative(name: str, task: Task, chosen: Solution, other: Solution | Nothi
 def _compared(task: Task, chosen: Solution, other: Solution) -> str:
     if abs(other.value - chosen.value) <= CERTAIN_GAP * max(chosen.value, other.value):
         return "no worse"
-    if task.problem.spec.objective.kind is ObjectiveKind.THROUGHPUT:
+    if task.aim is Aim.THROUGHPUT:
         return f"{1 - other.value / chosen.value:.1%} less than the plan"
     if not chosen.value:
         return "more than the plan, which costs nothing"

@@ -2,14 +2,16 @@
 
 import time
 from collections.abc import Callable
+from math import inf
 from typing import Final
 
-from partita_api.inferencesession import CostModel, ObjectiveKind
+from partita_api.inferencesession import ObjectiveKind
 from partita_api.pipelineplan import PipelinePlanSpec
 from partita_planner.assembly import assemble
 from partita_planner.deadline import Deadline
 from partita_planner.diagnosis import missing_inputs, not_enough_gpus, slo_too_tight
 from partita_planner.explanation import alternative, explain
+from partita_planner.fewest_gpus import with_fewest_gpus
 from partita_planner.optimum import better
 from partita_planner.problem import NoPlan, NoPlanReason, Outcome, Planned, PlanningProblem
 from partita_planner.search import NothingFound
@@ -52,6 +54,8 @@ def plan(problem: PlanningProblem, clock: Callable[[], float] = time.monotonic) 
         solution = better(task, solution, baseline)
     if isinstance(solution, NothingFound):
         return _without_solution(task, solution, deadline)
+    if problem.spec.objective.kind is ObjectiveKind.THROUGHPUT_THEN_FEWEST_GPUS:
+        solution = with_fewest_gpus(task, solution, deadline.share(SEARCH_SHARE))
     others = () if strategy is BASELINE else (alternative(BASELINE.name, task, solution, baseline),)
     found = assemble(task, solution, strategy.name, clock() - began, explain(task, solution), others)
     return _checked(_steady(found, problem), problem)
@@ -63,8 +67,14 @@ def _refused(problem: PlanningProblem) -> NoPlan | None:
     if problem.spec.planner.strategy not in STRATEGIES:
         known = ", ".join(sorted(STRATEGIES))
         wrong.append(f"planner.strategy {problem.spec.planner.strategy!r} is not known: choose one of {known}")
-    if not problem.rate > 0:
-        wrong.append(f"the rate to plan for is {problem.rate:g} requests/s: it must be above 0")
+    if not 0 < problem.rate < inf:
+        wrong.append(f"the rate to plan for is {problem.rate:g} requests/s: it must be above 0, and finite")
+    silent = [pool.name for pool in problem.pools if pool.spec.power_watts is None]
+    if problem.spec.objective.kind is ObjectiveKind.POWER and silent:
+        wrong.append(
+            f"objective Power needs the watts of every pool that may be used: set powerWatts of {', '.join(silent)}, "
+            f"or leave them out by spec.pools"
+        )
     return NoPlan(NoPlanReason.INVALID_SESSION, "; ".join(wrong)) if wrong else None
 
 
@@ -88,16 +98,16 @@ def _steady(found: PipelinePlanSpec, problem: PlanningProblem) -> PipelinePlanSp
     incumbent = problem.incumbent
     if incumbent is None or incumbent.solution.strategy != found.solution.strategy or validate(incumbent, problem):
         return found
-    if problem.spec.objective.kind is ObjectiveKind.THROUGHPUT:
-        gain = float(found.throughput) / float(incumbent.throughput) - 1
-    else:
-        gain = _cost(incumbent, problem) / _cost(found, problem) - 1 if _cost(found, problem) else 0.0
+    kind = problem.spec.objective.kind
+    better, worse = (found, incumbent) if kind.seeks_throughput else (incumbent, found)
+    gain = _ratio(float(better.solution.value), float(worse.solution.value)) - 1
+    if kind is ObjectiveKind.THROUGHPUT_THEN_FEWEST_GPUS and gain >= 0:
+        gain = max(gain, _ratio(sum(incumbent.gpus().values()), sum(found.gpus().values())) - 1)
     return incumbent if gain <= KEEP_WITHIN else found
 
 
-def _cost(plan: PipelinePlanSpec, problem: PlanningProblem) -> float:
-    occupancy = problem.spec.objective.cost_model is CostModel.OCCUPANCY
-    return float(plan.cost.occupancy_per_hour if occupancy else plan.cost.allocated_per_hour)
+def _ratio(one: float, other: float) -> float:
+    return one / other if other else 1.0
 
 
 def _checked(found: PipelinePlanSpec, problem: PlanningProblem) -> Outcome:

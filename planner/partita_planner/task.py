@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from partita_api.inferencesession import CostModel, CutDType, ObjectiveKind
-from partita_planner.allocation import Aim, Demand, Deployments, Market
+from partita_planner.allocation import Aim, Demand, Deployments, Market, Tariff
 from partita_planner.latency import LatencyGraph, collection_micros, latency_graph
 from partita_planner.problem import PlanningProblem
 from partita_planner.session_graph import module_rates
@@ -27,7 +27,7 @@ class Solution:
     rate: float
     """Requests per second that it is planned for."""
     value: float
-    """Price per hour, or requests per second that the pools can serve."""
+    """Price per hour, watts, or requests per second that the pools can serve."""
     bound: float
     """Proven: no plan that the strategy may choose has a better value."""
 
@@ -59,14 +59,16 @@ class Task:
     def aim(self) -> Aim:
         """What the session wants."""
         objective = self.problem.spec.objective
-        if objective.kind is ObjectiveKind.THROUGHPUT:
+        if objective.kind.seeks_throughput:
             return Aim.THROUGHPUT
         return Aim.OCCUPANCY if objective.cost_model is CostModel.OCCUPANCY else Aim.ALLOCATED
 
     @cached_property
     def market(self) -> Market:
-        """The pools; units are whole GPUs if throughput is maximised, else vGPUs."""
-        return Market({pool.name: pool for pool in self.problem.pools}, whole_gpus=self.aim is Aim.THROUGHPUT)
+        """The pools, priced in what is minimised; units are whole GPUs if throughput is maximised, else vGPUs."""
+        tariff = Tariff.WATTS if self.problem.spec.objective.kind is ObjectiveKind.POWER else Tariff.MONEY
+        pools = {pool.name: pool for pool in self.problem.pools}
+        return Market(pools, whole_gpus=self.aim is Aim.THROUGHPUT, tariff=tariff)
 
     @cached_property
     def graph(self) -> LatencyGraph:

@@ -5,8 +5,9 @@ says of itself is taken for granted. Numbers may differ by TOLERANCE, which cove
 the solver's own tolerance.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import ceil, inf
 from typing import Final
 
@@ -176,30 +177,43 @@ class _Check:
 
     def _costs(self) -> Iterator[str]:
         kept_free = self.problem.spec.planner.headroom_percent / 100
-        allocated = occupancy = 0.0
+        allocated = occupancy = watts = watts_at_work = 0.0
         for module in self.plan.modules:
             needed = left = float(module.rate) / (1 - kept_free)
-            priced = sorted((self._sample_price(module, p), self._pipeline_rate(module, p)) for p in module.pipelines)
-            for price, rate in priced:
-                served = min(left, rate)
-                occupancy += price * served * float(module.rate) / needed
+            order = [self._sample_price(module, p, self._dispatched_by) for p in module.pipelines]
+            if any(after < before * (1 - TOLERANCE) for before, after in pairwise(order)):
+                yield f"the pipelines of module {module.name!r} are not in the order of their price per sample"
+            for pipeline in module.pipelines:
+                served = min(left, self._pipeline_rate(module, pipeline))
+                share = served * float(module.rate) / needed
+                occupancy += share * self._sample_price(module, pipeline, self._price)
+                watts_at_work += share * self._sample_price(module, pipeline, self._watts)
                 left -= served
             for stage in (s for p in module.pipelines for s in p.stages):
                 allocated += stage.replicas * self._price(stage)
-        for kind, said, want in (
-            ("allocated", self.plan.cost.allocated_per_hour, allocated),
-            ("occupancy", self.plan.cost.occupancy_per_hour, occupancy),
+                watts += stage.replicas * self._watts(stage)
+        for kind, said, want, unit in (
+            ("allocated cost", self.plan.cost.allocated_per_hour, allocated, "an hour"),
+            ("occupancy cost", self.plan.cost.occupancy_per_hour, occupancy, "an hour"),
+            ("power", self.plan.cost.power_watts, watts, "W"),
         ):
-            if not _near(float(said), want):
-                yield f"the plan says that its {kind} cost is {said} an hour; it is {want:g}"
+            if said is not None and not _near(float(said), want):
+                yield f"the plan says that its {kind} is {said} {unit}; it is {want:g}"
+        if self.plan.solution.kind is ObjectiveKind.POWER:
+            at_work = self.problem.spec.objective.cost_model is CostModel.OCCUPANCY
+            want = watts_at_work if at_work else watts
+            if not _near(float(self.plan.solution.value), want):
+                yield f"the plan says that its objective value is {self.plan.solution.value} W; it is {want:g} W"
 
     def _solution(self) -> Iterator[str]:
         solution, objective = self.plan.solution, self.problem.spec.objective
         if solution.kind is not objective.kind:
             yield f"the plan optimises {solution.kind}, the session wants {objective.kind}"
         value, bound = float(solution.value), float(solution.bound)
-        if solution.kind is ObjectiveKind.THROUGHPUT:
+        if solution.kind in (ObjectiveKind.THROUGHPUT, ObjectiveKind.THROUGHPUT_THEN_FEWEST_GPUS):
             want, beyond = float(self.plan.throughput), value - bound
+        elif solution.kind is ObjectiveKind.POWER:
+            want, beyond = value, bound - value
         elif objective.cost_model is CostModel.OCCUPANCY:
             want, beyond = float(self.plan.cost.occupancy_per_hour), bound - value
         else:
@@ -223,7 +237,7 @@ class _Check:
 
     def _arriving(self, module: ModulePlan) -> float:
         """Samples per second that the module gets: of the problem's rate, or what throughput is planned for."""
-        if self.problem.spec.objective.kind is ObjectiveKind.THROUGHPUT:
+        if self.problem.spec.objective.kind in (ObjectiveKind.THROUGHPUT, ObjectiveKind.THROUGHPUT_THEN_FEWEST_GPUS):
             return float(module.rate)
         return self.problem.rate * self._calls()[module.name]
 
@@ -254,8 +268,17 @@ class _Check:
     def _price(self, stage: Stage) -> float:
         return float(self.pools[stage.pool].spec.price_per_hour) / stage.vgpu_divisor
 
-    def _sample_price(self, module: ModulePlan, pipeline: PooledPipeline) -> float:
-        return sum(self._price(s) / self._vgpu_rate(module, pipeline, s) for s in pipeline.stages)
+    def _watts(self, stage: Stage) -> float:
+        return (self.pools[stage.pool].spec.power_watts or 0) / stage.vgpu_divisor
+
+    def _dispatched_by(self, stage: Stage) -> float:
+        """What load fills pipelines in the order of: what the session minimises, money if it is nothing."""
+        power = self.problem.spec.objective.kind is ObjectiveKind.POWER
+        return self._watts(stage) if power else self._price(stage)
+
+    def _sample_price(self, module: ModulePlan, pipeline: PooledPipeline, price: Callable[[Stage], float]) -> float:
+        """What one sample per second costs in the time that vGPUs work, at `price` of a vGPU."""
+        return sum(price(s) / self._vgpu_rate(module, pipeline, s) for s in pipeline.stages)
 
 
 def _execution_micros(profile: Profile, stage: Stage, batch: int) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from partita_api.gpupool import GPUPool
-from partita_api.inferencesession import InferenceSession, ObjectiveKind, Signals
+from partita_api.inferencesession import InferenceSession, Signals
 from partita_api.pipelineplan import (
     BlockRange,
     Costs,
@@ -170,7 +170,7 @@ def one_stage_plan(problem: PlanningProblem) -> Outcome:
     if problem.spec.slo.latency_ms < 10:
         return NoPlan(NoPlanReason.SLO_TOO_TIGHT, "Nothing answers within 10 ms; raise slo.latencyMs.", 10)
     needed = max(1, -int(-problem.rate // 100))
-    if problem.spec.objective.kind is ObjectiveKind.THROUGHPUT:
+    if problem.spec.objective.kind.seeks_throughput:
         needed = max((pool.gpus for pool in problem.pools), default=0) // len(problem.spec.modules)
     left = {pool.name: pool.gpus for pool in problem.pools}
     modules = []

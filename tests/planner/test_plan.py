@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 from tests.builders import SessionBuilder, linear_profiles, pool, problem, profile, session
+from tests.planner.planned import planned, refused
 
 from partita_api.pipelineplan import PipelinePlanSpec, PooledPipeline
 from partita_planner.plan import plan
 from partita_planner.problem import NoPlan, NoPlanReason, Planned, PlanningProblem
-from partita_planner.validate import validate
 
 TRAFFIC = (
     session("traffic")
@@ -25,19 +25,6 @@ TRAFFIC = (
 )
 MODELS = ("detector", "car", "person")
 ONE = session("one").slo(50).rate(100).model("m")
-
-
-def planned(asked: PlanningProblem) -> PipelinePlanSpec:
-    outcome = plan(asked)
-    assert isinstance(outcome, Planned), outcome
-    assert validate(outcome.plan, asked) == ()
-    return outcome.plan
-
-
-def refused(asked: PlanningProblem) -> NoPlan:
-    outcome = plan(asked)
-    assert isinstance(outcome, NoPlan), outcome
-    return outcome
 
 
 def traffic(built: SessionBuilder = TRAFFIC, gpus: int = 4) -> PlanningProblem:

@@ -6,10 +6,10 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from partita_api.inferencesession import ObjectiveKind
 from partita_operator.demo.result import DemoResult
 from partita_operator.demo.summary import (
     accelerators,
+    achievement,
     comparison_sentence,
     mean_utilization,
     stage_rows,
@@ -49,12 +49,7 @@ def _plan_table(result: DemoResult) -> Table:
 def _cost(result: DemoResult) -> str:
     plan = result.plan.spec
     used = ", ".join(f"{used} of {there} {pool}" for pool, (used, there) in accelerators(result).items())
-    what = (
-        f"{float(plan.cost.allocated_per_hour):.2f} an hour"
-        if plan.solution.kind is ObjectiveKind.COST
-        else f"{plan.throughput} requests/s"
-    )
-    return f"{what}, {comparison_sentence(plan)}\naccelerators: {used}"
+    return f"{achievement(plan)}, {comparison_sentence(plan)}\naccelerators: {used}"
 
 
 def _phase_table(result: DemoResult) -> Table:

@@ -42,6 +42,17 @@ def comparison(plan: PipelinePlanSpec) -> Comparison:
     return Comparison(float(plan.solution.value), whole)
 
 
+def achievement(plan: PipelinePlanSpec) -> str:
+    """What the plan reaches of its objective, for people."""
+    match plan.solution.kind:
+        case ObjectiveKind.COST:
+            return f"costs {float(plan.cost.allocated_per_hour):.2f} an hour"
+        case ObjectiveKind.POWER:
+            return f"draws {float(plan.solution.value):.0f} W"
+        case _:
+            return f"serves {plan.throughput} requests/s"
+
+
 def comparison_sentence(plan: PipelinePlanSpec) -> str:
     """The comparison for people."""
     found = comparison(plan)
@@ -50,12 +61,10 @@ def comparison_sentence(plan: PipelinePlanSpec) -> str:
     if found.whole_value is None or found.ratio is None:
         return "without partitioning there is no plan at all"
     change = abs(1 - found.ratio)
-    if plan.solution.kind is ObjectiveKind.COST:
-        without = f"{found.whole_value:.2f} an hour without partitioning"
-        word = "less" if found.ratio < 1 else "more"
-    else:
-        without = f"{found.whole_value:.0f} requests/s without partitioning"
-        word = "more" if found.ratio > 1 else "less"
+    kind = plan.solution.kind
+    digits = 2 if kind is ObjectiveKind.COST else 0
+    without = f"{found.whole_value:.{digits}f} {kind.unit} without partitioning"
+    word = "more" if found.ratio > 1 else "less"
     return f"the same as {without}" if change < 0.0005 else f"{change:.0%} {word} than {without}"
 
 

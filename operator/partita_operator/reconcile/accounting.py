@@ -9,7 +9,7 @@ whole, as the planner counts them: none is shared by two sessions, or divided in
 from collections.abc import Iterable, Mapping
 
 from partita_api.gpupool import GPUPool
-from partita_api.inferencesession import InferenceSession, ObjectiveKind
+from partita_api.inferencesession import InferenceSession
 from partita_api.pipelineplan import PipelinePlan
 from partita_operator.reconcile.world import Cluster
 
@@ -84,12 +84,12 @@ def entitlement(session: InferenceSession, pool: str, cluster: Cluster) -> int:
     weights, to the whole accelerator. All others may use everything.
     """
     capacity = cluster.pools[pool].status.capacity
-    if session.spec.objective.kind is not ObjectiveKind.THROUGHPUT:
+    if not session.spec.objective.kind.seeks_throughput:
         return capacity
     greedy = [
         s
         for s in by_age(cluster.sessions.values())
-        if s.spec.objective.kind is ObjectiveKind.THROUGHPUT
+        if s.spec.objective.kind.seeks_throughput
         and s.metadata.deletion_timestamp is None
         and pool in usable_pools(s, cluster.pools)
     ]

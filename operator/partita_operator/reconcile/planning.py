@@ -32,6 +32,7 @@ _PLANNER_SETTINGS_THAT_DO_NOT_MATTER: Final = {"approval", "time_limit_seconds"}
 _POOL_SPEC_THAT_PLANS_DEPEND_ON: Final = {
     "gpus_per_node",
     "price_per_hour",
+    "power_watts",
     "bandwidth",
     "memory",
     "sharing",

@@ -13,6 +13,7 @@ class Reason(StrEnum):
     POOL_TERMINATING = "PoolTerminating"
     NO_POOL_SELECTED = "NoPoolSelected"
     INVALID_POOL = "InvalidPool"
+    POWER_UNKNOWN = "PowerUnknown"
     NO_CAPACITY = "NoCapacity"
     PROFILING_FAILED = "ProfilingFailed"
     # on the way
@@ -55,6 +56,7 @@ PROBLEMS: Final = frozenset(
         Reason.POOL_TERMINATING,
         Reason.NO_POOL_SELECTED,
         Reason.INVALID_POOL,
+        Reason.POWER_UNKNOWN,
         Reason.NO_CAPACITY,
         Reason.PROFILING_FAILED,
         Reason.SOME_PROFILES_MISSING,

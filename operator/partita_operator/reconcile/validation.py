@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from partita_api.inferencesession import InferenceSession
+from partita_api.inferencesession import InferenceSession, ObjectiveKind
 from partita_api.meta import NAME_PATTERN
 from partita_operator.reconcile.accounting import selected_pools, usable_pools
 from partita_operator.reconcile.reasons import Reason
@@ -28,7 +28,12 @@ class SpecProblem:
 
 def find_problem(session: InferenceSession, cluster: Cluster) -> SpecProblem | None:
     """The first thing that is wrong with what the session asks for."""
-    return _wrong_spec(session, cluster) or _wrong_pools(session, cluster) or _no_capacity(session, cluster)
+    return (
+        _wrong_spec(session, cluster)
+        or _wrong_pools(session, cluster)
+        or _no_capacity(session, cluster)
+        or _unknown_power(session, cluster)
+    )
 
 
 def _wrong_spec(session: InferenceSession, cluster: Cluster) -> SpecProblem | None:
@@ -88,6 +93,17 @@ def _no_capacity(session: InferenceSession, cluster: Cluster) -> SpecProblem | N
         Reason.NO_CAPACITY,
         f"None of the selected GPUPools ({_list(selected)}) has accelerators. Their Ready conditions say why: "
         f"kubectl describe gpupool {next(iter(selected))}",
+    )
+
+
+def _unknown_power(session: InferenceSession, cluster: Cluster) -> SpecProblem | None:
+    silent = [name for name, pool in usable_pools(session, cluster.pools).items() if pool.spec.power_watts is None]
+    if session.spec.objective.kind is not ObjectiveKind.POWER or not silent:
+        return None
+    return SpecProblem(
+        Reason.POWER_UNKNOWN,
+        f"Objective Power needs to know what accelerators draw, but GPUPool {_list(silent)} does not say it. Set "
+        "spec.powerWatts there, or leave the pool out by spec.pools.",
     )
 
 

@@ -129,6 +129,13 @@ READY = ("True", "Serving")
             "kubectl describe gpupool fast",
             id="pools without accelerators",
         ),
+        pytest.param(
+            lambda: after(5, cluster(DETECTOR.with_spec(objective={"kind": "Power"}))),
+            ("False", "PowerUnknown"),
+            "Stalled",
+            "GPUPool fast, slow does not say it. Set spec.powerWatts there",
+            id="least power from pools that do not say theirs",
+        ),
         pytest.param(deleted_pool_named, ("False", "PoolTerminating"), "Stalled", "Select others", id="pool going"),
         pytest.param(unreadable, ("False", "InvalidSpec"), "Stalled", "rate: Field required", id="unreadable spec"),
         pytest.param(

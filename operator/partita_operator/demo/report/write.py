@@ -8,12 +8,12 @@ from typing import Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from partita_api.inferencesession import ObjectiveKind
 from partita_operator.demo.report.charts import all_charts
 from partita_operator.demo.report.plan_diagram import plan_diagram
 from partita_operator.demo.result import DemoResult
 from partita_operator.demo.summary import (
     accelerators,
+    achievement,
     comparison,
     comparison_sentence,
     mean_utilization,
@@ -49,7 +49,7 @@ def render(result: DemoResult) -> str:
         spec=result.session.spec,
         plan=result.plan.spec,
         headline=result.phases[0].report,
-        is_cost=result.plan.spec.solution.kind is ObjectiveKind.COST,
+        achievement=achievement(result.plan.spec),
         comparison=comparison(result.plan.spec),
         comparison_sentence=comparison_sentence(result.plan.spec),
         utilization=mean_utilization(result),
