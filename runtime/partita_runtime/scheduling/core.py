@@ -8,11 +8,12 @@ from partita_runtime.scheduling.flight import Batch, InFlight
 from partita_runtime.scheduling.load import Load
 from partita_runtime.scheduling.modules import ModuleState, module_states
 from partita_runtime.scheduling.plan import SchedulingPlan
+from partita_runtime.scheduling.policies.registry import make_policy
+from partita_runtime.scheduling.policy import Candidate, Dropped
 from partita_runtime.scheduling.pools import Worker
 from partita_runtime.scheduling.queue import QueuedRequest
 from partita_runtime.scheduling.roster import Roster
 from partita_runtime.scheduling.signals import CoreSignals, snapshot
-from partita_runtime.scheduling.window import Candidate, Dropped, Window
 
 
 class SchedulingCore:
@@ -23,6 +24,7 @@ class SchedulingCore:
     """
 
     def __init__(self, plan: SchedulingPlan) -> None:
+        """Raises ValueError if the plan names a policy that there is not, as does `switch_plan`."""
         self._roster = Roster()
         self._flight = InFlight()
         self._live: dict[int, tuple[str, QueuedRequest] | Batch] = {}
@@ -162,7 +164,8 @@ class SchedulingCore:
     def advance(self, now: int) -> list[Action]:
         """Everything that is due, in the order in which it was decided.
 
-        Of several batches that could go, the one whose latest moment is closest goes first (Symphony, Algorithm 1).
+        Of several batches that could go, the one that the policy finds most urgent goes first: by default the one
+        whose latest moment is closest (Symphony, Algorithm 1).
         """
         self._tick(now)
         now = self._clock
@@ -177,7 +180,7 @@ class SchedulingCore:
                 if module.due == at:
                     candidate = self._consider(module, actions)
                     if candidate is not None:
-                        heappush(ready, (candidate.latest, order, self._flight.reserved, module, candidate))
+                        heappush(ready, (candidate.urgency, order, self._flight.reserved, module, candidate))
             if not ready:
                 return actions
             _, _, reserved, module, candidate = heappop(ready)
@@ -221,21 +224,27 @@ class SchedulingCore:
     def _enqueue(self, module: ModuleState, request: QueuedRequest) -> None:
         module.queue.add(request)
         self._live[request.request_id] = (module.name, request)
-        self._look(module, self._window.due_on_arrival(module, request, self._clock))
+        self._look(module, self._policy.arrived(module, request, self._clock))
 
     def _consider(self, module: ModuleState, actions: list[Action]) -> Candidate | None:
         """The batch of `module` that could go now, if any; what is dropped on the way joins `actions`."""
         dropped: list[Dropped] = []
         module.due = None
-        candidate = self._window.candidate(module, self._clock, dropped)
+        candidate = self._policy.candidate(module, self._clock, dropped)
         actions += [self._drop(module, request, reason) for request, reason in dropped]
-        if candidate is None and module.due is not None:
+        if candidate is not None:
+            module.due = None
+        elif module.due is not None:
             heappush(self._due, (module.due, module.order, module))
         return candidate
 
     def _dispatch(self, module: ModuleState, candidate: Candidate) -> Dispatch:
-        pipeline, batch_size, path, _ = candidate
-        requests = module.queue.take(batch_size)
+        pipeline, requests, path, _, preempted = candidate
+        batch_size = len(requests)
+        module.queue.remove_all(requests)
+        if preempted is not None:
+            self._flight.abandon(preempted, self._clock, None)
+            self._retry(preempted, DropReason.OVERLOAD)
         batch = self._flight.reserve(module, pipeline, path, requests)
         for request in requests:
             self._live[request.request_id] = batch
@@ -255,6 +264,7 @@ class SchedulingCore:
             finish=path.finish,
             deadline=requests[0].deadline,
             transfer_starts=tuple(leg.transfer_start for leg in path.legs[1:]),
+            preempts=None if preempted is None else preempted.batch_id,
         )
 
     def _drop(self, module: ModuleState, request: QueuedRequest, reason: DropReason, detail: str = "") -> Drop:
@@ -289,10 +299,10 @@ class SchedulingCore:
 
     def _put_in_force(self, plan: SchedulingPlan, former: dict[str, ModuleState]) -> None:
         """Build the state of `plan`, going on with whatever it has in common with the modules in force before."""
-        self._plan = plan
-        self._modules = module_states(plan)
-        self._load = Load(self._modules.values())
-        self._window = Window(plan.policy, self._load)
+        modules = module_states(plan)
+        load = Load(modules.values())
+        self._policy = make_policy(plan.policy, load, self._flight)
+        self._plan, self._modules, self._load = plan, modules, load
         self._stages = {user.stage.ref: user.stage for user in self._load.users.values()}
         self._due.clear()
         for name, old in former.items():
@@ -308,6 +318,9 @@ class SchedulingCore:
             for worker in self._roster.members(plan.name, ref):
                 stage.pool.join(worker)
         self._apply_delays()
+        for module in self._modules.values():
+            for request in module.queue:
+                self._look(module, self._policy.arrived(module, request, self._clock))
 
     def _apply_delays(self) -> None:
         for module in self._modules.values():

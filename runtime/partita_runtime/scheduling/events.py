@@ -46,6 +46,8 @@ class Dispatch:
     """The earliest deadline in the batch (microseconds)."""
     transfer_starts: tuple[int, ...] = ()
     """When the feature map is reserved to leave for stage 1, 2, ...: one fewer than stages (microseconds)."""
+    preempts: int | None = None
+    """A batch whose execution ends here and now, to make room; the core has queued its requests again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """Batches that were dispatched: what they have reserved, and how feedback corrects it."""
 
+from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import Final
 
@@ -34,7 +35,7 @@ class Batch:
         batch_id: int,
         module: ModuleState,
         pipeline: PipelineState,
-        requests: list[QueuedRequest],
+        requests: Sequence[QueuedRequest],
         workers: tuple[Worker, ...],
     ) -> None:
         self.batch_id = batch_id
@@ -77,7 +78,9 @@ class InFlight:
         """The batch, if it is in flight."""
         return self._batches.get(batch_id)
 
-    def reserve(self, module: ModuleState, pipeline: PipelineState, path: Path, requests: list[QueuedRequest]) -> Batch:
+    def reserve(
+        self, module: ModuleState, pipeline: PipelineState, path: Path, requests: Sequence[QueuedRequest]
+    ) -> Batch:
         """A new batch, with everything on its path reserved."""
         batch = Batch(self._next_id, module, pipeline, requests, tuple(leg.worker for leg in path.legs))
         self._next_id += 1

@@ -25,7 +25,7 @@ class ModuleCounters:
 
 
 class ModuleState:
-    """One module: its queue, its pipelines, and what the window policy found when it last looked."""
+    """One module: its queue, its pipelines, and what the policy found when it last looked."""
 
     __slots__ = (
         "blocked_until",

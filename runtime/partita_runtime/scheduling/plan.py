@@ -44,7 +44,8 @@ class SchedulingPlan(SpecModel):
     """Everything that the core needs to know of a plan."""
 
     name: str
-    policy: BatchingPolicy = BatchingPolicy.DEFERRED
+    policy: str = BatchingPolicy.DEFERRED
+    """A batching policy by its name, with its parameter if it has one: see `policies.registry`."""
     bandwidth: dict[str, float] = {}
     """Bits per second of one node's network, by pool."""
     modules: tuple[ScheduledModule, ...]

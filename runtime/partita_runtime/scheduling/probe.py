@@ -35,16 +35,17 @@ class Path(NamedTuple):
         return self.legs[0].start
 
 
-def probe(pipeline: PipelineState, batch_size: int, now: int) -> Path:
+def probe(pipeline: PipelineState, batch_size: int, now: int, first: Worker | None = None) -> Path:
     """Choose, stage by stage, the worker that is done with the batch first; the lowest number among equals.
 
     A batch dispatched `now` can start after the pipeline's delay. The first stage is not fitted into gaps: it is
-    dispatched only when it can start, so it leaves none. The pipeline must be eligible.
+    dispatched only when it can start, so it leaves none; with `first` it is on that worker. The pipeline must be
+    eligible.
     """
     at = now + pipeline.delay(batch_size)
     stage = pipeline.stages[0]
     length = stage.latency[batch_size - 1]
-    worker, start = stage.pool.earliest_at_end(at)
+    worker, start = stage.pool.earliest_at_end(at) if first is None else (first, max(at, first.tail))
     initial_wait = waiting = start - at
     at = start + length
     legs = [Leg(worker, start, length, start, 0)]

@@ -1,6 +1,7 @@
 """Requests of one module that wait, by deadline."""
 
 from bisect import bisect_left, insort
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 
@@ -29,6 +30,10 @@ class DeadlineQueue:
     def __len__(self) -> int:
         return len(self._requests)
 
+    def __iter__(self) -> Iterator[QueuedRequest]:
+        """Earliest deadline first."""
+        return iter(self._requests)
+
     def __getitem__(self, position: int) -> QueuedRequest:
         return self._requests[position]
 
@@ -39,12 +44,27 @@ class DeadlineQueue:
         else:
             self._requests.append(request)
 
+    def __contains__(self, request: QueuedRequest) -> bool:
+        position = bisect_left(self._requests, request)
+        return position < len(self._requests) and self._requests[position] == request
+
+    def front(self, count: int) -> list[QueuedRequest]:
+        """The `count` requests with the earliest deadlines, which stay."""
+        return self._requests[:count]
+
     def remove(self, request: QueuedRequest) -> None:
         """Take one request out, which must be there."""
-        position = bisect_left(self._requests, request)
-        if position == len(self._requests) or self._requests[position] != request:
+        if request not in self:
             raise KeyError(f"request {request.request_id} is not in the queue")
-        del self._requests[position]
+        del self._requests[bisect_left(self._requests, request)]
+
+    def remove_all(self, requests: Sequence[QueuedRequest]) -> None:
+        """Take requests out, which must be there; those with the earliest deadlines at once."""
+        if self._requests[: len(requests)] == requests:
+            del self._requests[: len(requests)]
+        else:
+            for request in requests:
+                self.remove(request)
 
     def take(self, count: int) -> list[QueuedRequest]:
         """Take the `count` requests with the earliest deadlines out."""

@@ -1,7 +1,7 @@
 """Emulated workers and links that carry out what the scheduling core dispatches."""
 
 from collections.abc import Callable, Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 import numpy as np
 
@@ -35,25 +35,28 @@ class _Node:
 class _Batch:
     """A batch on its way through the stages."""
 
-    __slots__ = ("dispatch", "path", "stage")
+    __slots__ = ("dispatch", "path", "preempted", "stage")
 
     def __init__(self, dispatch: Dispatch, path: "tuple[_Worker, ...]") -> None:
         self.dispatch = dispatch
         self.path = path
         self.stage = 0
+        self.preempted = False
 
 
 class _Worker:
     """One vGPU. It starts no batch before its reserved start, and of those that are due the earliest reserved one."""
 
-    __slots__ = ("busy_micros", "name", "node", "pool", "running", "since", "waiting")
+    __slots__ = ("busy_micros", "name", "node", "pool", "running", "since", "started", "waiting")
 
     def __init__(self, name: str, node: _Node, pool: str, since: int) -> None:
         self.name = name
         self.node = node
         self.pool = pool
         self.since = since
-        self.running = False
+        self.running: _Batch | None = None
+        self.started = 0
+        """When `running` began."""
         self.waiting: list[tuple[int, int, _Batch]] = []
         """Heap by reserved start of the batches whose inputs are there."""
         self.busy_micros = 0
@@ -122,6 +125,8 @@ class EmulatedCluster:
 
     def carry_out(self, dispatch: Dispatch) -> None:
         """Send a batch to the first worker of its path."""
+        if dispatch.preempts is not None:
+            self._stop(self._batches.pop(dispatch.preempts))
         batch = _Batch(dispatch, tuple(self._workers[name] for name in dispatch.path))
         self._batches[dispatch.batch_id] = batch
         self._clock.at(self._clock.now + self._delays.of(len(dispatch.request_ids)), self._receive, batch)
@@ -135,12 +140,14 @@ class EmulatedCluster:
         }
 
     def _receive(self, batch: _Batch) -> None:
+        if batch.preempted:
+            return
         worker = batch.path[batch.stage]
         heappush(worker.waiting, (batch.dispatch.starts[batch.stage], batch.dispatch.batch_id, batch))
         self._run_next(worker)
 
     def _run_next(self, worker: _Worker) -> None:
-        if worker.running or not worker.waiting or self._workers.get(worker.name) is not worker:
+        if worker.running is not None or not worker.waiting or self._workers.get(worker.name) is not worker:
             return
         start, _, batch = worker.waiting[0]
         if start > self._clock.now:
@@ -149,18 +156,15 @@ class EmulatedCluster:
         heappop(worker.waiting)
         profiled = self._stages[self._ref(batch)].latency_micros[len(batch.dispatch.request_ids) - 1]
         took = max(1, round(profiled * self._noise.factor(self._generator)))
-        worker.running = True
+        worker.running = batch
+        worker.started = self._clock.now
         self._clock.at(self._clock.now + took, self._executed, worker, batch, took)
 
     def _executed(self, worker: _Worker, batch: _Batch, took: int) -> None:
         now, dispatch = self._clock.now, batch.dispatch
-        worker.running = False
-        if self._workers.get(worker.name) is not worker:
+        if worker.running is not batch or self._workers.get(worker.name) is not worker:
             return
-        worker.busy_micros += took
-        if self._tell is not None:
-            size = len(dispatch.request_ids)
-            self._tell(Execution(worker.name, *self._ref(batch), dispatch.batch_id, size, now - took, now))
+        self._release(worker, batch)
         if self._noise.fails(self._generator):
             self._batches.pop(dispatch.batch_id, None)
             self._core.failed(dispatch.batch_id, now, "emulated failure")
@@ -169,6 +173,23 @@ class EmulatedCluster:
             if dispatch.batch_id in self._batches:
                 self._go_on(batch)
         self._run_next(worker)
+
+    def _stop(self, batch: _Batch) -> None:
+        """The batch is preempted where it is: on its worker, or on its way there."""
+        worker = batch.path[batch.stage]
+        if worker.running is batch:
+            self._release(worker, batch)
+        worker.waiting = [entry for entry in worker.waiting if entry[2] is not batch]
+        heapify(worker.waiting)
+        batch.preempted = True
+
+    def _release(self, worker: _Worker, batch: _Batch) -> None:
+        now, dispatch = self._clock.now, batch.dispatch
+        worker.running = None
+        worker.busy_micros += now - worker.started
+        if self._tell is not None:
+            size = len(dispatch.request_ids)
+            self._tell(Execution(worker.name, *self._ref(batch), dispatch.batch_id, size, worker.started, now))
 
     def _go_on(self, batch: _Batch) -> None:
         """To the next stage, or back with the answer."""

@@ -76,7 +76,7 @@ def module(name: str, **fields: Any) -> ModuleBuilder:
 def plan_of(
     *modules: ModuleBuilder,
     name: str = "plan",
-    policy: BatchingPolicy = BatchingPolicy.DEFERRED,
+    policy: str = BatchingPolicy.DEFERRED,
     bandwidth: Mapping[str, float] | None = None,
 ) -> SchedulingPlan:
     """A plan of these modules."""
@@ -117,7 +117,7 @@ class Driver:
     """When, and the batch, by request."""
     cancelled: set[int] = field(default_factory=set)
     abandoned: dict[int, int] = field(default_factory=dict)
-    """When a batch was lost, by its id."""
+    """When a batch was lost or preempted, by its id."""
 
     def __post_init__(self) -> None:
         self.core = SchedulingCore(self.plan)
@@ -209,6 +209,9 @@ class Driver:
             self.cancelled.discard(action.request_id)  # it was decided before the client went away
             self.drops[action.request_id] = (self.now, action)
             return
+        if action.preempts is not None:
+            del self._running[action.preempts]
+            self.abandoned[action.preempts] = self.now
         self.dispatches.append((self.now, action))
         self._running[action.batch_id] = (action, 0)
         self._execute(action, 0, action.starts[0])

@@ -9,11 +9,12 @@ from tests.runtime.scheduling.plans import Driver, module, plan_of, stage, worke
 from partita_api.inferencesession import BatchingPolicy
 from partita_runtime.scheduling.core import SchedulingCore
 from partita_runtime.scheduling.events import Dispatch, DropReason, StageRef
+from partita_runtime.scheduling.policies.registry import POLICIES
 
 REF = StageRef("m", "a", 0)
 
 
-def one_worker(policy: BatchingPolicy = BatchingPolicy.DEFERRED) -> Driver:
+def one_worker(policy: str = BatchingPolicy.DEFERRED) -> Driver:
     """l(b) = 100 b + 500, batches up to 4."""
     return Driver(plan_of(module("m").pipeline(4, stage("gpu")), policy=policy)).all_join()
 
@@ -48,8 +49,8 @@ def test_earliest_deadline_goes_first() -> None:
     assert driver.dispatches[0][1].request_ids == (1, 4, 3, 2)
 
 
-@pytest.mark.parametrize("policy", BatchingPolicy, ids=str)
-def test_request_that_cannot_be_in_time_is_dropped_at_once(policy: BatchingPolicy) -> None:
+@pytest.mark.parametrize("policy", [name for name, policy in POLICIES.items() if policy.meets_deadlines])
+def test_request_that_cannot_be_in_time_is_dropped_at_once(policy: str) -> None:
     driver = one_worker(policy)
     driver.arrive(0, "m", 100, 699)
     driver.arrive(1, "m", 100, 700)

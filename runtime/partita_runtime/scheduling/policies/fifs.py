@@ -1,0 +1,35 @@
+"""First idle, first serve: Triton's scheduling of queries to GPU instances (PARIS and ELSA, section III-C)."""
+
+from partita_runtime.scheduling.fit import hold, rest
+from partita_runtime.scheduling.modules import ModuleState
+from partita_runtime.scheduling.policy import Candidate, Dropped
+from partita_runtime.scheduling.probe import probe
+from partita_runtime.scheduling.query import next_query
+from partita_runtime.scheduling.queue import QueuedRequest
+
+
+class Fifs:
+    """The query that is next goes to the worker that has been idle longest, however large or small that worker is.
+
+    A query is what arrived at one moment; queries are neither joined nor dropped.
+    """
+
+    def arrived(self, module: ModuleState, request: QueuedRequest, now: int) -> int:
+        """At once: a worker may be idle."""
+        return now
+
+    def candidate(self, module: ModuleState, now: int, dropped: list[Dropped]) -> Candidate | None:
+        """The next query, once a worker is idle."""
+        eligible = [pipeline for pipeline in module.pipelines if pipeline.eligible]
+        if not module.queue or not eligible:
+            (hold(module, now, dropped) if module.queue else rest(module))
+            return None
+        query = next_query(module, eligible)
+        able = [pipeline for pipeline in eligible if pipeline.batch_size >= len(query)]
+        workers = [(worker, pipeline) for pipeline in able for worker in pipeline.stages[0].pool]
+        idle = [(w, p) for w, p in workers if w.tail <= now + p.delay(len(query))]
+        if not idle:
+            module.due = min(w.tail - p.delay(len(query)) for w, p in workers)
+            return None
+        worker, pipeline = min(idle, key=lambda pair: pair[0].last_end)
+        return Candidate(pipeline, query, probe(pipeline, len(query), now, worker), urgency=query[0].arrived)

@@ -1,0 +1,77 @@
+"""Nexus: a queue at every worker, and early drop (Shen et al., SOSP 2019, section 6; Symphony, sections 3 and 5.3)."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from partita_runtime.scheduling.events import DropReason
+from partita_runtime.scheduling.fit import hold
+from partita_runtime.scheduling.lanes import Lane, Lanes
+from partita_runtime.scheduling.modules import ModuleState
+from partita_runtime.scheduling.policy import Candidate, Dropped
+from partita_runtime.scheduling.probe import Path, probe
+from partita_runtime.scheduling.queue import QueuedRequest
+
+
+class Nexus:
+    """Frontends send requests to the backends in proportion to their throughput; each backend batches on its own.
+
+    A backend that is free slides a window of the planned batch size over its queue, drops what is before the first
+    request that leaves the window enough time, and runs the window (early drop). Of its models the one goes next whose
+    oldest request has waited longest. Which model is on which worker is the planner's business: give it the plan and
+    the batch sizes that Nexus would make.
+    """
+
+    def __init__(self) -> None:
+        self._lanes: defaultdict[str, Lanes] = defaultdict(lambda: Lanes(_least_received))
+
+    def arrived(self, module: ModuleState, request: QueuedRequest, now: int) -> int:
+        """At once: its backend may be idle."""
+        self._lanes[module.name].add(module, request)
+        return now
+
+    def candidate(self, module: ModuleState, now: int, dropped: list[Dropped]) -> Candidate | None:
+        """What a free backend of the module runs now; of several backends, the lowest number first."""
+        lanes = self._lanes[module.name].of(module)
+        if not lanes:
+            hold(module, now, dropped)
+            return None
+        module.due = None
+        for lane in lanes:
+            ready = now + lane.pipeline.delay(1)
+            if not lane:
+                continue
+            if lane.worker.tail > ready:
+                free = now + lane.worker.tail - ready
+                module.due = free if module.due is None else min(module.due, free)
+                continue
+            found = _early_drop(lane, module, now, dropped)
+            if found is not None:
+                window, path = found
+                return Candidate(lane.pipeline, window, path, urgency=window[0].arrived)
+        return None
+
+
+def _least_received(lanes: Sequence[Lane]) -> Lane:
+    """The lane that got the fewest requests for its throughput."""
+    return min(lanes, key=lambda lane: (lane.received + 1) / _throughput(lane))
+
+
+def _throughput(lane: Lane) -> float:
+    pipeline = lane.pipeline
+    return pipeline.throughput() / len(pipeline.stages[0].pool)
+
+
+def _early_drop(
+    lane: Lane, module: ModuleState, now: int, dropped: list[Dropped]
+) -> tuple[Sequence[QueuedRequest], Path] | None:
+    """The first window that is in time; what is before it is dropped."""
+    queue = module.queue
+    while window := lane.front(queue, lane.pipeline.batch_size):
+        path = probe(lane.pipeline, len(window), now, lane.worker)
+        oldest = window[0]
+        if path.finish <= oldest.deadline:
+            return window, path
+        queue.remove(oldest)
+        alone = now + lane.pipeline.total[0] <= oldest.deadline
+        dropped.append((oldest, DropReason.OVERLOAD if alone else DropReason.TOO_LATE))
+    return None
