@@ -181,6 +181,8 @@ def node_environment(
             "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": str(proxy / "server-state"),
             "RAY_SERVE_HAPROXY_METRICS_PORT": str(node_ports.haproxy_metrics),
             "RAY_SERVE_HAPROXY_STATS_PORT": str(node_ports.haproxy_stats),
+            # Here the proxy hears at once of a replica that goes; Serve's 30 s are for load balancers that only poll.
+            "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "2",
             "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT": str(node_ports.fallback_http),
             "RAY_SERVE_FALLBACK_PROXY_GRPC_PORT": str(node_ports.fallback_grpc),
         }

@@ -43,7 +43,7 @@ OPTIONS = ServingOptions(frontend_cpus=0.1, stage_cpus=0.1, health_check_seconds
 def cluster(start_ray: RayClusterFactory) -> RayCluster:
     """A cluster of its own: it is restarted, and holds an application of somebody else."""
     nodes = (RayClassNode(EMULATED, slots=SLOTS), RayClassNode(REAL, slots=1))
-    return start_ray(RayClusterConfig(nodes, environment={"RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "1"}))
+    return start_ray(RayClusterConfig(nodes))
 
 
 @pytest.fixture
