@@ -19,13 +19,14 @@ from partita_planner.deadline import Deadline
 from partita_planner.subclusters.problem import SubclusterProblem
 
 CHECKED: Final = 32
-"""How many of the nearest exchanges between two sub-clusters are checked against the limits on memory and rate."""
+"""How many of the nearest exchanges are tried while two sub-clusters are beyond the limits on memory or rate."""
 MAX_SETS: Final = 1500
 """Sets on one side of an exchange; where there are more of two models, single models are exchanged."""
 LEAST_GAIN: Final = 1e-12
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -153,16 +154,16 @@ def _exchange(arrays: Arrays, where: Ints, loads: Floats, a: int, b: int, exchan
     ours, theirs = np.flatnonzero(where == a), np.flatnonzero(where == b)
     from_a, from_b = _sets(ours, exchanged, len(arrays.rate)), _sets(theirs, exchanged, len(arrays.rate))
     target = (loads[b] - loads[a]) / 2
-    moved = arrays.points[from_b].sum(axis=1)[None, :, :] - arrays.points[from_a].sum(axis=1)[:, None, :]
-    distance = ((moved - target) ** 2).sum(axis=2)
-    budget = arrays.max_change_cost - arrays.change_cost(where)
-    if np.isfinite(budget):
-        cost = _cost(arrays, from_a, a, b)[:, None] + _cost(arrays, from_b, b, a)[None, :]
-        distance = np.where(cost <= max(budget, 0.0) + LEAST_GAIN, distance, np.inf)
+    distance = ((_differences(arrays.points[from_b].sum(axis=1), arrays.points[from_a].sum(axis=1)) - target) ** 2).sum(
+        2
+    )
     before = (arrays.excess(ours) + arrays.excess(theirs), float((target**2).sum()))
-    nearest = np.argpartition(distance, min(CHECKED, distance.size - 1), axis=None)[:CHECKED]
+    allowed = _affordable(arrays, where, a, b, from_a, from_b)
+    if not before[0]:
+        allowed &= _within_limits(arrays, ours, theirs, from_a, from_b)
+    distance[~allowed] = np.inf
     best: tuple[tuple[float, float], Ints, Ints] | None = None
-    for index in nearest[np.argsort(distance.flat[nearest], kind="stable")]:
+    for index in _smallest(distance, CHECKED if before[0] else 1):
         row, column = divmod(int(index), distance.shape[1])
         out, into = _members(from_a[row], arrays), _members(from_b[column], arrays)
         new_ours = np.concatenate([np.setdiff1d(ours, out), into])
@@ -170,8 +171,6 @@ def _exchange(arrays: Arrays, where: Ints, loads: Floats, a: int, b: int, exchan
         after = (arrays.excess(new_ours) + arrays.excess(new_theirs), float(distance[row, column]))
         if np.isfinite(after[1]) and after < (best[0] if best else before):
             best = (after, out, into)
-        if not before[0] and best:
-            break
     if best is None or (best[0][0] == before[0] and before[1] - best[0][1] <= LEAST_GAIN):
         return False
     _, out, into = best
@@ -180,6 +179,45 @@ def _exchange(arrays: Arrays, where: Ints, loads: Floats, a: int, b: int, exchan
     loads[a] += shift
     loads[b] -= shift
     return True
+
+
+def _affordable(arrays: Arrays, where: Ints, a: int, b: int, from_a: Ints, from_b: Ints) -> Bools:
+    """[set of a][set of b]: whether the change cost allows to exchange them."""
+    if not np.isfinite(arrays.max_change_cost):
+        return np.ones((len(from_a), len(from_b)), dtype=bool)
+    left = max(0.0, arrays.max_change_cost - arrays.change_cost(where))
+    cost = _cost(arrays, from_a, a, b)[:, None] + _cost(arrays, from_b, b, a)[None, :]
+    return np.asarray(cost <= left + LEAST_GAIN)
+
+
+def _within_limits(arrays: Arrays, ours: Ints, theirs: Ints, from_a: Ints, from_b: Ints) -> Bools:
+    """[set of a][set of b]: whether both sub-clusters surely stay within the limits when they exchange them.
+
+    Surely: the largest dynamic memory of a sub-cluster counts even if it goes.
+    """
+    rate, static, dynamic = (np.append(of, 0.0) for of in (arrays.rate, arrays.static, arrays.dynamic))
+    rates = _differences(rate[from_b].sum(axis=1), rate[from_a].sum(axis=1))
+    statics = _differences(static[from_b].sum(axis=1), static[from_a].sum(axis=1))
+    ours_dynamic = np.maximum(dynamic[ours].max(initial=0.0), dynamic[from_b].max(axis=1))[None, :]
+    theirs_dynamic = np.maximum(dynamic[theirs].max(initial=0.0), dynamic[from_a].max(axis=1))[:, None]
+    return np.asarray(
+        (rate[ours].sum() + rates <= arrays.max_rate)
+        & (rate[theirs].sum() - rates <= arrays.max_rate)
+        & (static[ours].sum() + statics + ours_dynamic <= arrays.max_memory)
+        & (static[theirs].sum() - statics + theirs_dynamic <= arrays.max_memory)
+    )
+
+
+def _differences(ours: Floats, theirs: Floats) -> Floats:
+    """[their row][our row]: ours less theirs."""
+    return ours[None, ...] - theirs[:, None, ...]
+
+
+def _smallest(table: Floats, count: int) -> Ints:
+    """Flat positions of the smallest entries, in order."""
+    count = min(count, table.size)
+    found = np.argpartition(table, count - 1, axis=None)[:count]
+    return found[np.argsort(table.flat[found], kind="stable")]
 
 
 def _sets(models: Ints, exchanged: int, nothing: int) -> Ints:
