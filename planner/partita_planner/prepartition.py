@@ -1,60 +1,91 @@
-"""Groups a model's layers into blocks of about equal time (PPipe, section 5.2), where little crosses the cuts."""
+"""Groups a model's layers into blocks of about equal time (PPipe, section 5.2), where little crosses the cuts.
 
+A shortest path over the cut positions, in as many steps as there are blocks. PPipe fills block after block up to the
+even share; that says nothing about the bytes, and leaves the last block what is left.
+"""
+
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from math import inf
+from typing import Final
 
-BALANCE_BOUNDS = ((0.5, 1.5), (0.25, 2.0), (0.1, 3.0), (0.0, inf))
+BALANCE_BOUNDS: Final = ((0.5, 1.5), (0.25, 2.0), (0.1, 3.0), (0.0, inf))
 """Least and most share of the even block time that a block may take; the next pair where the last leaves no way."""
+ROUNDING: Final = 1e-9
 
 
-def prepartition(costs: Sequence[float], cut_bytes: Sequence[int | None], blocks: int) -> tuple[int, ...]:
+class BadLayersError(ValueError):
+    """Layers that cannot be grouped; the message says why."""
+
+
+def prepartition(
+    costs: Sequence[float], cut_bytes: Sequence[int | None], blocks: int, *, other_costs: Sequence[Sequence[float]] = ()
+) -> tuple[int, ...]:
     """The ends of `blocks` blocks of consecutive layers, in order; block k is the layers [ends[k - 1], ends[k]).
 
-    costs: time of each layer, in any one unit. cut_bytes: bytes that cross if a block ends after layer i, None where
-    it must not; one entry a layer, the last of which has no meaning. The last end is always len(costs).
+    costs: time of each layer on one GPU class, in any one unit; other_costs: the same on further classes, if known.
+    cut_bytes: bytes of all tensors that cross if a block ends after layer i, None where it must not; one entry a layer,
+    the last of which has no meaning. The last end is always len(costs).
 
-    Each block's time lies within [0.5, 1.5] of the even share total / blocks, and of all such cuts these have the
-    fewest bytes in total, then the smallest sum of squared block times. Where no cut keeps these bounds they are
-    relaxed step by step (BALANCE_BOUNDS). With too few legal cuts there are fewer blocks.
+    Each block's time lies within [0.5, 1.5] of the even share total / blocks, on every class, and of all such cuts
+    these have the fewest bytes in total, then the smallest sum of squared shares. Where no cut keeps these bounds they
+    are relaxed step by step (BALANCE_BOUNDS). With too few layers or legal cuts there are fewer blocks.
 
-    Raises ValueError for no layers, a negative cost, arrays of unequal length, or blocks < 1.
+    Raises BadLayersError for no layers, a cost that is negative or no number, arrays of unequal length, or blocks < 1.
     """
-    _check(costs, cut_bytes, blocks)
+    classes = (costs, *other_costs)
+    _check(classes, cut_bytes, blocks)
     count = len(costs)
     legal = [i + 1 for i in range(count - 1) if cut_bytes[i] is not None]
     blocks = min(blocks, len(legal) + 1)
-    elapsed = [0.0, *accumulate(costs)]
-    share = elapsed[-1] / blocks
     positions = [0, *legal, count]
     crossing = [0, *(cut_bytes[p - 1] or 0 for p in legal), 0]
+    line = _Line(tuple(_elapsed(of, positions) for of in classes), crossing)
     for least, most in BALANCE_BOUNDS:
-        ends = _fewest_bytes([elapsed[p] for p in positions], crossing, blocks, least * share, most * share)
+        ends = _fewest_bytes(line, blocks, least / blocks, most / blocks)
         if ends is not None:
             return tuple(positions[e] for e in ends)
     raise AssertionError("the last bounds admit every cut")
 
 
-def _check(costs: Sequence[float], cut_bytes: Sequence[int | None], blocks: int) -> None:
-    if not costs:
-        raise ValueError("a model without layers cannot be partitioned")
-    if len(cut_bytes) != len(costs):
-        raise ValueError(f"cut_bytes has {len(cut_bytes)} entries for {len(costs)} layers; give one a layer")
+@dataclass(frozen=True)
+class _Line:
+    """The positions at which a block may end."""
+
+    elapsed: tuple[list[float], ...]
+    """[class][position]: share of the class's whole time before the position."""
+    crossing: list[int]
+    """[position]: bytes that cross there."""
+
+
+def _check(classes: Sequence[Sequence[float]], cut_bytes: Sequence[int | None], blocks: int) -> None:
+    if not classes[0]:
+        raise BadLayersError("a model without layers cannot be partitioned")
+    if any(len(costs) != len(classes[0]) for costs in classes):
+        raise BadLayersError(f"costs of {', '.join(str(len(c)) for c in classes)} layers; give one a layer and class")
+    if len(cut_bytes) != len(classes[0]):
+        raise BadLayersError(f"cut_bytes has {len(cut_bytes)} entries for {len(classes[0])} layers; give one a layer")
     if blocks < 1:
-        raise ValueError(f"blocks is {blocks}; ask for at least 1")
-    if any(not 0 <= cost < inf for cost in costs):
-        raise ValueError("layer costs must be finite and not negative")
+        raise BadLayersError(f"blocks is {blocks}; ask for at least 1")
+    if any(not 0 <= cost < inf for costs in classes for cost in costs):
+        raise BadLayersError("layer costs must be finite and not negative")
 
 
-def _fewest_bytes(
-    elapsed: Sequence[float], crossing: Sequence[int], blocks: int, least: float, most: float
-) -> list[int] | None:
-    """Shortest path over the cut positions in `blocks` steps of `least` to `most` time each; None if there is none.
+def _elapsed(costs: Sequence[float], positions: Sequence[int]) -> list[float]:
+    """Share of the whole time before each position; 0 throughout if there is none."""
+    elapsed = [0.0, *accumulate(costs)]
+    return [elapsed[p] / (elapsed[-1] or 1.0) for p in positions]
 
-    Returns the position indices at which the blocks end.
+
+def _fewest_bytes(line: _Line, blocks: int, least: float, most: float) -> list[int] | None:
+    """Shortest path in `blocks` steps that each take `least` to `most` of the time on every class; None if none does.
+
+    Returns the position indices at which the blocks end. A class without any time has no say.
     """
-    slack = 1e-9 * elapsed[-1]
-    last = len(elapsed) - 1
+    elapsed = [of for of in line.elapsed if of[-1] > 0]
+    last = len(line.crossing) - 1
     best: list[tuple[int, float] | None] = [(0, 0.0)] + [None] * last
     steps: list[list[int]] = []
     for _ in range(blocks):
@@ -63,13 +94,11 @@ def _fewest_bytes(
         for start, so_far in enumerate(best):
             if so_far is None:
                 continue
-            for end in range(start + 1, last + 1):
-                time = elapsed[end] - elapsed[start]
-                if time > most + slack:
-                    break
-                if time < least - slack:
-                    continue
-                cost = (so_far[0] + crossing[end], so_far[1] + time * time)
+            first = max((bisect_left(of, of[start] + least - ROUNDING) for of in elapsed), default=0)
+            beyond = min((bisect_right(of, of[start] + most + ROUNDING) for of in elapsed), default=last + 1)
+            for end in range(max(first, start + 1), beyond):
+                squares = sum((of[end] - of[start]) ** 2 for of in elapsed)
+                cost = (so_far[0] + line.crossing[end], so_far[1] + squares)
                 known = reached[end]
                 if known is None or cost < known:
                     reached[end], origin[end] = cost, start

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partita_planner.prepartition import BALANCE_BOUNDS, prepartition
+from partita_planner.prepartition import BALANCE_BOUNDS, BadLayersError, prepartition
 
 
 def block_times(costs: Sequence[float], ends: Sequence[int]) -> list[float]:
@@ -42,35 +42,64 @@ def test_boundaries(costs: list[float], cut_bytes: list[int | None], blocks: int
     ],
 )
 def test_refuses(costs: list[float], cut_bytes: list[int | None], blocks: int, want_message: str) -> None:
-    with pytest.raises(ValueError, match=want_message):
+    with pytest.raises(BadLayersError, match=want_message):
         prepartition(costs, cut_bytes, blocks)
 
 
-layers = st.lists(st.tuples(st.integers(1, 9), st.one_of(st.none(), st.integers(0, 20))), min_size=2, max_size=9)
+def test_times_of_another_class_are_refused_unless_there_is_one_a_layer() -> None:
+    with pytest.raises(BadLayersError, match="one a layer and class"):
+        prepartition([1.0, 1.0], [0, 0], 2, other_costs=[[1.0]])
+
+
+def test_more_blocks_than_layers_are_as_many_as_layers() -> None:
+    assert prepartition([1.0, 2.0, 1.0], [9, 9, 0], 10) == (1, 2, 3)
+
+
+def test_bounds_hold_on_every_class() -> None:
+    """The cheap cut is even on the first class, but leaves the second one nearly idle on one side."""
+    costs, other, cut_bytes = [1.0, 1, 1, 1], [0.2, 0.2, 4, 4], [9, 1, 9, 0]
+
+    assert prepartition(costs, cut_bytes, 2) == (2, 4)
+    assert prepartition(costs, cut_bytes, 2, other_costs=[other]) == (3, 4)
+
+
+layers = st.lists(
+    st.tuples(st.integers(1, 9), st.integers(0, 9), st.one_of(st.none(), st.integers(0, 20))), min_size=2, max_size=9
+)
 
 
 @given(layers=layers, blocks=st.integers(1, 4))
-def test_no_other_cut_is_better(layers: list[tuple[int, int | None]], blocks: int) -> None:
-    costs = [float(cost) for cost, _ in layers]
-    cut_bytes = [crossing for _, crossing in layers]
-    legal = [i + 1 for i in range(len(costs) - 1) if cut_bytes[i] is not None]
+def test_no_other_cut_is_better(layers: list[tuple[int, int, int | None]], blocks: int) -> None:
+    classes = [[float(cost) for cost, _, _ in layers], [float(cost) for _, cost, _ in layers]]
+    cut_bytes = [crossing for _, _, crossing in layers]
+    legal = [i + 1 for i in range(len(layers) - 1) if cut_bytes[i] is not None]
     count = min(blocks, len(legal) + 1)
-    share = sum(costs) / count
 
     def total(ends: Sequence[int]) -> int:
         return sum(cut_bytes[e - 1] or 0 for e in ends[:-1])
 
+    def shares(ends: Sequence[int]) -> list[float]:
+        return [t / sum(costs) for costs in classes if sum(costs) for t in block_times(costs, ends)]
+
     def within(ends: Sequence[int], least: float, most: float) -> bool:
-        return all(least * share - 1e-6 <= t <= most * share + 1e-6 for t in block_times(costs, ends))
+        return all(least / count - 1e-6 <= share <= most / count + 1e-6 for share in shares(ends))
 
-    every = [(*cuts, len(costs)) for cuts in combinations(legal, count - 1)]
+    every = [(*cuts, len(layers)) for cuts in combinations(legal, count - 1)]
     least, most = next(bounds for bounds in BALANCE_BOUNDS if any(within(ends, *bounds) for ends in every))
-    want = min(
-        (total(ends), sum(t * t for t in block_times(costs, ends))) for ends in every if within(ends, least, most)
-    )
+    want = min((total(ends), sum(s * s for s in shares(ends))) for ends in every if within(ends, least, most))
 
-    got = prepartition(costs, cut_bytes, blocks)
+    got = prepartition(classes[0], cut_bytes, blocks, other_costs=classes[1:])
 
     assert got in every
     assert within(got, least, most)
-    assert (total(got), sum(t * t for t in block_times(costs, got))) == want
+    assert (total(got), sum(s * s for s in shares(got))) == (want[0], pytest.approx(want[1]))
+
+
+def test_hundreds_of_layers_keep_the_tightest_bounds() -> None:
+    costs = [1.0 + i * 37 % 11 for i in range(300)]
+    cut_bytes = [1000 + i * 7919 % 5003 for i in range(300)]
+
+    ends = prepartition(costs, cut_bytes, 10)
+
+    share = sum(costs) / 10
+    assert all(0.5 * share <= t <= 1.5 * share for t in block_times(costs, ends))
