@@ -18,6 +18,7 @@ from partita_planner.search import NothingFound
 from partita_planner.session_graph import session_problems
 from partita_planner.strategies import STRATEGIES
 from partita_planner.strategies.no_partitioning import NO_PARTITIONING
+from partita_planner.strategies.strategy import Unanswered
 from partita_planner.task import Task
 from partita_planner.validate import validate
 
@@ -67,6 +68,11 @@ def _refused(problem: PlanningProblem) -> NoPlan | None:
     if problem.spec.planner.strategy not in STRATEGIES:
         known = ", ".join(sorted(STRATEGIES))
         wrong.append(f"planner.strategy {problem.spec.planner.strategy!r} is not known: choose one of {known}")
+    elif problem.spec.objective.kind not in STRATEGIES[problem.spec.planner.strategy].objectives:
+        wrong.append(
+            f"planner.strategy {problem.spec.planner.strategy} plans least cost only, not objective "
+            f"{problem.spec.objective.kind}: choose planner.strategy partita, or objective.kind Cost"
+        )
     if not 0 < problem.rate < inf:
         wrong.append(f"the rate to plan for is {problem.rate:g} requests/s: it must be above 0, and finite")
     silent = [pool.name for pool in problem.pools if pool.spec.power_watts is None]
@@ -83,6 +89,8 @@ def _without_solution(task: Task, nothing: NothingFound, deadline: Deadline) -> 
     incumbent = task.problem.incumbent
     if incumbent is not None and not validate(incumbent, task.problem):
         return Planned(incumbent)
+    if isinstance(nothing, Unanswered):
+        return nothing.why
     if nothing.proven:
         return not_enough_gpus(task, deadline)
     seconds = task.problem.spec.planner.time_limit_seconds

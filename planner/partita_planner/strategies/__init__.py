@@ -3,8 +3,17 @@
 from collections.abc import Mapping
 from typing import Final
 
+from partita_planner.strategies.clipper import CLIPPER
+from partita_planner.strategies.harpagon import HARPAGON
+from partita_planner.strategies.inferline import INFERLINE
+from partita_planner.strategies.nexus import NEXUS
 from partita_planner.strategies.no_partitioning import NO_PARTITIONING
+from partita_planner.strategies.optimal import OPTIMAL
 from partita_planner.strategies.partita import PARTITA
+from partita_planner.strategies.piccolo import PICCOLO
+from partita_planner.strategies.scrooge import SCROOGE
 from partita_planner.strategies.strategy import Strategy
 
-STRATEGIES: Final[Mapping[str, Strategy]] = {s.name: s for s in (PARTITA, NO_PARTITIONING)}
+STRATEGIES: Final[Mapping[str, Strategy]] = {
+    s.name: s for s in (PARTITA, NO_PARTITIONING, HARPAGON, PICCOLO, NEXUS, SCROOGE, INFERLINE, CLIPPER, OPTIMAL)
+}

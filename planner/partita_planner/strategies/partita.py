@@ -2,7 +2,10 @@
 
 from typing import Final
 
+from partita_planner.configurations.spread import least_occupancy
 from partita_planner.optimum import best_plan
 from partita_planner.strategies.strategy import Strategy
 
-PARTITA: Final = Strategy("partita", narrow=lambda task: task, solve=best_plan, holds_baseline=True)
+PARTITA: Final = Strategy(
+    "partita", narrow=lambda task: task, solve=best_plan, holds_baseline=True, answer=least_occupancy
+)

@@ -3,7 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from partita_api.inferencesession import ObjectiveKind
+from partita_planner.configurations.schedule import Answer
+from partita_planner.configurations.workload import Workload
 from partita_planner.deadline import Deadline
+from partita_planner.problem import NoPlan
 from partita_planner.search import NothingFound
 from partita_planner.task import Solution, Task
 
@@ -24,3 +28,15 @@ class Strategy:
     """Solves a narrowed task."""
     holds_baseline: bool = False
     """Whether whole models on whole GPUs are among its plans, so that they can stand in when time runs out."""
+    objectives: frozenset[ObjectiveKind] = frozenset(ObjectiveKind)
+    """What it can plan for."""
+    answer: Callable[[Workload], Answer | None] | None = None
+    """How it answers in the cost papers' own setting; None where it has no answer there."""
+
+
+@dataclass(frozen=True)
+class Unanswered(NothingFound):
+    """A strategy that looks at one kind of plan only has none, which says nothing about other strategies."""
+
+    why: NoPlan
+    """For people: what this strategy could not do."""

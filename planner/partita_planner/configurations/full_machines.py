@@ -1,0 +1,60 @@
+"""The cheapest answer in the space of Harpagon's plans, by exhaustive search: the papers' "optimal".
+
+A module's schedule in that space is configurations in the order of dispatch, each with as many machines at full load as
+the rate that is left for it keeps busy (Theorem 2), and last one at part load, or filled up with dummy requests. All of
+them are looked at, and all latency splits.
+"""
+
+from collections.abc import Callable, Iterator
+
+from partita_planner.configurations.dispatch import Dispatch
+from partita_planner.configurations.exact_split import Option, cheapest_split
+from partita_planner.configurations.module_scheduling import Part, schedule_of, whole_machines
+from partita_planner.configurations.schedule import ROUNDING, Answer, Schedule
+from partita_planner.configurations.workload import Module, Workload
+
+
+def cheapest_with_full_machines(workload: Workload) -> Answer | None:
+    """The cheapest answer by occupancy; None if none keeps the SLO."""
+    frontiers = {module.name: frontier(module) for module in workload.modules}
+    options = {name: [Option(s.latency, s.occupancy) for s in steps] for name, steps in frontiers.items()}
+    split = cheapest_split(workload, options)
+    if split is None:
+        return None
+    return Answer({name: frontiers[name][choice.option] for name, choice in split.choices.items()})
+
+
+def frontier(module: Module) -> list[Schedule]:
+    """The schedules that no other one matches in both latency and cost, fastest first."""
+    kept: list[Schedule] = []
+
+    def beaten(latency: float, cost: float) -> bool:
+        return any(s.latency <= latency and s.occupancy <= cost * (1 + ROUNDING) for s in kept)
+
+    for parts in _sets(module, [], 0, module.rate, beaten):
+        schedule = schedule_of(parts, module.rate, Dispatch.BATCH_AWARE)
+        if not beaten(schedule.latency, schedule.occupancy):
+            kept = [s for s in kept if s.latency < schedule.latency or s.occupancy < schedule.occupancy]
+            kept.append(schedule)
+    return sorted(kept, key=lambda s: s.latency)
+
+
+def _sets(
+    module: Module, parts: list[Part], begin: int, left: float, beaten: Callable[[float, float], bool]
+) -> Iterator[list[Part]]:
+    """All sets that begin with `parts` and serve what is `left` by the configurations from `begin` on.
+
+    Sets with parts that are beaten already, at the price of the next configuration for all that is left, are left out.
+    """
+    paid = sum(part.rate * part.configuration.request_price for part in parts)
+    for k, configuration in enumerate(module.ranked[begin:], begin):
+        full = whole_machines(left, configuration)
+        rest = left - full * configuration.throughput
+        if rest <= ROUNDING * module.rate:
+            yield [*parts, Part(configuration, full, 0.0)]
+            continue
+        yield [*parts, Part(configuration, full, rest)]
+        yield [*parts, Part(configuration, full + 1, 0.0)]
+        latency = configuration.duration + configuration.batch / (full + 1) / configuration.throughput
+        if full and not beaten(latency, paid + left * configuration.request_price):
+            yield from _sets(module, [*parts, Part(configuration, full, 0.0)], k + 1, rest, beaten)

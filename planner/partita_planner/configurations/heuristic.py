@@ -1,0 +1,121 @@
+"""Harpagon, Piccolo and their baselines: one procedure, set apart by its switches (Harpagon, Table III)."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+
+from partita_planner.configurations.module_scheduling import SchedulingRules, schedule_module
+from partita_planner.configurations.schedule import Answer, Schedule
+from partita_planner.configurations.splitting import Budgets, GreedySplit, Split
+from partita_planner.configurations.workload import Configuration, Module, Workload
+
+
+class Hardware(Enum):
+    """Which hardware a workload may use."""
+
+    ANY = auto()
+    """Any for each machine."""
+    ONE = auto()
+    """One type for all machines: the one that comes out cheapest."""
+    CHEAPEST = auto()
+    """The type of the lowest price only (Harp-nhc)."""
+    DEAREST = auto()
+    """The type of the highest price only (Harp-nhe)."""
+
+
+@dataclass(frozen=True)
+class HeuristicOptions:
+    """The switches; the defaults are Harpagon's."""
+
+    scheduling: SchedulingRules = field(default_factory=SchedulingRules)
+    """Dispatch model, number of configurations, dummy generator."""
+    split: Split = field(default_factory=lambda: GreedySplit(node_merger=True, cost_direct=3))
+    """How the SLO is split."""
+    reassign: int | None = None
+    """To how many modules the latency that is left over is reassigned; None for all, again and again."""
+    hardware: Hardware = Hardware.ANY
+    batching: bool = True
+    """Whether batches of more than one request are formed."""
+    concurrency: bool = True
+    """Whether several machines may share a GPU (Piccolo's spatial multiplexing)."""
+
+
+def solve_heuristically(workload: Workload, options: HeuristicOptions) -> Answer | None:
+    """The cheapest answer by occupancy that the procedure finds; None if it finds none within the SLO."""
+    answers = (
+        next((a for budgets in splits if (a := _scheduled(narrowed, budgets, options)) is not None), None)
+        for narrowed in _narrowed(workload, options)
+        for splits in options.split.budgets(narrowed, options.scheduling)
+    )
+    return min((a for a in answers if a is not None), key=lambda a: a.occupancy, default=None)
+
+
+def _narrowed(workload: Workload, options: HeuristicOptions) -> Iterator[Workload]:
+    """The workload with the configurations that the options allow, once for each choice of hardware."""
+    prices: dict[str, float] = {}
+    for configuration in (c for m in workload.modules for c in m.configurations):
+        gpu, price = _gpu(configuration), configuration.price * configuration.concurrency
+        prices[gpu] = max(price, prices.get(gpu, price))
+    ranked = sorted(prices, key=lambda name: (prices[name], name))
+    choices = {
+        Hardware.ANY: [ranked],
+        Hardware.ONE: [[name] for name in ranked],
+        Hardware.CHEAPEST: [ranked[:1]],
+        Hardware.DEAREST: [ranked[-1:]],
+    }[options.hardware]
+    for chosen in choices:
+        modules = [_with_only(module, chosen, options) for module in workload.modules]
+        if all(module is not None for module in modules):
+            yield replace(workload, modules=tuple(module for module in modules if module is not None))
+
+
+def _with_only(module: Module, hardware: list[str], options: HeuristicOptions) -> Module | None:
+    allowed = tuple(
+        c
+        for c in module.configurations
+        if _gpu(c) in hardware and (options.batching or c.batch == 1) and (options.concurrency or c.concurrency == 1)
+    )
+    return replace(module, configurations=allowed) if allowed else None
+
+
+def _gpu(configuration: Configuration) -> str:
+    """The type of GPU: `hardware` without the share that a machine has of it, as in "v100/2"."""
+    return configuration.hardware.removesuffix(f"/{configuration.concurrency}")
+
+
+def _scheduled(workload: Workload, budgets: Budgets, options: HeuristicOptions) -> Answer | None:
+    """Schedules within the budgets, improved with the latency that they leave over."""
+    rules = options.scheduling
+    schedules = {m.name: schedule_module(m, budgets[m.name], rules) for m in workload.modules}
+    for module in workload.modules:
+        if schedules[module.name] is None:
+            room = workload.room(_latency(schedules, budgets))[module.name]
+            schedules[module.name] = schedule_module(module, room, rules)
+    served = {name: schedule for name, schedule in schedules.items() if schedule is not None}
+    if len(served) < len(schedules) or not workload.keeps_slo(_latency(served, budgets)):
+        return None
+    left = len(served) if options.reassign is None else options.reassign
+    while left > 0 and (better := _best_reassignment(workload, served, budgets, rules)) is not None:
+        served |= better
+        left -= 0 if options.reassign is None else 1
+    return Answer(served)
+
+
+def _best_reassignment(
+    workload: Workload, schedules: dict[str, Schedule], budgets: Budgets, rules: SchedulingRules
+) -> dict[str, Schedule] | None:
+    """The module whose residual workload saves most cost when it may take all that its paths leave over."""
+    room = workload.room(_latency(schedules, budgets))
+    best: dict[str, Schedule] | None = None
+    most = 1e-9 * sum(schedule.occupancy for schedule in schedules.values())
+    for module in workload.modules:
+        name = module.name
+        again = schedule_module(module, budgets[name], rules, residual_budget=room[name])
+        saved = schedules[name].occupancy - again.occupancy if again is not None else 0.0
+        if again is not None and saved > most and again.latency <= room[name]:
+            best, most = {name: again}, saved
+    return best
+
+
+def _latency(schedules: Mapping[str, Schedule | None], budgets: Budgets) -> dict[str, float]:
+    return {name: budgets[name] if s is None else s.latency for name, s in schedules.items()}

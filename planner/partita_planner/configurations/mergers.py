@@ -1,0 +1,78 @@
+"""What Algorithm 2 moves: a module alone, or modules of the same parents and children as one (node merger)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+
+from partita_planner.configurations.exact_split import Option
+from partita_planner.configurations.module_scheduling import SchedulingRules, whole_machines
+from partita_planner.configurations.workload import Configuration, Module, Workload
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Modules that have one budget."""
+
+    modules: tuple[str, ...]
+    rate: float
+    options: tuple[Option, ...]
+    """Latencies with the least cost of each, fastest first; every one is cheaper than those before it."""
+
+
+def single(workload: Workload, rules: SchedulingRules) -> list[Unit]:
+    """Every module alone."""
+    return [Unit((m.name,), m.rate, _frontier(_options(m, rules))) for m in workload.modules]
+
+
+def merged(workload: Workload, rules: SchedulingRules) -> list[Unit]:
+    """Modules with the same parents and children as one, whose cost is the sum of theirs (Harpagon, section III-D).
+
+    They lie on paths side by side, so that what one of them may take the others may take too.
+    """
+    groups: dict[tuple[frozenset[str], frozenset[str]], list[Module]] = {}
+    for module in workload.modules:
+        parents = frozenset(a for a, b in workload.edges if b == module.name)
+        children = frozenset(b for a, b in workload.edges if a == module.name)
+        alone = not parents and not children
+        groups.setdefault((frozenset({module.name}) if alone else parents, children), []).append(module)
+    return [_as_one(modules, rules) for modules in groups.values()]
+
+
+def configuration_latency(configuration: Configuration, rate: float, rules: SchedulingRules) -> float:
+    """GetWCL: the worst case of a configuration when a module of this rate moves to it.
+
+    A module that may use no other configuration must also serve its machine at part load with it.
+    """
+    left = rate
+    if rules.max_configurations == 1:
+        rest = rate - whole_machines(rate, configuration) * configuration.throughput
+        left = rest if rest > 1e-9 * rate else rate
+    return max(rules.dispatch.latency(configuration, rate), rules.dispatch.latency(configuration, left))
+
+
+def _as_one(modules: Sequence[Module], rules: SchedulingRules) -> Unit:
+    alone = [_frontier(_options(m, rules)) for m in modules]
+    latencies = sorted({option.seconds for options in alone for option in options})
+    joint = [Option(seconds, sum(_least(options, seconds) for options in alone)) for seconds in latencies]
+    return Unit(
+        tuple(m.name for m in modules), sum(m.rate for m in modules), _frontier([o for o in joint if o.cost < inf])
+    )
+
+
+def _options(module: Module, rules: SchedulingRules) -> list[Option]:
+    return [
+        Option(configuration_latency(c, module.rate, rules), c.request_price * module.rate)
+        for c in module.configurations
+    ]
+
+
+def _least(options: Sequence[Option], seconds: float) -> float:
+    return min((option.cost for option in options if option.seconds <= seconds), default=inf)
+
+
+def _frontier(options: Sequence[Option]) -> tuple[Option, ...]:
+    kept: list[Option] = []
+    for option in sorted(options, key=lambda o: (o.seconds, o.cost)):
+        if not kept or option.cost < kept[-1].cost:
+            kept.append(option)
+    return tuple(kept)

@@ -1,0 +1,142 @@
+"""Scheduling of one module within its latency budget: Algorithm 1 and the dummy generators of Harpagon and Piccolo.
+
+Algorithm 1 goes down the configurations by throughput-cost ratio. Each that is in time for what is left, rw, gets
+floor(rw / t) machines at full load; a machine at part load takes the rest where rw < t. The algorithm takes the
+machine at part load to collect at its own rate, also where it has the configuration of those at full load.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from math import floor
+
+from partita_planner.configurations.dispatch import Dispatch
+from partita_planner.configurations.schedule import ROUNDING, Allocation, Schedule
+from partita_planner.configurations.workload import Configuration, Module
+
+
+class Dummies(Enum):
+    """How many dummy requests are tried behind each configuration i; u is the leftover workload of those after it."""
+
+    NONE = auto()
+    FILL = auto()
+    """t - u: one more machine at full load instead of all after it (Harpagon, section III-C)."""
+    IN_TIME = auto()
+    """b / (L - d) - u: just so many that a batch is collected within the budget L (Piccolo, section III-D)."""
+
+
+@dataclass(frozen=True)
+class SchedulingRules:
+    """The switches of Algorithm 1."""
+
+    dispatch: Dispatch = Dispatch.BATCH_AWARE
+    max_configurations: int | None = None
+    """Configurations that a module may use; None for any number."""
+    dummies: Dummies = Dummies.FILL
+
+
+@dataclass(frozen=True)
+class Part:
+    """Machines of one configuration: some at full load, and one at part load."""
+
+    configuration: Configuration
+    full: int
+    partial: float
+    """Requests per second of the machine at part load; 0 if there is none."""
+
+    @property
+    def rate(self) -> float:
+        """Requests per second of all."""
+        return self.full * self.configuration.throughput + self.partial
+
+
+def schedule_module(
+    module: Module, budget: float, rules: SchedulingRules, residual_budget: float | None = None
+) -> Schedule | None:
+    """The cheapest of Algorithm 1's schedule and those with dummy requests; None if none keeps the budget.
+
+    `residual_budget`, if given, holds for all but the machines at full load of the first configuration.
+    """
+    later = budget if residual_budget is None else residual_budget
+    parts = _algorithm_1(module, budget, later, rules)
+    candidates = [schedule_of(parts, module.rate, rules.dispatch)] if _rest(module.rate, parts) == 0 else []
+    if rules.dummies is not Dummies.NONE:
+        candidates += [
+            schedule_of(kept, module.rate, rules.dispatch)
+            for kept in _with_dummies(module, parts, budget, later, rules)
+        ]
+    return min(candidates, key=lambda s: (s.occupancy, s.latency), default=None)
+
+
+def schedule_of(parts: Sequence[Part], rate: float, dispatch: Dispatch) -> Schedule:
+    """The schedule that the parts make, for `rate` requests per second and dummies where they serve more."""
+    remaining = latency = 0.0
+    for part in reversed(parts):
+        if part.partial:
+            remaining += part.partial
+            latency = max(latency, dispatch.latency(part.configuration, remaining))
+        if part.full:
+            remaining += part.full * part.configuration.throughput
+            latency = max(latency, dispatch.latency(part.configuration, remaining))
+    served = sum(part.rate for part in parts)
+    dummy = served - rate if served > rate * (1 + ROUNDING) else 0.0
+    return Schedule(tuple(Allocation(part.configuration, part.rate) for part in parts), latency, dummy)
+
+
+def whole_machines(rate: float, configuration: Configuration) -> int:
+    """Machines that `rate` keeps at full load."""
+    return floor(rate / configuration.throughput + ROUNDING)
+
+
+def _algorithm_1(module: Module, budget: float, later: float, rules: SchedulingRules) -> list[Part]:
+    """The parts that Algorithm 1 finds; they serve less than the rate if it finds no configuration for the rest."""
+    parts: list[Part] = []
+    left = module.rate
+    for configuration in module.ranked:
+        limit = later if parts else budget
+        if rules.dispatch.latency(configuration, left) > limit:
+            continue
+        full = whole_machines(left, configuration)
+        rest = _positive(left - full * configuration.throughput, module.rate)
+        in_time = not rest or rules.dispatch.latency(configuration, rest) <= (later if full else limit)
+        if not in_time and (full == 0 or len(parts) + 1 == rules.max_configurations):
+            continue
+        parts.append(Part(configuration, full, rest if in_time else 0.0))
+        left = 0.0 if in_time else rest
+        if not left:
+            break
+    return parts
+
+
+def _with_dummies(
+    module: Module, parts: Sequence[Part], budget: float, later: float, rules: SchedulingRules
+) -> Iterator[list[Part]]:
+    """Schedules in which one configuration takes all that is left for it and those after it, with dummies."""
+    for configuration in module.ranked:
+        better = [p for p in parts if p.configuration.request_price < configuration.request_price]
+        own = next((p for p in parts if p.configuration is configuration), Part(configuration, 0, 0.0))
+        leftover = _rest(module.rate, better) - own.full * configuration.throughput
+        limit = later if better or own.full else budget
+        room_for_one_more = len(better) + 1 <= (rules.max_configurations or len(better) + 1)
+        if not room_for_one_more or any(p.partial for p in better) or leftover <= ROUNDING * module.rate:
+            continue
+        if rules.dummies is Dummies.FILL:
+            filled = Part(configuration, own.full + 1, 0.0)
+        elif limit > configuration.duration:
+            enough = configuration.batch / (limit - configuration.duration) * (1 + 1e-12)
+            filled = Part(configuration, own.full, max(enough, leftover))
+        else:
+            continue
+        small = leftover <= configuration.throughput and filled.partial <= configuration.throughput * (1 + ROUNDING)
+        if small and schedule_of([filled], filled.rate, rules.dispatch).latency <= limit:
+            yield [*better, filled]
+
+
+def _rest(rate: float, parts: Sequence[Part]) -> float:
+    """What the parts leave of the rate."""
+    return _positive(rate - sum(part.rate for part in parts), rate)
+
+
+def _positive(left: float, rate: float) -> float:
+    """`left`, or 0 where it is rounding only."""
+    return left if left > ROUNDING * rate else 0.0

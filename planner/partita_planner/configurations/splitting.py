@@ -1,0 +1,172 @@
+"""Latency splitting: a budget for each module such that every path keeps the SLO (Harpagon, section III-D).
+
+Algorithm 2 starts with the fastest configuration of every module and moves one module after the other to a slower and
+cheaper one, by a criterion, as long as all paths keep the SLO. A module's budget is the latency of its configuration.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from math import floor, inf
+
+from partita_planner.configurations.exact_split import Option, cheapest_split
+from partita_planner.configurations.mergers import Unit, merged, single
+from partita_planner.configurations.module_scheduling import SchedulingRules, schedule_module
+from partita_planner.configurations.workload import Workload
+
+Budgets = Mapping[str, float]
+"""Seconds by module."""
+
+
+class Criterion(Enum):
+    """Which move Algorithm 2 makes next."""
+
+    EFFICIENCY = auto()
+    """The one that saves most cost for each second of latency: the latency-cost efficiency LC."""
+    THROUGHPUT = auto()
+    """The one to the highest throughput for its price (Scrooge; Harp-tb)."""
+    COST = auto()
+    """The one that saves most cost (InferLine; Harpagon's cost-direct)."""
+
+
+@dataclass(frozen=True)
+class GreedySplit:
+    """Algorithm 2."""
+
+    criterion: Criterion = Criterion.EFFICIENCY
+    node_merger: bool = False
+    """Also try with modules of the same parents and children as one."""
+    cost_direct: int = 0
+    """Also try with the last 1, 2, ... up to so many moves taken back, going on by cost (Harpagon's R)."""
+    proportional: bool = False
+    """Stretch the budgets to the SLO in proportion to the latencies (Piccolo, Algorithm 2, line 19)."""
+
+    def budgets(self, workload: Workload, rules: SchedulingRules) -> Iterator[list[Budgets]]:
+        """Every try's splits, the last one first; none if the fastest configurations do not keep the SLO.
+
+        Those before it leave more latency over, where the last one's budgets are too tight for a residual workload.
+        """
+        units = [single(workload, rules)] + ([merged(workload, rules)] if self.node_merger else [])
+        for candidates in units:
+            moves = _descend(workload, candidates, [tuple(0 for _ in candidates)], self.criterion)
+            tries = [moves] + [
+                _descend(workload, candidates, moves[:-back], Criterion.COST)
+                for back in range(1, min(self.cost_direct, len(moves) - 1) + 1)
+            ]
+            for states in {tried[-1]: tried for tried in tries if tried}.values():
+                found = [_latency(candidates, state) for state in reversed(states)]
+                yield [_stretched(workload, latency) for latency in found] if self.proportional else found
+
+
+@dataclass(frozen=True)
+class QuantizedSplit:
+    """The cheapest of all splits into multiples of an interval (Nexus; Harp-q)."""
+
+    interval: float = 0.01
+    """Seconds."""
+
+    def budgets(self, workload: Workload, rules: SchedulingRules) -> Iterator[list[Budgets]]:
+        """The one split, if any keeps the SLO."""
+        options: dict[str, list[Option]] = {}
+        for module in workload.modules:
+            longest = min(path.seconds for path in workload.paths if module.name in path.modules)
+            steps = [(k + 1) * self.interval for k in range(floor(longest / self.interval + 1e-9))]
+            costs = {step: schedule_module(module, step, rules) for step in steps}
+            kept, least = [], inf
+            for step, schedule in costs.items():
+                if schedule is not None and schedule.occupancy < least:
+                    least = schedule.occupancy
+                    kept.append(Option(step, least))
+            options[module.name] = kept
+        split = cheapest_split(workload, options)
+        if split is not None:
+            yield [{name: options[name][choice.option].seconds for name, choice in split.choices.items()}]
+
+
+@dataclass(frozen=True)
+class EvenSplit:
+    """The same budget for all modules of a path (Clipper)."""
+
+    def budgets(self, workload: Workload, rules: SchedulingRules) -> Iterator[list[Budgets]]:
+        """The one split."""
+        shares = {path: path.seconds / max(1, len(path.modules)) for path in workload.paths}
+        names = [module.name for module in workload.modules]
+        yield [{name: min(share for path, share in shares.items() if name in path.modules) for name in names}]
+
+
+Split = GreedySplit | QuantizedSplit | EvenSplit
+
+
+def latency_cost_efficiency(cost: Sequence[float], latency: Sequence[float]) -> float:
+    """LC of a move: cost saved for each second of latency it takes; `cost` and `latency` are before and after it.
+
+    Infinite if it saves cost and takes no time.
+    """
+    saved, taken = cost[0] - cost[1], latency[1] - latency[0]
+    return saved / taken if taken > 0 else inf
+
+
+State = tuple[int, ...]
+"""The option that each unit is at."""
+
+
+def _descend(workload: Workload, units: Sequence[Unit], begun: Sequence[State], criterion: Criterion) -> list[State]:
+    """The states from those begun with until no move keeps the SLO; empty if the first one does not."""
+    if not all(unit.options for unit in units) or not _fits(workload, units, begun[-1]):
+        return []
+    states = list(begun)
+    while (after := _best_move(workload, units, states[-1], _value(criterion))) is not None:
+        states.append(after)
+    return states
+
+
+def _best_move(
+    workload: Workload, units: Sequence[Unit], state: State, value: Callable[[Unit, int, int], float]
+) -> State | None:
+    room = workload.room(_latency(units, state))
+    moves = (
+        (value(unit, state[u], option), -u, -option)
+        for u, unit in enumerate(units)
+        for option in range(state[u] + 1, len(unit.options))
+        if unit.options[option].seconds <= min(room[name] for name in unit.modules)
+    )
+    best = max(moves, default=None)
+    if best is None:
+        return None
+    _, u, option = best
+    return (*state[:-u], -option, *state[-u + 1 :])
+
+
+def _value(criterion: Criterion) -> Callable[[Unit, int, int], float]:
+    def efficiency(unit: Unit, before: int, after: int) -> float:
+        pair = unit.options[before], unit.options[after]
+        return latency_cost_efficiency([o.cost for o in pair], [o.seconds for o in pair])
+
+    def throughput(unit: Unit, _: int, after: int) -> float:
+        return unit.rate / unit.options[after].cost if unit.options[after].cost else inf
+
+    def cost(unit: Unit, before: int, after: int) -> float:
+        return unit.options[before].cost - unit.options[after].cost
+
+    return {Criterion.EFFICIENCY: efficiency, Criterion.THROUGHPUT: throughput, Criterion.COST: cost}[criterion]
+
+
+def _latency(units: Sequence[Unit], state: State) -> Budgets:
+    return {
+        name: unit.options[option].seconds for unit, option in zip(units, state, strict=True) for name in unit.modules
+    }
+
+
+def _fits(workload: Workload, units: Sequence[Unit], state: State) -> bool:
+    return workload.keeps_slo(_latency(units, state))
+
+
+def _stretched(workload: Workload, latency: Budgets) -> Budgets:
+    """Every latency times the least stretch of the paths that lead through its module."""
+    stretch = {
+        path: path.seconds / sum(latency[name] for name in path.modules) for path in workload.paths if path.modules
+    }
+    return {
+        name: seconds * min(factor for path, factor in stretch.items() if name in path.modules) * (1 - 1e-12)
+        for name, seconds in latency.items()
+    }

@@ -1,0 +1,20 @@
+"""`nexus`: 2d, two configurations on one type of hardware, quantized split (as in Harpagon, Table III)."""
+
+from functools import partial
+from typing import Final
+
+from partita_planner.configurations.dispatch import Dispatch
+from partita_planner.configurations.heuristic import Hardware, HeuristicOptions, solve_heuristically
+from partita_planner.configurations.module_scheduling import Dummies, SchedulingRules
+from partita_planner.configurations.splitting import QuantizedSplit
+from partita_planner.strategies.configuration_strategy import configuration_strategy
+
+OPTIONS: Final = HeuristicOptions(
+    scheduling=SchedulingRules(Dispatch.ROUND_ROBIN, max_configurations=2, dummies=Dummies.NONE),
+    split=QuantizedSplit(interval=0.01),
+    reassign=0,
+    hardware=Hardware.ONE,
+    concurrency=False,
+)
+
+NEXUS: Final = configuration_strategy("nexus", partial(solve_heuristically, options=OPTIONS))

@@ -1,0 +1,8 @@
+"""`optimal`: the best of Harpagon's own space, by exhaustive search (Harpagon, section IV-A)."""
+
+from typing import Final
+
+from partita_planner.configurations.full_machines import cheapest_with_full_machines
+from partita_planner.strategies.configuration_strategy import configuration_strategy
+
+OPTIMAL: Final = configuration_strategy("optimal", cheapest_with_full_machines)
