@@ -69,6 +69,17 @@ def test_files_are_what_mig_parted_and_kubectl_read(tmp_path: Path) -> None:
     assert all(pool.spec.sharing.mode is SharingMode.MIG for pool in pools)
 
 
+def test_example_is_packed() -> None:
+    example = Path(__file__).resolve().parents[3] / "examples" / "mig" / "demand.yaml"
+
+    result = CliRunner().invoke(main, ["mig", str(example), "-o", "json"])
+
+    answer = json.loads(result.stdout)
+    assert answer["gpus"] == 8
+    assert answer["scale"] > 1
+    assert answer["scale"] == pytest.approx(answer["bound"])
+
+
 def test_products_from_a_file(tmp_path: Path) -> None:
     products = tmp_path / "products.yaml"
     products.write_text(

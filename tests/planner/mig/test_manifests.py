@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from tests.builders import profile, session
 
 from partita_api.gpupool import SharingMode
 from partita_api.quantity import Quantity
@@ -10,6 +11,9 @@ from partita_planner.deadline import Deadline
 from partita_planner.mig.manifests import FLEET_LABEL, Fleet, mig_parted_config, node_configs, slice_pools
 from partita_planner.mig.packing import Packing, fewest_gpus, wanted_slices
 from partita_planner.mig.products import known_products
+from partita_planner.offline import plan_offline
+from partita_planner.plan import plan
+from partita_planner.problem import Planned
 
 H100 = known_products().product("H100-80GB")
 
@@ -68,3 +72,14 @@ def test_pools_count_every_slice(gpus: int) -> None:
 
     assert {p.spec.resource_name.removeprefix("nvidia.com/mig-"): p.spec.count for p in pools} == packing.slices
     assert sum(packing.spare.values()) == gpus
+
+
+def test_planner_takes_slices_for_accelerators() -> None:
+    packing = packed(**{"3g_40gb": 2})
+    pools = slice_pools(packing, Fleet("f"))
+    profiles = [profile("m").on("f-3g-40gb").linear(1000, 5000).build()]
+
+    ((_, outcome),) = plan_offline(pools, [session("s").slo(200).rate(100).model("m").build()], profiles, plan)
+
+    assert isinstance(outcome, Planned), outcome
+    assert set(outcome.plan.gpus()) == {"f-3g-40gb"}
