@@ -18,6 +18,7 @@ from partita_planner.offline import declared_capacity, offline_problem
 from partita_planner.plan import plan
 from partita_planner.problem import NoPlan, PlanningProblem
 from partita_runtime.load.arrivals import RateSchedule
+from partita_runtime.scheduling.policies.registry import POLICIES, checked_policy
 from partita_runtime.simulation.arrivals import arrivals_at
 from partita_runtime.simulation.conditions import Noise
 from partita_runtime.simulation.report import SimulationReport
@@ -45,6 +46,12 @@ from partita_runtime.simulation.simulate import simulate as run
 @click.option(
     "--noise", type=click.FloatRange(0), default=0.0, show_default=True, help="Spread of execution times, such as 0.05."
 )
+@click.option(
+    "--policy",
+    callback=lambda _context, _option, name: _known_policy(name),
+    help=f"Batching policy instead of the session's, to compare: {', '.join(POLICIES)}; some with a parameter, such as "
+    "Timeout:40.",
+)
 @output_option
 def simulate(
     manifests: tuple[Path, ...],
@@ -56,6 +63,7 @@ def simulate(
     seconds: float,
     seed: int,
     noise: float,
+    policy: str | None,
     output: OutputFormat,
 ) -> None:
     """Simulate one session under a plan, by the scheduling core that also serves requests.
@@ -85,6 +93,7 @@ def simulate(
                 seconds,
                 seed,
                 noise=Noise(spread=noise),
+                policy=policy,
                 gpus_per_node={pool.name: pool.spec.gpus_per_node for pool in problem.pools},
                 progress=lambda share: bar.update(task, completed=share),
             )
@@ -93,6 +102,13 @@ def simulate(
     emit(json.loads(json.dumps(found.to_json())), output, lambda console: _print(session, found, console))
     if found.attainment < session.spec.slo.attainment.fraction:
         raise SystemExit(ExitCode.MISSED)
+
+
+def _known_policy(name: str | None) -> str | None:
+    try:
+        return name if name is None else checked_policy(name)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 def _plan(plan_file: Path | None, problem: PlanningProblem) -> PipelinePlanSpec:

@@ -129,10 +129,12 @@ class SchedulingCore:
         if batch is None or not batch.progress <= stage < len(batch.workers):
             self._stale_reports += 1
             return
+        as_reserved = now == batch.executions[stage].end
         late = self._flight.completed(batch, stage, now, took)
         if stage == len(batch.workers) - 1:
             self._count_answers(batch, now)
-        self._look_at(self._modules.values() if late else self._users([batch.workers[stage]]))
+        if not as_reserved:  # else whoever waits for the worker is due now anyway
+            self._look_at(self._modules.values() if late else self._users([batch.workers[stage]]))
 
     def failed(self, batch_id: int, now: int, reason: str = "") -> None:
         """The batch could not be executed; its workers live.

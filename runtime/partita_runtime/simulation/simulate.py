@@ -9,7 +9,6 @@ from partita_api.inferencesession import InferenceSession, InferenceSessionSpec
 from partita_api.pipelineplan import PipelinePlanSpec
 from partita_api.profile import Profile
 from partita_runtime.scheduling.core import SchedulingCore
-from partita_runtime.scheduling.events import Dispatch
 from partita_runtime.scheduling.plan import SchedulingPlan, scheduling_plan
 from partita_runtime.simulation.application import Application
 from partita_runtime.simulation.arrivals import Arrivals
@@ -24,7 +23,8 @@ from partita_runtime.simulation.conditions import (
     WorkerFailure,
     placements,
 )
-from partita_runtime.simulation.report import Execution, SimulationReport, Tally
+from partita_runtime.simulation.report import Execution, SimulationReport
+from partita_runtime.simulation.run import ended, run
 
 Progress = Callable[[float], None]
 """Is told, now and then, the share of the simulated time that has passed."""
@@ -45,16 +45,20 @@ def simulate(
     failures: Sequence[WorkerFailure] = (),
     delays: Delays = NO_DELAYS,
     gpus_per_node: Mapping[str, int] | None = None,
+    policy: str | None = None,
     timeline: bool = False,
     progress: Progress | None = None,
 ) -> SimulationReport:
     """Run a plan for `seconds` of virtual time, and then until all requests have ended.
 
-    Profiles are by (module, pool), bandwidth in bit/s and GPUs in a node by pool. The same arguments give the same
+    Profiles are by (module, pool), bandwidth in bit/s and GPUs in a node by pool; `policy` (see
+    `policies.registry`) takes the place of the session's. The same arguments give the same
     report, bit for bit. Raises KeyError naming the (module, pool) whose profile is missing, ValueError for arguments
     that make no sense.
     """
     scheduled = scheduling_plan("simulated", session.spec, plan, profiles, bandwidth)
+    if policy is not None:
+        scheduled = scheduled.model_copy(update={"policy": policy})
     return simulate_scheduling(
         session.spec,
         scheduled,
@@ -115,59 +119,18 @@ def simulate_scheduling(
         clock.at(round(failure.at_seconds * 1e6), cluster.lose, failure.worker)
         if failure.back_after_seconds is not None:
             clock.at(round((failure.at_seconds + failure.back_after_seconds) * 1e6), cluster.join, failure.worker)
-    _run(clock, core, application, cluster, times, horizon, progress)
-    return _report(application.tally, cluster.idle_by_worker(horizon), seconds, seed, executions)
+    run(clock, core, cluster, application.dropped, times, lambda _: application.arrive(), _telling(progress, horizon))
+    return ended(application.tally, cluster.idle_by_worker(horizon), seconds, seed, executions)
 
 
-def _run(
-    clock: VirtualClock,
-    core: SchedulingCore,
-    application: Application,
-    cluster: EmulatedCluster,
-    times: Sequence[int],
-    horizon: int,
-    progress: Progress | None,
-) -> None:
-    arrived, told = 0, 0
-    while True:
-        arrival = times[arrived] if arrived < len(times) else None
-        upcoming = [time for time in (clock.next_time, core.next_wakeup(), arrival) if time is not None]
-        if not upcoming:
-            break
-        now = max(clock.now, min(upcoming))
-        clock.run_until(now)
-        while arrived < len(times) and times[arrived] <= now:
-            application.arrive()
-            arrived += 1
-        due = core.next_wakeup()
-        if due is not None and due <= now:
-            for action in core.advance(now):
-                if isinstance(action, Dispatch):
-                    cluster.carry_out(action)
-                else:
-                    application.dropped(action)
+def _telling(progress: Progress | None, horizon: int) -> Callable[[int], None] | None:
+    """Tells `progress` each hundredth of the horizon."""
+    told = 0
+
+    def tell(now: int) -> None:
+        nonlocal told
         if progress is not None and now * _PROGRESS_STEPS >= (told + 1) * horizon and now <= horizon:
             told = now * _PROGRESS_STEPS // horizon
             progress(now / horizon)
 
-
-def _report(
-    tally: Tally, idle: Mapping[str, tuple[str, float]], seconds: float, seed: int, timeline: Sequence[Execution]
-) -> SimulationReport:
-    by_pool: dict[str, list[float]] = {}
-    for pool, fraction in idle.values():
-        by_pool.setdefault(pool, []).append(fraction)
-    return SimulationReport(
-        seconds=seconds,
-        seed=seed,
-        offered=tally.offered,
-        in_time=tally.in_time,
-        late=tally.late,
-        dropped=dict(tally.dropped),
-        p50_ms=tally.percentile_ms(50),
-        p99_ms=tally.percentile_ms(99),
-        idle_by_pool={pool: sum(fractions) / len(fractions) for pool, fractions in by_pool.items()},
-        idle_by_worker={name: fraction for name, (_, fraction) in idle.items()},
-        batch_sizes={name: dict(sorted(sizes.items())) for name, sizes in tally.batch_sizes.items()},
-        timeline=tuple(timeline),
-    )
+    return None if progress is None else tell

@@ -52,8 +52,8 @@ def make_policy(name: str, load: Load, flight: InFlight) -> Policy:
     return _maker(name)(load, flight)
 
 
-def check_policy(name: str) -> str:
-    """The name, if it is that of a policy; raises ValueError."""
+def checked_policy(name: str) -> str:
+    """The name, if `make_policy` takes it; else raises ValueError."""
     _maker(name)
     return name
 
