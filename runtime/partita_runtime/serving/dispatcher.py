@@ -73,6 +73,8 @@ class Dispatcher:
         self._core = SchedulingCore(plan) if self._trace is None else RecordedCore(plan, self._record)
         self._sending_micros = 0
         """What the core allows for a batch's way, whatever its size."""
+        self.answering_micros = 0
+        """What is kept free for a request's way from its last result to its response."""
         self._ready = {
             StageRef(module.name, pipeline.name, number): set[str]()
             for module in plan.modules
@@ -205,6 +207,7 @@ class Dispatcher:
             self._trace.write(line + "\n")
 
     def _keep_margins(self, now: int) -> None:
+        self.answering_micros, _ = self.margins.answering.line(now)
         self._sending_micros, per_sample = self.margins.sending.line(now)
         self._core.set_delays(self._sending_micros, per_sample)
 

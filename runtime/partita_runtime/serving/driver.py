@@ -97,8 +97,7 @@ class Driver:
         Raises UnservedError, when awaited, if it will not be answered. Cancel it when the client leaves.
         """
         time = self._slo_micros if request.timeout_micros is None else min(self._slo_micros, request.timeout_micros)
-        answering, _ = self.dispatcher.margins.answering.line(arrived)
-        return self._answer(self._begin(request, arrived + time - answering))
+        return self._answer(self._begin(request, arrived + time - self.dispatcher.answering_micros))
 
     async def _answer(self, call: _Call) -> dict[str, Array]:
         try:
