@@ -12,7 +12,7 @@ slices that have model m loaded. The fewest GPUs: z = 1, least sum n. The most t
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import ceil, inf, isfinite
 from typing import Any, Final
@@ -28,6 +28,8 @@ from partita_planner.milp import integer, solve
 MAX_GPUS: Final = 100_000
 ROUNDING: Final = 1e-5
 """How far the solver's tolerances may be from whole numbers, and from the load."""
+LEAST_TIME: Final = 1e-4
+"""Slices' worth of time that every workload gets: with less, 0 slices would be near enough to whole for HiGHS."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ def fewest_gpus(
     """The fewest GPUs that serve all `workloads`. Raises MigError for bad input."""
     check_workloads(product, workloads)
     model, layouts = _model(product, workloads)
-    model.enough = pyo.Constraint(range(len(workloads)), rule=lambda m, w: _served(m, w, workloads[w]) >= 1)
+    model.enough = pyo.Constraint(range(len(workloads)), rule=lambda m, w: _enough(m, w, workloads[w], 1))
     model.objective = pyo.Objective(expr=pyo.quicksum(model.gpus.values()))
     answer = solve(model, deadline)
     if not answer.found:
@@ -140,20 +142,15 @@ def most_served(product: Product, workloads: Sequence[Workload], gpus: int, dead
         raise BadDemandError(f"there are {gpus} GPUs to cut; give 1 to {MAX_GPUS}")
     model, layouts = _model(product, workloads)
     model.scale = pyo.Var(domain=pyo.NonNegativeReals)
-    model.enough = pyo.Constraint(range(len(workloads)), rule=lambda m, w: _served(m, w, workloads[w]) >= m.scale)
+    model.enough = pyo.Constraint(range(len(workloads)), rule=lambda m, w: _enough(m, w, workloads[w], m.scale))
     model.all_gpus = pyo.Constraint(expr=pyo.quicksum(model.gpus.values()) == gpus)
     model.objective = pyo.Objective(expr=model.scale, sense=pyo.maximize)
     answer = solve(model, deadline)
+    if answer.infeasible:
+        return _too_few_for_all(product, workloads, gpus, deadline)
     if not answer.found:
         return _out_of_time()
-    found = _packing(product, workloads, model, layouts, answer.bound if answer.bound is not None else inf, wanted=inf)
-    if found.scale == 0:
-        return NoPacking(
-            NoPackingReason.NOT_ENOUGH_GPUS,
-            f"{gpus} GPUs of {product.name} cannot hold one slice for each model: add GPUs, or leave models out.",
-            1,
-        )
-    return found
+    return _packing(product, workloads, model, layouts, answer.bound if answer.bound is not None else inf, wanted=inf)
 
 
 def check_workloads(product: Product, workloads: Sequence[Workload]) -> None:
@@ -197,12 +194,17 @@ def _model(product: Product, workloads: Sequence[Workload]) -> tuple[Any, tuple[
             <= sum(layout.counts.get(name, 0) * m.gpus[i] for i, layout in enumerate(layouts))
         ),
     )
+    model.least = pyo.Constraint(
+        range(len(workloads)), rule=lambda m, w: sum(m.time[i, name] for i, name in pairs if i == w) >= LEAST_TIME
+    )
     return model, layouts
 
 
-def _served(model: Any, index: int, workload: Workload) -> Any:
-    """The multiple of the workload's rate that its time serves."""
-    return sum(rate / workload.rate * model.time[index, name] for name, rate in workload.throughput.items())
+def _enough(model: Any, index: int, workload: Workload, scale: Any) -> Any:
+    """The row of the load, in units of slices or of the rate, whichever is less: HiGHS' tolerance is 1e-6 of that."""
+    unit = min(workload.rate, max(workload.throughput.values()))
+    served = sum(rate / unit * model.time[index, name] for name, rate in workload.throughput.items())
+    return served >= workload.rate / unit * scale
 
 
 def _packing(
@@ -229,7 +231,7 @@ def _packing(
     return Packing(
         product=product,
         layouts=tuple((layout, count) for layout, count in used if count),
-        instances={pair: ceil(total - ROUNDING) for pair, total in busy.items() if total > ROUNDING},
+        instances={pair: max(1, ceil(total - ROUNDING)) for pair, total in busy.items() if total > 0},
         time=time,
         scale=scale,
         bound=bound,
@@ -239,4 +241,18 @@ def _packing(
 def _out_of_time() -> NoPacking:
     return NoPacking(
         NoPackingReason.TIME_LIMIT, "No packing was found in the time given: allow more time, or ask for fewer models."
+    )
+
+
+def _too_few_for_all(product: Product, workloads: Sequence[Workload], gpus: int, deadline: Deadline) -> NoPacking:
+    """With how many GPUs every workload would get some slice."""
+    hardly_any = [replace(w, rate=LEAST_TIME * max(w.throughput.values())) for w in workloads]
+    needed = fewest_gpus(product, hardly_any, deadline)
+    if isinstance(needed, NoPacking):
+        return needed
+    return NoPacking(
+        NoPackingReason.NOT_ENOUGH_GPUS,
+        f"A slice for each model needs {needed.gpus} GPUs of {product.name}, and there are {gpus}: "
+        f"add {needed.gpus - gpus}, or leave models out.",
+        needed.gpus - gpus,
     )

@@ -8,6 +8,7 @@ C. The compute slices at hand are shared out in proportion to R_k.
 The algorithm counts compute slices and fractions of instances. `placed` makes whole instances of them that fit GPUs.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import floor, inf, isfinite
@@ -104,20 +105,33 @@ def placed(product: Product, answer: Paris, gpus: int, deadline: Deadline) -> Pa
     """
     instances = _rounded(product, answer, gpus)
     ratios = {s.slice: s.ratio for s in answer.segments}
-    while True:
-        found = fewest_gpus(product, wanted_slices(instances), deadline)
-        if isinstance(found, NoPacking) or found.gpus <= gpus:
-            return found
-        several = [name for name, count in instances.items() if count > 1]
-        if not several:
-            return NoPacking(
-                NoPackingReason.NOT_ENOUGH_GPUS,
-                f"One slice of each profile that PARIS uses ({', '.join(instances)}) needs {found.gpus} GPUs of "
-                f"{product.name}, and there are {gpus}: add {found.gpus - gpus}, or measure fewer profiles.",
-                found.gpus - gpus,
-            )
-        ahead = max(several, key=lambda name: (instances[name] - 1) / ratios[name])
-        instances[ahead] -= 1
+    most_ahead_first = sorted(
+        ((left / ratios[name], name) for name, count in instances.items() for left in range(1, count)), reverse=True
+    )
+
+    def without(given_up: int) -> Packing | NoPacking:
+        kept = Counter(instances) - Counter(name for _, name in most_ahead_first[:given_up])
+        return fewest_gpus(product, wanted_slices(kept), deadline)
+
+    found, too_few, enough = without(0), 0, len(most_ahead_first)
+    if isinstance(found, NoPacking) or found.gpus <= gpus:
+        return found
+    found = without(enough)
+    if isinstance(found, Packing) and found.gpus > gpus:
+        return NoPacking(
+            NoPackingReason.NOT_ENOUGH_GPUS,
+            f"One slice of each profile that PARIS uses ({', '.join(instances)}) needs {found.gpus} GPUs of "
+            f"{product.name}, and there are {gpus}: add {found.gpus - gpus}, or measure fewer profiles.",
+            found.gpus - gpus,
+        )
+    while enough - too_few > 1 and isinstance(found, Packing):
+        middle = (too_few + enough) // 2
+        tried = without(middle)
+        if isinstance(tried, Packing) and tried.gpus > gpus:
+            too_few = middle
+        else:
+            found, enough = tried, middle
+    return found
 
 
 def batch_workloads(

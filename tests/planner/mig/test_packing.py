@@ -173,12 +173,44 @@ def test_batches_go_where_they_run_best() -> None:
     assert found.time == pytest.approx({("m", 1, "1g.10gb"): 2.5, ("m", 8, "3g.40gb"): 1})
 
 
+def test_a_million_slices_are_counted_to_the_last() -> None:
+    found = packed(fewest_gpus(H100, wanted_slices({"1g.10gb": 1_000_001, "7g.80gb": 1}), soon()))
+
+    assert found.gpus == 142_858 + 1
+    assert found.instances["1g.10gb", "1g.10gb"] == 1_000_001
+
+
+def test_load_of_a_millionth_is_served() -> None:
+    found = packed(fewest_gpus(H100, [Workload("m", 1e-6, {"2g.20gb": 1000.0})], soon()))
+
+    assert found.scale == pytest.approx(1)
+    assert found.instances == {("m", "2g.20gb"): 1}
+
+
+def test_a_small_load_beside_a_large_one_gets_a_slice() -> None:
+    loads = [Workload("large", 100.0, {"1g.10gb": 10.0}), Workload("small", 1e-6, {"2g.20gb": 1000.0})]
+
+    found = packed(most_served(H100, loads, 2, soon()))
+
+    assert found.scale == pytest.approx((5 + 7) * 10 / 100)
+    assert found.instances["small", "2g.20gb"] == 1
+
+
 def test_at_most_so_many_gpus() -> None:
     found = fewest_gpus(H100, wanted_slices({"7g.80gb": 3}), soon(), at_most=2)
 
     assert isinstance(found, NoPacking)
     assert (found.reason, found.gpus_missing) == (NoPackingReason.NOT_ENOUGH_GPUS, 1)
     assert "add 1" in found.message
+
+
+def test_models_that_cannot_all_have_a_slice() -> None:
+    whole = [Workload(f"m{i}", 1, {"7g.80gb": 10.0}) for i in range(3)]
+
+    found = most_served(H100, whole, 1, soon())
+
+    assert isinstance(found, NoPacking)
+    assert (found.reason, found.gpus_missing) == (NoPackingReason.NOT_ENOUGH_GPUS, 2)
 
 
 def test_time_that_has_passed_is_said() -> None:

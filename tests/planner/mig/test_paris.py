@@ -8,7 +8,7 @@ import pytest
 from partita_planner.deadline import Deadline
 from partita_planner.mig.errors import BadDemandError, MigError, UnknownSliceError
 from partita_planner.mig.packing import NoPacking, NoPackingReason, Packing, most_served
-from partita_planner.mig.paris import SliceCurve, batch_workloads, paris, placed, segment_workloads
+from partita_planner.mig.paris import Paris, SliceCurve, batch_workloads, paris, placed, segment_workloads
 from partita_planner.mig.products import known_products
 
 A100 = known_products().product("A100-40GB")
@@ -84,6 +84,28 @@ def test_what_the_placement_table_refuses_is_given_up() -> None:
     assert [round(s.instances) for s in answer.segments] == [2, 4]
     assert isinstance(found, Packing)
     assert (found.gpus, found.slices["3g.20gb"]) == (2, 3)
+
+
+def test_thousands_of_instances_are_placed_in_proportion() -> None:
+    small = SliceCurve("1g.5gb", {1: 0.9}, {1: 10})
+    large = SliceCurve("3g.20gb", {1: 0.3, 8: 0.9}, {8: 10})
+    answer = paris(A100, [small, large], {1: 1, 8: 2}, 2000)
+
+    found = placed(A100, answer, 2000, soon())
+
+    assert isinstance(found, Packing)
+    assert found.gpus == 2000
+    # A GPU holds 3g + 3g, or 3g + 4 x 1g; with x of the latter, 4000 - x is twice 4 x.
+    assert found.slices["3g.20gb"] == pytest.approx(4000 - 4000 / 9, rel=0.01)
+    assert answer.rate(found.slices) == pytest.approx(most_served_rate(answer, small, large), rel=0.01)
+
+
+def most_served_rate(answer: Paris, *curves: SliceCurve) -> float:
+    """What the exact packing gets out of PARIS' segments."""
+    workloads = segment_workloads(answer, batch_workloads("m", curves, {1: 1, 8: 2}, 1.0))
+    found = most_served(A100, workloads, 2000, soon())
+    assert isinstance(found, Packing)
+    return found.scale
 
 
 def test_profiles_that_need_more_gpus_than_there_are() -> None:
