@@ -44,6 +44,7 @@ def main() -> None:
         seeds=tuple(range(options.seed, options.seed + seeds)),
         precision=0.02 if options.quick else 0.004,
         data=options.data,
+        quick=options.quick,
     )
     summary: dict[str, Any] = {}
     for name in options.only or EXPERIMENTS:

@@ -29,6 +29,8 @@ class Effort:
     """Of the bisection, relative to where it starts."""
     data: Path | None
     """Folder with the reference data, for the experiments that need it."""
+    quick: bool = False
+    """Whether a part of the cases is enough."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from partita_runtime.simulation.conditions import Delays, Noise, Placement
 from partita_runtime.simulation.report import Execution
 
 
-class _Node:
+class Node:
     """One machine; each direction of its network carries one transfer at a time, first come first served."""
 
     __slots__ = ("downlink_free_at", "uplink_free_at")
@@ -23,7 +23,7 @@ class _Node:
         self.uplink_free_at = 0
         self.downlink_free_at = 0
 
-    def send(self, to: "_Node", ready: int, micros: int) -> int:
+    def send(self, to: "Node", ready: int, micros: int) -> int:
         """When a transfer that takes `micros` and may start at `ready` is there; within a node it takes no time."""
         if self is to or not micros:
             return ready
@@ -49,7 +49,7 @@ class _Worker:
 
     __slots__ = ("busy_micros", "name", "node", "pool", "running", "since", "started", "waiting")
 
-    def __init__(self, name: str, node: _Node, pool: str, since: int) -> None:
+    def __init__(self, name: str, node: Node, pool: str, since: int) -> None:
         self.name = name
         self.node = node
         self.pool = pool
@@ -97,7 +97,7 @@ class EmulatedCluster:
             for pipeline in module.pipelines
             for number in range(len(pipeline.stages) - 1)
         }
-        self._nodes = {placement.node: _Node() for placement in placements}
+        self._nodes = {placement.node: Node() for placement in placements}
         self._workers: dict[str, _Worker] = {}
         self._batches: dict[int, _Batch] = {}
         self._gone: list[_Worker] = []
