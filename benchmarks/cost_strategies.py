@@ -29,7 +29,7 @@ from partita_planner.configurations.heuristic import Hardware, HeuristicOptions,
 from partita_planner.configurations.module_scheduling import Dummies
 from partita_planner.configurations.schedule import Answer
 from partita_planner.configurations.splitting import Criterion, GreedySplit, QuantizedSplit
-from partita_planner.configurations.spread import least_allocated
+from partita_planner.configurations.whole_machines import least_allocated
 from partita_planner.configurations.workload import Configuration, Module, Workload
 from partita_planner.strategies import STRATEGIES, harpagon, piccolo
 
@@ -117,7 +117,7 @@ def random_workloads(count: int, seed: int) -> Iterator[Workload]:
 
 
 def _random_workload(edges: Sequence[tuple[int, int]], dice: random.Random) -> Workload:
-    """An application whose SLO is 3 to 8 times what its fastest machines take."""
+    """An application whose SLO is 3 to 6 times what its fastest machines take."""
     size = 1 + max((end for edge in edges for end in edge), default=0)
     rate = 10 ** dice.uniform(1.7, 3.0)
     modules = tuple(
@@ -126,7 +126,7 @@ def _random_workload(edges: Sequence[tuple[int, int]], dice: random.Random) -> W
     named = tuple((f"m{a}", f"m{b}") for a, b in edges)
     fastest = {m.name: min(c.duration for c in m.configurations) for m in modules}
     longest = max(sum(fastest[name] for name in p.modules) for p in Workload(modules, named, 1.0).paths)
-    return Workload(modules, named, round(longest * dice.uniform(3.0, 8.0), 4))
+    return Workload(modules, named, round(longest * dice.uniform(3.0, 6.0), 4))
 
 
 def _random_profile(dice: random.Random) -> tuple[Configuration, ...]:

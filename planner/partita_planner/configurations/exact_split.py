@@ -64,6 +64,16 @@ class SplitFound:
 
     choices: Mapping[str, Choice]
     cost: float
+    bound: float
+    """The Lagrangian bound: the least of every module at the path prices, less what the paths' seconds cost."""
+    second_price: Mapping[str, float]
+    """What the paths of each module charge for a second of its latency, at these prices."""
+    least: Mapping[str, float]
+    """Each module's cheapest option, its latency priced in."""
+
+    def excess_of(self, module: str, seconds: float, cost: float) -> float:
+        """What an option, given or not, adds to the bound at least."""
+        return cost + self.second_price[module] * seconds - self.least[module]
 
 
 def cheapest_split(workload: Workload, options: Mapping[str, Sequence[Option]]) -> SplitFound | None:
@@ -93,13 +103,21 @@ class _Search:
         self.best: list[tuple[int, float]] | None = None
         self.bound = -inf
         self.excess: list[NDArray[np.float64]] = []
+        self.second_price: list[float] = []
+        self.least: list[float] = []
         self.hopeless = any(path.seconds < 0 for path in workload.paths)
 
     def found(self) -> SplitFound | None:
         """The best split."""
         if self.best is None:
             return None
-        return SplitFound({n: Choice(*c) for n, c in zip(self.names, self.best, strict=True)}, self.best_cost)
+        return SplitFound(
+            {n: Choice(*c) for n, c in zip(self.names, self.best, strict=True)},
+            self.best_cost,
+            min(self.bound, self.best_cost),
+            dict(zip(self.names, self.second_price, strict=True)),
+            dict(zip(self.names, self.least, strict=True)),
+        )
 
     def improve_prices(self) -> None:
         """Polyak's subgradient steps towards the highest bound."""
@@ -120,8 +138,9 @@ class _Search:
         allowed, prices = np.array(self.seconds), np.zeros(len(self.paths))
         scale = 1.0
         for step in range(STEPS):
-            latency, chosen, excess, value = np.zeros(len(columns)), [], [], -float(prices @ allowed)
-            for m, price in enumerate(prices @ self.on_path):
+            latency, chosen, excess, least = np.zeros(len(columns)), [], [], []
+            second_price = (prices @ self.on_path).tolist()
+            for m, price in enumerate(second_price):
                 seconds, cost, area = columns[m]
                 collection = np.minimum(most[m], np.sqrt(area / price)) if price > 0 else most[m]
                 paid = np.divide(area, collection, out=cost.copy(), where=area > 0) + price * (seconds + collection)
@@ -129,9 +148,11 @@ class _Search:
                 chosen.append(best)
                 excess.append(paid - paid[best])
                 latency[m] = seconds[best] + collection[best]
-                value += float(paid[best])
+                least.append(float(paid[best]))
+            value = sum(least) - float(prices @ allowed)
             if value > self.bound:
                 self.bound, self.excess, stalled = value, excess, 0
+                self.second_price, self.least = second_price, least
             else:
                 stalled += 1
                 if stalled % 5 == 0:

@@ -84,3 +84,9 @@ def batch_aware_latency(allocations: Sequence[Allocation]) -> float:
         / sum(o.rate for o in allocations if o.configuration.request_price >= a.configuration.request_price)
         for a in allocations
     )
+
+
+def batch_aware_schedule(allocations: Sequence[Allocation], rate: float) -> Schedule:
+    """The schedule for `rate` requests per second; what the allocations get beyond that are dummy requests."""
+    dummy = sum(a.rate for a in allocations) - rate
+    return Schedule(tuple(allocations), batch_aware_latency(allocations), dummy if dummy > ROUNDING * rate else 0.0)
