@@ -1,6 +1,7 @@
 """PipelinePlan: the planner's answer for one session, immutable but for its approval."""
 
 from collections.abc import Iterable, Mapping
+from enum import StrEnum
 from math import ceil
 from typing import ClassVar
 
@@ -72,6 +73,57 @@ class ProfileRef(SpecModel):
     key: str = Field(max_length=64, description="Content key of the profile.")
 
 
+class Alternative(SpecModel):
+    """What another strategy, or the same one without a pool, would have given."""
+
+    strategy: str = Field(max_length=40, description="The strategy.")
+    without_pool: str | None = Field(
+        default=None, max_length=253, description="A GPUPool that the plan uses and that it had to do without."
+    )
+    feasible: bool = Field(description="Whether it found a plan.")
+    value: Quantity | None = Field(default=None, description="Its objective value.")
+    summary: str = Field(default="", max_length=1024, description="Its plan in a line.")
+
+
+class ConstraintKind(StrEnum):
+    """What may bound a plan."""
+
+    GPUS = "GPUs"
+    LATENCY = "Latency"
+
+
+class Evidence(StrEnum):
+    """How the worth of a constraint is known."""
+
+    RESOLVED = "Resolved"
+    RELAXED = "Relaxed"
+
+
+class Constraint(SpecModel):
+    """A limit that the plan keeps, and what a little more of it would be worth."""
+
+    kind: ConstraintKind = Field(
+        description="GPUs: the accelerators of a pool; more is one more. Latency: the SLO; more is a tenth more."
+    )
+    pool: str | None = Field(default=None, max_length=253, description="The GPUPool, of kind GPUs.")
+    modules: tuple[ModuleName, ...] = Field(
+        default=(), max_length=32, description="Of kind Latency: the modules that would take more time."
+    )
+    binding: bool = Field(
+        description="Whether more would make a better plan; where no worth is known, whether it is used up."
+    )
+    worth: Quantity | None = Field(
+        default=None,
+        description="What more would gain, in the objective's unit: price per hour or watts saved, requests per second "
+        "gained (the shadow price).",
+    )
+    evidence: Evidence | None = Field(
+        default=None,
+        description="Resolved: planned again with that much more. Relaxed: a dual of the linear relaxation, in which "
+        "parts of an accelerator count; one whole accelerator may be worth more or less, or nothing.",
+    )
+
+
 class Solution(SpecModel):
     """How good the plan is, and how that is known."""
 
@@ -80,19 +132,18 @@ class Solution(SpecModel):
     value: Quantity = Field(description="Objective value: price per hour, watts, or requests per second.")
     bound: Quantity = Field(description="Proven bound on the objective value.")
     gap: Quantity = Field(description="Relative distance between value and bound.")
-    seconds: Quantity = Field(description="Seconds that planning took.")
+    seconds: Quantity = Field(description="Seconds that the search took.")
     explanation: str = Field(
         default="", max_length=4096, description="What binds the plan, and why the runner-up lost."
     )
-
-
-class Alternative(SpecModel):
-    """What another strategy would have given."""
-
-    strategy: str = Field(max_length=40, description="The strategy.")
-    feasible: bool = Field(description="Whether it found a plan.")
-    value: Quantity | None = Field(default=None, description="Its objective value.")
-    summary: str = Field(default="", max_length=1024, description="Its plan in a line.")
+    constraints: tuple[Constraint, ...] = Field(
+        default=(), max_length=64, description="What bounds the plan, and what more of it would be worth."
+    )
+    runner_up: Alternative | None = Field(
+        default=None,
+        description="The best other plan known: that of whole models on whole accelerators, or the same strategy's "
+        "without one of the pools in use.",
+    )
 
 
 class Costs(SpecModel):

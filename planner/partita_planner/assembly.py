@@ -1,12 +1,10 @@
 """A solution as a PipelinePlan's spec: budgets, names, costs, and what the numbers mean."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 
 from partita_api.digest import digest
 from partita_api.pipelineplan import (
-    Alternative,
     BlockRange,
     Costs,
     ModulePlan,
@@ -31,15 +29,12 @@ def assemble(
     solution: Solution,
     strategy: str,
     seconds: float,
-    explanation: str = "",
-    alternatives: Sequence[Alternative] = (),
 ) -> PipelinePlanSpec:
     """The plan that carries `solution` out."""
     problem, deployments = task.problem, solution.deployments
     rates = module_rates(problem.spec, solution.rate)
     calls = module_rates(problem.spec, 1.0)
-    latency = {name: max(d.template.latency_micros for d in group) for name, group in deployments.items()}
-    budgets = {**task.graph.fixed, **stretch(task.graph, latency)}
+    budgets = {**task.graph.fixed, **stretch(task.graph, solution.latencies)}
     served = min(sum(d.throughput for d in group) / calls[name] for name, group in deployments.items())
     return PipelinePlanSpec(
         session=problem.session,
@@ -51,7 +46,6 @@ def assemble(
             bound=quantity(solution.bound),
             gap=quantity(solution.relative_gap),
             seconds=quantity(seconds),
-            explanation=explanation[:4096],
         ),
         modules=tuple(
             ModulePlan(
@@ -66,7 +60,6 @@ def assemble(
         ),
         cost=_costs(task, solution),
         throughput=quantity(served, ROUND_FLOOR),
-        alternatives=tuple(alternatives),
         profiles=tuple(
             ProfileRef(module=module, pool=pool, key=problem.profiles[module, pool].key)
             for module, pool in sorted(_profiles_used(solution))

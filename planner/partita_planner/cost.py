@@ -21,6 +21,7 @@ from partita_planner.milp import integer
 from partita_planner.pruning import cheapest_by_latency
 from partita_planner.search import Found, NothingFound, Search, search
 from partita_planner.templates import Template
+from partita_planner.throughput import highest_level
 
 SAME_COST = 1e-9
 RELATIVE_GAP = 1e-6
@@ -35,7 +36,7 @@ def least_cost(
 
     `aim` is ALLOCATED or OCCUPANCY; `market` one of vGPUs.
     """
-    if any(not d.templates for d in demands):
+    if any(not d.templates for d in demands) or highest_level(demands, market) < 1 - SAME_COST:
         return NothingFound(proven=True)
     unlimited = latency_split(demands, market, graph, aim, deadline.share(SPLIT_SHARE))
     if unlimited is not None and not gpus_missing(unlimited.deployments, market.pools):

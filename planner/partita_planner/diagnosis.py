@@ -1,16 +1,29 @@
-"""Why there is no plan, and what would make one possible; every figure is computed, none is guessed."""
+"""Why there is no plan, and what would make one possible.
 
-from dataclasses import replace
-from math import ceil, floor
+Every figure that is named was tried: with it the strategy has a plan, and with one less of it (a millisecond of SLO, a
+GPU, or one request per second more) it is proven that there is none. What there was no time to try is left out.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from math import ceil, floor, inf
+from typing import Final
 
 from partita_planner.allocation import Aim, Demand, gpus_missing
 from partita_planner.deadline import Deadline
 from partita_planner.problem import NoPlan, NoPlanReason
-from partita_planner.search import Found, Search, search
-from partita_planner.task import Task
+from partita_planner.search import Found, NothingFound, Search, search
+from partita_planner.task import Solution, Task
 from partita_planner.throughput import most_throughput
 
-MAX_ROUNDS = 20
+MAX_ROUNDS: Final = 20
+LONGEST_SLO_MS: Final = 600_000
+MOST_GPUS: Final = 1_000_000
+"""Of one pool; more cannot be declared."""
+A_LITTLE: Final = 1e-3
+"""Requests per second that need no more than one unit of each stage."""
+
+Solve = Callable[[Task, Deadline], Solution | NothingFound]
 
 
 def missing_inputs(task: Task) -> NoPlan | None:
@@ -49,63 +62,164 @@ def missing_inputs(task: Task) -> NoPlan | None:
     return None
 
 
-def slo_too_tight(task: Task) -> NoPlan | None:
+def slo_too_tight(task: Task, solve: Solve, deadline: Deadline) -> NoPlan | None:
     """The SLO is below what the fastest templates take on some path; None if it is not."""
     fastest = {module: task.fastest_micros(module) or 0 for module in task.classes}
     longest = int(task.graph.longest(fastest))
     if longest <= task.graph.slo_micros:
         return None
     spec = task.problem.spec
-    smallest = ceil(longest / (10 * (100 - spec.planner.margin_percent)))
+    least = ceil(longest / (10 * (100 - spec.planner.margin_percent)))
+    smallest = _Trials(task, solve, deadline.share(0.5)).smallest_slo(least - 1)
     path = " -> ".join(task.graph.critical_path(fastest))
     return NoPlan(
         NoPlanReason.SLO_TOO_TIGHT,
         f"The SLO of {spec.slo.latency_ms} ms leaves {task.graph.slo_micros / 1000:g} ms after its margin of "
         f"{spec.planner.margin_percent} %, but {path} takes at least {longest / 1000:.1f} ms on the fastest pools. Set "
-        f"slo.latencyMs to {smallest} or more, lower planner.marginPercent, or add a faster pool.",
+        f"slo.latencyMs to {smallest or least} or more, lower planner.marginPercent, or add a faster pool.",
         smallest_slo_ms=smallest,
     )
 
 
-def not_enough_gpus(task: Task, deadline: Deadline) -> NoPlan:
-    """How many GPUs of which pools are missing for the rate, and which rate the GPUs that are there can serve."""
-    missing = _gpus_missing(task, deadline.share(0.5))
-    rate = _largest_rate(task, deadline)
-    wanted = ", ".join(f"{count} more of {pool}" for pool, count in missing.items())
-    fixes = [f"add GPUs ({wanted})" if wanted else "add GPUs", "raise slo.latencyMs"]
-    if rate:
-        fixes.append(f"lower the rate to {rate:g} requests/s")
+def not_enough_gpus(task: Task, solve: Solve, deadline: Deadline) -> NoPlan:
+    """How many GPUs of which pools are missing, and which SLO or rate the GPUs that are there can serve."""
+    missing = _Trials(task, solve, deadline.share(0.4)).gpus_missing()
+    rate = _Trials(task, solve, deadline.share(0.5)).largest_rate()
+    slo = _Trials(task, solve, deadline).smallest_slo(task.problem.spec.slo.latency_ms)
+    fixes = []
+    if missing:
+        fixes.append(f"add GPUs ({', '.join(f'{count} more of {pool}' for pool, count in missing.items())})")
+    if slo is not None:
+        fixes.append(f"raise slo.latencyMs to {slo}")
+    if rate is not None:
+        fixes.append(f"lower the rate to {rate} requests/s")
+    spec = task.problem.spec
+    kept = f"with {spec.planner.headroom_percent} % of the capacity kept free"
+    wanted = f"for {task.problem.rate:g} requests/s within the SLO, {kept}"
+    if task.aim is Aim.THROUGHPUT:
+        wanted = "to serve each model at all"
     return NoPlan(
         NoPlanReason.NOT_ENOUGH_GPUS,
-        f"The pools have too few GPUs for {task.problem.rate:g} requests/s within the SLO, with "
-        f"{task.problem.spec.planner.headroom_percent} % of the capacity kept free: {', or '.join(fixes)}.",
+        f"The pools have too few GPUs {wanted}: {', or '.join(fixes) or 'add GPUs, or ask for less'}.",
+        smallest_slo_ms=slo,
         largest_rate=rate,
         gpus_missing=missing,
     )
 
 
-def _gpus_missing(task: Task, deadline: Deadline) -> dict[str, int]:
-    """The cheapest GPUs that the pools lack for the session's rate, by pool."""
-    found = search(Search(task.demands(task.problem.rate), task.market, Aim.MISSING, task.coupled), deadline)
-    return gpus_missing(found.deployments, task.market.pools) if isinstance(found, Found) else {}
+@dataclass(frozen=True)
+class _Trials:
+    """Plans a task that has no plan with changed figures, until the deadline."""
 
+    task: Task
+    solve: Solve
+    deadline: Deadline
 
-def _largest_rate(task: Task, deadline: Deadline) -> float | None:
-    """The largest rate found that the pools can serve with the same margins; None if there is none.
+    def smallest_slo(self, too_small: int) -> int | None:
+        """The smallest SLO in milliseconds above `too_small` with a plan; None if there is none, or no time."""
+        return _least(too_small, LONGEST_SLO_MS, lambda millis: self._possible(_with_slo(self.task, millis)))
 
-    Batches take longer to collect at a lower rate, so what the pools reach at the collection times of one rate is
-    tried as the next one, until it reaches itself.
-    """
-    rate = task.problem.rate
-    for _ in range(MAX_ROUNDS):
-        demands = tuple(_per_request(d, rate) for d in task.demands(rate))
-        found = most_throughput(demands, task.market, deadline, task.coupled)
-        if not isinstance(found, Found):
+    def largest_rate(self) -> int | None:
+        """The largest rate in whole requests per second with a plan; None if there is none, or no time.
+
+        Batches take longer to collect at a lower rate. So what the pools reach at the collection times of one rate is
+        the next one, until it reaches itself: from above, that is the largest rate that does. The search for each is
+        exact to its own gap only, so rates around it are tried.
+        """
+        if self.task.aim is Aim.THROUGHPUT:
             return None
-        if found.value >= rate:
-            return floor(rate * 1000) / 1000 or None
-        rate = found.value
-    return None
+        about = floor(self._highest_fixed_rate())
+        below = next((r for r in (about, about - 1) if r >= 1 and self._possible(_with_rate(self.task, r))), None)
+        asked = ceil(self.task.problem.rate)
+        if below is None:
+            return None
+        beyond = _least(below, asked, lambda rate: _negated(self._possible(_with_rate(self.task, rate))))
+        return None if beyond is None else beyond - 1
+
+    def gpus_missing(self) -> dict[str, int]:
+        """The cheapest GPUs that the pools lack, by pool, none of which can be left out.
+
+        Empty if no pool can have so many, or if there is no time.
+        """
+        task = self.task
+        throughput = task.aim is Aim.THROUGHPUT
+        demands = task.demands(A_LITTLE, collected_at=inf) if throughput else task.demands(task.problem.rate)
+        found = search(Search(demands, task.market, Aim.MISSING, task.coupled), self.deadline)
+        missing = gpus_missing(found.deployments, task.market.pools) if isinstance(found, Found) else {}
+        if any(task.market.pools[pool].gpus + count > MOST_GPUS for pool, count in missing.items()):
+            return {}
+        for pool in sorted(missing):
+            count = self._fewest(missing, pool)
+            if count is None:
+                return {}
+            missing[pool] = count
+        return {pool: count for pool, count in missing.items() if count}
+
+    def _fewest(self, missing: Mapping[str, int], pool: str) -> int | None:
+        """The fewest GPUs of one pool that will do, with the others as they are."""
+        return _least(-1, missing[pool], lambda count: self._possible(_with_gpus(self.task, {**missing, pool: count})))
+
+    def _possible(self, task: Task) -> bool | None:
+        """Whether there is a plan; None if that is not known."""
+        found = self.solve(task, self.deadline) if not self.deadline.passed else NothingFound(proven=False)
+        return True if isinstance(found, Solution) else False if found.proven else None
+
+    def _highest_fixed_rate(self) -> float:
+        rate = self.task.problem.rate
+        for _ in range(MAX_ROUNDS):
+            demands = tuple(_per_request(d, rate) for d in self.task.demands(rate))
+            found = most_throughput(demands, self.task.market, self.deadline, self.task.coupled)
+            if not isinstance(found, Found):
+                return 0.0
+            if found.value >= rate:
+                return rate
+            rate = found.value
+        return rate
+
+
+def _least(too_small: int, most: int, holds: Callable[[int], bool | None]) -> int | None:
+    """The least number above `too_small` and up to `most` for which `holds`, which then does for all above.
+
+    None if it holds for none, or if it cannot be said. Steps grow from `too_small` on; the last one is halved.
+    """
+    low, high, step = too_small, too_small + 1, 1
+    if low >= most:
+        return None
+    if holds(high) is True:
+        return high
+    if holds(most) is not True:
+        return None
+    while high < most and (answer := holds(high)) is not True:
+        if answer is None:
+            return None
+        step *= 4
+        low, high = high, min(most, high + step)
+    while high - low > 1:
+        middle = (low + high) // 2
+        answer = holds(middle)
+        if answer is None:
+            return None
+        low, high = (low, middle) if answer else (middle, high)
+    return high
+
+
+def _negated(answer: bool | None) -> bool | None:
+    return None if answer is None else not answer
+
+
+def _with_slo(task: Task, millis: int) -> Task:
+    spec = task.problem.spec
+    slo = spec.slo.model_copy(update={"latency_ms": millis})
+    return replace(task, problem=replace(task.problem, spec=spec.model_copy(update={"slo": slo})))
+
+
+def _with_rate(task: Task, rate: float) -> Task:
+    return replace(task, problem=replace(task.problem, rate=float(rate)))
+
+
+def _with_gpus(task: Task, more: Mapping[str, int]) -> Task:
+    pools = tuple(replace(pool, gpus=pool.gpus + more.get(pool.name, 0)) for pool in task.problem.pools)
+    return replace(task, problem=replace(task.problem, pools=pools))
 
 
 def _per_request(demand: Demand, rate: float) -> Demand:

@@ -1,12 +1,13 @@
 """Planning from manifests and profiles alone: for previews, without a cluster."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession, Module
-from partita_api.pipelineplan import SessionRef
+from partita_api.pipelineplan import PipelinePlanSpec, SessionRef
 from partita_api.profile import Profile
-from partita_planner.problem import Outcome, Planned, PlanningProblem, Pool
+from partita_planner.problem import NoPlan, NoPlanReason, Outcome, Planned, PlanningProblem, Pool
 
 
 def plan_offline(
@@ -14,11 +15,17 @@ def plan_offline(
     sessions: Sequence[InferenceSession],
     profiles: Sequence[Profile],
     plan: Callable[[PlanningProblem], Outcome],
+    in_force: Mapping[str, PipelinePlanSpec] | None = None,
 ) -> Iterator[tuple[InferenceSession, Outcome]]:
-    """Plans the sessions in their order; each may use the GPUs that the plans before it leave."""
+    """Plans the sessions in their order; each may use the GPUs that the plans before it leave.
+
+    `in_force` are plans that serve already, by the session's key.
+    """
     free = {pool.metadata.name: declared_capacity(pool) for pool in pools}
     for session in sessions:
-        outcome = plan(offline_problem(pools, session, profiles, free))
+        problem = offline_problem(pools, session, profiles, free)
+        serving = (in_force or {}).get(session.key)
+        outcome = _unknown_pools(session, pools) or plan(replace(problem, incumbent=serving))
         if isinstance(outcome, Planned):
             for name, used in outcome.plan.gpus().items():
                 free[name] -= used
@@ -51,6 +58,18 @@ def offline_problem(
 def declared_capacity(pool: GPUPool) -> int:
     """The GPUs that the manifest declares, else those that its status says were found."""
     return pool.status.capacity if pool.spec.count is None else pool.spec.count
+
+
+def _unknown_pools(session: InferenceSession, pools: Sequence[GPUPool]) -> NoPlan | None:
+    known = [pool.metadata.name for pool in pools]
+    unknown = [name for name in session.spec.pools if name not in known]
+    if not unknown:
+        return None
+    return NoPlan(
+        NoPlanReason.INVALID_SESSION,
+        f"spec.pools names {', '.join(unknown)}, but the GPUPools given are: {', '.join(known) or 'none'}. "
+        f"Give the pool's manifest too, or correct its name.",
+    )
 
 
 def _profile_of(module: Module, pool: str, session: InferenceSession, profiles: Sequence[Profile]) -> Profile | None:

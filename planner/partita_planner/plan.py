@@ -9,12 +9,13 @@ from partita_api.inferencesession import ObjectiveKind
 from partita_api.pipelineplan import PipelinePlanSpec
 from partita_planner.assembly import assemble
 from partita_planner.deadline import Deadline
-from partita_planner.diagnosis import missing_inputs, not_enough_gpus, slo_too_tight
-from partita_planner.explanation import alternative, explain
+from partita_planner.diagnosis import Solve, missing_inputs, not_enough_gpus, slo_too_tight
+from partita_planner.explanation import alternative, explained
 from partita_planner.fewest_gpus import with_fewest_gpus
 from partita_planner.optimum import better
 from partita_planner.problem import NoPlan, NoPlanReason, Outcome, Planned, PlanningProblem
 from partita_planner.search import NothingFound
+from partita_planner.sensitivity import sensitivity
 from partita_planner.session_graph import session_problems
 from partita_planner.strategies import STRATEGIES
 from partita_planner.strategies.no_partitioning import NO_PARTITIONING
@@ -31,13 +32,20 @@ BASELINE_SHARE: Final = 0.2
 """Share of the time limit for the baseline, which needs little of it."""
 SEARCH_SHARE: Final = 0.9
 """Share of the time then left for the session's own strategy; the rest is for saying what is wrong if it finds none."""
+EXPLAIN_SECONDS: Final = 1.0
+"""Time for planning again with other inputs. Where one search takes longer, the linear relaxation has to do."""
 
 
-def plan(problem: PlanningProblem, clock: Callable[[], float] = time.monotonic) -> Outcome:
+def plan(
+    problem: PlanningProblem,
+    clock: Callable[[], float] = time.monotonic,
+    explain_seconds: float = EXPLAIN_SECONDS,
+) -> Outcome:
     """The best plan for `problem` by its strategy, within planner.timeLimitSeconds.
 
     The same problem gives the same plan, unless time runs out. Every plan has passed `validate`. The plan in force is
     returned as it is if it is still valid and within KEEP_WITHIN of the best; it also stands in when time runs out.
+    `explain_seconds` of what time is left go into planning again with other inputs (`sensitivity`).
     """
     refusal = _refused(problem)
     if refusal is not None:
@@ -46,7 +54,7 @@ def plan(problem: PlanningProblem, clock: Callable[[], float] = time.monotonic) 
     deadline = Deadline.after(problem.spec.planner.time_limit_seconds, clock)
     strategy = STRATEGIES[problem.spec.planner.strategy]
     task = strategy.narrow(Task.of(problem))
-    hopeless = missing_inputs(task) or slo_too_tight(task)
+    hopeless = missing_inputs(task) or slo_too_tight(task, strategy.solve, deadline)
     if hopeless is not None:
         return hopeless
     baseline = BASELINE.solve(BASELINE.narrow(task), deadline.share(BASELINE_SHARE))
@@ -54,12 +62,19 @@ def plan(problem: PlanningProblem, clock: Callable[[], float] = time.monotonic) 
     if strategy.holds_baseline:
         solution = better(task, solution, baseline)
     if isinstance(solution, NothingFound):
-        return _without_solution(task, solution, deadline)
+        return _without_solution(task, solution, strategy.solve, deadline)
     if problem.spec.objective.kind is ObjectiveKind.THROUGHPUT_THEN_FEWEST_GPUS:
         solution = with_fewest_gpus(task, solution, deadline.share(SEARCH_SHARE))
+    seconds = clock() - began
+    found = assemble(task, solution, strategy.name, seconds)
+    if violations := validate(found, problem):
+        return _bug(violations)
+    if problem.incumbent is not None and _stays(problem.incumbent, found, problem):
+        return Planned(problem.incumbent)
     others = () if strategy is BASELINE else (alternative(BASELINE.name, task, solution, baseline),)
-    found = assemble(task, solution, strategy.name, clock() - began, explain(task, solution), others)
-    return _checked(_steady(found, problem), problem)
+    again = Deadline.after(min(explain_seconds, deadline.left), clock)
+    changes = sensitivity(task, solution, strategy.solve, again, seconds, deadline)
+    return Planned(explained(found, task, solution, changes, others))
 
 
 def _refused(problem: PlanningProblem) -> NoPlan | None:
@@ -75,6 +90,9 @@ def _refused(problem: PlanningProblem) -> NoPlan | None:
         )
     if not 0 < problem.rate < inf:
         wrong.append(f"the rate to plan for is {problem.rate:g} requests/s: it must be above 0, and finite")
+    names = [pool.name for pool in problem.pools]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        wrong.append(f"pool {', '.join(twice)} is given more than once: give each pool a name of its own")
     silent = [pool.name for pool in problem.pools if pool.spec.power_watts is None]
     if problem.spec.objective.kind is ObjectiveKind.POWER and silent:
         wrong.append(
@@ -84,7 +102,7 @@ def _refused(problem: PlanningProblem) -> NoPlan | None:
     return NoPlan(NoPlanReason.INVALID_SESSION, "; ".join(wrong)) if wrong else None
 
 
-def _without_solution(task: Task, nothing: NothingFound, deadline: Deadline) -> Outcome:
+def _without_solution(task: Task, nothing: NothingFound, solve: Solve, deadline: Deadline) -> Outcome:
     """The plan in force if it still serves, else why there is none."""
     incumbent = task.problem.incumbent
     if incumbent is not None and not validate(incumbent, task.problem):
@@ -92,7 +110,7 @@ def _without_solution(task: Task, nothing: NothingFound, deadline: Deadline) -> 
     if isinstance(nothing, Unanswered):
         return nothing.why
     if nothing.proven:
-        return not_enough_gpus(task, deadline)
+        return not_enough_gpus(task, solve, deadline)
     seconds = task.problem.spec.planner.time_limit_seconds
     return NoPlan(
         NoPlanReason.TIME_LIMIT,
@@ -101,27 +119,23 @@ def _without_solution(task: Task, nothing: NothingFound, deadline: Deadline) -> 
     )
 
 
-def _steady(found: PipelinePlanSpec, problem: PlanningProblem) -> PipelinePlanSpec:
-    """The plan in force instead of `found`, if it is still valid and nearly as good."""
-    incumbent = problem.incumbent
-    if incumbent is None or incumbent.solution.strategy != found.solution.strategy or validate(incumbent, problem):
-        return found
+def _stays(incumbent: PipelinePlanSpec, found: PipelinePlanSpec, problem: PlanningProblem) -> bool:
+    """Whether the plan in force is still valid and nearly as good as `found`."""
+    if incumbent.solution.strategy != found.solution.strategy or validate(incumbent, problem):
+        return False
     kind = problem.spec.objective.kind
     better, worse = (found, incumbent) if kind.seeks_throughput else (incumbent, found)
     gain = _ratio(float(better.solution.value), float(worse.solution.value)) - 1
     if kind is ObjectiveKind.THROUGHPUT_THEN_FEWEST_GPUS and gain >= 0:
         gain = max(gain, _ratio(sum(incumbent.gpus().values()), sum(found.gpus().values())) - 1)
-    return incumbent if gain <= KEEP_WITHIN else found
+    return gain <= KEEP_WITHIN
 
 
 def _ratio(one: float, other: float) -> float:
     return one / other if other else 1.0
 
 
-def _checked(found: PipelinePlanSpec, problem: PlanningProblem) -> Outcome:
-    violations = validate(found, problem)
-    if not violations:
-        return Planned(found)
+def _bug(violations: tuple[str, ...]) -> NoPlan:
     return NoPlan(
         NoPlanReason.INVALID_PLAN,
         f"The planner made a plan that does not hold, which is a bug; the plan in force stays. {'; '.join(violations)}",

@@ -54,8 +54,11 @@ class NoPlan:
     message: str
     """A sentence for people: which constraint cannot be met, and what to change."""
     smallest_slo_ms: int | None = None
-    largest_rate: float | None = None
+    """The smallest SLO with a plan for the same rate on the same GPUs."""
+    largest_rate: int | None = None
+    """The largest whole number of requests per second with a plan."""
     gpus_missing: Mapping[str, int] = field(default_factory=dict)
+    """GPUs with which there is a plan, and without any one of which there is none."""
 
 
 @dataclass(frozen=True)

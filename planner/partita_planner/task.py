@@ -32,6 +32,11 @@ class Solution:
     """Proven: no plan that the strategy may choose has a better value."""
 
     @property
+    def latencies(self) -> dict[str, int]:
+        """The worst case of every model's slowest pipeline in microseconds."""
+        return {name: max(d.template.latency_micros for d in group) for name, group in self.deployments.items()}
+
+    @property
     def relative_gap(self) -> float:
         """Distance between value and bound, relative to the value."""
         return abs(self.value - self.bound) / self.value if self.value else 0.0

@@ -10,7 +10,7 @@ from tests.planner.small_problems import small_problems
 from partita_planner.allocation import Demand, Market
 from partita_planner.deadline import Deadline
 from partita_planner.plan import plan
-from partita_planner.problem import NoPlan, NoPlanReason, Planned, PlanningProblem
+from partita_planner.problem import NoPlan, NoPlanReason, PlanningProblem
 from partita_planner.search import Found
 from partita_planner.task import Task
 from partita_planner.throughput import most_throughput
@@ -53,36 +53,6 @@ def test_throughput_is_most(problem: PlanningProblem) -> None:
     found = most_throughput(demands, Market(task.market.pools, whole_gpus=True), Deadline.after(20, lambda: 0.0))
 
     assert (found.value if isinstance(found, Found) else 0.0) == pytest.approx(want, rel=2e-4)
-
-
-@FEW
-@given(problem=small_problems())
-def test_rate_and_gpus_that_are_said_to_be_enough_are_enough(problem: PlanningProblem) -> None:
-    outcome = plan(problem)
-    if not isinstance(outcome, NoPlan):
-        return
-    if outcome.largest_rate is not None:
-        slower = PlanningProblem(problem.session, problem.spec, outcome.largest_rate, problem.pools, problem.profiles)
-        assert isinstance(plan(slower), Planned), outcome.message
-    if outcome.gpus_missing:
-        assert isinstance(plan(with_gpus(problem, outcome)), Planned), outcome.message
-    if outcome.smallest_slo_ms is not None:
-        again = plan(with_slo(problem, outcome.smallest_slo_ms))
-        assert not (isinstance(again, NoPlan) and again.reason is NoPlanReason.SLO_TOO_TIGHT), outcome.message
-        tighter = plan(with_slo(problem, outcome.smallest_slo_ms - 1)) if outcome.smallest_slo_ms > 1 else outcome
-        assert isinstance(tighter, NoPlan)
-
-
-def with_gpus(problem: PlanningProblem, outcome: NoPlan) -> PlanningProblem:
-    pools = tuple(
-        type(p)(name=p.name, spec=p.spec, gpus=p.gpus + outcome.gpus_missing.get(p.name, 0)) for p in problem.pools
-    )
-    return PlanningProblem(problem.session, problem.spec, problem.rate, pools, problem.profiles)
-
-
-def with_slo(problem: PlanningProblem, millis: int) -> PlanningProblem:
-    spec = problem.spec.model_copy(update={"slo": problem.spec.slo.model_copy(update={"latency_ms": millis})})
-    return PlanningProblem(problem.session, spec, problem.rate, problem.pools, problem.profiles)
 
 
 @FEW

@@ -1,5 +1,6 @@
 """Manifests and profiles from files, as every offline subcommand reads them."""
 
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -18,7 +19,7 @@ class BadInput(click.ClickException):
 
 
 def read_manifests(paths: Iterable[Path]) -> Manifests:
-    """All resources in files and in the YAML files of directories. Raises BadInput."""
+    """All resources in files and in the YAML files of directories, each once. Raises BadInput."""
     found = Manifests()
     for path in paths:
         files = sorted(path.rglob("*.y*ml")) if path.is_dir() else [path]
@@ -31,6 +32,12 @@ def read_manifests(paths: Iterable[Path]) -> Manifests:
                 raise BadInput(f"{file} cannot be read: {error}") from error
             except ManifestError as error:
                 raise BadInput(str(error)) from error
+    for resources in (found.pools, found.sessions, found.plans):
+        keys = Counter((r.kind, r.metadata.namespace or "default", r.metadata.name) for r in resources)
+        for (kind, namespace, name), count in keys.items():
+            if count > 1:
+                place = "" if kind == "GPUPool" else f"{namespace}/"
+                raise BadInput(f"{kind} {place}{name} is there {count} times in the manifests: give it once")
     return found
 
 

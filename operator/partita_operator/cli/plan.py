@@ -1,21 +1,33 @@
-"""`partita plan`: plan sessions offline."""
+"""`partita plan`: plan sessions offline, compare strategies, and show what a plan in force would change to."""
 
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import click
+import yaml
 from rich.console import Console
-from rich.table import Table
 
-from partita_api.inferencesession import InferenceSession, ObjectiveKind
+from partita_api.inferencesession import InferenceSession
 from partita_api.manifests import Manifests
-from partita_api.pipelineplan import PipelinePlanSpec
+from partita_api.meta import ObjectMeta
+from partita_api.pipelineplan import PipelinePlan, PipelinePlanSpec
+from partita_api.profile import Profile
 from partita_operator.cli.exit_codes import ExitCode
 from partita_operator.cli.manifests import BadInput, read_manifests, read_profiles
 from partita_operator.cli.output import OutputFormat, emit, output_option, report
+from partita_operator.cli.plan_report import (
+    comparison_data,
+    difference_data,
+    outcome_data,
+    print_comparison,
+    print_differences,
+    print_outcome,
+)
+from partita_planner.difference import differences
 from partita_planner.offline import plan_offline
+from partita_planner.plan import EXPLAIN_SECONDS
 from partita_planner.plan import plan as solve
-from partita_planner.problem import NoPlan, NoPlanReason, Outcome
+from partita_planner.problem import NoPlan, NoPlanReason, Outcome, Planned
 from partita_planner.strategies import STRATEGIES
 
 profiles_option = click.option(
@@ -29,6 +41,20 @@ rate_option = click.option(
     "--rate", type=click.IntRange(1), help="Requests per second to plan for. Default: as each session declares."
 )
 
+Answers = Sequence[tuple[InferenceSession, Outcome]]
+Compared = Sequence[tuple[InferenceSession, dict[str, Outcome]]]
+"""The answers for one session by strategy."""
+
+
+def _strategies(_context: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[str, ...]:
+    """The names in `a,b,c`, each once."""
+    names = tuple(dict.fromkeys(name.strip() for name in (value or "").split(",") if name.strip()))
+    if unknown := [name for name in names if name not in STRATEGIES]:
+        raise click.BadParameter(f"{', '.join(unknown)} is not among {', '.join(sorted(STRATEGIES))}.")
+    if value is not None and not names:
+        raise click.BadParameter(f"it names no strategy; choose some of {', '.join(sorted(STRATEGIES))}.")
+    return names
+
 
 @click.command()
 @click.argument("manifests", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
@@ -36,6 +62,26 @@ rate_option = click.option(
 @rate_option
 @click.option("--session", "names", multiple=True, help="Only this session; may be repeated.")
 @click.option("--strategy", type=click.Choice(sorted(STRATEGIES)), help="Instead of the sessions' own strategy.")
+@click.option(
+    "--compare", callback=_strategies, metavar="A,B,...", help="Put the answers of several strategies side by side."
+)
+@click.option(
+    "--diff",
+    "plan_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="PipelinePlan in force: show what the new plan changes of it. Exit code 4 if that is anything.",
+)
+@click.option(
+    "--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the plans to this file, as PipelinePlans."
+)
+@click.option(
+    "--explain",
+    "explain_seconds",
+    type=click.FloatRange(0),
+    default=EXPLAIN_SECONDS,
+    show_default=True,
+    help="Seconds for planning again with one more GPU, more SLO, or a pool less, to say what binds.",
+)
 @output_option
 def plan(
     manifests: tuple[Path, ...],
@@ -43,30 +89,57 @@ def plan(
     rate: int | None,
     names: tuple[str, ...],
     strategy: str | None,
+    compare: tuple[str, ...],
+    plan_file: Path | None,
+    out: Path | None,
+    explain_seconds: float,
     output: OutputFormat,
 ) -> None:
     """Plan the InferenceSessions in MANIFESTS (files or directories, with the GPUPools they use).
 
     Sessions are planned in their order, each on the GPUs that those before it leave. Needs no cluster. Exit code 3 if
-    a session has no plan; the reason says what would make one possible.
+    a session has no plan (with --compare: by none of the strategies); the reason says what would make one possible.
     """
+    if compare and (strategy or plan_file or out):
+        raise click.UsageError("--compare stands alone: leave out --strategy, --diff and --out.")
     found, profiles = read_manifests(manifests), read_profiles(profile_directory)
     sessions = chosen_sessions(found, names, rate, strategy)
-    answers = []
-    for session, outcome in plan_offline(found.pools, sessions, profiles, solve):
-        report(f"planned {session.key} for {session.spec.rate.requests_per_second} requests/s")
-        answers.append((session, outcome))
+    if compare:
+        raise SystemExit(_emit_comparison(_compare(found, sessions, profiles, compare), output))
+    in_force = _in_force(plan_file, sessions) if plan_file else {}
+    answers = _plan(found, sessions, profiles, explain_seconds, in_force)
+    if out is not None:
+        _write(out, answers)
+    raise SystemExit(_emit_difference(answers, in_force, output) if in_force else _emit_plans(answers, output))
 
+
+def _emit_plans(answers: Answers, output: OutputFormat) -> ExitCode:
     def table(console: Console) -> None:
-        for session, outcome in answers:
-            _print_outcome(session, outcome, console)
+        for answer in answers:
+            print_outcome(*answer, console)
 
-    emit([_document(session, outcome) for session, outcome in answers], output, table)
-    refused = [outcome for _, outcome in answers if isinstance(outcome, NoPlan)]
-    if any(outcome.reason is NoPlanReason.INVALID_SESSION for outcome in refused):
-        raise SystemExit(ExitCode.BAD_INPUT)
-    if refused:
-        raise SystemExit(ExitCode.NO_PLAN)
+    emit([outcome_data(*answer) for answer in answers], output, table)
+    return _worst(_exit_code([outcome]) for _, outcome in answers)
+
+
+def _emit_comparison(compared: Compared, output: OutputFormat) -> ExitCode:
+    def table(console: Console) -> None:
+        for one in compared:
+            print_comparison(*one, console)
+
+    emit([comparison_data(*one) for one in compared], output, table)
+    return _worst(_exit_code(list(outcomes.values())) for _, outcomes in compared)
+
+
+def _emit_difference(answers: Answers, in_force: Mapping[str, PipelinePlanSpec], output: OutputFormat) -> ExitCode:
+    session, outcome = next(answer for answer in answers if answer[0].key in in_force)
+    changes = differences(in_force[session.key], outcome.plan) if isinstance(outcome, Planned) else ()
+    emit(
+        difference_data(session, outcome, changes),
+        output,
+        lambda console: print_differences(session, outcome, changes, console),
+    )
+    return ExitCode.MISSED if changes else _exit_code([outcome])
 
 
 def chosen_sessions(
@@ -92,61 +165,79 @@ def _changed(session: InferenceSession, rate: int | None, strategy: str | None) 
     return session.model_copy(update={"spec": spec})
 
 
-def _document(session: InferenceSession, outcome: Outcome) -> dict[str, Any]:
-    if isinstance(outcome, NoPlan):
-        return {
-            "session": session.key,
-            "reason": str(outcome.reason),
-            "message": outcome.message,
-            "smallestSloMs": outcome.smallest_slo_ms,
-            "largestRate": outcome.largest_rate,
-            "gpusMissing": dict(outcome.gpus_missing),
-        }
-    return {
-        "session": session.key,
-        "plan": outcome.plan.model_dump(mode="json", by_alias=True, exclude_none=True),
-    }
+def _plan(
+    found: Manifests,
+    sessions: Sequence[InferenceSession],
+    profiles: Sequence[Profile],
+    explain_seconds: float,
+    in_force: Mapping[str, PipelinePlanSpec],
+) -> Answers:
+    answers = []
+    for session, outcome in plan_offline(
+        found.pools, sessions, profiles, lambda problem: solve(problem, explain_seconds=explain_seconds), in_force
+    ):
+        report(f"planned {session.key} for {session.spec.rate.requests_per_second} requests/s")
+        answers.append((session, outcome))
+    return answers
 
 
-def _print_outcome(session: InferenceSession, outcome: Outcome, console: Console) -> None:
-    if isinstance(outcome, NoPlan):
-        console.print(f"[bold]{session.key}[/bold]: no plan ({outcome.reason})")
-        console.print(outcome.message, markup=False)
-        return
-    spec = outcome.plan
-    console.print(_stages(session, spec))
-    console.print(_in_words(spec), markup=False)
+def _compare(
+    found: Manifests, sessions: Sequence[InferenceSession], profiles: Sequence[Profile], strategies: Sequence[str]
+) -> Compared:
+    """Every session's answers by strategy; each strategy plans all sessions, in their order."""
+    answers: Compared = [(session, {}) for session in sessions]
+    for name in strategies:
+        changed = [_changed(session, None, name) for session in sessions]
+        for (_, outcomes), (_, outcome) in zip(answers, _plan(found, changed, profiles, 0, {}), strict=True):
+            outcomes[name] = outcome
+    return answers
 
 
-def _stages(session: InferenceSession, spec: PipelinePlanSpec) -> Table:
-    table = Table(title=f"{session.key}, {spec.solution.strategy}", title_justify="left")
-    for name in ("module", "budget ms", "pipeline", "batch", "blocks", "pool", "vGPUs", "stage ms"):
-        table.add_column(name, justify="left" if name in ("module", "pipeline", "pool") else "right")
-    for module in spec.modules:
-        for pipeline in module.pipelines:
-            for stage in pipeline.stages:
-                table.add_row(
-                    module.name,
-                    f"{module.budget_micros / 1e3:.1f}",
-                    pipeline.name,
-                    str(pipeline.batch_size),
-                    f"{stage.blocks.first}-{stage.blocks.end - 1}",
-                    stage.pool,
-                    f"{stage.replicas} x 1/{stage.vgpu_divisor}" if stage.vgpu_divisor > 1 else str(stage.replicas),
-                    f"{stage.latency_micros / 1e3:.1f}",
-                )
-    return table
+def _in_force(plan_file: Path, sessions: Sequence[InferenceSession]) -> dict[str, PipelinePlanSpec]:
+    """The plan in the file, by the key of its session. Raises BadInput if it is none of `sessions`."""
+    plans = read_manifests([plan_file]).plans
+    if len(plans) != 1:
+        raise BadInput(f"{plan_file} has {len(plans)} PipelinePlans; give a file with one")
+    (meta, spec) = plans[0].metadata, plans[0].spec
+    for session in sessions:
+        same_namespace = (meta.namespace or "default") == (session.metadata.namespace or "default")
+        if spec.session.name == session.metadata.name and same_namespace:
+            return {session.key: spec}
+    planned = ", ".join(session.key for session in sessions)
+    raise BadInput(
+        f"{plan_file} is a plan of session {meta.namespace or 'default'}/{spec.session.name}, "
+        f"but what is planned is: {planned}"
+    )
 
 
-def _in_words(spec: PipelinePlanSpec) -> str:
-    solution = spec.solution
-    unit = "an hour" if solution.kind is ObjectiveKind.COST else "requests/s"
-    lines = [
-        f"cost {spec.cost.allocated_per_hour} an hour ({spec.cost.occupancy_per_hour} by occupancy), "
-        f"throughput {spec.throughput} requests/s",
-        f"objective {solution.value} {unit}, bound {solution.bound}, gap {float(solution.gap):.2%}, "
-        f"{solution.seconds} s",
-        solution.explanation,
+def _write(path: Path, answers: Answers) -> None:
+    """The plans as manifests, named as the operator names them."""
+    plans = [
+        PipelinePlan(
+            metadata=ObjectMeta(
+                name=f"{session.metadata.name}-{outcome.plan.inputs_digest[:8]}", namespace=session.metadata.namespace
+            ),
+            spec=outcome.plan,
+        )
+        for session, outcome in answers
+        if isinstance(outcome, Planned)
     ]
-    lines += [other.summary for other in spec.alternatives]
-    return "\n".join(line for line in lines if line)
+    documents = [p.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"status"}) for p in plans]
+    try:
+        path.write_text(yaml.safe_dump_all(documents, sort_keys=False))
+    except OSError as error:
+        raise BadInput(f"{path} cannot be written: {error}") from error
+
+
+def _exit_code(outcomes: Sequence[Outcome]) -> ExitCode:
+    """Of one session by some strategies: it is enough that one of them has a plan."""
+    if any(isinstance(outcome, Planned) for outcome in outcomes):
+        return ExitCode.OK
+    wrong = any(isinstance(o, NoPlan) and o.reason is NoPlanReason.INVALID_SESSION for o in outcomes)
+    return ExitCode.BAD_INPUT if wrong else ExitCode.NO_PLAN
+
+
+def _worst(codes: Iterable[ExitCode]) -> ExitCode:
+    """What to exit with for several sessions: bad input before no plan."""
+    found = set(codes)
+    return next((code for code in (ExitCode.BAD_INPUT, ExitCode.NO_PLAN) if code in found), ExitCode.OK)

@@ -1,0 +1,205 @@
+"""`partita plan`: strategies side by side, what would change of a plan in force, and exit codes for scripts."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+from tests.builders import SessionBuilder, pool, profile, session
+
+from partita_api.meta import SpecModel
+from partita_operator.cli.exit_codes import ExitCode
+from partita_operator.cli.main import main
+
+DETECTION = session("detection").slo(200).rate(50).model("detector").planner(max_stages=1)
+"""One sample takes 10 ms: 100 requests/s on a GPU, of which there are four."""
+
+
+def partita(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+def manifest(*resources: SpecModel) -> str:
+    return yaml.safe_dump_all(r.model_dump(mode="json", by_alias=True, exclude={"status"}) for r in resources)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A directory with manifests, profiles, and room for plans."""
+    (tmp_path / "profiles").mkdir()
+    measured = profile("detector").linear(10_000, 0).batches(1).build()
+    text = measured.model_dump_json(by_alias=True, exclude_none=True)
+    (tmp_path / "profiles" / "detector.json").write_text(text)
+    write(tmp_path, DETECTION)
+    return tmp_path
+
+
+def write(place: Path, *sessions: SessionBuilder) -> None:
+    (place / "all.yaml").write_text(manifest(pool("fast").gpus(4).watts(100).build(), *(s.build() for s in sessions)))
+
+
+def plan(place: Path, *arguments: str | Path) -> Result:
+    return partita("plan", place / "all.yaml", "--profiles", place / "profiles", *arguments)
+
+
+def in_force(place: Path, rate: str = "50") -> Path:
+    """The plan for that rate, in a file."""
+    written = place / "plan.yaml"
+    assert plan(place, "--rate", rate, "--out", written).exit_code == ExitCode.OK
+    return written
+
+
+def test_plan_says_what_binds_and_what_came_second(place: Path) -> None:
+    result = plan(place, "--rate", "350", "-o", "json")
+
+    (planned,) = json.loads(result.stdout)
+    solution = planned["plan"]["solution"]
+    assert [(c["kind"], c.get("pool"), c["binding"]) for c in solution["constraints"]] == [
+        ("GPUs", "fast", False),
+        ("Latency", None, False),
+    ]
+    assert "Pools without a GPU left: fast (4)" in solution["explanation"]
+    assert "Pools without a GPU left" in plan(place, "--rate", "350").stdout
+
+
+def test_strategies_side_by_side(place: Path) -> None:
+    result = plan(place, "--compare", "partita,no-partitioning", "-o", "json")
+
+    assert result.exit_code == ExitCode.OK, result.output
+    (compared,) = json.loads(result.stdout)
+    assert compared["session"] == "default/detection"
+    for row, want in zip(compared["strategies"], ("partita", "no-partitioning"), strict=True):
+        assert row["seconds"] >= 0
+        wanted = {
+            "strategy": want,
+            "feasible": True,
+            "objective": "Cost",
+            "value": 1.0,
+            "bound": 1.0,
+            "gap": 0.0,
+            "allocatedPerHour": 1.0,
+            "occupancyPerHour": 0.5,
+            "powerWatts": 100.0,
+            "throughput": 100.0,
+            "gpus": {"fast": 1},
+        }
+        assert {key: value for key, value in row.items() if key != "seconds"} == wanted
+
+
+def test_comparison_says_why_there_is_no_plan(place: Path) -> None:
+    result = plan(place, "--compare", "no-partitioning", "--rate", "1000")
+
+    assert result.exit_code == ExitCode.NO_PLAN
+    assert "no-partitioning: no plan (NotEnoughGPUs)" in result.stdout
+    assert "lower the rate to 400 requests/s" in " ".join(result.stdout.split())
+
+
+def test_sessions_of_a_comparison_share_the_pools(place: Path) -> None:
+    """Each strategy plans both sessions; the second finds what the first leaves of four GPUs."""
+    write(place, DETECTION.rate(300), session("second").slo(200).rate(300).model("detector"))
+
+    result = plan(place, "--compare", "partita,no-partitioning", "-o", "json")
+
+    assert result.exit_code == ExitCode.NO_PLAN
+    first, second = json.loads(result.stdout)
+    assert [row["feasible"] for row in first["strategies"]] == [True, True]
+    assert [row["gpusMissing"] for row in second["strategies"]] == [{"fast": 2}, {"fast": 2}]
+
+
+def test_nothing_changes_of_a_plan_that_is_still_the_best(place: Path) -> None:
+    written = in_force(place)
+
+    table, data = plan(place, "--diff", written), plan(place, "--diff", written, "-o", "json")
+
+    assert (table.exit_code, data.exit_code) == (ExitCode.OK, ExitCode.OK)
+    assert "default/detection: nothing would change" in table.stdout
+    assert json.loads(data.stdout)["changes"] == []
+
+
+def test_what_would_change_of_a_plan(place: Path) -> None:
+    written = in_force(place)
+
+    result = plan(place, "--rate", "150", "--diff", written, "-o", "json")
+
+    assert result.exit_code == ExitCode.MISSED, result.output
+    changes = {(c["where"], c["what"]): (c["before"], c["after"]) for c in json.loads(result.stdout)["changes"]}
+    assert changes["module detector, blocks 0-9 on fast", "replicas of stage 0"] == ("1", "2")
+    assert changes["pool fast", "GPUs"] == ("1", "2")
+    assert changes["plan", "cost an hour"] == ("1", "2")
+    assert "what would change" in plan(place, "--rate", "150", "--diff", written).stdout
+
+
+def test_no_plan_in_place_of_a_plan_in_force(place: Path) -> None:
+    result = plan(place, "--rate", "1000", "--diff", in_force(place), "-o", "json")
+
+    assert result.exit_code == ExitCode.NO_PLAN
+    assert json.loads(result.stdout)["reason"] == "NotEnoughGPUs"
+
+
+def test_a_written_plan_can_be_simulated(place: Path) -> None:
+    written = in_force(place)
+
+    result = partita(
+        "simulate", place / "all.yaml", "--profiles", place / "profiles", "--plan", written, "--seconds", "2"
+    )
+
+    assert result.exit_code == ExitCode.OK, result.output
+
+
+def test_a_plan_can_be_simulated_under_another_policy(place: Path) -> None:
+    """Under overload ours drops what would be late; Ray Serve's batching knows no deadlines."""
+    command = ["simulate", place / "all.yaml", "--profiles", place / "profiles", "--seconds", "2", "--load", "500"]
+    ours = json.loads(partita(*command, "-o", "json").stdout)
+    other = json.loads(partita(*command, "-o", "json", "--policy", "ServeBatch:1").stdout)
+    unknown = partita(*command, "--policy", "Hasty")
+
+    assert ours["offered"] == other["offered"]
+    assert ours["late"] == 0 < other["late"]
+    assert unknown.exit_code == ExitCode.BAD_INPUT
+    assert "no batching policy 'Hasty'" in unknown.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "want_code", "want_message"),
+    [
+        pytest.param(["--strategy", "magic"], ExitCode.BAD_INPUT, "'no-partitioning'", id="unknown strategy"),
+        pytest.param(["--compare", "partita,magic"], ExitCode.BAD_INPUT, "magic is not among", id="unknown to compare"),
+        pytest.param(["--compare", ","], ExitCode.BAD_INPUT, "names no strategy", id="nothing to compare"),
+        pytest.param(["--compare", "partita", "--strategy", "partita"], ExitCode.BAD_INPUT, "stands alone", id="both"),
+        pytest.param(["--diff", "{place}/absent.yaml"], ExitCode.BAD_INPUT, "does not exist", id="no such file"),
+        pytest.param(["--diff", "{place}/broken.yaml"], ExitCode.BAD_INPUT, "is not YAML", id="no YAML"),
+        pytest.param(["--diff", "{place}/all.yaml"], ExitCode.BAD_INPUT, "has 0 PipelinePlans", id="no plan in it"),
+        pytest.param(
+            ["--diff", "{place}/other.yaml"],
+            ExitCode.BAD_INPUT,
+            "is a plan of session default/other, but what is planned is: default/detection",
+            id="plan of another session",
+        ),
+        pytest.param(["{place}/all.yaml"], ExitCode.BAD_INPUT, "GPUPool fast is there 2 times", id="manifests twice"),
+        pytest.param(["--out", "{place}/absent/plan.yaml"], ExitCode.BAD_INPUT, "cannot be written", id="nowhere"),
+        pytest.param(["--rate", "0"], ExitCode.BAD_INPUT, "--rate", id="no rate"),
+        pytest.param(["--rate", "nan"], ExitCode.BAD_INPUT, "--rate", id="rate that is no number"),
+        pytest.param(["--rate", "1000000000"], ExitCode.NO_PLAN, "NotEnoughGPUs", id="rate beyond all GPUs"),
+    ],
+)
+def test_bad_input_is_explained(place: Path, arguments: list[str], want_code: ExitCode, want_message: str) -> None:
+    (place / "broken.yaml").write_text("a: [")
+    other: dict[str, Any] = yaml.safe_load(in_force(place).read_text())
+    other["spec"]["session"]["name"] = "other"
+    (place / "other.yaml").write_text(yaml.safe_dump(other))
+
+    result = plan(place, *(argument.format(place=place) for argument in arguments))
+
+    assert result.exit_code == want_code, result.output
+    assert want_message in " ".join(result.output.split())
+
+
+def test_pool_that_is_named_but_not_given(place: Path) -> None:
+    write(place, DETECTION.with_spec(pools=("fast", "h100")))
+
+    result = plan(place)
+
+    assert result.exit_code == ExitCode.BAD_INPUT
+    assert "spec.pools names h100, but the GPUPools given are: fast" in " ".join(result.stdout.split())
