@@ -1,12 +1,8 @@
 """Measures a partition, model by model: shares no code with what made it."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
-from partita_planner.subclusters.problem import Balance, SubclusterProblem
-
-ROUNDING: Final = 1e-9
-"""Relative; sums of numbers such as 0.1 are not exact."""
+from partita_planner.subclusters.problem import ROUNDING, Balance, SubclusterProblem
 
 
 def measure(problem: SubclusterProblem, subcluster: Mapping[str, int]) -> Balance:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from partita_planner.deadline import Deadline
-from partita_planner.subclusters.problem import SubclusterProblem
+from partita_planner.subclusters.problem import ROUNDING, SubclusterProblem
 
 CHECKED: Final = 32
 """How many of the nearest exchanges are tried while two sub-clusters are beyond the limits on memory or rate."""
@@ -62,9 +62,9 @@ class Arrays:
             dynamic=np.array([m.dynamic_bytes for m in problem.models]) / average_static,
             home=np.array([-1 if home is None else home for home in homes]),
             load_cost=np.array([m.load_cost for m in problem.models]),
-            max_rate=problem.max_rate / average_rate,
-            max_memory=problem.max_memory / average_static,
-            max_change_cost=problem.max_change_cost,
+            max_rate=problem.max_rate / average_rate * (1 + ROUNDING),
+            max_memory=problem.max_memory / average_static * (1 + ROUNDING),
+            max_change_cost=problem.max_change_cost * (1 + ROUNDING),
             subclusters=problem.subclusters,
         )
 
@@ -154,9 +154,8 @@ def _exchange(arrays: Arrays, where: Ints, loads: Floats, a: int, b: int, exchan
     ours, theirs = np.flatnonzero(where == a), np.flatnonzero(where == b)
     from_a, from_b = _sets(ours, exchanged, len(arrays.rate)), _sets(theirs, exchanged, len(arrays.rate))
     target = (loads[b] - loads[a]) / 2
-    distance = ((_differences(arrays.points[from_b].sum(axis=1), arrays.points[from_a].sum(axis=1)) - target) ** 2).sum(
-        2
-    )
+    moved = _differences(arrays.points[from_b].sum(axis=1), arrays.points[from_a].sum(axis=1))
+    distance = ((moved - target) ** 2).sum(axis=2)
     before = (arrays.excess(ours) + arrays.excess(theirs), float((target**2).sum()))
     allowed = _affordable(arrays, where, a, b, from_a, from_b)
     if not before[0]:

@@ -6,10 +6,11 @@ from math import ceil, inf
 from typing import Final
 
 from partita_planner.deadline import Deadline
-from partita_planner.subclusters.balance import ROUNDING, measure
+from partita_planner.subclusters.balance import measure
 from partita_planner.subclusters.descent import descend
 from partita_planner.subclusters.formulation import MAX_BINARIES, lower_bound, solve_exactly
 from partita_planner.subclusters.problem import (
+    ROUNDING,
     NoPartition,
     NoPartitionReason,
     Partition,
@@ -106,6 +107,7 @@ def _cannot_be(problem: SubclusterProblem) -> NoPartition | None:
 
 
 def _nothing_found(problem: SubclusterProblem, *, proven: bool, deadline: Deadline) -> NoPartition:
+    """Why; what more change would allow is looked for in a second beyond the deadline."""
     free = replace(problem, max_change_cost=inf)
     if problem.max_change_cost < inf:
         moved = measure(free, _names(free, descend(free, Deadline.after(1.0, deadline.clock), close_enough=inf)))
