@@ -28,11 +28,11 @@ install: $(VENV)/.installed  ## Make the virtual environment
 demo: install  ## Serve examples/traffic end to end on this machine: control plane, Ray, operator, load, report
 	$(BIN)/partita demo --example examples/traffic --report report/traffic
 
-demo-emulated: install  ## The same with 16 emulated GPUs of two classes at 60 requests (240 model runs) a second
+demo-emulated: install  ## The same with 16 emulated GPUs of two classes at 200 requests (800 model runs) a second
 	$(BIN)/partita demo --example examples/traffic-emulated --report report/traffic-emulated
 
-down: install  ## Stop everything that demo left running
-	$(BIN)/partita dev down
+down: install  ## Stop everything that demo started, and forget its objects
+	$(BIN)/partita dev down --delete-data
 
 test: install  ## Every test that this machine can run (what .ci/run calls)
 	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)

@@ -65,9 +65,11 @@ def _cut_out(image: Image, box: Box, size: int) -> Image:
     height, width = image.shape[1:]
     above, below, y = _positions(top, bottom, height, size)
     before, after, x = _positions(left, right, width, size)
-    upper = image[:, above][:, :, before] * (1 - x) + image[:, above][:, :, after] * x
-    lower = image[:, below][:, :, before] * (1 - x) + image[:, below][:, :, after] * x
-    return (upper * (1 - y[:, None]) + lower * y[:, None]).astype(np.float32)
+
+    def along_x(rows: Image) -> Image:
+        return rows[:, :, before] * (1 - x) + rows[:, :, after] * x
+
+    return along_x(image[:, above]) * (1 - y[:, None]) + along_x(image[:, below]) * y[:, None]
 
 
 def _positions(
@@ -76,4 +78,4 @@ def _positions(
     """For `size` points between two fractions of a side: the pixels around each, and its share of the later one."""
     where = np.linspace(start, end, size, dtype=np.float32) * (pixels - 1)
     first = np.floor(where).astype(np.intp).clip(0, pixels - 1)
-    return first, (first + 1).clip(0, pixels - 1), where - first
+    return first, (first + 1).clip(0, pixels - 1), (where - first).astype(np.float32)
