@@ -14,9 +14,9 @@ from partita_planner.configurations.schedule import ROUNDING, Answer, Schedule
 from partita_planner.configurations.workload import Module, Workload
 
 
-def cheapest_with_full_machines(workload: Workload) -> Answer | None:
-    """The cheapest answer by occupancy; None if none keeps the SLO."""
-    frontiers = {module.name: frontier(module) for module in workload.modules}
+def cheapest_with_full_machines(workload: Workload, dummies: bool = True) -> Answer | None:
+    """The cheapest answer by occupancy, with or without dummy requests; None if none keeps the SLO."""
+    frontiers = {module.name: frontier(module, dummies) for module in workload.modules}
     options = {name: [Option(s.latency, s.occupancy) for s in steps] for name, steps in frontiers.items()}
     split = cheapest_split(workload, options)
     if split is None:
@@ -24,7 +24,7 @@ def cheapest_with_full_machines(workload: Workload) -> Answer | None:
     return Answer({name: frontiers[name][choice.option] for name, choice in split.choices.items()})
 
 
-def frontier(module: Module) -> list[Schedule]:
+def frontier(module: Module, dummies: bool = True) -> list[Schedule]:
     """The schedules that no other one matches in both latency and cost, fastest first."""
     kept: list[Schedule] = []
 
@@ -33,7 +33,7 @@ def frontier(module: Module) -> list[Schedule]:
 
     for parts in _sets(module, [], 0, module.rate, beaten):
         schedule = schedule_of(parts, module.rate, Dispatch.BATCH_AWARE)
-        if not beaten(schedule.latency, schedule.occupancy):
+        if (dummies or not schedule.dummy) and not beaten(schedule.latency, schedule.occupancy):
             kept = [s for s in kept if s.latency < schedule.latency or s.occupancy < schedule.occupancy]
             kept.append(schedule)
     return sorted(kept, key=lambda s: s.latency)

@@ -25,6 +25,8 @@ from partita_planner.configurations.spread import least_occupancy
 from partita_planner.configurations.workload import Configuration, Module, Workload
 
 MAX_STEPS: Final = 1000
+FIRST_STEPS: Final = 24
+"""Steps of a module on the way to a first answer; beyond, the frontier may hardly become faster for long."""
 Machines = tuple[tuple[Configuration, int], ...]
 """Configurations with machine counts, in the order of dispatch."""
 
@@ -44,7 +46,7 @@ def least_allocated(workload: Workload) -> Answer | None:
     found = _walk_to_the_optimum(walks, workload)
     if found is None:
         return None
-    chosen = {name: walks[name].steps[choice.option] for name, choice in found.choices.items()}
+    chosen = {name: walks[name].known[choice.option] for name, choice in found.choices.items()}
     latency = {name: step.latency for name, step in chosen.items()}
     schedules = {}
     for name, step in chosen.items():
@@ -211,8 +213,15 @@ class _Walk:
         self.module = module
         self.steps: list[Step] = []
         self.fastest = min(c.duration for c in module.configurations)
+        self.beyond: list[Step] = []
+        """Steps that are known without the walk having come to them."""
         self._ahead = machine_steps(module, budget)
         self.extend()
+
+    @property
+    def known(self) -> list[Step]:
+        """All steps known so far."""
+        return self.steps + self.beyond
 
     def extend(self) -> bool:
         """Walk one step further; false if there is none."""
@@ -229,7 +238,7 @@ def _walk_to_the_optimum(walks: Mapping[str, _Walk], workload: Workload) -> Spli
     excess over the split's bound is so at least known.
     """
     while True:
-        options = {name: [Option(s.latency, s.price) for s in walk.steps] for name, walk in walks.items()}
+        options = {name: [Option(s.latency, s.price) for s in walk.known] for name, walk in walks.items()}
         found = cheapest_split(workload, options)
         if found is None:
             return None
@@ -243,7 +252,7 @@ def _walk_to_the_optimum(walks: Mapping[str, _Walk], workload: Workload) -> Spli
 
 
 def _walk_to_the_slo(workload: Workload, walks: Mapping[str, _Walk]) -> bool:
-    """Walk until the last steps keep the SLO; false if they do not in MAX_STEPS."""
+    """Walk until the last steps keep the SLO; false if they do not in FIRST_STEPS."""
     ended: set[str] = set()
     rates: dict[str, float] = {}
     while True:
@@ -254,7 +263,7 @@ def _walk_to_the_slo(workload: Workload, walks: Mapping[str, _Walk]) -> bool:
         if not late - ended:
             return False
         name = min(late - ended, key=lambda n: (rates.get(n, 0.0), n))
-        if walks[name].extend():
+        if len(walks[name].steps) < FIRST_STEPS and walks[name].extend():
             before, after = walks[name].steps[-2:]
             rates[name] = (after.price - before.price) / (before.latency - after.latency)
         else:
@@ -266,7 +275,7 @@ def _step_beside(begun: Answer | None, walks: Mapping[str, _Walk]) -> None:
     for name, walk in walks.items():
         step = _step(walk.module, begun.latency[name]) if begun is not None else None
         if step is not None:
-            walk.steps.append(step)
+            walk.beyond.append(step)
 
 
 def _loaded(step: Step, rate: float, budget: float) -> Schedule:

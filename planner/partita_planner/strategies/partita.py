@@ -1,5 +1,6 @@
 """`partita`: the optimum over all templates, stages and vGPU sizes that the session allows."""
 
+from dataclasses import replace
 from typing import Final
 
 from partita_planner.configurations.spread import least_occupancy
@@ -7,5 +8,9 @@ from partita_planner.optimum import best_plan
 from partita_planner.strategies.strategy import Strategy
 
 PARTITA: Final = Strategy(
-    "partita", narrow=lambda task: task, solve=best_plan, holds_baseline=True, answer=least_occupancy
+    "partita",
+    narrow=lambda task: replace(task, pooled=True),
+    solve=best_plan,
+    holds_baseline=True,
+    answer=least_occupancy,
 )

@@ -1,0 +1,58 @@
+"""`dart-r`: one GPU of one pool chained to one of another, as often as they go, and whole models on what is left.
+
+DART (Xiang and Kim, RTSS 2019) chains all GPUs; PPipe compares with this variant that replicates chains of two (PPipe,
+section 7.1). A chain serves what its slower stage does, and the other one waits.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from partita_api.inferencesession import ObjectiveKind
+from partita_planner.allocation import Demand, Market
+from partita_planner.deadline import Deadline
+from partita_planner.latency import LatencyGraph
+from partita_planner.optimum import throughput_plan
+from partita_planner.search import Found, NothingFound
+from partita_planner.strategies.strategy import Strategy
+from partita_planner.task import Task
+from partita_planner.templates import Template
+from partita_planner.throughput import most_throughput
+
+
+def most_chained(
+    demands: Sequence[Demand], market: Market, deadline: Deadline, graph: LatencyGraph | None = None
+) -> Found | NothingFound:
+    """The most from chains of two GPUs and from whole models; `demands` hold templates on undivided GPUs.
+
+    With the rate of its slower stage on both, a template needs as many GPUs of the one pool as of the other.
+    """
+    chained = [replace(d, templates=tuple(_chained(t) for t in d.templates if _is_chain(t))) for d in demands]
+    return most_throughput(chained, market, deadline, graph)
+
+
+def _is_chain(template: Template) -> bool:
+    pools = [stage.pool for stage in template.stages]
+    return len(pools) <= 2 and len(set(pools)) == len(pools) and all(s.divisor == 1 for s in template.stages)
+
+
+def _chained(template: Template) -> Template:
+    slower = min(stage.throughput for stage in template.stages)
+    return replace(template, stages=tuple(replace(stage, throughput=slower) for stage in template.stages))
+
+
+def _of_two(task: Task) -> Task:
+    return replace(task, max_stages=min(2, task.max_stages), undivided=True)
+
+
+def _most(task: Task, rate: float, deadline: Deadline) -> Found | NothingFound:
+    return most_chained(task.demands(1 - task.kept_free, collected_at=rate), task.market, deadline, task.coupled)
+
+
+DART_R: Final = Strategy(
+    "dart-r",
+    narrow=_of_two,
+    solve=lambda task, deadline: throughput_plan(task, deadline, _most),
+    holds_baseline=True,
+    objectives=frozenset(kind for kind in ObjectiveKind if kind.seeks_throughput),
+)
