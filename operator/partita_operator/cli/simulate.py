@@ -1,6 +1,9 @@
 """`partita simulate`: what a plan does under load, by the scheduling core on a virtual clock."""
 
+import csv
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -17,11 +20,11 @@ from partita_operator.cli.plan import chosen_sessions, profiles_option, rate_opt
 from partita_planner.offline import declared_capacity, offline_problem
 from partita_planner.plan import plan
 from partita_planner.problem import NoPlan, PlanningProblem
-from partita_runtime.load.arrivals import RateSchedule
+from partita_runtime.load.arrivals import RateSchedule, parse_trace
 from partita_runtime.scheduling.policies.registry import POLICIES, checked_policy
-from partita_runtime.simulation.arrivals import arrivals_at
+from partita_runtime.simulation.arrivals import arrivals_at, arrivals_from_trace
 from partita_runtime.simulation.conditions import Noise
-from partita_runtime.simulation.report import SimulationReport
+from partita_runtime.simulation.report import Execution, SimulationReport
 from partita_runtime.simulation.simulate import simulate as run
 
 
@@ -52,6 +55,17 @@ from partita_runtime.simulation.simulate import simulate as run
     help=f"Batching policy instead of the session's, to compare: {', '.join(POLICIES)}; some with a parameter, such as "
     "Timeout:40.",
 )
+@click.option(
+    "--trace",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Arrivals from a file instead: gaps in seconds, one a line, repeated where they are too few.",
+)
+@click.option(
+    "--executions",
+    "executions_file",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="Write every execution of a batch to this file, as CSV: worker, stage, batch, start and end.",
+)
 @output_option
 def simulate(
     manifests: tuple[Path, ...],
@@ -64,6 +78,8 @@ def simulate(
     seed: int,
     noise: float,
     policy: str | None,
+    trace: Path | None,
+    executions_file: Path | None,
     output: OutputFormat,
 ) -> None:
     """Simulate one session under a plan, by the scheduling core that also serves requests.
@@ -82,6 +98,9 @@ def simulate(
     shape = float(arrival.gamma_shape) if arrival.gamma_shape is not None else 1.0
     try:
         load = RateSchedule.parse(load_rate) if load_rate else RateSchedule.constant(problem.rate)
+        arrivals = arrivals_at(ArrivalProcess(arrival.arrival), load, shape)
+        if trace is not None:
+            arrivals = arrivals_from_trace(parse_trace(trace.read_text()))
         with Progress(console=progress, transient=True) as bar:
             task = bar.add_task("simulating", total=1.0)
             found = run(
@@ -89,16 +108,20 @@ def simulate(
                 spec,
                 problem.profiles,
                 {pool.name: float(pool.spec.bandwidth) for pool in problem.pools},
-                arrivals_at(ArrivalProcess(arrival.arrival), load, shape),
+                arrivals,
                 seconds,
                 seed,
                 noise=Noise(spread=noise),
                 policy=policy,
+                timeline=executions_file is not None,
                 gpus_per_node={pool.name: pool.spec.gpus_per_node for pool in problem.pools},
                 progress=lambda share: bar.update(task, completed=share),
             )
     except (KeyError, ValueError) as error:
         raise BadInput(f"this plan cannot be simulated with these profiles: {error}") from error
+    if executions_file is not None:
+        _write_executions(found.timeline, executions_file)
+        found = replace(found, timeline=())
     emit(json.loads(json.dumps(found.to_json())), output, lambda console: _print(session, found, console))
     if found.attainment < session.spec.slo.attainment.fraction:
         raise SystemExit(ExitCode.MISSED)
@@ -122,6 +145,13 @@ def _plan(plan_file: Path | None, problem: PlanningProblem) -> PipelinePlanSpec:
         click.echo(f"no plan ({outcome.reason}): {outcome.message}", err=True)
         raise SystemExit(ExitCode.NO_PLAN)
     return outcome.plan
+
+
+def _write_executions(executions: Sequence[Execution], file: Path) -> None:
+    with file.open("w", newline="") as lines:
+        writer = csv.writer(lines)
+        writer.writerow(Execution._fields)
+        writer.writerows(executions)
 
 
 def _print(session: InferenceSession, found: SimulationReport, console: Console) -> None:

@@ -1,0 +1,60 @@
+"""`partita simulate`: arrivals from a file, and what every vGPU did."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+from tests.builders import pool, profile, session
+
+from partita_operator.cli.exit_codes import ExitCode
+from partita_operator.cli.main import main
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A directory with a pool of four GPUs, a session and its profile: one sample takes 10 ms."""
+    (tmp_path / "profiles").mkdir()
+    measured = profile("detector").linear(10_000, 0).batches(1).build()
+    (tmp_path / "profiles" / "detector.json").write_text(measured.model_dump_json(by_alias=True, exclude_none=True))
+    detection = session("detection").slo(200).rate(50).model("detector").planner(max_stages=1)
+    resources = (pool("fast").gpus(4).build(), detection.build())
+    documents = (resource.model_dump(mode="json", by_alias=True, exclude={"status"}) for resource in resources)
+    (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(documents))
+    return tmp_path
+
+
+def simulate(place: Path, *arguments: str | Path) -> Result:
+    command = ["simulate", place / "all.yaml", "--profiles", place / "profiles", "--seconds", "2", *arguments]
+    return CliRunner().invoke(main, [str(argument) for argument in command])
+
+
+def test_arrivals_come_from_a_trace(place: Path) -> None:
+    (place / "gaps").write_text("# seconds\n0.5\n0.25\n")
+    result = simulate(place, "--trace", place / "gaps", "-o", "json")
+
+    assert result.exit_code == ExitCode.OK, result.output
+    assert json.loads(result.stdout)["offered"] == 4, "at 0.5, 0.75, 1.25 and 1.5 s"
+
+
+def test_a_bad_trace_is_refused(place: Path) -> None:
+    (place / "gaps").write_text("soon\n")
+    result = simulate(place, "--trace", place / "gaps")
+
+    assert result.exit_code == ExitCode.BAD_INPUT
+    assert "line 1 of the trace" in result.output
+
+
+def test_executions_are_written(place: Path) -> None:
+    result = simulate(place, "--executions", place / "executions.csv", "-o", "json")
+
+    assert result.exit_code == ExitCode.OK, result.output
+    report = json.loads(result.stdout)
+    with (place / "executions.csv").open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    assert report["timeline"] == []
+    assert sum(int(row["batch_size"]) for row in rows) == report["in_time"]
+    assert {int(row["end_micros"]) - int(row["start_micros"]) for row in rows} == {10_000}
+    assert {row["module"] for row in rows} == {"detector"}
