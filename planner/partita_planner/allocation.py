@@ -243,25 +243,33 @@ def _chosen_micros(model: Any, module: str) -> float:
     )
 
 
-def start_from(model: Any, demands: Sequence[Demand], market: Market, deployments: Deployments) -> None:
-    """Put `deployments` into the model's integer variables, for a search to start from; HiGHS finds the others.
+def start_from(
+    model: Any, demands: Sequence[Demand], market: Market, deployments: Deployments, highest_level: float = 1.0
+) -> None:
+    """Put `deployments` into the model's variables, for a search to start from.
 
     Templates that the model does not have are left out.
     """
     variables = [v for v in model.component_data_objects(pyo.Var) if not v.fixed]
     for variable in variables:
         variable.set_value(0, skip_validation=True)
+    served = []
     for demand in demands:
         position = {template: t for t, template in enumerate(demand.templates)}
         chosen = [d for d in deployments[demand.module] if d.template in position]
         for deployment in chosen:
+            share = min(1.0, deployment.throughput / (demand.capacity * highest_level))
+            model.f[demand.module, position[deployment.template]].set_value(share)
             for s, count in enumerate(deployment.replicas):
                 divisor = deployment.template.stages[s].divisor if market.whole_gpus else 1
                 model.n[demand.module, position[deployment.template], s].set_value(count // divisor)
+        served.append(sum(d.throughput for d in chosen) / (demand.capacity * highest_level))
         if hasattr(model, "choice"):
             slowest = max((d.template.latency_micros for d in chosen), default=0)
             options = sorted(micros for module, micros in model.choice if module == demand.module)
             model.choice[demand.module, next(o for o in options if o >= slowest)].set_value(1)
+    if not model.level.fixed:
+        model.level.set_value(min(1.0, *served))
     for (pool, divisor), row in model.divide.items():
         vgpus = sum(v.value for v in identify_variables(row.body) if v.parent_component() is model.n)
         model.divided[pool, divisor].set_value(ceil(vgpus / divisor))

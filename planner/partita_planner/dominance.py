@@ -13,9 +13,9 @@ Dominance in a linear relaxation or under a convex hull would drop more, but is 
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import combinations
 from typing import Generic, TypeVar
+
+import numpy as np
 
 T = TypeVar("T")
 
@@ -30,31 +30,14 @@ class Costed(Generic[T]):
     rates: tuple[tuple[Hashable, float], ...]
     """Resource and samples per second of one unit, for every stage, in sorted order."""
 
-    @cached_property
-    def pooled(self) -> dict[Hashable, float]:
-        """1 / sum(1 / r) for every resource."""
-        inverse: dict[Hashable, float] = {}
-        for resource, rate in self.rates:
-            inverse[resource] = inverse.get(resource, 0.0) + 1 / rate
-        return {resource: 1 / total for resource, total in inverse.items()}
-
-    @cached_property
-    def resources(self) -> frozenset[Hashable]:
-        """The resources that it needs."""
-        return frozenset(self.pooled)
-
     def units(self) -> float:
         """Units of all resources together for each sample per second; never less than its dominator's."""
         return sum(1 / rate for _, rate in self.rates)
 
-    def dominates(self, other: "Costed[T]") -> bool:
-        """Whether it needs no more units than `other` for any throughput; latency is left to the caller."""
-        if len(self.resources) == len(self.rates):
-            return all(rate >= other.pooled.get(resource, float("inf")) for resource, rate in self.rates)
-        return len(self.rates) == len(other.rates) and all(
-            mine == theirs and rate >= other_rate
-            for (mine, rate), (theirs, other_rate) in zip(self.rates, other.rates, strict=True)
-        )
+    @property
+    def resources(self) -> tuple[Hashable, ...]:
+        """The resource of every stage."""
+        return tuple(resource for resource, _ in self.rates)
 
 
 def undominated(candidates: Sequence[Costed[T]], latency_counts: bool = True) -> list[Costed[T]]:
@@ -63,15 +46,30 @@ def undominated(candidates: Sequence[Costed[T]], latency_counts: bool = True) ->
     Without `latency_counts`, a slower candidate may dominate a faster one.
     """
     ranked = sorted(candidates, key=lambda c: (c.micros if latency_counts else 0, c.units(), len(c.rates), c.micros))
+    column = {resource: i for i, resource in enumerate(dict.fromkeys(r for c in ranked for r in c.resources))}
     kept: list[Costed[T]] = []
-    by_resources: dict[frozenset[Hashable], list[Costed[T]]] = {}
+    one_for_each = np.zeros((len(ranked), len(column)))
+    """Units for each sample per second, by resource, of the kept ones with one stage for each resource."""
+    rows = 0
+    repeated: dict[tuple[Hashable, ...], list[Costed[T]]] = {}
     for candidate in ranked:
-        rivals = (rival for subset in _subsets(candidate.resources) for rival in by_resources.get(subset, ()))
-        if not any(rival.dominates(candidate) for rival in rivals):
-            kept.append(candidate)
-            by_resources.setdefault(candidate.resources, []).append(candidate)
+        needs = np.zeros(len(column))
+        for resource, rate in candidate.rates:
+            needs[column[resource]] += 1 / rate
+        if (one_for_each[:rows] <= needs).all(axis=1).any():
+            continue
+        if len(set(candidate.resources)) == len(candidate.rates):
+            one_for_each[rows] = needs
+            rows += 1
+        else:
+            alike = repeated.setdefault(candidate.resources, [])
+            if any(_serves_as_much(rival, candidate) for rival in alike):
+                continue
+            alike.append(candidate)
+        kept.append(candidate)
     return kept
 
 
-def _subsets(resources: frozenset[Hashable]) -> list[frozenset[Hashable]]:
-    return [frozenset(chosen) for size in range(1, len(resources) + 1) for chosen in combinations(resources, size)]
+def _serves_as_much(one: Costed[T], other: Costed[T]) -> bool:
+    """Whether each of its stages serves at least as much as the other's on the same resource."""
+    return all(rate >= theirs for (_, rate), (_, theirs) in zip(one.rates, other.rates, strict=True))

@@ -1,5 +1,6 @@
 """The best plan of a task: least cost for its rate, or most throughput from its pools."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 
@@ -10,18 +11,23 @@ from partita_planner.latency import collection_micros
 from partita_planner.search import Found, NothingFound
 from partita_planner.session_graph import module_rates
 from partita_planner.task import Solution, Task
-from partita_planner.throughput import highest_level, most_throughput, throughput_bound
+from partita_planner.throughput import highest_level, most_throughput, pooled, throughput_bound
 
 MAX_ROUNDS = 6
 ROUND_SHARE = 0.6
 """Share of the time left that one round of a throughput plan may take."""
 SAME_RATE = 1e-3
+WHOLE_SHARE = 0.5
+"""Share of a round for the plan with whole GPUs that one with shared GPUs starts from."""
+
+Most = Callable[[Task, float, Deadline], Found | NothingFound]
+"""Most throughput for a task whose batches are collected while so many requests per second arrive."""
 
 
 def best_plan(task: Task, deadline: Deadline) -> Solution | NothingFound:
     """The best plan within the task's templates."""
     if task.aim is Aim.THROUGHPUT:
-        return _most_throughput(task, deadline)
+        return throughput_plan(task, deadline, _with_shared_gpus if task.pooled else _with_whole_gpus)
     rate = task.problem.rate
     found = least_cost(task.demands(rate), task.market, task.graph, task.aim, deadline)
     return Solution(found.deployments, rate, found.value, found.bound) if isinstance(found, Found) else found
@@ -44,27 +50,22 @@ def better(task: Task, one: Solution | NothingFound, other: Solution | NothingFo
     return replace(other, bound=one.bound) if sign * other.value < sign * one.value else one
 
 
-def _most_throughput(task: Task, deadline: Deadline) -> Solution | NothingFound:
+def throughput_plan(task: Task, deadline: Deadline, most: Most) -> Solution | NothingFound:
     """The plan with most throughput whose batches are collected at the rate that it is planned for.
 
     That rate is not known before, and more load makes collection shorter. So the first plan assumes a rate that
     cannot be exceeded, which also makes its bound hold for all plans. If it keeps the SLO at the rate that it reaches,
     it is the best; else the next one assumes that rate, and so on down.
     """
-    assumed = _highest_rate(task, deadline)
+    assumed = highest_rate(task, deadline)
     bound = inf
     for _ in range(MAX_ROUNDS):
-        found = most_throughput(
-            task.demands(1 - task.kept_free, collected_at=assumed),
-            task.market,
-            deadline.share(ROUND_SHARE),
-            task.coupled,
-        )
+        found = most(task, assumed, deadline.share(ROUND_SHARE))
         if not isinstance(found, Found):
             return found
         bound = min(bound, found.bound) if bound == inf else bound
         reached = found.value * (1 - task.kept_free)
-        deployments = _collected_at(task, found.deployments, reached)
+        deployments = collected_at_rate(task, found.deployments, reached)
         slowest = {name: max(d.template.latency_micros for d in group) for name, group in deployments.items()}
         if task.graph.longest(slowest) <= task.graph.slo_micros:
             return Solution(deployments, reached, found.value, max(bound, found.value))
@@ -72,7 +73,16 @@ def _most_throughput(task: Task, deadline: Deadline) -> Solution | NothingFound:
     return NothingFound(proven=False)
 
 
-def _highest_rate(task: Task, deadline: Deadline) -> float:
+def _with_whole_gpus(task: Task, rate: float, deadline: Deadline) -> Found | NothingFound:
+    return most_throughput(task.demands(1 - task.kept_free, collected_at=rate), task.market, deadline, task.coupled)
+
+
+def _with_shared_gpus(task: Task, rate: float, deadline: Deadline) -> Found | NothingFound:
+    whole = _with_whole_gpus(replace(task, pooled=False), rate, deadline.share(WHOLE_SHARE))
+    return pooled(whole, task.demands(1 - task.kept_free, collected_at=rate), task.market, deadline, task.coupled)
+
+
+def highest_rate(task: Task, deadline: Deadline) -> float:
     """Requests per second that no plan exceeds: the relaxation's bound at the collection times of that very rate."""
     rate = inf
     for _ in range(MAX_ROUNDS):
@@ -84,7 +94,7 @@ def _highest_rate(task: Task, deadline: Deadline) -> float:
     return rate
 
 
-def _collected_at(task: Task, deployments: Deployments, rate: float) -> Deployments:
+def collected_at_rate(task: Task, deployments: Deployments, rate: float) -> Deployments:
     """The same deployments with the collection times of another request rate."""
     rates = module_rates(task.problem.spec, rate)
 

@@ -1,8 +1,12 @@
-"""Solves the formulation over thousands of templates: relaxation, restricted MILP, exact filter, final MILP.
+"""Solves the formulation over thousands of templates: relaxation, exact program or restricted MILP, filter, final MILP.
 
-1. The linear relaxation, without latency coupling, gives a bound and the duals of demands and pools.
-2. A MILP over the templates of least excess (`pruning`) gives a good solution; it starts from one with one stage each.
-3. Templates that cannot be part of anything better are dropped, exactly. If others than those of step 2 are left, the
+1. The linear relaxation, without latency coupling, gives a bound, the duals of demands and pools, and when rounded a
+   first solution.
+2. Where throughput is wanted, stages own whole GPUs and latencies are not coupled, a dynamic program gives the optimum
+   if the pools are not too large for it.
+3. Else a MILP over the templates of least excess (`pruning`) gives a good solution. Its latencies fixed, the dynamic
+   program may give a better one.
+4. Templates that cannot be part of anything better are dropped, exactly. If others than those of step 3 are left, the
    MILP over all that are left starts from the solution and proves how good it is.
 """
 
@@ -10,8 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
-
-import pyomo.environ as pyo
 
 from partita_planner.allocation import (
     MAX_PIPELINES,
@@ -29,16 +31,22 @@ from partita_planner.allocation import (
     start_from,
 )
 from partita_planner.deadline import Deadline
-from partita_planner.latency import LatencyGraph
+from partita_planner.dynamic_program import MAX_WORK, Program
+from partita_planner.latency import LatencyGraph, stretch
 from partita_planner.latency_split import solve_split
-from partita_planner.milp import solve, solve_lp
+from partita_planner.milp import solve
 from partita_planner.pruning import least_excess, promising
-from partita_planner.templates import Template, TemplateStage, undominated_by_gpus
+from partita_planner.relaxation import Relaxation, relax, rounded
+from partita_planner.templates import Template, TemplateStage
 
 RESTRICTED_TEMPLATES: Final = 60
 """Templates of each module in the restricted MILP, beside those that are needed for their latency."""
 FINAL_TEMPLATES: Final = 300
 """Templates of each module in the final MILP; if more are left, its bound is the relaxation's."""
+EXACT_SHARE: Final = 0.7
+"""Share of the time left for the dynamic program."""
+EXACT_DISTANCES: Final = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0)
+"""Distances below the relaxation's bound, as shares of it, within which the dynamic program looks for a solution."""
 
 
 @dataclass(frozen=True)
@@ -78,30 +86,26 @@ class NothingFound:
     """Whether it is proven that there is none."""
 
 
-@dataclass(frozen=True)
-class Relaxation:
-    """Optimum of the linear relaxation with its duals."""
-
-    bound: float
-    sample: Mapping[str, float]
-    """What one more sample per second of a module costs."""
-    gpu: Mapping[str, float]
-    """What one more GPU of a pool is worth."""
-
-
-def search(problem: Search, deadline: Deadline) -> Found | NothingFound:
-    """The best solution within the time that is left."""
-    relaxation = relax(problem, deadline)
+def search(problem: Search, deadline: Deadline, start: Deployments | None = None) -> Found | NothingFound:
+    """The best solution within the time that is left; `start` is a solution to begin with, if one is known."""
+    relaxation = relax(problem.demands, problem.market, problem.aim, deadline, problem.highest_level)
     if relaxation is None:
         return NothingFound(proven=not deadline.passed)
     if problem.aim is Aim.THROUGHPUT:
         problem = replace(problem, highest_level=relaxation.bound)
     excess = {d.module: {t: _excess(problem, relaxation, d, t) for t in d.templates} for d in problem.demands}
 
-    seed = _solve(problem.with_templates(_one_stage), None, deadline.share(0.2))
+    seed = _seed(problem, relaxation, start, deadline)
+    if problem.graph is None:
+        best, relaxation = _exactly(problem, relaxation, excess, seed, deadline.share(EXACT_SHARE))
+        if isinstance(best, Found) and best.bound <= best.value * (1 + problem.relative_gap):
+            return best
+        seed = best
     tried = problem.with_templates(lambda d: _restricted(d, excess[d.module]))
     answer = _solve(tried, seed, deadline.share(0.5))
     best = _better(problem, seed, answer)
+    if problem.graph is not None and isinstance(best, Found) and best.value > 0:
+        best, _ = _exactly(_uncoupled(problem, best), relaxation, excess, best, deadline.share(EXACT_SHARE))
     slack = abs(relaxation.bound - best.value) * (1 + 1e-9) if isinstance(best, Found) else inf
     left = problem.with_templates(lambda d: promising(d.templates, excess[d.module], slack))
     if not (isinstance(best, Found) and _covers(tried, left)) and not deadline.passed:
@@ -109,23 +113,6 @@ def search(problem: Search, deadline: Deadline) -> Found | NothingFound:
         answer = _solve(tried, best, deadline)
         best = _better(problem, best, answer)
     return _concluded(problem, best, relaxation.bound, answer if _covers(tried, left) else None)
-
-
-def relax(problem: Search, deadline: Deadline) -> Relaxation | None:
-    """The linear relaxation over fractions of GPUs, latencies apart; None if it has no solution."""
-    fewer = problem.with_templates(lambda d: undominated_by_gpus(d.templates))
-    model = allocation_model(fewer.demands, problem.market, problem.aim, highest_level=problem.highest_level)
-    pyo.TransformationFactory("core.relax_integer_vars").apply_to(model)
-    answer = solve_lp(model, deadline)
-    if answer is None:
-        return None
-    value, duals = answer
-    scale = problem.highest_level
-    return Relaxation(
-        bound=value * scale,
-        sample={d.module: abs(duals[model.cover[d.module]]) / d.capacity for d in problem.demands},
-        gpu={pool: abs(duals[row]) * scale for pool, row in model.capacity.items()},
-    )
 
 
 def value_of(problem: Search, deployments: Deployments) -> float:
@@ -142,6 +129,66 @@ def value_of(problem: Search, deployments: Deployments) -> float:
             return sum(missing_price(market.pools[p]) * n for p, n in gpus_missing(deployments, market.pools).items())
 
 
+def _seed(
+    problem: Search, relaxation: Relaxation, start: Deployments | None, deadline: Deadline
+) -> Found | NothingFound:
+    """The solution to begin with: `start`, the rounded relaxation, or the best with one stage each."""
+    found: Found | NothingFound = NothingFound(proven=False)
+    simple = None
+    if problem.aim is Aim.THROUGHPUT and problem.graph is None:
+        simple = rounded(relaxation, problem.demands, problem.market)
+    for deployments in (start, simple):
+        if deployments is not None and not gpus_missing(deployments, problem.market.pools):
+            found = _better(problem, found, Found(deployments, value_of(problem, deployments), relaxation.bound))
+    if isinstance(found, Found):
+        return found
+    return _solve(problem.with_templates(_one_stage), None, deadline.share(0.2))
+
+
+def _exactly(
+    problem: Search,
+    relaxation: Relaxation,
+    excess: Mapping[str, Mapping[Template, float]],
+    best: Found | NothingFound,
+    deadline: Deadline,
+) -> tuple[Found | NothingFound, Relaxation]:
+    """What the dynamic program makes of `best`, and the relaxation with the bound that it proves.
+
+    Few vectors and templates are left where a solution close to the bound is looked for. So the program is tried for
+    such a one first, and then for those further and further off, until one is found or there is none above `best`.
+    """
+    if problem.aim is not Aim.THROUGHPUT or not problem.market.whole_gpus:
+        return best, relaxation
+    value = best.value if isinstance(best, Found) else 0.0
+    bound = relaxation.bound
+    for distance in EXACT_DISTANCES:
+        known = max(value, relaxation.bound * (1 - distance))
+        demands = tuple(
+            replace(d, templates=promising(d.templates, excess[d.module], relaxation.bound - known))
+            for d in problem.demands
+        )
+        program = Program.of(demands, problem.market, relaxation, known)
+        if deadline.passed or program.work > MAX_WORK:
+            break
+        deployments, bound = program.solve(known, bound, problem.market, deadline)
+        if deployments is not None and all(len(group) <= MAX_PIPELINES for group in deployments.values()):
+            best = Found(deployments, value_of(problem, deployments), bound)
+            break
+        if known <= value:
+            break
+    proven = replace(relaxation, bound=max(bound, value))
+    return (replace(best, bound=max(best.value, bound)) if isinstance(best, Found) else best), proven
+
+
+def _uncoupled(problem: Search, found: Found) -> Search:
+    """The same problem with the latencies of `found`, and what slack its paths leave, as the modules' budgets."""
+    assert problem.graph is not None, "only coupled problems are uncoupled"
+    slowest = {name: max(d.template.latency_micros for d in group) for name, group in found.deployments.items()}
+    budget = stretch(problem.graph, slowest)
+    within = problem.with_templates(lambda d: tuple(t for t in d.templates if t.latency_micros <= budget[d.module]))
+    return replace(within, graph=None)
+
+
 def _solve(problem: Search, start: Found | NothingFound | None, deadline: Deadline) -> Found | NothingFound:
     """One MILP over all templates of `problem`."""
     if any(not d.templates for d in problem.demands):
@@ -150,7 +197,7 @@ def _solve(problem: Search, start: Found | NothingFound | None, deadline: Deadli
         problem.demands, problem.market, problem.aim, graph=problem.graph, highest_level=problem.highest_level
     )
     if isinstance(start, Found):
-        start_from(model, problem.demands, problem.market, start.deployments)
+        start_from(model, problem.demands, problem.market, start.deployments, problem.highest_level)
     gap, warm = problem.relative_gap, isinstance(start, Found)
     if problem.graph is None:
         answer = solve(model, deadline, relative_gap=gap, warm_start=warm)

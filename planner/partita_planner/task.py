@@ -50,6 +50,8 @@ class Task:
     max_stages: int
     undivided: bool = False
     """Whether only whole GPUs are used, not vGPUs."""
+    pooled: bool = False
+    """Whether stages may share GPUs where throughput is maximised, as they always may where cost is minimised."""
 
     @classmethod
     def of(cls, problem: PlanningProblem) -> "Task":
@@ -58,7 +60,7 @@ class Task:
 
     def without_partitioning(self) -> "Task":
         """The same task for one stage on whole GPUs."""
-        return replace(self, max_stages=1, undivided=True)
+        return replace(self, max_stages=1, undivided=True, pooled=False)
 
     @property
     def aim(self) -> Aim:
@@ -73,7 +75,7 @@ class Task:
         """The pools, priced in what is minimised; units are whole GPUs if throughput is maximised, else vGPUs."""
         tariff = Tariff.WATTS if self.problem.spec.objective.kind is ObjectiveKind.POWER else Tariff.MONEY
         pools = {pool.name: pool for pool in self.problem.pools}
-        return Market(pools, whole_gpus=self.aim is Aim.THROUGHPUT, tariff=tariff)
+        return Market(pools, whole_gpus=self.aim is Aim.THROUGHPUT and not self.pooled, tariff=tariff)
 
     @cached_property
     def graph(self) -> LatencyGraph:

@@ -25,7 +25,7 @@ from partita_planner.problem import Pool
 T = TypeVar("T")
 NO_LIMIT = 10**15
 SIZED_STAGES = 2
-"""Up to so many stages, pipelines are told apart by their vGPU sizes."""
+"""Up to so many stages, pipelines are told apart by their vGPU sizes unless more are asked for."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,8 @@ class TemplateLimits:
     max_batch_size: int = 1024
     whole_gpus: bool = False
     """Whether a stage owns whole GPUs (then only throughput per GPU counts), or any number of vGPUs."""
+    sized_stages: int = SIZED_STAGES
+    """Up to so many stages, pipelines are told apart by their vGPU sizes."""
     undivided: bool = False
     """Whether only undivided GPUs are used."""
     latency_counts: bool = True
@@ -153,14 +155,14 @@ def enumerate_templates(classes: Sequence[ModuleClass], limits: TemplateLimits) 
     """All templates within the limits that no other one makes superfluous, in a stable order.
 
     Only measured batch sizes are candidates. A pipeline crosses pools only where both profiles cut the model alike.
-    Of pipelines with more than SIZED_STAGES stages on vGPUs of several sizes there are tens of thousands; of those, the
-    ones that are undominated by throughput per whole GPU are in.
+    Of pipelines with more than `sized_stages` stages on vGPUs of several sizes there are tens of thousands; of those,
+    the ones that are undominated by throughput per whole GPU are in.
     """
     sizes = max((len(c.divisors) for c in classes), default=1)
-    if limits.whole_gpus or limits.undivided or sizes == 1 or limits.max_stages <= SIZED_STAGES:
+    if limits.whole_gpus or limits.undivided or sizes == 1 or limits.max_stages <= limits.sized_stages:
         return _enumerate(classes, limits)
-    sized = _enumerate(classes, replace(limits, max_stages=SIZED_STAGES))
-    longer = [t for t in _enumerate(classes, replace(limits, whole_gpus=True)) if len(t.stages) > SIZED_STAGES]
+    sized = _enumerate(classes, replace(limits, max_stages=limits.sized_stages))
+    longer = [t for t in _enumerate(classes, replace(limits, whole_gpus=True)) if len(t.stages) > limits.sized_stages]
     every = [_costed(t.stages, t.latency_micros, limits, t) for t in (*sized, *longer)]
     return tuple(kept.item for kept in undominated(every, limits.latency_counts))
 

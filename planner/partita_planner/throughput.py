@@ -2,17 +2,20 @@
 
     max level   s.t.  throughput of module m >= level * weight of m,   GPUs of pool k <= N_k
 
-Stages own whole GPUs ("strict" sharing), so a template's vGPU sizes only show in its throughput for each GPU. Several
+With "strict" sharing stages own whole GPUs, so that a template's vGPU sizes only show in its throughput for each GPU.
+With "pooled" sharing stages own vGPUs, and a GPU's vGPUs may belong to several stages. Several
 templates of the same pools may be used at once, a superset of PPipe's space (PPipe, sections 3 and 5.3).
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import inf
 
 from partita_planner.allocation import Aim, Demand, Market
 from partita_planner.deadline import Deadline
 from partita_planner.latency import LatencyGraph
-from partita_planner.search import Found, NothingFound, Search, relax, search
+from partita_planner.relaxation import relax
+from partita_planner.search import Found, NothingFound, Search, search
 
 RELATIVE_GAP = 1e-4
 """Proof of optimality to 0.01 % is enough: profiles are not that exact."""
@@ -33,11 +36,36 @@ def most_throughput(
     return found
 
 
+def pooled(
+    whole: Found | NothingFound,
+    demands: Sequence[Demand],
+    market: Market,
+    deadline: Deadline,
+    graph: LatencyGraph | None = None,
+) -> Found | NothingFound:
+    """The most with "pooled" sharing: stages take any number of vGPUs, and vGPUs of one size share GPUs.
+
+    `demands` hold templates told apart by vGPU size. `whole` is the plan with whole GPUs, which is also one with vGPUs:
+    the search starts from it, and returns it if there is nothing better.
+    """
+    start = whole.deployments if isinstance(whole, Found) else {}
+    used = {name: [d.template for d in group] for name, group in start.items()}
+    joined = [replace(d, templates=tuple(dict.fromkeys((*d.templates, *used.get(d.module, ()))))) for d in demands]
+    if any(not d.templates for d in joined):
+        return NothingFound(proven=True)
+    found = search(_problem(joined, replace(market, whole_gpus=False), graph), deadline, start or None)
+    if isinstance(found, Found) and found.value > 0:
+        return found
+    if isinstance(whole, Found):
+        return replace(whole, bound=highest_level(joined, market))
+    return NothingFound(proven=not deadline.passed)
+
+
 def throughput_bound(demands: Sequence[Demand], market: Market, deadline: Deadline) -> float:
     """A level that cannot be exceeded; infinite if there is no time to compute one."""
     if any(not d.templates for d in demands):
         return 0.0
-    relaxation = relax(_problem(demands, market), deadline)
+    relaxation = relax(demands, market, Aim.THROUGHPUT, deadline, highest_level(demands, market))
     return inf if relaxation is None else relaxation.bound
 
 
