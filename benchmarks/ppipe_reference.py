@@ -8,7 +8,7 @@ Every configuration is planned in several ways:
 
     strict           stages own whole GPUs, as many stages as the reference has
     pooled           stages own vGPUs, as many stages as the reference has
-    partita          pooled, with one stage more
+    partita          pooled, with three stages; it starts from the better of "pooled" and whole GPUs in three stages
     ppipe            PPipe's formulation (appendix A.2), as many stages as the reference has
     dart-r           chains of two GPUs, and whole models on what is left (PPipe, section 7.1)
     no-partitioning  whole models on whole GPUs
@@ -22,7 +22,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, floor, inf
 from pathlib import Path
 from statistics import mean
@@ -43,6 +43,7 @@ from partita_planner.templates import TemplateLimits, enumerate_templates, modul
 from partita_planner.throughput import most_throughput, pooled
 
 NEVER_MICROS = 1e9
+MORE_STAGES = 3
 
 
 @dataclass(frozen=True)
@@ -130,11 +131,20 @@ class Case:
         """Stages own whole GPUs."""
         return most_throughput(self.demands(max_stages=stages, whole_gpus=True), self.whole, self.deadline)
 
-    def shared(self, stages: int) -> Found | NothingFound:
-        """Stages own vGPUs."""
-        whole = self.strict(stages)
+    def shared(self, stages: int, start: Found | NothingFound | None = None) -> Found | NothingFound:
+        """Stages own vGPUs; the search starts from the better of `start` and the plan with whole GPUs."""
+        plans = [plan for plan in (start, self.strict(stages)) if isinstance(plan, Found)]
+        best = max(plans, key=lambda plan: plan.value, default=NothingFound(proven=False))
         demands = self.demands(max_stages=stages, whole_gpus=False, sized_stages=3)
-        return pooled(whole, demands, self.whole, self.deadline)
+        return pooled(best, demands, self.whole, self.deadline)
+
+    def partita(self) -> Found | NothingFound:
+        """Stages own vGPUs, and there are three."""
+        stages = self.reference["max_stages"]
+        if stages >= MORE_STAGES:
+            return self.shared(stages)
+        fewer = replace(self, deadline=self.deadline.share(0.5)).shared(stages)
+        return self.shared(MORE_STAGES, fewer)
 
     def published(self, stages: int) -> Found | NothingFound:
         """PPipe's formulation."""
@@ -153,7 +163,7 @@ class Case:
 PLANS: Mapping[str, Callable[[Case], Found | NothingFound]] = {
     "strict": lambda case: case.strict(case.reference["max_stages"]),
     "pooled": lambda case: case.shared(case.reference["max_stages"]),
-    "partita": lambda case: case.shared(case.reference["max_stages"] + 1),
+    "partita": lambda case: case.partita(),
     "ppipe": lambda case: case.published(case.reference["max_stages"]),
     "dart-r": lambda case: case.chained(),
     "no-partitioning": lambda case: case.unpartitioned(),
