@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import Any, Final
@@ -105,7 +106,7 @@ def ablations() -> dict[str, Answering]:
         "picc-0re": replace(forerunner, reassign=0),
         "picc-tb": replace(forerunner, split=GreedySplit(Criterion.THROUGHPUT, proportional=True)),
     }
-    return {name: lambda w, o=options: solve_heuristically(w, o) for name, options in changed.items()}
+    return {name: partial(solve_heuristically, options=options) for name, options in changed.items()}
 
 
 def random_workloads(count: int, seed: int) -> Iterator[Workload]:
