@@ -26,7 +26,7 @@ def most_throughput(
 ) -> Found | NothingFound:
     """The deployments with the highest level; `graph` where modules share an SLO along its paths.
 
-    `market` must be one of whole GPUs.
+    `market` must be one of whole GPUs. Raises ValueError if a demand is not above 0 and finite.
     """
     if any(not d.templates for d in demands):
         return NothingFound(proven=True)
@@ -75,6 +75,9 @@ def _problem(demands: Sequence[Demand], market: Market, graph: LatencyGraph | No
 
 def highest_level(demands: Sequence[Demand], market: Market) -> float:
     """What no search is needed to know: a module alone, with every GPU at the best rate of any stage on its pool."""
+    for demand in demands:
+        if not 0 < demand.capacity < inf:
+            raise ValueError(f"module {demand.module!r} weighs {demand.capacity}: weights must be above 0, and finite")
 
     def alone(demand: Demand) -> float:
         best: dict[str, float] = {}

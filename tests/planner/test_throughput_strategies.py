@@ -1,13 +1,16 @@
 """Most throughput by strategy: what each may use, how they rank, and pooled sharing."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from tests.builders import pool, problem, profile, session
+from tests.planner import oracle
 from tests.planner.small_problems import small_problems
 
 from partita_api.pipelineplan import PipelinePlanSpec
+from partita_planner.allocation import gpus_missing
 from partita_planner.deadline import Deadline
 from partita_planner.plan import plan
 from partita_planner.problem import NoPlan, NoPlanReason, Planned, PlanningProblem
@@ -15,7 +18,7 @@ from partita_planner.search import Found
 from partita_planner.strategies import STRATEGIES
 from partita_planner.strategies.dart_r import most_chained
 from partita_planner.task import Solution, Task
-from partita_planner.throughput import most_throughput
+from partita_planner.throughput import most_throughput, pooled
 from partita_planner.validate import validate
 
 THROUGHPUT = {"kind": "Throughput"}
@@ -114,6 +117,69 @@ def test_wider_strategies_reach_no_less(asked: PlanningProblem) -> None:
     assert value(most_chained(demands, task.market, unhurried)) <= value(
         most_throughput(demands, task.market, unhurried)
     ) * (1 + 1e-6)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(asked=small_problems(most_models=1, objective="Throughput"))
+def test_pooled_sharing_is_most(asked: PlanningProblem) -> None:
+    """Against every count of vGPUs of every template: nothing serves more than what was found, and that is possible."""
+    task = replace(Task.of(asked), pooled=True)
+    strict = replace(task, pooled=False)
+    unhurried = Deadline.after(60, lambda: 0.0)
+    raw = [t for t in oracle.every_template(asked, "m0", asked.rate) if t.latency <= task.graph.slo_micros]
+
+    whole = most_throughput(strict.demands(1.0, collected_at=asked.rate), strict.market, unhurried)
+    (demand,) = task.demands(1.0, collected_at=asked.rate)
+    found = pooled(whole, [demand], task.market, unhurried)
+
+    serves = found.value * demand.capacity if isinstance(found, Found) else 1e-3
+    assert oracle.every_option(asked, raw, serves * (1 + 3e-4), task.graph.slo_micros) == []
+    if isinstance(found, Found):
+        assert gpus_missing(found.deployments, task.market.pools) == {}
+        assert oracle.every_option(asked, raw, serves * (1 - 1e-6), task.graph.slo_micros)
+
+
+@pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf")])
+def test_weights_must_be_above_zero_and_finite(weight: float) -> None:
+    task = Task.of(two_pools("partita", fast=1, slow=1))
+    demands = [replace(d, capacity=weight) for d in task.demands(1.0, collected_at=1.0)]
+
+    with pytest.raises(ValueError, match="weights must be above 0"):
+        most_throughput(demands, task.market, Deadline.after(1, lambda: 0.0))
+
+
+@pytest.mark.parametrize("strategy", ["partita", "ppipe", "dart-r", "no-partitioning"])
+@pytest.mark.parametrize(
+    ("fast", "slow", "want_pools"),
+    [
+        pytest.param(1, 0, {"fast"}, id="a pool without GPUs"),
+        pytest.param(1, 1, {"fast", "slow"}, id="a pool without a profile for the model"),
+    ],
+)
+def test_pools_that_cannot_be_used_are_left_out(strategy: str, fast: int, slow: int, want_pools: set[str]) -> None:
+    asked = two_pools(strategy, fast, slow)
+    known = {key: made for key, made in asked.profiles.items() if key != ("m", "slow")}
+
+    found = planned(replace(asked, profiles=known))
+
+    assert set(found.gpus()) == {"fast"} <= want_pools
+
+
+@pytest.mark.parametrize("blocks", [1, 64])
+def test_models_of_few_and_many_blocks(blocks: int) -> None:
+    asked = problem(MODEL, [pool("fast"), pool("slow")], [profile("m").on(n).blocks(blocks) for n in ("fast", "slow")])
+
+    assert float(planned(asked).throughput) == pytest.approx(8000)
+
+
+@pytest.mark.parametrize("strategy", ["partita", "ppipe", "dart-r"])
+def test_out_of_time_there_is_no_plan_rather_than_half_a_plan(strategy: str) -> None:
+    moments = iter(range(0, 10**9, 1000))
+
+    outcome = plan(two_pools(strategy, fast=1, slow=1), clock=lambda: float(next(moments)))
+
+    assert isinstance(outcome, NoPlan)
+    assert outcome.reason is NoPlanReason.TIME_LIMIT
 
 
 @pytest.mark.parametrize("strategy", ["ppipe", "dart-r"])
