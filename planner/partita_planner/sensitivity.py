@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from partita_api.pipelineplan import Evidence
 from partita_planner.allocation import Aim, gpus_used
 from partita_planner.deadline import Deadline
-from partita_planner.search import NothingFound, Search, relax
+from partita_planner.relaxation import relax
+from partita_planner.search import NothingFound
 from partita_planner.task import Solution, Task
 from partita_planner.throughput import highest_level
 
@@ -118,10 +119,9 @@ def _relaxed(task: Task, solution: Solution, deadline: Deadline) -> dict[str, Wo
     """The duals of the pools that some template uses."""
     if task.aim is Aim.THROUGHPUT:
         demands = task.demands(1 - task.kept_free, collected_at=solution.rate)
-        level = highest_level(demands, task.market)
-        relaxation = relax(Search(demands, task.market, task.aim, highest_level=level), deadline)
+        relaxation = relax(demands, task.market, task.aim, deadline, highest_level(demands, task.market))
     else:
-        relaxation = relax(Search(task.demands(solution.rate), task.market, task.aim), deadline)
+        relaxation = relax(task.demands(solution.rate), task.market, task.aim, deadline)
     if relaxation is None:
         return {}
     return {pool: Worth(dual, Evidence.RELAXED) for pool, dual in relaxation.gpu.items()}
