@@ -1,7 +1,8 @@
 """Why there is no plan, and what would make one possible.
 
-Every figure that is named was tried: with it the strategy has a plan, and with one less of it (a millisecond of SLO, a
-GPU, or one request per second more) it is proven that there is none. What there was no time to try is left out.
+Every figure that is named was tried: with it the strategy has a plan. With one less of it (a millisecond of SLO, a GPU,
+or one request per second more) it has none, unless there was no time to decide that. What could not be tried is left
+out.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,6 +18,9 @@ from partita_planner.task import Solution, Task
 from partita_planner.throughput import most_throughput
 
 MAX_ROUNDS: Final = 20
+SEARCH_SHARE: Final = 0.5
+TRIAL_SHARE: Final = 0.2
+"""Share of the time left that one trial may take: any plan will do, not the best."""
 LONGEST_SLO_MS: Final = 600_000
 MOST_GPUS: Final = 1_000_000
 """Of one pool; more cannot be declared."""
@@ -123,18 +127,15 @@ class _Trials:
         """The largest rate in whole requests per second with a plan; None if there is none, or no time.
 
         Batches take longer to collect at a lower rate. So what the pools reach at the collection times of one rate is
-        the next one, until it reaches itself: from above, that is the largest rate that does. The search for each is
-        exact to its own gap only, so rates around it are tried.
+        the next one, until it reaches itself: from above, that is the largest rate that does. Each search is exact to
+        its own gap only, or may be cut short, so rates from there on are tried.
         """
         if self.task.aim is Aim.THROUGHPUT:
             return None
-        about = floor(self._highest_fixed_rate())
-        below = next((r for r in (about, about - 1) if r >= 1 and self._possible(_with_rate(self.task, r))), None)
+        about = floor(self._highest_fixed_rate(self.deadline.share(SEARCH_SHARE)))
         asked = ceil(self.task.problem.rate)
-        if below is None:
-            return None
-        beyond = _least(below, asked, lambda rate: _negated(self._possible(_with_rate(self.task, rate))))
-        return None if beyond is None else beyond - 1
+        found = next((r for r in (about, about - 1) if r >= 1 and self._possible(_with_rate(self.task, r))), None)
+        return None if found is None else _most(found, asked, lambda r: self._possible(_with_rate(self.task, r)))
 
     def gpus_missing(self) -> dict[str, int]:
         """The cheapest GPUs that the pools lack, by pool, none of which can be left out.
@@ -144,15 +145,17 @@ class _Trials:
         task = self.task
         throughput = task.aim is Aim.THROUGHPUT
         demands = task.demands(A_LITTLE, collected_at=inf) if throughput else task.demands(task.problem.rate)
-        found = search(Search(demands, task.market, Aim.MISSING, task.coupled), self.deadline)
+        problem = Search(demands, task.market, Aim.MISSING, task.coupled)
+        found = search(problem, self.deadline.share(SEARCH_SHARE))
         missing = gpus_missing(found.deployments, task.market.pools) if isinstance(found, Found) else {}
         if any(task.market.pools[pool].gpus + count > MOST_GPUS for pool, count in missing.items()):
             return {}
         for pool in sorted(missing):
             count = self._fewest(missing, pool)
-            if count is None:
+            if count is None and throughput:
                 return {}
-            missing[pool] = count
+            # Where there is no time to try again, the search's own deployments are a plan with so many.
+            missing[pool] = missing[pool] if count is None else count
         return {pool: count for pool, count in missing.items() if count}
 
     def _fewest(self, missing: Mapping[str, int], pool: str) -> int | None:
@@ -161,14 +164,16 @@ class _Trials:
 
     def _possible(self, task: Task) -> bool | None:
         """Whether there is a plan; None if that is not known."""
-        found = self.solve(task, self.deadline) if not self.deadline.passed else NothingFound(proven=False)
+        if self.deadline.passed:
+            return None
+        found = self.solve(task, self.deadline.share(TRIAL_SHARE))
         return True if isinstance(found, Solution) else False if found.proven else None
 
-    def _highest_fixed_rate(self) -> float:
+    def _highest_fixed_rate(self, deadline: Deadline) -> float:
         rate = self.task.problem.rate
         for _ in range(MAX_ROUNDS):
             demands = tuple(_per_request(d, rate) for d in self.task.demands(rate))
-            found = most_throughput(demands, self.task.market, self.deadline, self.task.coupled)
+            found = most_throughput(demands, self.task.market, deadline.share(SEARCH_SHARE), self.task.coupled)
             if not isinstance(found, Found):
                 return 0.0
             if found.value >= rate:
@@ -177,34 +182,49 @@ class _Trials:
         return rate
 
 
+def _most(holding: int, too_much: int, holds: Callable[[int], bool | None]) -> int:
+    """The largest number from `holding` on, below `too_much`, that is found to hold by steps that grow, then shrink."""
+    step, growing = 1, True
+    while step:
+        if holding + step < too_much and holds(holding + step):
+            holding += step
+            step = 2 * step if growing else step // 2
+        else:
+            growing = False
+            step //= 2
+    return holding
+
+
 def _least(too_small: int, most: int, holds: Callable[[int], bool | None]) -> int | None:
     """The least number above `too_small` and up to `most` for which `holds`, which then does for all above.
 
-    None if it holds for none, or if it cannot be said. Steps grow from `too_small` on; the last one is halved.
+    None if it is not known to hold for any. Steps grow from `too_small` on; the last one is halved. Where `holds`
+    cannot say, the least number that is known to hold is the answer.
     """
-    low, high, step = too_small, too_small + 1, 1
+    low, high = too_small, too_small + 1
     if low >= most:
         return None
     if holds(high) is True:
         return high
     if holds(most) is not True:
         return None
-    while high < most and (answer := holds(high)) is not True:
+    best, step = most, 1
+    while high < best:
+        answer = holds(high)
         if answer is None:
-            return None
+            return best
+        if answer:
+            best = high
+            break
         step *= 4
-        low, high = high, min(most, high + step)
-    while high - low > 1:
-        middle = (low + high) // 2
+        low, high = high, min(best, high + step)
+    while best - low > 1:
+        middle = (low + best) // 2
         answer = holds(middle)
         if answer is None:
-            return None
-        low, high = (low, middle) if answer else (middle, high)
-    return high
-
-
-def _negated(answer: bool | None) -> bool | None:
-    return None if answer is None else not answer
+            return best
+        low, best = (low, middle) if answer else (middle, best)
+    return best
 
 
 def _with_slo(task: Task, millis: int) -> Task:
