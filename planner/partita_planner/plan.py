@@ -84,9 +84,10 @@ def _refused(problem: PlanningProblem) -> NoPlan | None:
         known = ", ".join(sorted(STRATEGIES))
         wrong.append(f"planner.strategy {problem.spec.planner.strategy!r} is not known: choose one of {known}")
     elif problem.spec.objective.kind not in STRATEGIES[problem.spec.planner.strategy].objectives:
+        possible = " or ".join(sorted(STRATEGIES[problem.spec.planner.strategy].objectives))
         wrong.append(
-            f"planner.strategy {problem.spec.planner.strategy} plans least cost only, not objective "
-            f"{problem.spec.objective.kind}: choose planner.strategy partita, or objective.kind Cost"
+            f"planner.strategy {problem.spec.planner.strategy} plans for objective {possible} only, not "
+            f"{problem.spec.objective.kind}: choose planner.strategy partita, or objective.kind {possible}"
         )
     if not 0 < problem.rate < inf:
         wrong.append(f"the rate to plan for is {problem.rate:g} requests/s: it must be above 0, and finite")

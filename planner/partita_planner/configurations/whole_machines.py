@@ -7,7 +7,7 @@ down gives the steps of the module's frontier.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from math import ceil, floor, inf
 from typing import Final
@@ -67,6 +67,16 @@ class Step:
 
 def machine_steps(module: Module, budget: float) -> Iterator[Step]:
     """The module's least price by latency budget, from `budget` down; every step is dearer than the one before it."""
+    free = [c for c in module.configurations if not c.price]
+    if free:
+        least = _free_step(module.rate, free)
+        if least.latency <= budget:
+            yield least
+            budget = least.latency * (1 - 2 * ROUNDING)
+        paid = tuple(c for c in module.configurations if c.price)
+        if not paid:
+            return
+        module = replace(module, configurations=paid)
     pending: Step | None = None
     while (step := _step(module, budget)) is not None:
         if pending is not None and step.price > pending.price * (1 + ROUNDING):
@@ -82,6 +92,13 @@ def _step(module: Module, budget: float) -> Step | None:
     if machines is None:
         return None
     return Step(machines, sum(n * c.price for c, n in machines), batch_aware_latency(_at_full_load(machines)))
+
+
+def _free_step(rate: float, free: Sequence[Configuration]) -> Step:
+    """The fastest machines that cost nothing and need no dummies."""
+    fastest = min(free, key=lambda c: c.duration + c.batch / rate)
+    load = Allocation(fastest, rate)
+    return Step(((fastest, load.machines),), 0.0, batch_aware_latency([load]))
 
 
 def cheapest_machines(module: Module, budget: float) -> Machines | None:

@@ -130,6 +130,20 @@ def test_dummies_where_a_batch_would_not_fill_in_time() -> None:
     assert found.occupancy == pytest.approx(10)
 
 
+@pytest.mark.parametrize(
+    ("slo", "want"),
+    [pytest.param(2.0, 0.0, id="free machines are in time"), pytest.param(0.3, 3.0, id="only paid ones are")],
+)
+def test_machines_that_cost_nothing(slo: float, want: float) -> None:
+    module = Module("m", 4, (Configuration(2, 1.0, "free", 0.0), Configuration(1, 0.05, "paid", 3.0)))
+
+    found = least_allocated(chain(slo, module))
+
+    assert found is not None
+    assert found.allocated == want
+    assert least_occupancy(chain(slo, module)) is not None
+
+
 def test_points_are_split_as_by_enumeration() -> None:
     dice = Random(5)
     edges = (("m0", "m1"), ("m0", "m2"), ("m1", "m3"), ("m2", "m3"), ("m1", "m4"))
