@@ -264,7 +264,7 @@ class SchedulingCore:
             path=tuple(worker.name for worker in batch.workers),
             starts=tuple(leg.start for leg in path.legs),
             finish=path.finish,
-            deadline=requests[0].deadline,
+            deadline=min(requests).deadline,
             transfer_starts=tuple(leg.transfer_start for leg in path.legs[1:]),
             preempts=None if preempted is None else preempted.batch_id,
         )

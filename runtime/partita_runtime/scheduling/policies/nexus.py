@@ -64,14 +64,14 @@ def _throughput(lane: Lane) -> float:
 def _early_drop(
     lane: Lane, module: ModuleState, now: int, dropped: list[Dropped]
 ) -> tuple[Sequence[QueuedRequest], Path] | None:
-    """The first window that is in time; what is before it is dropped."""
+    """The first window that is in time; what keeps one from it, mostly the oldest request, is dropped."""
     queue = module.queue
     while window := lane.front(queue, lane.pipeline.batch_size):
         path = probe(lane.pipeline, len(window), now, lane.worker)
-        oldest = window[0]
-        if path.finish <= oldest.deadline:
+        most_urgent = min(window)
+        if path.finish <= most_urgent.deadline:
             return window, path
-        queue.remove(oldest)
-        alone = now + lane.pipeline.total[0] <= oldest.deadline
-        dropped.append((oldest, DropReason.OVERLOAD if alone else DropReason.TOO_LATE))
+        queue.remove(most_urgent)
+        alone = now + lane.pipeline.total[0] <= most_urgent.deadline
+        dropped.append((most_urgent, DropReason.OVERLOAD if alone else DropReason.TOO_LATE))
     return None
