@@ -118,6 +118,8 @@ class Driver:
     cancelled: set[int] = field(default_factory=set)
     abandoned: dict[int, int] = field(default_factory=dict)
     """When a batch was lost or preempted, by its id."""
+    ended: Callable[[int, bool], None] = lambda _request_id, _answered: None
+    """Told of every request that is answered or dropped."""
 
     def __post_init__(self) -> None:
         self.core = SchedulingCore(self.plan)
@@ -208,6 +210,7 @@ class Driver:
             self._waiting.discard(action.request_id)
             self.cancelled.discard(action.request_id)  # it was decided before the client went away
             self.drops[action.request_id] = (self.now, action)
+            self.ended(action.request_id, False)
             return
         if action.preempts is not None:
             del self._running[action.preempts]
@@ -233,5 +236,6 @@ class Driver:
                     assert request_id not in self.answers, "answered twice"
                     self._waiting.remove(request_id)
                     self.answers[request_id] = (self.now, dispatch.batch_id)
+                    self.ended(request_id, True)
 
         self.at(end, call)

@@ -1,0 +1,16 @@
+"""The core decides as it is known to decide: whoever makes it faster changes nothing else."""
+
+import pytest
+from tests.runtime.scheduling.golden import CASES, decisions, digests, name_of, recorded
+
+RECORDED = recorded()
+
+
+@pytest.mark.parametrize(("scenario", "policy"), [pytest.param(*case, id=name_of(*case)) for case in CASES])
+def test_decisions_are_those_on_record(scenario: str, policy: str) -> None:
+    lines = decisions(scenario, policy)
+
+    got, want = digests(lines), RECORDED[name_of(scenario, policy)]
+    same = next((i for i, (one, other) in enumerate(zip(got, want, strict=False)) if i and one != other), len(got)) - 1
+    after = "\n".join(lines[100 * same : 100 * same + 20])
+    assert got == want, f"the first {100 * same} decisions are the same; then one of these differs:\n{after}"
