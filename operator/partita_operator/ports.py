@@ -13,20 +13,11 @@ from partita_api.inferencesession import InferenceSession, Signals
 from partita_api.pipelineplan import PipelinePlan
 from partita_api.profile import Profile, ProfileRequest
 from partita_planner.problem import Outcome, PlanningProblem
+from partita_runtime.autoscaling.stages import StageTarget as StageTarget
 
 
 class EngineUnavailableError(Exception):
     """The serving engine cannot be reached now; the message says which address, and why."""
-
-
-@dataclass(frozen=True)
-class StageTarget:
-    """One stage of a plan and how many replicas it should have now."""
-
-    module: str
-    pipeline: str
-    stage: int
-    replicas: int
 
 
 @dataclass(frozen=True)

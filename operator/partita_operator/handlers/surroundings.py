@@ -14,7 +14,7 @@ from partita_operator.kube.cache import ClusterCache
 from partita_operator.kube.profiles import ProfileStore
 from partita_operator.kube.writes import ObjectWriter
 from partita_operator.ports import OperatorSettings, ProfileRunner, ServingEngines
-from partita_operator.reconcile.load_level import RateHistory
+from partita_runtime.autoscaling.load_level import RateHistory
 
 
 @dataclass

@@ -19,10 +19,10 @@ from partita_api.quantity import Quantity
 from partita_operator.ports import SessionSignals
 from partita_operator.reconcile.accounting import available, entitlement, fits, usable_pools
 from partita_operator.reconcile.actions import Action, ApprovePlan, CancelSolve, CreatePlan, DeletePlan, KeepPlan, Solve
-from partita_operator.reconcile.load_level import RateHistory, lasting_level
 from partita_operator.reconcile.profiling import Profiling
 from partita_operator.reconcile.world import Search, SessionWorld
 from partita_planner.problem import NoPlan, NoPlanReason, Planned, PlanningProblem, Pool
+from partita_runtime.autoscaling.load_level import RateHistory, lasting_level
 
 SEARCH_AGAIN_SECONDS: Final = 300.0
 """How long after a search that failed by itself (time limit, solver error) the same question is asked again."""

@@ -16,11 +16,11 @@ from partita_api.profile import Profile
 from partita_operator.ports import ServingSpec, StageTarget
 from partita_operator.reconcile.accounting import available
 from partita_operator.reconcile.actions import Action, ApplyServing, DeletePlan
-from partita_operator.reconcile.autoscale import AutoscaleDecision, autoscale, planned_targets
 from partita_operator.reconcile.clock import seconds_since
 from partita_operator.reconcile.findings import seconds_in_state
 from partita_operator.reconcile.planning import Planning, recorded_spec
 from partita_operator.reconcile.world import SessionWorld
+from partita_runtime.autoscaling.replicas import AutoscaleDecision, autoscale, planned_targets
 
 KEPT_FOR_ROLLBACK: Final = 3
 MAX_HISTORY: Final = 10

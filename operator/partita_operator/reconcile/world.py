@@ -10,8 +10,8 @@ from partita_api.inferencesession import InferenceSession
 from partita_api.pipelineplan import PipelinePlan
 from partita_api.profile import Profile
 from partita_operator.ports import OperatorSettings, ProfileRun, ServingStatus, SessionSignals
-from partita_operator.reconcile.load_level import RateHistory
 from partita_planner.problem import Outcome
+from partita_runtime.autoscaling.load_level import RateHistory
 
 
 @dataclass(frozen=True)

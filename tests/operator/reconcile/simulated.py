@@ -36,12 +36,12 @@ from partita_operator.reconcile.actions import (
     StartProfile,
     StoreProfile,
 )
-from partita_operator.reconcile.load_level import RateHistory
 from partita_operator.reconcile.planning import with_measured_rate
 from partita_operator.reconcile.pool import reconcile_pool
 from partita_operator.reconcile.session import reconcile_session
 from partita_operator.reconcile.world import Cluster, PoolWorld, Search, SessionWorld
 from partita_planner.problem import Outcome, PlanningProblem
+from partita_runtime.autoscaling.load_level import RateHistory
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -2,8 +2,8 @@
 
 import pytest
 from tests.builders import SessionBuilder, pool, session
-from tests.operator.autoscale.load_model import plan_of
 from tests.operator.reconcile.simulated import SimulatedCluster
+from tests.runtime.autoscaling.load_model import plan_of
 
 from partita_api.inferencesession import Objective, ObjectiveKind
 from partita_api.pipelineplan import whole_accelerators

@@ -5,14 +5,34 @@ idle and drops (o - p) / o.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from partita_api.inferencesession import Signals
 from partita_api.meta import ObjectMeta
 from partita_api.pipelineplan import PipelinePlan
-from partita_operator.ports import SessionSignals, StageSignals, StageTarget
+from partita_runtime.autoscaling.stages import StageTarget
 
 StageShape = tuple[str, int, int, int]
 """(pool, vGPU divisor, replicas, microseconds of a batch)."""
+
+
+@dataclass(frozen=True)
+class StageSignals:
+    """One stage over the last window."""
+
+    module: str
+    pipeline: str
+    stage: int
+    ready: int
+    idle_fraction: float
+    bad_rate: float
+
+
+@dataclass(frozen=True)
+class PlanSignals:
+    """All stages of the plan that was in force."""
+
+    plan: str | None
+    stages: tuple[StageSignals, ...]
 
 
 def plan_of(modules: Mapping[str, Mapping[str, Sequence[StageShape]]], batch_size: int = 10) -> PipelinePlan:
@@ -71,7 +91,7 @@ def capacities(plan: PipelinePlan, targets: Sequence[StageTarget]) -> dict[tuple
     }
 
 
-def flat_top(plan: PipelinePlan, targets: Sequence[StageTarget], load: Mapping[str, float]) -> SessionSignals:
+def flat_top(plan: PipelinePlan, targets: Sequence[StageTarget], load: Mapping[str, float]) -> PlanSignals:
     """What would be measured with these replicas under a constant load (samples per second, by module).
 
     The pipelines of a module are filled in the plan's order.
@@ -97,4 +117,4 @@ def flat_top(plan: PipelinePlan, targets: Sequence[StageTarget], load: Mapping[s
                     bad_rate=bad_rate,
                 )
             )
-    return SessionSignals(reported=Signals(), plan=plan.metadata.name, stages=tuple(stages))
+    return PlanSignals(plan=plan.metadata.name, stages=tuple(stages))

@@ -13,7 +13,7 @@ from typing import Final
 
 from partita_api.inferencesession import Autoscaling, AutoscalingMode
 from partita_api.pipelineplan import ModulePlan, PipelinePlan, PooledPipeline
-from partita_operator.ports import SessionSignals, StageSignals, StageTarget
+from partita_runtime.autoscaling.stages import MeasuredPlan, MeasuredStage, StageTarget
 from partita_runtime.scheduling.events import StageRef
 
 MAX_GROWTH: Final = 4.0
@@ -50,7 +50,7 @@ def autoscale(
     settings: Autoscaling,
     plan: PipelinePlan,
     targets: Sequence[StageTarget],
-    signals: SessionSignals | None,
+    signals: MeasuredPlan | None,
     free: Mapping[str, int],
     settled_seconds: float = inf,
     keeps_planned: bool = False,
@@ -84,7 +84,7 @@ def _follow_load(
     plan: PipelinePlan,
     present: Counts,
     least: Counts,
-    signals: SessionSignals,
+    signals: MeasuredPlan,
     free: Mapping[str, int],
 ) -> tuple[Counts, list[str]]:
     measured = {StageRef(s.module, s.pipeline, s.stage): s for s in signals.stages}
@@ -109,7 +109,7 @@ def _grow(
     plan: PipelinePlan,
     module: ModulePlan,
     wanted: Counts,
-    measured: Mapping[StageRef, StageSignals],
+    measured: Mapping[StageRef, MeasuredStage],
     bad_rate: float,
     room: Mapping[str, int],
 ) -> str:
@@ -171,7 +171,7 @@ def _shrink(
     pipeline: PooledPipeline,
     wanted: Counts,
     least: Counts,
-    measured: Mapping[StageRef, StageSignals],
+    measured: Mapping[StageRef, MeasuredStage],
 ) -> str:
     """Gives back what the pipeline's busiest stage has idle beyond the threshold; says what was done, if anything."""
     threshold = settings.idle_fraction_threshold.fraction
@@ -193,7 +193,7 @@ def _shrink(
     )
 
 
-def _idle(module: ModulePlan, pipeline: PooledPipeline, measured: Mapping[StageRef, StageSignals]) -> float:
+def _idle(module: ModulePlan, pipeline: PooledPipeline, measured: Mapping[StageRef, MeasuredStage]) -> float:
     """Idle fraction of the pipeline's busiest stage; 0 where nothing was measured."""
     refs = (StageRef(module.name, pipeline.name, position) for position in range(len(pipeline.stages)))
     return min((measured[ref].idle_fraction for ref in refs if ref in measured), default=0.0)

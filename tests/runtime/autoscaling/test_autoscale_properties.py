@@ -6,12 +6,12 @@ from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.operator.autoscale.load_model import StageShape, capacities, flat_top, plan_of
+from tests.runtime.autoscaling.load_model import StageShape, capacities, flat_top, plan_of
 
 from partita_api.inferencesession import Autoscaling
 from partita_api.pipelineplan import PipelinePlan
-from partita_operator.ports import StageTarget
-from partita_operator.reconcile.autoscale import autoscale, planned_targets
+from partita_runtime.autoscaling.replicas import autoscale, planned_targets
+from partita_runtime.autoscaling.stages import StageTarget
 
 POOLS = ("big", "small")
 SETTINGS = Autoscaling.model_validate(

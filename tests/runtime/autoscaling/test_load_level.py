@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partita_operator.reconcile.load_level import MOST_SAMPLES, RateHistory, lasting_level
+from partita_runtime.autoscaling.load_level import MOST_SAMPLES, RateHistory, lasting_level
 
 PLANNED = 100.0
 

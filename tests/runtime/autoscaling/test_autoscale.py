@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from tests.operator.autoscale.load_model import flat_top, plan_of
+from tests.runtime.autoscaling.load_model import PlanSignals, flat_top, plan_of
 
 from partita_api.inferencesession import Autoscaling
 from partita_api.pipelineplan import PipelinePlan
-from partita_operator.ports import SessionSignals, StageTarget
-from partita_operator.reconcile.autoscale import autoscale, planned_targets
+from partita_runtime.autoscaling.replicas import autoscale, planned_targets
+from partita_runtime.autoscaling.stages import StageTarget
 
 PLENTY = {"big": 1000, "small": 1000}
 
@@ -116,7 +116,7 @@ def test_when_it_may_act(
     want_words: list[str],
 ) -> None:
     present = planned_targets(ONE_STAGE)
-    measured: SessionSignals | None = None
+    measured: PlanSignals | None = None
     if measured_plan:
         measured = replace(flat_top(ONE_STAGE, present, {"m": 2000}), plan=measured_plan)
     decision = autoscale(settings(**changes), ONE_STAGE, present, measured, PLENTY, settled_seconds)
