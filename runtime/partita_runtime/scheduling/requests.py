@@ -82,6 +82,7 @@ class RequestGraph:
         self._order = tuple(self._nodes)
         self._session = session
         self._downstream = _downstream(session, plan)
+        self._least = _least(session, plan)
         self._requests: dict[int, _Request] = {}
         self._subs: dict[int, tuple[_Request, SubRequest, tuple[int, ...]]] = {}
         self._next_sub_id = 0
@@ -89,6 +90,7 @@ class RequestGraph:
     def switch_plan(self, plan: SchedulingPlan) -> None:
         """Deadlines of sub-requests that are spawned from now on follow the budgets of `plan`."""
         self._downstream = _downstream(self._session, plan)
+        self._least = _least(self._session, plan)
 
     def start(self, request_id: int, deadline: int, root_samples: Mapping[str, int]) -> list[SubRequest]:
         """Take a request in; the sub-requests of its root modules, `root_samples` of each.
@@ -160,6 +162,15 @@ class RequestGraph:
         """The request that an unanswered sub-request belongs to; None if it is unknown or its request failed."""
         known = self._subs.get(sub_id)
         return known[0].request_id if known else None
+
+    def in_vain(self, sub_id: int, now: int) -> bool:
+        """Whether to begin with a sub-request at `now` (microseconds) can only be in vain.
+
+        Its request has ended, or will be late even if nothing on its way has to wait any more: functions take what
+        they declare (`maxMillis`), models what a batch of one takes on their fastest pipeline.
+        """
+        known = self._subs.get(sub_id)
+        return known is None or now + self._least[known[1].module] > known[0].deadline
 
     def finished(self, request_id: int) -> RequestOutcome | None:
         """The outcome of a request that has ended, after which it is forgotten; None while it is in progress.
@@ -235,14 +246,31 @@ def _nodes(session: InferenceSessionSpec) -> dict[str, _Node]:
 
 def _downstream(session: InferenceSessionSpec, plan: SchedulingPlan) -> dict[str, int]:
     """For each module, functions included, the longest sum of budgets after it (microseconds)."""
-    budgets = {module.name: module.function.max_millis * 1000 for module in session.modules if module.function}
-    budgets |= {module.name: module.budget_micros for module in plan.modules}
+    return _longest_after(session, _functions(session) | {module.name: module.budget_micros for module in plan.modules})
+
+
+def _least(session: InferenceSessionSpec, plan: SchedulingPlan) -> dict[str, int]:
+    """For each module the shortest time (microseconds) that it and what comes after it take for one sample."""
+    alone = {
+        module.name: min((sum(s.latency_micros[0] for s in p.stages) for p in module.pipelines), default=0)
+        for module in plan.modules
+    }
+    own = _functions(session) | alone
+    return {name: own.get(name, 0) + after for name, after in _longest_after(session, own).items()}
+
+
+def _functions(session: InferenceSessionSpec) -> dict[str, int]:
+    return {module.name: module.function.max_millis * 1000 for module in session.modules if module.function}
+
+
+def _longest_after(session: InferenceSessionSpec, times: Mapping[str, int]) -> dict[str, int]:
+    """For each module the longest sum of `times` on a way through the modules after it."""
     longest: dict[str, int] = {}
 
     def after(name: str) -> int:
         if name not in longest:
             targets = (edge.target for edge in session.edges if edge.source == name)
-            longest[name] = max((budgets.get(target, 0) + after(target) for target in targets), default=0)
+            longest[name] = max((times.get(target, 0) + after(target) for target in targets), default=0)
         return longest[name]
 
     return {module.name: after(module.name) for module in session.modules}

@@ -8,16 +8,15 @@ import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from partita_api.inferencesession import FunctionSource
 from partita_runtime.execution.executor import Array
 from partita_runtime.scheduling.events import Drop, DropReason
 from partita_runtime.scheduling.requests import RequestGraph, SubRequest
 from partita_runtime.serving.dataflow import DataflowError, Sample, answer_of
 from partita_runtime.serving.dispatcher import OVERDUE_MICROS, Dispatcher, now_micros
 from partita_runtime.serving.epoch import Epoch
-from partita_runtime.serving.functions import FunctionError, FunctionPool
+from partita_runtime.serving.functions import FunctionError, FunctionInput, FunctionPool
 from partita_runtime.serving.interface import Interface
 from partita_runtime.serving.oip import InferRequest, RequestError
 from partita_runtime.serving.signals import Meter, Outcome
@@ -67,7 +66,7 @@ class Driver:
         self._slo_micros = epoch.session.slo.latency_ms * 1000
         self.dispatcher = Dispatcher(epoch.plan, self._slo_micros, self, traces)
         functions = [module.function for module in epoch.session.modules if module.function is not None]
-        self._functions = FunctionPool(functions, function_processes)
+        self._functions = FunctionPool(functions, function_processes, self)
         self._meter = meter
         self._graph = RequestGraph(epoch.session, epoch.plan)
         self._calls: dict[int, _Call] = {}
@@ -75,7 +74,6 @@ class Driver:
         self._next_sample = 0
         self._subs: dict[int, tuple[int, SubRequest]] = {}
         """Unanswered sub-requests, each with its sample."""
-        self._function_calls: set[asyncio.Task[None]] = set()
 
     async def prepare(self) -> None:
         """Load the session's functions. Raises FunctionError for one that cannot be loaded."""
@@ -85,6 +83,11 @@ class Driver:
         """Leave the replicas and end the functions' processes."""
         self.dispatcher.close()
         self._functions.close()
+
+    def tick(self) -> None:
+        """To be called a few times a second."""
+        self.dispatcher.tick()
+        self._functions.tick()
 
     @property
     def idle(self) -> bool:
@@ -145,6 +148,46 @@ class Driver:
         error = UnservedError(outcome, status, message.format(module=drop.module, detail=drop.detail))
         self._fail(drop.request_id, error, now)
 
+    # What the functions' processes say (functions.Caller).
+
+    def in_vain(self, sub_id: int) -> bool:
+        """Whether a call need not be run any more."""
+        return self._graph.in_vain(sub_id, now_micros())
+
+    def function_input(self, sub_id: int) -> FunctionInput:
+        """What a call works on."""
+        sample_id, sub = self._subs[sub_id]
+        sample = self._calls[sample_id].samples[sample_id]
+        try:
+            return FunctionInput(sample.request, sample.function_upstream(sub))
+        except DataflowError as error:
+            raise FunctionError(str(error)) from None
+
+    def function_skipped(self, sub_id: int) -> None:
+        """A call is not run any more; its request, unless that has ended, cannot be answered in time."""
+        if sub_id in self._subs:
+            _, sub = self._subs[sub_id]
+            self.dropped(Drop(sub_id, sub.module, DropReason.TOO_LATE), self.dispatcher.now())
+
+    def function_answered(self, sub_id: int, answer: Mapping[str, Any]) -> None:
+        """A function has answered."""
+        if sub_id not in self._subs:
+            return
+        sample_id, sub = self._subs[sub_id]
+        try:
+            children = self._calls[sample_id].samples[sample_id].function_answered(sub, answer)
+        except DataflowError as error:
+            self.function_failed(sub_id, FunctionError(str(error)))
+        else:
+            self._go_on(sub_id, children, self.dispatcher.now())
+
+    def function_failed(self, sub_id: int, error: FunctionError) -> None:
+        """A function has no answer, and so its request fails."""
+        if sub_id in self._subs:
+            _, sub = self._subs[sub_id]
+            failure = UnservedError(Outcome.FAILED, 500, f"module {sub.module!r} failed: {error}")
+            self._fail(sub_id, failure, self.dispatcher.now())
+
     # Requests and their sub-requests.
 
     def _begin(self, request: InferRequest, deadline: int) -> _Call:
@@ -167,23 +210,7 @@ class Driver:
             if function is None:
                 self.dispatcher.arrive(sub.sub_id, sub.module, sub.deadline, now)
             else:
-                sample = self._calls[sample_id].samples[sample_id]
-                calling = asyncio.create_task(self._call_function(function, sample, sub))
-                self._function_calls.add(calling)
-                calling.add_done_callback(self._function_calls.discard)
-
-    async def _call_function(self, function: FunctionSource, sample: Sample, sub: SubRequest) -> None:
-        try:
-            upstream = sample.function_upstream(sub)
-            answer = await self._functions.call(function, sample.request, upstream, lambda: sub.sub_id in self._subs)
-            if answer is None or sub.sub_id not in self._subs:
-                return
-            children = sample.function_answered(sub, answer)
-        except (FunctionError, DataflowError) as error:
-            failure = UnservedError(Outcome.FAILED, 500, f"module {sub.module!r} failed: {error}")
-            self._fail(sub.sub_id, failure, self.dispatcher.now())
-        else:
-            self._go_on(sub.sub_id, children, self.dispatcher.now())
+                self._functions.call(sub.sub_id, function)
 
     def _go_on(self, sub_id: int, children: Mapping[str, int], now: int) -> None:
         """A sub-request is answered; run what this makes due, or finish its sample."""

@@ -127,7 +127,7 @@ class Session:
         coming = [self._coming.driver] if self._coming else []
         for driver in (*self._finishing, *self._serving_driver(), *coming):
             driver.dispatcher.connect(replicas)
-            driver.dispatcher.tick()
+            driver.tick()
         self._move_on()
         self._finish()
         if not self._snapshots or now_micros() - self._snapshots[-1].at >= _SNAPSHOT_MICROS:

@@ -56,6 +56,24 @@ def test_single_model() -> None:
     assert len(graph) == 0
 
 
+def test_what_cannot_be_in_time_any_more_is_in_vain() -> None:
+    builder = session("s").function("crop", max_millis=5).model("car").function("merge", max_millis=2)
+    spec = builder.edge("crop", "car").edge("car", "merge").build().spec
+    slow, fast = stage("gpu", alpha=500, beta=8_500), stage("gpu", alpha=2_000, beta=2_000)
+    planned = module("car", budget_micros=30_000).pipeline(2, slow).pipeline(2, fast, fast)
+    graph = RequestGraph(spec, plan_of(planned))
+    (crop,) = graph.start(7, DEADLINE, {"crop": 1})
+
+    least = 5_000 + (4_000 + 4_000) + 2_000
+    assert not graph.in_vain(crop.sub_id, DEADLINE - least)
+    assert graph.in_vain(crop.sub_id, DEADLINE - least + 1)
+    (car,) = graph.completed(crop.sub_id, {"car": 1})
+    assert not graph.in_vain(car.sub_id, DEADLINE - least + 1)
+    assert graph.in_vain(crop.sub_id, 0), "it is answered"
+    graph.cancel(7)
+    assert graph.in_vain(car.sub_id, 0), "nobody waits for it"
+
+
 def test_deadlines_leave_room_for_the_longest_way_downstream() -> None:
     graph = graph_of(traffic(), detect=10_000, car=20_000, person=30_000)
 

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -55,3 +56,18 @@ def slow(_request: Arrays, _upstream: Upstream, seconds: float = 0.2) -> dict[st
 def nothing(_request: Arrays, _upstream: Upstream) -> Any:
     """Returns no mapping."""
     return None
+
+
+def numbered(request: Arrays, _upstream: Upstream, directory: str) -> dict[str, np.ndarray]:
+    """Notes that it runs, waits while a file `hold` is there, and does what a file of the request's number says."""
+    number = int(request["input"].flat[0])
+    with (Path(directory) / "began").open("a") as began:
+        began.write(f"{number}\n")
+    while (Path(directory) / "hold").exists():
+        time.sleep(0.005)
+    order = Path(directory) / str(number)
+    if order.exists():
+        if order.read_text() == "crash":
+            os._exit(3)
+        raise RuntimeError(order.read_text())
+    return {"number": np.array(number)}
