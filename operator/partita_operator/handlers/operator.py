@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from lightkube import ApiError
 from lightkube.config.kubeconfig import SingleConfig
 
 from partita_operator.handlers.metrics import Metrics
@@ -15,10 +14,10 @@ from partita_operator.handlers.searches import Searches
 from partita_operator.handlers.surroundings import Surroundings
 from partita_operator.handlers.watching import watch
 from partita_operator.handlers.workqueue import WorkQueue
-from partita_operator.kube.cache import ClusterCache, Key, Kind, key_of
+from partita_operator.kube.cache import ClusterCache, Key, Kind, KindMissingError, key_of
 from partita_operator.kube.connection import client, load_config
 from partita_operator.kube.profiles import ProfileStore
-from partita_operator.kube.retries import ApiServerUnavailableError, is_missing
+from partita_operator.kube.retries import ApiServerUnavailableError
 from partita_operator.kube.writes import ObjectWriter
 from partita_operator.ports import EngineUnavailableError, OperatorSettings, PlanSolver, ProfileRunner, ServingEngines
 
@@ -26,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 WORKERS: Final = 8
 SWEEP_SECONDS: Final = 30.0
+LOOK_AGAIN_SECONDS: Final = 1.0
+"""How soon to look again for an API server or for kinds that are not there at the start."""
 
 
 async def run_operator(
@@ -39,8 +40,8 @@ async def run_operator(
 ) -> None:
     """Run the operator until `stop` is set.
 
-    `kubeconfig` None means the pod's service account, else $KUBECONFIG or ~/.kube/config. An API server or an engine
-    that is away is waited for. Raises NoClusterError if there is no usable configuration.
+    `kubeconfig` None means the pod's service account, else $KUBECONFIG or ~/.kube/config. An API server, kinds
+    and an engine that are not there yet are waited for. Raises NoClusterError if there is no usable configuration.
     """
     config = load_config(kubeconfig)
     metrics = Metrics()
@@ -153,7 +154,7 @@ async def _sweep_now_and_then(around: Surroundings, queue: WorkQueue[Key]) -> No
     while True:
         try:
             await sweep(around)
-        except (ApiServerUnavailableError, EngineUnavailableError) as error:
+        except (ApiServerUnavailableError, EngineUnavailableError, KindMissingError) as error:
             logger.warning("looking for leftovers failed: %s", error)
         except Exception:
             logger.exception("looking for leftovers failed")
@@ -163,17 +164,19 @@ async def _sweep_now_and_then(around: Surroundings, queue: WorkQueue[Key]) -> No
 
 
 async def _refresh_patiently(around: Surroundings) -> None:
+    said = ""
     while True:
         try:
             await around.cache.refresh()
             return
         except ApiServerUnavailableError as error:
-            logger.warning("waiting for the API server: %s", error)
-        except ApiError as error:
-            if not is_missing(error):
-                raise
-            logger.warning("waiting for the CustomResourceDefinitions: partita crds | kubectl apply -f -")
-        await asyncio.sleep(1.0)
+            waits_for = f"the API server: {error}"
+        except KindMissingError as error:
+            waits_for = f"the CustomResourceDefinitions: {error}"
+        if waits_for != said:
+            logger.warning("waiting for %s", waits_for)
+            said = waits_for
+        await asyncio.sleep(LOOK_AGAIN_SECONDS)
 
 
 async def _end(tasks: list[asyncio.Task[Any]]) -> None:

@@ -7,12 +7,15 @@ watch has missed.
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from functools import partial
+from http import HTTPStatus
 from typing import Any, Final, TypeVar
 
+import httpx2
 from lightkube import AsyncClient
 
 from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession
+from partita_api.meta import API_VERSION
 from partita_api.pipelineplan import PipelinePlan
 from partita_operator.kube.resources import (
     Document,
@@ -44,6 +47,11 @@ _RESOURCES: Final[Mapping[Kind, Any]] = {
     Kind.PLAN: PlanResource,
 }
 
+
+class KindMissingError(Exception):
+    """The API server does not serve one of Partita's kinds; the message says which, and how to install it."""
+
+
 Key = tuple[Kind, str]
 """A kind, and namespace/name or, without a namespace, name."""
 
@@ -64,9 +72,9 @@ class ClusterCache:
         self._models: dict[Key, tuple[Document, str | None, Any]] = {}
 
     async def refresh(self) -> None:
-        """List everything anew. Raises ApiServerUnavailableError."""
-        for kind, resource in _RESOURCES.items():
-            listed = {key_of(kind, raw): raw for raw in await retried(partial(self._list, resource))}
+        """List everything anew. Raises ApiServerUnavailableError and KindMissingError."""
+        for kind in _RESOURCES:
+            listed = {key_of(kind, raw): raw for raw in await retried(partial(self._list, kind))}
             for key in [k for k in self._raw if k[0] is kind and k not in listed]:
                 self.forget(key)
             for raw in listed.values():
@@ -98,9 +106,17 @@ class ClusterCache:
             self._cluster = self._read()
         return self._cluster
 
-    async def _list(self, resource: Any) -> list[Document]:
-        namespaces: dict[str, Any] = {} if resource is PoolResource else {"namespace": "*"}
-        return [raw async for raw in self._client.list(resource, **namespaces)]
+    async def _list(self, kind: Kind) -> list[Document]:
+        namespaces: dict[str, Any] = {} if kind is Kind.POOL else {"namespace": "*"}
+        try:
+            return [raw async for raw in self._client.list(_RESOURCES[kind], **namespaces)]
+        except httpx2.HTTPStatusError as error:
+            # Not an ApiError: the answer to an unknown kind is plain text rather than a Status.
+            if error.response.status_code != HTTPStatus.NOT_FOUND:
+                raise
+            raise KindMissingError(
+                f"the cluster has no {kind} ({API_VERSION}); install its definition: partita crds | kubectl apply -f -"
+            ) from error
 
     def _read(self) -> Cluster:
         plans = {key[1]: plan for key in self.known if key[0] is Kind.PLAN and (plan := self._plan(key)) is not None}
