@@ -1,18 +1,23 @@
 """The batch/v1 Job of one profiling run: pure, and always the same for the same run."""
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from partita_api.digest import canonical_json
 from partita_api.gpupool import GPUPool
 from partita_api.meta import POOL_LABEL, PROFILE_LABEL
 from partita_api.profile import ProfileRequest
+from partita_operator.kube.pods import (
+    SCRATCH,
+    accelerator_limits,
+    accelerator_placement,
+    restricted_container,
+    restricted_pod,
+)
 from partita_profiling.result import REQUEST_VARIABLE
 
 CONTAINER: Final = "profiler"
 KEPT_SECONDS: Final = 3600
 """How long Kubernetes keeps a run that ended, if nobody removes it before."""
-_SCRATCH: Final = "/tmp"
 
 
 def job_name(key: str, attempt: int) -> str:
@@ -51,8 +56,8 @@ def _pod(request: ProfileRequest, pool: GPUPool, image: str) -> dict[str, Any]:
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
-        **({} if pool.spec.emulation else _placement(pool)),
+        "securityContext": restricted_pod(),
+        **accelerator_placement(pool),
         "containers": [
             {
                 "name": CONTAINER,
@@ -60,29 +65,17 @@ def _pod(request: ProfileRequest, pool: GPUPool, image: str) -> dict[str, Any]:
                 "command": ["python", "-m", "partita_profiling"],
                 "env": [
                     {"name": REQUEST_VARIABLE, "value": canonical_json(request)},
-                    {"name": "HOME", "value": _SCRATCH},
+                    {"name": "HOME", "value": SCRATCH},
                 ],
                 "resources": {
                     "requests": {"cpu": "1", "memory": "1Gi"},
-                    "limits": {} if pool.spec.emulation else {pool.spec.resource_name: "1"},
+                    "limits": accelerator_limits(pool),
                 },
-                "securityContext": {
-                    "allowPrivilegeEscalation": False,
-                    "readOnlyRootFilesystem": True,
-                    "capabilities": {"drop": ["ALL"]},
-                },
+                "securityContext": restricted_container(),
                 # A run that gives no result line has said why at the end of its log.
                 "terminationMessagePolicy": "FallbackToLogsOnError",
-                "volumeMounts": [{"name": "scratch", "mountPath": _SCRATCH}],
+                "volumeMounts": [{"name": "scratch", "mountPath": SCRATCH}],
             }
         ],
         "volumes": [{"name": "scratch", "emptyDir": {}}],
-    }
-
-
-def _placement(pool: GPUPool) -> Mapping[str, Any]:
-    """The pool's nodes, which clusters often taint with the name of their accelerator."""
-    return {
-        "nodeSelector": dict(pool.spec.node_selector) or {POOL_LABEL: pool.metadata.name},
-        "tolerations": [{"key": pool.spec.resource_name, "operator": "Exists", "effect": "NoSchedule"}],
     }

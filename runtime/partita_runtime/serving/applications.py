@@ -6,6 +6,7 @@ disturbs nobody: changed `args` would restart an application, so all that may ch
 """
 
 from collections.abc import Mapping
+from math import floor
 from typing import Any
 
 from partita_api.gpupool import GPUPool, SharingMode
@@ -43,6 +44,8 @@ class ServingOptions(SpecModel):
 
     frontend_cpus: float = 0.5
     """CPUs that Ray sets aside for a frontend."""
+    frontend_resources: dict[str, float] = {}
+    """Custom resources that a frontend takes, which tell Ray where to place it."""
     stage_cpus: float = 0.1
     """CPUs that Ray sets aside for a stage replica."""
     runtime_env: dict[str, Any] = {}
@@ -83,7 +86,10 @@ def frontend_application(
                 "user_config": serving.model_dump(mode="json", by_alias=True, exclude_defaults=True),
                 "graceful_shutdown_timeout_s": options.drain_seconds,
                 "health_check_period_s": options.health_check_seconds,
-                "ray_actor_options": {"num_cpus": options.frontend_cpus},
+                "ray_actor_options": {
+                    "num_cpus": options.frontend_cpus,
+                    **({"resources": options.frontend_resources} if options.frontend_resources else {}),
+                },
             }
         ],
     }
@@ -154,7 +160,7 @@ def _stage_application(
 
 def _stage_actor_options(pool: GPUPool, divisor: int, options: ServingOptions) -> dict[str, Any]:
     """Where a replica is placed, and which share of an accelerator it gets."""
-    share = round(1 / divisor, 4)  # Ray counts resources in ten-thousandths
+    share = floor(10_000 / divisor) / 10_000  # Ray counts in ten-thousandths, and all shares must fit
     # Serve takes a stage replica, the only deployment of its application, for one that is reached by HTTP, and would
     # keep it up for half a minute so that load balancers forget it.
     environment = {"RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0"}

@@ -1,0 +1,59 @@
+"""How the operator serves through KubeRay: the pods that its Ray clusters have, and where they are reached."""
+
+from typing import Annotated, Any, Final
+
+from pydantic import Field
+
+from partita_api.meta import SpecModel
+
+URL_PATTERN: Final = r"^https?://.+"
+ResourceList = dict[str, Annotated[str, Field(max_length=64)]]
+
+
+class RayPods(SpecModel):
+    """One kind of pod of the Ray clusters. Any change makes KubeRay replace the clusters, one namespace at a time."""
+
+    resources: ResourceList = Field(
+        default={"cpu": "2", "memory": "4Gi"},
+        description="What one pod requests, and may use at most, besides its accelerator.",
+    )
+    node_selector: dict[str, str] = Field(default={}, description="Labels of the nodes that it may run on.")
+    tolerations: tuple[dict[str, Any], ...] = Field(default=(), description="Taints that it tolerates.")
+
+
+class KubeRaySettings(SpecModel):
+    """Everything that may be set about KubeRay."""
+
+    image: str = Field(min_length=1, description="Image of all Ray pods: Ray, Partita and the models.")
+    image_pull_secrets: tuple[str, ...] = Field(
+        default=(), description="Names of Secrets for the image, in each namespace with sessions."
+    )
+    ray_version: str = Field(default="", description="Version of Ray in the image, such as 2.60.0.")
+    head: RayPods = Field(default=RayPods(), description="The head. No code of a session runs in it.")
+    frontends: RayPods = Field(default=RayPods(), description="Pods for the frontends of sessions.")
+    workers: RayPods = Field(
+        default=RayPods(),
+        description="Pods with one accelerator each; their nodes are those of the accelerator's pool besides.",
+    )
+    frontends_per_pod: int = Field(default=4, ge=1, le=1000, description="Most frontends in one pod.")
+    idle_seconds: int = Field(default=60, ge=1, description="Seconds until Ray's autoscaler removes an idle worker.")
+    upgrade_strategy: dict[str, Any] = Field(
+        default={},
+        description='KubeRay\'s upgradeStrategy, such as {"type": "NewClusterWithIncrementalUpgrade", ...}. '
+        "Default: KubeRay's own.",
+    )
+    auth_secret: str = Field(
+        default="",
+        description="Name of a Secret with Ray's token, in each namespace with sessions. Default: no token.",
+    )
+    dashboard_url: str = Field(
+        default="http://{service}.{namespace}.svc:8265",
+        pattern=URL_PATTERN,
+        description="URL of a Ray dashboard, with {service} and {namespace} of its head service.",
+    )
+    serve_url: str = Field(
+        default="http://{service}.{namespace}.svc:8000",
+        pattern=URL_PATTERN,
+        description="URL under which clients, and the operator, reach Ray Serve's HTTP proxies, with {service} and "
+        "{namespace} of the RayService's serve service.",
+    )
