@@ -318,6 +318,18 @@ class Execution(SpecModel):
     )
 
 
+class Frontend(SpecModel):
+    """How clients reach the session, besides HTTP."""
+
+    grpc_port: int | None = Field(
+        default=None,
+        ge=0,
+        le=65_535,
+        description="Port of the Open Inference Protocol over gRPC, on the node where the frontend runs; 0 takes a "
+        "free one. Without it there is no gRPC. status.grpcAddress says where it is.",
+    )
+
+
 def _map_list(key: str) -> dict[str, Any]:
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
 
@@ -360,6 +372,7 @@ class InferenceSessionSpec(SpecModel):
     autoscaling: Autoscaling = Field(default=Autoscaling(), description="How replicas follow the load.")
     engine: Engine = Field(default=Engine(), description="Where the session is served.")
     execution: Execution = Field(default=Execution(), description="How models run.")
+    frontend: Frontend = Field(default=Frontend(), description="How clients reach the session, besides HTTP.")
 
     def selects(self, pool: ObjectMeta) -> bool:
         """Whether the GPUPool with this metadata may be used: `pools` names it or, if that is empty, its labels fit."""
@@ -414,6 +427,9 @@ class InferenceSessionStatus(StatusModel):
 
     observed_generation: int = Field(default=0, description="The generation this status was concluded from.")
     url: str | None = Field(default=None, description="Base URL for clients of the Open Inference Protocol.")
+    grpc_address: str | None = Field(
+        default=None, description="host:port of the Open Inference Protocol over gRPC, if the session asks for it."
+    )
     active_plan: PlanSummary | None = Field(default=None, description="The plan that serves requests.")
     pending_plan: str | None = Field(default=None, description="A plan that waits for approval or is being rolled out.")
     history: tuple[str, ...] = Field(default=(), max_length=10, description="Earlier plans, newest first.")

@@ -62,6 +62,7 @@ class ServingStatus:
     """The plan that the frontends use now."""
     frontend_ready: bool = False
     url: str | None = None
+    grpc_address: str | None = None
     message: str = ""
 
 

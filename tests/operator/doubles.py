@@ -61,12 +61,13 @@ class EngineDouble:
             StageReadiness(t.module, t.pipeline, t.stage, ready=min(t.replicas, self.most_ready)) for t in spec.targets
         )
         up = all(stage.ready > 0 for stage in stages)
-        name = spec.plan.metadata.name
+        name, port = spec.plan.metadata.name, spec.session.spec.frontend.grpc_port
         return ServingStatus(
             plans=(PlanServing(name, stages),),
             serving_plan=name if up else None,
             frontend_ready=up,
             url=f"http://engine/{session_key}" if up else None,
+            grpc_address=f"node:{port}" if up and port else None,
         )
 
     async def signals(self, session_key: str) -> SessionSignals | None:

@@ -237,6 +237,7 @@ def serving_status(
         serving_plan=_serving_plan(answer, frontend, plans),
         frontend_ready=frontend is not None and frontend.ready > 0,
         url=url if frontend is not None else None,
+        grpc_address=answer.signals.grpc_address if answer.signals else None,
         message=" ".join(message for message in messages if message),
     )
 

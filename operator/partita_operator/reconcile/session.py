@@ -81,6 +81,7 @@ def _status(step: Pass, now: datetime) -> InferenceSessionStatus:
     return InferenceSessionStatus(
         observed_generation=generation,
         url=serving.url if serving is not None else before.url,
+        grpc_address=serving.grpc_address if serving is not None else before.grpc_address,
         active_plan=_active_plan(step),
         pending_plan=_pending_plan(step),
         history=history_after(world, step.active),

@@ -17,8 +17,8 @@ from partita_runtime.serving.dataflow import DataflowError, Sample, answer_of
 from partita_runtime.serving.dispatcher import OVERDUE_MICROS, Dispatcher, now_micros
 from partita_runtime.serving.epoch import Epoch
 from partita_runtime.serving.functions import FunctionError, FunctionInput, FunctionPool
+from partita_runtime.serving.inference import InferRequest, RequestError
 from partita_runtime.serving.interface import Interface
-from partita_runtime.serving.oip import InferRequest, RequestError
 from partita_runtime.serving.signals import Meter, Outcome
 
 RETRY_AFTER_SECONDS: Final = 1

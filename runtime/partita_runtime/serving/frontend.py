@@ -2,12 +2,14 @@
 
 from typing import Any
 
+import ray
 from ray import serve
 from starlette.types import ASGIApp
 
 from partita_runtime.serving.directory import Directory
 from partita_runtime.serving.epoch import Epoch
 from partita_runtime.serving.gateway import gateway
+from partita_runtime.serving.grpc_endpoint import GrpcEndpoint
 from partita_runtime.serving.names import FRONTEND
 from partita_runtime.serving.session import FrontendSettings, Session
 
@@ -17,6 +19,7 @@ class Frontend:
 
     def __init__(self, session_key: str, settings: FrontendSettings) -> None:
         self._session = Session(session_key, settings, Directory())
+        self._grpc = GrpcEndpoint(self._session, ray.util.get_node_ip_address())
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
         """Called by Serve once the replica is constructed."""
@@ -25,10 +28,13 @@ class Frontend:
     async def reconfigure(self, user_config: dict[str, Any]) -> None:
         """Called by Serve at the start and whenever the epoch changes. Raises ValueError for one that is none."""
         self._session.start()
-        self._session.reconfigure(Epoch.model_validate(user_config))
+        epoch = Epoch.model_validate(user_config)
+        self._session.reconfigure(epoch)
+        await self._grpc.move_to(epoch.session.frontend.grpc_port)
 
-    def __del__(self) -> None:
-        """Called by Serve once all requests are answered."""
+    async def __del__(self) -> None:
+        """Serve awaits this once all HTTP requests are answered; it knows nothing of those by gRPC."""
+        await self._grpc.close()
         self._session.close()
 
 

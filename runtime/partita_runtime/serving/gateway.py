@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Awaitable
-from importlib.metadata import PackageNotFoundError, version
 from typing import Final, TypeVar
 
 from starlette.applications import Starlette
@@ -12,20 +11,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from partita_runtime.serving.counting import ClientLeftError, counted, driver_for
 from partita_runtime.serving.dispatcher import now_micros
-from partita_runtime.serving.driver import RETRY_AFTER_SECONDS, Driver, UnservedError
+from partita_runtime.serving.driver import Driver
+from partita_runtime.serving.inference import RequestError, model_metadata, server_metadata
 from partita_runtime.serving.metrics import CONTENT_TYPE, metrics_text
-from partita_runtime.serving.oip import (
-    HEADER_LENGTH,
-    RequestError,
-    check_model,
-    decode_request,
-    encode_answer,
-    model_metadata,
-    server_metadata,
-)
+from partita_runtime.serving.oip import HEADER_LENGTH, decode_request, encode_answer
 from partita_runtime.serving.session import Session
-from partita_runtime.serving.signals import Outcome
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +55,7 @@ class _Endpoints:
         self._session = session
 
     async def server(self, request: Request) -> Response:
-        return JSONResponse(server_metadata(_version()))
+        return JSONResponse(server_metadata())
 
     async def live(self, request: Request) -> Response:
         return JSONResponse({"live": True})
@@ -91,35 +83,16 @@ class _Endpoints:
         body = await _body(request, self._session.settings.max_request_bytes)
         driver = self._driver_for(request)  # nothing is awaited from here on until the driver has the request
         wanted = decode_request(body, request.headers.get(HEADER_LENGTH), driver.interface)
-        meter = self._session.meter
-        meter.arrived += wanted.samples
-        outcome = Outcome.CANCELLED
         try:
-            tensors = await _unless_client_leaves(request, driver.infer(wanted, arrived))
-            if tensors is None:
-                return Response(status_code=CLIENT_LEFT)
-            headers, content = encode_answer(wanted, driver.interface, tensors)
-            slo = driver.epoch.session.slo.latency_ms * 1000
-            outcome = Outcome.IN_TIME if now_micros() - arrived <= slo else Outcome.LATE
-            return Response(content, headers=headers)
-        except UnservedError as error:
-            outcome = error.outcome
-            raise
-        except asyncio.CancelledError:
-            raise
-        except Exception:
-            outcome = Outcome.FAILED
-            raise
-        finally:
-            now = now_micros()
-            meter.ended(outcome, now - arrived, now, wanted.samples)
+            with counted(self._session, driver, wanted.samples, arrived):
+                tensors = await _unless_client_leaves(request, driver.infer(wanted, arrived))
+                headers, content = encode_answer(wanted, driver.interface, tensors)
+        except ClientLeftError:
+            return Response(status_code=CLIENT_LEFT)
+        return Response(content, headers=headers)
 
     def _driver_for(self, request: Request) -> Driver:
-        driver = self._session.serving
-        if driver is None:
-            raise RequestError(503, "no plan is being served yet", RETRY_AFTER_SECONDS)
-        check_model(driver.interface, request.path_params["model"], request.path_params.get("version"))
-        return driver
+        return driver_for(self._session, request.path_params["model"], request.path_params.get("version"))
 
 
 async def _body(request: Request, most: int) -> bytes:
@@ -139,13 +112,15 @@ async def _body(request: Request, most: int) -> bytes:
     raise RequestError(413, f"the request's body must not be larger than {most} bytes")
 
 
-async def _unless_client_leaves(request: Request, work: Awaitable[T]) -> T | None:
-    """What `work` gives; None, with `work` cancelled, if the client closes the connection before."""
+async def _unless_client_leaves(request: Request, work: Awaitable[T]) -> T:
+    """What `work` gives. Raises ClientLeftError, with `work` cancelled, if the client closes the connection before."""
     working = asyncio.ensure_future(work)
     leaving = asyncio.create_task(_client_left(request))
     try:
         await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
-        return working.result() if working.done() else None
+        if not working.done():
+            raise ClientLeftError
+        return working.result()
     finally:
         working.cancel()
         leaving.cancel()
@@ -174,10 +149,3 @@ async def _no_such_endpoint(request: Request, error: Exception) -> Response:
 async def _broken(_request: Request, error: Exception) -> Response:
     logger.error("a request broke the frontend", exc_info=error)
     return JSONResponse({"error": "internal error"}, 500)
-
-
-def _version() -> str:
-    try:
-        return version("partita")
-    except PackageNotFoundError:
-        return "unknown"

@@ -49,6 +49,8 @@ class Session:
         self.key = session_key
         self.settings = settings
         self.meter = Meter()
+        self.grpc_address: str | None = None
+        """Where the session is answered for by gRPC, if it is."""
         self._directory = directory
         self._serving: Driver | None = None
         self._coming: _Coming | None = None
@@ -108,7 +110,8 @@ class Session:
             next_plan=self._coming.driver.epoch.plan.name if self._coming else None,
             message=self._coming.message if self._coming else "",
         )
-        return session_signals(situation, before, now, self.meter.latencies)
+        measured = session_signals(situation, before, now, self.meter.latencies)
+        return measured.model_copy(update={"grpc_address": self.grpc_address})
 
     async def _tick_forever(self) -> None:
         while True:

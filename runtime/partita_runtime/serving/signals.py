@@ -67,6 +67,8 @@ class SessionSignals(StatusModel):
     """A plan that the frontend will move to once its replicas are ready."""
     message: str
     """What keeps the frontend from serving, or from moving to the next plan."""
+    grpc_address: str | None = None
+    """host:port where the frontend answers by gRPC, if it does."""
     offered_rate: float
     """Requests per second that arrived."""
     goodput: float

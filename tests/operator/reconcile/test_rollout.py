@@ -5,7 +5,7 @@ from tests.builders import SessionBuilder, pool, session
 from tests.operator.doubles import signals, with_stages
 from tests.operator.reconcile.simulated import SimulatedCluster
 
-from partita_api.inferencesession import Autoscaling, AutoscalingMode, Rate, RateSource
+from partita_api.inferencesession import Autoscaling, AutoscalingMode, Frontend, Rate, RateSource
 from partita_api.meta import FINALIZER
 
 DETECTOR = session("traffic").model("detector").rate(150)
@@ -145,6 +145,16 @@ def test_the_status_of_plans_says_which_one_serves() -> None:
     }
     assert sorted(ready.values()) == ["Serving", "Superseded"]
     assert ready[made.engine.applied[KEY].plan.metadata.name] == "Serving"
+
+
+def test_clients_of_grpc_find_its_address_in_the_status() -> None:
+    made = settled()
+    assert made.session("traffic").status.grpc_address is None
+    plan = made.engine.applied[KEY].plan.metadata.name
+    made.add(DETECTOR.with_spec(frontend=Frontend(grpc_port=9000)).build())
+    made.run(15)
+    assert made.session("traffic").status.grpc_address == "node:9000"
+    assert made.engine.applied[KEY].plan.metadata.name == plan
 
 
 def test_while_the_engine_is_away_nothing_is_lost() -> None:

@@ -8,16 +8,10 @@ import pytest
 from tests.runtime.serving.plans import Application, application, detector_with_crops
 
 from partita_api.inferencesession import DType, TensorSpec
+from partita_runtime.execution.executor import Array
+from partita_runtime.serving.inference import RequestError, check_model, model_metadata
 from partita_runtime.serving.interface import Interface
-from partita_runtime.serving.oip import (
-    HEADER_LENGTH,
-    Array,
-    RequestError,
-    check_model,
-    decode_request,
-    encode_answer,
-    model_metadata,
-)
+from partita_runtime.serving.oip import HEADER_LENGTH, decode_request, encode_answer
 
 
 def interface(app: Application) -> Interface:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton
 from tests.operator.dev_fixtures import RayClusterFactory
 from tests.runtime.serving.deployment import Deployment
@@ -19,12 +20,13 @@ from tests.runtime.serving.load import Load, steady_load
 from tests.runtime.serving.models import convolutional
 from tests.runtime.serving.plans import EMULATED, REAL, Application, application, detector_with_crops
 
+from partita_api.inferencesession import Frontend
 from partita_operator.dev.ray_commands import RayClassNode, RayClusterConfig
 from partita_runtime.scheduling.events import StageRef
 
 pytestmark = pytest.mark.ray
 
-TRAFFIC = detector_with_crops().slo(20_000)
+TRAFFIC = detector_with_crops().slo(20_000).with_spec(frontend=Frontend(grpc_port=0))
 NETWORK = replace(
     application("real").model(
         "network", input=(3, 16, 16), outputs=((10,),), entrypoint="tests.runtime.serving.models:convolutional"
@@ -96,6 +98,18 @@ def test_tritonclient_through_serve(deployment: Deployment) -> None:
     result = infer(deployment, TRAFFIC, samples)
     np.testing.assert_array_equal(result.as_numpy("classifier.index"), [0, 0, 2, 2, 2])
     assert result.as_numpy("classifier").shape == (5, 5)
+
+
+def test_tritonclient_by_grpc_where_the_frontend_says(deployment: Deployment) -> None:
+    deployment.until(lambda: deployment.signals(TRAFFIC)["grpcAddress"], "gRPC is listened for")
+    client = triton_grpc.InferenceServerClient(deployment.signals(TRAFFIC)["grpcAddress"])
+    given = triton_grpc.InferInput("input", [2, 3, 4], "FP32")
+    given.set_data_from_numpy(np.ones((2, 3, 4), np.float32))
+    result = client.infer("traffic", [given], request_id="seven")
+    assert result.get_response().id == "seven"
+    np.testing.assert_array_equal(result.as_numpy("classifier.index"), [0, 1])
+    client.close()
+    assert deployment.signals(STEADY)["grpcAddress"] is None
 
 
 def test_a_model_in_two_stages_answers_as_the_whole_model(deployment: Deployment) -> None:

@@ -1,0 +1,125 @@
+"""The Open Inference Protocol v2 over gRPC: messages to tensors and back, raw and typed contents. Pure."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from partita_api.inferencesession import DType, TensorSpec
+from partita_runtime.execution.executor import NUMPY_DTYPES, Array
+from partita_runtime.serving.grpc_messages import MESSAGES
+from partita_runtime.serving.inference import (
+    MAX_ID,
+    MODEL_VERSION,
+    InferRequest,
+    RequestError,
+    answered,
+    check_inputs,
+    check_numbers,
+    check_output,
+    check_tensor,
+    model_metadata,
+    samples_of,
+)
+from partita_runtime.serving.interface import Interface
+
+_CONTENTS: Final[Mapping[DType, str]] = {
+    DType.FP32: "fp32_contents",
+    DType.INT64: "int64_contents",
+    DType.INT32: "int_contents",
+    DType.UINT8: "uint_contents",
+}
+"""Where the elements of a tensor with typed contents are. There is none for FP16, which must be raw."""
+
+
+def decode_request(message: Any, interface: Interface) -> InferRequest:
+    """The request in a ModelInferRequest. Raises RequestError (400) that says what is wrong and what is expected."""
+    if len(message.id) > MAX_ID:
+        raise RequestError(400, f"the request's id must not be longer than {MAX_ID} characters")
+    for output in message.outputs:
+        check_output(output.name, interface, output.parameters)
+    inputs = _inputs(message, interface)
+    whole_number("priority", message.parameters)
+    return InferRequest(
+        id=message.id or None,
+        samples=samples_of(inputs),
+        inputs=inputs,
+        outputs={output.name: True for output in message.outputs} or None,
+        binary=True,
+        timeout_micros=whole_number("timeout", message.parameters) or None,
+    )
+
+
+def encode_answer(request: InferRequest, interface: Interface, tensors: Mapping[str, Array]) -> Any:
+    """The ModelInferResponse that answers `request` with `tensors`, in raw contents.
+
+    Raises RequestError (500) if a tensor that was asked for is not there or cannot be encoded.
+    """
+    message = MESSAGES["ModelInferResponse"](
+        model_name=interface.model_name, model_version=MODEL_VERSION, id=request.id or ""
+    )
+    for name in tensors if request.outputs is None else request.outputs:
+        array, datatype = answered(name, tensors)
+        message.outputs.add(name=name, datatype=datatype, shape=array.shape)
+        message.raw_output_contents.append(array.tobytes())
+    return message
+
+
+def metadata_message(interface: Interface) -> Any:
+    """The session as a ModelMetadataResponse."""
+    return MESSAGES["ModelMetadataResponse"](**model_metadata(interface))
+
+
+def whole_number(name: str, parameters: Any) -> int:
+    """The parameter of this name; 0 where it is not set. Raises RequestError (400) unless it is a whole number >= 0."""
+    if name not in parameters:
+        return 0
+    kind = parameters[name].WhichOneof("parameter_choice")
+    value: Any = getattr(parameters[name], kind) if kind is not None else None
+    if isinstance(value, str) and value.isascii() and value.isdecimal():
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise RequestError(400, f"parameter {name!r} must be a whole number from 0, not {value!r}")
+    return value
+
+
+def _inputs(message: Any, interface: Interface) -> dict[str, Array]:
+    check_inputs([tensor.name for tensor in message.inputs], interface)
+    raw = message.raw_input_contents
+    if raw and len(raw) != len(message.inputs):
+        raise RequestError(
+            400, f"raw_input_contents must have one element for each of {len(message.inputs)} inputs, not {len(raw)}"
+        )
+    arrays = {}
+    for number, tensor in enumerate(message.inputs):
+        spec = interface.inputs[tensor.name]
+        check_tensor(tensor.name, tensor.datatype, tensor.shape, spec)
+        array = _from_raw(tensor, spec, raw[number]) if raw else _from_contents(tensor, spec)
+        arrays[tensor.name] = check_numbers(tensor.name, array)
+    return arrays
+
+
+def _from_raw(tensor: Any, spec: TensorSpec, raw: bytes) -> Array:
+    dtype = NUMPY_DTYPES[spec.dtype]
+    size = int(np.prod(tensor.shape)) * dtype.itemsize
+    if len(raw) != size:
+        raise RequestError(
+            400, f"input {tensor.name!r}: {spec.dtype} {list(tensor.shape)} is {size} bytes, but {len(raw)} are there"
+        )
+    if tensor.HasField("contents"):
+        raise RequestError(400, f"input {tensor.name!r} has both contents and raw_input_contents; send one of them")
+    return np.frombuffer(raw, dtype).reshape(tensor.shape)
+
+
+def _from_contents(tensor: Any, spec: TensorSpec) -> Array:
+    kind = _CONTENTS.get(spec.dtype)
+    if kind is None:
+        raise RequestError(400, f"input {tensor.name!r}: {spec.dtype} has no typed contents; send raw_input_contents")
+    given = np.array(getattr(tensor.contents, kind))
+    if given.size != np.prod(tensor.shape):
+        raise RequestError(
+            400, f"input {tensor.name!r}: {list(tensor.shape)} needs as many elements in {kind}, not {given.size}"
+        )
+    if spec.dtype == DType.UINT8 and given.max() > 255:
+        raise RequestError(400, f"input {tensor.name!r}: its contents must be from 0 to 255")
+    return given.astype(NUMPY_DTYPES[spec.dtype]).reshape(tensor.shape)

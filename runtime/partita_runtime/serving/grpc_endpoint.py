@@ -1,0 +1,155 @@
+"""The session's gRPC interface: the Open Inference Protocol beside HTTP, on a port of its own."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+import grpc
+
+from partita_runtime.serving.counting import counted, driver_for
+from partita_runtime.serving.dispatcher import now_micros
+from partita_runtime.serving.driver import Driver
+from partita_runtime.serving.grpc_codec import decode_request, encode_answer, metadata_message
+from partita_runtime.serving.grpc_messages import MESSAGES, METHODS, SERVICE
+from partita_runtime.serving.inference import RequestError, server_metadata
+from partita_runtime.serving.session import Session
+
+logger = logging.getLogger(__name__)
+
+LISTEN_AGAIN_SECONDS: Final = 5.0
+GRACE_SECONDS: Final = 20.0
+"""How long requests may go on once the port is left."""
+
+_STATUS: Final[Mapping[int, grpc.StatusCode]] = {
+    400: grpc.StatusCode.INVALID_ARGUMENT,
+    404: grpc.StatusCode.NOT_FOUND,
+    413: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    503: grpc.StatusCode.UNAVAILABLE,
+    504: grpc.StatusCode.DEADLINE_EXCEEDED,
+}
+"""What an error's HTTP status is in gRPC; INTERNAL for all others."""
+
+
+class GrpcEndpoint:
+    """Answers for one session, while it has a port; it is off until it is given one."""
+
+    def __init__(self, session: Session, host: str) -> None:
+        """`host` is the address that is listened on, and published."""
+        self._session = session
+        self._host = f"[{host}]" if ":" in host else host
+        self._port: int | None = None
+        self._server: grpc.aio.Server | None = None
+        self._listening: asyncio.Task[None] | None = None
+
+    async def move_to(self, port: int | None) -> None:
+        """Answer on this port from now on, 0 for any free one; None answers nowhere. The same one changes nothing."""
+        if port == self._port:
+            return
+        await self.close()
+        self._port = port
+        if port is not None:
+            self._listening = asyncio.create_task(self._listen_patiently(port))
+
+    async def close(self) -> None:
+        """Take no more requests, and wait until those under way are answered."""
+        self._port = self._session.grpc_address = None
+        if self._listening is not None:
+            self._listening.cancel()
+        server, self._server = self._server, None
+        if server is not None:
+            await server.stop(GRACE_SECONDS)
+
+    async def _listen_patiently(self, port: int) -> None:
+        """A port that is taken, perhaps by the frontend that this one replaces, must not keep HTTP from working."""
+        while True:
+            server = grpc.aio.server(options=self._options())
+            server.add_generic_rpc_handlers((_service(self._session),))
+            try:
+                bound = server.add_insecure_port(f"{self._host}:{port}")
+            except RuntimeError as error:
+                logger.warning("session %s: no gRPC yet: %s", self._session.key, error)
+                await asyncio.sleep(LISTEN_AGAIN_SECONDS)
+                continue
+            self._server = server
+            await server.start()
+            self._session.grpc_address = f"{self._host}:{bound}"
+            return
+
+    def _options(self) -> list[tuple[str, int]]:
+        return [
+            ("grpc.max_receive_message_length", self._session.settings.max_request_bytes),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.so_reuseport", 0),  # else a frontend of another session could share the port, and its requests
+        ]
+
+
+class _Methods:
+    """The service's methods, by the protocol's names."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def ServerLive(self, _request: Any, _context: Any) -> Any:  # noqa: N802
+        return MESSAGES["ServerLiveResponse"](live=True)
+
+    async def ServerReady(self, _request: Any, _context: Any) -> Any:  # noqa: N802
+        return MESSAGES["ServerReadyResponse"](ready=self._session.ready)
+
+    async def ModelReady(self, request: Any, _context: Any) -> Any:  # noqa: N802
+        try:
+            self._driver(request.name, request.version)
+        except RequestError:
+            return MESSAGES["ModelReadyResponse"](ready=False)
+        return MESSAGES["ModelReadyResponse"](ready=self._session.ready)
+
+    async def ServerMetadata(self, _request: Any, _context: Any) -> Any:  # noqa: N802
+        return MESSAGES["ServerMetadataResponse"](**server_metadata())
+
+    async def ModelMetadata(self, request: Any, _context: Any) -> Any:  # noqa: N802
+        return metadata_message(self._driver(request.name, request.version).interface)
+
+    async def ModelInfer(self, request: Any, context: Any) -> Any:  # noqa: N802
+        arrived = now_micros()
+        driver = self._driver(request.model_name, request.model_version)
+        wanted = decode_request(request, driver.interface)
+        remaining = context.time_remaining()
+        patience = None if remaining is None else max(1, int(remaining * 1e6))
+        with counted(self._session, driver, wanted.samples, arrived):
+            tensors = await driver.infer(wanted.within(patience), arrived)
+            return encode_answer(wanted, driver.interface, tensors)
+
+    def _driver(self, model: str, version: str) -> Driver:
+        return driver_for(self._session, model, version or None)
+
+
+def _service(session: Session) -> grpc.GenericRpcHandler:
+    methods = _Methods(session)
+    return grpc.method_handlers_generic_handler(
+        SERVICE,
+        {
+            name: grpc.unary_unary_rpc_method_handler(
+                _answering(getattr(methods, name)),
+                request_deserializer=MESSAGES[f"{name}Request"].FromString,
+                response_serializer=MESSAGES[f"{name}Response"].SerializeToString,
+            )
+            for name in METHODS
+        },
+    )
+
+
+def _answering(method: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
+    """The method with its errors said in gRPC's words."""
+
+    async def answer(request: Any, context: Any) -> Any:
+        try:
+            return await method(request, context)
+        except RequestError as error:
+            if error.retry_after_seconds is not None:
+                context.set_trailing_metadata((("retry-after", str(error.retry_after_seconds)),))
+            await context.abort(_STATUS.get(error.status, grpc.StatusCode.INTERNAL), str(error))
+        except Exception as error:
+            logger.error("a request broke the frontend", exc_info=error)
+            await context.abort(grpc.StatusCode.INTERNAL, "internal error")
+
+    return answer
