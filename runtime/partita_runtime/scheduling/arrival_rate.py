@@ -45,12 +45,15 @@ class ArrivalRate:
     The batch size that is worth keeping under overload follows from it, and is sensitive to a per cent of noise.
     """
 
-    __slots__ = ("_arrivals", "_fast", "_slow")
+    __slots__ = ("_arrivals", "_asked", "_fast", "_rate", "_slow")
 
     def __init__(self) -> None:
         self._arrivals = 0
         self._fast: _DecayingAverage | None = None
         self._slow: _DecayingAverage | None = None
+        self._asked = -1
+        self._rate = 0.0
+        """The answer at `_asked`."""
 
     def count(self, now: int) -> None:
         """One more arrival."""
@@ -63,9 +66,12 @@ class ArrivalRate:
         """Arrivals per microsecond, as of `now`; 0 before any time has passed."""
         if self._fast is None or self._slow is None:
             return 0.0
+        if now == self._asked and not self._arrivals:
+            return self._rate
         fast, slow = self._fast.add(self._arrivals, now), self._slow.add(self._arrivals, now)
         self._arrivals = 0
+        self._asked, self._rate = now, slow
         if abs(fast - slow) > _SURPRISE * sqrt(slow / (2 * _FAST_MICROS)):
             self._slow.restart(fast, _FAST_MICROS, now)
-            return fast
-        return slow
+            self._rate = fast
+        return self._rate

@@ -3,14 +3,17 @@
 from collections.abc import Iterable
 from heapq import heappop, heappush
 
+from partita_runtime.scheduling.agenda import Agenda
 from partita_runtime.scheduling.events import Action, Dispatch, Drop, DropReason, StageRef
 from partita_runtime.scheduling.flight import Batch, InFlight
+from partita_runtime.scheduling.free_index import NEVER
 from partita_runtime.scheduling.load import Load
 from partita_runtime.scheduling.modules import ModuleState, module_states
 from partita_runtime.scheduling.plan import SchedulingPlan
 from partita_runtime.scheduling.policies.registry import make_policy
 from partita_runtime.scheduling.policy import Candidate, Dropped
 from partita_runtime.scheduling.pools import Worker
+from partita_runtime.scheduling.probe import Leg
 from partita_runtime.scheduling.queue import QueuedRequest
 from partita_runtime.scheduling.roster import Roster
 from partita_runtime.scheduling.signals import CoreSignals, snapshot
@@ -27,12 +30,10 @@ class SchedulingCore:
         """Raises ValueError if the plan names a policy that there is not, as does `switch_plan`."""
         self._roster = Roster()
         self._flight = InFlight()
-        self._live: dict[int, tuple[str, QueuedRequest] | Batch] = {}
-        """Where each request is: in the queue of a module, or in a batch."""
+        self._live: dict[int, QueuedRequest] = {}
+        """The requests that wait or are in a batch."""
         self._decided: list[Drop] = []
         """Drops that the next `advance` tells."""
-        self._due: list[tuple[int, int, ModuleState]] = []
-        """Heap of modules by when to look at them; an entry that is not its module's `due` is skipped."""
         self._delays = (0, 0)
         self._stale_reports = 0
         self._clock = 0
@@ -63,6 +64,7 @@ class SchedulingCore:
         member = self._roster.join(plan or self._plan.name, stage, worker, node, now)
         if in_force:
             self._stages[stage].pool.join(member)
+            self._load.workers_changed()
             self._tick(now)
             self._look_at([self._modules[stage.module]])
 
@@ -70,6 +72,7 @@ class SchedulingCore:
         """The worker gets no new batches; those it has it finishes. Unknown workers are ignored."""
         self._tick(now)
         if self._roster.drain(worker):
+            self._load.workers_changed()
             self._look_at(self._modules.values())
 
     def worker_lost(self, worker: str, now: int) -> None:
@@ -82,6 +85,7 @@ class SchedulingCore:
         lost = self._roster.lose(worker)
         if lost is None:
             return
+        self._load.workers_changed()
         hit = (self._flight.get(r.batch_id) for r in list(lost.reservations))
         for batch in dict.fromkeys(batch for batch in hit if batch is not None):
             self._flight.abandon(batch, self._clock, lost)
@@ -98,10 +102,15 @@ class SchedulingCore:
             raise KeyError(f"plan {self._plan.name!r} serves no module {module!r}")
         if request_id in self._live:
             raise ValueError(f"request {request_id} is already being served; give each request an id of its own")
-        self._tick(now)
+        if now > self._clock:
+            self._clock = now
+        clock = self._clock
         state.counters.arrived += 1
-        state.rate.count(self._clock)
-        self._enqueue(state, QueuedRequest(deadline, request_id, self._clock, 0))
+        state.rate.count(clock)
+        request = QueuedRequest(deadline, request_id, clock, 0, module)
+        self._live[request_id] = request
+        state.queue.add(request)
+        self._agenda.look(state, self._policy.arrived(state, request, clock))
 
     def cancel(self, request_id: int, now: int) -> None:
         """Nobody waits for the request any more: it is taken from the queue, or its answer no longer counts.
@@ -109,14 +118,18 @@ class SchedulingCore:
         Unknown requests are ignored.
         """
         self._tick(now)
-        place = self._live.pop(request_id, None)
-        if isinstance(place, Batch):
-            place.cancelled.add(request_id)
-            place.module.counters.cancelled += 1
-        elif place is not None:
-            module = self._modules[place[0]]
-            module.queue.remove(place[1])
+        request = self._live.pop(request_id, None)
+        if request is None:
+            return
+        if request.waits:
+            module = self._modules[request.module]
+            module.queue.remove(request)
             module.counters.cancelled += 1
+            return
+        batch = self._flight.get(request.batch_id)
+        assert batch is not None
+        batch.cancel(request_id)
+        batch.module.counters.cancelled += 1
 
     def completed(self, batch_id: int, stage: int, now: int, took: int | None = None) -> None:
         """Feedback: the batch really left this stage at `now`, which replaces what was reserved.
@@ -134,7 +147,7 @@ class SchedulingCore:
         if stage == len(batch.workers) - 1:
             self._count_answers(batch, now)
         if not as_reserved:  # else whoever waits for the worker is due now anyway
-            self._look_at(self._modules.values() if late else self._users([batch.workers[stage]]))
+            self._look_at(self._modules.values() if late else self._users(batch.workers[stage]))
 
     def failed(self, batch_id: int, now: int, reason: str = "") -> None:
         """The batch could not be executed; its workers live.
@@ -173,30 +186,34 @@ class SchedulingCore:
         now = self._clock
         if self._flight.catch_up(now):
             self._look_at(self._modules.values())
-        actions: list[Action] = [*self._decided]
-        self._decided.clear()
+        actions: list[Action] = []
+        if self._decided:
+            actions += self._decided
+            self._decided.clear()
         ready: list[tuple[int, int, int, ModuleState, Candidate]] = []
+        agenda, flight = self._agenda, self._flight
         while True:
-            while self._due and self._due[0][0] <= now:
-                at, order, module = heappop(self._due)
-                if module.due == at:
-                    candidate = self._consider(module, actions)
-                    if candidate is not None:
-                        heappush(ready, (candidate.urgency, order, self._flight.reserved, module, candidate))
+            while True:
+                due = agenda.take_due(now)
+                if due is None:
+                    break
+                candidate = self._consider(due, actions)
+                if candidate is not None:
+                    heappush(ready, (candidate.urgency, due.order, flight.reserved, due, candidate))
             if not ready:
                 return actions
             _, _, reserved, module, candidate = heappop(ready)
-            if reserved == self._flight.reserved:
+            if reserved == flight.reserved:
                 actions.append(self._dispatch(module, candidate))
-            self._look_at([module])
+            if module.queue.waiting:
+                agenda.look(module, now)
 
     def next_wakeup(self) -> int | None:
         """When `advance` should be called if nothing happens before; None if nothing is waited for."""
         if self._decided:
             return self._clock
-        while self._due and self._due[0][2].due != self._due[0][0]:
-            heappop(self._due)
-        return self._due[0][0] if self._due else None
+        at = self._agenda.next_time()
+        return None if at == NEVER else at
 
     def signals(self, now: int) -> CoreSignals:
         """Counters since the core was made, as of `now`; those of modules that the plan lacks are left out."""
@@ -210,64 +227,69 @@ class SchedulingCore:
     def _look_at(self, modules: Iterable[ModuleState]) -> None:
         """Look at these modules, if anything waits there, in the next `advance`."""
         for module in modules:
-            if module.queue:
-                self._look(module, self._clock)
+            if module.queue.waiting:
+                self._agenda.look(module, self._clock)
 
-    def _look(self, module: ModuleState, at: int) -> None:
-        if module.due is None or at < module.due:
-            module.due = at
-            heappush(self._due, (at, module.order, module))
-
-    def _users(self, workers: Iterable[Worker]) -> list[ModuleState]:
-        """The modules that may get batches onto these workers."""
-        pools = dict.fromkeys(pool for worker in workers for pool in worker.pools)
-        return list(dict.fromkeys(self._load.users[pool].module for pool in pools))
-
-    def _enqueue(self, module: ModuleState, request: QueuedRequest) -> None:
-        module.queue.add(request)
-        self._live[request.request_id] = (module.name, request)
-        self._look(module, self._policy.arrived(module, request, self._clock))
+    def _users(self, worker: Worker) -> list[ModuleState]:
+        """The modules that may get batches onto a worker; a module may be there twice."""
+        users = self._load.users
+        return [users[pool].module for pool in worker.pools]
 
     def _consider(self, module: ModuleState, actions: list[Action]) -> Candidate | None:
         """The batch of `module` that could go now, if any; what is dropped on the way joins `actions`."""
         dropped: list[Dropped] = []
-        module.due = None
         candidate = self._policy.candidate(module, self._clock, dropped)
-        actions += [self._drop(module, request, reason) for request, reason in dropped]
-        if candidate is not None:
-            module.due = None
-        elif module.due is not None:
-            heappush(self._due, (module.due, module.order, module))
+        for request, reason in dropped:
+            actions.append(self._drop(module, request, reason))
+        if candidate is None:
+            self._agenda.settle(module)
+        else:
+            module.due = NEVER
         return candidate
 
     def _dispatch(self, module: ModuleState, candidate: Candidate) -> Dispatch:
-        pipeline, requests, path, _, preempted = candidate
+        pipeline, requests, path, preempted = candidate.pipeline, candidate.requests, candidate.path, candidate.preempts
         batch_size = len(requests)
         module.queue.remove_all(requests)
         if preempted is not None:
             self._flight.abandon(preempted, self._clock, None)
             self._retry(preempted, DropReason.OVERLOAD)
         batch = self._flight.reserve(module, pipeline, path, requests)
+        batch_id, queued, deadline = batch.batch_id, 0, requests[0].deadline
         for request in requests:
-            self._live[request.request_id] = batch
-            module.counters.queueing_micros += self._clock - request.arrived
-        module.counters.dispatched += batch_size
+            request.batch_id = batch_id
+            queued += request.arrived
+            if request.deadline < deadline:
+                deadline = request.deadline
+        counters = module.counters
+        counters.queueing_micros += batch_size * self._clock - queued
+        counters.dispatched += batch_size
         pipeline.counters.batch_sizes[batch_size] += 1
-        for source, leg in zip(batch.workers, path.legs[1:], strict=False):
-            sharing = (*source.node.workers, *leg.worker.node.workers) if leg.transfer_length else (leg.worker,)
-            self._look_at(self._users(sharing))
+        legs = path.legs
+        if len(legs) > 1 and len(self._modules) > 1:
+            self._look_at_sharers(legs)
         return Dispatch(
-            batch_id=batch.batch_id,
-            module=module.name,
-            pipeline=pipeline.name,
-            request_ids=tuple(request.request_id for request in requests),
-            path=tuple(worker.name for worker in batch.workers),
-            starts=tuple(leg.start for leg in path.legs),
-            finish=path.finish,
-            deadline=min(requests).deadline,
-            transfer_starts=tuple(leg.transfer_start for leg in path.legs[1:]),
-            preempts=None if preempted is None else preempted.batch_id,
+            batch_id,
+            module.name,
+            pipeline.name,
+            tuple([request.request_id for request in requests]),
+            tuple([leg.worker.name for leg in legs]),
+            tuple([leg.start for leg in legs]),
+            path.finish,
+            deadline,
+            tuple([leg.transfer_start for leg in legs[1:]]),
+            None if preempted is None else preempted.batch_id,
         )
+
+    def _look_at_sharers(self, legs: list[Leg]) -> None:
+        """What is reserved ahead may be in the way of other modules: of those of its workers, and of its nodes."""
+        for stage in range(1, len(legs)):
+            leg = legs[stage]
+            if leg.transfer_length:
+                for worker in (*legs[stage - 1].worker.node.workers, *leg.worker.node.workers):
+                    self._look_at(self._users(worker))
+            else:
+                self._look_at(self._users(leg.worker))
 
     def _drop(self, module: ModuleState, request: QueuedRequest, reason: DropReason, detail: str = "") -> Drop:
         del self._live[request.request_id]
@@ -278,26 +300,31 @@ class SchedulingCore:
         """Queue the requests of an abandoned batch again, or drop them if that is pointless."""
         module = self._modules.get(batch.module.name)
         failed = reason is DropReason.EXECUTION_FAILED
-        for request in batch.requests:
-            if request.request_id in batch.cancelled:
-                continue
+        for request in batch.wanted():
             in_time = module is not None and self._clock + module.least_micros() <= request.deadline
             if module is None or not in_time or (failed and request.failures):
                 self._decided.append(self._drop(batch.module, request, reason, detail))
             else:
-                self._enqueue(module, request._replace(failures=request.failures + failed))
+                if failed:
+                    request = QueuedRequest(
+                        request.deadline, request.request_id, request.arrived, request.failures + 1, module.name
+                    )
+                    self._live[request.request_id] = request
+                module.queue.add(request)
+                self._agenda.look(module, self._policy.arrived(module, request, self._clock))
 
     def _count_answers(self, batch: Batch, now: int) -> None:
-        for request in batch.requests:
-            if request.request_id in batch.cancelled:
-                continue
-            del self._live[request.request_id]
+        live, in_time = self._live, 0
+        requests = batch.wanted()
+        for request in requests:
+            del live[request.request_id]
             if now <= request.deadline:
-                batch.module.counters.in_time += 1
-                batch.pipeline.counters.in_time += 1
-            else:
-                batch.module.counters.late += 1
-                batch.pipeline.counters.late += 1
+                in_time += 1
+        late = len(requests) - in_time
+        batch.module.counters.in_time += in_time
+        batch.pipeline.counters.in_time += in_time
+        batch.module.counters.late += late
+        batch.pipeline.counters.late += late
 
     def _put_in_force(self, plan: SchedulingPlan, former: dict[str, ModuleState]) -> None:
         """Build the state of `plan`, going on with whatever it has in common with the modules in force before."""
@@ -306,7 +333,7 @@ class SchedulingCore:
         self._policy = make_policy(plan.policy, load, self._flight)
         self._plan, self._modules, self._load = plan, modules, load
         self._stages = {user.stage.ref: user.stage for user in self._load.users.values()}
-        self._due.clear()
+        self._agenda = Agenda(list(modules.values()))
         for name, old in former.items():
             if name in self._modules:
                 self._modules[name].take_over(old)
@@ -322,7 +349,7 @@ class SchedulingCore:
         self._apply_delays()
         for module in self._modules.values():
             for request in module.queue:
-                self._look(module, self._policy.arrived(module, request, self._clock))
+                self._agenda.look(module, self._policy.arrived(module, request, self._clock))
 
     def _apply_delays(self) -> None:
         for module in self._modules.values():

@@ -1,6 +1,5 @@
 """What the scheduling core decides, as data."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -28,8 +27,7 @@ class DropReason(StrEnum):
     """Its batch could not be executed, twice, or once and there is no time left to run it again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Dispatch:
+class Dispatch(NamedTuple):
     """Run this batch, on this path, at these times."""
 
     batch_id: int
@@ -50,8 +48,7 @@ class Dispatch:
     """A batch whose execution ends here and now, to make room; the core has queued its requests again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Drop:
+class Drop(NamedTuple):
     """This request is not served."""
 
     request_id: int

@@ -1,6 +1,5 @@
 """Batches that were dispatched: what they have reserved, and how feedback corrects it."""
 
-from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import Final
 
@@ -35,15 +34,15 @@ class Batch:
         batch_id: int,
         module: ModuleState,
         pipeline: PipelineState,
-        requests: Sequence[QueuedRequest],
-        workers: tuple[Worker, ...],
+        requests: list[QueuedRequest],
+        workers: list[Worker],
     ) -> None:
         self.batch_id = batch_id
         self.module = module
         self.pipeline = pipeline
         self.requests = requests
-        self.cancelled: set[int] = set()
-        """Ids of its requests that nobody waits for any more."""
+        self.cancelled: set[int] | None = None
+        """Ids of its requests that nobody waits for any more, if there are any."""
         self.workers = workers
         self.executions: list[Reservation] = []
         """By stage."""
@@ -51,6 +50,19 @@ class Batch:
         """Those of them that use the network."""
         self.progress = 0
         """Stages that are completed."""
+
+    def cancel(self, request_id: int) -> None:
+        """Nobody waits for this request any more."""
+        if self.cancelled is None:
+            self.cancelled = set()
+        self.cancelled.add(request_id)
+
+    def wanted(self) -> list[QueuedRequest]:
+        """The requests that somebody still waits for."""
+        cancelled = self.cancelled
+        if cancelled is None:
+            return self.requests
+        return [request for request in self.requests if request.request_id not in cancelled]
 
 
 class InFlight:
@@ -78,22 +90,20 @@ class InFlight:
         """The batch, if it is in flight."""
         return self._batches.get(batch_id)
 
-    def reserve(
-        self, module: ModuleState, pipeline: PipelineState, path: Path, requests: Sequence[QueuedRequest]
-    ) -> Batch:
+    def reserve(self, module: ModuleState, pipeline: PipelineState, path: Path, requests: list[QueuedRequest]) -> Batch:
         """A new batch, with everything on its path reserved."""
-        batch = Batch(self._next_id, module, pipeline, requests, tuple(leg.worker for leg in path.legs))
+        batch = Batch(self._next_id, module, pipeline, requests, [leg.worker for leg in path.legs])
         self._next_id += 1
         self._batches[batch.batch_id] = batch
         last: Reservation | None = None
         for stage, leg in enumerate(path.legs):
             if leg.transfer_length:
-                links = batch.workers[stage - 1].node.uplink, leg.worker.node.downlink
+                links = [batch.workers[stage - 1].node.uplink, leg.worker.node.downlink]
                 sent = leg.transfer_start
                 transfer = Reservation(links, sent, sent + leg.transfer_length, batch.batch_id, stage)
                 batch.transfers.append(transfer)
                 last = _place_after(last, transfer)
-            execution = Reservation((leg.worker,), leg.start, leg.start + leg.length, batch.batch_id, stage)
+            execution = Reservation([leg.worker], leg.start, leg.start + leg.length, batch.batch_id, stage)
             batch.executions.append(execution)
             last = _place_after(last, execution)
             self._expect_report(execution)
@@ -150,9 +160,10 @@ class InFlight:
 
         Each time by a sixteenth of their length, until the report comes: nothing is dispatched behind them meanwhile.
         """
-        for orphan in [orphan for orphan in self._orphans if orphan.end <= now]:
-            self._orphans.remove(orphan)
-            orphan.release()
+        if self._orphans:
+            for orphan in [orphan for orphan in self._orphans if orphan.end <= now]:
+                self._orphans.remove(orphan)
+                orphan.release()
         overran = False
         while self._report_due and self._report_due[0][0] <= now:
             execution = heappop(self._report_due)[3]

@@ -2,12 +2,11 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from itertools import islice
 
 from partita_runtime.scheduling.modules import ModuleState
 from partita_runtime.scheduling.pipelines import PipelineState
 from partita_runtime.scheduling.pools import Worker
-from partita_runtime.scheduling.queue import DeadlineQueue, QueuedRequest
+from partita_runtime.scheduling.queue import QueuedRequest
 
 
 class Lane:
@@ -35,34 +34,44 @@ class Lane:
         """The request was here before, perhaps, and was dispatched: if it is back, it need not be."""
         self._waiting.pop(request, None)
 
-    def front(self, queue: DeadlineQueue, count: int) -> list[QueuedRequest]:
+    def front(self, count: int) -> list[QueuedRequest]:
         """The first `count` requests that are still in the module's queue."""
         waiting = self._waiting
-        while waiting and next(iter(waiting)) not in queue:
+        while waiting and not next(iter(waiting)).waits:
             waiting.popitem(last=False)
-        return list(islice((request for request in waiting if request in queue), count))
+        front: list[QueuedRequest] = []
+        for request in waiting:
+            if request.waits:
+                front.append(request)
+                if len(front) == count:
+                    break
+        return front
 
-    def leave(self, queue: DeadlineQueue) -> list[QueuedRequest]:
+    def leave(self) -> list[QueuedRequest]:
         """Everybody who waits, for other lanes."""
-        return self.front(queue, len(self._waiting))
+        return [request for request in self._waiting if request.waits]
 
 
 class Lanes:
     """The lanes of one module; `choose` says to which of them a request goes."""
 
-    __slots__ = ("_choose", "_homeless", "_lanes")
+    __slots__ = ("_changes", "_choose", "_homeless", "_in_order", "_lanes")
 
     def __init__(self, choose: Callable[[Sequence[Lane]], Lane]) -> None:
         self._choose = choose
         self._lanes: dict[tuple[PipelineState, Worker], Lane] = {}
+        self._in_order: list[Lane] = []
+        self._changes = -1
+        """Of the pools, when they were last arranged."""
         self._homeless: list[QueuedRequest] = []
         """Those who came while there was no lane."""
 
     def add(self, module: ModuleState, request: QueuedRequest) -> None:
         """Bind a request that joined the module's queue."""
         lanes = self.of(module)
-        for lane in lanes:
-            lane.forget(request)
+        if request.batch_id >= 0:
+            for lane in lanes:
+                lane.forget(request)
         if lanes:
             self._choose(lanes).add(request)
         else:
@@ -70,17 +79,19 @@ class Lanes:
 
     def of(self, module: ModuleState) -> list[Lane]:
         """The lanes as the workers are now; the requests of a worker that is gone are bound anew."""
-        there = [(p, worker) for p in module.pipelines if p.eligible for worker in p.stages[0].pool]
-        if list(self._lanes) != there:
-            self._rearrange(module, there)
-        return list(self._lanes.values())
+        changes = sum([stage.pool.changes for pipeline in module.pipelines for stage in pipeline.stages])
+        if changes != self._changes:
+            self._changes = changes
+            self._rearrange([(p, worker) for p in module.eligible() for worker in p.stages[0].pool])
+        return self._in_order
 
-    def _rearrange(self, module: ModuleState, there: Sequence[tuple[PipelineState, Worker]]) -> None:
+    def _rearrange(self, there: Sequence[tuple[PipelineState, Worker]]) -> None:
         former = self._lanes
-        level = min((lane.received for lane in former.values()), default=0.0)
-        self._lanes = {key: former[key] if key in former else Lane(*key, level) for key in there}
-        moving = [r for key, lane in former.items() if key not in self._lanes for r in lane.leave(module.queue)]
-        moving += [request for request in self._homeless if request in module.queue]
+        level = min([lane.received for lane in former.values()], default=0.0)
+        self._lanes = {key: former[key] if key in former else Lane(key[0], key[1], level) for key in there}
+        self._in_order = list(self._lanes.values())
+        moving = [r for key, lane in former.items() if key not in self._lanes for r in lane.leave()]
+        moving += [request for request in self._homeless if request.waits]
         self._homeless = [] if self._lanes else moving
         for request in moving if self._lanes else ():
-            self._choose(list(self._lanes.values())).add(request)
+            self._choose(self._in_order).add(request)

@@ -1,25 +1,37 @@
 """How much is asked of the workers, and which batches are large enough to keep up with it."""
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from partita_runtime.scheduling.modules import ModuleState
 from partita_runtime.scheduling.pipelines import PipelineState, StageState
 from partita_runtime.scheduling.pools import WorkerPool
 
 
-class PoolUser(NamedTuple):
+class PoolUser:
     """Whose batches the workers of a pool run."""
 
-    module: ModuleState
-    pipeline: PipelineState
-    stage: StageState
+    __slots__ = ("module", "pipeline", "stage")
+
+    def __init__(self, module: ModuleState, pipeline: PipelineState, stage: StageState) -> None:
+        self.module = module
+        self.pipeline = pipeline
+        self.stage = stage
 
     def demand(self, now: int) -> float:
         """Workers kept busy by this stage, were all its batches of the planned size."""
-        share = self.pipeline.throughput() / sum(p.throughput() for p in self.module.pipelines if p.eligible)
+        share = self.pipeline.throughput() / sum([p.throughput() for p in self.module.pipelines if p.eligible])
         b = self.pipeline.batch_size
         return self.module.rate.per_micro(now) * share * self.stage.latency[b - 1] / b
+
+
+class _Share:
+    """Workers, and all that they are shared by."""
+
+    __slots__ = ("users", "workers")
+
+    def __init__(self, users: list[PoolUser], workers: int) -> None:
+        self.users = users
+        self.workers = workers
 
 
 class Load:
@@ -32,6 +44,11 @@ class Load:
             for pipeline in module.pipelines
             for stage in pipeline.stages
         }
+        self._shares: dict[WorkerPool, _Share] = {}
+
+    def workers_changed(self) -> None:
+        """Workers came or went."""
+        self._shares.clear()
 
     def sustainable_batch(self, pipeline: PipelineState, now: int) -> int:
         """The smallest batch size at which the pipeline, if all its batches were so small, would keep up.
@@ -40,18 +57,33 @@ class Load:
         size; for workers that several modules share, r is this module's part. The pipeline must be eligible.
         """
         planned = pipeline.batch_size
-        utilization, stage = max(
-            ((self._utilization(stage, now), stage) for stage in pipeline.stages), key=lambda found: found[0]
-        )
+        stage = pipeline.stages[0]
+        utilization = self._utilization(stage, now)
+        for other in pipeline.stages[1:]:
+            found = self._utilization(other, now)
+            if found > utilization:
+                utilization, stage = found, other
         latency = stage.latency
         needed = utilization * planned / latency[planned - 1]
-        return next((b for b in range(1, planned) if b / latency[b - 1] >= needed), planned)
+        for b in range(1, planned):
+            if b / latency[b - 1] >= needed:
+                return b
+        return planned
 
     def _utilization(self, stage: StageState, now: int) -> float:
         """Share of the stage's workers that would be busy if all batches, of all stages they serve, were as planned."""
-        workers = list(stage.pool)
-        pools = dict.fromkeys(pool for worker in workers for pool in worker.pools)
+        share = self._shares.get(stage.pool)
+        if share is None:
+            share = self._shares[stage.pool] = self._share(stage)
+        demand = 0.0
+        for user in share.users:
+            demand += user.demand(now)
+        return demand / share.workers
+
+    def _share(self, stage: StageState) -> "_Share":
+        workers = dict.fromkeys(stage.pool)
+        pools = dict.fromkeys([pool for worker in workers for pool in worker.pools])
         if len(pools) > 1:
-            workers = list(dict.fromkeys(worker for pool in pools for worker in pool))
-        users = (self.users[pool] for pool in pools)
-        return sum(user.demand(now) for user in users if user.pipeline.eligible) / len(workers)
+            workers = dict.fromkeys([worker for pool in pools for worker in pool])
+        users = [self.users[pool] for pool in pools]
+        return _Share([user for user in users if user.pipeline.eligible], len(workers))

@@ -4,6 +4,7 @@ from collections import Counter
 
 from partita_runtime.scheduling.arrival_rate import ArrivalRate
 from partita_runtime.scheduling.events import DropReason
+from partita_runtime.scheduling.free_index import NEVER
 from partita_runtime.scheduling.pipelines import PipelineState
 from partita_runtime.scheduling.plan import SchedulingPlan
 from partita_runtime.scheduling.queue import DeadlineQueue
@@ -48,8 +49,8 @@ class ModuleState:
         self.queue = DeadlineQueue()
         self.rate = ArrivalRate()
         self.counters = ModuleCounters()
-        self.due: int | None = None
-        """When to look at it next; None if nothing waits."""
+        self.due = NEVER
+        """When to look at it next; NEVER if nothing waits."""
         self.blocked_until = 0
         """Until when no path was free when it was last looked at."""
         self.foreseen: PipelineState | None = None
@@ -68,8 +69,12 @@ class ModuleState:
 
     def least_micros(self) -> int:
         """The shortest time in which one request can be served if nothing has to wait."""
-        eligible = [pipeline for pipeline in self.pipelines if pipeline.eligible]
-        return min(pipeline.total[0] for pipeline in eligible or self.pipelines)
+        eligible = self.eligible()
+        return min([pipeline.total[0] for pipeline in eligible or self.pipelines])
+
+    def eligible(self) -> list[PipelineState]:
+        """The pipelines that have a worker on every stage."""
+        return [pipeline for pipeline in self.pipelines if pipeline.eligible]
 
 
 def module_states(plan: SchedulingPlan) -> dict[str, ModuleState]:

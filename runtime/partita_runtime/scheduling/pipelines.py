@@ -81,7 +81,10 @@ class PipelineState:
     @property
     def eligible(self) -> bool:
         """Whether every stage has a worker."""
-        return all(len(stage.pool) for stage in self.stages)
+        for stage in self.stages:  # noqa: SIM110  a generator costs more than the question
+            if not stage.pool.size:
+                return False
+        return True
 
     def delay(self, batch_size: int) -> int:
         """Microseconds from dispatch until the first stage can start (Symphony, Figure 18)."""

@@ -22,7 +22,7 @@ class Node:
 class Worker(Timeline):
     """One vGPU: it runs one batch at a time, for every pool that it is in."""
 
-    __slots__ = ("busy_micros", "draining", "last_end", "name", "node", "pools", "since")
+    __slots__ = ("busy_micros", "draining", "last_end", "name", "node", "numbers", "pools", "rows", "since")
 
     def __init__(self, name: str, node: Node, since: int) -> None:
         super().__init__()
@@ -32,25 +32,77 @@ class Worker(Timeline):
         self.draining = False
         self.pools: dict[WorkerPool, int] = {}
         """Its number in each pool."""
+        self.rows: list[Row] = []
+        """The rows that it is in."""
+        self.numbers: list[int] = []
+        """Its number in each of them."""
         self.last_end = since
         """When its last execution ended."""
         self.busy_micros = 0
         """Time of all executions that ended."""
 
     def changed(self) -> None:
-        free_at = self.tail
-        for pool, number in self.pools.items():
-            pool.free.set(number, free_at)
-
-    def starts_after(self, ready: int, length: int, bound: int) -> bool:
-        """Whether an execution surely starts at `bound` or later: a quick look, no search for gaps."""
-        last = self.reservations[-1] if self.reservations else None
-        return last is not None and last.end >= bound and last.start - ready < length
+        numbers = self.numbers
+        for i, row in enumerate(self.rows):
+            row.free.set(numbers[i], self.tail)
+            if row.gaps is not None:
+                row.gaps.set(numbers[i], -self.last_start)
 
     def busy_until(self, now: int) -> int:
         """Time it worked since it joined, what runs now included (microseconds)."""
         running = sum(max(0, min(now, r.end) - max(r.start, self.last_end)) for r in self.reservations if r.start < now)
         return self.busy_micros + running
+
+
+class Row:
+    """Workers by their numbers, and when they become free; pools with the same workers in the same order share it."""
+
+    __slots__ = ("free", "gaps", "users", "workers")
+
+    def __init__(self, workers: "list[Worker | None]") -> None:
+        self.workers = workers
+        self.users = 1
+        """Pools that have it."""
+        self.free = FreeIndex([NEVER if worker is None else worker.tail for worker in workers])
+        """By the end of a worker's last reservation."""
+        self.gaps: FreeIndex | None = None
+        """By the negative start of a worker's last reservation, once somebody has asked."""
+        for number, worker in enumerate(workers):
+            if worker is not None:
+                worker.rows.append(self)
+                worker.numbers.append(number)
+
+    def dissolve(self) -> None:
+        """No pool has it any more."""
+        for worker in self.workers:
+            if worker is not None:
+                place = worker.rows.index(self)
+                del worker.rows[place]
+                del worker.numbers[place]
+
+    def worker(self, number: int) -> Worker:
+        """The worker with a number."""
+        worker = self.workers[number]
+        assert worker is not None
+        return worker
+
+    def soonest(self, ready: int) -> int:
+        """The worker that can start soonest behind all of its reservations; the lowest number among equals."""
+        number = self.free.first_free(ready)
+        return number if number >= 0 else self.free.earliest()
+
+    def next_with_room(self, number: int, before: int, last_from: int) -> int:
+        """The first worker, from a number on, on which an execution may start before a time; -1 if there is none.
+
+        Its last reservation ends before that time, or starts at `last_from` or later, so that there may be a gap.
+        """
+        if self.gaps is None:
+            self.gaps = FreeIndex([NEVER if worker is None else -worker.last_start for worker in self.workers])
+        free = self.free.first_free(before - 1, number)
+        roomy = self.gaps.first_free(-last_from, number)
+        if free < 0 or roomy < 0:
+            return free if roomy < 0 else roomy
+        return free if free < roomy else roomy
 
 
 class WorkerPool:
@@ -59,19 +111,23 @@ class WorkerPool:
     Low numbers are preferred, so that under low load the high ones stay idle and can be given back.
     """
 
-    __slots__ = ("_unused", "_workers", "free")
+    __slots__ = ("_row", "_unused", "_workers", "changes", "size")
 
     def __init__(self) -> None:
         self._workers: list[Worker | None] = []
         self._unused: list[int] = []
-        self.free = FreeIndex()
+        self._row: Row | None = None
+        """None after a change, until it is needed."""
+        self.size = 0
+        self.changes = 0
+        """How often a worker came or went."""
 
     def __len__(self) -> int:
-        return len(self._workers) - len(self._unused)
+        return self.size
 
     def __iter__(self) -> Iterator[Worker]:
         """The workers, lowest number first."""
-        return (worker for worker in self._workers if worker is not None)
+        return iter([worker for worker in self._workers if worker is not None])
 
     def join(self, worker: Worker) -> None:
         """Take a worker in, unless it is."""
@@ -84,37 +140,58 @@ class WorkerPool:
             number = len(self._workers)
             self._workers.append(worker)
         worker.pools[self] = number
-        self.free.set(number, worker.tail)
+        self.size += 1
+        self._forget_row()
 
     def leave(self, worker: Worker) -> None:
         """Give a worker no more batches."""
         number = worker.pools.pop(self)
         self._workers[number] = None
         heappush(self._unused, number)
-        self.free.set(number, NEVER)
+        self.size -= 1
+        self._forget_row()
+
+    def row(self) -> Row:
+        """The workers as they are now; the pool must not be empty."""
+        if self._row is None:
+            self._row = self._shared_row()
+            if self._row is None:
+                self._row = Row([*self._workers])
+            else:
+                self._row.users += 1
+        return self._row
 
     def earliest_at_end(self, ready: int) -> tuple[Worker, int]:
         """The worker that can start soonest behind all of its reservations, and when; the lowest number among equals.
 
         The pool must not be empty.
         """
-        number = self.free.first_free(ready)
-        start = ready
-        if number is None:
-            number, start = self.free.earliest()
-        worker = self._workers[number]
-        assert worker is not None
-        return worker, start
+        row = self.row()
+        worker = row.worker(row.soonest(ready))
+        return worker, max(ready, worker.tail)
 
-    def free_at(self, ready: int) -> Iterator[Worker]:
-        """Workers without reservations from `ready` on, lowest number first."""
-        number = self.free.first_free(ready)
-        while number is not None:
-            worker = self._workers[number]
-            assert worker is not None
-            yield worker
-            number = self.free.first_free(ready, number + 1)
-
-    def has_another_free(self, ready: int, besides: Worker | None) -> bool:
+    def has_another_free(self, ready: int, besides: Worker) -> bool:
         """Whether some other worker than `besides` could start at `ready`."""
-        return any(worker is not besides for worker in self.free_at(ready))
+        row = self.row()
+        number = row.free.first_free(ready)
+        if number >= 0 and row.workers[number] is besides:
+            number = row.free.first_free(ready, number + 1)
+        return number >= 0
+
+    def _forget_row(self) -> None:
+        self.changes += 1
+        if self._row is not None:
+            self._row.users -= 1
+            if not self._row.users:
+                self._row.dissolve()
+            self._row = None
+
+    def _shared_row(self) -> Row | None:
+        """The row of another pool that has the same workers, as those of several models on the same vGPUs do."""
+        for worker in self._workers:
+            if worker is not None:
+                for row in worker.rows:
+                    if row.workers == self._workers:
+                        return row
+                break
+        return None

@@ -1,38 +1,36 @@
 """The path on which a batch would be done soonest, given what is reserved (PPipe, section 5.4 and Algorithm 2)."""
 
-from itertools import chain
-from typing import NamedTuple
-
 from partita_runtime.scheduling.pipelines import PipelineState
 from partita_runtime.scheduling.pools import Worker, WorkerPool
 from partita_runtime.scheduling.timeline import earliest_joint
 
 
-class Leg(NamedTuple):
+class Leg:
     """One stage of a path, with the transfer that leads to it."""
 
-    worker: Worker
-    start: int
-    length: int
-    transfer_start: int
-    transfer_length: int
-    """0 for the first stage, and where the network does not matter."""
+    __slots__ = ("length", "start", "transfer_length", "transfer_start", "worker")
+
+    def __init__(self, worker: Worker, start: int, length: int, transfer_start: int, transfer_length: int) -> None:
+        self.worker = worker
+        self.start = start
+        self.length = length
+        self.transfer_start = transfer_start
+        self.transfer_length = transfer_length
+        """0 for the first stage, and where the network does not matter."""
 
 
-class Path(NamedTuple):
+class Path:
     """A worker for every stage, and when; nothing is reserved yet."""
 
-    legs: tuple[Leg, ...]
-    finish: int
-    initial_wait: int
-    """Microseconds spent waiting for the first worker."""
-    waiting: int
-    """Microseconds spent waiting for workers and links, the first worker included."""
+    __slots__ = ("finish", "initial_wait", "legs", "waiting")
 
-    @property
-    def start(self) -> int:
-        """When the first stage starts."""
-        return self.legs[0].start
+    def __init__(self, legs: list[Leg], finish: int, initial_wait: int, waiting: int) -> None:
+        self.legs = legs
+        self.finish = finish
+        self.initial_wait = initial_wait
+        """Microseconds spent waiting for the first worker."""
+        self.waiting = waiting
+        """Microseconds spent waiting for workers and links, the first worker included."""
 
 
 def probe(pipeline: PipelineState, batch_size: int, now: int, first: Worker | None = None) -> Path:
@@ -43,41 +41,87 @@ def probe(pipeline: PipelineState, batch_size: int, now: int, first: Worker | No
     eligible.
     """
     at = now + pipeline.delay(batch_size)
-    stage = pipeline.stages[0]
-    length = stage.latency[batch_size - 1]
-    worker, start = stage.pool.earliest_at_end(at) if first is None else (first, max(at, first.tail))
+    stages = pipeline.stages
+    length = stages[0].latency[batch_size - 1]
+    if first is None:
+        row = stages[0].pool.row()
+        worker = row.worker(row.soonest(at))
+    else:
+        worker = first
+    start = max(at, worker.tail)
     initial_wait = waiting = start - at
     at = start + length
     legs = [Leg(worker, start, length, start, 0)]
-    for stage, transfer in zip(pipeline.stages[1:], pipeline.transfer, strict=True):
-        leg = _next_leg(stage.pool, worker, at, transfer[batch_size - 1], stage.latency[batch_size - 1])
+    for number in range(1, len(stages)):
+        stage = stages[number]
+        leg = _next_leg(
+            stage.pool, worker, at, pipeline.transfer[number - 1][batch_size - 1], stage.latency[batch_size - 1]
+        )
         worker = leg.worker
         finish = leg.start + leg.length
         waiting += finish - at - leg.transfer_length - leg.length
         at = finish
         legs.append(leg)
-    return Path(tuple(legs), at, initial_wait, waiting)
+    return Path(legs, at, initial_wait, waiting)
+
+
+def probe_finish(pipeline: PipelineState, batch_size: int, now: int) -> int:
+    """When a batch would be done: `probe(...).finish`, for less where there is one stage only."""
+    stages = pipeline.stages
+    if len(stages) > 1:
+        return probe(pipeline, batch_size, now).finish
+    at = now + pipeline.delay(batch_size)
+    free = stages[0].pool.row().free
+    if free.first_free(at) < 0:
+        at = free.time_of(free.earliest())
+    return at + stages[0].latency[batch_size - 1]
 
 
 def _next_leg(pool: WorkerPool, source: Worker, at: int, transfer: int, length: int) -> Leg:
-    """From `source`, whose answer is there `at`, to the worker of the next stage that is done first."""
-    local = [worker for worker in source.node.workers if pool in worker.pools] if transfer else []
-    soonest = at if local or not transfer else source.node.uplink.earliest(at, transfer) + transfer
+    """From `source`, whose answer is there `at`, to the worker of the next stage that is done first.
+
+    In turn: workers on the same node, those without reservations, the one that is free first, and then all that have
+    room in between. Of equals the first in this order is taken.
+    """
+    row = pool.row()
     best: Leg | None = None
-    for worker in chain(local, pool.free_at(soonest), (pool.earliest_at_end(soonest)[0],), pool):
-        if best is not None and worker.starts_after(soonest, length, best.start):
-            continue
-        leg = _leg(source, worker, at, transfer, length)
-        if best is None or leg.start < best.start:
-            best = leg
-        if best.start == soonest:
+    soonest = free_from = at
+    if transfer:
+        for worker in source.node.workers:
+            if pool in worker.pools:
+                best = _better(best, source, worker, at, transfer, length)
+                if best.start == at:
+                    return best
+        soonest = source.node.uplink.earliest(at, transfer) + transfer  # no worker on another node is sooner
+        if best is None:
+            free_from = soonest
+        elif best.start <= soonest:
+            return best
+    number = row.free.first_free(free_from)
+    while number >= 0:
+        best = _better(best, source, row.worker(number), at, transfer, length)
+        if best.start <= soonest:
+            return best
+        number = row.free.first_free(free_from, number + 1)
+    best = _better(best, source, row.worker(row.soonest(free_from)), at, transfer, length)
+    number = 0
+    while best.start > soonest:
+        number = row.next_with_room(number, best.start, soonest + length)
+        if number < 0:
             break
-    assert best is not None
+        best = _better(best, source, row.worker(number), at, transfer, length)
+        number += 1
     return best
 
 
-def _leg(source: Worker, worker: Worker, at: int, transfer: int, length: int) -> Leg:
+def _better(best: Leg | None, source: Worker, worker: Worker, at: int, transfer: int, length: int) -> Leg:
+    """The best leg so far, or the one to `worker` if that starts sooner."""
+    sent = at
     if transfer == 0 or worker.node is source.node:
-        return Leg(worker, worker.earliest(at, length), length, at, 0)
-    sent = earliest_joint(source.node.uplink, worker.node.downlink, at, transfer)
-    return Leg(worker, worker.earliest(sent + transfer, length), length, sent, transfer)
+        transfer = 0
+    else:
+        sent = earliest_joint(source.node.uplink, worker.node.downlink, at, transfer)
+    start = worker.earliest(sent + transfer, length)
+    if best is not None and best.start <= start:
+        return best
+    return Leg(worker, start, length, sent, transfer)

@@ -9,5 +9,5 @@ from partita_runtime.scheduling.queue import QueuedRequest
 
 def next_query(module: ModuleState, pipelines: list[PipelineState]) -> list[QueuedRequest]:
     """The requests at the front of the queue that arrived at the same moment, at most what a pipeline can take."""
-    front = module.queue.front(max(pipeline.batch_size for pipeline in pipelines))
+    front = module.queue.front(max([pipeline.batch_size for pipeline in pipelines]))
     return list(takewhile(lambda request: request.arrived == front[0].arrived, front))

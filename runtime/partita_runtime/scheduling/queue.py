@@ -1,18 +1,34 @@
 """Requests of one module that wait, by deadline."""
 
-from bisect import bisect_left, insort
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from operator import attrgetter
+from typing import Final
+
+_DEADLINE: Final = attrgetter("deadline")
 
 
-class QueuedRequest(NamedTuple):
-    """A request in the queue; they are ordered by deadline, then by id."""
+class QueuedRequest:
+    """A request in the core; in a queue they are ordered by deadline, then by id."""
 
-    deadline: int
-    request_id: int
-    arrived: int
-    failures: int
-    """Executions of it that have failed."""
+    __slots__ = ("arrived", "batch_id", "deadline", "failures", "module", "request_id", "waits")
+
+    def __init__(self, deadline: int, request_id: int, arrived: int, failures: int, module: str = "") -> None:
+        self.deadline = deadline
+        self.request_id = request_id
+        self.arrived = arrived
+        self.failures = failures
+        """Executions of it that have failed."""
+        self.module = module
+        self.waits = False
+        """Whether it is in the queue of its module."""
+        self.batch_id = -1
+        """The batch that it was last put into."""
+
+    def __lt__(self, other: "QueuedRequest") -> bool:
+        if self.deadline == other.deadline:
+            return self.request_id < other.request_id
+        return self.deadline < other.deadline
 
 
 class DeadlineQueue:
@@ -22,52 +38,63 @@ class DeadlineQueue:
     a slice of the front.
     """
 
-    __slots__ = ("_requests",)
+    __slots__ = ("waiting",)
 
     def __init__(self) -> None:
-        self._requests: list[QueuedRequest] = []
+        self.waiting: list[QueuedRequest] = []
+        """Earliest deadline first; only to be read."""
 
     def __len__(self) -> int:
-        return len(self._requests)
+        return len(self.waiting)
 
     def __iter__(self) -> Iterator[QueuedRequest]:
         """Earliest deadline first."""
-        return iter(self._requests)
+        return iter(self.waiting)
 
     def __getitem__(self, position: int) -> QueuedRequest:
-        return self._requests[position]
+        return self.waiting[position]
 
     def add(self, request: QueuedRequest) -> None:
         """Put a request in its place."""
-        if self._requests and request < self._requests[-1]:
-            insort(self._requests, request)
-        else:
-            self._requests.append(request)
-
-    def __contains__(self, request: QueuedRequest) -> bool:
-        position = bisect_left(self._requests, request)
-        return position < len(self._requests) and self._requests[position] == request
+        request.waits = True
+        waiting = self.waiting
+        if not waiting or waiting[-1].deadline < request.deadline:
+            waiting.append(request)
+            return
+        position = bisect_right(waiting, request.deadline, key=_DEADLINE)
+        while position and request < waiting[position - 1]:
+            position -= 1
+        waiting.insert(position, request)
 
     def front(self, count: int) -> list[QueuedRequest]:
         """The `count` requests with the earliest deadlines, which stay."""
-        return self._requests[:count]
+        return self.waiting[:count]
 
     def remove(self, request: QueuedRequest) -> None:
         """Take one request out, which must be there."""
-        if request not in self:
+        if not request.waits:
             raise KeyError(f"request {request.request_id} is not in the queue")
-        del self._requests[bisect_left(self._requests, request)]
+        position = bisect_right(self.waiting, request.deadline, key=_DEADLINE) - 1
+        while self.waiting[position] is not request:
+            position -= 1
+        del self.waiting[position]
+        request.waits = False
 
     def remove_all(self, requests: Sequence[QueuedRequest]) -> None:
         """Take requests out, which must be there; those with the earliest deadlines at once."""
-        if self._requests[: len(requests)] == requests:
-            del self._requests[: len(requests)]
+        count = len(requests)
+        if self.waiting[:count] == requests:
+            del self.waiting[:count]
+            for request in requests:
+                request.waits = False
         else:
             for request in requests:
                 self.remove(request)
 
     def take(self, count: int) -> list[QueuedRequest]:
         """Take the `count` requests with the earliest deadlines out."""
-        taken = self._requests[:count]
-        del self._requests[:count]
+        taken = self.waiting[:count]
+        del self.waiting[:count]
+        for request in taken:
+            request.waits = False
         return taken

@@ -1,14 +1,12 @@
 """When one resource (a vGPU, or one direction of a node's network) is reserved."""
 
-from collections.abc import Sequence
-
 
 class Reservation:
     """One interval on one resource, or, for a transfer, on two at once."""
 
     __slots__ = ("batch_id", "done", "end", "expires", "following", "stage", "start", "timelines")
 
-    def __init__(self, timelines: "tuple[Timeline, ...]", start: int, end: int, batch_id: int, stage: int) -> None:
+    def __init__(self, timelines: "list[Timeline]", start: int, end: int, batch_id: int, stage: int) -> None:
         self.timelines = timelines
         self.start = start
         self.end = end
@@ -45,6 +43,11 @@ class Timeline:
     def tail(self) -> int:
         """End of the last reservation; 0 if there is none."""
         return self.reservations[-1].end if self.reservations else 0
+
+    @property
+    def last_start(self) -> int:
+        """Start of the last reservation; 0 if there is none."""
+        return self.reservations[-1].start if self.reservations else 0
 
     def earliest(self, ready: int, length: int) -> int:
         """The earliest start, not before `ready`, of a free interval of this length (PPipe, Algorithm 2)."""
@@ -109,6 +112,7 @@ def delay_behind(overdue: Reservation) -> list[Reservation]:
     return moved
 
 
-def _followers(reservation: Reservation) -> Sequence[Reservation]:
-    on_resources = (timeline.after(reservation) for timeline in reservation.timelines)
-    return [r for r in (*on_resources, reservation.following) if r is not None and not r.done]
+def _followers(reservation: Reservation) -> list[Reservation]:
+    following = [timeline.after(reservation) for timeline in reservation.timelines]
+    following.append(reservation.following)
+    return [r for r in following if r is not None and not r.done]

@@ -10,7 +10,7 @@ Replayed (`simulation.replay`), it gives the same decisions.
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from inspect import signature
 from typing import Any, Final
 
@@ -144,7 +144,7 @@ def _parse(number: int, line: str) -> list[Any]:
 
 
 def _encode(action: Action) -> list[object]:
-    return ["dispatch" if isinstance(action, Dispatch) else "drop", *astuple(action)]
+    return ["dispatch" if isinstance(action, Dispatch) else "drop", *action]
 
 
 def _decode(encoded: list[Any]) -> Action:

@@ -12,7 +12,7 @@ from partita_runtime.scheduling.timeline import Reservation, Timeline, delay_beh
 def timeline(*intervals: tuple[int, int]) -> Timeline:
     made = Timeline()
     for start, end in intervals:
-        Reservation((made,), start, end, 0, 0).place()
+        Reservation([made], start, end, 0, 0).place()
     return made
 
 
@@ -61,7 +61,7 @@ def test_a_longer_reservation_delays_what_follows_and_keeps_the_order(
     for number, (ready, path) in enumerate(batches):
         last = None
         for used, length in path:
-            timelines = tuple(resources[i] for i in sorted(used))
+            timelines = [resources[i] for i in sorted(used)]
             start = earliest_joint(timelines[0], timelines[-1], ready, length)
             leg = Reservation(timelines, start, start + length, number, 0)
             leg.place()

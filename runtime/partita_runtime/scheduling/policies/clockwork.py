@@ -2,11 +2,11 @@
 
 from partita_runtime.scheduling.fit import feasible_fit
 from partita_runtime.scheduling.modules import ModuleState
-from partita_runtime.scheduling.policy import Candidate, Dropped
+from partita_runtime.scheduling.policy import Candidate, Dropped, Policy
 from partita_runtime.scheduling.queue import QueuedRequest
 
 
-class Clockwork:
+class Clockwork(Policy):
     """Of all feasible batches of all models and sizes, the one whose latest start is the earliest goes first.
 
     For one model that is the largest batch that meets the oldest deadline. The controller keeps every worker supplied

@@ -4,12 +4,12 @@ from partita_runtime.scheduling.events import DropReason
 from partita_runtime.scheduling.fit import Fit, feasible_fit
 from partita_runtime.scheduling.load import Load
 from partita_runtime.scheduling.modules import ModuleState
-from partita_runtime.scheduling.policy import Candidate, Dropped
-from partita_runtime.scheduling.probe import probe
+from partita_runtime.scheduling.policy import Candidate, Dropped, Policy
+from partita_runtime.scheduling.probe import probe_finish
 from partita_runtime.scheduling.queue import QueuedRequest
 
 
-class Deferred:
+class Deferred(Policy):
     """A batch waits, within the deadline, until it fills its worker.
 
     It may go from its *frontrun*, the moment after which one request more would miss the oldest deadline, until its
@@ -29,56 +29,56 @@ class Deferred:
 
         With several stages it is as if one request more were there already, since a larger batch may wait longer.
         """
-        pipeline, queue = module.foreseen, module.queue
+        pipeline, queue, blocked_until = module.foreseen, module.queue.waiting, module.blocked_until
         if pipeline is None:
-            return now if queue[0] is request else max(now, module.blocked_until)
+            return now if queue[0] is request or now > blocked_until else blocked_until
         deadline = queue[0].deadline
-        if deadline - pipeline.total[0] < module.blocked_until:
+        if deadline - pipeline.total[0] < blocked_until:
             return now
         waiting = len(queue)
         if waiting >= pipeline.batch_size:
-            return module.blocked_until
-        if len(pipeline.stages) > 1:
-            waiting = min(waiting + 1, pipeline.batch_size - 1)
-        return max(module.blocked_until, deadline - pipeline.total[waiting] - module.waiting)
+            return blocked_until
+        if waiting + 1 < pipeline.batch_size and len(pipeline.stages) > 1:
+            waiting += 1
+        frontrun = deadline - pipeline.total[waiting] - module.waiting
+        return frontrun if frontrun > blocked_until else blocked_until
 
     def candidate(self, module: ModuleState, now: int, dropped: list[Dropped]) -> Candidate | None:
         """The batch that is in its window and has a free path now, if any."""
-        queue = module.queue
-        while (fit := feasible_fit(module, now, dropped)) is not None:
-            pipeline, batch_size, limit, _ = fit
+        while True:
+            fit = feasible_fit(module, now, dropped)
+            if fit is None:
+                return None
+            pipeline, batch_size = fit.pipeline, fit.batch_size
             due = fit.free_from
-            if batch_size == limit < pipeline.batch_size:
-                slack = queue[0].deadline - probe(pipeline, batch_size + 1, now).finish
-                due = max(due, now + slack)
+            if batch_size == fit.limit and batch_size < pipeline.batch_size:
+                slack = module.queue.waiting[0].deadline - probe_finish(pipeline, batch_size + 1, now)
+                if now + slack > due:
+                    due = now + slack
             if due > now:
                 fit.wait(module, due)
                 return None
-            hopeless = self._too_many(module, fit, now) if batch_size < limit else 0
+            hopeless = self._too_many(module, fit, now) if batch_size < fit.limit else 0
             if not hopeless:
                 return fit.candidate(module, now)
-            dropped += [(request, DropReason.OVERLOAD) for request in queue.take(hopeless)]
-        return None
+            dropped += [(request, DropReason.OVERLOAD) for request in module.queue.take(hopeless)]
 
     def _too_many(self, module: ModuleState, fit: Fit, now: int) -> int:
         """How many of the oldest requests to give up, so that a batch that keeps up with the load can go now."""
-        pipeline, batch_size, _, path = fit
-        busy = path.legs[0].worker
-        if any(
-            other.stages[0].pool.has_another_free(now + other.delay(1), besides=busy)
-            for other in module.pipelines
-            if other.eligible
-        ):
-            return 0
+        pipeline = fit.pipeline
+        busy = fit.path.legs[0].worker
+        for other in module.pipelines:
+            if other.eligible and other.stages[0].pool.has_another_free(now + other.delay(1), busy):
+                return 0
         target = self._load.sustainable_batch(pipeline, now)
-        if batch_size >= target:
+        if fit.batch_size >= target:
             return 0
-        queue = module.queue
-        finish = probe(pipeline, target, now).finish
+        queue = module.queue.waiting
+        finish = probe_finish(pipeline, target, now)
         for given_up in range(1, len(queue)):
             left = len(queue) - given_up
             if left < target:
-                finish = probe(pipeline, left, now).finish
+                finish = probe_finish(pipeline, left, now)
             if queue[given_up].deadline >= finish:
                 return given_up
         return 0

@@ -2,16 +2,16 @@
 
 from partita_runtime.scheduling.fit import feasible_fit
 from partita_runtime.scheduling.modules import ModuleState
-from partita_runtime.scheduling.policy import Candidate, Dropped
+from partita_runtime.scheduling.policy import Candidate, Dropped, Policy
 from partita_runtime.scheduling.queue import QueuedRequest
 
 
-class Eager:
+class Eager(Policy):
     """The largest batch that meets the oldest deadline goes to an idle worker at once; nobody is given up early."""
 
     def arrived(self, module: ModuleState, request: QueuedRequest, now: int) -> int:
         """At once, if a worker may be free; else when one becomes so."""
-        pipeline, queue = module.foreseen, module.queue
+        pipeline, queue = module.foreseen, module.queue.waiting
         if pipeline is None:
             return now if queue[0] is request else max(now, module.blocked_until)
         if queue[0].deadline - pipeline.total[0] < module.blocked_until:

@@ -2,13 +2,13 @@
 
 from partita_runtime.scheduling.fit import hold, rest
 from partita_runtime.scheduling.modules import ModuleState
-from partita_runtime.scheduling.policy import Candidate, Dropped
+from partita_runtime.scheduling.policy import Candidate, Dropped, Policy
 from partita_runtime.scheduling.probe import Path, probe
 from partita_runtime.scheduling.query import next_query
 from partita_runtime.scheduling.queue import QueuedRequest
 
 
-class Elsa:
+class Elsa(Policy):
     """For queries that are batches themselves, on pipelines of unequal vGPUs.
 
     A query goes, on arrival, to the smallest vGPU on which its slack `SLA - alpha (T_wait + beta T_estimated)` is
@@ -27,9 +27,12 @@ class Elsa:
 
     def candidate(self, module: ModuleState, now: int, dropped: list[Dropped]) -> Candidate | None:
         """The next query, on the vGPU that it will wait for."""
-        eligible = [pipeline for pipeline in module.pipelines if pipeline.eligible]
-        if not module.queue or not eligible:
-            (hold(module, now, dropped) if module.queue else rest(module))
+        eligible = module.eligible()
+        if not module.queue.waiting:
+            rest(module)
+            return None
+        if not eligible:
+            hold(module, now, dropped)
             return None
         query = next_query(module, eligible)
         size, deadline = len(query), query[0].deadline

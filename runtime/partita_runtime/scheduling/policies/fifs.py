@@ -2,13 +2,13 @@
 
 from partita_runtime.scheduling.fit import hold, rest
 from partita_runtime.scheduling.modules import ModuleState
-from partita_runtime.scheduling.policy import Candidate, Dropped
+from partita_runtime.scheduling.policy import Candidate, Dropped, Policy
 from partita_runtime.scheduling.probe import probe
 from partita_runtime.scheduling.query import next_query
 from partita_runtime.scheduling.queue import QueuedRequest
 
 
-class Fifs:
+class Fifs(Policy):
     """The query that is next goes to the worker that has been idle longest, however large or small that worker is.
 
     A query is what arrived at one moment; queries are neither joined nor dropped.
@@ -20,9 +20,12 @@ class Fifs:
 
     def candidate(self, module: ModuleState, now: int, dropped: list[Dropped]) -> Candidate | None:
         """The next query, once a worker is idle."""
-        eligible = [pipeline for pipeline in module.pipelines if pipeline.eligible]
-        if not module.queue or not eligible:
-            (hold(module, now, dropped) if module.queue else rest(module))
+        eligible = module.eligible()
+        if not module.queue.waiting:
+            rest(module)
+            return None
+        if not eligible:
+            hold(module, now, dropped)
             return None
         query = next_query(module, eligible)
         able = [pipeline for pipeline in eligible if pipeline.batch_size >= len(query)]

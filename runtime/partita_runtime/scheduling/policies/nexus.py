@@ -5,14 +5,15 @@ from collections.abc import Sequence
 
 from partita_runtime.scheduling.events import DropReason
 from partita_runtime.scheduling.fit import hold
+from partita_runtime.scheduling.free_index import NEVER
 from partita_runtime.scheduling.lanes import Lane, Lanes
 from partita_runtime.scheduling.modules import ModuleState
-from partita_runtime.scheduling.policy import Candidate, Dropped
+from partita_runtime.scheduling.policy import Candidate, Dropped, Policy
 from partita_runtime.scheduling.probe import Path, probe
 from partita_runtime.scheduling.queue import QueuedRequest
 
 
-class Nexus:
+class Nexus(Policy):
     """Frontends send requests to the backends in proportion to their throughput; each backend batches on its own.
 
     A backend that is free slides a window of the planned batch size over its queue, drops what is before the first
@@ -35,14 +36,14 @@ class Nexus:
         if not lanes:
             hold(module, now, dropped)
             return None
-        module.due = None
+        module.due = NEVER
         for lane in lanes:
             ready = now + lane.pipeline.delay(1)
             if not lane:
                 continue
             if lane.worker.tail > ready:
                 free = now + lane.worker.tail - ready
-                module.due = free if module.due is None else min(module.due, free)
+                module.due = min(module.due, free)
                 continue
             found = _early_drop(lane, module, now, dropped)
             if found is not None:
@@ -63,10 +64,10 @@ def _throughput(lane: Lane) -> float:
 
 def _early_drop(
     lane: Lane, module: ModuleState, now: int, dropped: list[Dropped]
-) -> tuple[Sequence[QueuedRequest], Path] | None:
+) -> tuple[list[QueuedRequest], Path] | None:
     """The first window that is in time; what keeps one from it, mostly the oldest request, is dropped."""
     queue = module.queue
-    while window := lane.front(queue, lane.pipeline.batch_size):
+    while window := lane.front(lane.pipeline.batch_size):
         path = probe(lane.pipeline, len(window), now, lane.worker)
         most_urgent = min(window)
         if path.finish <= most_urgent.deadline:

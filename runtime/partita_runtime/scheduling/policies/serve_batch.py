@@ -5,14 +5,15 @@ from collections.abc import Sequence
 from random import Random
 
 from partita_runtime.scheduling.fit import hold
+from partita_runtime.scheduling.free_index import NEVER
 from partita_runtime.scheduling.lanes import Lane, Lanes
 from partita_runtime.scheduling.modules import ModuleState
-from partita_runtime.scheduling.policy import Candidate, Dropped
+from partita_runtime.scheduling.policy import Candidate, Dropped, Policy
 from partita_runtime.scheduling.probe import probe
 from partita_runtime.scheduling.queue import QueuedRequest
 
 
-class ServeBatch:
+class ServeBatch(Policy):
     """A replica closes a batch when it is full or `wait` milliseconds after its first request, and runs them in turn.
 
     The router gives a request to the less loaded of two replicas drawn at random (the draws are the same each time).
@@ -35,16 +36,16 @@ class ServeBatch:
         if not lanes:
             hold(module, now, dropped)
             return None
-        module.due = None
+        module.due = NEVER
         for lane in lanes:
-            requests = lane.front(module.queue, lane.pipeline.batch_size) if lane else ()
+            requests = lane.front(lane.pipeline.batch_size)
             if not requests:
                 continue
             closes = now if len(requests) == lane.pipeline.batch_size else requests[0].arrived + self._wait
             if closes <= now:
                 path = probe(lane.pipeline, len(requests), now, lane.worker)
                 return Candidate(lane.pipeline, requests, path, urgency=closes)
-            module.due = closes if module.due is None else min(module.due, closes)
+            module.due = min(module.due, closes)
         return None
 
     def _less_loaded(self, lanes: Sequence[Lane]) -> Lane:

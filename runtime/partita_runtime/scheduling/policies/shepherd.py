@@ -6,7 +6,7 @@ from partita_runtime.scheduling.fit import Misfit, best_fit, give_up_oldest, hol
 from partita_runtime.scheduling.flight import InFlight
 from partita_runtime.scheduling.modules import ModuleState
 from partita_runtime.scheduling.pipelines import PipelineState
-from partita_runtime.scheduling.policy import Candidate, Dropped
+from partita_runtime.scheduling.policy import Candidate, Dropped, Policy
 from partita_runtime.scheduling.probe import Leg, Path
 from partita_runtime.scheduling.queue import QueuedRequest
 
@@ -14,7 +14,7 @@ PREEMPTION_RATIO: Final = 3
 """How many times the running batch a candidate must be to preempt it."""
 
 
-class Shepherd:
+class Shepherd(Policy):
     """A free worker gets the largest of all models' batches; a batch three times as large as a running one preempts it.
 
     What the preempted batch has computed is lost; its requests are queued again. Batches on pipelines of several
@@ -30,13 +30,15 @@ class Shepherd:
 
     def candidate(self, module: ModuleState, now: int, dropped: list[Dropped]) -> Candidate | None:
         """The largest batch that is in time on a free worker, or in the place of a batch a third of its size."""
-        while module.queue:
+        while module.queue.waiting:
             fit = best_fit(module, now)
             if fit is None:
                 hold(module, now, dropped)
                 return None
             if not isinstance(fit, Misfit) and fit.free_from <= now:
-                return fit.candidate(module, now)._replace(urgency=-fit.batch_size)
+                largest = fit.candidate(module, now)
+                largest.urgency = -fit.batch_size
+                return largest
             preempting = self._preempting(module, fit.pipeline, now)
             if preempting is not None:
                 return preempting
@@ -52,8 +54,8 @@ class Shepherd:
         if len(pipeline.stages) > 1:
             return None
         queue = module.queue
-        slack = queue[0].deadline - now
-        size = min(len(queue), pipeline.batch_size)
+        slack = queue.waiting[0].deadline - now
+        size = min(len(queue.waiting), pipeline.batch_size)
         while size and pipeline.total[size - 1] > slack:
             size -= 1
         victims = [
@@ -69,5 +71,5 @@ class Shepherd:
             return None
         start, length = now + pipeline.delay(size), pipeline.stages[0].latency[size - 1]
         leg = Leg(victim.workers[0], start, length, start, 0)
-        path = Path((leg,), start + length, 0, 0)
+        path = Path([leg], start + length, 0, 0)
         return Candidate(pipeline, queue.front(size), path, -size, preempts=victim)

@@ -2,11 +2,11 @@
 
 from partita_runtime.scheduling.fit import feasible_fit
 from partita_runtime.scheduling.modules import ModuleState
-from partita_runtime.scheduling.policy import Candidate, Dropped
+from partita_runtime.scheduling.policy import Candidate, Dropped, Policy
 from partita_runtime.scheduling.queue import QueuedRequest
 
 
-class Timeout:
+class Timeout(Policy):
     """A batch goes when it is full, or when its oldest request has waited for a share of its time.
 
     Symphony's Algorithm 1 with `exec = max(now, a + k)`: a is the arrival of the oldest request, k a percentage of its
@@ -29,7 +29,7 @@ class Timeout:
         candidate = fit.candidate(module, now)
         due = fit.free_from
         if fit.batch_size < fit.pipeline.batch_size:
-            oldest = module.queue[0]
+            oldest = module.queue.waiting[0]
             waited = oldest.arrived + round(self._share * (oldest.deadline - oldest.arrived))
             due = max(due, min(waited, candidate.urgency))
         if due > now:
