@@ -11,7 +11,7 @@ from partita_api.inferencesession import ArrivalProcess
 from partita_runtime.scheduling.events import StageRef
 from partita_runtime.scheduling.plan import ScheduledModule, ScheduledPipeline, ScheduledStage, SchedulingPlan
 from partita_runtime.simulation.arrivals import arrivals_at
-from partita_runtime.simulation.conditions import Placement
+from partita_runtime.simulation.placement import Placement
 from partita_runtime.simulation.report import SimulationReport
 from partita_runtime.simulation.search import goodput
 from partita_runtime.simulation.streams import Stream, simulate_streams

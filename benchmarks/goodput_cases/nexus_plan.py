@@ -9,7 +9,7 @@ from benchmarks.goodput_cases.measure import Deployment, Model
 
 from partita_runtime.scheduling.events import StageRef
 from partita_runtime.scheduling.plan import SchedulingPlan
-from partita_runtime.simulation.conditions import Placement
+from partita_runtime.simulation.placement import Placement
 
 SPARSE: Final = 0.1
 """Utilisation of a GPU at which hardly any request finds it busy."""

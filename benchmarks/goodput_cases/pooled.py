@@ -11,7 +11,7 @@ from benchmarks.goodput_cases.measure import Effort, Row, say
 from partita_api.inferencesession import ArrivalProcess
 from partita_runtime.scheduling.plan import ScheduledModule, ScheduledPipeline, ScheduledStage, SchedulingPlan
 from partita_runtime.simulation.arrivals import arrivals_at
-from partita_runtime.simulation.conditions import placements
+from partita_runtime.simulation.placement import placements
 from partita_runtime.simulation.reactive import simulate_reactive
 from partita_runtime.simulation.search import load_factor
 from partita_runtime.simulation.streams import Stream, simulate_streams

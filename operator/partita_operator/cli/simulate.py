@@ -2,16 +2,17 @@
 
 import csv
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import click
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from partita_api.inferencesession import ArrivalProcess, InferenceSession
+from partita_api.inferencesession import ArrivalProcess, AutoscalingMode, InferenceSession, RateSource
 from partita_api.pipelineplan import PipelinePlanSpec
 from partita_operator.cli.exit_codes import ExitCode
 from partita_operator.cli.manifests import BadInput, read_manifests, read_profiles
@@ -24,8 +25,13 @@ from partita_runtime.load.arrivals import RateSchedule, parse_trace
 from partita_runtime.scheduling.policies.registry import POLICIES, checked_policy
 from partita_runtime.simulation.arrivals import arrivals_at, arrivals_from_trace
 from partita_runtime.simulation.conditions import Noise
+from partita_runtime.simulation.failures import GpuFailure, RandomFailures
+from partita_runtime.simulation.network import NO_CONTENTION, Contention
 from partita_runtime.simulation.report import Execution, SimulationReport
+from partita_runtime.simulation.scaling import Scaling
 from partita_runtime.simulation.simulate import simulate as run
+
+T = TypeVar("T")
 
 
 @click.command()
@@ -66,6 +72,35 @@ from partita_runtime.simulation.simulate import simulate as run
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     help="Write every execution of a batch to this file, as CSV: worker, stage, batch, start and end.",
 )
+@click.option(
+    "--fail",
+    "fails",
+    multiple=True,
+    callback=lambda _context, _option, texts: [_read(GpuFailure.parse, text) for text in texts],
+    help="An accelerator fails: fast-gpu-0@10 in second 10, fast-gpu-0@10+5 if it is back 5 s later. Numbered by pool.",
+)
+@click.option(
+    "--random-failures",
+    callback=lambda _context, _option, text: _read(_random_failures, text),
+    help="Mean seconds that each accelerator works until it fails, and until it is back, such as 3600,60.",
+)
+@click.option(
+    "--contention",
+    type=click.FloatRange(0, 1, max_open=True),
+    help="Transfers share links evenly instead of in turn, of which others take this share, such as 0 or 0.3.",
+)
+@click.option(
+    "--autoscale/--no-autoscale",
+    "autoscaled",
+    help="Let replicas follow the load, by the session's autoscaling settings, as the operator would.",
+)
+@click.option(
+    "--start-up",
+    type=click.FloatRange(0),
+    default=20.0,
+    show_default=True,
+    help="Seconds until a replica that --autoscale adds takes requests.",
+)
 @output_option
 def simulate(
     manifests: tuple[Path, ...],
@@ -80,6 +115,11 @@ def simulate(
     policy: str | None,
     trace: Path | None,
     executions_file: Path | None,
+    fails: list[GpuFailure],
+    random_failures: RandomFailures | None,
+    contention: float | None,
+    autoscaled: bool,
+    start_up: float,
     output: OutputFormat,
 ) -> None:
     """Simulate one session under a plan, by the scheduling core that also serves requests.
@@ -112,6 +152,9 @@ def simulate(
                 seconds,
                 seed,
                 noise=Noise(spread=noise),
+                failures=(*fails, *([random_failures] if random_failures else [])),
+                contention=NO_CONTENTION if contention is None else Contention(True, contention),
+                scaling=_scaling(session, spec, problem, free, start_up) if autoscaled else None,
                 policy=policy,
                 timeline=executions_file is not None,
                 gpus_per_node={pool.name: pool.spec.gpus_per_node for pool in problem.pools},
@@ -125,6 +168,39 @@ def simulate(
     emit(json.loads(json.dumps(found.to_json())), output, lambda console: _print(session, found, console))
     if found.attainment < session.spec.slo.attainment.fraction:
         raise SystemExit(ExitCode.MISSED)
+
+
+def _read(parse: Callable[[str], T], text: str | None) -> T | None:
+    try:
+        return None if text is None else parse(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def _random_failures(text: str) -> RandomFailures:
+    try:
+        between, down = (float(part) for part in text.split(","))
+    except ValueError as error:
+        raise ValueError(f"{text!r} is no pair of mean times in seconds; write it such as 3600,60") from error
+    return RandomFailures(between, down)
+
+
+def _scaling(
+    session: InferenceSession,
+    spec: PipelinePlanSpec,
+    problem: PlanningProblem,
+    free: Mapping[str, int],
+    start_up: float,
+) -> Scaling:
+    """As the operator scales the session, whether its mode lets the operator act or not."""
+    return Scaling(
+        spec,
+        session.spec.autoscaling.model_copy(update={"mode": AutoscalingMode.ENABLED}),
+        free,
+        start_up,
+        keeps_planned=session.spec.rate.source is RateSource.DECLARED,
+        gpus_per_node={pool.name: pool.spec.gpus_per_node for pool in problem.pools},
+    )
 
 
 def _known_policy(name: str | None) -> str | None:

@@ -1,14 +1,10 @@
-"""What a simulation adds to the plan: noise, failures, delays, and where the workers are."""
+"""How a simulated execution differs from its profile, and what delays a dispatch."""
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import exp
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
-
-from partita_runtime.scheduling.events import StageRef
-from partita_runtime.scheduling.plan import ScheduledStage, SchedulingPlan
 
 
 @dataclass(frozen=True)
@@ -42,15 +38,6 @@ EXACT: Final = Noise()
 
 
 @dataclass(frozen=True)
-class WorkerFailure:
-    """A worker dies, with everything it has; its replacement, if any, has the same name."""
-
-    worker: str
-    at_seconds: float
-    back_after_seconds: float | None = None
-
-
-@dataclass(frozen=True)
 class Delays:
     """Time from a dispatch until the first worker has the inputs: ctrl + per_request * batch size (microseconds)."""
 
@@ -63,36 +50,3 @@ class Delays:
 
 
 NO_DELAYS: Final = Delays()
-
-
-class Placement(NamedTuple):
-    """One worker of one stage, and its node; a worker placed for several stages serves them all."""
-
-    stage: StageRef
-    worker: str
-    node: str
-
-
-def placements(plan: SchedulingPlan, gpus_per_node: Mapping[str, int] | None = None) -> list[Placement]:
-    """All replicas of a plan on as few accelerators, and these on as few nodes, as they need.
-
-    `gpus_per_node` is by pool; 1 for those not named.
-    """
-    per_node = gpus_per_node or {}
-    used: dict[str, int] = {}
-    placed = []
-    for ref, stage in _stages(plan):
-        first = used.get(stage.pool, 0)
-        for replica in range(stage.replicas):
-            node = (first + replica // stage.vgpu_divisor) // per_node.get(stage.pool, 1)
-            name = f"{ref.module}/{ref.pipeline}/{ref.stage}/{replica}"
-            placed.append(Placement(ref, name, f"{stage.pool}-{node}"))
-        used[stage.pool] = first + -(-stage.replicas // stage.vgpu_divisor)
-    return placed
-
-
-def _stages(plan: SchedulingPlan) -> Iterable[tuple[StageRef, ScheduledStage]]:
-    for module in plan.modules:
-        for pipeline in module.pipelines:
-            for number, stage in enumerate(pipeline.stages):
-                yield StageRef(module.name, pipeline.name, number), stage

@@ -18,8 +18,10 @@ from partita_runtime.scheduling.events import Dispatch, Drop, DropReason, StageR
 from partita_runtime.scheduling.pipelines import transfer_micros
 from partita_runtime.scheduling.plan import ScheduledModule, ScheduledPipeline, SchedulingPlan
 from partita_runtime.simulation.clock import VirtualClock
-from partita_runtime.simulation.cluster import EmulatedCluster, Node
-from partita_runtime.simulation.conditions import EXACT, NO_DELAYS, Placement, placements
+from partita_runtime.simulation.cluster import EmulatedCluster
+from partita_runtime.simulation.conditions import EXACT, NO_DELAYS
+from partita_runtime.simulation.network import Node
+from partita_runtime.simulation.placement import Placement, placements
 from partita_runtime.simulation.report import SimulationReport, Tally
 from partita_runtime.simulation.run import ended, run
 from partita_runtime.simulation.streams import Stream
@@ -54,8 +56,7 @@ def simulate_reactive(
     run(clock, core, cluster, pools.dropped, [time for time, _ in arriving], lambda at: pools.arrive(arriving[at][1]))
     idle = cluster.idle_by_worker(round(seconds * 1e6))
     return {
-        stream.module: ended(tally, idle, seconds, seed, ())
-        for stream, tally in zip(streams, pools.tallies, strict=True)
+        stream.module: ended(tally, idle, seconds, seed) for stream, tally in zip(streams, pools.tallies, strict=True)
     }
 
 

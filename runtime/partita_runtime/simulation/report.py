@@ -23,6 +23,25 @@ class Execution(NamedTuple):
     end_micros: int
 
 
+class ScalingStep(NamedTuple):
+    """One window, and what the autoscaler made of it."""
+
+    at_seconds: float
+    """Its end."""
+    gpus: Mapping[str, int]
+    """Whole accelerators held from then on, by pool, those of replicas that are starting included."""
+    ready: int
+    """Replicas that took batches."""
+    offered_rate: float
+    """Requests per second that arrived at all modules together."""
+    bad_rate: float
+    """Share of the requests to all modules that ended, dropped or late, in the window."""
+    idle_fraction: float
+    """Share of GPU time without work."""
+    reason: str
+    """Why replicas changed, or did not."""
+
+
 @dataclass(frozen=True)
 class SimulationReport:
     """Requests are counted from end to end: one is in time if everything that it spawned was answered in time."""
@@ -44,6 +63,8 @@ class SimulationReport:
     """Batches by their size, by "module/pipeline"."""
     timeline: tuple[Execution, ...] = ()
     """All executions, if they were asked for."""
+    scaling: tuple[ScalingStep, ...] = ()
+    """What the autoscaler did, if it was in the loop: the start, and then each of its windows."""
 
     @property
     def attainment(self) -> float:
@@ -55,10 +76,19 @@ class SimulationReport:
         """Requests per second that were answered in time."""
         return self.in_time / self.seconds
 
+    @property
+    def mean_gpus(self) -> dict[str, float]:
+        """Accelerators held on average while requests arrived, by pool; empty without the autoscaler."""
+        ends = [*(step.at_seconds for step in self.scaling[1:]), self.seconds]
+        held = [(step.gpus, end - step.at_seconds) for step, end in zip(self.scaling, ends, strict=False)]
+        pools = dict.fromkeys(pool for gpus, _ in held for pool in gpus)
+        return {pool: sum(gpus.get(pool, 0) * time for gpus, time in held) / self.seconds for pool in pools}
+
     def to_json(self) -> dict[str, Any]:
         """The whole report as a JSON object."""
         document = asdict(self)
         document["timeline"] = [execution._asdict() for execution in self.timeline]
+        document["scaling"] = [step._asdict() for step in self.scaling]
         return {**document, "attainment": self.attainment, "goodput": self.goodput}
 
     def rows(self) -> list[tuple[str, str]]:
@@ -72,8 +102,13 @@ class SimulationReport:
             ("late", str(self.late)),
             *((f"dropped: {reason}", str(count)) for reason, count in sorted(self.dropped.items())),
             *((f"idle: {pool}", f"{idle:.1%}") for pool, idle in sorted(self.idle_by_pool.items())),
+            *((f"GPUs held: {pool}", self._held(pool, mean)) for pool, mean in sorted(self.mean_gpus.items())),
             *((f"mean batch: {name}", f"{_mean(sizes):.1f}") for name, sizes in sorted(self.batch_sizes.items())),
         ]
+
+    def _held(self, pool: str, mean: float) -> str:
+        counts = [step.gpus.get(pool, 0) for step in self.scaling]
+        return f"{mean:.1f} on average, {min(counts)} to {max(counts)}"
 
 
 class Tally:

@@ -6,7 +6,7 @@ from partita_runtime.scheduling.core import SchedulingCore
 from partita_runtime.scheduling.events import Dispatch, Drop
 from partita_runtime.simulation.clock import VirtualClock
 from partita_runtime.simulation.cluster import EmulatedCluster
-from partita_runtime.simulation.report import Execution, SimulationReport, Tally
+from partita_runtime.simulation.report import Execution, ScalingStep, SimulationReport, Tally
 
 
 def run(
@@ -46,7 +46,12 @@ def run(
 
 
 def ended(
-    tally: Tally, idle: Mapping[str, tuple[str, float]], seconds: float, seed: int, timeline: Sequence[Execution]
+    tally: Tally,
+    idle: Mapping[str, tuple[str, float]],
+    seconds: float,
+    seed: int,
+    timeline: Sequence[Execution] = (),
+    scaling: Sequence[ScalingStep] = (),
 ) -> SimulationReport:
     """The report of a simulation that has ended."""
     by_pool: dict[str, list[float]] = {}
@@ -65,4 +70,5 @@ def ended(
         idle_by_worker={name: fraction for name, (_, fraction) in idle.items()},
         batch_sizes={name: dict(sorted(sizes.items())) for name, sizes in tally.batch_sizes.items()},
         timeline=tuple(timeline),
+        scaling=tuple(scaling),
     )

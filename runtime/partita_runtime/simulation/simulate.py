@@ -14,17 +14,13 @@ from partita_runtime.simulation.application import Application
 from partita_runtime.simulation.arrivals import Arrivals
 from partita_runtime.simulation.clock import VirtualClock
 from partita_runtime.simulation.cluster import EmulatedCluster
-from partita_runtime.simulation.conditions import (
-    EXACT,
-    NO_DELAYS,
-    Delays,
-    Noise,
-    Placement,
-    WorkerFailure,
-    placements,
-)
+from partita_runtime.simulation.conditions import EXACT, NO_DELAYS, Delays, Noise
+from partita_runtime.simulation.failures import Failure, worker_failures
+from partita_runtime.simulation.network import NO_CONTENTION, Contention
+from partita_runtime.simulation.placement import Placement, placements
 from partita_runtime.simulation.report import Execution, SimulationReport
 from partita_runtime.simulation.run import ended, run
+from partita_runtime.simulation.scaling import Scaler, Scaling
 
 Progress = Callable[[float], None]
 """Is told, now and then, the share of the simulated time that has passed."""
@@ -42,8 +38,10 @@ def simulate(
     seed: int,
     *,
     noise: Noise = EXACT,
-    failures: Sequence[WorkerFailure] = (),
+    failures: Sequence[Failure] = (),
     delays: Delays = NO_DELAYS,
+    contention: Contention = NO_CONTENTION,
+    scaling: Scaling | None = None,
     gpus_per_node: Mapping[str, int] | None = None,
     policy: str | None = None,
     timeline: bool = False,
@@ -68,6 +66,8 @@ def simulate(
         noise=noise,
         failures=failures,
         delays=delays,
+        contention=contention,
+        scaling=scaling,
         placed=placements(scheduled, gpus_per_node),
         timeline=timeline,
         progress=progress,
@@ -82,27 +82,33 @@ def simulate_scheduling(
     seed: int,
     *,
     noise: Noise = EXACT,
-    failures: Sequence[WorkerFailure] = (),
+    failures: Sequence[Failure] = (),
     delays: Delays = NO_DELAYS,
+    contention: Contention = NO_CONTENTION,
+    scaling: Scaling | None = None,
     placed: Sequence[Placement] | None = None,
     timeline: bool = False,
     progress: Progress | None = None,
     core: SchedulingCore | None = None,
 ) -> SimulationReport:
-    """As `simulate`, for a plan as the core sees it, workers placed by hand, or a core made (or recorded) elsewhere."""
-    placed = placements(plan) if placed is None else placed
+    """As `simulate`, for a plan as the core sees it, workers placed by hand, or a core made (or recorded) elsewhere.
+
+    With `scaling` workers are placed as they come.
+    """
     if seconds <= 0:
         raise ValueError(f"a simulation needs more than 0 s, not {seconds:g}")
-    unknown = {failure.worker for failure in failures} - {placement.worker for placement in placed}
-    if unknown:
-        raise ValueError(f"no workers {sorted(unknown)} to fail; they are named <module>/<pipeline>/<stage>/<number>")
-    arriving, noisy, fanning = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(3))
+    arriving, noisy, fanning, failing = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(4))
     horizon = round(seconds * 1e6)
     times = np.rint(arrivals(seconds, arriving) * 1e6).astype(np.int64).tolist()
     clock = VirtualClock()
     core = core or SchedulingCore(plan)
     core.set_delays(delays.ctrl_micros, delays.per_request_micros)
     application = Application(session, plan, core, clock, fanning)
+    scaler = None if scaling is None else Scaler(scaling, plan, core, clock, horizon)
+    if scaler is not None:
+        placed = scaler.placed
+    elif placed is None:
+        placed = placements(plan)
     executions: list[Execution] = []
     cluster = EmulatedCluster(
         core,
@@ -114,13 +120,14 @@ def simulate_scheduling(
         noisy,
         application.answered,
         executions.append if timeline else None,
+        contention,
     )
-    for failure in failures:
-        clock.at(round(failure.at_seconds * 1e6), cluster.lose, failure.worker)
-        if failure.back_after_seconds is not None:
-            clock.at(round((failure.at_seconds + failure.back_after_seconds) * 1e6), cluster.join, failure.worker)
+    cluster.schedule(worker_failures(failures, placed, seconds, failing))
+    if scaler is not None:
+        scaler.begin(cluster)
     run(clock, core, cluster, application.dropped, times, lambda _: application.arrive(), _telling(progress, horizon))
-    return ended(application.tally, cluster.idle_by_worker(horizon), seconds, seed, executions)
+    idle = cluster.idle_by_worker(horizon)
+    return ended(application.tally, idle, seconds, seed, executions, scaler.steps if scaler else ())
 
 
 def _telling(progress: Progress | None, horizon: int) -> Callable[[int], None] | None:

@@ -12,9 +12,13 @@ from partita_runtime.scheduling.plan import SchedulingPlan
 from partita_runtime.simulation.arrivals import Arrivals
 from partita_runtime.simulation.clock import VirtualClock
 from partita_runtime.simulation.cluster import EmulatedCluster
-from partita_runtime.simulation.conditions import EXACT, NO_DELAYS, Delays, Noise, Placement, placements
+from partita_runtime.simulation.conditions import EXACT, NO_DELAYS, Delays, Noise
+from partita_runtime.simulation.failures import Failure, worker_failures
+from partita_runtime.simulation.network import NO_CONTENTION, Contention
+from partita_runtime.simulation.placement import Placement, placements
 from partita_runtime.simulation.report import Execution, SimulationReport, Tally
 from partita_runtime.simulation.run import ended, run
+from partita_runtime.simulation.scaling import Scaler, Scaling
 
 QuerySizes = Callable[[int, np.random.Generator], NDArray[np.int64]]
 """(how many queries, generator) -> samples of each, from 1."""
@@ -38,31 +42,46 @@ def simulate_streams(
     seed: int,
     *,
     noise: Noise = EXACT,
+    failures: Sequence[Failure] = (),
     delays: Delays = NO_DELAYS,
+    contention: Contention = NO_CONTENTION,
+    scaling: Scaling | None = None,
     placed: Sequence[Placement] | None = None,
     timeline: bool = False,
 ) -> dict[str, SimulationReport]:
     """Run a plan for `seconds` of virtual time, and then until all requests have ended; a report for each module.
 
-    The same arguments give the same reports. Idle fractions and the timeline are those of all workers.
+    The same arguments give the same reports. Idle fractions, the timeline and the autoscaler's steps are those of all
+    workers. With `scaling` workers are placed as they come.
     """
-    noisy, *drawn = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(1 + len(streams)))
+    seeds = np.random.SeedSequence(seed).spawn(2 + len(streams))
+    noisy, *drawn, failing = (np.random.default_rng(s) for s in seeds)
+    horizon = round(seconds * 1e6)
     clock = VirtualClock()
     core = SchedulingCore(plan)
     core.set_delays(delays.ctrl_micros, delays.per_request_micros)
     models = _Models(core, clock, streams)
+    scaler = None if scaling is None else Scaler(scaling, plan, core, clock, horizon)
+    if scaler is not None:
+        placed = scaler.placed
+    elif placed is None:
+        placed = placements(plan)
     executions: list[Execution] = []
     cluster = EmulatedCluster(
         core,
         clock,
         plan,
-        placements(plan) if placed is None else placed,
+        placed,
         noise,
         delays,
         noisy,
         models.answered,
         executions.append if timeline else None,
+        contention,
     )
+    cluster.schedule(worker_failures(failures, placed, seconds, failing))
+    if scaler is not None:
+        scaler.begin(cluster)
     arriving: list[tuple[int, int, int]] = []
     for number, (stream, generator) in enumerate(zip(streams, drawn, strict=True)):
         times = np.rint(stream.arrivals(seconds, generator) * 1e6).astype(np.int64).tolist()
@@ -77,9 +96,10 @@ def simulate_streams(
         [time for time, _, _ in arriving],
         lambda at: models.arrive(*arriving[at][1:]),
     )
-    idle = cluster.idle_by_worker(round(seconds * 1e6))
+    idle = cluster.idle_by_worker(horizon)
+    steps = scaler.steps if scaler else ()
     return {
-        stream.module: ended(tally, idle, seconds, seed, executions)
+        stream.module: ended(tally, idle, seconds, seed, executions, steps)
         for stream, tally in zip(streams, models.tallies, strict=True)
     }
 

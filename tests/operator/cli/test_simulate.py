@@ -58,3 +58,45 @@ def test_executions_are_written(place: Path) -> None:
     assert sum(int(row["batch_size"]) for row in rows) == report["in_time"]
     assert {int(row["end_micros"]) - int(row["start_micros"]) for row in rows} == {10_000}
     assert {row["module"] for row in rows} == {"detector"}
+
+
+def test_replicas_follow_the_load(place: Path) -> None:
+    result = simulate(place, "--autoscale", "--start-up", "5", "--load", "0:50,10:250", "--seconds", "60", "-o", "json")
+
+    report = json.loads(result.stdout)
+    held = [step["gpus"]["fast"] for step in report["scaling"]]
+    assert held[0] == 1
+    assert max(held) >= 3, "250 requests/s of 10 ms each"
+    assert all("reason" in step for step in report["scaling"])
+
+
+def test_accelerators_fail(place: Path) -> None:
+    result = simulate(place, "--fail", "fast-gpu-0@0.5+1", "-o", "json")
+
+    assert result.exit_code == ExitCode.MISSED, result.output
+    report = json.loads(result.stdout)
+    assert report["dropped"]["NoWorkers"] > 20
+    assert report["in_time"] + report["late"] + sum(report["dropped"].values()) == report["offered"]
+
+
+def test_conditions_are_taken(place: Path) -> None:
+    result = simulate(place, "--random-failures", "0.05,1", "--contention", "0.3", "-o", "json")
+
+    assert result.exit_code == ExitCode.MISSED, result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "want_words"),
+    [
+        pytest.param(["--fail", "fast-gpu-0"], "such as fast-gpu-0@10", id="no time"),
+        pytest.param(["--fail", "slow-gpu-0@1"], "no accelerator 'slow-gpu-0' to fail", id="no such accelerator"),
+        pytest.param(["--random-failures", "often"], "such as 3600,60", id="no pair"),
+        pytest.param(["--random-failures", "0,1"], "above 0 s", id="no time between"),
+        pytest.param(["--contention", "1"], "contention", id="a network that others take whole"),
+    ],
+)
+def test_conditions_that_make_no_sense(place: Path, arguments: list[str], want_words: str) -> None:
+    result = simulate(place, *arguments)
+
+    assert result.exit_code != ExitCode.OK
+    assert want_words in result.output

@@ -13,7 +13,9 @@ from partita_planner.problem import Planned
 from partita_runtime.load.arrivals import RateSchedule
 from partita_runtime.scheduling.events import DropReason, StageRef
 from partita_runtime.simulation.arrivals import arrivals_at, arrivals_from_trace, arrivals_of
-from partita_runtime.simulation.conditions import Delays, Noise, Placement, WorkerFailure, placements
+from partita_runtime.simulation.conditions import Delays, Noise
+from partita_runtime.simulation.failures import WorkerFailure
+from partita_runtime.simulation.placement import Placement, placements
 from partita_runtime.simulation.report import SimulationReport
 from partita_runtime.simulation.simulate import simulate, simulate_scheduling
 

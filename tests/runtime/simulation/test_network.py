@@ -1,0 +1,71 @@
+"""Transfers between emulated nodes: in turn, or together."""
+
+import pytest
+from tests.runtime.scheduling.plans import module, plan_of, stage
+
+from partita_api.inferencesession import ArrivalProcess
+from partita_runtime.simulation.arrivals import arrivals_at
+from partita_runtime.simulation.clock import VirtualClock
+from partita_runtime.simulation.network import Contention, Node, network_of
+from partita_runtime.simulation.streams import Stream, simulate_streams
+
+Transfer = tuple[int, str, str, int]
+"""When it begins, from, to, and microseconds that it takes alone."""
+
+
+@pytest.mark.parametrize(
+    ("contention", "transfers", "want_ends"),
+    [
+        pytest.param(Contention(), [(0, "a", "b", 100), (0, "a", "c", 100)], [100, 200], id="one after the other"),
+        pytest.param(Contention(), [(0, "a", "b", 100), (0, "c", "d", 100)], [100, 100], id="on different links"),
+        pytest.param(Contention(others=0.5), [(0, "a", "b", 100)], [200], id="half is taken by others"),
+        pytest.param(Contention(True), [(0, "a", "b", 100)], [100], id="alone"),
+        pytest.param(Contention(True), [(0, "a", "b", 100), (0, "a", "c", 100)], [200, 200], id="half of an uplink"),
+        pytest.param(Contention(True), [(0, "a", "c", 100), (0, "b", "c", 100)], [200, 200], id="half of a downlink"),
+        pytest.param(Contention(True), [(0, "a", "b", 100), (50, "a", "c", 100)], [150, 200], id="shares change"),
+        pytest.param(Contention(True, 0.5), [(0, "a", "b", 100), (0, "a", "c", 50)], [300, 200], id="of what is left"),
+        pytest.param(Contention(True), [(5, "a", "a", 100), (7, "a", "b", 0)], [5, 7], id="nothing to carry"),
+    ],
+)
+def test_transfers_end_when_they_should(
+    contention: Contention, transfers: list[Transfer], want_ends: list[int]
+) -> None:
+    clock = VirtualClock()
+    network = network_of(contention, clock)
+    nodes = {name: Node() for name in "abcd"}
+    ends: dict[int, int] = {}
+
+    def ended(number: int) -> None:
+        ends[number] = clock.now
+
+    for number, (at, source, target, micros) in enumerate(transfers):
+        clock.at(at, network.send, nodes[source], nodes[target], micros, ended, number)
+    clock.run_until(10_000)
+
+    assert [ends[number] for number in range(len(transfers))] == want_ends
+
+
+def test_traffic_of_others_makes_reserved_batches_late() -> None:
+    plan = plan_of(
+        module("m").pipeline(
+            4,
+            stage("fast", replicas=3, alpha=500, beta=1000, output_bytes=100_000),
+            stage("slow", replicas=5, alpha=1000, beta=2000),
+        ),
+        bandwidth={"fast": 1e9, "slow": 1e9},
+    )
+    stream = Stream("m", arrivals_at(ArrivalProcess.POISSON, 700), 25)
+    alone, crowded = (
+        simulate_streams(plan, [stream], 2, 1, contention=contention)["m"]
+        for contention in (Contention(), Contention(together=True, others=0.6))
+    )
+
+    assert alone.late == 0
+    assert crowded.late > 0
+    assert crowded.in_time + crowded.late + sum(crowded.dropped.values()) == crowded.offered
+
+
+@pytest.mark.parametrize("others", [-0.1, 1.0])
+def test_contention_that_makes_no_sense(others: float) -> None:
+    with pytest.raises(ValueError, match="from 0 to below 1"):
+        Contention(others=others)

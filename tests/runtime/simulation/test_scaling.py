@@ -1,0 +1,108 @@
+"""The autoscaler in the loop: replicas follow the load, after their start-up, within their bounds."""
+
+from typing import Any
+
+import pytest
+from tests.builders import session
+from tests.runtime.autoscaling.load_model import plan_of as pipeline_plan
+from tests.runtime.scheduling.plans import module, plan_of, stage
+
+from partita_api.inferencesession import ArrivalProcess, Autoscaling
+from partita_runtime.load.arrivals import RateSchedule
+from partita_runtime.simulation.arrivals import arrivals_at
+from partita_runtime.simulation.report import SimulationReport
+from partita_runtime.simulation.scaling import Scaling
+from partita_runtime.simulation.simulate import simulate_scheduling
+from partita_runtime.simulation.streams import Stream, simulate_streams
+
+SETTINGS = {"windowSeconds": 1, "coolDownSeconds": 2, "idleFractionThreshold": "20%"}
+LATENCY = {"alpha": 10_000, "beta": 40_000}
+"""8 requests in 120 ms: 67 requests/s a replica."""
+
+
+def scaling(replicas: int = 2, free: int = 10, start_up: float = 1.0, **settings: object) -> Scaling:
+    plan = pipeline_plan({"m": {"a": [("gpu", 1, replicas, 120_000)]}}, batch_size=8).spec
+    return Scaling(plan, Autoscaling.model_validate(SETTINGS | settings), {"gpu": replicas + free}, start_up)
+
+
+def run(load: str, wanted: Scaling | None, seconds: float = 16, **conditions: Any) -> SimulationReport:
+    replicas = wanted.plan.modules[0].pipelines[0].stages[0].replicas if wanted else 2
+    scheduled = plan_of(module("m").pipeline(8, stage("gpu", replicas=replicas, **LATENCY)))
+    arrivals = arrivals_at(ArrivalProcess.POISSON, RateSchedule.parse(load))
+    spec = session("s").slo(400).model("m").build().spec
+    return simulate_scheduling(spec, scheduled, arrivals, seconds, 1, scaling=wanted, **conditions)
+
+
+def held(report: SimulationReport) -> list[int]:
+    return [step.gpus["gpu"] for step in report.scaling]
+
+
+def test_replicas_follow_a_load_that_rises_and_falls() -> None:
+    report = run("0:70,4:300,10:30", scaling())
+
+    assert held(report)[0] == 2
+    assert 5 <= max(held(report)) <= 8, "300 requests/s take 4.5 replicas, or 5.6 with a fifth of them idle"
+    assert held(report)[-1] == 1
+    assert report.in_time + report.late + sum(report.dropped.values()) == report.offered
+    assert report.attainment > run("0:70,4:300,10:30", None).attainment + 0.2
+
+
+def test_replicas_that_are_given_back_lose_nothing() -> None:
+    report = run("20", scaling(replicas=8))
+
+    assert held(report)[0] == 8
+    assert held(report)[-1] == 1
+    assert report.attainment == 1
+    assert report.mean_gpus["gpu"] == pytest.approx(sum(held(report)[:-1]) / 16)
+
+
+def test_a_replica_takes_no_batch_before_it_has_started() -> None:
+    report = run("200", scaling(start_up=3.0), seconds=8)
+
+    assert held(report)[:3] == [2, 3, 3], "the overload asks for more at once, and these hold their GPUs"
+    assert [step.ready for step in report.scaling[:5]] == [2, 2, 2, 2, 3]
+    assert "still coming up" in report.scaling[3].reason
+
+
+@pytest.mark.parametrize(
+    ("load", "wanted", "want_held"),
+    [
+        pytest.param("600", scaling(free=1), {2, 3}, id="at most what is free"),
+        pytest.param("600", scaling(maxReplicas=4), {2, 4}, id="at most maxReplicas"),
+        pytest.param("600", scaling(mode="Advisory"), {2}, id="advice only"),
+        pytest.param("1", scaling(replicas=4), {4, 1}, id="at least one"),
+    ],
+)
+def test_replicas_stay_within_bounds(load: str, wanted: Scaling, want_held: set[int]) -> None:
+    assert set(held(run(load, wanted, seconds=8))) == want_held
+
+
+def test_streams_share_the_accelerators_that_are_free() -> None:
+    shapes = {name: {"a": [("gpu", 1, 1, 120_000)]} for name in ("m", "n")}
+    scheduled = plan_of(*(module(name).pipeline(8, stage("gpu", **LATENCY)) for name in shapes))
+    wanted = Scaling(
+        pipeline_plan(shapes, batch_size=8).spec, Autoscaling.model_validate(SETTINGS), {"gpu": 5}, start_up_seconds=1
+    )
+    loads = {"m": 30, "n": 150}
+    streams = [Stream(name, arrivals_at(ArrivalProcess.POISSON, rate), 400) for name, rate in loads.items()]
+    reports = simulate_streams(scheduled, streams, 12, 1, scaling=wanted)
+
+    assert reports["m"].scaling == reports["n"].scaling
+    assert 4 <= max(held(reports["n"])) <= 5
+    assert reports["m"].attainment > 0.99
+
+
+def test_same_seed_gives_the_same_steps() -> None:
+    assert run("0:70,4:300", scaling(), seconds=8) == run("0:70,4:300", scaling(), seconds=8)
+
+
+@pytest.mark.parametrize(
+    ("make", "want_message"),
+    [
+        pytest.param(lambda: scaling(start_up=-1), "0 s or more to start", id="start-up"),
+        pytest.param(lambda: scaling(free=-1), "may only take", id="fewer accelerators than the plan has"),
+    ],
+)
+def test_scaling_that_makes_no_sense(make: Any, want_message: str) -> None:
+    with pytest.raises(ValueError, match=want_message):
+        make()
