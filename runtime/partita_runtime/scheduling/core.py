@@ -164,6 +164,19 @@ class SchedulingCore:
         self._retry(batch, DropReason.EXECUTION_FAILED, reason)
         self._look_at(self._modules.values())
 
+    def lost(self, batch_id: int, now: int) -> None:
+        """The batch is lost on its way between two workers, with one that had already completed it.
+
+        Its requests are queued again if their deadlines allow, else dropped (WORKER_LOST) by the next `advance`.
+        Unknown batches are ignored.
+        """
+        self._tick(now)
+        batch = self._flight.get(batch_id)
+        if batch is not None:
+            self._flight.abandon(batch, self._clock, None)
+            self._retry(batch, DropReason.WORKER_LOST)
+            self._look_at(self._modules.values())
+
     def switch_plan(self, plan: SchedulingPlan, now: int) -> None:
         """Put another plan in force, between two batches.
 

@@ -30,6 +30,7 @@ _CALLS: Final = frozenset(
         "cancel",
         "completed",
         "failed",
+        "lost",
         "switch_plan",
     }
 )
@@ -77,6 +78,10 @@ class RecordedCore(SchedulingCore):
     def failed(self, batch_id: int, now: int, reason: str = "") -> None:
         super().failed(batch_id, now, reason)
         self._record("failed", batch_id, now, reason)
+
+    def lost(self, batch_id: int, now: int) -> None:
+        super().lost(batch_id, now)
+        self._record("lost", batch_id, now)
 
     def switch_plan(self, plan: SchedulingPlan, now: int) -> None:
         super().switch_plan(plan, now)

@@ -18,7 +18,7 @@ from partita_runtime.scheduling.trace import RecordedCore
 from partita_runtime.serving.delays import Margins
 from partita_runtime.serving.directory import Announcement
 from partita_runtime.serving.links import Links
-from partita_runtime.serving.wire import Answer, Batch, Failed, Report, WireError, tensor_header
+from partita_runtime.serving.wire import Answer, Batch, Failed, Report, Undelivered, WireError, tensor_header
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +56,13 @@ class _Flight:
     sub_ids: tuple[int, ...]
     """What it holds, in order."""
     stages_done: int = 0
+    """Stages that have reported it."""
+    holder: int = 0
+    """The stage whose replica has it, as far as is known: without that one, and those after it, it is lost."""
+
+    def needs(self, worker: str) -> bool:
+        """Whether it is lost with this replica."""
+        return worker in self.dispatch.path[self.holder :]
 
 
 class Dispatcher:
@@ -124,7 +131,7 @@ class Dispatcher:
         self._keep_margins(now)
         for flight in [*self._flights.values()]:
             if now - flight.dispatch.finish > OVERDUE_MICROS + 2 * self._slo_micros:
-                stuck = flight.dispatch.path[flight.stages_done]
+                stuck = flight.dispatch.path[max(flight.stages_done, flight.holder)]
                 logger.warning("batch %d is overdue at replica %s", flight.dispatch.batch_id, stuck)
                 self._links.close_one(stuck)
         self._wake()
@@ -158,10 +165,18 @@ class Dispatcher:
         """A replica is gone, and what it had with it."""
         self._forget(worker)
         self._leaving.discard(worker)
-        self._core.worker_lost(worker, now_micros())
-        for batch_id, flight in [*self._flights.items()]:
-            if worker in flight.dispatch.path[flight.stages_done :]:
-                self._ended(batch_id)
+        now = now_micros()
+        flights = [flight for flight in self._flights.values() if worker in flight.dispatch.path]
+        for flight in flights:
+            stage = flight.dispatch.path.index(worker)
+            if stage < flight.holder and stage >= flight.stages_done:  # its report was lost with it
+                self._core.completed(flight.dispatch.batch_id, stage, now, 0)
+                flight.stages_done = stage + 1
+        self._core.worker_lost(worker, now)
+        for flight in flights:
+            if flight.needs(worker):
+                self._core.lost(flight.dispatch.batch_id, now)  # it had reported it, but not handed it on
+                self._ended(flight.dispatch.batch_id)
         self._wake()
 
     def admit_answer(self, worker: str, answer: Answer) -> None:
@@ -171,22 +186,43 @@ class Dispatcher:
         if flight is not None and rows != {(len(flight.sub_ids),)}:
             raise WireError(f"replica {worker} answered a batch of {len(flight.sub_ids)} with rows {rows}")
 
-    def reported(self, worker: str, message: Report | Answer | Failed, tensors: list[Array]) -> None:
+    def taken(self, worker: str, batch_id: int) -> None:
+        """A replica has got a batch from the one before, which may go now."""
+        flight = self._flights.get(batch_id)
+        if flight is not None and worker in flight.dispatch.path:
+            self._held(flight, flight.dispatch.path.index(worker))
+
+    def reported(self, worker: str, message: Report | Answer | Undelivered | Failed, tensors: list[Array]) -> None:
         """A stage has run a batch, or failed to."""
         flight = self._flights.get(message.batch_id)
         if flight is None or worker not in flight.dispatch.path:
             return
         now = self.now()
-        if isinstance(message, Failed):
-            self._core.failed(message.batch_id, now, message.reason)
-            self._ended(message.batch_id)
-        else:
-            self._stage_done(flight, flight.dispatch.path.index(worker), message, now)
-        if isinstance(message, Answer):
-            self._ended(message.batch_id)
-            for row, sub_id in enumerate(flight.sub_ids):
-                self._sub_requests.answered(sub_id, [tensor[row] for tensor in tensors], now)
+        stage = flight.dispatch.path.index(worker)
+        match message:
+            case Report():
+                self._stage_done(flight, stage, message, now)
+            case Answer():
+                self._stage_done(flight, stage, message, now)
+                self._ended(message.batch_id)
+                for row, sub_id in enumerate(flight.sub_ids):
+                    self._sub_requests.answered(sub_id, [tensor[row] for tensor in tensors], now)
+            case Undelivered():
+                logger.warning("batch %d: %s", message.batch_id, message.reason)
+                self._core.lost(message.batch_id, now)
+                self._ended(message.batch_id)
+                self._reconnect(flight.dispatch.path[stage + 1 :][:1], now)
+            case Failed():
+                self._core.failed(message.batch_id, now, message.reason)
+                self._ended(message.batch_id)
         self._wake()
+
+    def _reconnect(self, workers: Iterable[str], now: int) -> None:
+        """These replicas get nothing more until they have been reached anew, if they can be."""
+        for worker in workers:
+            self._forget(worker)
+            self._core.worker_draining(worker, now)
+            self._links.close_one(worker)
 
     def _stage_done(self, flight: _Flight, stage: int, message: Report | Answer, now: int) -> None:
         if stage == 0:
@@ -195,6 +231,13 @@ class Dispatcher:
         if stage >= flight.stages_done:  # reports of two replicas may overtake each other
             self._core.completed(message.batch_id, stage, now, message.ran_micros)
             flight.stages_done = stage + 1
+        self._held(flight, stage)
+
+    def _held(self, flight: _Flight, stage: int) -> None:
+        passed = flight.dispatch.path[flight.holder : stage]
+        flight.holder = max(flight.holder, stage)
+        for worker in passed:
+            self._leave_drained(worker)
 
     def _forget(self, worker: str) -> None:
         for workers in self._ready.values():
@@ -267,5 +310,5 @@ class Dispatcher:
             self._leave_drained(worker)
 
     def _leave_drained(self, worker: str) -> None:
-        if worker in self._leaving and not any(worker in f.dispatch.path for f in self._flights.values()):
+        if worker in self._leaving and not any(f.needs(worker) for f in self._flights.values()):
             self._links.close_one(worker)

@@ -17,6 +17,8 @@ from partita_runtime.serving.wire import (
     Hop,
     Message,
     Report,
+    Taken,
+    Undelivered,
     Welcome,
     WireError,
 )
@@ -39,7 +41,10 @@ class LinkListener(Protocol):
     def admit_answer(self, worker: str, answer: Answer) -> None:
         """Raise WireError to refuse an answer before its tensors are received."""
 
-    def reported(self, worker: str, message: Report | Answer | Failed, tensors: list[Array]) -> None:
+    def taken(self, worker: str, batch_id: int) -> None:
+        """The replica has got a batch from the stage before."""
+
+    def reported(self, worker: str, message: Report | Answer | Undelivered | Failed, tensors: list[Array]) -> None:
         """The replica says how a batch went."""
 
 
@@ -110,7 +115,7 @@ class _Link(Receiver):
         match message:
             case Answer():
                 self._listener.admit_answer(self.replica.replica, message)
-            case Welcome() | Draining() | Report() | Failed():
+            case Welcome() | Draining() | Taken() | Report() | Undelivered() | Failed():
                 return
             case _:
                 raise WireError(f"a {message.kind} message is not expected here")
@@ -124,7 +129,9 @@ class _Link(Receiver):
                 self._listener.draining(self.replica.replica)
             case Draining():
                 stream.close()
-            case Report() | Answer() | Failed():
+            case Taken():
+                self._listener.taken(self.replica.replica, message.batch_id)
+            case Report() | Answer() | Undelivered() | Failed():
                 self._listener.reported(self.replica.replica, message, tensors)
 
     def lost(self, stream: Stream) -> None:

@@ -22,7 +22,7 @@ MAX_BODY_BYTES: Final = 1 << 30
 MAX_REASON: Final = 2048
 """Most characters of a failure's reason."""
 
-_MAGIC: Final = b"PTA1"
+_MAGIC: Final = b"PTA2"
 _PREFIX: Final = struct.Struct("<4sIQ")
 
 Array = NDArray[Any]
@@ -91,6 +91,13 @@ class Batch(_Message):
     tensors: _Tensors
 
 
+class Taken(_Message):
+    """A later stage has a batch, all of it: the stage before it is not needed for it any more."""
+
+    kind: Literal["taken"] = "taken"
+    batch_id: _Id
+
+
 class Report(_Message):
     """A stage, but not the last one, has run a batch."""
 
@@ -111,8 +118,16 @@ class Answer(_Message):
     tensors: _Tensors
 
 
+class Undelivered(_Message):
+    """A stage has run a batch, but cannot reach the replica of the next one."""
+
+    kind: Literal["undelivered"] = "undelivered"
+    batch_id: _Id
+    reason: Annotated[str, Field(max_length=MAX_REASON)]
+
+
 class Failed(_Message):
-    """A batch could not be run, or not be handed on."""
+    """A batch could not be run."""
 
     kind: Literal["failed"] = "failed"
     batch_id: _Id
@@ -125,7 +140,7 @@ class Draining(_Message):
     kind: Literal["draining"] = "draining"
 
 
-Message = Hello | Welcome | Batch | Report | Answer | Failed | Draining
+Message = Hello | Welcome | Batch | Taken | Report | Answer | Undelivered | Failed | Draining
 
 _MESSAGES: Final[TypeAdapter[Message]] = TypeAdapter(Annotated[Message, Field(discriminator="kind")])
 _DTYPE_NAMES: Final = {dtype: DType(name) for name, dtype in NUMPY_DTYPES.items()}

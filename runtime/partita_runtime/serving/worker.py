@@ -23,6 +23,8 @@ from partita_runtime.serving.wire import (
     Hop,
     Message,
     Report,
+    Taken,
+    Undelivered,
     Welcome,
     WireError,
     check_tensors,
@@ -115,6 +117,8 @@ class StageWorker:
                     self._frontends[frontend] = stream
                     stream.send(Draining() if self._draining else Welcome())
             case Batch():
+                if self._peers[stream].frontend is None:
+                    self._tell(message, Taken(batch_id=message.batch_id))
                 self._queue.put_nowait(_Work(message, tensors, time.monotonic_ns()))
 
     def lost(self, stream: Stream) -> None:
@@ -171,7 +175,7 @@ class StageWorker:
             sent = False
         if not sent:
             reason = f"the replica of the next stage at {hop.host}:{hop.port} cannot be reached"
-            self._tell(batch, Failed(batch_id=batch.batch_id, reason=reason))
+            self._tell(batch, Undelivered(batch_id=batch.batch_id, reason=reason))
 
     async def _stream_to(self, hop: Hop) -> Stream:
         known = self._onward.get(hop)

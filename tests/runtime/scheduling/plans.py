@@ -171,10 +171,16 @@ class Driver:
         self.at(at, call)
 
     def fail(self, batch_id: int, at: int) -> None:
+        self._give_up(batch_id, at, lambda: self.core.failed(batch_id, self.now, "out of memory"))
+
+    def lose_batch(self, batch_id: int, at: int) -> None:
+        self._give_up(batch_id, at, lambda: self.core.lost(batch_id, self.now))
+
+    def _give_up(self, batch_id: int, at: int, tell: Callable[[], None]) -> None:
         def call() -> None:
             if self._running.pop(batch_id, None):
                 self.abandoned[batch_id] = self.now
-                self.core.failed(batch_id, self.now, "out of memory")
+                tell()
 
         self.at(at, call)
 

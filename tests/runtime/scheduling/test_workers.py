@@ -166,6 +166,41 @@ class TestFailedBatch:
         assert d.drops[0][0] == 400
 
 
+class TestBatchLostBetweenWorkers:
+    def plan(self) -> Driver:
+        stages = stage("one", replicas=2), stage("two", replicas=2)
+        return Driver(plan_of(module("m").pipeline(1, *stages))).all_join()
+
+    def test_is_tried_again(self) -> None:
+        d = self.plan()
+        d.arrive(0, "m", 0, 5000)
+        d.lose("m.a.0.0", 700)
+        d.lose_batch(0, 700)
+        d.run()
+
+        assert [(at, dispatch.path) for at, dispatch in d.dispatches] == [
+            (0, ("m.a.0.0", "m.a.1.0")),
+            (700, ("m.a.0.1", "m.a.1.0")),
+        ]
+        assert d.answers == {0: (1900, 1)}
+
+    def test_is_not_tried_again_without_time(self) -> None:
+        d = self.plan()
+        d.arrive(0, "m", 0, 1300)
+        d.lose_batch(0, 700)
+        d.run()
+
+        assert d.reasons() == {0: DropReason.WORKER_LOST}
+        assert d.drops[0][0] == 700
+
+    def test_that_is_unknown_is_ignored(self) -> None:
+        d = self.plan()
+        d.core.lost(7, 0)
+        d.arrive(0, "m", 0, 5000)
+
+        assert d.run().answers == {0: (1200, 0)}
+
+
 class TestCancelledRequest:
     def test_leaves_the_queue(self) -> None:
         d = driver(batch_size=3).all_join()

@@ -2,13 +2,16 @@
 
 import asyncio
 import contextlib
+import itertools
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import httpx
+import numpy as np
 import uvicorn
-from tests.runtime.serving.plans import Application
+from tests.runtime.serving.load import infer_body
+from tests.runtime.serving.plans import Application, stage_refs
 
 from partita_runtime.execution.build import build_executor
 from partita_runtime.execution.executor import BuiltExecutor
@@ -16,9 +19,12 @@ from partita_runtime.serving.directory import Announcement, Entries
 from partita_runtime.serving.gateway import gateway
 from partita_runtime.serving.session import FrontendSettings, Session
 from partita_runtime.serving.stage_arguments import StageArguments
+from partita_runtime.serving.wire import Hop
 from partita_runtime.serving.worker import StageWorker
 
 PATIENCE_SECONDS = 20.0
+SAMPLE = np.zeros((1, 2, 2), np.float32)
+"""What the models under test take unless said otherwise."""
 
 
 class LocalDirectory:
@@ -42,6 +48,7 @@ class Stand:
     url: str
     """host:port/namespace/session, as tritonclient takes it."""
     workers: dict[str, StageWorker] = field(default_factory=dict)
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     async def add_replicas(
         self, app: Application, wrap: Callable[[BuiltExecutor], BuiltExecutor] = lambda built: built
@@ -50,10 +57,14 @@ class Stand:
         return [await self.add_replica(arguments, wrap) for arguments in app.stage_arguments()]
 
     async def add_replica(
-        self, arguments: StageArguments, wrap: Callable[[BuiltExecutor], BuiltExecutor] = lambda built: built
+        self,
+        arguments: StageArguments,
+        wrap: Callable[[BuiltExecutor], BuiltExecutor] = lambda built: built,
+        way: Callable[[Hop], Hop] = lambda hop: hop,
     ) -> str:
+        """Start and announce one replica; its id. `way` says where others reach it."""
         worker = StageWorker(wrap(build_executor(arguments.build)), arguments.build.max_batch)
-        replica = f"{arguments.plan}-{arguments.module}-{arguments.stage}-{len(self.workers)}"
+        replica = f"{arguments.plan}-{arguments.module}-{arguments.stage}-{next(self._numbers)}"
         announcement = Announcement(
             replica=replica,
             session_key=arguments.session_key,
@@ -62,12 +73,17 @@ class Stand:
             pipeline=arguments.pipeline,
             stage=arguments.stage,
             node=replica,
-            hop=await worker.start("127.0.0.1"),
+            hop=way(await worker.start("127.0.0.1")),
             profile=arguments.profile,
         )
         self.workers[replica] = worker
         self.directory.entries.announce(announcement, 0.0)
         return replica
+
+    def replica_of(self, stage: int) -> str:
+        """A replica of a stage."""
+        ref = next(ref for ref in stage_refs(self.app) if ref.stage == stage)
+        return next(a.replica for a in self.directory.entries.replicas(self.app.session.key, 0.0) if a.ref == ref)
 
     async def kill(self, replica: str) -> None:
         """End a replica as a crash would."""
@@ -96,6 +112,13 @@ async def until(reached: Callable[[], object], what: str) -> None:
     while not reached():
         assert time.monotonic() < deadline, f"waited in vain until {what}"
         await asyncio.sleep(0.02)
+
+
+async def post(running: Stand) -> tuple[int, str]:
+    """Send SAMPLE; status and text of the answer."""
+    content, headers = infer_body(SAMPLE)
+    answer = await running.client.post(f"/v2/models/{running.app.name}/infer", content=content, headers=headers)
+    return answer.status_code, answer.text
 
 
 @contextlib.asynccontextmanager

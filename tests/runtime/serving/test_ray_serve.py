@@ -184,9 +184,13 @@ def actor(deployment: Deployment) -> dict[str, Any]:
 
 
 def test_a_killed_frontend_comes_back(deployment: Deployment) -> None:
-    victim = next(r for r in deployment.replicas() if r["application"].endswith(".traffic.frontend"))
-    os.kill(victim["pid"], signal.SIGKILL)
-    deployment.until(lambda: not deployment.ready(TRAFFIC), "it is gone")
+    def frontends() -> set[int | None]:
+        return {r["pid"] for r in deployment.replicas() if r["application"].endswith(".traffic.frontend")}
+
+    (victim,) = frontends()
+    assert victim is not None
+    os.kill(victim, signal.SIGKILL)
+    deployment.until(lambda: frontends() - {victim, None}, "there is another one")
     deployment.until(lambda: deployment.ready(TRAFFIC), "it serves again")
     samples = np.ones((1, 3, 4), np.float32)
     assert infer(deployment, TRAFFIC, samples).as_numpy("classifier").shape == (1, 5)

@@ -2,19 +2,18 @@
 
 import asyncio
 import dataclasses
-import threading
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.runtime.serving.load import Load, infer_body, steady_load
+from tests.runtime.serving.gates import Gate, gated
+from tests.runtime.serving.load import Load, steady_load
 from tests.runtime.serving.plans import Application, application
-from tests.runtime.serving.stand import Stand, stand, until
+from tests.runtime.serving.stand import SAMPLE, Stand, post, stand, until
 
 from partita_api.inferencesession import DType, TensorSpec
 from partita_runtime.execution.build import build_executor
-from partita_runtime.execution.executor import Array, BuiltExecutor, StageExecutor
+from partita_runtime.execution.executor import Array
 from partita_runtime.serving.directory import Announcement
 from partita_runtime.serving.session import FrontendSettings
 from partita_runtime.serving.signals import Outcome
@@ -23,7 +22,6 @@ from partita_runtime.serving.wire import Batch, Hello, Hop, Message, Welcome, te
 from partita_runtime.serving.worker import StageWorker
 from partita_runtime.simulation.replay import Replay, replay
 
-SAMPLE = np.zeros((1, 2, 2), np.float32)
 FAST_SWITCH = FrontendSettings(function_processes=1, switch_patience_seconds=0.5)
 
 
@@ -35,41 +33,6 @@ def two_stages(name: str = "two") -> Application:
 def load(running: Stand, count: int, rate: float = 40) -> asyncio.Task[Load]:
     url = f"http://{running.url}/v2/models/{running.app.name}/infer"
     return asyncio.create_task(steady_load(url, SAMPLE, rate, lambda sent: sent.sent >= count))
-
-
-class Gate(StageExecutor):
-    """Holds every batch until it is opened, and may then fail."""
-
-    def __init__(self, built: BuiltExecutor, error: str | None = None) -> None:
-        self.built = built
-        self.error = error
-        self.open = threading.Event()
-        self.runs = 0
-
-    memory_bytes = 0
-
-    def warm_up(self, batch_sizes: Sequence[int]) -> None: ...
-
-    def run(self, inputs: Sequence[Array]) -> list[Array]:
-        self.runs += 1
-        self.open.wait(30)
-        if self.error is not None:
-            raise RuntimeError(self.error)
-        return self.built.executor.run(inputs)
-
-
-def gated(gates: list[Gate], error: str | None = None) -> Callable[[BuiltExecutor], BuiltExecutor]:
-    def wrap(built: BuiltExecutor) -> BuiltExecutor:
-        gates.append(Gate(built, error))
-        return dataclasses.replace(built, executor=gates[-1])
-
-    return wrap
-
-
-async def post(running: Stand) -> tuple[int, str]:
-    content, headers = infer_body(SAMPLE)
-    answer = await running.client.post(f"/v2/models/{running.app.name}/infer", content=content, headers=headers)
-    return answer.status_code, answer.text
 
 
 async def test_a_replica_dies_with_a_batch() -> None:
@@ -115,7 +78,7 @@ async def test_replicas_die_under_load(stage: int) -> None:
     async with stand(two_stages()) as running:
         loading = load(running, 120)
         await until(lambda: running.session.meter.outcomes[Outcome.IN_TIME] > 20, "load is on")
-        await running.kill(next(name for name in running.workers if f"-{stage}-" in name))
+        await running.kill(running.replica_of(stage))
         done = await loading
         assert done.statuses == {200: 120}, done.errors
         assert running.session.meter.outcomes == {"in_time": 120}
@@ -340,7 +303,7 @@ async def test_replicas_hang_up_on_who_does_not_behave(token: str | None, messag
         assert (await post(running))[0] == 200, "others are served as before"
 
 
-async def test_a_next_stage_that_cannot_be_reached_fails_the_batch() -> None:
+async def test_a_replica_says_if_the_next_stage_cannot_be_reached() -> None:
     async with stand(two_stages()) as running:
         replicas = running.directory.entries.replicas(running.app.session.key, 0.0)
         peer = Peer()
@@ -348,7 +311,7 @@ async def test_a_next_stage_that_cannot_be_reached_fails_the_batch() -> None:
         nowhere = Hop(host="127.0.0.1", port=1, token="t")
         peer.send(Batch(batch_id=9, frontend="f", path=(nowhere,), tensors=(FITS,)), SAMPLE)
         await until(lambda: len(peer.messages) == 3, "the replica reports")
-        assert [message.kind for message in peer.messages] == ["welcome", "report", "failed"]
+        assert [message.kind for message in peer.messages] == ["welcome", "report", "undelivered"]
         assert "127.0.0.1:1 cannot be reached" in getattr(peer.messages[-1], "reason", "")
 
 

@@ -72,6 +72,7 @@ def test_every_kind_of_call_is_recorded_and_replayed() -> None:
     core.failed(again.batch_id, 15_000, "out of memory")
     core.worker_draining("w0", 15_000)
     core.worker_lost("w1", 15_000)
+    core.lost(again.batch_id, 15_000)
     core.switch_plan(PLAN.model_copy(update={"name": "next"}), 15_000)
     drops = core.advance(60_000)
 
@@ -82,7 +83,7 @@ def test_every_kind_of_call_is_recorded_and_replayed() -> None:
     names = {json.loads(line)[0] for line in lines}
     assert names == {
         "plan", "set_delays", "worker_joined", "worker_draining", "worker_lost", "arrive", "cancel", "completed",
-        "failed", "switch_plan", "advance",
+        "failed", "lost", "switch_plan", "advance",
     }  # fmt: skip
 
 
