@@ -74,6 +74,38 @@ class TensorSpec(SpecModel):
     dtype: DType = Field(default=DType.FP32, description="Element type.")
 
 
+class ImageLayout(StrEnum):
+    """The order of an image tensor's dimensions: channels, height, width."""
+
+    CHW = "CHW"
+    HWC = "HWC"
+
+
+class ImageFit(StrEnum):
+    """How an image of other proportions becomes one of the tensor's."""
+
+    STRETCH = "Stretch"
+    CROP = "Crop"
+
+
+class ImageInput(SpecModel):
+    """How JPEG and PNG images become a module's input tensor; its size is that of the tensor."""
+
+    layout: ImageLayout = Field(default=ImageLayout.CHW, description="Order of the tensor's dimensions: CHW or HWC.")
+    fit: ImageFit = Field(
+        default=ImageFit.STRETCH,
+        description="Stretch: the whole image, its proportions changed. Crop: the largest middle part that fits.",
+    )
+    mean: tuple[Quantity, ...] = Field(
+        default=(),
+        max_length=3,
+        description="Subtracted from each channel, which is from 0 to 1 before. Not for UINT8, which is 0 to 255.",
+    )
+    deviation: tuple[Quantity, ...] = Field(
+        default=(), max_length=3, description="What each channel is then divided by. Not for UINT8."
+    )
+
+
 class ModelSource(SpecModel):
     """Where a neural network comes from."""
 
@@ -118,12 +150,19 @@ class Module(SpecModel):
         # `function` is a reserved word of CEL, which Kubernetes escapes with underscores.
         ("has(self.model) != has(self.__function__)", "a module needs either model or function, and not both"),
         ("!has(self.model) || has(self.input)", "a module with a model needs input: its tensor's shape and dtype"),
+        (
+            "!has(self.image) || (has(self.input) && size(self.input.shape) == 3)",
+            "image needs an input of three dimensions: channels, height and width",
+        ),
     )
 
     name: ModuleName = Field(description="Name of the module, unique in the session.")
     model: ModelSource | None = Field(default=None, description="A neural network, run on the pools.")
     function: FunctionSource | None = Field(default=None, description="A CPU function, run beside the frontend.")
     input: TensorSpec | None = Field(default=None, description="The tensor that one sample of the model's input is.")
+    image: ImageInput | None = Field(
+        default=None, description="Clients may send JPEG and PNG images as the input, which become tensors like this."
+    )
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
@@ -131,6 +170,26 @@ class Module(SpecModel):
             raise ValueError(f"module {self.name!r} needs either model or function, and not both")
         if self.model is not None and self.input is None:
             raise ValueError(f"module {self.name!r} has a model and needs input: its tensor's shape and dtype")
+        return self
+
+    @model_validator(mode="after")
+    def _images_fit(self) -> Self:
+        if self.image is None:
+            return self
+        if self.input is None or len(self.input.shape) != 3:
+            raise ValueError(f"module {self.name!r}: image needs an input of three dimensions")
+        channels = self.input.shape[0 if self.image.layout is ImageLayout.CHW else 2]
+        if channels not in (1, 3):
+            raise ValueError(f"module {self.name!r}: an image has 1 or 3 channels, not {channels}; see image.layout")
+        if self.input.dtype in (DType.INT32, DType.INT64):
+            raise ValueError(f"module {self.name!r}: images become FP32, FP16 or UINT8, not {self.input.dtype}")
+        normalisation = (self.image.mean, self.image.deviation)
+        if self.input.dtype is DType.UINT8 and any(normalisation):
+            raise ValueError(f"module {self.name!r}: images as UINT8 are not normalised; leave mean and deviation out")
+        if any(len(numbers) not in (0, channels) for numbers in normalisation):
+            raise ValueError(f"module {self.name!r}: image.mean and image.deviation need {channels} numbers each")
+        if any(number.value <= 0 for number in self.image.deviation):
+            raise ValueError(f"module {self.name!r}: image.deviation must be above 0")
         return self
 
 

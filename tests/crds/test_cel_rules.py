@@ -110,6 +110,7 @@ CURVES = {"curves": [{"model": "*", "alphaMicros": 1, "betaMicros": 1}]}
         pytest.param(SESSION, "spec.modules.0", BOTH, "either model or function", id="model and function"),
         pytest.param(SESSION, "spec.modules.1", {"name": "crop"}, "either model or function", id="neither"),
         pytest.param(SESSION, "spec.modules.0.input", REMOVED, "needs input", id="model without input"),
+        pytest.param(SESSION, "spec.modules.1.image", {}, "three dimensions", id="image without input"),
         pytest.param(
             SESSION, "spec.modules.0.model.file", "model.pt2", "either entrypoint or file", id="entrypoint and file"
         ),

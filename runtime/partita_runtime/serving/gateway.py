@@ -14,14 +14,24 @@ from starlette.routing import Route
 from partita_runtime.serving.counting import ClientLeftError, counted, driver_for
 from partita_runtime.serving.dispatcher import now_micros
 from partita_runtime.serving.driver import Driver
+from partita_runtime.serving.images import IMAGE_TYPES, image_request, is_image, with_images
 from partita_runtime.serving.inference import RequestError, model_metadata, server_metadata
 from partita_runtime.serving.metrics import CONTENT_TYPE, metrics_text
 from partita_runtime.serving.oip import HEADER_LENGTH, decode_request, encode_answer
-from partita_runtime.serving.session import Session
+from partita_runtime.serving.session import FrontendSettings, Session
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+CONTENT_TYPES: Final = (
+    "application/json",
+    "application/octet-stream",
+    *IMAGE_TYPES,
+    "application/x-www-form-urlencoded",  # what curl says of any data, if it is not told better
+    "",
+)
+"""What the body of an inference request may be."""
 
 CLIENT_LEFT: Final = 499
 """Status of a request whose client closed the connection; nobody receives it."""
@@ -80,9 +90,17 @@ class _Endpoints:
 
     async def infer(self, request: Request) -> Response:
         arrived = now_micros()
-        body = await _body(request, self._session.settings.max_request_bytes)
-        driver = self._driver_for(request)  # nothing is awaited from here on until the driver has the request
-        wanted = decode_request(body, request.headers.get(HEADER_LENGTH), driver.interface)
+        content_type = _content_type(request)
+        body = await _body(request, self._session.settings)
+        driver = self._driver_for(request)
+        if is_image(content_type, body):
+            wanted = image_request(body, driver.interface)
+        else:
+            wanted = decode_request(body, request.headers.get(HEADER_LENGTH), driver.interface)
+        if wanted.images:
+            wanted = await with_images(wanted, driver.interface)
+            driver = self._driver_for(request)
+        # Nothing is awaited between choosing the driver and its having the request.
         try:
             with counted(self._session, driver, wanted.samples, arrived):
                 tensors = await _unless_client_leaves(request, driver.infer(wanted, arrived))
@@ -95,20 +113,38 @@ class _Endpoints:
         return driver_for(self._session, request.path_params["model"], request.path_params.get("version"))
 
 
-async def _body(request: Request, most: int) -> bytes:
-    """The request's body. Raises RequestError (413) as soon as it is known to be larger than `most`."""
+def _content_type(request: Request) -> str:
+    """What the body is said to be. Raises RequestError (415) for what is not taken."""
+    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if content_type not in CONTENT_TYPES:
+        raise RequestError(
+            415, f"content type {content_type!r} is not supported; send one of {', '.join(filter(None, CONTENT_TYPES))}"
+        )
+    return content_type
+
+
+async def _body(request: Request, settings: FrontendSettings) -> bytes:
+    """The request's body.
+
+    Raises RequestError as soon as it is known to be too large (413), or when it does not come in time (408).
+    """
     if request.headers.get("content-encoding", "identity") != "identity":
         raise RequestError(400, "compressed request bodies are not supported")
     length = request.headers.get("content-length", "0")
+    most = settings.max_request_bytes
     chunks, size = [], 0
     if not length.isdecimal() or int(length) <= most:
-        async for chunk in request.stream():
-            chunks.append(chunk)
-            size += len(chunk)
-            if size > most:
-                break
-        else:
-            return b"".join(chunks)
+        try:
+            async with asyncio.timeout(settings.body_seconds):
+                async for chunk in request.stream():
+                    chunks.append(chunk)
+                    size += len(chunk)
+                    if size > most:
+                        break
+                else:
+                    return b"".join(chunks)
+        except TimeoutError:
+            raise RequestError(408, f"the request's body did not arrive within {settings.body_seconds:g} s") from None
     raise RequestError(413, f"the request's body must not be larger than {most} bytes")
 
 
@@ -136,7 +172,7 @@ async def _refused(_request: Request, error: Exception) -> Response:
     headers = {}
     if error.retry_after_seconds is not None:
         headers["retry-after"] = str(error.retry_after_seconds)
-    if error.status == 413:
+    if error.status in (408, 413, 415):
         headers["connection"] = "close"  # else the server would go on reading what nobody wants
     return JSONResponse({"error": str(error)}, error.status, headers)
 

@@ -14,12 +14,14 @@ from partita_runtime.serving.inference import (
     InferRequest,
     RequestError,
     answered,
+    check_images,
     check_inputs,
     check_numbers,
     check_output,
     check_tensor,
     model_metadata,
     samples_of,
+    split_bytes,
 )
 from partita_runtime.serving.interface import Interface
 
@@ -38,15 +40,16 @@ def decode_request(message: Any, interface: Interface) -> InferRequest:
         raise RequestError(400, f"the request's id must not be longer than {MAX_ID} characters")
     for output in message.outputs:
         check_output(output.name, interface, output.parameters)
-    inputs = _inputs(message, interface)
+    inputs, images = _inputs(message, interface)
     whole_number("priority", message.parameters)
     return InferRequest(
         id=message.id or None,
-        samples=samples_of(inputs),
+        samples=samples_of(inputs, images),
         inputs=inputs,
         outputs={output.name: True for output in message.outputs} or None,
         binary=True,
         timeout_micros=whole_number("timeout", message.parameters) or None,
+        images=images,
     )
 
 
@@ -83,20 +86,36 @@ def whole_number(name: str, parameters: Any) -> int:
     return value
 
 
-def _inputs(message: Any, interface: Interface) -> dict[str, Array]:
+def _inputs(message: Any, interface: Interface) -> tuple[dict[str, Array], dict[str, tuple[bytes, ...]]]:
     check_inputs([tensor.name for tensor in message.inputs], interface)
     raw = message.raw_input_contents
     if raw and len(raw) != len(message.inputs):
         raise RequestError(
             400, f"raw_input_contents must have one element for each of {len(message.inputs)} inputs, not {len(raw)}"
         )
-    arrays = {}
+    arrays: dict[str, Array] = {}
+    images: dict[str, tuple[bytes, ...]] = {}
     for number, tensor in enumerate(message.inputs):
-        spec = interface.inputs[tensor.name]
-        check_tensor(tensor.name, tensor.datatype, tensor.shape, spec)
-        array = _from_raw(tensor, spec, raw[number]) if raw else _from_contents(tensor, spec)
-        arrays[tensor.name] = check_numbers(tensor.name, array)
-    return arrays
+        if raw and tensor.HasField("contents"):
+            raise RequestError(400, f"input {tensor.name!r} has both contents and raw_input_contents; send one of them")
+        if tensor.datatype == "BYTES":
+            images[tensor.name] = _images(tensor, raw[number] if raw else None, interface)
+        else:
+            spec = interface.inputs[tensor.name]
+            check_tensor(tensor.name, tensor.datatype, tensor.shape, spec)
+            array = _from_raw(tensor, spec, raw[number]) if raw else _from_contents(tensor, spec)
+            arrays[tensor.name] = check_numbers(tensor.name, array)
+    return arrays, images
+
+
+def _images(tensor: Any, raw: bytes | None, interface: Interface) -> tuple[bytes, ...]:
+    count = check_images(tensor.name, tensor.shape, interface)
+    if raw is not None:
+        return split_bytes(tensor.name, count, memoryview(raw))
+    given = tuple(tensor.contents.bytes_contents)
+    if len(given) != count:
+        raise RequestError(400, f"input {tensor.name!r} needs {count} elements in bytes_contents, not {len(given)}")
+    return given
 
 
 def _from_raw(tensor: Any, spec: TensorSpec, raw: bytes) -> Array:
@@ -106,8 +125,6 @@ def _from_raw(tensor: Any, spec: TensorSpec, raw: bytes) -> Array:
         raise RequestError(
             400, f"input {tensor.name!r}: {spec.dtype} {list(tensor.shape)} is {size} bytes, but {len(raw)} are there"
         )
-    if tensor.HasField("contents"):
-        raise RequestError(400, f"input {tensor.name!r} has both contents and raw_input_contents; send one of them")
     return np.frombuffer(raw, dtype).reshape(tensor.shape)
 
 

@@ -12,6 +12,7 @@ from partita_runtime.serving.dispatcher import now_micros
 from partita_runtime.serving.driver import Driver
 from partita_runtime.serving.grpc_codec import decode_request, encode_answer, metadata_message
 from partita_runtime.serving.grpc_messages import MESSAGES, METHODS, SERVICE
+from partita_runtime.serving.images import with_images
 from partita_runtime.serving.inference import RequestError, server_metadata
 from partita_runtime.serving.session import Session
 
@@ -113,8 +114,11 @@ class _Methods:
         arrived = now_micros()
         driver = self._driver(request.model_name, request.model_version)
         wanted = decode_request(request, driver.interface)
+        if wanted.images:
+            wanted = await with_images(wanted, driver.interface)
+            driver = self._driver(request.model_name, request.model_version)
         remaining = context.time_remaining()
-        patience = None if remaining is None else max(1, int(remaining * 1e6))
+        patience = None if remaining is None else max(1, now_micros() - arrived + int(remaining * 1e6))
         with counted(self._session, driver, wanted.samples, arrived):
             tensors = await driver.infer(wanted.within(patience), arrived)
             return encode_answer(wanted, driver.interface, tensors)

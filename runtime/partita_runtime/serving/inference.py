@@ -1,7 +1,7 @@
 """What is asked for and what answers it, whichever protocol carries it: requests, errors, checks. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, Self
 
@@ -50,6 +50,8 @@ class InferRequest:
     """Whether outputs are binary unless said otherwise."""
     timeout_micros: int | None
     """How long the client will wait, if it said so."""
+    images: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict)
+    """Inputs that came as JPEG or PNG images, one a sample; `images.with_images` makes tensors of them."""
 
     def within(self, micros: int | None) -> Self:
         """The same request of a client that waits for no longer than this, if it is a time."""
@@ -123,9 +125,36 @@ def check_numbers(name: str, array: Array) -> Array:
     return array
 
 
-def samples_of(inputs: Mapping[str, Array]) -> int:
-    """How many samples a request's tensors hold. Raises RequestError (400) if they do not agree."""
-    samples: set[int] = {array.shape[0] for array in inputs.values()} or {1}
+def check_images(name: str, shape: Sequence[int], interface: Interface) -> int:
+    """How many images an input of element type BYTES has. Raises RequestError (400) if it must not have any."""
+    if name not in interface.images:
+        raise RequestError(400, f"input {name!r} takes no images, so it cannot be BYTES; see its module's `image`")
+    if not shape or not 1 <= shape[0] <= MAX_SAMPLES or any(size != 1 for size in shape[1:]):
+        raise RequestError(
+            400, f"input {name!r} as BYTES must be [n] images with n from 1 to {MAX_SAMPLES}, not {shape}"
+        )
+    return shape[0]
+
+
+def split_bytes(name: str, count: int, blob: memoryview) -> tuple[bytes, ...]:
+    """The elements of a BYTES tensor: each has its length, 4 bytes, little-endian, in front.
+
+    Raises RequestError (400) unless `blob` holds just `count` of them.
+    """
+    elements: list[bytes] = []
+    offset = 0
+    while offset + 4 <= len(blob) and len(elements) < count:
+        length = int.from_bytes(blob[offset : offset + 4], "little")
+        elements.append(bytes(blob[offset + 4 : offset + 4 + length]))
+        offset += 4 + length
+    if len(elements) != count or offset != len(blob):
+        raise RequestError(400, f"input {name!r}: its {len(blob)} bytes are not {count} elements with their lengths")
+    return tuple(elements)
+
+
+def samples_of(inputs: Mapping[str, Array], images: Mapping[str, Sequence[bytes]]) -> int:
+    """How many samples a request's tensors and images are. Raises RequestError (400) if they do not agree."""
+    samples: set[int] = {len(input) for input in (*inputs.values(), *images.values())} or {1}
     if len(samples) > 1:
         raise RequestError(400, f"all inputs must have the same first dimension, not {sorted(samples)}")
     return samples.pop()

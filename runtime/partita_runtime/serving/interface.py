@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from partita_api.inferencesession import InferenceSessionSpec, Module, TensorSpec
+from partita_api.inferencesession import ImageInput, InferenceSessionSpec, Module, TensorSpec
 
 MAX_SAMPLES: Final = 64
 """Most samples in one request."""
@@ -53,6 +53,12 @@ class Interface:
         """The tensors of a request, by name: `input`, or the root's name where several roots take one."""
         takers = [(root.name, root.input) for root in self.roots if root.input is not None]
         return {name if len(takers) > 1 else "input": spec for name, spec in takers}
+
+    @cached_property
+    def images(self) -> Mapping[str, ImageInput]:
+        """How JPEG and PNG images become inputs, for those that may be sent so, by the tensor's name."""
+        declared = {self.input_name(root.name): root.image for root in self.roots}
+        return {name: image for name, image in declared.items() if image is not None}
 
     def input_name(self, root: str) -> str:
         """The tensor that the root module of this name begins with."""

@@ -20,11 +20,13 @@ from partita_runtime.serving.inference import (
     InferRequest,
     RequestError,
     answered,
+    check_images,
     check_inputs,
     check_numbers,
     check_output,
     check_tensor,
     samples_of,
+    split_bytes,
 )
 from partita_runtime.serving.interface import Interface
 
@@ -77,14 +79,15 @@ def decode_request(body: bytes, header_length: str | None, interface: Interface)
         where = ".".join(map(str, first["loc"])) or "the body"
         raise RequestError(400, f"no inference request: {where}: {first['msg']}") from None
     outputs = _wanted(header, interface)
-    inputs = _inputs(header.inputs, memoryview(body)[length:], interface)
+    inputs, images = _inputs(header.inputs, memoryview(body)[length:], interface)
     return InferRequest(
         id=header.id,
-        samples=samples_of(inputs),
+        samples=samples_of(inputs, images),
         inputs=inputs,
         outputs=outputs,
         binary=header.parameters.binary_data_output,
         timeout_micros=header.parameters.timeout,
+        images=images,
     )
 
 
@@ -141,20 +144,29 @@ def _wanted(header: _RequestHeader, interface: Interface) -> dict[str, bool] | N
     return wanted
 
 
-def _inputs(headers: Sequence[_InputHeader], blob: memoryview, interface: Interface) -> dict[str, Array]:
+def _inputs(
+    headers: Sequence[_InputHeader], blob: memoryview, interface: Interface
+) -> tuple[dict[str, Array], dict[str, tuple[bytes, ...]]]:
     check_inputs([header.name for header in headers], interface)
-    arrays, offset = {}, 0
+    arrays: dict[str, Array] = {}
+    images: dict[str, tuple[bytes, ...]] = {}
+    offset = 0
     for header in headers:
-        spec = interface.inputs[header.name]
-        check_tensor(header.name, header.datatype, header.shape, spec)
-        if header.parameters.binary_data_size is None:
-            arrays[header.name] = check_numbers(header.name, _from_json(header, spec))
-            continue
-        arrays[header.name] = check_numbers(header.name, _from_binary(header, spec, blob[offset:]))
-        offset += header.parameters.binary_data_size
+        size = header.parameters.binary_data_size
+        if header.datatype == "BYTES":
+            count = check_images(header.name, header.shape, interface)
+            if size is None:
+                raise RequestError(400, f"input {header.name!r}: images must be sent as binary data")
+            images[header.name] = split_bytes(header.name, count, blob[offset : offset + size])
+        else:
+            spec = interface.inputs[header.name]
+            check_tensor(header.name, header.datatype, header.shape, spec)
+            array = _from_json(header, spec) if size is None else _from_binary(header, spec, blob[offset:])
+            arrays[header.name] = check_numbers(header.name, array)
+        offset += size or 0
     if offset != len(blob):
         raise RequestError(400, f"{len(blob) - offset} bytes are left over after the inputs' binary data")
-    return arrays
+    return arrays, images
 
 
 def _from_json(header: _InputHeader, spec: TensorSpec) -> Array:

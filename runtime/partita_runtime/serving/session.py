@@ -29,6 +29,8 @@ class FrontendSettings(SpecModel):
     """Processes for CPU functions, if the session has any."""
     max_request_bytes: int = 64 * 1024 * 1024
     """Largest request body that is read."""
+    body_seconds: float = 60.0
+    """How long the client may take to send a request's body."""
     trace_directory: str | None = None
     """Where to record what the scheduling core is told and decides, to be replayed later; it grows without bound."""
     switch_patience_seconds: float = 10.0

@@ -14,6 +14,7 @@ from partita_api.inferencesession import (
     BatchingPolicy,
     Edge,
     FunctionSource,
+    ImageInput,
     InferenceSession,
     ModelSource,
     Module,
@@ -43,6 +44,7 @@ class Model:
     beta_micros: int = 1000
     entrypoint: str | None = None
     """Where the real model is; it then runs on the CPU."""
+    image: ImageInput | None = None
 
     @property
     def pool(self) -> str:
@@ -103,6 +105,7 @@ class Application:
                 name=m.name,
                 model=m.source or ModelSource(entrypoint=f"tests.models:{m.name}"),
                 input=TensorSpec(shape=m.input),
+                image=m.image,
             )
             for m in self.models
         ]
