@@ -24,9 +24,10 @@ from partita_api.profile import Cut, Profile, ProfileRequest, VgpuLatency
 from partita_api.quantity import Quantity
 from partita_planner.allocation import Demand, Market
 from partita_planner.deadline import Deadline
+from partita_planner.enumeration import enumerate_templates
 from partita_planner.problem import Pool
 from partita_planner.search import Found
-from partita_planner.templates import TemplateLimits, enumerate_templates, module_classes
+from partita_planner.templates import TemplateLimits, module_classes
 from partita_planner.throughput import most_throughput, throughput_bound
 
 SLOWNESS = {"a": 1.0, "b": 1.7, "c": 2.4, "d": 3.5}
@@ -138,7 +139,7 @@ def _demands(case: Case) -> Iterator[Demand]:
             whole_gpus=True,
             latency_counts=False,
         )
-        templates = enumerate_templates(module_classes(module, pools, profiles, fp16_cuts=True), limits)
+        templates = enumerate_templates(module_classes(module, pools, profiles, fp16_cuts=True), limits).templates
         yield Demand(module, 1.0, 1.0, templates)
 
 

@@ -34,12 +34,13 @@ from partita_api.profile import Cut, Profile, ProfileRequest, VgpuLatency
 from partita_api.quantity import Quantity
 from partita_planner.allocation import Demand, Deployments, Market
 from partita_planner.deadline import Deadline
+from partita_planner.enumeration import enumerate_templates
 from partita_planner.latency import SECOND
 from partita_planner.problem import Pool
 from partita_planner.search import Found, NothingFound
 from partita_planner.strategies.dart_r import most_chained
 from partita_planner.strategies.ppipe import most_published
-from partita_planner.templates import TemplateLimits, enumerate_templates, module_classes
+from partita_planner.templates import TemplateLimits, module_classes
 from partita_planner.throughput import most_throughput, pooled
 
 NEVER_MICROS = 1e9
@@ -135,7 +136,7 @@ class Case:
         """Stages own vGPUs; the search starts from the better of `start` and the plan with whole GPUs."""
         plans = [plan for plan in (start, self.strict(stages)) if isinstance(plan, Found)]
         best = max(plans, key=lambda plan: plan.value, default=NothingFound(proven=False))
-        demands = self.demands(max_stages=stages, whole_gpus=False, sized_stages=3)
+        demands = self.demands(max_stages=stages, whole_gpus=False)
         return pooled(best, demands, self.whole, self.deadline)
 
     def partita(self) -> Found | NothingFound:
@@ -148,7 +149,7 @@ class Case:
 
     def published(self, stages: int) -> Found | NothingFound:
         """PPipe's formulation."""
-        demands = self.demands(max_stages=stages, whole_gpus=False, sized_stages=3)
+        demands = self.demands(max_stages=stages, whole_gpus=False)
         return most_published(demands, self.whole, self.deadline)
 
     def chained(self) -> Found | NothingFound:
@@ -226,7 +227,7 @@ def _demand(
         **limited,
     )
     classes = module_classes(name, pools, {(name, p.name): _profile(data, p.name) for p in pools}, fp16_cuts=False)
-    return Demand(name, 1.0, reference["weights"][index], enumerate_templates(classes, limits))
+    return Demand(name, 1.0, reference["weights"][index], enumerate_templates(classes, limits).templates)
 
 
 def _profile(data: Mapping[str, Any], gpu: str) -> Profile:

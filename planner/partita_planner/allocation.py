@@ -44,6 +44,8 @@ class Demand:
     capacity: float
     """Samples per second that there must be capacity for: the rate and what is kept free for bursts."""
     templates: tuple[Template, ...]
+    complete: bool = True
+    """Whether there are no others that may be needed: else what is proven holds for these only."""
 
 
 @dataclass(frozen=True)

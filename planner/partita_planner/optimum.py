@@ -1,13 +1,14 @@
 """The best plan of a task: least cost for its rate, or most throughput from its pools."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
 
-from partita_planner.allocation import Aim, Deployment, Deployments
+from partita_planner.allocation import Aim, Demand, Deployment, Deployments
 from partita_planner.cost import least_cost
 from partita_planner.deadline import Deadline
 from partita_planner.latency import collection_micros
+from partita_planner.left_out import bound_of_blocks
 from partita_planner.search import Found, NothingFound
 from partita_planner.session_graph import module_rates
 from partita_planner.task import Solution, Task
@@ -17,6 +18,8 @@ MAX_ROUNDS = 6
 ROUND_SHARE = 0.6
 """Share of the time left that one round of a throughput plan may take."""
 SAME_RATE = 1e-3
+ENUMERATION_SHARE = 0.3
+"""Share of the time left for the templates of all modules."""
 WHOLE_SHARE = 0.5
 """Share of a round for the plan with whole GPUs that one with shared GPUs starts from."""
 
@@ -29,7 +32,8 @@ def best_plan(task: Task, deadline: Deadline) -> Solution | NothingFound:
     if task.aim is Aim.THROUGHPUT:
         return throughput_plan(task, deadline, _with_shared_gpus if task.pooled else _with_whole_gpus)
     rate = task.problem.rate
-    found = least_cost(task.demands(rate), task.market, task.graph, task.aim, deadline)
+    demands = task.demands(rate, deadline=deadline.share(ENUMERATION_SHARE))
+    found = of_all(task, demands, least_cost(demands, task.market, task.graph, task.aim, deadline), deadline)
     return Solution(found.deployments, rate, found.value, found.bound) if isinstance(found, Found) else found
 
 
@@ -73,20 +77,46 @@ def throughput_plan(task: Task, deadline: Deadline, most: Most) -> Solution | No
     return NothingFound(proven=False)
 
 
+def of_all(
+    task: Task, demands: Sequence[Demand], found: Found | NothingFound, deadline: Deadline
+) -> Found | NothingFound:
+    """What was found among the templates of `demands`, with what is proven for all templates that there are."""
+    if all(d.complete for d in demands):
+        return found
+    if not isinstance(found, Found):
+        return NothingFound(proven=False)
+    most_batch = task.problem.spec.planner.max_batch_size
+    bound = bound_of_blocks(demands, task.classes, task.market, task.aim, most_batch, deadline)
+    worse = max if task.aim is Aim.THROUGHPUT else min
+    return replace(found, bound=worse(found.bound, bound))
+
+
 def _with_whole_gpus(task: Task, rate: float, deadline: Deadline) -> Found | NothingFound:
-    return most_throughput(task.demands(1 - task.kept_free, collected_at=rate), task.market, deadline, task.coupled)
+    demands = _demands(task, rate, deadline)
+    return of_all(task, demands, most_throughput(demands, task.market, deadline, task.coupled), deadline)
 
 
 def _with_shared_gpus(task: Task, rate: float, deadline: Deadline) -> Found | NothingFound:
     whole = _with_whole_gpus(replace(task, pooled=False), rate, deadline.share(WHOLE_SHARE))
-    return pooled(whole, task.demands(1 - task.kept_free, collected_at=rate), task.market, deadline, task.coupled)
+    demands = _demands(task, rate, deadline)
+    return of_all(task, demands, pooled(whole, demands, task.market, deadline, task.coupled), deadline)
+
+
+def _demands(task: Task, rate: float, deadline: Deadline) -> tuple[Demand, ...]:
+    """The demands at a level of one request per second."""
+    share = deadline.share(ENUMERATION_SHARE)
+    return task.demands(1 - task.kept_free, collected_at=rate, deadline=share)
 
 
 def highest_rate(task: Task, deadline: Deadline) -> float:
-    """Requests per second that no plan exceeds: the relaxation's bound at the collection times of that very rate."""
+    """Requests per second that no plan exceeds: the relaxation's bound at the collection times of that very rate.
+
+    Sharing GPUs does not change that bound.
+    """
+    whole = replace(task, pooled=False)
     rate = inf
     for _ in range(MAX_ROUNDS):
-        bound = throughput_bound(task.demands(1 - task.kept_free, collected_at=rate), task.market, deadline)
+        bound = throughput_bound(_demands(whole, rate, deadline), task.market, deadline)
         lower = min(rate, bound * (1 - task.kept_free))
         if lower > rate * (1 - SAME_RATE) or lower <= 0:
             break

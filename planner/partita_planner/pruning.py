@@ -6,7 +6,7 @@ a step function of x, c(x). Between two steps it is constant.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,33 +15,43 @@ from partita_planner.templates import Template, TemplateStage
 
 EXACT_STEPS = 64
 """Up to so many steps of c(x) are looked at one by one; beyond, its linear bounds are used."""
+STEPS_OF_EACH = 8
+"""Up to so many steps of c(x) that are due to one stage are looked at where an excess is bounded."""
 ROUNDING = 1e-9
 
 
 def least_excess(
-    template: Template,
+    templates: Sequence[Template],
     demand: float,
-    dual: float,
+    duals: NDArray[np.float64],
     price: Callable[[TemplateStage], float],
     unit_rate: Callable[[TemplateStage], float],
-) -> float:
-    """A lower bound on what one use of `template` adds to the optimum of a linear relaxation.
+) -> NDArray[np.float64]:
+    """For each template, a lower bound on what one use of it adds to the optimum of a linear relaxation.
 
     With bound B and duals of a relaxation, a template is part of no solution better than U if B + excess >= U:
 
         excess = min over 0 < x <= demand of  c(x) - dual * x
 
-    where the prices in c hold the duals of the pools, and `dual` is that of the module's demand. Between two steps the
-    excess falls in x, so the minimum is at the end of a step.
+    where the prices in c hold the duals of the pools, and `duals` are those of the module's demand, less what a
+    template is paid for each sample. Between two steps the excess falls in x, so the minimum is at the end of a step.
     """
-    units = [(price(stage), unit_rate(stage)) for stage in template.stages]
-    reduced_cost = max(0.0, sum(p / r for p, r in units) - dual)
-    exact_to = min(demand, EXACT_STEPS / 8 * min(r for _, r in units))
-    steps = {k * r for _, r in units for k in range(1, ceil(exact_to / r) + 1) if k * r < exact_to} | {exact_to}
-    found = [sum(p * ceil(x / r - ROUNDING) for p, r in units) - dual * x for x in steps]
-    if exact_to < demand:
-        found.append(reduced_cost * exact_to)
-    return max(0.0, min(found))
+    width = max((len(t.stages) for t in templates), default=1)
+    stages = list(dict.fromkeys(stage for t in templates for stage in t.stages))
+    number = {stage: i for i, stage in enumerate(stages)}
+    used = np.array([[*(number[s] for s in t.stages), *[-1] * (width - len(t.stages))] for t in templates], dtype=int)
+    used = used.reshape(len(templates), width)
+    prices = np.array([*map(price, stages), 0.0])[used]
+    rates = np.array([*map(unit_rate, stages), inf])[used]
+    reduced_costs = np.maximum(0.0, (prices / rates).sum(axis=1) - duals)
+    exact_to = np.minimum(demand, STEPS_OF_EACH * rates.min(axis=1, initial=inf))
+    least = np.where(exact_to < demand, reduced_costs * exact_to, inf)
+    with np.errstate(invalid="ignore"):
+        ends = [np.minimum(k * rates[:, s], exact_to) for s in range(width) for k in range(1, STEPS_OF_EACH + 1)]
+        for x in ends:
+            paid = (prices * np.ceil(x[:, None] / rates - ROUNDING)).sum(axis=1)
+            least = np.minimum(least, paid - duals * x)
+    return np.maximum(0.0, least)
 
 
 def promising(
@@ -49,6 +59,8 @@ def promising(
 ) -> tuple[Template, ...]:
     """The templates whose excess is within `slack`, in their order; of these the `most` with the least excess."""
     within = [t for t in templates if excess[t] <= slack]
+    if most is None or len(within) <= most:
+        return tuple(within)
     best = set(sorted(within, key=lambda t: excess[t])[:most])
     return tuple(t for t in within if t in best)
 

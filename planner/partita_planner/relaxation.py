@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
+import numpy as np
 import pyomo.environ as pyo
 
 from partita_planner.allocation import (
@@ -22,8 +23,9 @@ from partita_planner.allocation import (
     missing_price,
 )
 from partita_planner.deadline import Deadline
+from partita_planner.dominance import undominated_in_parts
 from partita_planner.milp import solve_lp
-from partita_planner.templates import Template, undominated_by_gpus
+from partita_planner.templates import Template
 
 HALVINGS = 40
 ROUNDING = 1e-9
@@ -47,7 +49,7 @@ def relax(
 ) -> Relaxation | None:
     """The relaxation for `aim`, whose level is at most `highest_level`; None if it has no solution or time ran out."""
     needed = {d.module: d.capacity * highest_level for d in demands}
-    templates = {(d.module, t): x for d in demands for t, x in enumerate(undominated_by_gpus(d.templates))}
+    templates = {(d.module, t): x for d in demands for t, x in enumerate(_in_parts(d.templates))}
     pools = sorted({stage.pool for d in demands for template in d.templates for stage in template.stages})
     gpus = {(*key, pool): 0.0 for key in templates for pool in pools}
     for (module, t), template in templates.items():
@@ -117,6 +119,16 @@ def deployed(template: Template, serves: float, market: Market) -> Deployment:
     """The template with the fewest units that serve so many samples per second."""
     counts = [max(1, ceil(serves / market.unit_rate(stage) * (1 - ROUNDING))) for stage in template.stages]
     return Deployment(template, tuple(market.vgpus(s, n) for s, n in zip(template.stages, counts, strict=True)))
+
+
+def _in_parts(templates: Sequence[Template]) -> tuple[Template, ...]:
+    """The templates that matter to the relaxation."""
+    column = {pool: i for i, pool in enumerate(sorted({s.pool for t in templates for s in t.stages}))}
+    needs = np.zeros((len(templates), len(column)))
+    for row, template in enumerate(templates):
+        for stage in template.stages:
+            needs[row, column[stage.pool]] += 1 / stage.gpu_throughput
+    return tuple(templates[row] for row in undominated_in_parts(needs))
 
 
 def _objective(

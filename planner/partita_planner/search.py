@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
 
+import numpy as np
+
 from partita_planner.allocation import (
     MAX_PIPELINES,
     Aim,
@@ -93,7 +95,7 @@ def search(problem: Search, deadline: Deadline, start: Deployments | None = None
         return NothingFound(proven=not deadline.passed)
     if problem.aim is Aim.THROUGHPUT:
         problem = replace(problem, highest_level=relaxation.bound)
-    excess = {d.module: {t: _excess(problem, relaxation, d, t) for t in d.templates} for d in problem.demands}
+    excess = {d.module: _excess(problem, relaxation, d) for d in problem.demands}
 
     seed = _seed(problem, relaxation, start, deadline)
     if problem.graph is None:
@@ -232,17 +234,20 @@ def _concluded(
     return replace(best, bound=min(best.value, max(bounds)))
 
 
-def _excess(problem: Search, relaxation: Relaxation, demand: Demand, template: Template) -> float:
-    """What one use of the template costs beyond the relaxation, at the relaxation's prices."""
+def _excess(problem: Search, relaxation: Relaxation, demand: Demand) -> dict[Template, float]:
+    """What one use of each template costs beyond the relaxation, at the relaxation's prices."""
     market = problem.market
 
     def price(stage: TemplateStage) -> float:
         own = market.price(stage) if problem.aim is Aim.ALLOCATED else 0.0
         return own + relaxation.gpu[stage.pool] * market.gpus(stage)
 
-    paid = market.sample_price(template) * demand.rate / demand.capacity if problem.aim is Aim.OCCUPANCY else 0.0
+    duals = np.full(len(demand.templates), relaxation.sample[demand.module])
+    if problem.aim is Aim.OCCUPANCY:
+        duals -= np.array([market.sample_price(t) for t in demand.templates]) * demand.rate / demand.capacity
     most = demand.capacity * problem.highest_level
-    return least_excess(template, most, relaxation.sample[demand.module] - paid, price, market.unit_rate)
+    excess = least_excess(demand.templates, most, duals, price, market.unit_rate)
+    return dict(zip(demand.templates, excess.tolist(), strict=True))
 
 
 def _largest(deployments: Sequence[Deployment]) -> tuple[Template, ...]:

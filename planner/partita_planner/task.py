@@ -6,17 +6,12 @@ from functools import cached_property
 
 from partita_api.inferencesession import CostModel, CutDType, ObjectiveKind
 from partita_planner.allocation import Aim, Demand, Deployments, Market, Tariff
+from partita_planner.deadline import Deadline
+from partita_planner.enumeration import Enumeration, enumerate_templates, fastest_micros
 from partita_planner.latency import LatencyGraph, collection_micros, latency_graph
 from partita_planner.problem import PlanningProblem
 from partita_planner.session_graph import module_rates
-from partita_planner.templates import (
-    ModuleClass,
-    Template,
-    TemplateLimits,
-    enumerate_templates,
-    fastest_micros,
-    module_classes,
-)
+from partita_planner.templates import ModuleClass, Template, TemplateLimits, module_classes
 
 
 @dataclass(frozen=True)
@@ -117,24 +112,30 @@ class Task:
         rate = module_rates(self.problem.spec, self.problem.rate)[module]
         return fastest_micros(self.classes[module], self.limits(rate, 0))
 
-    def templates(self, module: str, limits: TemplateLimits) -> tuple[Template, ...]:
+    def templates(self, module: str, limits: TemplateLimits, deadline: Deadline | None = None) -> Enumeration:
         """The templates of one module."""
-        return enumerate_templates(self.classes[module], limits)
+        return enumerate_templates(self.classes[module], limits, deadline)
 
-    def demands(self, rate: float, collected_at: float | None = None) -> tuple[Demand, ...]:
+    def demands(
+        self, rate: float, collected_at: float | None = None, deadline: Deadline | None = None
+    ) -> tuple[Demand, ...]:
         """Every model's demand at so many requests per second, with the templates that leave the others enough time.
 
         Batches are collected while `collected_at` requests per second arrive; at first, that is `rate`. A module has
-        no templates if no plan keeps the SLO.
+        no templates if no plan keeps the SLO. Each module has an equal share of the time until `deadline`.
         """
         rates = module_rates(self.problem.spec, rate)
         collected = module_rates(self.problem.spec, collected_at or rate)
         slo = self.graph.slo_micros
-        templates = {m: self.templates(m, self.limits(collected[m], slo)) for m in self.classes}
-        least = {m: min((t.latency_micros for t in ts), default=slo + 1) for m, ts in templates.items()}
+        found: dict[str, Enumeration] = {}
+        for left, module in zip(range(len(self.classes), 0, -1), self.classes, strict=True):
+            until = None if deadline is None else deadline.share(1 / left)
+            found[module] = self.templates(module, self.limits(collected[module], slo), until)
+        least = {m: min((t.latency_micros for t in e.templates), default=slo + 1) for m, e in found.items()}
         room = self.graph.room(least)
         return tuple(
-            Demand(m, rates[m], rates[m] / (1 - self.kept_free), _within(ts, room[m])) for m, ts in templates.items()
+            Demand(m, rates[m], rates[m] / (1 - self.kept_free), _within(e.templates, room[m]), e.complete)
+            for m, e in found.items()
         )
 
 

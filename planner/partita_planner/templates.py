@@ -10,22 +10,18 @@ A template is stages in a row, each with a range of blocks on vGPUs of one pool,
 A Harpagon or Piccolo configuration <batch, duration, hardware> is a template of one stage.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, inf
-from typing import TypeVar
+from typing import Final
 
 from partita_api.gpupool import SharingMode
 from partita_api.profile import Profile
-from partita_planner.dominance import Costed, undominated
-from partita_planner.latency import SECOND
 from partita_planner.problem import Pool
 
-T = TypeVar("T")
-NO_LIMIT = 10**15
-SIZED_STAGES = 2
-"""Up to so many stages, pipelines are told apart by their vGPU sizes unless more are asked for."""
+NO_LIMIT: Final = 10**15
+"""Microseconds that no template takes."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +44,14 @@ class TemplateStage:
         """Samples per second of one whole GPU, divided into vGPUs."""
         return self.divisor * self.throughput
 
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.first, self.end, self.pool, self.divisor, self.latency_micros, self.throughput))
+
+    def __hash__(self) -> int:
+        """Computed once: stages and templates are keys of many tables."""
+        return self._hash
+
 
 @dataclass(frozen=True)
 class Template:
@@ -62,6 +66,14 @@ class Template:
     def latency_micros(self) -> int:
         """Worst case from a sample's arrival to its answer: collection, execution and transfers."""
         return self.collection_micros + sum(s.latency_micros + s.transfer_micros for s in self.stages)
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.batch, self.collection_micros, self.stages))
+
+    def __hash__(self) -> int:
+        """Computed once, as that of a stage."""
+        return self._hash
 
     def replicas(self, rate: float) -> tuple[int, ...]:
         """The fewest vGPUs of each stage that serve `rate` samples per second."""
@@ -84,8 +96,6 @@ class TemplateLimits:
     max_batch_size: int = 1024
     whole_gpus: bool = False
     """Whether a stage owns whole GPUs (then only throughput per GPU counts), or any number of vGPUs."""
-    sized_stages: int = SIZED_STAGES
-    """Up to so many stages, pipelines are told apart by their vGPU sizes."""
     undivided: bool = False
     """Whether only undivided GPUs are used."""
     latency_counts: bool = True
@@ -149,128 +159,3 @@ def module_classes(
         for pool in pools
         if pool.gpus > 0 and (module, pool.name) in profiles
     )
-
-
-def enumerate_templates(classes: Sequence[ModuleClass], limits: TemplateLimits) -> tuple[Template, ...]:
-    """All templates within the limits that no other one makes superfluous, in a stable order.
-
-    Only measured batch sizes are candidates. A pipeline crosses pools only where both profiles cut the model alike.
-    Of pipelines with more than `sized_stages` stages on vGPUs of several sizes there are tens of thousands; of those,
-    the ones that are undominated by throughput per whole GPU are in.
-    """
-    sizes = max((len(c.divisors) for c in classes), default=1)
-    if limits.whole_gpus or limits.undivided or sizes == 1 or limits.max_stages <= limits.sized_stages:
-        return _enumerate(classes, limits)
-    sized = _enumerate(classes, replace(limits, max_stages=limits.sized_stages))
-    longer = [t for t in _enumerate(classes, replace(limits, whole_gpus=True)) if len(t.stages) > limits.sized_stages]
-    every = [_costed(t.stages, t.latency_micros, limits, t) for t in (*sized, *longer)]
-    return tuple(kept.item for kept in undominated(every, limits.latency_counts))
-
-
-def undominated_by_gpus(templates: Sequence[Template]) -> tuple[Template, ...]:
-    """Those that matter when any fraction of a GPU can be had and latency does not count: for linear relaxations."""
-    rates = [(t, tuple(sorted((s.pool, s.gpu_throughput) for s in t.stages))) for t in templates]
-    kept = undominated([Costed(t, t.latency_micros, rate) for t, rate in rates], latency_counts=False)
-    return tuple(costed.item for costed in kept)
-
-
-def fastest_micros(classes: Sequence[ModuleClass], limits: TemplateLimits) -> int | None:
-    """The least latency of any template, the budget apart; None if the model fits nowhere."""
-    found: list[int] = []
-    for partition in sorted({c.profile.partition for c in classes}):
-        alike = [c for c in classes if c.profile.partition == partition]
-        for batch in sorted({b for c in alike for b in c.profile.batch_sizes if b <= limits.max_batch_size}):
-            measured = [c for c in alike if batch in c.profile.batch_sizes]
-            for stages in range(1, limits.max_stages + 1):
-                one_batch = replace(limits, budget_micros=min(found, default=NO_LIMIT), max_stages=stages)
-                found.extend(t.latency_micros for t in _of_batch(measured, batch, one_batch))
-    return min(found, default=None)
-
-
-def _enumerate(classes: Sequence[ModuleClass], limits: TemplateLimits) -> tuple[Template, ...]:
-    found: list[Costed[Template]] = []
-    for partition in sorted({c.profile.partition for c in classes}):
-        alike = [c for c in classes if c.profile.partition == partition]
-        for batch in sorted({b for c in alike for b in c.profile.batch_sizes if b <= limits.max_batch_size}):
-            measured = [c for c in alike if batch in c.profile.batch_sizes]
-            found.extend(_costed(t.stages, t.latency_micros, limits, t) for t in _of_batch(measured, batch, limits))
-    return tuple(kept.item for kept in undominated(found, limits.latency_counts))
-
-
-@dataclass(frozen=True)
-class _Label:
-    """The first stages of a pipeline, up to a block."""
-
-    stages: tuple[TemplateStage, ...]
-    micros: int
-    """Execution and transfers so far, without the transfer that follows."""
-    last: ModuleClass | None
-
-
-def _of_batch(classes: Sequence[ModuleClass], batch: int, limits: TemplateLimits) -> Iterator[Template]:
-    """Templates of one batch size: label setting over block positions."""
-    vgpus = [_VGpu.of(c, v, batch) for c in classes for v in c.divisors if v == 1 or not limits.undivided]
-    if not vgpus:
-        return
-    collection = limits.collection(batch)
-    blocks = classes[0].profile.blocks
-    rest = [sum(min(v.micros[i] for v in vgpus) for i in range(p, blocks)) for p in range(blocks + 1)]
-    labels: list[list[_Label]] = [[] for _ in range(blocks + 1)]
-    labels[0] = [_Label((), 0, None)]
-    for position in range(blocks):
-        for label in _kept(labels[position], limits):
-            last_stage = len(label.stages) + 1 == limits.max_stages
-            for end in (blocks,) if last_stage else range(position + 1, blocks + 1):
-                for vgpu in vgpus:
-                    longer = vgpu.extend(label, position, end)
-                    in_time = collection + longer.micros + rest[end] <= limits.budget_micros
-                    if in_time and vgpu.cls.fits(position, end, vgpu.divisor, batch):
-                        labels[end].append(longer)
-    for label in _kept(labels[blocks], limits):
-        yield Template(batch, collection, label.stages)
-
-
-@dataclass(frozen=True)
-class _VGpu:
-    """One size of vGPU of a pool, running batches of one size."""
-
-    cls: ModuleClass
-    divisor: int
-    batch: int
-    micros: tuple[float, ...]
-    """Time of every block."""
-
-    @staticmethod
-    def of(cls: ModuleClass, divisor: int, batch: int) -> "_VGpu":
-        return _VGpu(cls, divisor, batch, cls.block_micros(divisor, batch))
-
-    def extend(self, label: _Label, first: int, end: int) -> _Label:
-        """`label` with a stage of blocks [first, end) on such vGPUs after it."""
-        micros = max(1, ceil(sum(self.micros[first:end])))
-        cap = min(self.cls.link_cap(first, self.divisor), self.cls.link_cap(end, self.divisor))
-        throughput = min(self.batch * SECOND / micros, cap)
-        stage = TemplateStage(first, end, self.cls.pool.name, self.divisor, micros, 0, throughput)
-        if label.last is None:
-            return _Label((stage,), micros, self.cls)
-        bits = self.batch * label.last.cut_bytes(first) * 8
-        moved = ceil(bits * SECOND / min(self.cls.bandwidth, label.last.bandwidth))
-        *before, sender = label.stages
-        return _Label((*before, replace(sender, transfer_micros=moved), stage), label.micros + moved + micros, self.cls)
-
-
-def _kept(labels: Sequence[_Label], limits: TemplateLimits) -> list[_Label]:
-    """The labels of one position that may lead to an undominated template."""
-    by_pool: dict[str, list[Costed[_Label]]] = {}
-    for label in labels:
-        if label.last is None:
-            return list(labels)
-        by_pool.setdefault(label.last.pool.name, []).append(_costed(label.stages, label.micros, limits, label))
-    return [kept.item for group in by_pool.values() for kept in undominated(group)]
-
-
-def _costed(stages: Sequence[TemplateStage], micros: int, limits: TemplateLimits, item: T) -> Costed[T]:
-    if limits.whole_gpus:
-        rates = [(stage.pool, stage.gpu_throughput) for stage in stages]
-    else:
-        rates = [(f"{stage.pool}/{stage.divisor}", stage.throughput) for stage in stages]
-    return Costed(item, micros, tuple(sorted(rates)))

@@ -12,10 +12,12 @@ PRICES = ("1", "1.7", "0.6")
 
 
 @st.composite
-def small_problems(draw: Any, most_models: int = 2, objective: str = "Cost") -> PlanningProblem:
-    """A chain of models on one or two pools, with two or three blocks, two batch sizes and up to two vGPUs per GPU."""
+def small_problems(
+    draw: Any, most_models: int = 2, objective: str = "Cost", most_blocks: int = 3, most_stages: int = 2
+) -> PlanningProblem:
+    """A chain of models on one or two pools, with a few blocks, two batch sizes and up to two vGPUs per GPU."""
     models = [f"m{i}" for i in range(draw(st.integers(1, most_models)))]
-    blocks = draw(st.integers(1, 3))
+    blocks = draw(st.integers(1, most_blocks))
     pools: list[PoolBuilder] = []
     for name in ("fast", "slow")[: draw(st.integers(1, 2))]:
         made = pool(name).gpus(draw(st.integers(1, 2))).price(draw(st.sampled_from(PRICES)))
@@ -31,7 +33,7 @@ def small_problems(draw: Any, most_models: int = 2, objective: str = "Cost") -> 
         .planner(
             margin_percent=draw(st.sampled_from((0, 20))),
             headroom_percent=draw(st.sampled_from((0, 10))),
-            max_stages=draw(st.integers(1, 2)),
+            max_stages=draw(st.integers(1, most_stages)),
             max_batch_size=draw(st.integers(1, 2)),
         )
         .with_spec(objective={"kind": objective})

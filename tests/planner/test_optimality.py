@@ -40,7 +40,7 @@ def test_throughput_is_most(problem: PlanningProblem) -> None:
     task = Task.of(problem)
     limits = {m: task.limits(problem.rate, task.graph.slo_micros) for m in task.classes}
     demands = [
-        Demand(module, 1.0, 1.0 + index, task.templates(module, limits[module]))
+        Demand(module, 1.0, 1.0 + index, task.templates(module, limits[module]).templates)
         for index, module in enumerate(task.classes)
     ]
     weights = {d.module: d.capacity for d in demands}

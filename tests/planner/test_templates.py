@@ -11,10 +11,11 @@ from tests.planner.small_problems import small_problems
 
 from partita_planner.allocation import Demand, Market
 from partita_planner.covering import Bundles, cheapest_cover
+from partita_planner.enumeration import enumerate_templates
 from partita_planner.problem import PlanningProblem
 from partita_planner.pruning import cheapest_by_latency
 from partita_planner.task import Task
-from partita_planner.templates import Template, TemplateLimits, enumerate_templates, module_classes
+from partita_planner.templates import Template, TemplateLimits, module_classes
 
 
 def templates(
@@ -22,7 +23,9 @@ def templates(
 ) -> tuple[Template, ...]:
     asked = problem(session("s").model("m"), pools, profiles)
     wanted = {"budget_micros": 10**9, "collection": lambda _: 0, "max_stages": 2, **limits}
-    return enumerate_templates(module_classes("m", asked.pools, asked.profiles, fp16), TemplateLimits(**wanted))
+    return enumerate_templates(
+        module_classes("m", asked.pools, asked.profiles, fp16), TemplateLimits(**wanted)
+    ).templates
 
 
 TWO_BLOCKS = profile("m").measured({1: [[1000.0, 1500.0], [3000.0, 4000.0]]}).batches(1, 2)
@@ -101,7 +104,7 @@ def test_pipeline_does_not_cross_profiles_that_cut_the_model_differently() -> No
     other = asked.profiles["m", "slow"].model_copy(update={"partition": "another"})
     classes = module_classes("m", asked.pools, {**asked.profiles, ("m", "slow"): other}, fp16_cuts=True)
 
-    found = enumerate_templates(classes, TemplateLimits(10**9, lambda _: 0))
+    found = enumerate_templates(classes, TemplateLimits(10**9, lambda _: 0)).templates
 
     assert {frozenset(s.pool for s in t.stages) for t in found} == {frozenset({"fast"}), frozenset({"slow"})}
 
@@ -112,7 +115,7 @@ def test_pruning_never_changes_the_least_cost(problem: PlanningProblem, share: f
     """Against every template there is, for any demand, from pools without end."""
     task = Task.of(problem)
     limits = task.limits(problem.rate, task.graph.slo_micros)
-    found = task.templates("m0", limits)
+    found = task.templates("m0", limits).templates
     needed = share * problem.rate
     pools = tuple(type(p)(p.name, p.spec, 4) for p in problem.pools)
     raw = [t for t in oracle.every_template(problem, "m0", problem.rate) if t.latency <= task.graph.slo_micros]
