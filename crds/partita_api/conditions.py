@@ -10,6 +10,7 @@
 | RolledOut   | every stage of the plan has its replicas up             | session, plan       |
 | SLOMet      | attainment over the last window reached the target      | session reconciler  |
 | Approved    | the plan may be rolled out                              | plan reconciler     |
+| Held        | a person or a policy keeps the session from its plan    | session reconciler  |
 """
 
 from collections.abc import Iterable
@@ -34,6 +35,7 @@ class ConditionType(StrEnum):
     ROLLED_OUT = "RolledOut"
     SLO_MET = "SLOMet"
     APPROVED = "Approved"
+    HELD = "Held"
 
 
 class ConditionStatus(StrEnum):

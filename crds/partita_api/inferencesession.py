@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 
 from partita_api.conditions import Condition
 from partita_api.meta import API_VERSION, NAME_PATTERN, ObjectMeta, SpecModel, StatusModel
+from partita_api.plan_changes import MaintenanceWindow, PlanPreview
 from partita_api.quantity import Percent, Quantity
 
 MAX_MODULES: Final = 32
@@ -284,8 +285,8 @@ class PlannerSettings(SpecModel):
     time_limit_seconds: int = Field(default=30, ge=1, le=3600, description="Most seconds that one solve may take.")
     approval: Approval = Field(
         default=Approval.AUTOMATIC,
-        description="Automatic: a new plan is rolled out at once. "
-        "Manual: it waits for spec.approved of its PipelinePlan.",
+        description="Automatic: a new plan is rolled out at once. Manual: it waits, and status.preview says what it "
+        "would change, until `partita approve` or the annotation partita.dev/approved-plan names it.",
     )
 
 
@@ -432,6 +433,12 @@ class InferenceSessionSpec(SpecModel):
     engine: Engine = Field(default=Engine(), description="Where the session is served.")
     execution: Execution = Field(default=Execution(), description="How models run.")
     frontend: Frontend = Field(default=Frontend(), description="How clients reach the session, besides HTTP.")
+    maintenance_windows: tuple[MaintenanceWindow, ...] = Field(
+        default=(),
+        max_length=16,
+        description="When another plan may take the place of one that serves. Empty: at any time. The first roll-out "
+        "and repairs are not held back.",
+    )
 
     def selects(self, pool: ObjectMeta) -> bool:
         """Whether the GPUPool with this metadata may be used: `pools` names it or, if that is empty, its labels fit."""
@@ -491,6 +498,9 @@ class InferenceSessionStatus(StatusModel):
     )
     active_plan: PlanSummary | None = Field(default=None, description="The plan that serves requests.")
     pending_plan: str | None = Field(default=None, description="A plan that waits for approval or is being rolled out.")
+    preview: PlanPreview | None = Field(
+        default=None, description="What the pending plan would change, while it is held."
+    )
     history: tuple[str, ...] = Field(default=(), max_length=10, description="Earlier plans, newest first.")
     profiling: tuple[ProfilingProgress, ...] = Field(
         default=(), max_length=64, description="Profiles that are being made or could not be made; none when settled."

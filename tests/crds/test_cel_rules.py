@@ -138,6 +138,13 @@ CURVES = {"curves": [{"model": "*", "alphaMicros": 1, "betaMicros": 1}]}
             "needs rate.arrival Gamma",
             id="shape without arrivals",
         ),
+        pytest.param(
+            SESSION,
+            "spec.maintenanceWindows",
+            [{"start": "25:00", "durationMinutes": 60}],
+            "such as 22:30",
+            id="window at no time of day",
+        ),
         pytest.param(POOL, "spec.sharing.mode", "Whole", "needs sharing.mode MPS", id="divided without MPS"),
         pytest.param(POOL, "spec.emulation", {}, "either curves or slowdown", id="emulation of nothing"),
         pytest.param(
@@ -156,6 +163,12 @@ def test_rules_refuse_what_they_are_for(document: Json, path: str, value: Any, w
         pytest.param(SESSION, "spec.edges", REMOVED, id="no edges"),
         pytest.param(
             SESSION, "spec.rate", {"requestsPerSecond": 5, "arrival": "Gamma", "gammaShape": "0.25"}, id="Gamma"
+        ),
+        pytest.param(
+            SESSION,
+            "spec.maintenanceWindows",
+            [{"days": ["Sat"], "start": "22:30", "durationMinutes": 60}],
+            id="window",
         ),
         pytest.param(POOL, "spec.sharing", REMOVED, id="no sharing"),
         pytest.param(POOL, "spec.sharing", {"mode": "Whole", "maxDivisor": 1}, id="not divided"),

@@ -105,7 +105,12 @@ def entitlement(session: InferenceSession, pool: str, cluster: Cluster) -> int:
 
 def fits(plan: PipelinePlan, free: Mapping[str, int]) -> bool:
     """Whether the planned replicas of `plan` fit into what is available."""
-    return all(gpus <= free.get(pool, 0) for pool, gpus in plan.spec.gpus().items())
+    return not short_of(plan, free)
+
+
+def short_of(plan: PipelinePlan, free: Mapping[str, int]) -> dict[str, int]:
+    """Accelerators by pool that the planned replicas of `plan` need beyond what is available."""
+    return {pool: gpus - free.get(pool, 0) for pool, gpus in plan.spec.gpus().items() if gpus > free.get(pool, 0)}
 
 
 def users(pool: str, cluster: Cluster) -> dict[str, int]:

@@ -7,10 +7,12 @@ from typing import Final
 from partita_api.conditions import ConditionStatus, ConditionType
 from partita_api.inferencesession import InferenceSession, Signals
 from partita_operator.reconcile.findings import Finding, progress_findings
-from partita_operator.reconcile.plan import approval_hint, rollout_summary
+from partita_operator.reconcile.holds import held
+from partita_operator.reconcile.plan import rollout_summary
 from partita_operator.reconcile.planning import Planning
 from partita_operator.reconcile.profiling import Pair, Profiling
 from partita_operator.reconcile.reasons import Reason
+from partita_operator.reconcile.requests import Rollback
 from partita_operator.reconcile.rollout import Rollout
 from partita_operator.reconcile.validation import SpecProblem
 from partita_operator.reconcile.world import SessionWorld
@@ -27,6 +29,7 @@ class Pass:
     """Why none of the next steps was taken, if so."""
     profiling: Profiling
     planning: Planning
+    rollback: Rollback
     rollout: Rollout
     active: str | None
     """Name of the plan in force."""
@@ -42,6 +45,7 @@ def session_findings(step: Pass) -> tuple[Finding, ...]:
         profiled,
         planned,
         rolled_out,
+        held(step.rollout.hold, step.rollback),
         slo_met(step.world.session, step.world.signals.reported if step.world.signals else None),
         *progress_findings(ready, stalled=stalled, reconciling=not stalled and not settled),
     )
@@ -86,6 +90,8 @@ def _planned(step: Pass) -> Finding:
         return Finding(type, True, Reason.PLAN_READY, message)
     if planning.no_plan is not None:
         return Finding(type, False, planning.no_plan.reason, planning.no_plan.message)
+    if step.rollout.hold is not None and step.rollout.hold.reason == Reason.PAUSED:
+        return Finding(type, False, Reason.PAUSED, step.rollout.hold.message)
     if step.profiling.running or step.profiling.modules_without:
         return Finding(type, False, Reason.WAITING_FOR_PROFILES, "A plan is made once the profiles are there.")
     return Finding(type, False, Reason.PLANNING, "A plan is being searched for.")
@@ -99,8 +105,8 @@ def _rolled_out(step: Pass, planned: Finding) -> Finding:
         return Finding(type, ConditionStatus.UNKNOWN, Reason.ENGINE_UNAVAILABLE, step.world.problem)
     if wanted is None:
         return Finding(type, False, planned.reason, f"There is no plan to roll out.{_still_serving(step)}")
-    if not wanted.spec.approved:
-        return Finding(type, False, Reason.AWAITING_APPROVAL, f"{approval_hint(wanted)}{_still_serving(step)}")
+    if rollout.hold is not None and rollout.hold.plan is not None:
+        return Finding(type, False, rollout.hold.reason, f"{rollout.hold.message}{_still_serving(step)}")
     if step.world.problem:
         return Finding(type, False, Reason.ACTION_FAILED, f"{step.world.problem} It is tried again.")
     summary = (

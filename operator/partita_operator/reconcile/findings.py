@@ -18,6 +18,7 @@ WORTH_AN_EVENT: Final = frozenset(
         ConditionType.PLANNED,
         ConditionType.ROLLED_OUT,
         ConditionType.SLO_MET,
+        ConditionType.HELD,
     }
 )
 """Reconciling and Stalled say the same as these, once more."""

@@ -7,6 +7,7 @@ from partita_api.conditions import ConditionStatus, ConditionType
 from partita_api.pipelineplan import PipelinePlan, PipelinePlanStatus, StageStatus
 from partita_operator.ports import ServingStatus, StageReadiness
 from partita_operator.reconcile.findings import Finding, with_findings
+from partita_operator.reconcile.holds import approval_hint
 from partita_operator.reconcile.reasons import Reason
 from partita_operator.reconcile.rollout import Rollout
 
@@ -57,15 +58,6 @@ def _approved(plan: PipelinePlan) -> Finding:
     return Finding(ConditionType.APPROVED, False, Reason.AWAITING_APPROVAL, approval_hint(plan))
 
 
-def approval_hint(plan: PipelinePlan) -> str:
-    """What to do about a plan that waits."""
-    meta = plan.metadata
-    patch = '{"spec":{"approved":true}}'
-    return (
-        f"It waits for approval: kubectl patch pipelineplan {meta.name} -n {meta.namespace} --type merge -p '{patch}'"
-    )
-
-
 def _progress(
     plan: PipelinePlan, rollout: Rollout, serving: ServingStatus | None, is_target: bool
 ) -> tuple[Finding, ...]:
@@ -78,9 +70,7 @@ def _progress(
             Finding(reconciling, True, Reason.ENGINE_UNAVAILABLE, message),
         )
     if not is_target:
-        waiting = not plan.spec.approved
-        reason = Reason.AWAITING_APPROVAL if waiting else Reason.SUPERSEDED
-        message = approval_hint(plan) if waiting else "Another plan serves; this one is kept for a rollback."
+        reason, message = _why_not(plan, rollout)
         return (
             Finding(ready, False, reason, message),
             Finding(rolled_out, False, reason, message),
@@ -94,6 +84,15 @@ def _progress(
         Finding(rolled_out, complete, Reason.ROLLED_OUT if complete else Reason.ROLLING_OUT, summary),
         Finding(reconciling, not complete, Reason.SETTLED if complete else Reason.ROLLING_OUT, summary),
     )
+
+
+def _why_not(plan: PipelinePlan, rollout: Rollout) -> tuple[Reason, str]:
+    """Why the plan does not serve, although it is there."""
+    if rollout.hold is not None and rollout.hold.plan == plan.metadata.name:
+        return rollout.hold.reason, rollout.hold.message
+    if not plan.spec.approved:
+        return Reason.AWAITING_APPROVAL, approval_hint(plan)
+    return Reason.SUPERSEDED, "Another plan serves; this one is kept for a rollback."
 
 
 def rollout_summary(rollout: Rollout) -> str:

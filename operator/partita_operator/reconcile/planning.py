@@ -20,6 +20,7 @@ from partita_operator.ports import SessionSignals
 from partita_operator.reconcile.accounting import available, entitlement, fits, usable_pools
 from partita_operator.reconcile.actions import Action, ApprovePlan, CancelSolve, CreatePlan, DeletePlan, KeepPlan, Solve
 from partita_operator.reconcile.profiling import Profiling
+from partita_operator.reconcile.requests import approved_plan, pause_reason
 from partita_operator.reconcile.world import Search, SessionWorld
 from partita_planner.problem import NoPlan, NoPlanReason, Planned, PlanningProblem, Pool
 from partita_runtime.autoscaling.load_level import RateHistory, lasting_level
@@ -50,6 +51,8 @@ class Planning:
     """Name of the plan that this pass creates."""
     no_plan: NoPlan | None = None
     """Why there is none, if that is known."""
+    rolled_back: bool = False
+    """Whether `wanted` is an earlier plan that somebody asked for, rather than that of the present inputs."""
     actions: tuple[Action, ...] = ()
     requeue_after: float | None = None
 
@@ -67,6 +70,8 @@ def planned_rate(world: SessionWorld) -> float:
     if rate.source is RateSource.DECLARED:
         return float(rate.requests_per_second)
     level = float(known) if known is not None else float(rate.requests_per_second)
+    if pause_reason(world.session) is not None:
+        return level
     return lasting_level(world.rates, level) or level
 
 
@@ -125,6 +130,18 @@ def decide_plan(world: SessionWorld, profiling: Profiling, active: PipelinePlan 
             return Planning(created=plan.metadata.name, actions=(CreatePlan(plan),), requeue_after=0.0)
 
 
+def keep_in_force(world: SessionWorld, profiling: Profiling, active: PipelinePlan | None) -> Planning:
+    """No other plan than the one in force is wanted, and that only if it is the one of the present inputs."""
+    answers = active is not None and _answers(active, inputs_digest(world, profiling))
+    return Planning(wanted=active if answers else None, actions=keep_planning(world).actions)
+
+
+def keep_rolled_back(world: SessionWorld, plan: PipelinePlan) -> Planning:
+    """An earlier plan is wanted; who asks for it has approved it."""
+    approval = () if plan.spec.approved else (ApprovePlan(plan.metadata.name),)
+    return Planning(wanted=plan, rolled_back=True, actions=(*keep_planning(world).actions, *approval))
+
+
 def keep_planning(world: SessionWorld) -> Planning:
     """Nothing is planned now; a search under way is given up."""
     searching = world.search is not None and world.search.outcome is None
@@ -173,8 +190,8 @@ def _same_replicas(
 
 
 def _approve(session: InferenceSession, wanted: PipelinePlan) -> Planning:
-    automatic = session.spec.planner.approval is Approval.AUTOMATIC
-    approve = automatic and not wanted.spec.approved
+    approved = session.spec.planner.approval is Approval.AUTOMATIC or approved_plan(session) == wanted.metadata.name
+    approve = approved and not wanted.spec.approved
     return Planning(wanted=wanted, actions=(ApprovePlan(wanted.metadata.name),) if approve else ())
 
 

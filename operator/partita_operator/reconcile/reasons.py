@@ -16,11 +16,15 @@ class Reason(StrEnum):
     POWER_UNKNOWN = "PowerUnknown"
     NO_CAPACITY = "NoCapacity"
     PROFILING_FAILED = "ProfilingFailed"
+    ROLLBACK_REFUSED = "RollbackRefused"
     # on the way
     WAITING_FOR_POOLS = "WaitingForPools"
     PROFILING = "Profiling"
     PLANNING = "Planning"
     AWAITING_APPROVAL = "AwaitingApproval"
+    OUTSIDE_WINDOW = "OutsideWindow"
+    PAUSED = "Paused"
+    ROLLED_BACK = "RolledBack"
     WAITING_FOR_PROFILES = "WaitingForProfiles"
     ROLLING_OUT = "RollingOut"
     SCALING = "Scaling"
@@ -59,6 +63,7 @@ PROBLEMS: Final = frozenset(
         Reason.POWER_UNKNOWN,
         Reason.NO_CAPACITY,
         Reason.PROFILING_FAILED,
+        Reason.ROLLBACK_REFUSED,
         Reason.SOME_PROFILES_MISSING,
         Reason.ENGINE_UNAVAILABLE,
         Reason.ACTION_FAILED,

@@ -1,7 +1,7 @@
 """Which plan should serve now, with how many replicas, and how far that has come.
 
-The wanted plan is rolled out once it is approved; until there is one, the plan in force stays. A plan in force is
-kept up with the spec that it was made from, since the session's present spec may not fit it.
+The wanted plan is rolled out unless something holds it back; until there is one, the plan in force stays. A plan in
+force is kept up with the spec that it was made from, since the session's present spec may not fit it.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,9 @@ from partita_operator.reconcile.accounting import available
 from partita_operator.reconcile.actions import Action, ApplyServing, DeletePlan
 from partita_operator.reconcile.clock import seconds_since
 from partita_operator.reconcile.findings import seconds_in_state
+from partita_operator.reconcile.holds import Hold
 from partita_operator.reconcile.planning import Planning, recorded_spec
+from partita_operator.reconcile.reasons import Reason
 from partita_operator.reconcile.world import SessionWorld
 from partita_runtime.autoscaling.replicas import AutoscaleDecision, autoscale, planned_targets
 
@@ -47,6 +49,8 @@ class Rollout:
     """Whether the replicas change in this pass."""
     obstacle: str = ""
     """Why the target cannot be applied."""
+    hold: Hold | None = None
+    """What keeps the session from the wanted plan."""
     actions: tuple[Action, ...] = ()
 
     @property
@@ -67,12 +71,15 @@ def active_plan_name(world: SessionWorld) -> str | None:
     return world.session.status.active_plan.name if world.session.status.active_plan else None
 
 
-def roll_out(world: SessionWorld, planning: Planning, fallback: PipelinePlan | None, now: datetime) -> Rollout:
+def roll_out(
+    world: SessionWorld, planning: Planning, fallback: PipelinePlan | None, hold: Hold | None, now: datetime
+) -> Rollout:
     """How the plan that should serve now stands, and what to do for it; `fallback` is what serves until then."""
     wanted = planning.wanted
-    target = wanted if wanted is not None and wanted.spec.approved else fallback
+    waits = hold is not None and hold.plan is not None
+    target = wanted if wanted is not None and wanted.spec.approved and not waits else fallback
     if target is None or world.serving is None:
-        return Rollout(target=target, targets=_present_targets(target) if target else ())
+        return Rollout(target=target, targets=_present_targets(target) if target else (), hold=hold)
     ready = {
         (s.module, s.pipeline, s.stage): s.ready
         for plan in world.serving.plans
@@ -81,9 +88,10 @@ def roll_out(world: SessionWorld, planning: Planning, fallback: PipelinePlan | N
     }
     in_use = world.serving.serving_plan == target.metadata.name
     present = _present_targets(target)
-    scaling = _scale(world, target, present, now) if in_use else None
+    paused = hold is not None and hold.reason == Reason.PAUSED
+    scaling = _scale(world, target, present, now) if in_use and not paused else None
     targets = scaling.targets if scaling is not None else present
-    spec = _serving_spec(world, target, targets, target == wanted)
+    spec = _serving_spec(world, target, targets, target == wanted and not planning.rolled_back)
     return Rollout(
         target=target,
         targets=targets,
@@ -92,6 +100,7 @@ def roll_out(world: SessionWorld, planning: Planning, fallback: PipelinePlan | N
         scaling=scaling,
         scaled=scaling is not None and scaling.changed,
         obstacle=spec if isinstance(spec, str) else "",
+        hold=hold,
         actions=() if isinstance(spec, str) else (ApplyServing(spec),),
     )
 

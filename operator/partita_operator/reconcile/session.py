@@ -1,7 +1,7 @@
 """A session: from its spec to replicas that serve it, one step after the other.
 
-finalizer -> is the spec usable -> profiles -> plan -> roll-out -> signals. Each step needs the one before; where a
-step cannot be taken, the plan in force stays, and the conditions say what is missing.
+finalizer -> is the spec usable -> profiles -> plan -> does something hold it -> roll-out -> signals. Each step needs
+the one before; where a step cannot be taken, the plan in force stays, and the conditions say what is missing.
 """
 
 from datetime import datetime
@@ -15,9 +15,17 @@ from partita_operator.reconcile.clock import BUSY_SECONDS, patience, timestamp
 from partita_operator.reconcile.conclusions import Pass, session_findings
 from partita_operator.reconcile.deletion import decide_deletion
 from partita_operator.reconcile.findings import events_of, seconds_in_state, with_findings
+from partita_operator.reconcile.holds import find_hold, preview
 from partita_operator.reconcile.plan import plan_status
-from partita_operator.reconcile.planning import decide_plan, keep_planning, rate_to_record
+from partita_operator.reconcile.planning import (
+    decide_plan,
+    keep_in_force,
+    keep_planning,
+    keep_rolled_back,
+    rate_to_record,
+)
 from partita_operator.reconcile.profiling import Profiling, assess_profiles, retry_asked_for
+from partita_operator.reconcile.requests import find_rollback, pause_reason
 from partita_operator.reconcile.rollout import active_plan_name, history_after, outdated_plans, roll_out
 from partita_operator.reconcile.validation import find_problem
 from partita_operator.reconcile.world import SessionWorld
@@ -45,12 +53,21 @@ def _take_steps(world: SessionWorld, now: datetime) -> Pass:
     active = world.plans.get(active_name) if active_name is not None else None
     problem = find_problem(world.session, world.cluster)
     profiling = assess_profiles(world, now) if problem is None else Profiling(progress=world.session.status.profiling)
-    if problem is not None or profiling.running or profiling.modules_without:
+    rollback = find_rollback(world, active_name)
+    paused = pause_reason(world.session) is not None
+    if rollback.plan is not None and not paused:
+        planning = keep_rolled_back(world, rollback.plan)
+    elif problem is not None or profiling.running or profiling.modules_without:
         planning = keep_planning(world)
+    elif paused:
+        planning = keep_in_force(world, profiling, active)
     else:
         planning = decide_plan(world, profiling, active, now)
-    rollout = roll_out(world, planning, active or _approved_pending(world), now)
-    return Pass(world, problem, profiling, planning, rollout, active_name)
+    hold = find_hold(world, planning, rollback, active, now)
+    fallback = active if active is not None or paused else _approved_pending(world)
+    return Pass(
+        world, problem, profiling, planning, rollback, roll_out(world, planning, fallback, hold, now), active_name
+    )
 
 
 def _approved_pending(world: SessionWorld) -> PipelinePlan | None:
@@ -84,6 +101,7 @@ def _status(step: Pass, now: datetime) -> InferenceSessionStatus:
         grpc_address=serving.grpc_address if serving is not None else before.grpc_address,
         active_plan=_active_plan(step),
         pending_plan=_pending_plan(step),
+        preview=preview(step.rollout.hold, step.planning.wanted, world.plans.get(step.active or "")),
         history=history_after(world, step.active),
         profiling=step.profiling.progress,
         planned_rate=rate_to_record(world) if step.problem is None else before.planned_rate,

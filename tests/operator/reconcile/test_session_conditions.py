@@ -183,7 +183,7 @@ READY = ("True", "Serving")
             lambda: after(10, cluster(MANUAL)),
             ("False", "AwaitingApproval"),
             "Reconciling",
-            "kubectl patch pipelineplan traffic-",
+            "partita.dev/approved-plan=traffic-",
             id="awaiting approval",
         ),
         pytest.param(lambda: after(10, cluster(DETECTOR)), READY, None, "1 of 1 replicas are up", id="ready"),

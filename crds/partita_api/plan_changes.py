@@ -1,0 +1,75 @@
+"""When one plan may take the place of another, and what a plan that waits would change."""
+
+import re
+from enum import StrEnum
+from typing import ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from partita_api.meta import SpecModel, StatusModel
+from partita_api.quantity import Quantity
+
+
+class Weekday(StrEnum):
+    """A day of the week, in UTC; in ISO's order."""
+
+    MONDAY = "Mon"
+    TUESDAY = "Tue"
+    WEDNESDAY = "Wed"
+    THURSDAY = "Thu"
+    FRIDAY = "Fri"
+    SATURDAY = "Sat"
+    SUNDAY = "Sun"
+
+
+class MaintenanceWindow(SpecModel):
+    """A time that comes back every week, in which another plan may be rolled out."""
+
+    cel_rules: ClassVar[tuple[tuple[str, str], ...]] = (
+        (
+            "self.start.matches('^([01][0-9]|2[0-3]):[0-5][0-9]$')",
+            "start must be a time of day in UTC from 00:00 to 23:59, such as 22:30",
+        ),
+    )
+
+    days: tuple[Weekday, ...] = Field(
+        default=(), max_length=7, description="Days of the week on which it begins, such as [Sat, Sun]. Empty: all."
+    )
+    start: str = Field(max_length=5, description='Time of day in UTC at which it begins, such as "22:30".')
+    duration_minutes: int = Field(
+        ge=10, le=10_080, description="How long it lasts, over midnight if need be; 10080 is a week."
+    )
+
+    @model_validator(mode="after")
+    def _time_of_day(self) -> Self:
+        if not re.fullmatch(r"([01][0-9]|2[0-3]):[0-5][0-9]", self.start):
+            raise ValueError(f"start {self.start!r} must be a time of day in UTC from 00:00 to 23:59, such as 22:30")
+        return self
+
+
+class PlannedChange(StatusModel):
+    """One thing that a plan would change."""
+
+    where: str = Field(max_length=253, description="The plan, a pool, a module, or a pipeline of one.")
+    what: str = Field(max_length=253, description="What differs.")
+    before: str | None = Field(default=None, max_length=253, description="As it is; none if it is new.")
+    after: str | None = Field(default=None, max_length=253, description="As it would be; none if it goes.")
+
+
+class PlanPreview(StatusModel):
+    """A plan that is held back, beside the one in force."""
+
+    plan: str = Field(description="Name of the PipelinePlan that waits.")
+    waits_for: str = Field(max_length=40, description="The reason of the condition Held.")
+    not_before: str | None = Field(
+        default=None,
+        json_schema_extra={"format": "date-time"},
+        description="When the next maintenance window begins, if it waits for that.",
+    )
+    cost_per_hour: Quantity = Field(description="Price of the vGPUs that it would allocate.")
+    cost_per_hour_in_force: Quantity | None = Field(default=None, description="The same of the plan in force.")
+    throughput: Quantity = Field(description="Requests per second that it could serve.")
+    throughput_in_force: Quantity | None = Field(default=None, description="The same of the plan in force.")
+    changes: tuple[PlannedChange, ...] = Field(
+        default=(), max_length=64, description="What it would change of the plan in force, in the planner's order."
+    )
