@@ -185,7 +185,7 @@ def actor(deployment: Deployment) -> dict[str, Any]:
 
 def test_a_killed_frontend_comes_back(deployment: Deployment) -> None:
     def frontends() -> set[int | None]:
-        return {r["pid"] for r in deployment.replicas() if r["application"].endswith(".traffic.frontend")}
+        return {r.get("pid") for r in deployment.replicas() if r["application"].endswith(".traffic.frontend")}
 
     (victim,) = frontends()
     assert victim is not None
