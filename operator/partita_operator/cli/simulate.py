@@ -4,8 +4,10 @@ import csv
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import click
 from rich.console import Console
@@ -27,11 +29,14 @@ from partita_runtime.simulation.arrivals import arrivals_at, arrivals_from_trace
 from partita_runtime.simulation.conditions import Noise
 from partita_runtime.simulation.failures import GpuFailure, RandomFailures
 from partita_runtime.simulation.network import NO_CONTENTION, Contention
-from partita_runtime.simulation.report import Execution, SimulationReport
+from partita_runtime.simulation.report import Execution, LoadPoint, SimulationReport
 from partita_runtime.simulation.scaling import Scaling
 from partita_runtime.simulation.simulate import simulate as run
 
 T = TypeVar("T")
+
+_LOADS: Final = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0)
+"""Shares of the planned rate at which goodput is plotted."""
 
 
 @click.command()
@@ -71,6 +76,11 @@ T = TypeVar("T")
     "executions_file",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     help="Write every execution of a batch to this file, as CSV: worker, stage, batch, start and end.",
+)
+@click.option(
+    "--plots",
+    type=click.Path(file_okay=False, writable=True, path_type=Path),
+    help="Write figures to this directory: goodput against load, utilization, timeline, batch sizes. Needs matplotlib.",
 )
 @click.option(
     "--fail",
@@ -115,6 +125,7 @@ def simulate(
     policy: str | None,
     trace: Path | None,
     executions_file: Path | None,
+    plots: Path | None,
     fails: list[GpuFailure],
     random_failures: RandomFailures | None,
     contention: float | None,
@@ -133,6 +144,7 @@ def simulate(
     session = sessions[0]
     free = {pool.metadata.name: declared_capacity(pool) for pool in there.pools}
     problem = offline_problem(there.pools, session, read_profiles(profile_directory), free)
+    draw = None if plots is None else _drawing()
     spec = _plan(plan_file, problem)
     arrival = session.spec.rate
     shape = float(arrival.gamma_shape) if arrival.gamma_shape is not None else 1.0
@@ -141,30 +153,37 @@ def simulate(
         arrivals = arrivals_at(ArrivalProcess(arrival.arrival), load, shape)
         if trace is not None:
             arrivals = arrivals_from_trace(parse_trace(trace.read_text()))
+        simulated = partial(
+            run,
+            session,
+            spec,
+            problem.profiles,
+            {pool.name: float(pool.spec.bandwidth) for pool in problem.pools},
+            seconds=seconds,
+            seed=seed,
+            noise=Noise(spread=noise),
+            failures=(*fails, *([random_failures] if random_failures else [])),
+            contention=NO_CONTENTION if contention is None else Contention(True, contention),
+            scaling=_scaling(session, spec, problem, free, start_up) if autoscaled else None,
+            policy=policy,
+            gpus_per_node={pool.name: pool.spec.gpus_per_node for pool in problem.pools},
+        )
         with Progress(console=progress, transient=True) as bar:
             task = bar.add_task("simulating", total=1.0)
-            found = run(
-                session,
-                spec,
-                problem.profiles,
-                {pool.name: float(pool.spec.bandwidth) for pool in problem.pools},
+            found = simulated(
                 arrivals,
-                seconds,
-                seed,
-                noise=Noise(spread=noise),
-                failures=(*fails, *([random_failures] if random_failures else [])),
-                contention=NO_CONTENTION if contention is None else Contention(True, contention),
-                scaling=_scaling(session, spec, problem, free, start_up) if autoscaled else None,
-                policy=policy,
-                timeline=executions_file is not None,
-                gpus_per_node={pool.name: pool.spec.gpus_per_node for pool in problem.pools},
+                timeline=executions_file is not None or draw is not None,
                 progress=lambda share: bar.update(task, completed=share),
             )
+            if plots is not None and draw is not None:
+                at = partial(arrivals_at, ArrivalProcess(arrival.arrival), gamma_shape=shape)
+                loads = bar.track([share * problem.rate for share in _LOADS], description="other loads")
+                draw(plots, found, [LoadPoint(load, simulated(at(load)).goodput) for load in loads])
     except (KeyError, ValueError) as error:
         raise BadInput(f"this plan cannot be simulated with these profiles: {error}") from error
     if executions_file is not None:
         _write_executions(found.timeline, executions_file)
-        found = replace(found, timeline=())
+    found = replace(found, timeline=())
     emit(json.loads(json.dumps(found.to_json())), output, lambda console: _print(session, found, console))
     if found.attainment < session.spec.slo.attainment.fraction:
         raise SystemExit(ExitCode.MISSED)
@@ -183,6 +202,14 @@ def _random_failures(text: str) -> RandomFailures:
     except ValueError as error:
         raise ValueError(f"{text!r} is no pair of mean times in seconds; write it such as 3600,60") from error
     return RandomFailures(between, down)
+
+
+def _drawing() -> Callable[[Path, SimulationReport, Sequence[LoadPoint]], object]:
+    """Writes figures; matplotlib is loaded here, so that nothing else needs it."""
+    try:
+        return import_module("partita_runtime.simulation.plots").write_plots  # type: ignore[no-any-return]
+    except ImportError as error:
+        raise BadInput(str(error)) from error
 
 
 def _scaling(

@@ -42,6 +42,13 @@ class ScalingStep(NamedTuple):
     """Why replicas changed, or did not."""
 
 
+class LoadPoint(NamedTuple):
+    """What became of one load, both in requests per second."""
+
+    offered: float
+    goodput: float
+
+
 @dataclass(frozen=True)
 class SimulationReport:
     """Requests are counted from end to end: one is in time if everything that it spawned was answered in time."""

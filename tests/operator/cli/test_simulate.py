@@ -2,6 +2,7 @@
 
 import csv
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -100,3 +101,22 @@ def test_conditions_that_make_no_sense(place: Path, arguments: list[str], want_w
 
     assert result.exit_code != ExitCode.OK
     assert want_words in result.output
+
+
+def test_figures_are_written(place: Path) -> None:
+    result = simulate(place, "--plots", place / "figures", "--autoscale", "-o", "json")
+
+    assert result.exit_code == ExitCode.OK, result.output
+    written = {file.name for file in (place / "figures").iterdir()}
+    assert written == {f"{name}.png" for name in ("goodput", "utilization", "timeline", "batch-sizes", "gpus")}
+    assert json.loads(result.stdout)["timeline"] == []
+
+
+def test_figures_without_matplotlib(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "partita_runtime.simulation.plots", raising=False)
+    monkeypatch.setitem(sys.modules, "matplotlib.axes", None)
+    result = simulate(place, "--plots", place / "figures")
+
+    assert result.exit_code == ExitCode.BAD_INPUT
+    assert "pip install 'partita[plots]'" in result.output
+    assert not (place / "figures").exists()
