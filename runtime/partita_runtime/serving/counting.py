@@ -15,12 +15,13 @@ class ClientLeftError(Exception):
     """The client closed the connection before its request was answered."""
 
 
-def driver_for(session: Session, model: str, version: str | None) -> Driver:
+def driver_for(session: Session, model: str | None = None, version: str | None = None) -> Driver:
     """What serves requests for the model now. Raises RequestError: 503 if nothing does, 404 for another model."""
     driver = session.serving
     if driver is None:
         raise RequestError(503, "no plan is being served yet", RETRY_AFTER_SECONDS)
-    check_model(driver.interface, model, version)
+    if model is not None:
+        check_model(driver.interface, model, version)
     return driver
 
 

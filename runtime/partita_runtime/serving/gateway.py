@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
@@ -18,6 +18,7 @@ from partita_runtime.serving.images import IMAGE_TYPES, image_request, is_image,
 from partita_runtime.serving.inference import RequestError, model_metadata, server_metadata
 from partita_runtime.serving.metrics import CONTENT_TYPE, metrics_text
 from partita_runtime.serving.oip import HEADER_LENGTH, decode_request, encode_answer
+from partita_runtime.serving.openapi import openapi
 from partita_runtime.serving.session import FrontendSettings, Session
 
 logger = logging.getLogger(__name__)
@@ -53,10 +54,16 @@ def gateway(session: Session) -> Starlette:
             Route(versioned, endpoints.model),
             Route(model + "/ready", endpoints.model_ready),
             Route(versioned + "/ready", endpoints.model_ready),
+            Route("/openapi.json", endpoints.openapi),
             Route("/partita/signals", endpoints.signals),
             Route("/partita/metrics", endpoints.metrics),
         ],
-        exception_handlers={RequestError: _refused, HTTPException: _no_such_endpoint, Exception: _broken},
+        exception_handlers={
+            RequestError: _refused,
+            HTTPException: _no_such_endpoint,
+            ClientDisconnect: _left,
+            Exception: _broken,
+        },
     )
 
 
@@ -80,6 +87,10 @@ class _Endpoints:
     async def model_ready(self, request: Request) -> Response:
         self._driver_for(request)
         return await self.ready(request)
+
+    async def openapi(self, request: Request) -> Response:
+        driver = driver_for(self._session)
+        return JSONResponse(openapi(driver.interface, request.scope.get("root_path", "")))
 
     async def signals(self, request: Request) -> Response:
         return JSONResponse(self._session.signals().model_dump(mode="json", by_alias=True))
@@ -175,6 +186,11 @@ async def _refused(_request: Request, error: Exception) -> Response:
     if error.status in (408, 413, 415):
         headers["connection"] = "close"  # else the server would go on reading what nobody wants
     return JSONResponse({"error": str(error)}, error.status, headers)
+
+
+async def _left(_request: Request, _error: Exception) -> Response:
+    """The client left before its request was there."""
+    return Response(status_code=CLIENT_LEFT)
 
 
 async def _no_such_endpoint(request: Request, error: Exception) -> Response:
