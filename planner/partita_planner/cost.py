@@ -3,30 +3,30 @@
 A module's least cost is a falling step function of its latency budget, its frontier. `frontier` walks down its steps,
 each an exact cover of the demand (`covering`); the latency split then picks one step for each module such that every
 path keeps the SLO, by a small MILP over any DAG. While the pools have the GPUs for the answer it is optimal. Where
-they do not, all is solved jointly with the pools' limits (`search`), and the split's cost is a bound.
+they do not, whole vGPUs are found by column generation (`limited_pools`). Occupancy, and what that leaves open, is
+solved jointly with the pools' limits (`search`), and the split's cost is a bound.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-import numpy as np
 import pyomo.environ as pyo
 
-from partita_planner.allocation import Aim, Demand, Deployment, Market, gpus_missing, occupancy_price
-from partita_planner.covering import Bundles, cheapest_cover
+from partita_planner.allocation import Aim, Demand, Market, gpus_missing
 from partita_planner.deadline import Deadline
+from partita_planner.frontier import SAME_COST, Step, frontier
 from partita_planner.latency import LatencyGraph
 from partita_planner.latency_split import add_split, solve_split
+from partita_planner.limited_pools import least_cost_within_pools
 from partita_planner.milp import integer
-from partita_planner.pruning import cheapest_by_latency
 from partita_planner.search import Found, NothingFound, Search, search
-from partita_planner.templates import Template
 from partita_planner.throughput import highest_level
 
-SAME_COST = 1e-9
 RELATIVE_GAP = 1e-6
 SPLIT_SHARE = 0.5
-"""Share of the time for the split; the rest is for the joint search, if the pools turn out to be too small."""
+"""Share of the time for the split; the rest is for when the pools turn out to be too small."""
+COLUMNS_SHARE = 0.6
+"""Share of the time then left for columns; the rest is for the joint search, if they prove nothing."""
 
 
 def least_cost(
@@ -41,63 +41,26 @@ def least_cost(
     unlimited = latency_split(demands, market, graph, aim, deadline.share(SPLIT_SHARE))
     if unlimited is not None and not gpus_missing(unlimited.deployments, market.pools):
         return unlimited
-    joint = search(Search(tuple(demands), market, aim, graph, RELATIVE_GAP), deadline)
-    if not isinstance(joint, Found) or unlimited is None:
-        return joint
-    return replace(joint, bound=min(joint.value, max(joint.bound, unlimited.bound)))
+    bound = 0.0 if unlimited is None else unlimited.bound
+    generated: Found | NothingFound = NothingFound(proven=False)
+    if aim is Aim.ALLOCATED:
+        generated = least_cost_within_pools(demands, market, graph, bound, deadline.share(COLUMNS_SHARE))
+    if _settled(generated):
+        return generated
+    start = None
+    if isinstance(generated, Found):
+        bound, start = generated.bound, generated.deployments
+    joint = search(Search(tuple(demands), market, aim, graph, RELATIVE_GAP), deadline, start)
+    if not isinstance(joint, Found):
+        return generated if isinstance(generated, Found) else joint
+    return replace(joint, bound=min(joint.value, max(joint.bound, bound)))
 
 
-@dataclass(frozen=True)
-class Step:
-    """One step of a module's frontier."""
-
-    budget_micros: int
-    """The least budget at which this cost can be had."""
-    cost: float
-    """Price per hour."""
-    bound: float
-    """Proven: nothing cheaper keeps the budget."""
-    deployments: tuple[Deployment, ...]
-
-
-def frontier(demand: Demand, market: Market, aim: Aim) -> Iterator[Step]:
-    """The module's least cost by latency budget, pools without end, from the largest budget down.
-
-    Every step is dearer than the one before it.
-    """
-    walk = _occupancy_steps(demand, market) if aim is Aim.OCCUPANCY else _allocated_steps(demand, market)
-    pending = next(walk, None)
-    for step in walk:
-        if pending is not None and step.cost > pending.cost * (1 + SAME_COST):
-            yield pending
-        pending = step
-    if pending is not None:
-        yield pending
-
-
-def _allocated_steps(demand: Demand, market: Market) -> Iterator[Step]:
-    """The cheapest cover within the largest budget, then within less than that one takes, and so on."""
-    templates = cheapest_by_latency(demand.templates, demand.capacity, market.price, market.unit_rate)
-    if not templates:
-        return
-    bundles = Bundles.of(templates, demand, market)
-    latency = np.array([t.latency_micros for t in templates])
-    while len(bundles.template):
-        cover = cheapest_cover(demand, templates, bundles, market)
-        slowest = max(d.template.latency_micros for d in cover.deployments)
-        yield Step(slowest, cover.price, cover.bound, cover.deployments)
-        bundles = bundles.where(latency[bundles.template] < slowest)
-
-
-def _occupancy_steps(demand: Demand, market: Market) -> Iterator[Step]:
-    """The template with the cheapest samples within the largest budget, then within less than that one takes."""
-    templates: Sequence[Template] = demand.templates
-    while templates:
-        best = min(templates, key=lambda t: (market.sample_price(t), t.latency_micros))
-        deployments = (Deployment(best, best.replicas(demand.capacity)),)
-        cost = occupancy_price(deployments, demand, market)
-        yield Step(best.latency_micros, cost, cost, deployments)
-        templates = [t for t in templates if t.latency_micros < best.latency_micros]
+def _settled(answer: Found | NothingFound) -> bool:
+    """Whether it is proven."""
+    if isinstance(answer, NothingFound):
+        return answer.proven
+    return answer.bound >= answer.value * (1 - RELATIVE_GAP)
 
 
 def latency_split(

@@ -55,7 +55,7 @@ class Bundles:
         owners, prices, covers = [], [], []
         for t, template in enumerate(templates):
             units = [(market.price(stage), market.unit_rate(stage)) for stage in template.stages]
-            ends = np.unique(np.concatenate([_step_ends(rate, demand.capacity) for _, rate in units]))
+            ends = np.unique(np.concatenate([step_ends(rate, demand.capacity) for _, rate in units]))
             owners.append(np.full(len(ends), t))
             prices.append(np.sum([price * np.ceil(ends / rate - ROUNDING) for price, rate in units], axis=0))
             covers.append(ends)
@@ -77,7 +77,7 @@ class Bundles:
 def cheapest_cover(demand: Demand, templates: Sequence[Template], bundles: Bundles, market: Market) -> Cover:
     """The cheapest cover of `demand.capacity`; `bundles` are those of `templates`, or some of them."""
     needed = demand.capacity
-    chosen, bound = _search(bundles, needed)
+    chosen, bound = cheapest_bundles(bundles, needed)
     covered: dict[int, float] = {}
     for template, covers in chosen:
         covered[template] = covered.get(template, 0.0) + covers
@@ -87,13 +87,18 @@ def cheapest_cover(demand: Demand, templates: Sequence[Template], bundles: Bundl
     return Cover(deployments, price, min(price, bound))
 
 
-def _search(bundles: Bundles, needed: float) -> tuple[list[tuple[int, float]], float]:
-    """Template and coverage of the bundles of the cheapest cover, and a proven bound on every cover's price."""
+def cheapest_bundles(bundles: Bundles, needed: float) -> tuple[list[tuple[int, float]], float]:
+    """Template and coverage of the bundles of the cheapest cover, and a proven bound on every cover's price.
+
+    None of them, and infinite, if the bundles cover nothing.
+    """
+    if not len(bundles.price):
+        return [], inf
     least = float(np.min(bundles.price / bundles.covers))
     last = bundles.undominated()
     last_covers, last_prices = last.covers.tolist(), last.price.tolist()
-    best, best_end = inf, (0, 0)
-    items: list[tuple[int, float, float]] = []
+    best, best_end = inf, (-1, -1)
+    items = _rows(last)
     labels: list[tuple[int, int]] = [(-1, -1)]
     heap = [(0.0, 0.0, 0)]
     most_covered = -inf
@@ -104,9 +109,9 @@ def _search(bundles: Bundles, needed: float) -> tuple[list[tuple[int, float]], f
             continue
         most_covered = covered + ROUNDING * needed
         finish = bisect_left(last_covers, (needed - covered) * (1 - ROUNDING))
-        if price + last_prices[finish] < best * (1 - ROUNDING):
+        if finish < len(last_prices) and price + last_prices[finish] < best * (1 - ROUNDING):
             best, best_end = price + last_prices[finish], (label, finish)
-            items = [item for item in items or _rows(last) if item[1] - least * item[2] < best - least * needed]
+            items = [item for item in items if item[1] - least * item[2] < best - least * needed]
         for item, more_price, more_covered in items:
             new_price, new_covered = price + more_price, covered + more_covered
             if new_covered < needed and new_price + least * (needed - new_covered) < best * (1 - ROUNDING):
@@ -114,6 +119,8 @@ def _search(bundles: Bundles, needed: float) -> tuple[list[tuple[int, float]], f
                 heappush(heap, (new_price, -new_covered, len(labels) - 1))
     bound = min([best, *(price + least * max(0.0, needed + covered_negated) for price, covered_negated, _ in heap)])
     label, finish = best_end
+    if finish < 0:
+        return [], bound
     return [*_trail(last, labels, label), (int(last.template[finish]), last_covers[finish])], bound
 
 
@@ -131,6 +138,7 @@ def _trail(bundles: Bundles, labels: Sequence[tuple[int, int]], label: int) -> l
     return chosen
 
 
-def _step_ends(rate: float, needed: float) -> NDArray[np.float64]:
+def step_ends(rate: float, needed: float) -> NDArray[np.float64]:
+    """What 1, 2, ... units serve that serve `rate` each, until `needed` is covered; that last of all."""
     ends = rate * np.arange(1, np.ceil(needed / rate - ROUNDING))
     return np.append(ends[ends < needed], needed)
