@@ -18,6 +18,11 @@ SUBCOMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "load": ("partita_operator.cli.load:load", "Send load to a session and measure its attainment."),
     "dev": ("partita_operator.cli.dev:dev", "Run a control plane and a Ray cluster on this machine."),
     "operator": ("partita_operator.cli.operator:operator", "Run the operator."),
+    "explain": ("partita_operator.cli.explain:explain", "Say what serves a session of a cluster, why, and what waits."),
+    "approve": ("partita_operator.cli.session_requests:approve", "Let the plan go that waits for approval."),
+    "pause": ("partita_operator.cli.session_requests:pause", "Keep what a session serves as it is."),
+    "resume": ("partita_operator.cli.session_requests:resume", "Undo a pause."),
+    "rollback": ("partita_operator.cli.session_requests:rollback", "Go back to an earlier plan of a session."),
     "demo": ("partita_operator.cli.demo:demo", "Serve an example end to end on this machine, and report."),
 }
 
@@ -27,6 +32,7 @@ EXTRA_OF_MODULE: Final[Mapping[str, str]] = {
     "starlette": "serving",
     "aiohttp": "load",
     "httpx": "operator",
+    "httpx2": "operator",
     "kopf": "operator",
     "lightkube": "operator",
     "cryptography": "demo",

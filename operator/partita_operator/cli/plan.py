@@ -12,6 +12,12 @@ from partita_api.manifests import Manifests
 from partita_api.meta import ObjectMeta
 from partita_api.pipelineplan import PipelinePlan, PipelinePlanSpec
 from partita_api.profile import Profile
+from partita_operator.cli.cluster_options import (
+    ClusterPlace,
+    cluster_options,
+    is_session_reference,
+    session_name,
+)
 from partita_operator.cli.exit_codes import ExitCode
 from partita_operator.cli.manifests import BadInput, read_manifests, read_profiles
 from partita_operator.cli.output import OutputFormat, emit, output_option, report
@@ -57,8 +63,13 @@ def _strategies(_context: click.Context, _parameter: click.Parameter, value: str
 
 
 @click.command()
-@click.argument("manifests", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
-@profiles_option
+@click.argument("what", metavar="MANIFESTS...|isess/NAME", nargs=-1, required=True)
+@click.option(
+    "--profiles",
+    "profile_directory",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Directory with profiles, as `partita profile` writes them; needed for manifests.",
+)
 @rate_option
 @click.option("--session", "names", multiple=True, help="Only this session; may be repeated.")
 @click.option("--strategy", type=click.Choice(sorted(STRATEGIES)), help="Instead of the sessions' own strategy.")
@@ -82,10 +93,11 @@ def _strategies(_context: click.Context, _parameter: click.Parameter, value: str
     show_default=True,
     help="Seconds for planning again with one more GPU, more SLO, or a pool less, to say what binds.",
 )
+@cluster_options
 @output_option
 def plan(
-    manifests: tuple[Path, ...],
-    profile_directory: Path,
+    what: tuple[str, ...],
+    profile_directory: Path | None,
     rate: int | None,
     names: tuple[str, ...],
     strategy: str | None,
@@ -93,13 +105,22 @@ def plan(
     plan_file: Path | None,
     out: Path | None,
     explain_seconds: float,
+    place: ClusterPlace,
     output: OutputFormat,
 ) -> None:
-    """Plan the InferenceSessions in MANIFESTS (files or directories, with the GPUPools they use).
+    """Plan the InferenceSessions in MANIFESTS (files or directories, with the GPUPools they use), or isess/NAME.
 
-    Sessions are planned in their order, each on the GPUs that those before it leave. Needs no cluster. Exit code 3 if
+    Sessions are planned in their order, each on the GPUs that those before it leave. Manifests need no cluster. A
+    session isess/NAME of a cluster is planned as its operator would now, and nothing is changed there. Exit code 3 if
     a session has no plan (with --compare: by none of the strategies); the reason says what would make one possible.
     """
+    if is_session_reference(what[0]):
+        if len(what) > 1 or profile_directory or names or compare or plan_file or out:
+            raise click.UsageError("isess/NAME goes with --rate, --strategy, --explain and --output only.")
+        raise SystemExit(_plan_in_cluster(place, session_name(what[0]), rate, strategy, explain_seconds, output))
+    if profile_directory is None:
+        raise click.UsageError("Missing option '--profiles': where the profiles of the manifests' models are.")
+    manifests = _paths(what)
     if compare and (strategy or plan_file or out):
         raise click.UsageError("--compare stands alone: leave out --strategy, --diff and --out.")
     found, profiles = read_manifests(manifests), read_profiles(profile_directory)
@@ -111,6 +132,45 @@ def plan(
     if out is not None:
         _write(out, answers)
     raise SystemExit(_emit_difference(answers, in_force, output) if in_force else _emit_plans(answers, output))
+
+
+def _paths(what: tuple[str, ...]) -> list[Path]:
+    """The manifests. Raises BadParameter for what is not there."""
+    if missing := [text for text in what if not Path(text).exists()]:
+        raise click.BadParameter(
+            f"there is no file or directory {missing[0]!r}; a session of a cluster is given as isess/NAME."
+        )
+    return [Path(text) for text in what]
+
+
+def _plan_in_cluster(
+    place: ClusterPlace,
+    name: str,
+    rate: int | None,
+    strategy: str | None,
+    explain_seconds: float,
+    output: OutputFormat,
+) -> ExitCode:
+    # Only here, since planning from manifests needs neither a cluster nor what talks to one.
+    from partita_operator.cli.api_server import ApiServer
+    from partita_operator.cli.cluster_plan import problem_of
+
+    server = ApiServer(place)
+    session = server.session(name)
+    cluster = server.cluster()
+    problem = problem_of(_changed(session, rate, strategy), cluster, server.profiles(), rate)
+    report(f"planning {session.key} for {problem.rate:g} requests/s")
+    outcome = solve(problem, explain_seconds=explain_seconds)
+    before = problem.incumbent
+    changes = differences(before, outcome.plan) if before is not None and isinstance(outcome, Planned) else ()
+
+    def table(console: Console) -> None:
+        print_outcome(session, outcome, console)
+        if before is not None and isinstance(outcome, Planned):
+            print_differences(session, outcome, changes, console)
+
+    emit(difference_data(session, outcome, changes), output, table)
+    return _exit_code([outcome])
 
 
 def _emit_plans(answers: Answers, output: OutputFormat) -> ExitCode:

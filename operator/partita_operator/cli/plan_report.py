@@ -9,6 +9,7 @@ from rich.table import Table
 
 from partita_api.inferencesession import InferenceSession
 from partita_api.pipelineplan import PipelinePlanSpec
+from partita_api.plan_changes import PlannedChange
 from partita_planner.difference import Change
 from partita_planner.problem import NoPlan, Outcome
 
@@ -44,8 +45,13 @@ def print_outcome(session: InferenceSession, outcome: Outcome, console: Console)
         console.print(f"[bold]{session.key}[/bold]: no plan ({outcome.reason})")
         console.print(outcome.message, markup=False)
         return
-    console.print(_stages(session, outcome.plan))
-    console.print(_in_words(outcome.plan), markup=False)
+    print_plan(session, outcome.plan, console)
+
+
+def print_plan(session: InferenceSession, spec: PipelinePlanSpec, console: Console) -> None:
+    """A plan's stages, and why it is as it is."""
+    console.print(_stages(session, spec))
+    console.print(_in_words(spec), markup=False)
 
 
 def print_comparison(session: InferenceSession, outcomes: Mapping[str, Outcome], console: Console) -> None:
@@ -83,10 +89,15 @@ def print_differences(session: InferenceSession, outcome: Outcome, changes: Sequ
     if isinstance(outcome, NoPlan):
         print_outcome(session, outcome, console)
         return
+    print_changes(session.key, changes, console)
+
+
+def print_changes(session_key: str, changes: Sequence[Change | PlannedChange], console: Console) -> None:
+    """What would change of a session, or that nothing would."""
     if not changes:
-        console.print(f"{session.key}: {NOTHING}", markup=False)
+        console.print(f"{session_key}: {NOTHING}", markup=False)
         return
-    table = Table(title=f"{session.key}, what would change", title_justify="left")
+    table = Table(title=f"{session_key}, what would change", title_justify="left")
     for name in ("where", "what", "before", "after"):
         table.add_column(name)
     for change in changes:

@@ -21,14 +21,14 @@ class NoClusterError(Exception):
     """There is no usable configuration of a cluster; the message says what to give."""
 
 
-def load_config(kubeconfig: Path | None) -> SingleConfig:
-    """The current context of `kubeconfig`; None: the pod's service account, else $KUBECONFIG or ~/.kube/config.
+def load_config(kubeconfig: Path | None, context: str | None = None) -> SingleConfig:
+    """A context of `kubeconfig`, at first the current one; None: the pod's account, else $KUBECONFIG or ~/.kube/config.
 
     Raises NoClusterError.
     """
     try:
         loaded = KubeConfig.from_file(kubeconfig) if kubeconfig is not None else KubeConfig.from_env()
-        config = loaded.get()
+        config = loaded.get(context)
     except (ConfigError, KeyError) as error:
         raise NoClusterError(f"No Kubernetes cluster: {error}; pass --kubeconfig or set KUBECONFIG.") from error
     assert config is not None  # get() without a default raises instead

@@ -1,0 +1,95 @@
+"""`partita` as a kubectl plugin: what a person asks of a session on a real API server, and what comes of it."""
+
+import asyncio
+import json
+
+import pytest
+from click.testing import CliRunner, Result
+from tests.operator.handlers.conftest import Operators
+from tests.operator.kubectl import Json, Kubectl, condition, eventually, pool, reason, session
+
+from partita_operator.cli.exit_codes import ExitCode
+from partita_operator.cli.main import main
+
+pytestmark = pytest.mark.apiserver
+
+FAST = {"planner": {"approval": "Manual"}}
+
+
+async def partita(namespace: Kubectl, command: str, *arguments: str) -> Result:
+    """The command in the test's namespace; beside the operator, which runs in this thread."""
+    place = ["--kubeconfig", str(namespace.kubeconfig), "--namespace", namespace.namespace]
+    return await asyncio.to_thread(CliRunner().invoke, main, [command, *arguments, *place])
+
+
+async def done(namespace: Kubectl, command: str, *arguments: str) -> str:
+    result = await partita(namespace, command, *arguments)
+    assert result.exit_code == ExitCode.OK, result.output
+    return result.stdout
+
+
+async def until_held(namespace: Kubectl, why: str) -> Json:
+    found = await eventually(
+        lambda: namespace.get("isess", "traffic"), lambda s: condition(s, "Held").get("reason") == why
+    )
+    assert found is not None
+    return found
+
+
+async def until_served(namespace: Kubectl, plan: str) -> None:
+    await eventually(
+        lambda: namespace.get("isess", "traffic"),
+        lambda s: reason(s) == ("True", "Serving") and s["status"]["activePlan"]["name"] == plan,  # type: ignore[index]
+    )
+
+
+async def test_plans_are_previewed_approved_held_and_gone_back_from(namespace: Kubectl, operators: Operators) -> None:
+    namespace.apply(pool("fast", count=16), session("traffic", **FAST))
+
+    async with operators.running():
+        first = (await until_held(namespace, "AwaitingApproval"))["status"]["preview"]["plan"]
+        wrong = await partita(namespace, "approve", "isess/traffic", "--plan", "traffic-00000000")
+        assert wrong.exit_code == ExitCode.FAILED
+        assert f"the plan that does is {first}" in wrong.output
+        await done(namespace, "approve", "isess/traffic")
+        await until_served(namespace, first)
+
+        await done(namespace, "pause", "traffic", "--why", "load test")
+        namespace.apply(session("traffic", rate={"requestsPerSecond": 2000}, **FAST))
+        paused = await until_held(namespace, "Paused")
+        assert "load test" in condition(paused, "Held")["message"]
+        await done(namespace, "resume", "isess/traffic")
+        await until_held(namespace, "AwaitingApproval")
+        told = json.loads(await done(namespace, "explain", "isess/traffic", "-o", "json"))
+        assert told["plan"]["inputsDigest"].startswith(first.removeprefix("traffic-"))
+        assert float(told["preview"]["costPerHour"]) > float(told["preview"]["costPerHourInForce"])
+        assert "GPUs" in await done(namespace, "approve", "isess/traffic")
+        second = told["preview"]["plan"]
+        await until_served(namespace, second)
+
+        await done(namespace, "rollback", "isess/traffic")
+        await until_held(namespace, "RolledBack")
+        await until_served(namespace, first)
+        assert f"In force: plan {first}" in await done(namespace, "explain", "isess/traffic")
+        await done(namespace, "rollback", "isess/traffic", "--undo")
+        await until_served(namespace, second)
+
+        asked = json.loads(await done(namespace, "plan", "isess/traffic", "--rate", "50", "-o", "json"))
+        assert ["pool fast", "GPUs"] in [[c["where"], c["what"]] for c in asked["changes"]]
+        assert (namespace.get("isess", "traffic") or {})["spec"]["rate"]["requestsPerSecond"] == 2000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "want"),
+    [
+        pytest.param(["explain", "isess/nobody"], "its sessions are: none", id="no such session"),
+        pytest.param(["plan", "isess/nobody"], "its sessions are: none", id="no such session to plan"),
+        pytest.param(["pause", "x", "--context", "elsewhere"], "elsewhere", id="no such context"),
+        pytest.param(["pause", "x", "--why", "false"], "say why", id="a pause that is none"),
+        pytest.param(["plan", "isess/x", "--out", "f"], "goes with --rate", id="manifests and cluster mixed"),
+    ],
+)
+async def test_what_cannot_be_asked_is_explained(namespace: Kubectl, arguments: list[str], want: str) -> None:
+    result = await partita(namespace, *arguments)
+    assert result.exit_code in (ExitCode.FAILED, ExitCode.BAD_INPUT)
+    assert want in result.output
