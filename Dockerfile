@@ -11,6 +11,12 @@ FROM ${BASE} AS build
 ARG EXTRAS=operator
 ARG PIP_INDEX_URL
 ARG PIP_EXTRA_INDEX_URL
+# The scheduling core is compiled, and thus about four times as fast; a BASE without apt needs COMPILED=false.
+ARG COMPILED=true
+ENV HATCH_BUILD_HOOKS_ENABLE=${COMPILED}
+RUN if [ "$COMPILED" = true ]; then \
+        apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev; \
+    fi
 RUN python3 -m venv /opt/partita
 COPY . /src
 RUN /opt/partita/bin/pip install --no-cache-dir "/src[${EXTRAS}]"

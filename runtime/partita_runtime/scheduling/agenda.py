@@ -1,55 +1,43 @@
 """Which module to look at when."""
 
-from heapq import heappop, heappush
-
-from partita_runtime.scheduling.free_index import NEVER
+from partita_runtime.scheduling.free_index import NEVER, FreeIndex
 from partita_runtime.scheduling.modules import ModuleState
 
 
 class Agenda:
     """Modules by the time at which to look at them, those with equal times in the order of the plan.
 
-    A heap of integers, time and number of the module in one; an entry that is not its module's `due` any more is
-    skipped.
+    A tree and no heap: most arrivals bring the time of their module forward, and nothing outdated may pile up.
     """
 
-    __slots__ = ("_entries", "_modules", "_number")
+    __slots__ = ("_index", "_modules")
 
     def __init__(self, modules: list[ModuleState]) -> None:
         self._modules = modules
-        self._number = len(modules)
-        self._entries: list[int] = []
+        self._index = FreeIndex([NEVER] * len(modules))
 
     def look(self, module: ModuleState, at: int) -> None:
         """Look at a module at a time, unless it is to be looked at before."""
         if at < module.due:
             module.due = at
-            heappush(self._entries, at * self._number + module.order)
+            self._index.set(module.order, at)
 
     def settle(self, module: ModuleState) -> None:
         """Look at a module at what is in its `due`."""
         if module.due != NEVER:
-            heappush(self._entries, module.due * self._number + module.order)
+            self._index.set(module.order, module.due)
 
     def next_time(self) -> int:
         """When to look at a module next; NEVER if nothing waits."""
-        entries = self._entries
-        while entries:
-            at = entries[0] // self._number
-            if self._modules[entries[0] - at * self._number].due == at:
-                return at
-            heappop(entries)
-        return NEVER
+        return self._index.least()
 
     def take_due(self, now: int) -> ModuleState | None:
         """The next module that is to be looked at now, if any; it is off the agenda."""
-        entries, number = self._entries, self._number
-        while entries:
-            at = entries[0] // number
-            if at > now:
-                break
-            module = self._modules[heappop(entries) - at * number]
-            if module.due == at:
-                module.due = NEVER
-                return module
-        return None
+        index = self._index
+        if index.least() > now:
+            return None
+        number = index.earliest()
+        index.set(number, NEVER)
+        module = self._modules[number]
+        module.due = NEVER
+        return module

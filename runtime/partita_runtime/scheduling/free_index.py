@@ -49,9 +49,9 @@ class FreeIndex:
                 node += 1
         return node - leaves
 
-    def time_of(self, number: int) -> int:
-        """When a resource becomes free."""
-        return self._tree[self._leaves + number]
+    def least(self) -> int:
+        """When the first resource becomes free; NEVER if there is none."""
+        return self._tree[1]
 
     def first_free(self, at: int, start: int = 0) -> int:
         """The lowest number, from `start` on, of a resource that is free at a time; -1 if none is."""

@@ -73,7 +73,7 @@ def probe_finish(pipeline: PipelineState, batch_size: int, now: int) -> int:
     at = now + pipeline.delay(batch_size)
     free = stages[0].pool.row().free
     if free.first_free(at) < 0:
-        at = free.time_of(free.earliest())
+        at = free.least()
     return at + stages[0].latency[batch_size - 1]
 
 

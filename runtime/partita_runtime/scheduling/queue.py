@@ -25,7 +25,8 @@ class QueuedRequest:
         self.batch_id = -1
         """The batch that it was last put into."""
 
-    def __lt__(self, other: "QueuedRequest") -> bool:
+    def precedes(self, other: "QueuedRequest") -> bool:
+        """Whether it comes before another one in a queue."""
         if self.deadline == other.deadline:
             return self.request_id < other.request_id
         return self.deadline < other.deadline
@@ -62,7 +63,7 @@ class DeadlineQueue:
             waiting.append(request)
             return
         position = bisect_right(waiting, request.deadline, key=_DEADLINE)
-        while position and request < waiting[position - 1]:
+        while position and request.precedes(waiting[position - 1]):
             position -= 1
         waiting.insert(position, request)
 

@@ -19,5 +19,5 @@ def test_index_finds_what_a_scan_finds(first: list[int], sets: list[tuple[int, i
     want_first = next((n for n in range(start, 21) if scanned[n] <= at), -1)
     assert index.first_free(at, start) == want_first
     earliest = index.earliest()
-    assert index.time_of(earliest) == min(scanned)
+    assert index.least() == min(scanned)
     assert min(scanned) == NEVER or earliest == scanned.index(min(scanned))

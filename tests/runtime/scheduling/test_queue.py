@@ -18,7 +18,9 @@ def test_requests_leave_by_deadline(deadlines: list[int], data: st.DataObject) -
         queue.remove(request)
 
     assert len(queue) == len(requests) - len(gone)
-    assert queue.take(len(requests)) == sorted(set(requests) - gone)
+    assert queue.take(len(requests)) == sorted(
+        set(requests) - gone, key=lambda request: (request.deadline, request.request_id)
+    )
 
 
 def test_removing_what_is_not_there_is_an_error() -> None:

@@ -69,7 +69,10 @@ def _early_drop(
     queue = module.queue
     while window := lane.front(lane.pipeline.batch_size):
         path = probe(lane.pipeline, len(window), now, lane.worker)
-        most_urgent = min(window)
+        most_urgent = window[0]
+        for request in window:
+            if request.precedes(most_urgent):
+                most_urgent = request
         if path.finish <= most_urgent.deadline:
             return window, path
         queue.remove(most_urgent)

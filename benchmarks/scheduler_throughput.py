@@ -1,0 +1,257 @@
+"""What the scheduling core takes: requests a second on one core, and microseconds for one batch on a pooled pipeline.
+
+    python benchmarks/scheduler_throughput.py [--models 1 8 64] [--gpus 8 64 512 4096] [--requests 200000]
+                                              [--core interpreted|compiled]
+
+No network and no workers: arrivals are made up beforehand (Poisson), batches end as reserved. Models are ResNet50 on a
+1080Ti (batches of b take 1.053 b + 5.072 ms; 25 ms for a request), all on all GPUs, and keep the GPUs 80 % busy. Times
+are CPU times of this loop and the core together. The core is measured interpreted and, where it was built (see
+docs/scheduling.md), compiled; the last line of the output is a summary in JSON.
+"""
+
+import argparse
+import gc
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from heapq import heappop, heappush
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec, spec_from_file_location
+from itertools import count
+from pathlib import Path
+from random import Random
+from statistics import median
+from typing import Any, Final
+
+ALPHA, BETA, SLO = 1053, 5072, 25_000
+BATCH: Final = 16
+BUSY: Final = 0.8
+KINDS: Final = ("interpreted", "compiled")
+
+
+def main() -> None:
+    """Measure both kinds of the core, or one."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", type=int, nargs="+", default=[1, 8, 64])
+    parser.add_argument("--gpus", type=int, nargs="+", default=[8, 64, 512, 4096])
+    parser.add_argument("--requests", type=int, default=200_000, help="measured in each case, after a warm-up")
+    parser.add_argument("--core", choices=KINDS, help="only this kind of the core")
+    options = parser.parse_args()
+    if options.core is None:
+        _measure_both(sys.argv[1:])
+        return
+    if options.core == "interpreted":
+        sys.meta_path.insert(0, _SourceOnly())
+    elif not is_compiled():
+        raise SystemExit("the scheduling core is not compiled here; see docs/scheduling.md")
+    rows = []
+    for models in options.models:
+        for gpus in options.gpus:
+            row = {"core": options.core, "models": models, "gpus": gpus, **throughput(models, gpus, options.requests)}
+            print("  ".join(f"{key} {value}" for key, value in row.items()), flush=True)
+            rows.append(row)
+    pooled = {"core": options.core, **pooled_dispatch(options.requests // 10)}
+    print("  ".join(f"{key} {value}" for key, value in pooled.items()), flush=True)
+    print(json.dumps({"throughput": rows, "pooled": [pooled]}))
+
+
+def throughput(models: int, gpus: int, requests: int) -> dict[str, float]:
+    """Requests a second of CPU time, once as many batches are in flight as will be."""
+    from partita_runtime.scheduling.core import SchedulingCore
+    from partita_runtime.scheduling.events import Dispatch, StageRef
+
+    plan = _plan([f"m{number}" for number in range(models)], [gpus], ALPHA, BETA, BATCH)
+    core = SchedulingCore(plan)
+    for gpu in range(gpus):
+        for module in plan.modules:
+            core.worker_joined(StageRef(module.name, "a", 0), f"gpu-{gpu}", f"node-{gpu // 8}", 0)
+    rate = _rate(models, gpus)
+    warm_up = round(3 * SLO * rate)
+    random, at = Random(1), 0.0
+    arrivals = []
+    for _ in range(warm_up + requests):
+        at += random.expovariate(rate)
+        arrivals.append((round(at), plan.modules[random.randrange(models)].name))
+    ends: list[tuple[int, int]] = []
+    ids = count()
+    batches = 0
+
+    def serve(part: list[tuple[int, str]]) -> None:
+        nonlocal batches
+        for at, module in part:
+            wakeup = core.next_wakeup()
+            while (wakeup is not None and wakeup < at) or (ends and ends[0][0] < at):
+                now = wakeup if wakeup is not None and (not ends or wakeup < ends[0][0]) else ends[0][0]
+                while ends and ends[0][0] <= now:
+                    core.completed(heappop(ends)[1], 0, now)
+                for action in core.advance(now):
+                    if isinstance(action, Dispatch):
+                        batches += 1
+                        heappush(ends, (action.finish, action.batch_id))
+                wakeup = core.next_wakeup()
+            core.arrive(next(ids), module, at + SLO, at)
+
+    serve(arrivals[:warm_up])
+    batches = 0
+    with _no_collections():
+        began = time.process_time()
+        serve(arrivals[warm_up:])
+        took = time.process_time() - began
+    signals = core.signals(arrivals[-1][0]).modules.values()
+    dropped = sum(sum(m.dropped.values()) for m in signals)
+    return {
+        "requests_per_s": round(requests / took),
+        "mean_batch": round(requests / max(1, batches), 1),
+        "dropped": round(dropped / len(arrivals), 4),
+    }
+
+
+def pooled_dispatch(batches: int) -> dict[str, float]:
+    """Microseconds to dispatch one batch on a pipeline of three stages over 100 GPUs, 8 to a node, with slow links."""
+    from partita_runtime.scheduling.core import SchedulingCore
+    from partita_runtime.scheduling.events import Dispatch, StageRef
+
+    replicas, size, alpha, beta, slo = [40, 30, 30], 4, 900, 4000, 60_000
+    plan = _plan(["m"], replicas, alpha, beta, size, bandwidth=1e10, output_bytes=150_000)
+    core = SchedulingCore(plan)
+    for stage, number in enumerate(replicas):
+        for replica in range(number):
+            core.worker_joined(StageRef("m", "a", stage), f"{stage}-{replica}", f"node-{stage}-{replica // 8}", 0)
+    rate = 0.85 * min(replicas) * size / (alpha * size + beta)
+    random, at, ids = Random(1), 0.0, count()
+    ends: list[tuple[int, int, int]] = []
+    took: list[int] = []
+    while len(took) < batches:
+        at += random.expovariate(rate)
+        arrival = round(at)
+        while True:
+            wakeup = core.next_wakeup()
+            now = min(arrival if wakeup is None else wakeup, ends[0][0] if ends else arrival)
+            if now >= arrival:
+                break
+            while ends and ends[0][0] <= now:
+                _, batch_id, stage = heappop(ends)
+                core.completed(batch_id, stage, now)
+            began = time.perf_counter_ns()
+            actions = core.advance(now)
+            passed = time.perf_counter_ns() - began
+            dispatches = [action for action in actions if isinstance(action, Dispatch)]
+            if dispatches:
+                took += [passed // len(dispatches)] * len(dispatches)
+            for dispatch in dispatches:
+                length = alpha * len(dispatch.request_ids) + beta
+                for stage, start in enumerate(dispatch.starts):
+                    heappush(ends, (start + length, dispatch.batch_id, stage))
+        core.arrive(next(ids), "m", arrival + slo, arrival)
+    signals = core.signals(round(at)).modules["m"]
+    return {
+        "pooled_dispatch_micros": round(median(took[len(took) // 4 :]) / 1000, 1),
+        "dropped": round(sum(signals.dropped.values()) / signals.arrived, 4),
+    }
+
+
+def is_compiled() -> bool:
+    """Whether the scheduling core that would be imported is compiled."""
+    spec = find_spec("partita_runtime.scheduling.core")
+    return spec is not None and spec.origin is not None and not spec.origin.endswith(".py")
+
+
+def _plan(
+    models: list[str],
+    replicas: list[int],
+    alpha: int,
+    beta: int,
+    batch_size: int,
+    bandwidth: float = 0.0,
+    output_bytes: int = 0,
+) -> Any:
+    """One pipeline for each model, with so many GPUs on each stage."""
+    from partita_runtime.scheduling.plan import ScheduledModule, ScheduledPipeline, ScheduledStage, SchedulingPlan
+
+    latency = tuple(alpha * b + beta for b in range(1, batch_size + 1))
+    stages = tuple(
+        ScheduledStage(
+            pool="gpu",
+            first_block=stage,
+            end_block=stage + 1,
+            vgpu_divisor=1,
+            replicas=number,
+            latency_micros=latency,
+            output_bytes=output_bytes if stage + 1 < len(replicas) else 0,
+        )
+        for stage, number in enumerate(replicas)
+    )
+    pipeline = ScheduledPipeline(name="a", batch_size=batch_size, stages=stages)
+    return SchedulingPlan(
+        name="throughput",
+        bandwidth={"gpu": bandwidth} if bandwidth else {},
+        modules=tuple(
+            ScheduledModule(name=name, budget_micros=0, downstream_micros=0, pipelines=(pipeline,)) for name in models
+        ),
+    )
+
+
+def _rate(models: int, gpus: int) -> float:
+    """Requests a microsecond at which deferred batches, as large as their deadlines allow, keep the GPUs BUSY."""
+
+    def busy(rate: float) -> float:
+        size = 1
+        while size < BATCH and rate / models * (SLO - ALPHA * (size + 1) - BETA) >= size:
+            size += 1
+        return rate / size * (ALPHA * size + BETA) / gpus
+
+    low, high = 0.0, gpus * BATCH / (ALPHA * BATCH + BETA)
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if busy(middle) < BUSY else (low, middle)
+    return low
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """What was made for the measurement is not searched for garbage during it."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+class _SourceOnly(MetaPathFinder):
+    """Finds the scheduling core as source, even where it is there compiled."""
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        if not fullname.startswith("partita_runtime.scheduling.") or path is None:
+            return None
+        for folder in path:
+            source = Path(folder) / f"{fullname.rpartition('.')[2]}.py"
+            if source.exists():
+                return spec_from_file_location(fullname, source)
+        return None
+
+
+def _measure_both(arguments: list[str]) -> None:
+    """Each kind of the core in a process of its own."""
+    summary: dict[str, list[Any]] = {"throughput": [], "pooled": []}
+    for kind in KINDS if is_compiled() else KINDS[:1]:
+        command = [sys.executable, __file__, *arguments, "--core", kind]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+            assert child.stdout is not None
+            line = ""
+            for line in child.stdout:
+                if not line.startswith("{"):
+                    print(line, end="", flush=True)
+        if child.returncode:
+            raise SystemExit(child.returncode)
+        for part, rows in json.loads(line).items():
+            summary[part] += rows
+    print(json.dumps(summary))
+
+
+if __name__ == "__main__":
+    main()
