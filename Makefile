@@ -6,9 +6,10 @@ BIN    := $(VENV)/bin
 # make demo TORCH="torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu"
 TORCH  ?= torch==2.13.0
 PYTEST_ARGS ?=
+BENCHMARK_ARGS ?= --quick
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-emulated down test test-fast lint format crds clean
+.PHONY: help install demo demo-emulated down test test-fast lint format benchmarks crds clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -45,6 +46,9 @@ lint: install  ## Types, style and layers
 
 format: install  ## Put the code in order
 	$(BIN)/ruff check --fix . && $(BIN)/ruff format .
+
+benchmarks: install  ## Every benchmark, quick and rough, to report/benchmarks (all of it: BENCHMARK_ARGS="--data DIR")
+	$(BIN)/python benchmarks/all.py $(BENCHMARK_ARGS)
 
 crds: install  ## Regenerate the CRDs from the API models
 	$(BIN)/partita crds --out crds --out charts/partita/crds

@@ -16,7 +16,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.goodput_cases import pooled, slices, symphony
+from benchmarks.goodput_cases import changing, pooled, slices, symphony
 from benchmarks.goodput_cases.measure import Effort, Experiment, say
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -25,6 +25,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "mixed": symphony.mixed,
     "fewest-gpus": symphony.fewest_gpus,
     "load-proportional": symphony.load_proportional,
+    "changing-load": changing.changing_load,
     "pooled": pooled.pooled,
     "slices": slices.slices,
 }

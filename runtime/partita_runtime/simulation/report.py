@@ -3,9 +3,10 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from partita_runtime.scheduling.events import Dispatch, DropReason
 
@@ -129,6 +130,15 @@ class Tally:
         self.latencies: list[int] = []
         self.batch_sizes: dict[str, Counter[int]] = {}
 
+    @classmethod
+    def of(cls, latencies: NDArray[np.int64], slo: int) -> Self:
+        """Requests that were answered after so many microseconds."""
+        tally = cls()
+        tally.latencies = latencies.tolist()
+        tally.in_time = int((latencies <= slo).sum())
+        tally.late = latencies.size - tally.in_time
+        return tally
+
     def answered(self, latency: int, slo: int) -> None:
         """One request was answered after `latency` microseconds."""
         self.latencies.append(latency)
@@ -139,7 +149,10 @@ class Tally:
 
     def count_batch(self, dispatch: Dispatch) -> None:
         """One batch was answered."""
-        sizes = self.batch_sizes.setdefault(f"{dispatch.module}/{dispatch.pipeline}", Counter())
+        name = f"{dispatch.module}/{dispatch.pipeline}"
+        sizes = self.batch_sizes.get(name)
+        if sizes is None:
+            sizes = self.batch_sizes[name] = Counter()
         sizes[len(dispatch.request_ids)] += 1
 
     def percentile_ms(self, percent: float) -> float:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from partita_runtime.scheduling.core import SchedulingCore
 from partita_runtime.scheduling.events import Dispatch, Drop
-from partita_runtime.simulation.clock import VirtualClock
+from partita_runtime.simulation.clock import NEVER, VirtualClock
 from partita_runtime.simulation.cluster import EmulatedCluster
 from partita_runtime.simulation.report import Execution, ScalingStep, SimulationReport, Tally
 
@@ -21,26 +21,37 @@ def run(
     """Go on until nothing is left to happen.
 
     `arrive` is called with the number of each arrival at its time (microseconds, ascending), `tell` with the time of
-    each step.
+    each step. At one moment, what was scheduled comes first, then arrivals, then the core's decisions.
     """
+    next_wakeup = core.next_wakeup
+    calls = clock.calls
+    total = len(times)
     arrived = 0
+    arrival = times[0] if total else NEVER
+    wakeup = next_wakeup()
     while True:
-        arrival = times[arrived] if arrived < len(times) else None
-        upcoming = [time for time in (clock.next_time, core.next_wakeup(), arrival) if time is not None]
-        if not upcoming:
-            break
-        now = max(clock.now, min(upcoming))
-        clock.run_until(now)
-        while arrived < len(times) and times[arrived] <= now:
+        event = calls[0][0] if calls else NEVER
+        due = NEVER if wakeup is None else wakeup
+        if arrival < event and arrival < due:
+            clock.now = now = arrival
+        else:
+            now = min(event, due, arrival)
+            if now == NEVER:
+                break
+            now = max(clock.now, now)
+            clock.run_until(now)
+        while arrival <= now:
             arrive(arrived)
             arrived += 1
-        due = core.next_wakeup()
-        if due is not None and due <= now:
+            arrival = times[arrived] if arrived < total else NEVER
+        wakeup = next_wakeup()
+        if wakeup is not None and wakeup <= now:
             for action in core.advance(now):
                 if isinstance(action, Dispatch):
                     cluster.carry_out(action)
                 else:
                     dropped(action)
+            wakeup = next_wakeup()
         if tell is not None:
             tell(now)
 
