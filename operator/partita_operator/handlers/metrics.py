@@ -6,12 +6,17 @@ from contextlib import contextmanager
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
+from partita_operator.handlers.status_metrics import StatusCollector
+from partita_operator.reconcile.world import Cluster
+
 
 class Metrics:
     """The operator's metrics, in a registry of their own."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self._statuses = StatusCollector()
+        self.registry.register(self._statuses)
         self._passes = Counter(
             "partita_reconcile", "Passes of the reconcile loop.", ["kind", "outcome"], registry=self.registry
         )
@@ -43,6 +48,10 @@ class Metrics:
     def watch_queue(self, length: Callable[[], float]) -> None:
         """Show the length of the work queue."""
         Gauge("partita_queue_length", "Keys that wait for a worker.", registry=self.registry).set_function(length)
+
+    def show(self, cluster: Cluster) -> None:
+        """Show what the status of these objects says."""
+        self._statuses.show(cluster)
 
     def searched(self, outcome: str) -> None:
         """Count a search for a plan: `Planned`, or the reason for having none."""

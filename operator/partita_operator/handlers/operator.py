@@ -137,6 +137,7 @@ async def _work(config: SingleConfig, around: Surroundings, queue: WorkQueue[Key
 
 async def _pass(key: Key, around: Surroundings) -> float | None:
     kind, name = key
+    around.metrics.show(around.cache.cluster())
     try:
         with around.metrics.reconciling(str(kind)):
             if kind is Kind.SESSION:

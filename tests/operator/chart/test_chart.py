@@ -1,5 +1,6 @@
 """The Helm chart as it renders, by Helm's own SDK."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,12 @@ EVERYTHING: dict[str, Any] = {
     },
     "profiling": {"image": "registry/profiler:1.2.3"},
     "versions": {"torch": "2.13.0"},
-    "metrics": {"service": {"annotations": {"prometheus.io/scrape": "true"}}},
+    "metrics": {
+        "service": {"annotations": {"prometheus.io/scrape": "true"}},
+        "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+        "podMonitor": {"enabled": True, "sessions": ["default/traffic", "a/b"], "namespaces": ["ray"]},
+        "dashboard": {"enabled": True, "annotations": {"folder": "GPUs"}},
+    },
     "serviceAccount": {"annotations": {"a": "b"}},
     "podAnnotations": {"c": "d"},
     "podLabels": {"e": "f"},
@@ -139,11 +145,48 @@ def test_everything_belongs_to_the_release() -> None:
         "blue-partita-metrics",
         "blue-partita-view",
         "blue-partita-edit",
+        "blue-partita-sessions",
+        "blue-partita-dashboard",
     }
     for key, found in objects.items():
         assert found["metadata"]["labels"]["app.kubernetes.io/instance"] == "blue", key
     binding = objects["ClusterRoleBinding", "blue-partita"]
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "blue-partita", "namespace": "partita-system"}]
+
+
+def test_monitors_scrape_the_service_and_the_frontends() -> None:
+    objects = rendered(EVERYTHING)
+    service, monitor = objects["Service", "partita-metrics"], objects["ServiceMonitor", "partita"]
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert [e["port"] for e in monitor["spec"]["endpoints"]] == [p["name"] for p in service["spec"]["ports"]]
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    frontends = objects["PodMonitor", "partita-sessions"]["spec"]
+    paths = [endpoint["path"] for endpoint in frontends["podMetricsEndpoints"]]
+    assert paths == ["/default/traffic/partita/metrics", "/a/b/partita/metrics"]
+    assert frontends["namespaceSelector"] == {"matchNames": ["ray"]}
+    assert not {kind for kind, _ in rendered()} & {"ServiceMonitor", "PodMonitor", "ConfigMap"}
+
+
+def test_the_dashboard_comes_as_it_is() -> None:
+    config = rendered(EVERYTHING)["ConfigMap", "partita-dashboard"]
+    assert config["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert json.loads(config["data"]["partita.json"]) == json.loads((CHART / "dashboards/partita.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("metrics", "want_words"),
+    [
+        pytest.param({"podMonitor": {"enabled": True}}, "sessions must name", id="no sessions"),
+        pytest.param(
+            {"service": {"enabled": False}, "serviceMonitor": {"enabled": True}},
+            "needs metrics.service",
+            id="no service",
+        ),
+    ],
+)
+def test_monitors_of_nothing_are_refused(metrics: dict[str, Any], want_words: str) -> None:
+    with pytest.raises(errors.HelmRenderError, match=want_words):
+        rendered({"metrics": metrics})
 
 
 def test_the_metrics_service_selects_the_operator() -> None:
@@ -177,6 +220,9 @@ def test_parts_can_be_left_out(values: dict[str, Any], want_left_out: tuple[str,
         pytest.param({"replicas": 3}, "replicas", id="unknown value"),
         pytest.param({"ray": {"address": "ray:8265"}}, "address", id="address without scheme"),
         pytest.param({"metrics": {"port": 99999}}, "port", id="no such port"),
+        pytest.param(
+            {"metrics": {"podMonitor": {"sessions": ["traffic"]}}}, "sessions", id="session without namespace"
+        ),
         pytest.param({"logLevel": "verbose"}, "logLevel", id="no such level"),
         pytest.param({"profiling": {"attempts": 0}}, "attempts", id="no attempts"),
         pytest.param({"versions": {"torch": 2}}, "torch", id="a version that is no text"),

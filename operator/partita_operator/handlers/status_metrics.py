@@ -1,0 +1,91 @@
+"""What the status of sessions and pools says, as Prometheus metrics: one scrape of the operator shows everything."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from partita_operator.reconcile.world import Cluster
+
+_SIGNALS: Final = (
+    ("offered_rate", "Requests per second that arrived, over the autoscaling window."),
+    ("goodput", "Requests per second that were answered within the SLO."),
+    ("bad_rate", "Share of requests that were dropped, late or failed."),
+    ("idle_fraction", "Share of the session's GPU time without work."),
+)
+_QUANTILES: Final = (("0.5", "p50_ms"), ("0.99", "p99_ms"))
+_POOL_FIELDS: Final = (
+    ("capacity", "Accelerators that Partita may use."),
+    ("allocated", "Accelerators in use by plans in force."),
+    ("free", "Accelerators that are not in use."),
+)
+
+
+class StatusCollector(Collector):
+    """Collects from the objects that it was shown last; a scrape may come from any thread."""
+
+    def __init__(self) -> None:
+        self._cluster: Cluster | None = None
+
+    def show(self, cluster: Cluster) -> None:
+        """These are the objects now."""
+        self._cluster = cluster
+
+    def collect(self) -> Iterator[Metric]:
+        """Every metric, with one sample for each session or pool that has a value."""
+        cluster = self._cluster
+        yield from _of_sessions(cluster)
+        yield from _of_pools(cluster)
+
+
+def _of_sessions(cluster: Cluster | None) -> Iterator[Metric]:
+    sessions = {} if cluster is None else cluster.sessions
+    for field, text in _SIGNALS:
+        gauge = GaugeMetricFamily(f"partita_session_{field}", text, labels=("session",))
+        for key, session in sessions.items():
+            if session.status.signals is not None:
+                gauge.add_metric((key,), float(getattr(session.status.signals, field)))
+        yield gauge
+    latency = GaugeMetricFamily(
+        "partita_session_latency_seconds", "Latency of answered requests.", labels=("session", "quantile")
+    )
+    slo = GaugeMetricFamily("partita_session_slo_seconds", "The latency SLO.", labels=("session",))
+    cost = GaugeMetricFamily(
+        "partita_session_cost_per_hour", "Price of the vGPUs that the plan in force allocates.", labels=("session",)
+    )
+    throughput = GaugeMetricFamily(
+        "partita_session_planned_throughput",
+        "Requests per second that the plan in force can serve.",
+        labels=("session",),
+    )
+    conditions = GaugeMetricFamily(
+        "partita_session_condition", "Whether a condition is True.", labels=("session", "condition")
+    )
+    for key, session in sessions.items():
+        slo.add_metric((key,), session.spec.slo.latency_ms / 1000)
+        if session.status.signals is not None:
+            for quantile, field in _QUANTILES:
+                latency.add_metric((key, quantile), float(getattr(session.status.signals, field)) / 1000)
+        if session.status.active_plan is not None:
+            cost.add_metric((key,), float(session.status.active_plan.cost_per_hour))
+            throughput.add_metric((key,), float(session.status.active_plan.throughput))
+        for condition in session.status.conditions:
+            conditions.add_metric((key, condition.type), float(condition.status == "True"))
+    yield from (latency, slo, cost, throughput, conditions)
+
+
+def _of_pools(cluster: Cluster | None) -> Iterator[Metric]:
+    pools = {} if cluster is None else cluster.pools
+    for field, text in _POOL_FIELDS:
+        gauge = GaugeMetricFamily(f"partita_pool_{field}", text, labels=("pool",))
+        for name, pool in pools.items():
+            gauge.add_metric((name,), float(getattr(pool.status, field)))
+        yield gauge
+    idle = GaugeMetricFamily(
+        "partita_pool_idle_fraction", "Share of the allocated accelerators' time without work.", labels=("pool",)
+    )
+    for name, pool in pools.items():
+        if pool.status.idle_fraction is not None:
+            idle.add_metric((name,), float(pool.status.idle_fraction))
+    yield idle

@@ -1,0 +1,160 @@
+"""Metrics: what the operator shows of sessions and pools, and that the reference and the dashboard are true."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+from tests.builders import pool, session
+
+from partita_api.conditions import Condition
+from partita_api.gpupool import GPUPoolStatus
+from partita_api.inferencesession import InferenceSessionStatus, PlanSummary, Signals
+from partita_operator.handlers.metrics import Metrics
+from partita_operator.reconcile.world import Cluster
+from partita_runtime.serving.metrics import metrics_text
+from partita_runtime.serving.signals import Meter, SessionSignals, StageSignals
+
+ROOT = Path(__file__).parents[3]
+REFERENCE = ROOT / "docs" / "reference" / "metrics.md"
+DASHBOARD = ROOT / "charts" / "partita" / "dashboards" / "partita.json"
+KEY = "default/traffic"
+
+CONDITIONS = tuple(
+    Condition(
+        type=kind,
+        status=status,
+        reason="R",
+        message="",
+        observed_generation=1,
+        last_transition_time="2026-01-01T00:00:00Z",
+    )
+    for kind, status in (("Ready", "True"), ("SLOMet", "Unknown"))
+)
+TRAFFIC = (
+    session("traffic")
+    .model("detector")
+    .slo(250)
+    .build()
+    .model_copy(
+        update={
+            "status": InferenceSessionStatus(
+                active_plan=PlanSummary(name="p", cost_per_hour="1.5", throughput="120"),
+                signals=Signals(offered_rate="100", goodput="99", bad_rate="0.01", p50_ms="40", p99_ms="95"),
+                conditions=CONDITIONS,
+            )
+        }
+    )
+)
+FAST = (
+    pool("fast")
+    .build()
+    .model_copy(update={"status": GPUPoolStatus(capacity=8, allocated="2.5", free="5.5", idle_fraction="0.4")})
+)
+UNUSED = pool("unused").build()
+
+
+def operator_metrics() -> Metrics:
+    """Everything that the operator may show."""
+    metrics = Metrics()
+    metrics.watch_queue(lambda: 0)
+    metrics.show(Cluster(pools={"fast": FAST, "unused": UNUSED}, sessions={KEY: TRAFFIC}))
+    metrics.searched("Planned")
+    metrics.engine_answered(KEY, True)
+    with metrics.reconciling("InferenceSession"):
+        pass
+    return metrics
+
+
+def frontend_metrics() -> Iterator[Metric]:
+    """Everything that a frontend may show."""
+    stage = StageSignals(
+        module="detector",
+        pipeline="p0",
+        stage=0,
+        pool="fast",
+        planned=1,
+        ready=1,
+        idle_fraction=0.5,
+        bad_rate=0,
+        predicted_micros=1,
+        actual_micros=1,
+    )
+    signals = SessionSignals(
+        session=KEY,
+        window_seconds=10,
+        plan="p",
+        next_plan=None,
+        message="",
+        offered_rate=1,
+        goodput=1,
+        bad_rate=0,
+        idle_fraction=0.5,
+        p50_ms=1,
+        p99_ms=1,
+        batch_sizes={4: 1},
+        outcomes={},
+        stages=(stage,),
+    )
+    meter = Meter()
+    meter.cut_off["crop"] = 1
+    return text_string_to_metric_families(metrics_text(signals, meter).decode())
+
+
+def rows(metrics: Iterator[Metric]) -> set[str]:
+    """The metrics as rows of the reference's tables."""
+    made = set()
+    for metric in metrics:
+        name = metric.name + ("_total" if metric.type == "counter" else "")
+        labels = {label for sample in metric.samples for label in sample.labels if label != "le"}
+        text = metric.documentation.rstrip(".")
+        made.add(f"| `{name}` | {metric.type} | {', '.join(sorted(labels)) or '-'} | {text} |")
+    return made
+
+
+def described(heading: str) -> set[str]:
+    """The rows of the table under a heading of the reference."""
+    section = REFERENCE.read_text().split(f"## {heading}\n")[1].split("\n## ")[0]
+    return {line for line in section.splitlines() if line.startswith("| `")}
+
+
+def test_the_reference_lists_every_metric_as_it_is() -> None:
+    assert described("Operator") == rows(operator_metrics().registry.collect())
+    assert described("Frontends") == rows(frontend_metrics())
+
+
+def test_the_dashboard_asks_only_for_metrics_that_there_are() -> None:
+    known = {row.split("`")[1] for row in described("Operator") | described("Frontends")}
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    asked = {name for panel in panels for t in panel["targets"] for name in re.findall(r"partita_\w+", t["expr"])}
+    assert asked
+    assert asked <= known
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "want"),
+    [
+        ("partita_session_offered_rate", {"session": KEY}, 100),
+        ("partita_session_latency_seconds", {"session": KEY, "quantile": "0.99"}, 0.095),
+        ("partita_session_slo_seconds", {"session": KEY}, 0.25),
+        ("partita_session_cost_per_hour", {"session": KEY}, 1.5),
+        ("partita_session_condition", {"session": KEY, "condition": "Ready"}, 1),
+        ("partita_session_condition", {"session": KEY, "condition": "SLOMet"}, 0),
+        ("partita_pool_allocated", {"pool": "fast"}, 2.5),
+        ("partita_pool_idle_fraction", {"pool": "fast"}, 0.4),
+        ("partita_pool_idle_fraction", {"pool": "unused"}, None),
+    ],
+)
+def test_what_the_status_says_is_shown(name: str, labels: dict[str, str], want: float | None) -> None:
+    registry: CollectorRegistry = operator_metrics().registry
+    assert registry.get_sample_value(name, labels) == want
+
+
+def test_what_is_gone_is_not_shown_any_more() -> None:
+    metrics = operator_metrics()
+    metrics.show(Cluster())
+    assert metrics.registry.get_sample_value("partita_session_offered_rate", {"session": KEY}) is None
