@@ -86,6 +86,8 @@ def frontend_application(
                 "user_config": serving.model_dump(mode="json", by_alias=True, exclude_defaults=True),
                 "graceful_shutdown_timeout_s": options.drain_seconds,
                 "health_check_period_s": options.health_check_seconds,
+                # Requests are counted, by how they end; a line in the log for each of them would only cost time.
+                "logging_config": {"enable_access_log": False},
                 "ray_actor_options": {
                     "num_cpus": options.frontend_cpus,
                     **({"resources": options.frontend_resources} if options.frontend_resources else {}),

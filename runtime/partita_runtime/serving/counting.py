@@ -5,14 +5,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from partita_runtime.serving.dispatcher import now_micros
-from partita_runtime.serving.driver import RETRY_AFTER_SECONDS, Driver, UnservedError
+from partita_runtime.serving.driver import RETRY_AFTER_SECONDS, ClientLeftError, Driver, UnservedError
 from partita_runtime.serving.inference import RequestError, check_model
 from partita_runtime.serving.session import Session
 from partita_runtime.serving.signals import Outcome
-
-
-class ClientLeftError(Exception):
-    """The client closed the connection before its request was answered."""
 
 
 def driver_for(session: Session, model: str | None = None, version: str | None = None) -> Driver:

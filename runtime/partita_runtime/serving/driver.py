@@ -40,6 +40,10 @@ class UnservedError(RequestError):
         self.outcome = outcome
 
 
+class ClientLeftError(Exception):
+    """The client closed the connection before its request was answered."""
+
+
 @dataclass(eq=False)
 class _Call:
     """A request in progress: one graph of sub-requests for each of its samples."""
@@ -51,7 +55,7 @@ class _Call:
     answered: int = 0
     """When the last sample was finished."""
 
-    def fail(self, error: UnservedError) -> None:
+    def fail(self, error: Exception) -> None:
         if not self.answer.done():
             self.answer.set_exception(error)
 
@@ -94,13 +98,19 @@ class Driver:
         """Whether no request is in progress."""
         return not self._calls
 
-    def infer(self, request: InferRequest, arrived: int) -> Coroutine[None, None, dict[str, Array]]:
+    def infer(
+        self, request: InferRequest, arrived: int, left: asyncio.Future[None] | None = None
+    ) -> Coroutine[None, None, dict[str, Array]]:
         """Take `request` in, which arrived at `arrived`; await what this gives for the tensors that answer it.
 
-        Raises UnservedError, when awaited, if it will not be answered. Cancel it when the client leaves.
+        Raises UnservedError, when awaited, if it will not be answered, and ClientLeftError if `left` is done before.
+        Without `left`, cancel it when the client leaves.
         """
         time = self._slo_micros if request.timeout_micros is None else min(self._slo_micros, request.timeout_micros)
-        return self._answer(self._begin(request, arrived + time - self.dispatcher.answering_micros))
+        call = self._begin(request, arrived + time - self.dispatcher.answering_micros)
+        if left is not None:
+            left.add_done_callback(lambda _: call.fail(ClientLeftError()))
+        return self._answer(call)
 
     async def _answer(self, call: _Call) -> dict[str, Array]:
         try:

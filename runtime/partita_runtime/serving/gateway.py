@@ -2,8 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable
-from typing import Final, TypeVar
+from typing import Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -11,9 +10,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from partita_runtime.serving.counting import ClientLeftError, counted, driver_for
+from partita_runtime.serving.counting import counted, driver_for
 from partita_runtime.serving.dispatcher import now_micros
-from partita_runtime.serving.driver import Driver
+from partita_runtime.serving.driver import ClientLeftError, Driver
 from partita_runtime.serving.images import IMAGE_TYPES, image_request, is_image, with_images
 from partita_runtime.serving.inference import RequestError, model_metadata, server_metadata
 from partita_runtime.serving.metrics import CONTENT_TYPE, metrics_text
@@ -22,8 +21,6 @@ from partita_runtime.serving.openapi import openapi
 from partita_runtime.serving.session import FrontendSettings, Session
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 CONTENT_TYPES: Final = (
     "application/json",
@@ -114,7 +111,11 @@ class _Endpoints:
         # Nothing is awaited between choosing the driver and its having the request.
         try:
             with counted(self._session, driver, wanted.samples, arrived):
-                tensors = await _unless_client_leaves(request, driver.infer(wanted, arrived))
+                left = asyncio.create_task(_client_left(request))
+                try:
+                    tensors = await driver.infer(wanted, arrived, left)
+                finally:
+                    left.cancel()
                 headers, content = encode_answer(wanted, driver.interface, tensors)
         except ClientLeftError:
             return Response(status_code=CLIENT_LEFT)
@@ -157,20 +158,6 @@ async def _body(request: Request, settings: FrontendSettings) -> bytes:
         except TimeoutError:
             raise RequestError(408, f"the request's body did not arrive within {settings.body_seconds:g} s") from None
     raise RequestError(413, f"the request's body must not be larger than {most} bytes")
-
-
-async def _unless_client_leaves(request: Request, work: Awaitable[T]) -> T:
-    """What `work` gives. Raises ClientLeftError, with `work` cancelled, if the client closes the connection before."""
-    working = asyncio.ensure_future(work)
-    leaving = asyncio.create_task(_client_left(request))
-    try:
-        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise ClientLeftError
-        return working.result()
-    finally:
-        working.cancel()
-        leaving.cancel()
 
 
 async def _client_left(request: Request) -> None:

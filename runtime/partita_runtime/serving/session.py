@@ -58,17 +58,18 @@ class Session:
         self._coming: _Coming | None = None
         self._finishing: list[Driver] = []
         self._snapshots: deque[Snapshot] = deque()
-        self._ticking: asyncio.Task[None] | None = None
+        self._replicas: Sequence[Announcement] = ()
+        self._running: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         """Begin to look for replicas, on this event loop; does nothing the second time."""
-        if self._ticking is None:
-            self._ticking = asyncio.create_task(self._tick_forever())
+        if not self._running:
+            self._running = [asyncio.create_task(self._look_forever()), asyncio.create_task(self._tick_forever())]
 
     def close(self) -> None:
         """Leave all replicas and end all processes."""
-        if self._ticking is not None:
-            self._ticking.cancel()
+        for task in self._running:
+            task.cancel()
         if self._coming is not None:
             self._coming.close()
         for driver in (*self._finishing, *self._serving_driver()):
@@ -115,23 +116,30 @@ class Session:
         measured = session_signals(situation, before, now, self.meter.latencies)
         return measured.model_copy(update={"grpc_address": self.grpc_address})
 
-    async def _tick_forever(self) -> None:
+    async def _look_forever(self) -> None:
+        """Beside the ticks, which must go on while nothing answers here."""
         while True:
             try:
-                await self._tick()
+                self._replicas = await self._directory.replicas(self.key)
+            except LookupError as error:
+                logger.warning("session %s: %s", self.key, error)
+                self._replicas = ()
             except Exception:
                 logger.exception("session %s", self.key)
             await asyncio.sleep(TICK_SECONDS)
 
-    async def _tick(self) -> None:
-        try:
-            replicas = await self._directory.replicas(self.key)
-        except LookupError as error:
-            logger.warning("session %s: %s", self.key, error)
-            replicas = []
+    async def _tick_forever(self) -> None:
+        while True:
+            try:
+                self._tick()
+            except Exception:
+                logger.exception("session %s", self.key)
+            await asyncio.sleep(TICK_SECONDS)
+
+    def _tick(self) -> None:
         coming = [self._coming.driver] if self._coming else []
         for driver in (*self._finishing, *self._serving_driver(), *coming):
-            driver.dispatcher.connect(replicas)
+            driver.dispatcher.connect(self._replicas)
             driver.tick()
         self._move_on()
         self._finish()

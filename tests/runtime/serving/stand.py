@@ -32,8 +32,12 @@ class LocalDirectory:
 
     def __init__(self) -> None:
         self.entries = Entries()
+        self.answers = asyncio.Event()
+        """Whether it says anything."""
+        self.answers.set()
 
     async def replicas(self, session_key: str) -> Sequence[Announcement]:
+        await self.answers.wait()
         return self.entries.replicas(session_key, 0.0)
 
 

@@ -73,6 +73,15 @@ async def test_a_replica_hangs() -> None:
         await until(lambda: running.session.ready, "the replica is connected to again")
 
 
+async def test_a_replica_hangs_while_the_directory_does_not_answer() -> None:
+    gates: list[Gate] = []
+    async with stand(application("one").model("only").slo(500), wrap=gated(gates)) as running:
+        running.directory.answers.clear()
+        status, message = await post(running)
+        assert (status, "was lost" in message) == (503, True), message
+        gates[0].open.set()
+
+
 @pytest.mark.parametrize("stage", [0, 1])
 async def test_replicas_die_under_load(stage: int) -> None:
     async with stand(two_stages()) as running:
