@@ -7,8 +7,8 @@ _DEVIATION_GAIN: Final = 1 / 4
 _DEVIATIONS: Final = 3
 """Deviations above the mean that are reserved: about 99 % of executions, if their times are normally distributed."""
 _DOUBT: Final = 1 / 16
-_LOWEST: Final = 0.25
-_HIGHEST: Final = 8.0
+_LOWEST: Final = 1 / 16
+_HIGHEST: Final = 16.0
 _STEP: Final = 0.005
 
 
@@ -26,7 +26,7 @@ class LatencyCorrection:
         self._mean = 1.0
         self._deviation = 0.0
         self.factor = 1.0
-        """What latencies are multiplied with, from 0.25 to 8; it moves in steps of at least 0.5 %."""
+        """What latencies are multiplied with, from 1/16 to 16; it moves in steps of at least 0.5 %."""
         self.executions = 0
         self.predicted_micros = 0
         """Sum over executions of what the profile says."""

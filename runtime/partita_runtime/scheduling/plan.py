@@ -1,6 +1,10 @@
 """The plan as the scheduling core sees it: stages with their latency tables, ready to be sent to a frontend."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Self
+
+from pydantic import model_validator
 
 from partita_api.inferencesession import BatchingPolicy, CutDType, InferenceSessionSpec
 from partita_api.meta import SpecModel
@@ -21,6 +25,14 @@ class ScheduledStage(SpecModel):
     output_bytes: int = 0
     """Bytes of one sample's feature map to the next stage, at the cut's element type; 0 for the last stage."""
 
+    @model_validator(mode="after")
+    def _has_work(self) -> Self:
+        if not 0 <= self.first_block < self.end_block:
+            raise ValueError(f"a stage runs one block or more, not [{self.first_block}, {self.end_block})")
+        if min(self.latency_micros, default=0) < 0:
+            raise ValueError("latencies are not negative")
+        return self
+
 
 class ScheduledPipeline(SpecModel):
     """One pooled pipeline: any worker of a stage may feed any worker of the next."""
@@ -28,6 +40,24 @@ class ScheduledPipeline(SpecModel):
     name: str
     batch_size: int
     stages: tuple[ScheduledStage, ...]
+
+    @model_validator(mode="after")
+    def _stages_meet(self) -> Self:
+        if not self.stages:
+            raise ValueError(f"pipeline {self.name!r} has no stage; leave it out")
+        for number, (before, after) in enumerate(pairwise(self.stages)):
+            if before.end_block != after.first_block:
+                raise ValueError(
+                    f"pipeline {self.name!r}: stage {number} ends before block {before.end_block}, and stage "
+                    f"{number + 1} begins with block {after.first_block}; stages must meet"
+                )
+        for number, stage in enumerate(self.stages):
+            if not 1 <= self.batch_size <= len(stage.latency_micros):
+                raise ValueError(
+                    f"pipeline {self.name!r}: stage {number} has latencies for batches of 1 to "
+                    f"{len(stage.latency_micros)}, not for {self.batch_size}"
+                )
+        return self
 
 
 class ScheduledModule(SpecModel):
@@ -39,6 +69,13 @@ class ScheduledModule(SpecModel):
     """Longest sum of budgets after this module: its deadlines are that much before the request's."""
     pipelines: tuple[ScheduledPipeline, ...]
 
+    @model_validator(mode="after")
+    def _pipelines_differ(self) -> Self:
+        if not self.pipelines:
+            raise ValueError(f"module {self.name!r} has no pipeline; leave it out")
+        _differ("pipeline", [pipeline.name for pipeline in self.pipelines])
+        return self
+
 
 class SchedulingPlan(SpecModel):
     """Everything that the core needs to know of a plan."""
@@ -49,6 +86,11 @@ class SchedulingPlan(SpecModel):
     bandwidth: dict[str, float] = {}
     """Bits per second of one node's network, by pool."""
     modules: tuple[ScheduledModule, ...]
+
+    @model_validator(mode="after")
+    def _modules_differ(self) -> Self:
+        _differ("module", [module.name for module in self.modules])
+        return self
 
 
 def scheduling_plan(
@@ -141,3 +183,9 @@ def _pipeline(
             )
         )
     return ScheduledPipeline(name=pipeline.name, batch_size=pipeline.batch_size, stages=tuple(stages))
+
+
+def _differ(kind: str, names: Sequence[str]) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"{kind} {twice[0]!r} is there twice; give each a name of its own")

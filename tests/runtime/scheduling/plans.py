@@ -23,13 +23,13 @@ class StageBuilder:
     alpha: int = 100
     beta: int = 500
     output_bytes: int = 0
-    end_block: int = 1
+    blocks: int = 1
 
-    def build(self, batch_size: int) -> ScheduledStage:
+    def build(self, batch_size: int, first_block: int) -> ScheduledStage:
         return ScheduledStage(
             pool=self.pool,
-            first_block=0,
-            end_block=self.end_block,
+            first_block=first_block,
+            end_block=first_block + self.blocks,
             vgpu_divisor=1,
             replicas=self.replicas,
             latency_micros=tuple(self.alpha * b + self.beta for b in range(1, batch_size + 1)),
@@ -55,7 +55,7 @@ class ModuleBuilder:
         built = ScheduledPipeline(
             name="abcdefgh"[len(self.pipelines)],
             batch_size=batch_size,
-            stages=tuple(s.build(batch_size) for s in stages),
+            stages=tuple(s.build(batch_size, sum(b.blocks for b in stages[:i])) for i, s in enumerate(stages)),
         )
         return replace(self, pipelines=(*self.pipelines, built))
 
