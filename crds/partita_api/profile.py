@@ -1,5 +1,6 @@
 """Profile: what one model costs on one GPU class, block by block. Kept in a ConfigMap under its content key."""
 
+from math import isfinite
 from typing import Annotated, Final, Self
 
 from pydantic import Field, model_validator
@@ -85,8 +86,15 @@ class Profile(SpecModel):
 
     @model_validator(mode="after")
     def _shapes_agree(self) -> Self:
+        if not self.batch_sizes:
+            raise ValueError("a profile needs at least one batch size: profile the model again")
         if list(self.batch_sizes) != sorted(set(self.batch_sizes)):
             raise ValueError("batch_sizes must increase")
+        divisors = [vgpu.divisor for vgpu in self.latency]
+        if len(set(divisors)) < len(divisors):
+            raise ValueError(f"latency has several entries of one divisor ({divisors}): keep one of each")
+        if len(self.memory) not in (0, self.blocks):
+            raise ValueError(f"memory must be empty, or have one entry for each of the {self.blocks} blocks")
         for vgpu in self.latency:
             if len(vgpu.median_micros) != self.blocks or any(
                 len(row) != len(self.batch_sizes) for row in vgpu.median_micros
@@ -94,6 +102,11 @@ class Profile(SpecModel):
                 raise ValueError(
                     f"latency of divisor {vgpu.divisor} must be "
                     f"{self.blocks} blocks x {len(self.batch_sizes)} batch sizes"
+                )
+            wrong = [micros for row in vgpu.median_micros for micros in row if not (isfinite(micros) and micros >= 0)]
+            if wrong:
+                raise ValueError(
+                    f"latency of divisor {vgpu.divisor} has {wrong[0]:g} us, which is no time: profile the model again"
                 )
         if not self.latency:
             raise ValueError("a profile needs latencies of at least one vGPU divisor")

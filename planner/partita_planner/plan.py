@@ -12,6 +12,7 @@ from partita_planner.deadline import Deadline
 from partita_planner.diagnosis import Solve, missing_inputs, not_enough_gpus, slo_too_tight
 from partita_planner.explanation import alternative, explained
 from partita_planner.fewest_gpus import with_fewest_gpus
+from partita_planner.measurements import profile_problems
 from partita_planner.optimum import better
 from partita_planner.problem import NoPlan, NoPlanReason, Outcome, Planned, PlanningProblem
 from partita_planner.search import NothingFound
@@ -94,6 +95,7 @@ def _refused(problem: PlanningProblem) -> NoPlan | None:
     names = [pool.name for pool in problem.pools]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         wrong.append(f"pool {', '.join(twice)} is given more than once: give each pool a name of its own")
+    wrong.extend(profile_problems(problem))
     silent = [pool.name for pool in problem.pools if pool.spec.power_watts is None]
     if problem.spec.objective.kind is ObjectiveKind.POWER and silent:
         wrong.append(

@@ -47,8 +47,13 @@ FINAL_TEMPLATES: Final = 300
 """Templates of each module in the final MILP; if more are left, its bound is the relaxation's."""
 EXACT_SHARE: Final = 0.7
 """Share of the time left for the dynamic program."""
-EXACT_DISTANCES: Final = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0)
-"""Distances below the relaxation's bound, as shares of it, within which the dynamic program looks for a solution."""
+WASTED_GPUS: Final = 0.6
+"""What whole numbers cost each module, about: the dynamic program looks for a solution that wastes so much at first."""
+CLOSE: Final = 5e-4
+"""A solution that close to the bound is worth a short search for a better one, but not all of the time: there are
+thousands of GPUs then, and neither proof nor improvement comes soon."""
+CLOSE_SHARE: Final = 0.2
+"""Share of the time left for such a search."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +109,7 @@ def search(problem: Search, deadline: Deadline, start: Deployments | None = None
             return best
         seed = best
     tried = problem.with_templates(lambda d: _restricted(d, excess[d.module]))
+    deadline = _worth_its_time(problem, seed, relaxation, deadline)
     answer = _solve(tried, seed, deadline.share(0.5))
     best = _better(problem, seed, answer)
     if problem.graph is not None and isinstance(best, Found) and best.value > 0:
@@ -111,6 +117,7 @@ def search(problem: Search, deadline: Deadline, start: Deployments | None = None
     slack = abs(relaxation.bound - best.value) * (1 + 1e-9) if isinstance(best, Found) else inf
     left = problem.with_templates(lambda d: promising(d.templates, excess[d.module], slack))
     if not (isinstance(best, Found) and _covers(tried, left)) and not deadline.passed:
+        deadline = _worth_its_time(problem, best, relaxation, deadline)
         tried = left.with_templates(lambda d: promising(d.templates, excess[d.module], inf, FINAL_TEMPLATES))
         answer = _solve(tried, best, deadline)
         best = _better(problem, best, answer)
@@ -157,14 +164,17 @@ def _exactly(
     """What the dynamic program makes of `best`, and the relaxation with the bound that it proves.
 
     Few vectors and templates are left where a solution close to the bound is looked for. So the program is tried for
-    such a one first, and then for those further and further off, until one is found or there is none above `best`.
+    such a one first, as close as they usually are, and then for those further and further off, until one is found or
+    there is none above `best`.
     """
     if problem.aim is not Aim.THROUGHPUT or not problem.market.whole_gpus:
         return best, relaxation
     value = best.value if isinstance(best, Found) else 0.0
     bound = relaxation.bound
-    for distance in EXACT_DISTANCES:
+    distance = WASTED_GPUS * len(problem.demands) / sum(pool.gpus for pool in problem.market.pools.values())
+    while True:
         known = max(value, relaxation.bound * (1 - distance))
+        distance *= 2
         demands = tuple(
             replace(d, templates=promising(d.templates, excess[d.module], relaxation.bound - known))
             for d in problem.demands
@@ -212,6 +222,14 @@ def _solve(problem: Search, start: Found | NothingFound | None, deadline: Deadli
         return _solve(problem.with_templates(lambda d: _largest(deployments[d.module])), None, deadline)
     value = value_of(problem, deployments)
     return Found(deployments, value, value if answer.bound is None else answer.bound * problem.highest_level)
+
+
+def _worth_its_time(
+    problem: Search, found: Found | NothingFound, relaxation: Relaxation, deadline: Deadline
+) -> Deadline:
+    """How long to look for something better: less where an answer of most throughput is close to its bound."""
+    close = isinstance(found, Found) and found.value >= relaxation.bound * (1 - CLOSE)
+    return deadline.share(CLOSE_SHARE) if close and problem.aim is Aim.THROUGHPUT else deadline
 
 
 def _better(problem: Search, one: Found | NothingFound, other: Found | NothingFound) -> Found | NothingFound:
