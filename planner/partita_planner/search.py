@@ -1,7 +1,7 @@
 """Solves the formulation over thousands of templates: relaxation, exact program or restricted MILP, filter, final MILP.
 
-1. The linear relaxation, without latency coupling, gives a bound, the duals of demands and pools, and when rounded a
-   first solution.
+1. The linear relaxation, without latency coupling, gives a bound, the duals of demands and pools, and when rounded and
+   filled up a first solution.
 2. Where throughput is wanted, stages own whole GPUs and latencies are not coupled, a dynamic program gives the optimum
    if the pools are not too large for it.
 3. Else a MILP over the templates of least excess (`pruning`) gives a good solution. Its latencies fixed, the dynamic
@@ -10,7 +10,7 @@
    MILP over all that are left starts from the solution and proves how good it is.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
@@ -34,6 +34,7 @@ from partita_planner.allocation import (
 )
 from partita_planner.deadline import Deadline
 from partita_planner.dynamic_program import MAX_WORK, Program
+from partita_planner.filling import filled
 from partita_planner.latency import LatencyGraph, stretch
 from partita_planner.latency_split import solve_split
 from partita_planner.milp import solve
@@ -143,15 +144,27 @@ def _seed(
 ) -> Found | NothingFound:
     """The solution to begin with: `start`, the rounded relaxation, or the best with one stage each."""
     found: Found | NothingFound = NothingFound(proven=False)
-    simple = None
+    known = [] if start is None else [start]
     if problem.aim is Aim.THROUGHPUT and problem.graph is None:
-        simple = rounded(relaxation, problem.demands, problem.market)
-    for deployments in (start, simple):
-        if deployments is not None and not gpus_missing(deployments, problem.market.pools):
+        known.extend(_simple(problem, relaxation))
+    for deployments in known:
+        few = all(len(group) <= MAX_PIPELINES for group in deployments.values())
+        if few and not gpus_missing(deployments, problem.market.pools):
             found = _better(problem, found, Found(deployments, value_of(problem, deployments), relaxation.bound))
     if isinstance(found, Found):
         return found
     return _solve(problem.with_templates(_one_stage), None, deadline.share(0.2))
+
+
+def _simple(problem: Search, relaxation: Relaxation) -> Iterator[Deployments]:
+    """Plans that need no search: the rounded relaxation, that with what it leaves over, and one filled from nothing."""
+    begun = rounded(relaxation, problem.demands, problem.market)
+    if begun is not None:
+        yield begun
+    if problem.market.whole_gpus:
+        for deployments in (begun or {}, {}):
+            if more := filled(deployments, problem.demands, problem.market, relaxation):
+                yield more
 
 
 def _exactly(
