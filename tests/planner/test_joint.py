@@ -18,6 +18,11 @@ from partita_planner.validate import validate
 FAST = pool("fast").gpus(6)
 
 
+def unhurried() -> float:
+    """A clock on which planning takes no time, however slow the machine is."""
+    return 0.0
+
+
 def one_model(name: str, micros: int, weight: int = 1, shared: PoolBuilder = FAST) -> PlanningProblem:
     """A session of one model that takes `micros` for a sample, whatever the batch."""
     wanted = session(name).slo(100).model(name).with_spec(objective={"kind": "Throughput", "weight": weight})
@@ -26,7 +31,7 @@ def one_model(name: str, micros: int, weight: int = 1, shared: PoolBuilder = FAS
 
 def test_gpus_go_where_the_least_served_session_needs_them() -> None:
     """100 and 50 a second for one GPU: two GPUs of six for the one, four for the other."""
-    first, second = plan_jointly([one_model("a", 10_000), one_model("b", 20_000)], 20)
+    first, second = plan_jointly([one_model("a", 10_000), one_model("b", 20_000)], 20, unhurried)
 
     assert isinstance(first, Planned)
     assert isinstance(second, Planned)
@@ -35,7 +40,7 @@ def test_gpus_go_where_the_least_served_session_needs_them() -> None:
 
 
 def test_weights_are_kept() -> None:
-    first, second = plan_jointly([one_model("a", 10_000, weight=2), one_model("b", 10_000)], 20)
+    first, second = plan_jointly([one_model("a", 10_000, weight=2), one_model("b", 10_000)], 20, unhurried)
 
     assert isinstance(first, Planned)
     assert isinstance(second, Planned)
@@ -47,7 +52,7 @@ def test_session_of_several_models_keeps_its_slo() -> None:
     chain = problem(wanted, [FAST], [profile(name).linear(2000, 6000) for name in ("c", "d")])
     alone = one_model("a", 10_000)
 
-    outcomes = plan_jointly([chain, alone], 20)
+    outcomes = plan_jointly([chain, alone], 20, unhurried)
 
     for outcome, asked in zip(outcomes, (chain, alone), strict=True):
         assert isinstance(outcome, Planned), outcome
@@ -90,18 +95,20 @@ def unbatched(asked: PlanningProblem, shared: PlanningProblem, weight: int) -> P
 def test_too_few_gpus_for_all_give_no_plan_to_any() -> None:
     scarce = pool("fast").gpus(1)
 
-    outcomes = plan_jointly([one_model("a", 10_000, shared=scarce), one_model("b", 10_000, shared=scarce)], 20)
+    outcomes = plan_jointly(
+        [one_model("a", 10_000, shared=scarce), one_model("b", 10_000, shared=scarce)], 20, unhurried
+    )
 
     assert [o.reason for o in outcomes if isinstance(o, NoPlan)] == [NoPlanReason.NOT_ENOUGH_GPUS] * 2
 
 
 def test_sessions_must_agree_on_the_pools() -> None:
     with pytest.raises(ValueError, match="do not agree on pool 'fast'"):
-        plan_jointly([one_model("a", 10_000), one_model("b", 10_000, shared=pool("fast").gpus(5))], 20)
+        plan_jointly([one_model("a", 10_000), one_model("b", 10_000, shared=pool("fast").gpus(5))], 20, unhurried)
 
 
 def test_sessions_that_minimise_cost_are_refused() -> None:
     cheap = problem(session("s").slo(100).model("m"), [FAST], [profile("m")])
 
     with pytest.raises(ValueError, match="objective of throughput"):
-        plan_jointly([one_model("a", 10_000), cheap], 20)
+        plan_jointly([one_model("a", 10_000), cheap], 20, unhurried)
