@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Self
 from pydantic import Field, model_validator
 
 from partita_api.conditions import Condition
-from partita_api.meta import API_VERSION, ObjectMeta, SpecModel, StatusModel
+from partita_api.meta import API_VERSION, NAME_PATTERN, ObjectMeta, SpecModel, StatusModel
 from partita_api.quantity import Quantity
 
 
@@ -71,6 +71,15 @@ class Emulation(SpecModel):
         return self
 
 
+class Quota(SpecModel):
+    """The most accelerators of the pool that one namespace may hold."""
+
+    namespace: str = Field(max_length=63, pattern=NAME_PATTERN, description="The namespace of the sessions.")
+    gpus: int = Field(
+        ge=0, le=1_000_000, description="The most accelerators that its sessions may hold together; 0 keeps it out."
+    )
+
+
 class GPUPoolSpec(SpecModel):
     """Desired state of a GPUPool."""
 
@@ -129,12 +138,32 @@ class GPUPoolSpec(SpecModel):
     emulation: Emulation | None = Field(
         default=None, description="Emulate accelerators that are not there. Default: they are real."
     )
+    quotas: tuple[Quota, ...] = Field(
+        default=(),
+        max_length=256,
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["namespace"]},
+        description="The most accelerators that namespaces may hold. A namespace without a quota may hold all.",
+    )
 
     @model_validator(mode="after")
     def _usable_numbers(self) -> Self:
         if self.bandwidth.value < Decimal(10) ** 6:
             raise ValueError(f"bandwidth {self.bandwidth} is below 1M bits per second; write it such as 10G")
+        if len({quota.namespace for quota in self.quotas}) < len(self.quotas):
+            raise ValueError("quotas has a namespace twice; give each once")
         return self
+
+    def quota(self, namespace: str | None) -> int | None:
+        """The most accelerators that the sessions of a namespace may hold; None if there is no limit."""
+        return next((q.gpus for q in self.quotas if q.namespace == (namespace or "default")), None)
+
+
+class NamespaceUse(StatusModel):
+    """What a namespace with a quota holds."""
+
+    namespace: str = Field(description="The namespace.")
+    gpus: int = Field(description="The most that it may hold.")
+    held: int = Field(description="What its sessions hold.")
 
 
 class GPUPoolStatus(StatusModel):
@@ -150,6 +179,9 @@ class GPUPoolStatus(StatusModel):
     )
     sessions: tuple[str, ...] = Field(
         default=(), max_length=256, description="Sessions (namespace/name) whose plans use the pool."
+    )
+    quotas: tuple[NamespaceUse, ...] = Field(
+        default=(), max_length=256, description="What the namespaces with a quota hold of it."
     )
     conditions: tuple[Condition, ...] = Field(
         default=(),

@@ -2,11 +2,12 @@
 
 A session holds what its plan in force and its pending plan need, pool by pool the larger of the two: a migration
 re-uses what the session has. What a plan was promised stays with it while the autoscaler needs less of it.
-Sessions are served in the order of their age; where a pool has shrunk, the youngest give way. Accelerators are held
+Sessions are served in the order of their age; where a pool has shrunk, the youngest give way. A pool may have quotas,
+the most that the sessions of one namespace may hold together, to which the same order applies. Accelerators are held
 whole, as the planner counts them: none is shared by two sessions, or divided into vGPUs of two sizes.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession
@@ -56,36 +57,43 @@ def holding(session: InferenceSession, cluster: Cluster) -> dict[str, int]:
     return held
 
 
-def available(session: InferenceSession, cluster: Cluster) -> dict[str, int]:
+def available(session: InferenceSession, cluster: Cluster, quotas: bool = True) -> dict[str, int]:
     """Whole accelerators that the session may plan with, by usable pool, its own included.
 
-    Older sessions keep what they hold. Younger ones do as far as the pool's capacity reaches.
+    Older sessions keep what they hold. Younger ones do as far as the pool's capacity, and the quota of the session's
+    namespace, reach. Without `quotas`, namespaces have none.
     """
     ordered = by_age(cluster.sessions.values())
     position = next((i for i, s in enumerate(ordered) if s.key == session.key), len(ordered))
-    older = [holding(s, cluster) for s in ordered[:position]]
-    younger = [holding(s, cluster) for s in ordered[position + 1 :]]
-    own = holding(session, cluster)
+    older = [(s.metadata.namespace, holding(s, cluster)) for s in ordered[:position]]
+    younger = [(s.metadata.namespace, holding(s, cluster)) for s in ordered[position + 1 :]]
+    own, namespace = holding(session, cluster), session.metadata.namespace
+
+    def left(pool: str, limit: int, of_namespace: bool) -> int:
+        """What is left of `limit` accelerators of the pool, which all sessions share or those of the namespace."""
+        before, after = (
+            sum(held.get(pool, 0) for where, held in others if not of_namespace or where == namespace)
+            for others in (older, younger)
+        )
+        return limit - before - min(after, max(0, limit - before - own.get(pool, 0)))
+
     free: dict[str, int] = {}
     for name, pool in usable_pools(session, cluster.pools).items():
-        capacity = pool.status.capacity
-        before = sum(held.get(name, 0) for held in older)
-        after = sum(held.get(name, 0) for held in younger)
-        left_for_younger = max(0, capacity - before - own.get(name, 0))
-        rest = capacity - before - min(after, left_for_younger)
-        free[name] = max(0, min(rest, entitlement(session, name, cluster)))
+        limits = [left(name, pool.status.capacity, of_namespace=False), entitlement(session, name, cluster, quotas)]
+        quota = pool.spec.quota(namespace) if quotas else None
+        if quota is not None:
+            limits.append(left(name, quota, of_namespace=True))
+        free[name] = max(0, min(limits))
     return free
 
 
-def entitlement(session: InferenceSession, pool: str, cluster: Cluster) -> int:
+def entitlement(session: InferenceSession, pool: str, cluster: Cluster, quotas: bool = True) -> int:
     """Most accelerators of a pool that the session may ever use, whatever others hold now.
 
-    Sessions that maximise throughput would each take the whole pool; they share it in proportion to their
-    weights, to the whole accelerator. All others may use everything.
+    Sessions that maximise throughput would each take the whole pool, or the whole quota of their namespace; they share
+    it in proportion to their weights, to the whole accelerator. All others may use everything.
     """
-    capacity = cluster.pools[pool].status.capacity
-    if not session.spec.objective.kind.seeks_throughput:
-        return capacity
+    found = cluster.pools[pool]
     greedy = [
         s
         for s in by_age(cluster.sessions.values())
@@ -93,14 +101,23 @@ def entitlement(session: InferenceSession, pool: str, cluster: Cluster) -> int:
         and s.metadata.deletion_timestamp is None
         and pool in usable_pools(s, cluster.pools)
     ]
+    share = _share(found.status.capacity, session, greedy)
+    quota = found.spec.quota(session.metadata.namespace) if quotas else None
+    if quota is None:
+        return share
+    return min(share, _share(quota, session, [s for s in greedy if s.metadata.namespace == session.metadata.namespace]))
+
+
+def _share(gpus: int, session: InferenceSession, greedy: Sequence[InferenceSession]) -> int:
+    """What the session may use of what `greedy` sessions share by weight; all of it if it is not one of them."""
     total = sum(s.spec.objective.weight for s in greedy)
     passed = 0
     for other in greedy:
         upto = passed + other.spec.objective.weight
         if other.key == session.key:
-            return capacity * upto // total - capacity * passed // total
+            return gpus * upto // total - gpus * passed // total
         passed = upto
-    return capacity
+    return gpus
 
 
 def fits(plan: PipelinePlan, free: Mapping[str, int]) -> bool:

@@ -11,6 +11,7 @@ from partita_operator.reconcile.holds import held
 from partita_operator.reconcile.plan import rollout_summary
 from partita_operator.reconcile.planning import Planning
 from partita_operator.reconcile.profiling import Pair, Profiling
+from partita_operator.reconcile.quotas import quota_shortage
 from partita_operator.reconcile.reasons import Reason
 from partita_operator.reconcile.requests import Rollback
 from partita_operator.reconcile.rollout import Rollout
@@ -89,6 +90,8 @@ def _planned(step: Pass) -> Finding:
         )
         return Finding(type, True, Reason.PLAN_READY, message)
     if planning.no_plan is not None:
+        if quota := quota_shortage(planning.no_plan, step.world.session, step.world.cluster):
+            return Finding(type, False, Reason.QUOTA_EXCEEDED, f"{quota} {planning.no_plan.message}")
         return Finding(type, False, planning.no_plan.reason, planning.no_plan.message)
     if step.rollout.hold is not None and step.rollout.hold.reason == Reason.PAUSED:
         return Finding(type, False, Reason.PAUSED, step.rollout.hold.message)

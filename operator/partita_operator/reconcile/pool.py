@@ -12,6 +12,7 @@ from partita_api.quantity import Quantity
 from partita_operator.reconcile.accounting import users
 from partita_operator.reconcile.actions import Action, AddFinalizer, Decision, RemoveFinalizer
 from partita_operator.reconcile.findings import Finding, events_of, progress_findings, with_findings
+from partita_operator.reconcile.quotas import quota_use
 from partita_operator.reconcile.reasons import Reason
 from partita_operator.reconcile.world import PoolWorld
 
@@ -69,6 +70,7 @@ def _status(world: PoolWorld, held: dict[str, int], now: datetime) -> GPUPoolSta
         free=Quantity(max(0, count.capacity - allocated)),
         idle_fraction=_idle_fraction(world, held),
         sessions=tuple(sorted(held))[:256],
+        quotas=quota_use(world.pool, held),
         conditions=with_findings(before.conditions, findings, meta.generation, now),
     )
 

@@ -16,6 +16,7 @@ class Reason(StrEnum):
     POWER_UNKNOWN = "PowerUnknown"
     NO_CAPACITY = "NoCapacity"
     PROFILING_FAILED = "ProfilingFailed"
+    QUOTA_EXCEEDED = "QuotaExceeded"
     ROLLBACK_REFUSED = "RollbackRefused"
     # on the way
     WAITING_FOR_POOLS = "WaitingForPools"
@@ -63,6 +64,7 @@ PROBLEMS: Final = frozenset(
         Reason.POWER_UNKNOWN,
         Reason.NO_CAPACITY,
         Reason.PROFILING_FAILED,
+        Reason.QUOTA_EXCEEDED,
         Reason.ROLLBACK_REFUSED,
         Reason.SOME_PROFILES_MISSING,
         Reason.ENGINE_UNAVAILABLE,
