@@ -19,6 +19,7 @@ SUBCOMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "dev": ("partita_operator.cli.dev:dev", "Run a control plane and a Ray cluster on this machine."),
     "operator": ("partita_operator.cli.operator:operator", "Run the operator."),
     "explain": ("partita_operator.cli.explain:explain", "Say what serves a session of a cluster, why, and what waits."),
+    "top": ("partita_operator.cli.top:top", "Show a cluster's pools and sessions, live."),
     "approve": ("partita_operator.cli.session_requests:approve", "Let the plan go that waits for approval."),
     "pause": ("partita_operator.cli.session_requests:pause", "Keep what a session serves as it is."),
     "resume": ("partita_operator.cli.session_requests:resume", "Undo a pause."),

@@ -19,6 +19,7 @@ from partita_operator.ports import OperatorSettings, ProfileRunner
 from partita_operator.profiling.kubernetes_job import KubernetesJobRunner
 from partita_operator.profiling.ray_job import RayJobRunner
 from partita_planner.plan import plan
+from partita_runtime.logs import LogFormat, log_to_stderr
 
 DEFAULTS = OperatorSettings()
 
@@ -84,14 +85,18 @@ def operator() -> None:
     help="JSON: library versions in the keys of profiles. Default: torch's as installed here.",
 )
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info")
-def run(kubeconfig: Path | None, log_level: str, versions: dict[str, str], **settings: Any) -> None:
+@click.option(
+    "--log-format",
+    type=click.Choice([str(form) for form in LogFormat]),
+    default=str(LogFormat.TEXT),
+    help="text, or json: one object a line.",
+)
+def run(kubeconfig: Path | None, log_level: str, log_format: str, versions: dict[str, str], **settings: Any) -> None:
     """Reconcile GPUPools and InferenceSessions until told to stop (SIGTERM or Ctrl-C).
 
     Every flag is also an environment variable: --ray-address is PARTITA_RAY_ADDRESS.
     """
-    logging.basicConfig(
-        level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", datefmt="%Y-%m-%dT%H:%M:%S"
-    )
+    log_to_stderr(logging.getLogger(), LogFormat(log_format), log_level)
     for noisy in ("httpx", "httpx2", "httpcore", "kopf"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     asyncio.run(_run(OperatorSettings(versions=versions or installed_versions(), **settings), kubeconfig))

@@ -20,6 +20,7 @@ from partita_operator.kube.profiles import ProfileStore
 from partita_operator.kube.retries import ApiServerUnavailableError
 from partita_operator.kube.writes import ObjectWriter
 from partita_operator.ports import EngineUnavailableError, OperatorSettings, PlanSolver, ProfileRunner, ServingEngines
+from partita_runtime.logs import about
 
 logger = logging.getLogger(__name__)
 
@@ -137,6 +138,11 @@ async def _work(config: SingleConfig, around: Surroundings, queue: WorkQueue[Key
 
 async def _pass(key: Key, around: Surroundings) -> float | None:
     kind, name = key
+    with about(**{"pool" if kind is Kind.POOL else "session": name}):
+        return await _pass_on(kind, name, around)
+
+
+async def _pass_on(kind: Kind, name: str, around: Surroundings) -> float | None:
     around.metrics.show(around.cache.cluster())
     try:
         with around.metrics.reconciling(str(kind)):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from partita_runtime.execution.executor import Array
+from partita_runtime.logs import concerning
 from partita_runtime.scheduling.core import SchedulingCore
 from partita_runtime.scheduling.events import Dispatch, Drop, StageRef
 from partita_runtime.scheduling.plan import SchedulingPlan
@@ -132,7 +133,8 @@ class Dispatcher:
         for flight in [*self._flights.values()]:
             if now - flight.dispatch.finish > OVERDUE_MICROS + 2 * self._slo_micros:
                 stuck = flight.dispatch.path[max(flight.stages_done, flight.holder)]
-                logger.warning("batch %d is overdue at replica %s", flight.dispatch.batch_id, stuck)
+                batch = flight.dispatch.batch_id
+                logger.warning("batch %d is overdue at replica %s", batch, stuck, extra=self._about(flight.dispatch))
                 self._links.close_one(stuck)
         self._wake()
 
@@ -208,7 +210,7 @@ class Dispatcher:
                 for row, sub_id in enumerate(flight.sub_ids):
                     self._sub_requests.answered(sub_id, [tensor[row] for tensor in tensors], now)
             case Undelivered():
-                logger.warning("batch %d: %s", message.batch_id, message.reason)
+                logger.warning("batch %d: %s", message.batch_id, message.reason, extra=self._about(flight.dispatch))
                 self._core.lost(message.batch_id, now)
                 self._ended(message.batch_id)
                 self._reconnect(flight.dispatch.path[stage + 1 :][:1], now)
@@ -238,6 +240,10 @@ class Dispatcher:
         flight.holder = max(flight.holder, stage)
         for worker in passed:
             self._leave_drained(worker)
+
+    def _about(self, dispatch: Dispatch) -> dict[str, object]:
+        """What a log line about a batch is about."""
+        return concerning(plan=self._plan.name, module=dispatch.module, batch=dispatch.batch_id)
 
     def _forget(self, worker: str) -> None:
         for workers in self._ready.values():

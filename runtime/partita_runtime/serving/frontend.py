@@ -6,6 +6,7 @@ import ray
 from ray import serve
 from starlette.types import ASGIApp
 
+from partita_runtime.logs import log_as_environment_says
 from partita_runtime.serving.directory import Directory
 from partita_runtime.serving.epoch import Epoch
 from partita_runtime.serving.gateway import gateway
@@ -18,6 +19,7 @@ class Frontend:
     """Serves one session. Which plan it serves comes by `user_config`, an Epoch, and changes in place."""
 
     def __init__(self, session_key: str, settings: FrontendSettings) -> None:
+        log_as_environment_says(session=session_key)
         self._session = Session(session_key, settings, Directory())
         self._grpc = GrpcEndpoint(self._session, ray.util.get_node_ip_address())
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from partita_api.meta import SpecModel
+from partita_runtime.logs import concerning
 from partita_runtime.serving.directory import Announcement
 from partita_runtime.serving.dispatcher import now_micros
 from partita_runtime.serving.driver import Driver
@@ -93,7 +94,8 @@ class Session:
             self._coming.close()
             self._coming = None
         if self._serving is None or self._serving.epoch != epoch:
-            logger.info("session %s: plan %s is coming up", self.key, epoch.plan.name)
+            ids = {"session": self.key, "plan": epoch.plan.name}
+            logger.info("session %s: plan %s is coming up", *ids.values(), extra=concerning(**ids))
             traces = self.settings.trace_directory
             processes = self.settings.function_processes
             self._coming = _Coming(Driver(epoch, self.meter, processes, None if traces is None else Path(traces)))
@@ -152,7 +154,8 @@ class Session:
             return
         self._finishing += self._serving_driver()
         self._serving, self._coming = coming.driver, None
-        logger.info("session %s: plan %s serves", self.key, coming.driver.epoch.plan.name)
+        ids = {"session": self.key, "plan": coming.driver.epoch.plan.name}
+        logger.info("session %s: plan %s serves", *ids.values(), extra=concerning(**ids))
 
     def _finish(self) -> None:
         for driver in [d for d in self._finishing if d.idle]:

@@ -10,6 +10,7 @@ from ray import serve
 from partita_runtime.execution.build import build_executor
 from partita_runtime.execution.executor import BuiltExecutor
 from partita_runtime.execution.stage_build import StageBuild
+from partita_runtime.logs import log_as_environment_says
 from partita_runtime.serving.directory import ANNOUNCE_SECONDS, Announcement, Directory
 from partita_runtime.serving.names import STAGE
 from partita_runtime.serving.stage_arguments import StageArguments
@@ -22,6 +23,15 @@ class StageReplica:
     """One vGPU with one stage's blocks. Serve counts it as ready once they are loaded and warmed up."""
 
     async def __init__(self, arguments: StageArguments) -> None:  # type: ignore[misc]  # Serve awaits it
+        log_as_environment_says(
+            session=arguments.session_key,
+            plan=arguments.plan,
+            module=arguments.module,
+            pipeline=arguments.pipeline,
+            stage=arguments.stage,
+            pool=arguments.pool,
+            replica=serve.get_replica_context().replica_id.unique_id,
+        )
         built = await asyncio.to_thread(_warm, arguments.build)
         for warning in built.warnings:
             logger.warning("%s", warning)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from partita_runtime.execution.executor import BuiltExecutor
+from partita_runtime.logs import concerning
 from partita_runtime.serving.streams import Receiver, Stream, connect
 from partita_runtime.serving.wire import (
     MAX_REASON,
@@ -140,7 +141,7 @@ class StageWorker:
             try:
                 await self._execute(work)
             except Exception as error:
-                logger.exception("batch %d failed", work.batch.batch_id)
+                logger.exception("batch %d failed", work.batch.batch_id, extra=concerning(batch=work.batch.batch_id))
                 reason = f"{type(error).__name__}: {error}"[:MAX_REASON]
                 self._tell(work.batch, Failed(batch_id=work.batch.batch_id, reason=reason))
 

@@ -224,6 +224,7 @@ def test_parts_can_be_left_out(values: dict[str, Any], want_left_out: tuple[str,
             {"metrics": {"podMonitor": {"sessions": ["traffic"]}}}, "sessions", id="session without namespace"
         ),
         pytest.param({"logLevel": "verbose"}, "logLevel", id="no such level"),
+        pytest.param({"logFormat": "xml"}, "logFormat", id="no such log format"),
         pytest.param({"profiling": {"attempts": 0}}, "attempts", id="no attempts"),
         pytest.param({"versions": {"torch": 2}}, "torch", id="a version that is no text"),
     ],
