@@ -1,8 +1,11 @@
 """Compares the cost strategies on random workloads, in the setting of the Harpagon and Piccolo papers.
 
     python benchmarks/cost_strategies.py [--workloads 1131] [--seed 1] [--dump FILE] [--ablations]
+                                         [--rates 316 3162] [--shared]
 
-Five applications with one to five modules, batches of 1 to 32 on two types of GPU, whole or shared by two ("v100/2").
+Five applications with one to five modules, batches of 1 to 32 on two types of GPU, as on Harpagon's cluster. Requests
+arrive at a rate between the two given (uniform in its logarithm), half of it, or twice, at each module. With --shared,
+two machines may share a GPU ("v100/2").
 `partita` minimises occupancy, the papers' cost, and `partita-allocated` the price of whole machines; both are exact.
 Prints a line for each strategy, and a JSON summary as the last one. The dump holds a line for each workload, with every
 strategy's answer, for other programs to check:
@@ -21,6 +24,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import log10
 from pathlib import Path
 from statistics import mean
 from typing import Any, Final
@@ -47,7 +51,21 @@ SHAPES: Final[Mapping[str, Sequence[tuple[int, int]]]] = {
 BATCHES: Final = (1, 2, 4, 8, 16, 32)
 PRICES: Final = {"p100": 2.07, "v100": 3.06}
 """An hour, of the Azure machines with these GPUs."""
+RATES: Final = (316.0, 3162.0)
 SAME: Final = 1e-6
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the random workloads are drawn from."""
+
+    rates: tuple[float, float] = RATES
+    """The least and the largest rate of an application, in requests per second."""
+    machines: tuple[int, ...] = (1,)
+    """How many machines may share a GPU."""
+
+
+DEFAULT: Final = Setting()
 
 
 def main() -> None:
@@ -57,10 +75,13 @@ def main() -> None:
     arguments.add_argument("--seed", type=int, default=1, help="of the random workloads (default: 1)")
     arguments.add_argument("--dump", type=Path, help="file to write workloads and answers to, as JSON lines")
     arguments.add_argument("--ablations", action="store_true", help="also Harpagon and Piccolo with one switch changed")
+    arguments.add_argument("--rates", type=float, nargs=2, default=RATES, help="requests per second, from and to")
+    arguments.add_argument("--shared", action="store_true", help="two machines may share a GPU")
     options = arguments.parse_args()
+    setting = Setting(tuple(options.rates), (1, 2) if options.shared else (1,))
     strategies = cost_strategies() | (ablations() if options.ablations else {})
     results = []
-    for index, workload in enumerate(random_workloads(options.workloads, options.seed), 1):
+    for index, workload in enumerate(random_workloads(options.workloads, options.seed, setting), 1):
         results.append((workload, {name: timed(answer, workload) for name, answer in strategies.items()}))
         if index % 50 == 0:
             print(f"{index} of {options.workloads} workloads", file=sys.stderr, flush=True)
@@ -68,7 +89,8 @@ def main() -> None:
         options.dump.write_text("".join(json.dumps(described(*result)) + "\n" for result in results))
     summary = {name: summarised(name, [answers for _, answers in results]) for name in strategies}
     print_table(summary)
-    print(json.dumps({"workloads": options.workloads, "seed": options.seed, "strategies": summary}))
+    run = {"workloads": options.workloads, "seed": options.seed, "rates": options.rates, "shared": options.shared}
+    print(json.dumps({**run, "strategies": summary}))
 
 
 def cost_strategies() -> dict[str, Answering]:
@@ -109,20 +131,21 @@ def ablations() -> dict[str, Answering]:
     return {name: partial(solve_heuristically, options=options) for name, options in changed.items()}
 
 
-def random_workloads(count: int, seed: int) -> Iterator[Workload]:
-    """The same workloads for the same seed."""
+def random_workloads(count: int, seed: int, setting: Setting = DEFAULT) -> Iterator[Workload]:
+    """The same workloads for the same seed and setting."""
     dice = random.Random(seed)
     for index in range(count):
         edges = tuple(SHAPES.values())[index % len(SHAPES)]
-        yield _random_workload(edges, dice)
+        yield _random_workload(edges, dice, setting)
 
 
-def _random_workload(edges: Sequence[tuple[int, int]], dice: random.Random) -> Workload:
+def _random_workload(edges: Sequence[tuple[int, int]], dice: random.Random, setting: Setting) -> Workload:
     """An application whose SLO is 3 to 6 times what its fastest machines take."""
     size = 1 + max((end for edge in edges for end in edge), default=0)
-    rate = 10 ** dice.uniform(1.7, 3.0)
+    rate = 10 ** dice.uniform(log10(setting.rates[0]), log10(setting.rates[1]))
     modules = tuple(
-        Module(f"m{i}", round(rate * dice.choice((0.5, 1.0, 1.0, 2.0)), 3), _random_profile(dice)) for i in range(size)
+        Module(f"m{i}", round(rate * dice.choice((0.5, 1.0, 1.0, 2.0)), 3), _random_profile(dice, setting))
+        for i in range(size)
     )
     named = tuple((f"m{a}", f"m{b}") for a, b in edges)
     fastest = {m.name: min(c.duration for c in m.configurations) for m in modules}
@@ -130,8 +153,8 @@ def _random_workload(edges: Sequence[tuple[int, int]], dice: random.Random) -> W
     return Workload(modules, named, round(longest * dice.uniform(3.0, 6.0), 4))
 
 
-def _random_profile(dice: random.Random) -> tuple[Configuration, ...]:
-    """Durations of alpha + beta * batch on each type of GPU, whole and shared by two."""
+def _random_profile(dice: random.Random, setting: Setting) -> tuple[Configuration, ...]:
+    """Durations of alpha + beta * batch on each type of GPU."""
     beta, overhead = dice.uniform(0.008, 0.03), dice.uniform(2.0, 8.0)
     speed = {"p100": 1.0, "v100": dice.uniform(1.1, 2.2)}
     sharing = dice.uniform(1.3, 2.0)
@@ -144,7 +167,7 @@ def _random_profile(dice: random.Random) -> tuple[Configuration, ...]:
             concurrency=machines,
         )
         for gpu in PRICES
-        for machines in (1, 2)
+        for machines in setting.machines
         for batch in BATCHES
     )
 

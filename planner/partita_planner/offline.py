@@ -8,6 +8,7 @@ from partita_api.inferencesession import InferenceSession, Module
 from partita_api.pipelineplan import PipelinePlanSpec, SessionRef
 from partita_api.profile import Profile
 from partita_planner.problem import NoPlan, NoPlanReason, Outcome, Planned, PlanningProblem, Pool
+from partita_planner.together import Plan, Together, plan_together
 
 
 def plan_offline(
@@ -30,6 +31,21 @@ def plan_offline(
             for name, used in outcome.plan.gpus().items():
                 free[name] -= used
         yield session, outcome
+
+
+def plan_offline_together(
+    pools: Sequence[GPUPool], sessions: Sequence[InferenceSession], profiles: Sequence[Profile], plan: Plan
+) -> Together:
+    """Plans all sessions together, within the sum of their time limits.
+
+    Raises NotTogetherError for sessions that cannot be.
+    """
+    free = {pool.metadata.name: declared_capacity(pool) for pool in pools}
+    if any(_unknown_pools(session, pools) for session in sessions):
+        known = NoPlan(NoPlanReason.INVALID_SESSION, "Another session names a GPUPool that is not given.")
+        return Together(tuple(_unknown_pools(session, pools) or known for session in sessions), None, None)
+    problems = [offline_problem(pools, session, profiles, free) for session in sessions]
+    return plan_together(problems, sum(s.spec.planner.time_limit_seconds for s in sessions), plan)
 
 
 def offline_problem(

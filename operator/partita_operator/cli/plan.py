@@ -28,13 +28,16 @@ from partita_operator.cli.plan_report import (
     print_comparison,
     print_differences,
     print_outcome,
+    print_together,
+    together_data,
 )
 from partita_planner.difference import differences
-from partita_planner.offline import plan_offline
+from partita_planner.offline import plan_offline, plan_offline_together
 from partita_planner.plan import EXPLAIN_SECONDS
 from partita_planner.plan import plan as solve
 from partita_planner.problem import NoPlan, NoPlanReason, Outcome, Planned
 from partita_planner.strategies import STRATEGIES
+from partita_planner.together import NotTogetherError
 
 profiles_option = click.option(
     "--profiles",
@@ -94,6 +97,7 @@ def _strategies(_context: click.Context, _parameter: click.Parameter, value: str
     help="Seconds for planning again with one more GPU, more SLO, or a pool less, to say what binds.",
 )
 @cluster_options
+@click.option("--together", is_flag=True, help="Plan the sessions together, not one after the other.")
 @output_option
 def plan(
     what: tuple[str, ...],
@@ -106,16 +110,18 @@ def plan(
     out: Path | None,
     explain_seconds: float,
     place: ClusterPlace,
+    together: bool,
     output: OutputFormat,
 ) -> None:
     """Plan the InferenceSessions in MANIFESTS (files or directories, with the GPUPools they use), or isess/NAME.
 
-    Sessions are planned in their order, each on the GPUs that those before it leave. Manifests need no cluster. A
-    session isess/NAME of a cluster is planned as its operator would now, and nothing is changed there. Exit code 3 if
-    a session has no plan (with --compare: by none of the strategies); the reason says what would make one possible.
+    Sessions are planned in their order, each on the GPUs that those before it leave; with --together, for most
+    throughput of all of them, or the least cost of all. Manifests need no cluster. A session
+    isess/NAME of a cluster is planned as its operator would now, and nothing is changed there. Exit code 3 if a
+    session has no plan (with --compare: by none of the strategies); the reason says what would make one possible.
     """
     if is_session_reference(what[0]):
-        if len(what) > 1 or profile_directory or names or compare or plan_file or out:
+        if len(what) > 1 or profile_directory or names or compare or plan_file or out or together:
             raise click.UsageError("isess/NAME goes with --rate, --strategy, --explain and --output only.")
         raise SystemExit(_plan_in_cluster(place, session_name(what[0]), rate, strategy, explain_seconds, output))
     if profile_directory is None:
@@ -123,10 +129,14 @@ def plan(
     manifests = _paths(what)
     if compare and (strategy or plan_file or out):
         raise click.UsageError("--compare stands alone: leave out --strategy, --diff and --out.")
+    if together and (compare or plan_file):
+        raise click.UsageError("--together does not go with --compare and --diff: leave them out.")
     found, profiles = read_manifests(manifests), read_profiles(profile_directory)
     sessions = chosen_sessions(found, names, rate, strategy)
     if compare:
         raise SystemExit(_emit_comparison(_compare(found, sessions, profiles, compare), output))
+    if together:
+        raise SystemExit(_plan_together(found, sessions, profiles, explain_seconds, out, output))
     in_force = _in_force(plan_file, sessions) if plan_file else {}
     answers = _plan(found, sessions, profiles, explain_seconds, in_force)
     if out is not None:
@@ -171,6 +181,27 @@ def _plan_in_cluster(
 
     emit(difference_data(session, outcome, changes), output, table)
     return _exit_code([outcome])
+
+
+def _plan_together(
+    found: Manifests,
+    sessions: Sequence[InferenceSession],
+    profiles: Sequence[Profile],
+    explain_seconds: float,
+    out: Path | None,
+    output: OutputFormat,
+) -> ExitCode:
+    try:
+        planned = plan_offline_together(
+            found.pools, sessions, profiles, lambda problem: solve(problem, explain_seconds=explain_seconds)
+        )
+    except NotTogetherError as error:
+        raise BadInput(str(error)) from error
+    answers = list(zip(sessions, planned.outcomes, strict=True))
+    if out is not None:
+        _write(out, answers)
+    emit(together_data(answers, planned), output, lambda console: print_together(answers, planned, console))
+    return _worst(_exit_code([outcome]) for outcome in planned.outcomes)
 
 
 def _emit_plans(answers: Answers, output: OutputFormat) -> ExitCode:

@@ -12,6 +12,7 @@ from partita_api.pipelineplan import PipelinePlanSpec
 from partita_api.plan_changes import PlannedChange
 from partita_planner.difference import Change
 from partita_planner.problem import NoPlan, Outcome
+from partita_planner.together import Together
 
 NOTHING = "nothing would change"
 
@@ -37,6 +38,25 @@ def comparison_data(session: InferenceSession, outcomes: Mapping[str, Outcome]) 
 def difference_data(session: InferenceSession, outcome: Outcome, changes: Sequence[Change]) -> dict[str, Any]:
     """What would change, and the plan that does it."""
     return {**outcome_data(session, outcome), "changes": [asdict(change) for change in changes]}
+
+
+def together_data(answers: Sequence[tuple[InferenceSession, Outcome]], planned: Together) -> dict[str, Any]:
+    """The plans of sessions that were planned together, and how good they are in all."""
+    return {
+        "value": planned.value,
+        "bound": planned.bound,
+        "sessions": [outcome_data(*answer) for answer in answers],
+    }
+
+
+def print_together(answers: Sequence[tuple[InferenceSession, Outcome]], planned: Together, console: Console) -> None:
+    """Every session's plan, and what they come to."""
+    for answer in answers:
+        print_outcome(*answer, console)
+    if planned.value is not None:
+        kind = answers[0][0].spec.objective.kind
+        of_what = f"{kind.unit} for each unit of weight" if kind.seeks_throughput else f"{kind.unit} in all"
+        console.print(f"together: {planned.value:.6g} {of_what}; proven bound {planned.bound:.6g}", markup=False)
 
 
 def print_outcome(session: InferenceSession, outcome: Outcome, console: Console) -> None:

@@ -108,6 +108,32 @@ def test_sessions_of_a_comparison_share_the_pools(place: Path) -> None:
     assert [row["gpusMissing"] for row in second["strategies"]] == [{"fast": 2}, {"fast": 2}]
 
 
+def test_sessions_planned_together_share_the_pools_by_weight(place: Path) -> None:
+    """Four GPUs serve 400 requests/s: one session has three times the weight of the other."""
+    pair = [session(name).slo(200).rate(50).model("detector").planner(max_stages=1) for name in ("heavy", "light")]
+    objectives = [{"kind": "Throughput", "weight": 3}, {"kind": "Throughput", "weight": 1}]
+    write(place, *(s.with_spec(objective=wanted) for s, wanted in zip(pair, objectives, strict=True)))
+    written = place / "plans.yaml"
+
+    result = plan(place, "--together", "--out", written, "-o", "json")
+
+    assert result.exit_code == ExitCode.OK, result.output
+    answer = json.loads(result.stdout)
+    assert (answer["value"], answer["bound"]) == (100, 100)
+    assert [s["plan"]["throughput"] for s in answer["sessions"]] == ["300", "100"]
+    assert len(list(yaml.safe_load_all(written.read_text()))) == 2
+    assert "together: 100 requests/s for each unit of weight; proven bound 100" in plan(place, "--together").stdout
+
+
+def test_costs_of_sessions_planned_together_add_up(place: Path) -> None:
+    write(place, DETECTION.rate(150), session("second").slo(200).rate(150).model("detector"))
+
+    result = plan(place, "--together")
+
+    assert result.exit_code == ExitCode.OK, result.output
+    assert "together: 4 an hour in all; proven bound 4" in " ".join(result.stdout.split())
+
+
 def test_nothing_changes_of_a_plan_that_is_still_the_best(place: Path) -> None:
     written = in_force(place)
 
@@ -179,6 +205,10 @@ def test_a_plan_can_be_simulated_under_another_policy(place: Path) -> None:
         ),
         pytest.param(["{place}/all.yaml"], ExitCode.BAD_INPUT, "GPUPool fast is there 2 times", id="manifests twice"),
         pytest.param(["--out", "{place}/absent/plan.yaml"], ExitCode.BAD_INPUT, "cannot be written", id="nowhere"),
+        pytest.param(["--together", "--compare", "partita"], ExitCode.BAD_INPUT, "leave them out", id="together"),
+        pytest.param(
+            ["--together", "--strategy", "ppipe"], ExitCode.BAD_INPUT, "only strategy partita plans", id="by another"
+        ),
         pytest.param(["--rate", "0"], ExitCode.BAD_INPUT, "--rate", id="no rate"),
         pytest.param(["--rate", "nan"], ExitCode.BAD_INPUT, "--rate", id="rate that is no number"),
         pytest.param(["--rate", "1000000000"], ExitCode.NO_PLAN, "NotEnoughGPUs", id="rate beyond all GPUs"),
