@@ -13,6 +13,7 @@ SUBCOMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "crds": ("partita_operator.cli.crds:crds", "Write the CustomResourceDefinitions."),
     "plan": ("partita_operator.cli.plan:plan", "Plan sessions from manifests and profiles, without a cluster."),
     "mig": ("partita_operator.cli.mig:mig", "Cut GPUs into MIG slices for a load, without a cluster."),
+    "subclusters": ("partita_operator.cli.subclusters:subclusters", "Spread many models over sub-clusters."),
     "simulate": ("partita_operator.cli.simulate:simulate", "Simulate a plan under load, without a cluster."),
     "profile": ("partita_operator.cli.profile:profile", "Time the blocks of a session's models on this machine."),
     "load": ("partita_operator.cli.load:load", "Send load to a session and measure its attainment."),
