@@ -1,6 +1,7 @@
 """How much is asked of the workers, and which batches are large enough to keep up with it."""
 
 from collections.abc import Iterable
+from math import inf
 
 from partita_runtime.scheduling.modules import ModuleState
 from partita_runtime.scheduling.pipelines import PipelineState, StageState
@@ -54,7 +55,8 @@ class Load:
         """The smallest batch size at which the pipeline, if all its batches were so small, would keep up.
 
         With N workers, arrival rate r and latency l(b) that is the least b with N b / l(b) >= r, at most the planned
-        size; for workers that several modules share, r is this module's part. The pipeline must be eligible.
+        size; of workers that several modules share, N are those that the others leave, whose batches are taken to be as
+        planned. The pipeline must be eligible.
         """
         planned = pipeline.batch_size
         stage = pipeline.stages[0]
@@ -71,14 +73,17 @@ class Load:
         return planned
 
     def _utilization(self, stage: StageState, now: int) -> float:
-        """Share of the stage's workers that would be busy if all batches, of all stages they serve, were as planned."""
+        """Share of the workers, less those that others need, that would be busy if all batches were as planned."""
         share = self._shares.get(stage.pool)
         if share is None:
             share = self._shares[stage.pool] = self._share(stage)
-        demand = 0.0
+        own, others = 0.0, 0.0
         for user in share.users:
-            demand += user.demand(now)
-        return demand / share.workers
+            if user.stage is stage:
+                own = user.demand(now)
+            else:
+                others += user.demand(now)
+        return own / (share.workers - others) if others < share.workers else inf
 
     def _share(self, stage: StageState) -> "_Share":
         workers = dict.fromkeys(stage.pool)

@@ -32,6 +32,7 @@ class ModuleState:
         "blocked_until",
         "counters",
         "due",
+        "early",
         "foreseen",
         "name",
         "order",
@@ -55,6 +56,8 @@ class ModuleState:
         """Until when no path was free when it was last looked at."""
         self.foreseen: PipelineState | None = None
         """The pipeline that its next batch was meant for when it was last looked at; None if nothing is known."""
+        self.early = 0
+        """Microseconds before its frontrun at which the batch may go if few workers are idle."""
         self.waiting = 0
         """Microseconds that this batch would have waited between its stages."""
 

@@ -22,7 +22,7 @@ class Node:
 class Worker(Timeline):
     """One vGPU: it runs one batch at a time, for every pool that it is in."""
 
-    __slots__ = ("busy_micros", "draining", "last_end", "name", "node", "numbers", "pools", "rows", "since")
+    __slots__ = ("busy_micros", "draining", "idle", "last_end", "name", "node", "numbers", "pools", "rows", "since")
 
     def __init__(self, name: str, node: Node, since: int) -> None:
         super().__init__()
@@ -36,12 +36,19 @@ class Worker(Timeline):
         """The rows that it is in."""
         self.numbers: list[int] = []
         """Its number in each of them."""
+        self.idle = True
+        """Whether nothing is reserved on it."""
         self.last_end = since
         """When its last execution ended."""
         self.busy_micros = 0
         """Time of all executions that ended."""
 
     def changed(self) -> None:
+        idle = not self.reservations
+        if idle != self.idle:
+            self.idle = idle
+            for row in self.rows:
+                row.idle += 1 if idle else -1
         numbers = self.numbers
         for i, row in enumerate(self.rows):
             row.free.set(numbers[i], self.tail)
@@ -57,12 +64,16 @@ class Worker(Timeline):
 class Row:
     """Workers by their numbers, and when they become free; pools with the same workers in the same order share it."""
 
-    __slots__ = ("free", "gaps", "users", "workers")
+    __slots__ = ("free", "gaps", "idle", "size", "users", "workers")
 
     def __init__(self, workers: "list[Worker | None]") -> None:
         self.workers = workers
         self.users = 1
         """Pools that have it."""
+        there = [worker for worker in workers if worker is not None]
+        self.size = len(there)
+        self.idle = len([worker for worker in there if worker.idle])
+        """Workers on which nothing is reserved."""
         self.free = FreeIndex([NEVER if worker is None else worker.tail for worker in workers])
         """By the end of a worker's last reservation."""
         self.gaps: FreeIndex | None = None

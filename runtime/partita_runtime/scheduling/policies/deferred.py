@@ -1,5 +1,8 @@
 """Deferred batching on reserved paths: Partita's policy (Symphony, section 3; PPipe, section 5.4)."""
 
+from math import sqrt
+from typing import Final
+
 from partita_runtime.scheduling.events import DropReason
 from partita_runtime.scheduling.fit import Fit, feasible_fit
 from partita_runtime.scheduling.load import Load
@@ -8,6 +11,9 @@ from partita_runtime.scheduling.policy import Candidate, Dropped, Policy
 from partita_runtime.scheduling.probe import probe_finish
 from partita_runtime.scheduling.queue import QueuedRequest
 
+_SPREAD: Final = 4
+"""In simulations of 35 models on 64 GPUs, 2 and 6 did worse."""
+
 
 class Deferred(Policy):
     """A batch waits, within the deadline, until it fills its worker.
@@ -15,6 +21,9 @@ class Deferred(Policy):
     It may go from its *frontrun*, the moment after which one request more would miss the oldest deadline, until its
     *latest*, the last moment at which the batch itself meets it; a full batch may go at once. It goes as soon as a
     path is free.
+
+    The windows of several modules on the same workers may open all at once. Of N workers about sqrt(N) more than usual
+    are asked for then, so if fewer than that are idle, a batch goes up to `_SPREAD` l(b) / sqrt(N) before its frontrun.
 
     Under overload the oldest requests are dropped while they would force a batch that is too small to keep up with
     the load (see `Load.sustainable_batch`) and no other worker is idle: served in such batches, all would be late in
@@ -40,7 +49,7 @@ class Deferred(Policy):
             return blocked_until
         if waiting + 1 < pipeline.batch_size and len(pipeline.stages) > 1:
             waiting += 1
-        frontrun = deadline - pipeline.total[waiting] - module.waiting
+        frontrun = deadline - pipeline.total[waiting] - module.waiting - module.early
         return frontrun if frontrun > blocked_until else blocked_until
 
     def candidate(self, module: ModuleState, now: int, dropped: list[Dropped]) -> Candidate | None:
@@ -53,8 +62,11 @@ class Deferred(Policy):
             due = fit.free_from
             if batch_size == fit.limit and batch_size < pipeline.batch_size:
                 slack = module.queue.waiting[0].deadline - probe_finish(pipeline, batch_size + 1, now)
-                if now + slack > due:
-                    due = now + slack
+                module.early = _early(fit)
+                if slack > module.early:
+                    due = max(due, now + slack - module.early)
+                elif slack > 0 and not self._goes_early(fit, now):
+                    due = max(due, now + slack)
             if due > now:
                 fit.wait(module, due)
                 return None
@@ -62,6 +74,13 @@ class Deferred(Policy):
             if not hopeless:
                 return fit.candidate(module, now)
             dropped += [(request, DropReason.OVERLOAD) for request in module.queue.take(hopeless)]
+
+    def _goes_early(self, fit: Fit, now: int) -> bool:
+        """Whether hardly a worker is idle, and the batch is large enough to keep up with the load."""
+        if not _is_shared(fit):
+            return False
+        row = fit.pipeline.stages[0].pool.row()
+        return row.idle**2 < row.size and fit.batch_size >= self._load.sustainable_batch(fit.pipeline, now)
 
     def _too_many(self, module: ModuleState, fit: Fit, now: int) -> int:
         """How many of the oldest requests to give up, so that a batch that keeps up with the load can go now."""
@@ -82,3 +101,13 @@ class Deferred(Policy):
             if queue[given_up].deadline >= finish:
                 return given_up
         return 0
+
+
+def _is_shared(fit: Fit) -> bool:
+    """Whether its first worker serves others, too."""
+    return len(fit.path.legs[0].worker.pools) > 1
+
+
+def _early(fit: Fit) -> int:
+    """How long before its frontrun a batch may go, if few workers are idle (microseconds)."""
+    return round(_SPREAD * fit.path.legs[0].length / sqrt(fit.pipeline.stages[0].pool.size)) if _is_shared(fit) else 0
