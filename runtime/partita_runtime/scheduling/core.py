@@ -203,7 +203,8 @@ class SchedulingCore:
         if self._decided:
             actions += self._decided
             self._decided.clear()
-        ready: list[tuple[int, int, int, ModuleState, Candidate]] = []
+        considered = 0
+        ready: list[tuple[int, int, int, int, ModuleState, Candidate]] = []
         agenda, flight = self._agenda, self._flight
         while True:
             while True:
@@ -212,10 +213,12 @@ class SchedulingCore:
                     break
                 candidate = self._consider(due, actions)
                 if candidate is not None:
-                    heappush(ready, (candidate.urgency, due.order, flight.reserved, due, candidate))
+                    # A module may be there twice, so what has no order must not be compared.
+                    considered += 1
+                    heappush(ready, (candidate.urgency, due.order, considered, flight.reserved, due, candidate))
             if not ready:
                 return actions
-            _, _, reserved, module, candidate = heappop(ready)
+            _, _, _, reserved, module, candidate = heappop(ready)
             if reserved == flight.reserved:
                 actions.append(self._dispatch(module, candidate))
             if module.queue.waiting:

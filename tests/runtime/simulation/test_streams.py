@@ -7,7 +7,7 @@ from tests.runtime.scheduling.plans import module, plan_of, refs, stage
 from partita_api.inferencesession import ArrivalProcess
 from partita_runtime.scheduling.policies.registry import POLICIES
 from partita_runtime.simulation.arrivals import arrivals_at, arrivals_from_trace
-from partita_runtime.simulation.placement import Placement
+from partita_runtime.simulation.placement import Placement, placements
 from partita_runtime.simulation.streams import Stream, simulate_streams
 
 POISSON = ArrivalProcess.POISSON
@@ -66,3 +66,28 @@ def test_a_query_is_in_time_if_all_its_samples_are() -> None:
 
     assert (report.offered, report.in_time, report.late) == (3, 2, 1)
     assert report.batch_sizes == {"m/a": {1: 1, 3: 1, 4: 1}}
+
+
+def test_models_that_share_links_may_be_looked_at_twice_in_one_moment() -> None:
+    """A batch of one delays the other on the network, and both are looked at again before either goes."""
+    plan = plan_of(
+        module("m").pipeline(
+            1,
+            stage("fast", replicas=2, alpha=1000, beta=1000, output_bytes=100_000),
+            stage("slow", replicas=2, alpha=500, beta=2000),
+        ),
+        module("n").pipeline(
+            1,
+            stage("fast", replicas=3, alpha=1000, beta=1000, output_bytes=20_000),
+            stage("slow", replicas=2, alpha=500, beta=2000),
+        ),
+        bandwidth={"fast": 1e9, "slow": 1e9},
+    )
+    streams = [
+        Stream(name, arrivals_at(ArrivalProcess.GAMMA, rate, 0.25), slo_ms)
+        for name, rate, slo_ms in (("m", 600, 30), ("n", 1200, 20))
+    ]
+    reports = simulate_streams(plan, streams, 0.3, 1, placed=placements(plan, {"fast": 8, "slow": 8}))
+
+    for report in reports.values():
+        assert report.in_time + report.late + sum(report.dropped.values()) == report.offered > 100
