@@ -339,13 +339,20 @@ class EngineKind(StrEnum):
     """What runs the replicas."""
 
     RAY = "Ray"
+    KUBERAY = "KubeRay"
 
 
 class Engine(SpecModel):
     """Where the session is served."""
 
+    cel_rules: ClassVar[tuple[tuple[str, str], ...]] = (
+        ("!has(self.address) || !has(self.kind) || self.kind == 'Ray'", "engine.address needs engine.kind Ray"),
+    )
+
     kind: EngineKind = Field(
-        default=EngineKind.RAY, description="Ray: an existing Ray cluster, through its dashboard's REST API."
+        default=EngineKind.RAY,
+        description="Ray: an existing Ray cluster, through its dashboard's REST API. KubeRay: a Ray cluster that "
+        "KubeRay makes for the session's namespace.",
     )
     address: str | None = Field(
         default=None,
@@ -353,6 +360,12 @@ class Engine(SpecModel):
         pattern=r"^https?://.+",
         description="URL of the Ray dashboard. Default: the operator's own setting.",
     )
+
+    @model_validator(mode="after")
+    def _address_of_ray(self) -> Self:
+        if self.address is not None and self.kind is not EngineKind.RAY:
+            raise ValueError(f"engine.address needs engine.kind Ray, not {self.kind}")
+        return self
 
 
 class Backend(StrEnum):

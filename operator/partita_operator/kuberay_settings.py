@@ -2,11 +2,22 @@
 
 from typing import Annotated, Any, Final
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from partita_api.meta import SpecModel
 
 URL_PATTERN: Final = r"^https?://.+"
+
+
+def _url_template(template: str) -> str:
+    try:
+        template.format(service="service", namespace="namespace")
+    except (IndexError, KeyError, ValueError) as error:
+        raise ValueError(f"{template!r} may have {{service}} and {{namespace}} in braces, and nothing else") from error
+    return template
+
+
+UrlTemplate = Annotated[str, Field(pattern=URL_PATTERN), AfterValidator(_url_template)]
 ResourceList = dict[str, Annotated[str, Field(max_length=64)]]
 
 
@@ -46,14 +57,12 @@ class KubeRaySettings(SpecModel):
         default="",
         description="Name of a Secret with Ray's token, in each namespace with sessions. Default: no token.",
     )
-    dashboard_url: str = Field(
+    dashboard_url: UrlTemplate = Field(
         default="http://{service}.{namespace}.svc:8265",
-        pattern=URL_PATTERN,
         description="URL of a Ray dashboard, with {service} and {namespace} of its head service.",
     )
-    serve_url: str = Field(
+    serve_url: UrlTemplate = Field(
         default="http://{service}.{namespace}.svc:8000",
-        pattern=URL_PATTERN,
         description="URL under which clients, and the operator, reach Ray Serve's HTTP proxies, with {service} and "
         "{namespace} of the RayService's serve service.",
     )

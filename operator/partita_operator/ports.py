@@ -12,6 +12,7 @@ from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession, Signals
 from partita_api.pipelineplan import PipelinePlan
 from partita_api.profile import Profile, ProfileRequest
+from partita_operator.kuberay_settings import KubeRaySettings
 from partita_planner.problem import Outcome, PlanningProblem
 from partita_runtime.autoscaling.stages import StageTarget as StageTarget
 
@@ -172,7 +173,7 @@ class OperatorSettings:
     """Settings of the operator; each is an environment variable PARTITA_<NAME> and a flag of `partita operator run`."""
 
     ray_address: str = "http://127.0.0.1:8265"
-    """URL of the Ray dashboard for sessions that name none."""
+    """URL of the Ray dashboard for sessions that name none; empty if there is no such cluster."""
     ray_token: str | None = None
     """Bearer token of that Ray dashboard, if it asks for one. It is sent to no other."""
     ray_tokens: Mapping[str, str] = field(default_factory=dict)
@@ -181,10 +182,14 @@ class OperatorSettings:
     """URL under which clients reach Ray Serve's HTTP proxy."""
     serve_http_port: int = 8000
     """Port of that proxy on a Ray cluster where Serve does not run yet, so that Partita starts it."""
+    kuberay: KubeRaySettings | None = None
+    """How sessions are served through KubeRay. None: not at all."""
+    kuberay_token: str | None = None
+    """Bearer token of the dashboards of KubeRay's clusters, if they ask for one."""
     runtime_env: Mapping[str, Any] = field(default_factory=dict)
     """Ray runtime environment of frontends, replicas and profiling runs; it must have Partita and the models."""
     profiler_image: str | None = None
-    """Image of the profiling Jobs. None: profiling runs as Ray jobs on the engine's cluster."""
+    """Image of the profiling Jobs. None: KubeRay's image; without KubeRay, profiling runs as Ray jobs."""
     profile_timeout_seconds: int = 1800
     profile_attempts: int = 3
     profile_backoff_seconds: int = 20

@@ -145,6 +145,13 @@ CURVES = {"curves": [{"model": "*", "alphaMicros": 1, "betaMicros": 1}]}
             "such as 22:30",
             id="window at no time of day",
         ),
+        pytest.param(
+            SESSION,
+            "spec.engine",
+            {"kind": "KubeRay", "address": "http://ray:8265"},
+            "needs engine.kind Ray",
+            id="an address for KubeRay",
+        ),
         pytest.param(POOL, "spec.sharing.mode", "Whole", "needs sharing.mode MPS", id="divided without MPS"),
         pytest.param(POOL, "spec.emulation", {}, "either curves or slowdown", id="emulation of nothing"),
         pytest.param(

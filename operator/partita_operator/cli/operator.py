@@ -9,17 +9,23 @@ from pathlib import Path
 from typing import Any
 
 import click
+from pydantic import ValidationError
 
+from partita_api.manifests import explain
 from partita_operator.cli.versions import installed_versions
+from partita_operator.engines.kuberay import KubeRayEngine
 from partita_operator.engines.ray_serve import RayServeEngines
+from partita_operator.engines.selection import Engines
 from partita_operator.handlers.operator import run_operator
 from partita_operator.kube.connection import NoClusterError, client, load_config
+from partita_operator.kuberay_settings import KubeRaySettings
 from partita_operator.planning import ProcessSolver
 from partita_operator.ports import OperatorSettings, ProfileRunner
 from partita_operator.profiling.kubernetes_job import KubernetesJobRunner
 from partita_operator.profiling.ray_job import RayJobRunner
 from partita_planner.plan import plan
 from partita_runtime.logs import LogFormat, log_to_stderr
+from partita_runtime.serving.applications import ServingOptions
 
 DEFAULTS = OperatorSettings()
 
@@ -35,6 +41,14 @@ def json_object(text: str) -> dict[str, Any]:
     return value
 
 
+def kuberay_settings(text: str) -> KubeRaySettings:
+    """KubeRay's settings given on the command line as JSON."""
+    try:
+        return KubeRaySettings.model_validate_json(text)
+    except ValidationError as error:
+        raise click.BadParameter(explain(error)) from None
+
+
 @click.group()
 def operator() -> None:
     """Run the operator."""
@@ -46,7 +60,9 @@ def operator() -> None:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Cluster to work on. Default: the pod's service account, else $KUBECONFIG or ~/.kube/config.",
 )
-@click.option("--ray-address", default=DEFAULTS.ray_address, help="URL of the Ray dashboard.")
+@click.option(
+    "--ray-address", default=DEFAULTS.ray_address, help="URL of the Ray dashboard; empty if there is no such cluster."
+)
 @click.option("--ray-token", help="Bearer token of that dashboard, if it asks for one.")
 @click.option(
     "--ray-tokens",
@@ -65,7 +81,15 @@ def operator() -> None:
     "--runtime-env", type=json_object, default="{}", help="JSON: Ray runtime environment with Partita and the models."
 )
 @click.option(
-    "--profiler-image", help="Image of the profiling Jobs. Default: profiling runs as Ray jobs beside the replicas."
+    "--kuberay",
+    type=kuberay_settings,
+    help='JSON: serve sessions of engine.kind KubeRay so, such as {"image": "..."}. Default: not at all.',
+)
+@click.option("--kuberay-token", help="Bearer token of the dashboards of KubeRay's clusters, if they ask for one.")
+@click.option(
+    "--profiler-image",
+    help="Image of the profiling Jobs. Default: KubeRay's image; without KubeRay, profiling runs as Ray jobs beside "
+    "the replicas.",
 )
 @click.option("--profile-timeout-seconds", type=click.IntRange(1), default=DEFAULTS.profile_timeout_seconds)
 @click.option("--profile-attempts", type=click.IntRange(1), default=DEFAULTS.profile_attempts)
@@ -106,14 +130,12 @@ async def _run(settings: OperatorSettings, kubeconfig: Path | None) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    engines = RayServeEngines(settings)
     try:
         async with AsyncExitStack() as resources:
-            resources.push_async_callback(engines.close)
             await run_operator(
                 settings,
                 kubeconfig,
-                engines=engines,
+                engines=await _engines(settings, kubeconfig, resources),
                 runner=await _runner(settings, kubeconfig, resources),
                 solver=ProcessSolver(plan),
                 stop=stop,
@@ -122,11 +144,28 @@ async def _run(settings: OperatorSettings, kubeconfig: Path | None) -> None:
         raise click.ClickException(str(error)) from error
 
 
+async def _engines(settings: OperatorSettings, kubeconfig: Path | None, resources: AsyncExitStack) -> Engines:
+    ray = RayServeEngines(settings)
+    resources.push_async_callback(ray.close)
+    if settings.kuberay is None:
+        return Engines(ray, None)
+    kubernetes = await resources.enter_async_context(client(load_config(kubeconfig)))
+    options = ServingOptions(runtime_env=dict(settings.runtime_env))
+    kuberay = KubeRayEngine(kubernetes, settings.kuberay, settings.kuberay_token, options)
+    resources.push_async_callback(kuberay.close)
+    return Engines(ray, kuberay)
+
+
 async def _runner(settings: OperatorSettings, kubeconfig: Path | None, resources: AsyncExitStack) -> ProfileRunner:
     """Kubernetes Jobs where there is an image for them, else Ray jobs."""
-    if settings.profiler_image is not None:
+    image = settings.profiler_image or (settings.kuberay.image if settings.kuberay else None)
+    if image is not None:
         kubernetes = await resources.enter_async_context(client(load_config(kubeconfig)))
-        return KubernetesJobRunner(kubernetes, settings)
+        return KubernetesJobRunner(kubernetes, image, settings.profile_timeout_seconds)
+    if not settings.ray_address:
+        raise click.ClickException(
+            "There is nothing to serve or to profile on: give --ray-address of a Ray cluster, or --kuberay."
+        )
     runner = RayJobRunner(settings)
     resources.push_async_callback(runner.close)
     return runner

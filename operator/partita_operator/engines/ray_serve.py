@@ -15,7 +15,7 @@ from partita_api.inferencesession import InferenceSession
 from partita_operator.engines.diagnosis import diagnosis
 from partita_operator.engines.frontend import Answer, Frontends, session_signals, session_url
 from partita_operator.engines.ray_dashboard import RayDashboard
-from partita_operator.engines.rollout import FrontendReport, Wanted, failed_for_long, next_step, told_plan
+from partita_operator.engines.rollout import FrontendReport, failed_for_long, next_step, told_plan, wanted_applications
 from partita_operator.engines.serve_state import (
     AppConfig,
     Application,
@@ -33,14 +33,7 @@ from partita_operator.ports import (
     SessionSignals,
     StageReadiness,
 )
-from partita_runtime.scheduling.events import StageRef
-from partita_runtime.serving.applications import (
-    ServingOptions,
-    frontend_application,
-    frontend_name,
-    parse_application,
-    stage_applications,
-)
+from partita_runtime.serving.applications import ServingOptions, frontend_name, parse_application
 
 APPLICATIONS: Final = "/api/serve/applications/"
 CONTROLLER: Final = "ServeController"
@@ -56,13 +49,16 @@ class RayServeEngines:
         options = ServingOptions(runtime_env=dict(settings.runtime_env))
         self._options = options
         self._tokens = {address.rstrip("/"): token for address, token in settings.ray_tokens.items()}
-        self._own = RayServeEngine(
-            settings.ray_address, settings.ray_token, settings.serve_url, settings.serve_http_port, options
-        )
-        self._engines = {settings.ray_address.rstrip("/"): self._own}
+        self._own: RayServeEngine | None = None
+        self._engines: dict[str, RayServeEngine] = {}
+        if settings.ray_address:
+            self._own = RayServeEngine(
+                settings.ray_address, settings.ray_token, settings.serve_url, settings.serve_http_port, options
+            )
+            self._engines[settings.ray_address.rstrip("/")] = self._own
 
-    def of(self, session: InferenceSession) -> "RayServeEngine":
-        """The engine that the session names, or the operator's own; the same object for the same address."""
+    def of(self, session: InferenceSession) -> "RayServeEngine | None":
+        """The engine that the session names, or the operator's own, if any; the same object for the same address."""
         address = session.spec.engine.address
         if address is None:
             return self._own
@@ -72,7 +68,7 @@ class RayServeEngines:
         return self._engines[address]
 
     def known(self) -> tuple["RayServeEngine", ...]:
-        """The operator's own engine, and then every other one that `of` has given."""
+        """The operator's own engine, if any, and then every other one that `of` has given."""
         return tuple(self._engines.values())
 
     async def close(self) -> None:
@@ -107,7 +103,7 @@ class RayServeEngine:
 
     async def apply(self, spec: ServingSpec) -> None:
         """Takes the next step toward what `spec` says; `rollout` decides which."""
-        wanted = self._wanted(spec)
+        wanted = wanted_applications(spec, self._options)
         async with self._changing:
             state = await self._read()
             answer = await self._ask_frontend(state, wanted.session_key)
@@ -162,17 +158,6 @@ class RayServeEngine:
         """Closes all connections."""
         await self._dashboard.close()
         await self._frontends.close()
-
-    def _wanted(self, spec: ServingSpec) -> Wanted:
-        replicas = {StageRef(t.module, t.pipeline, t.stage): t.replicas for t in spec.targets}
-        return Wanted(
-            session_key=spec.session.key,
-            plan=spec.plan.metadata.name,
-            frontend=frontend_application(spec.session, spec.plan, spec.profiles, spec.pools, self._options),
-            stages=tuple(
-                stage_applications(spec.session, spec.plan, spec.profiles, spec.pools, replicas, self._options)
-            ),
-        )
 
     async def _read(self, may_be_old: float = 0.0) -> ServeState:
         if self._last_read and time.monotonic() - self._last_read[0] < may_be_old:

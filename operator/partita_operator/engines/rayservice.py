@@ -74,19 +74,24 @@ def applications_of(present: Mapping[str, Any] | None) -> dict[str, AppConfig]:
 
     Raises UnreadableConfigError for a RayService that is none of Partita's, or was edited.
     """
-    if present is None:
-        return {}
+    return {app["name"]: app for app in told_config(present)["applications"]} if present is not None else {}
+
+
+def told_config(present: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Serve's configuration as a RayService has it. Raises UnreadableConfigError as `applications_of`."""
     meta = present["metadata"]
     where = f"RayService {meta['namespace']}/{meta['name']}"
     if not LABELS.items() <= (meta.get("labels") or {}).items():
         raise UnreadableConfigError(f"{where} is none of Partita's; rename or delete it, or use engine.kind Ray.")
     try:
-        return {app["name"]: app for app in json.loads(present["spec"]["serveConfigV2"])["applications"]}
+        config: Mapping[str, Any] = json.loads(present["spec"]["serveConfigV2"])
+        _ = [app["name"] for app in config["applications"]]
     except (KeyError, TypeError, ValueError) as error:
         raise UnreadableConfigError(
             f"The serveConfigV2 of {where} was edited and cannot be read ({error!r}); nothing was changed. Delete the "
             "RayService, and it is made anew."
         ) from error
+    return config
 
 
 def worker_groups(present: Mapping[str, Any] | None) -> Sequence[WorkerGroup]:

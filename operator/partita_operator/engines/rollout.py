@@ -22,7 +22,14 @@ from partita_operator.engines.serve_state import (
     ServeState,
     own_configs,
 )
-from partita_runtime.serving.applications import parse_application
+from partita_operator.ports import ServingSpec
+from partita_runtime.scheduling.events import StageRef
+from partita_runtime.serving.applications import (
+    ServingOptions,
+    frontend_application,
+    parse_application,
+    stage_applications,
+)
 
 PATIENCE_SECONDS: Final = 120.0
 """How long a switch waits for the last replicas of a stage that has at least one."""
@@ -42,6 +49,17 @@ class Wanted:
     """The frontend, told to use the plan."""
     stages: tuple[AppConfig, ...]
     """The plan's stages with all the replicas that they should have."""
+
+
+def wanted_applications(spec: ServingSpec, options: ServingOptions) -> Wanted:
+    """What `spec` says, as applications."""
+    replicas = {StageRef(t.module, t.pipeline, t.stage): t.replicas for t in spec.targets}
+    return Wanted(
+        session_key=spec.session.key,
+        plan=spec.plan.metadata.name,
+        frontend=frontend_application(spec.session, spec.plan, spec.profiles, spec.pools, options),
+        stages=tuple(stage_applications(spec.session, spec.plan, spec.profiles, spec.pools, replicas, options)),
+    )
 
 
 @dataclass(frozen=True)

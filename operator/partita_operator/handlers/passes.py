@@ -12,6 +12,7 @@ from partita_operator.handlers.surroundings import Surroundings
 from partita_operator.kube.events import publish
 from partita_operator.kube.retries import ApiServerUnavailableError
 from partita_operator.kube.writes import Owner
+from partita_operator.ports import EngineUnavailableError
 from partita_operator.reconcile.actions import Event
 from partita_operator.reconcile.pool import reconcile_pool
 from partita_operator.reconcile.session import reconcile_session
@@ -71,16 +72,23 @@ async def pass_pool(name: str, around: Surroundings) -> float | None:
 async def sweep(around: Surroundings) -> None:
     """List everything anew, and take down applications of sessions that are gone or have moved to another engine.
 
-    Raises ApiServerUnavailableError: what cannot be listed must not count as gone.
+    Raises ApiServerUnavailableError: what cannot be listed must not count as gone. Raises EngineUnavailableError
+    after all engines that can be reached have been looked at.
     """
     await around.cache.refresh()
     sessions = around.cache.cluster().sessions
+    problems = []
     for engine in around.engines.known():
-        for key in sorted(await engine.sessions()):
-            session = sessions.get(key)
-            if session is None or around.engines.of(session) is not engine:
-                logger.info("session %s: it is not served here any more; its applications are removed", key)
-                await engine.remove(key)
+        try:
+            for key in sorted(await engine.sessions()):
+                session = sessions.get(key)
+                if session is None or around.engines.of(session) is not engine:
+                    logger.info("session %s: it is not served here any more; its applications are removed", key)
+                    await engine.remove(key)
+        except EngineUnavailableError as error:
+            problems.append(str(error))
+    if problems:
+        raise EngineUnavailableError(" ".join(problems))
 
 
 async def _tell(owner: Owner, events: tuple[Event, ...], now: datetime, around: Surroundings) -> None:

@@ -12,7 +12,7 @@ from lightkube.types import CascadeType
 from partita_api.gpupool import GPUPool
 from partita_api.profile import ProfileRequest
 from partita_operator.kube.retries import is_missing, retried
-from partita_operator.ports import OperatorSettings, ProfileRun, RunPhase
+from partita_operator.ports import ProfileRun, RunPhase
 from partita_operator.profiling.job_manifest import CONTAINER, job_manifest, job_name
 from partita_operator.profiling.outcome import finished_run, log_tail, over_time
 
@@ -26,12 +26,10 @@ _CONFLICT: Final = 409
 class KubernetesJobRunner:
     """Runs profiling in Jobs, in the namespace of the session that asks."""
 
-    def __init__(self, client: AsyncClient, settings: OperatorSettings) -> None:
-        if settings.profiler_image is None:
-            raise ValueError("profiling in Jobs needs an image; set PARTITA_PROFILER_IMAGE")
+    def __init__(self, client: AsyncClient, image: str, timeout_seconds: int) -> None:
         self._client = client
-        self._image = settings.profiler_image
-        self._timeout_seconds = settings.profile_timeout_seconds
+        self._image = image
+        self._timeout_seconds = timeout_seconds
 
     async def start(self, namespace: str, request: ProfileRequest, pool: GPUPool, attempt: int) -> None:
         """Start the run, unless it is there. One that has failed is removed, and starts when asked again."""

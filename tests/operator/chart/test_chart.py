@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from partita_operator.cli.operator import run
+from partita_operator.kuberay_settings import KubeRaySettings
 
 CHART = Path(__file__).parents[3] / "charts" / "partita"
 WARNING = 2
@@ -23,6 +24,15 @@ EVERYTHING: dict[str, Any] = {
         "tokenSecret": {"name": "ray", "key": "token"},
         "tokensSecret": {"name": "ray", "key": "others"},
         "runtimeEnv": {"working_dir": "s3://models/app.zip", "env_vars": {"A": 'with "quotes"'}},
+    },
+    "kuberay": {
+        "image": "registry/serving:1.2.3",
+        "imagePullSecrets": ["registry"],
+        "head": {"resources": {"cpu": "4"}, "nodeSelector": {"kubernetes.io/os": "linux"}},
+        "workers": {"tolerations": [{"key": "x", "operator": "Exists"}]},
+        "upgradeStrategy": {"type": "None"},
+        "authSecret": "ray",
+        "tokenSecret": {"name": "ray", "key": "kuberay"},
     },
     "profiling": {"image": "registry/profiler:1.2.3"},
     "versions": {"torch": "2.13.0"},
@@ -88,6 +98,19 @@ def test_the_operator_understands_its_arguments(values: dict[str, Any] | None) -
     expected = (values or {}).get("ray", {}).get("runtimeEnv", {})
     assert context.params["runtime_env"] == expected
     assert context.params["profiler_image"] == (values or {}).get("profiling", {}).get("image")
+    kuberay = context.params["kuberay"]
+    assert (kuberay.image if kuberay else None) == (values or {}).get("kuberay", {}).get("image")
+
+
+def test_kuberays_settings_are_as_the_values_say_and_else_as_the_operators_own() -> None:
+    (container,) = pod({"kuberay": {"image": "x"}})["containers"]
+    context = run.make_context("run", list(container["args"]), auto_envvar_prefix="PARTITA")
+    assert context.params["kuberay"] == KubeRaySettings(image="x")
+
+    (container,) = pod(EVERYTHING)["containers"]
+    context = run.make_context("run", list(container["args"]), auto_envvar_prefix="PARTITA")
+    assert context.params["kuberay"].head.resources == {"cpu": "4", "memory": "4Gi"}
+    assert context.params["kuberay"].upgrade_strategy == {"type": "None"}
 
 
 def test_tokens_come_from_secrets_as_the_operator_reads_them() -> None:
@@ -97,7 +120,11 @@ def test_tokens_come_from_secrets_as_the_operator_reads_them() -> None:
         for variable in container["env"]
         if "valueFrom" in variable
     }
-    assert secrets == {"PARTITA_RAY_TOKEN": ("ray", "token"), "PARTITA_RAY_TOKENS": ("ray", "others")}
+    assert secrets == {
+        "PARTITA_RAY_TOKEN": ("ray", "token"),
+        "PARTITA_RAY_TOKENS": ("ray", "others"),
+        "PARTITA_KUBERAY_TOKEN": ("ray", "kuberay"),
+    }
     options = {f"PARTITA_{parameter.name}".upper() for parameter in run.params}
     assert set(secrets) <= options
 
@@ -127,15 +154,26 @@ def test_no_right_is_a_wildcard_and_no_secret_can_be_read(values: dict[str, Any]
         assert resource not in ("secrets", "clusterroles", "roles", "pods/exec")
 
 
-def test_rights_on_jobs_come_with_the_image_for_them() -> None:
-    extra = set(rules(EVERYTHING)) - set(rules())
-    assert extra == {
-        ("batch", "jobs", "get"),
-        ("batch", "jobs", "create"),
-        ("batch", "jobs", "delete"),
-        ("", "pods", "list"),
-        ("", "pods/log", "get"),
-    }
+JOBS = {
+    ("batch", "jobs", "get"),
+    ("batch", "jobs", "create"),
+    ("batch", "jobs", "delete"),
+    ("", "pods", "list"),
+    ("", "pods/log", "get"),
+}
+RAY_SERVICES = {("ray.io", "rayservices", verb) for verb in ("get", "list", "create", "patch", "delete")}
+RAY_CLUSTERS = {("ray.io", "rayclusters", verb) for verb in ("get", "patch")}
+
+
+@pytest.mark.parametrize(
+    ("values", "want"),
+    [
+        pytest.param({"profiling": {"image": "x"}}, JOBS, id="jobs, with an image for them"),
+        pytest.param({"kuberay": {"image": "x"}}, JOBS | RAY_SERVICES | RAY_CLUSTERS, id="KubeRay, with its image"),
+    ],
+)
+def test_rights_come_with_what_needs_them(values: dict[str, Any], want: set[tuple[str, str, str]]) -> None:
+    assert set(rules(values)) - set(rules()) == want
 
 
 def test_everything_belongs_to_the_release() -> None:
@@ -223,6 +261,7 @@ def test_parts_can_be_left_out(values: dict[str, Any], want_left_out: tuple[str,
         pytest.param(
             {"metrics": {"podMonitor": {"sessions": ["traffic"]}}}, "sessions", id="session without namespace"
         ),
+        pytest.param({"kuberay": {"workers": {"cpu": "2"}}}, "cpu", id="no such setting of pods"),
         pytest.param({"logLevel": "verbose"}, "logLevel", id="no such level"),
         pytest.param({"logFormat": "xml"}, "logFormat", id="no such log format"),
         pytest.param({"profiling": {"attempts": 0}}, "attempts", id="no attempts"),

@@ -22,7 +22,7 @@ from tests.operator.kubelet_double import KubeletDouble
 from tests.operator.profiling.requests import DEADLINE_SECONDS, IMPORTS, is_over, quick, request, until
 
 from partita_operator.dev.control_plane import ControlPlane
-from partita_operator.ports import OperatorSettings, RunPhase
+from partita_operator.ports import RunPhase
 from partita_operator.profiling.kubernetes_job import KubernetesJobRunner, unfinished_run
 
 T4 = pool("t4").build()
@@ -58,9 +58,7 @@ async def namespace(client: AsyncClient) -> AsyncIterator[str]:
 
 
 def runner(client: AsyncClient, timeout_seconds: int = 120) -> KubernetesJobRunner:
-    return KubernetesJobRunner(
-        client, OperatorSettings(profiler_image="partita-profiler:test", profile_timeout_seconds=timeout_seconds)
-    )
+    return KubernetesJobRunner(client, "partita-profiler:test", timeout_seconds)
 
 
 @pytest.mark.apiserver

@@ -1,0 +1,163 @@
+"""A session served through KubeRay: real API server, real Ray; KubeRay's controller and profiling runs are doubles."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from tests.operator.dev_fixtures import RayClusterFactory
+from tests.operator.doubles import RunnerDouble
+from tests.operator.engines.kuberay_crds import KINDS, complaints, installable
+from tests.operator.engines.kuberay_double import KubeRayDouble
+from tests.operator.handlers.conftest import InProcessSolver
+from tests.operator.kubectl import Json, Kubectl, cluster_with_crds, eventually, pool, reason, session
+
+from partita_api.inferencesession import TensorSpec
+from partita_operator.dev.control_plane import ControlPlane
+from partita_operator.dev.ports import free_ports
+from partita_operator.dev.ray_cluster import RayCluster
+from partita_operator.dev.ray_commands import RayClusterConfig
+from partita_operator.engines.kuberay import KubeRayEngine
+from partita_operator.engines.ray_serve import RayServeEngines
+from partita_operator.engines.rayservice import worker_groups
+from partita_operator.engines.selection import Engines
+from partita_operator.handlers.operator import run_operator
+from partita_operator.kube.connection import client, load_config
+from partita_operator.kuberay_settings import KubeRaySettings
+from partita_operator.ports import OperatorSettings, ProfileRun
+
+pytestmark = [pytest.mark.e2e, pytest.mark.apiserver, pytest.mark.ray, pytest.mark.timeout(900)]
+
+cluster = cluster_with_crds
+PATIENCE_SECONDS = 400.0
+NAMESPACE = "kuberay"
+POOL = "kuberay-pool"
+
+
+class ProfilesWithOutputs(RunnerDouble):
+    """Profiling runs of models that answer four numbers."""
+
+    async def observe(self, namespace: str, key: str, attempt: int) -> ProfileRun:
+        run = await super().observe(namespace, key, attempt)
+        if run.profile is None:
+            return run
+        return replace(run, profile=run.profile.model_copy(update={"outputs": (TensorSpec(shape=(4,)),)}))
+
+
+@pytest.fixture(scope="module")
+def api(cluster: Kubectl, control_plane: ControlPlane) -> Iterator[httpx.Client]:
+    """The API server, with KubeRay's definitions in it."""
+    headers = {"Authorization": f"Bearer {control_plane.token}"}
+    trusted = ssl.create_default_context(cafile=str(control_plane.authority.certificate))
+    definitions = [installable(kind) for kind in KINDS]
+    with httpx.Client(base_url=control_plane.url, headers=headers, verify=trusted, timeout=60) as made:
+        for definition in definitions:
+            answer = made.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", json=definition)
+            assert answer.is_success, answer.text[:2000]
+        cluster("wait", "--for=condition=Established", "--timeout=60s", "crd", *(f"{kind}.ray.io" for kind in KINDS))
+        yield made
+        for definition in definitions:
+            made.delete(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{definition['metadata']['name']}")
+
+
+@pytest.fixture(scope="module")
+def head(start_ray: RayClusterFactory) -> RayCluster:
+    """A Ray head: its ports must be known before the operator starts."""
+    return start_ray(RayClusterConfig(nodes=(), head_cpus=0, fast_proxy=False))
+
+
+@pytest.fixture
+def namespace(cluster: Kubectl) -> Iterator[Kubectl]:
+    cluster("create", "namespace", NAMESPACE)
+    yield Kubectl(cluster.kubeconfig, NAMESPACE)
+    cluster.clear(NAMESPACE)
+
+
+@pytest.fixture
+def kuberay(api: httpx.Client, namespace: Kubectl, head: RayCluster, tmp_path: Path) -> Iterator[KubeRayDouble]:
+    double = KubeRayDouble(api, namespace.namespace, head, tmp_path)
+    with double.playing():
+        yield double
+
+
+@pytest.fixture
+async def operator(namespace: Kubectl, head: RayCluster) -> AsyncIterator[None]:
+    """An operator that serves through KubeRay and knows no other Ray cluster."""
+    metrics_port, health_port = free_ports(2)
+    settings = OperatorSettings(
+        ray_address="",
+        kuberay=KubeRaySettings(
+            image="registry/serving:test",
+            dashboard_url=head.dashboard_url,
+            serve_url=f"http://127.0.0.1:{head.serve_http_port}",
+        ),
+        resync_seconds=0.5,
+        metrics_port=metrics_port,
+        health_port=health_port,
+    )
+    assert settings.kuberay is not None
+    stop = asyncio.Event()
+    async with client(load_config(namespace.kubeconfig)) as kubernetes:
+        engine = KubeRayEngine(kubernetes, settings.kuberay, head.auth_token)
+        running = asyncio.create_task(
+            run_operator(
+                settings,
+                namespace.kubeconfig,
+                engines=Engines(RayServeEngines(settings), engine),
+                runner=ProfilesWithOutputs(),
+                solver=InProcessSolver(),
+                stop=stop,
+            )
+        )
+        yield
+        stop.set()
+        await asyncio.wait_for(running, 60)
+        await engine.close()
+
+
+def pods(rayservice: Json | None) -> list[int]:
+    return [group["replicas"] for group in worker_groups(rayservice)]
+
+
+async def answered(url: str) -> int:
+    tensor = {"name": "input", "datatype": "FP32", "shape": [1, 3, 32, 32], "data": [0.5] * (3 * 32 * 32)}
+    async with httpx.AsyncClient(timeout=60, trust_env=False) as made:
+        return (await made.post(f"{url}/v2/models/traffic/infer", json={"inputs": [tensor]})).status_code
+
+
+@pytest.mark.usefixtures("operator")
+async def test_a_session_is_served_scaled_and_deleted(namespace: Kubectl, kuberay: KubeRayDouble) -> None:
+    def seen() -> dict[str, Any]:
+        found = namespace.get("isess", "traffic")
+        return {"session": found, "ready": reason(found), "nodes": dict(kuberay.nodes), "double": kuberay.problem}
+
+    spec = {"engine": {"kind": "KubeRay"}, "autoscaling": {"mode": "Disabled"}, "slo": {"latencyMs": 10_000}}
+    namespace.apply(pool(POOL), session("traffic", **spec))
+    first = await eventually(seen, lambda now: now["ready"][0] == "True", PATIENCE_SECONDS)
+    assert await answered(first["session"]["status"]["url"]) == httpx.codes.OK
+
+    rayservice = namespace.get("rayservices", "partita")
+    assert rayservice is not None
+    assert pods(rayservice) == [1, 1]
+    assert complaints("rayservices", {k: v for k, v in rayservice.items() if k != "metadata"}) == []
+
+    namespace.apply(session("traffic", **spec, rate={"requestsPerSecond": 1500}))
+    plan = first["session"]["status"]["activePlan"]["name"]
+
+    def is_moved(now: dict[str, Any]) -> bool:
+        status = now["session"]["status"]
+        return bool(status["activePlan"]["name"] != plan and now["ready"][0] == "True")
+
+    second = await eventually(seen, is_moved, PATIENCE_SECONDS)
+    assert await answered(second["session"]["status"]["url"]) == httpx.codes.OK
+    assert sum(second["nodes"].values()) == 1 + 3, "a frontend, the old plan's replica, and two of the new one"
+    await eventually(lambda: pods(namespace.get("rayservices", "partita")), lambda now: now == [1, 2])
+    live = namespace.list("rayclusters")[0]["spec"]["workerGroupSpecs"][1]
+    assert (live["minReplicas"], live["replicas"]) == (2, 3), "the autoscaler takes the pod that became idle"
+
+    await namespace.wait("delete", "isess", "traffic", "--timeout=120s")
+    await eventually(lambda: namespace.list("rayservices"), lambda left: not left)
