@@ -112,6 +112,7 @@ class ModelSource(SpecModel):
 
     cel_rules: ClassVar[tuple[tuple[str, str], ...]] = (
         ("has(self.entrypoint) != has(self.file)", "a model needs either entrypoint or file, and not both"),
+        ("!has(self.sha256) || has(self.file)", "sha256 is the digest of a file, and needs file"),
     )
 
     entrypoint: str | None = Field(
@@ -126,11 +127,18 @@ class ModelSource(SpecModel):
     file: str | None = Field(
         default=None, max_length=1024, description="Path or URI of a torch.export (.pt2) or TorchScript (.pt) file."
     )
+    sha256: str | None = Field(
+        default=None,
+        pattern=r"^[0-9a-f]{64}$",
+        description="SHA-256 digest of the file, which is checked before it is loaded.",
+    )
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         if (self.entrypoint is None) == (self.file is None):
             raise ValueError("a model needs either entrypoint or file, and not both")
+        if self.sha256 is not None and self.file is None:
+            raise ValueError("sha256 is the digest of a file, and needs file")
         return self
 
 

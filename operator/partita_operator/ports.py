@@ -15,6 +15,7 @@ from partita_api.profile import Profile, ProfileRequest
 from partita_operator.kuberay_settings import KubeRaySettings
 from partita_planner.problem import Outcome, PlanningProblem
 from partita_runtime.autoscaling.stages import StageTarget as StageTarget
+from partita_runtime.models.policy import ModelPolicy
 
 
 class EngineUnavailableError(Exception):
@@ -188,6 +189,8 @@ class OperatorSettings:
     """Bearer token of the dashboards of KubeRay's clusters, if they ask for one."""
     runtime_env: Mapping[str, Any] = field(default_factory=dict)
     """Ray runtime environment of frontends, replicas and profiling runs; it must have Partita and the models."""
+    model_policy: ModelPolicy = field(default_factory=ModelPolicy)
+    """Which code and which files sessions may name."""
     profiler_image: str | None = None
     """Image of the profiling Jobs. None: KubeRay's image; without KubeRay, profiling runs as Ray jobs."""
     profile_timeout_seconds: int = 1800

@@ -26,3 +26,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- required "serviceAccount.name is needed where serviceAccount.create is false" .Values.serviceAccount.name -}}
 {{- end -}}
 {{- end -}}
+
+{{- define "partita.modelPolicy" -}}
+{{- $policy := dict "requireDigest" .Values.models.requireDigest -}}
+{{- with .Values.models.allowedModules }}{{ $_ := set $policy "modules" . }}{{ end -}}
+{{- with .Values.models.allowedFiles }}{{ $_ := set $policy "files" . }}{{ end -}}
+{{- $policy | toJson -}}
+{{- end -}}

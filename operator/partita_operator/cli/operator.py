@@ -25,6 +25,7 @@ from partita_operator.profiling.kubernetes_job import KubernetesJobRunner
 from partita_operator.profiling.ray_job import RayJobRunner
 from partita_planner.plan import plan
 from partita_runtime.logs import LogFormat, log_to_stderr
+from partita_runtime.models.policy import ModelPolicy, with_policy
 from partita_runtime.serving.applications import ServingOptions
 
 DEFAULTS = OperatorSettings()
@@ -39,6 +40,14 @@ def json_object(text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise click.BadParameter(f"{text!r} is not a JSON object, such as {{}}")
     return value
+
+
+def model_policy(text: str) -> ModelPolicy:
+    """What sessions may name, given on the command line as JSON."""
+    try:
+        return ModelPolicy.model_validate_json(text)
+    except ValidationError as error:
+        raise click.BadParameter(explain(error)) from None
 
 
 def kuberay_settings(text: str) -> KubeRaySettings:
@@ -86,6 +95,12 @@ def operator() -> None:
     help='JSON: serve sessions of engine.kind KubeRay so, such as {"image": "..."}. Default: not at all.',
 )
 @click.option("--kuberay-token", help="Bearer token of the dashboards of KubeRay's clusters, if they ask for one.")
+@click.option(
+    "--model-policy",
+    type=model_policy,
+    default="{}",
+    help='JSON: which code and files sessions may name, such as {"modules": ["traffic"], "files": ["/models/"]}.',
+)
 @click.option(
     "--profiler-image",
     help="Image of the profiling Jobs. Default: KubeRay's image; without KubeRay, profiling runs as Ray jobs beside "
@@ -150,7 +165,7 @@ async def _engines(settings: OperatorSettings, kubeconfig: Path | None, resource
     if settings.kuberay is None:
         return Engines(ray, None)
     kubernetes = await resources.enter_async_context(client(load_config(kubeconfig)))
-    options = ServingOptions(runtime_env=dict(settings.runtime_env))
+    options = ServingOptions(runtime_env=with_policy(dict(settings.runtime_env), settings.model_policy))
     kuberay = KubeRayEngine(kubernetes, settings.kuberay, settings.kuberay_token, options)
     resources.push_async_callback(kuberay.close)
     return Engines(ray, kuberay)
@@ -161,7 +176,7 @@ async def _runner(settings: OperatorSettings, kubeconfig: Path | None, resources
     image = settings.profiler_image or (settings.kuberay.image if settings.kuberay else None)
     if image is not None:
         kubernetes = await resources.enter_async_context(client(load_config(kubeconfig)))
-        return KubernetesJobRunner(kubernetes, image, settings.profile_timeout_seconds)
+        return KubernetesJobRunner(kubernetes, image, settings.profile_timeout_seconds, settings.model_policy)
     if not settings.ray_address:
         raise click.ClickException(
             "There is nothing to serve or to profile on: give --ray-address of a Ray cluster, or --kuberay."

@@ -33,6 +33,7 @@ from partita_operator.ports import (
     SessionSignals,
     StageReadiness,
 )
+from partita_runtime.models.policy import with_policy
 from partita_runtime.serving.applications import ServingOptions, frontend_name, parse_application
 
 APPLICATIONS: Final = "/api/serve/applications/"
@@ -46,7 +47,7 @@ class RayServeEngines:
     """The Ray clusters that sessions may be served on, each with its own token and no other's."""
 
     def __init__(self, settings: OperatorSettings) -> None:
-        options = ServingOptions(runtime_env=dict(settings.runtime_env))
+        options = ServingOptions(runtime_env=with_policy(dict(settings.runtime_env), settings.model_policy))
         self._options = options
         self._tokens = {address.rstrip("/"): token for address, token in settings.ray_tokens.items()}
         self._own: RayServeEngine | None = None

@@ -14,6 +14,7 @@ from partita_operator.kube.pods import (
     restricted_pod,
 )
 from partita_profiling.result import REQUEST_VARIABLE
+from partita_runtime.models.policy import VARIABLE, ModelPolicy, policy_text
 
 CONTAINER: Final = "profiler"
 KEPT_SECONDS: Final = 3600
@@ -26,7 +27,14 @@ def job_name(key: str, attempt: int) -> str:
 
 
 def job_manifest(
-    namespace: str, request: ProfileRequest, pool: GPUPool, attempt: int, *, image: str, timeout_seconds: int
+    namespace: str,
+    request: ProfileRequest,
+    pool: GPUPool,
+    attempt: int,
+    *,
+    image: str,
+    timeout_seconds: int,
+    policy: ModelPolicy = ModelPolicy(),  # noqa: B008 - it is frozen
 ) -> dict[str, Any]:
     """The Job that runs `python -m partita_profiling` on one accelerator of the pool.
 
@@ -46,12 +54,13 @@ def job_manifest(
             "backoffLimit": 0,
             "activeDeadlineSeconds": timeout_seconds,
             "ttlSecondsAfterFinished": KEPT_SECONDS,
-            "template": {"metadata": {"labels": labels}, "spec": _pod(request, pool, image)},
+            "template": {"metadata": {"labels": labels}, "spec": _pod(request, pool, image, policy)},
         },
     }
 
 
-def _pod(request: ProfileRequest, pool: GPUPool, image: str) -> dict[str, Any]:
+def _pod(request: ProfileRequest, pool: GPUPool, image: str, policy: ModelPolicy) -> dict[str, Any]:
+    restrictions = [{"name": VARIABLE, "value": policy_text(policy)}] if policy.is_set else []
     return {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
@@ -66,6 +75,7 @@ def _pod(request: ProfileRequest, pool: GPUPool, image: str) -> dict[str, Any]:
                 "env": [
                     {"name": REQUEST_VARIABLE, "value": canonical_json(request)},
                     {"name": "HOME", "value": SCRATCH},
+                    *restrictions,
                 ],
                 "resources": {
                     "requests": {"cpu": "1", "memory": "1Gi"},

@@ -15,6 +15,7 @@ from partita_operator.kube.retries import is_missing, retried
 from partita_operator.ports import ProfileRun, RunPhase
 from partita_operator.profiling.job_manifest import CONTAINER, job_manifest, job_name
 from partita_operator.profiling.outcome import finished_run, log_tail, over_time
+from partita_runtime.models.policy import ModelPolicy
 
 JOB_NAME_LABEL: Final = "job-name"
 TAIL_LINES: Final = 50
@@ -26,15 +27,28 @@ _CONFLICT: Final = 409
 class KubernetesJobRunner:
     """Runs profiling in Jobs, in the namespace of the session that asks."""
 
-    def __init__(self, client: AsyncClient, image: str, timeout_seconds: int) -> None:
+    def __init__(
+        self,
+        client: AsyncClient,
+        image: str,
+        timeout_seconds: int,
+        policy: ModelPolicy = ModelPolicy(),  # noqa: B008 - it is frozen
+    ) -> None:
         self._client = client
         self._image = image
         self._timeout_seconds = timeout_seconds
+        self._policy = policy
 
     async def start(self, namespace: str, request: ProfileRequest, pool: GPUPool, attempt: int) -> None:
         """Start the run, unless it is there. One that has failed is removed, and starts when asked again."""
         manifest = job_manifest(
-            namespace, request, pool, attempt, image=self._image, timeout_seconds=self._timeout_seconds
+            namespace,
+            request,
+            pool,
+            attempt,
+            image=self._image,
+            timeout_seconds=self._timeout_seconds,
+            policy=self._policy,
         )
         try:
             await self._client.create(cast(Job, Job.from_dict(manifest)))

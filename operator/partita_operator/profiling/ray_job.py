@@ -11,6 +11,7 @@ from partita_operator.engines.ray_dashboard import RayDashboard, RefusedError
 from partita_operator.ports import OperatorSettings, ProfileRun, RunPhase
 from partita_operator.profiling.outcome import finished_run, log_tail, over_time
 from partita_profiling.result import REQUEST_VARIABLE
+from partita_runtime.models.policy import with_policy
 from partita_runtime.serving.stage_arguments import has_gpus
 
 JOBS: Final = "/api/jobs/"
@@ -29,7 +30,7 @@ class RayJobRunner:
     def __init__(self, settings: OperatorSettings) -> None:
         self._dashboard = RayDashboard(settings.ray_address, settings.ray_token)
         self._timeout_seconds = settings.profile_timeout_seconds
-        self._runtime_env = dict(settings.runtime_env)
+        self._runtime_env = with_policy(dict(settings.runtime_env), settings.model_policy)
 
     async def start(self, namespace: str, request: ProfileRequest, pool: GPUPool, attempt: int) -> None:
         """Start the run, unless it is there. Runs are shared by all namespaces, as the cluster is."""

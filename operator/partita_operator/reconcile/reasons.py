@@ -9,6 +9,7 @@ class Reason(StrEnum):
 
     # what a person has to change
     INVALID_SPEC = "InvalidSpec"
+    FORBIDDEN_MODEL = "ForbiddenModel"
     POOL_NOT_FOUND = "PoolNotFound"
     POOL_TERMINATING = "PoolTerminating"
     NO_POOL_SELECTED = "NoPoolSelected"

@@ -11,6 +11,7 @@ from partita_operator.reconcile.accounting import selected_pools, usable_pools
 from partita_operator.reconcile.reasons import Reason
 from partita_operator.reconcile.world import Cluster
 from partita_planner.session_graph import session_problems
+from partita_runtime.models.policy import ModelPolicy
 
 MAX_SESSION_NAME: Final = 54
 """A plan's name, which is also the value of labels, adds nine characters to it; labels may have 63."""
@@ -26,10 +27,15 @@ class SpecProblem:
     """Whether a person has to act."""
 
 
-def find_problem(session: InferenceSession, cluster: Cluster) -> SpecProblem | None:
-    """The first thing that is wrong with what the session asks for."""
+def find_problem(
+    session: InferenceSession,
+    cluster: Cluster,
+    policy: ModelPolicy = ModelPolicy(),  # noqa: B008 - it is frozen
+) -> SpecProblem | None:
+    """The first thing that is wrong with what the session asks for; `policy` is what the platform allows, if known."""
     return (
         _wrong_spec(session, cluster)
+        or _forbidden(session, policy)
         or _wrong_pools(session, cluster)
         or _no_capacity(session, cluster)
         or _unknown_power(session, cluster)
@@ -48,6 +54,11 @@ def _wrong_spec(session: InferenceSession, cluster: Cluster) -> SpecProblem | No
         )
     found = session_problems(session.spec)
     return SpecProblem(Reason.INVALID_SPEC, "; ".join(found)) if found else None
+
+
+def _forbidden(session: InferenceSession, policy: ModelPolicy) -> SpecProblem | None:
+    found = policy.session_problems(session.spec)
+    return SpecProblem(Reason.FORBIDDEN_MODEL, f"{'; '.join(found)}.") if found else None
 
 
 def _wrong_pools(session: InferenceSession, cluster: Cluster) -> SpecProblem | None:

@@ -10,6 +10,8 @@ class ModelErrorReason(StrEnum):
     """The entrypoint cannot be imported, or raised."""
     FILE_UNREADABLE = "FileUnreadable"
     """The file is not there, is of no known kind, or torch cannot read it."""
+    FORBIDDEN = "Forbidden"
+    """The platform does not allow the entrypoint or the file, or the file is not the one that its digest says."""
     NOT_A_MODEL = "NotAModel"
     """The entrypoint did not return a torch.nn.Module."""
     BAD_INPUT = "BadInput"

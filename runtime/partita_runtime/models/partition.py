@@ -20,9 +20,10 @@ from partita_runtime.models.capture import (
     traced_graph,
 )
 from partita_runtime.models.errors import ModelError, ModelErrorReason
+from partita_runtime.models.files import LoadedModel
 from partita_runtime.models.graph_layers import LayeredGraph, layered, output_sample
 from partita_runtime.models.layers import SampleTensor, Work, partition_digest
-from partita_runtime.models.source import LoadedModel, load_model
+from partita_runtime.models.source import load_model
 
 
 @dataclass(frozen=True)

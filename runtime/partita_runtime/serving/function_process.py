@@ -20,6 +20,8 @@ from typing import Any, BinaryIO, Final, cast
 
 import numpy as np
 
+from partita_runtime.models.policy import policy_here
+
 Call = tuple[str, Mapping[str, Any], Mapping[str, Any], Mapping[str, Sequence[Any]]]
 """Entrypoint, its kwargs, and what it works on: the request's tensors and the upstream answers."""
 Outcome = tuple[Mapping[str, Any] | None, str]
@@ -69,9 +71,15 @@ def _load(entrypoint: str) -> str:
     """What keeps the function from being loaded; empty if it is."""
     module, _, name = entrypoint.partition(":")
     try:
-        _loaded[entrypoint] = getattr(importlib.import_module(module), name)
+        policy = policy_here()
+        if problem := policy.entrypoint_problem(entrypoint):
+            return f"may not be loaded: {problem}"
+        function = getattr(importlib.import_module(module), name)
     except Exception as error:
         return f"cannot be loaded: {type(error).__name__}: {error}"
+    if problem := policy.origin_problem(entrypoint, function):
+        return f"may not be called: {problem}"
+    _loaded[entrypoint] = function
     return ""
 
 

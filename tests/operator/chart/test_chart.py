@@ -10,6 +10,7 @@ import yaml
 
 from partita_operator.cli.operator import run
 from partita_operator.kuberay_settings import KubeRaySettings
+from partita_runtime.models.policy import ModelPolicy
 
 CHART = Path(__file__).parents[3] / "charts" / "partita"
 WARNING = 2
@@ -34,6 +35,7 @@ EVERYTHING: dict[str, Any] = {
         "authSecret": "ray",
         "tokenSecret": {"name": "ray", "key": "kuberay"},
     },
+    "models": {"allowedModules": ["traffic"], "allowedFiles": ["/models/"], "requireDigest": True},
     "profiling": {"image": "registry/profiler:1.2.3"},
     "versions": {"torch": "2.13.0"},
     "metrics": {
@@ -111,6 +113,14 @@ def test_kuberays_settings_are_as_the_values_say_and_else_as_the_operators_own()
     context = run.make_context("run", list(container["args"]), auto_envvar_prefix="PARTITA")
     assert context.params["kuberay"].head.resources == {"cpu": "4", "memory": "4Gi"}
     assert context.params["kuberay"].upgrade_strategy == {"type": "None"}
+
+
+@BOTH
+def test_what_sessions_may_name_is_as_the_values_say(values: dict[str, Any] | None) -> None:
+    (container,) = pod(values)["containers"]
+    context = run.make_context("run", list(container["args"]), auto_envvar_prefix="PARTITA")
+    everything = ModelPolicy(modules=("traffic",), files=("/models/",), require_digest=True)
+    assert context.params["model_policy"] == (everything if values else ModelPolicy())
 
 
 def test_tokens_come_from_secrets_as_the_operator_reads_them() -> None:

@@ -10,6 +10,7 @@ from tests.operator.profiling.requests import quick
 from partita_api.gpupool import Emulation, GPUPool, LatencyCurve
 from partita_api.profile import ProfileRequest
 from partita_operator.profiling.job_manifest import job_manifest
+from partita_runtime.models.policy import VARIABLE, ModelPolicy
 
 GPUS = pool("t4").with_spec(node_selector={"nvidia.com/gpu.product": "Tesla-T4"}).build()
 UNLABELLED = pool("plain").build()
@@ -85,3 +86,13 @@ def test_it_is_told_what_to_profile() -> None:
     assert ProfileRequest.model_validate(json.loads(variables["PARTITA_PROFILE_REQUEST"])) == quick("t4")
     assert container(GPUS)["image"] == "registry/profiler:1"
     assert container(GPUS)["command"] == ["python", "-m", "partita_profiling"]
+
+
+def test_the_run_knows_what_sessions_may_name_where_the_platform_has_said_it() -> None:
+    def variables(policy: ModelPolicy) -> dict[str, str]:
+        made = job_manifest("vision", quick("t4"), GPUS, 1, image="x", timeout_seconds=9, policy=policy)
+        (only,) = made["spec"]["template"]["spec"]["containers"]
+        return {variable["name"]: variable["value"] for variable in only["env"]}
+
+    assert json.loads(variables(ModelPolicy(modules=("traffic",)))[VARIABLE]) == {"modules": ["traffic"]}
+    assert VARIABLE not in variables(ModelPolicy())

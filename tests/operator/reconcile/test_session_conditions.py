@@ -1,6 +1,7 @@
 """What a session says of itself in every state that it can be in, and whether kstatus understands it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -11,6 +12,7 @@ from tests.operator.reconcile.simulated import SimulatedCluster
 from partita_api.gpupool import Emulation, LatencyCurve
 from partita_api.inferencesession import Approval, InferenceSession
 from partita_operator.ports import RunPhase
+from partita_runtime.models.policy import ModelPolicy
 
 DETECTOR = session("traffic").model("detector")
 PAIR = session("traffic").chain("detector", "classifier")
@@ -80,6 +82,14 @@ def unreadable() -> SimulatedCluster:
     return after(10, made)
 
 
+def with_policy(policy: ModelPolicy) -> SimulatedCluster:
+    made = cluster(DETECTOR)
+    made.settings = replace(made.settings, model_policy=policy)
+    made.run(20)
+    assert made.runner.started == [], "nothing is run for what is forbidden"
+    return made
+
+
 def deletion_waits() -> SimulatedCluster:
     made = after(20, cluster(DETECTOR))
     made.engine.removals_needed = 1000
@@ -121,6 +131,13 @@ READY = ("True", "Serving")
             "Stalled",
             "tier=gold",
             id="no pool has the labels",
+        ),
+        pytest.param(
+            lambda: with_policy(ModelPolicy(modules=("allowed",))),
+            ("False", "ForbiddenModel"),
+            "Stalled",
+            "module detector: entrypoint tests.models:detector is of none of the modules that the platform allows",
+            id="forbidden entrypoint",
         ),
         pytest.param(
             lambda: after(5, cluster(DETECTOR, fast=0, slow=0)),

@@ -206,7 +206,7 @@ def test_kept_blocks_run_and_the_others_are_gone() -> None:
         ),
         pytest.param({"entrypoint": f"{HERE}:no_model"}, "NotAModel", "returned str", id="no model"),
         pytest.param({"file": "/nowhere/model.pt2"}, "FileUnreadable", "no file", id="no file"),
-        pytest.param({"file": "s3://bucket/model.pt2"}, "FileUnreadable", "mount a volume", id="other scheme"),
+        pytest.param({"file": "s3://bucket/model.pt2"}, "FileUnreadable", "need their sha256", id="other scheme"),
         pytest.param(
             {"entrypoint": f"{HERE}:answers", "kwargs": {"kind": "no tensor"}}, "BadOutput", "no tensor", id="no tensor"
         ),

@@ -1,0 +1,135 @@
+"""Files of models: found, fetched, compared with their digest, and read without running what is pickled in them."""
+
+import hashlib
+import os
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+import torch
+from torch.export import ExportedProgram
+
+from partita_api.inferencesession import ModelSource
+from partita_runtime.models.errors import ModelError, ModelErrorReason
+from partita_runtime.models.policy import ModelPolicy
+
+LoadedModel = torch.nn.Module | ExportedProgram
+
+_FORCE_WEIGHTS_ONLY: Final = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+_PICKLED_OBJECT: Final = "opaque_obj_"
+"""How torch.export names entries that it would unpickle whatever they are."""
+
+
+def local_file(source: ModelSource, policy: ModelPolicy) -> Path:
+    """The model's file on this machine, with the digest that the session says, if it says one.
+
+    A file elsewhere is fetched by fsspec, where the platform has allowed its place and the session has its digest.
+    Raises ModelError.
+    """
+    assert source.file is not None  # the caller has looked
+    url = urlsplit(source.file)
+    if url.scheme not in ("", "file"):
+        if policy.files is None or source.sha256 is None:
+            raise ModelError(
+                ModelErrorReason.FILE_UNREADABLE,
+                f"{source.file}: files elsewhere need their sha256 in the session, and their place among those that "
+                "the platform allows (models.allowedFiles of the chart); or mount a volume with the file",
+            )
+        return _fetched(source.file, source.sha256)
+    path = Path(unquote(url.path)) if url.scheme else Path(source.file)
+    if not path.is_file():
+        raise ModelError(
+            ModelErrorReason.FILE_UNREADABLE, f"there is no file {path}; mount the volume that has it at that path"
+        )
+    if source.sha256 is not None:
+        _compare(path, source.file, source.sha256)
+    return path
+
+
+def load_file(path: Path) -> LoadedModel:
+    """The model in a .pt2 or .pt file. Raises ModelError.
+
+    Nothing in the file is unpickled but tensors. That does not make a file harmless: torch.export evaluates the
+    expressions of dynamic shapes in it, and TorchScript runs what it says.
+    """
+    try:
+        match path.suffix:
+            case ".pt2":
+                _refuse_pickled_objects(path)
+                with _weights_only():
+                    return torch.export.load(path)
+            case ".pt":
+                return torch.jit.load(path, map_location="cpu").eval()  # type: ignore[no-untyped-call, no-any-return]
+    except ModelError:
+        raise
+    except Exception as error:
+        raise ModelError(
+            ModelErrorReason.FILE_UNREADABLE,
+            f"torch {torch.__version__} cannot read {path}: {type(error).__name__}: {error}; "
+            "write .pt2 with torch.export.save, .pt with torch.jit.save",
+        ) from error
+    raise ModelError(
+        ModelErrorReason.FILE_UNREADABLE,
+        f"{path} is of no known kind; write .pt2 with torch.export.save, or .pt with torch.jit.save",
+    )
+
+
+def _fetched(uri: str, sha256: str) -> Path:
+    """The file in a directory of this process's user, fetched unless it is there."""
+    directory = Path(tempfile.gettempdir()) / f"partita-models-{os.getuid()}"
+    directory.mkdir(mode=0o700, exist_ok=True)
+    path = directory / f"{sha256}{Path(urlsplit(uri).path).suffix}"
+    if not path.is_file():
+        try:
+            import fsspec
+
+            with tempfile.NamedTemporaryFile(dir=directory, delete=False) as target, fsspec.open(uri) as content:
+                shutil.copyfileobj(content, target)
+        except Exception as error:
+            raise ModelError(
+                ModelErrorReason.FILE_UNREADABLE,
+                f"{uri} cannot be fetched ({type(error).__name__}); see whether it is there, whether the pod has "
+                "credentials for it, and whether fsspec's package for it, such as s3fs, is in the image",
+            ) from error
+        os.replace(target.name, path)
+    _compare(path, uri, sha256)
+    return path
+
+
+def _compare(path: Path, said: str, sha256: str) -> None:
+    with path.open("rb") as content:
+        found = hashlib.file_digest(content, "sha256").hexdigest()
+    if found != sha256:
+        raise ModelError(
+            ModelErrorReason.FORBIDDEN,
+            f"{said} is another file than the session says: its SHA-256 digest is {found}; correct sha256, or put the "
+            "right file there",
+        )
+
+
+def _refuse_pickled_objects(path: Path) -> None:
+    with zipfile.ZipFile(path) as archive:
+        if any(Path(name).name.startswith(_PICKLED_OBJECT) for name in archive.namelist()):
+            raise ModelError(
+                ModelErrorReason.FORBIDDEN,
+                f"{path} holds pickled Python objects, which may run any code; export the model without them",
+            )
+
+
+@contextmanager
+def _weights_only() -> Iterator[None]:
+    """Makes torch.load refuse everything but tensors, where torch.export would try again without that."""
+    before = os.environ.get(_FORCE_WEIGHTS_ONLY)
+    os.environ[_FORCE_WEIGHTS_ONLY] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_FORCE_WEIGHTS_ONLY]
+        else:
+            os.environ[_FORCE_WEIGHTS_ONLY] = before

@@ -1,0 +1,10 @@
+"""A module whose entrypoints the platform does not allow: a variable tells that it was imported."""
+
+import os
+from typing import Any
+
+os.environ["PARTITA_TEST_IMPORTED"] = "yes"
+
+
+def model(**_: Any) -> None:
+    """Never called."""

@@ -1,0 +1,234 @@
+"""What sessions may name: allow-lists of modules and places, digests, and files that are no more than tensors."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from partita_api.inferencesession import ModelSource
+from partita_runtime.models.errors import ModelError
+from partita_runtime.models.policy import VARIABLE, ModelPolicy, policy_here, policy_text, with_policy
+from partita_runtime.models.source import load_model
+from partita_runtime.serving import function_process
+
+HERE = "tests.runtime.models"
+FORBIDDEN = f"{HERE}.never_imported"
+DIGEST = "0" * 64
+
+
+def policy(**fields: Any) -> ModelPolicy:
+    return ModelPolicy(**fields)
+
+
+@pytest.fixture
+def no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing has been imported yet, and what is set in the test is taken back."""
+    monkeypatch.delenv("PARTITA_TEST_IMPORTED", raising=False)
+    monkeypatch.setenv(VARIABLE, policy_text(policy(modules=(f"{HERE}.sample_models",), files=("/models/",))))
+    monkeypatch.delitem(sys.modules, FORBIDDEN, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "entrypoint", "want"),
+    [
+        pytest.param(None, "os:system", True, id="nothing is set"),
+        pytest.param(("traffic",), "traffic.models:detector", True, id="in an allowed package"),
+        pytest.param(("traffic.models",), "traffic.models:detector", True, id="an allowed module"),
+        pytest.param(("traffic.models",), "traffic.functions:crop", False, id="its sibling"),
+        pytest.param(("traffic",), "trafficjam.models:detector", False, id="the beginning of a name is no package"),
+        pytest.param(("traffic",), "os:system", False, id="another package"),
+        pytest.param((), "traffic.models:detector", False, id="none at all"),
+    ],
+)
+def test_modules_are_allowed_by_whole_names(allowed: tuple[str, ...] | None, entrypoint: str, want: bool) -> None:
+    assert (policy(modules=allowed).entrypoint_problem(entrypoint) == "") == want
+
+
+@pytest.mark.parametrize(
+    ("file", "want"),
+    [
+        pytest.param("/models/a/b.pt2", True, id="in the directory"),
+        pytest.param("file:///models/b.pt2", True, id="as a URI"),
+        pytest.param("s3://models/b.pt2", True, id="in the bucket"),
+        pytest.param("/models/../etc/b.pt2", False, id="out of it again"),
+        pytest.param("file:///models/%2e%2e/etc/b.pt2", False, id="out of it in disguise"),
+        pytest.param("/modelss/b.pt2", False, id="beside it"),
+        pytest.param("models/b.pt2", False, id="from where the process happens to be"),
+        pytest.param("s3://models.evil/b.pt2", False, id="another bucket"),
+        pytest.param("s3://other/models/b.pt2", False, id="the directory in another bucket"),
+        pytest.param("https://models/b.pt2", False, id="another scheme"),
+        pytest.param("//models/b.pt2", False, id="a host"),
+    ],
+)
+def test_files_are_allowed_by_place(file: str, want: bool) -> None:
+    places = policy(files=("/models/", "s3://models/"))
+
+    assert (places.source_problem(ModelSource(file=file)) == "") == want
+    assert policy().source_problem(ModelSource(file=file)) == ""
+
+
+def test_a_refusal_says_what_is_allowed_and_what_to_do() -> None:
+    problem = policy(modules=("traffic",)).entrypoint_problem("os:system")
+    assert "(traffic)" in problem
+    assert "models.allowedModules" in problem
+    problem = policy(files=("/models/",)).source_problem(ModelSource(file="/etc/m.pt2"))
+    assert "(/models/)" in problem
+    assert "models.allowedFiles" in problem
+    assert "set sha256" in policy(require_digest=True).source_problem(ModelSource(file="/models/m.pt2"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "want_words"),
+    [
+        pytest.param({"modules": ["a:b"]}, "modules", id="no module"),
+        pytest.param({"files": ["/models"]}, "ending with a slash", id="no whole directory"),
+        pytest.param({"files": ["/"]}, "must be a directory", id="everything"),
+        pytest.param({"moduls": []}, "moduls", id="unknown field"),
+    ],
+)
+def test_a_policy_that_makes_no_sense_is_refused(fields: dict[str, Any], want_words: str) -> None:
+    with pytest.raises(ValueError, match=want_words):
+        ModelPolicy.model_validate(fields)
+
+
+@pytest.mark.usefixtures("no_trace")
+def test_a_forbidden_entrypoint_is_never_imported() -> None:
+    with pytest.raises(ModelError, match="none of the modules") as refused:
+        load_model(ModelSource(entrypoint=f"{FORBIDDEN}:model"))
+    assert refused.value.reason == "Forbidden"
+
+    assert "may not be loaded" in function_process._load(f"{FORBIDDEN}:model")
+    assert FORBIDDEN not in sys.modules
+    assert "PARTITA_TEST_IMPORTED" not in os.environ
+
+
+@pytest.mark.usefixtures("no_trace")
+def test_what_an_allowed_module_has_imported_is_not_its_own() -> None:
+    with pytest.raises(ModelError, match="name a callable of the module's own") as refused:
+        load_model(ModelSource(entrypoint=f"{HERE}.sample_models:borrowed"))
+    assert refused.value.reason == "Forbidden"
+    assert "may not be called" in function_process._load(f"{HERE}.sample_models:borrowed")
+
+
+@pytest.mark.usefixtures("no_trace")
+def test_profiling_runs_refuse_what_is_forbidden() -> None:
+    request = {
+        "model": {"entrypoint": f"{FORBIDDEN}:model"},
+        "input": {"shape": [3]},
+        "blocks": 1,
+        "batchSizes": [1],
+        "pool": "fast",
+    }
+    run = subprocess.run(
+        [sys.executable, "-m", "partita_profiling", "--request", "-"],
+        input=json.dumps(request),
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert run.returncode == 1
+    assert '"reason":"Forbidden"' in run.stdout
+    assert "models.allowedModules" in run.stdout
+
+
+def test_processes_get_the_policy_only_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    allowed = policy(modules=("traffic",), require_digest=True)
+    environment = with_policy({"working_dir": "w", "env_vars": {"A": "1"}}, allowed)
+
+    monkeypatch.setenv(VARIABLE, environment["env_vars"][VARIABLE])
+
+    assert policy_here() == allowed
+    assert environment["env_vars"]["A"] == "1"
+    assert with_policy({"working_dir": "w"}, policy()) == {"working_dir": "w"}
+
+
+def exported(path: Path) -> Path:
+    program = torch.export.export(torch.nn.Linear(2, 2), (torch.zeros(1, 2),))
+    torch.export.save(program, path)
+    return path
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_a_file_is_compared_with_its_digest(tmp_path: Path) -> None:
+    path = exported(tmp_path / "m.pt2")
+
+    load_model(ModelSource(file=str(path), sha256=sha256(path)))
+    with pytest.raises(ModelError, match=sha256(path)) as refused:
+        load_model(ModelSource(file=str(path), sha256=DIGEST))
+    assert refused.value.reason == "Forbidden"
+
+
+def test_files_elsewhere_are_fetched_where_the_platform_allows_their_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    content = exported(tmp_path / "m.pt2").read_bytes()
+    fsspec.filesystem("memory").pipe("/bucket/m.pt2", content)
+    source = ModelSource(file="memory://bucket/m.pt2", sha256=hashlib.sha256(content).hexdigest())
+
+    with pytest.raises(ModelError, match="the platform allows"):
+        load_model(source)
+    monkeypatch.setenv(VARIABLE, policy_text(policy(files=("memory://bucket/",))))
+    load_model(source)
+    with pytest.raises(ModelError, match="another file"):
+        load_model(source.model_copy(update={"sha256": DIGEST}))
+    with pytest.raises(ModelError, match="sha256"):
+        load_model(source.model_copy(update={"sha256": None}))
+
+
+class Intruder:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, (f"touch {self.trace}",)
+
+
+@pytest.mark.parametrize(
+    ("name", "want_reason"),
+    [
+        pytest.param("constants/opaque_obj_0", "Forbidden", id="as an object"),
+        pytest.param("sample_inputs/model.pt", "FileUnreadable", id="as the sample input"),
+    ],
+)
+def test_nothing_in_an_exported_file_is_unpickled_but_tensors(name: str, want_reason: str, tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    path = exported(tmp_path / "m.pt2")
+    with zipfile.ZipFile(path) as archive:
+        entries = {entry: archive.read(entry) for entry in archive.namelist()}
+    place = next(entry.split("/")[0] for entry in entries) + f"/data/{name}"
+    torch.save(Intruder(trace), tmp_path / "intruder")
+    with zipfile.ZipFile(path, "w") as archive:
+        for entry, content in (entries | {place: (tmp_path / "intruder").read_bytes()}).items():
+            archive.writestr(entry, content)
+
+    with pytest.raises(ModelError) as refused:
+        load_model(ModelSource(file=str(path)))
+
+    assert refused.value.reason == want_reason
+    assert not trace.exists()
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".pt2"])
+def test_a_plain_pickle_is_no_model_and_is_not_run(suffix: str, tmp_path: Path) -> None:
+    trace, path = tmp_path / "trace", tmp_path / f"m{suffix}"
+    torch.save(Intruder(trace), path)
+
+    with pytest.raises(ModelError, match=r"torch\.jit\.save"):
+        load_model(ModelSource(file=str(path)))
+    assert not trace.exists()
