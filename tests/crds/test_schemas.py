@@ -44,6 +44,13 @@ MODULE = SESSION["spec"]["modules"][0]
         pytest.param(SESSION, "spec.slo.latencyMs", 0.5, "spec.slo.latencyMs", id="SLO in fractions of a ms"),
         pytest.param(SESSION, "spec.slo.latencyMs", "200ms", "spec.slo.latencyMs", id="SLO with a unit"),
         pytest.param(SESSION, "spec.slo.attainment", "99", "spec.slo.attainment", id="attainment without %"),
+        pytest.param(
+            SESSION,
+            "spec.rate.requestsPerSecond",
+            0,
+            "spec.rate.requestsPerSecond: Invalid value: 0",
+            id="rate of 0",
+        ),
         pytest.param(SESSION, "spec.rate.requestsPerSecond", -5, "spec.rate.requestsPerSecond", id="negative rate"),
         pytest.param(SESSION, "spec.rate.arrival", "Bursty", '"Poisson", "Gamma", "Uniform"', id="unknown arrivals"),
         pytest.param(SESSION, "spec.modules", [], "spec.modules", id="no modules"),
