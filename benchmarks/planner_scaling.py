@@ -87,7 +87,7 @@ class Row:
 def main() -> None:
     """Plans every case and prints what it took."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--seconds", type=float, default=10.0, help="time limit of each case")
+    arguments.add_argument("--seconds", type=float, default=5.0, help="time limit of each case")
     arguments.add_argument("--only", default="", help="only the cases with this text in their names")
     options = arguments.parse_args()
     rows = [measured(case, options.seconds) for case in CASES if options.only in case.name]

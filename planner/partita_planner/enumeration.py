@@ -54,6 +54,31 @@ def enumerate_templates(
     return Enumeration(tuple(templates), complete)
 
 
+def enumerate_fewer(
+    classes: Sequence[ModuleClass], limits: TemplateLimits, sized_stages: int, deadline: Deadline | None = None
+) -> Enumeration:
+    """As `enumerate_templates`, but with more than `sized_stages` stages only what is best for each whole GPU.
+
+    Pipelines of many stages on vGPUs of several sizes are thousands, which not every search can take.
+    """
+    if limits.whole_gpus or limits.max_stages <= sized_stages:
+        return enumerate_templates(classes, limits, deadline)
+    sized = enumerate_templates(classes, replace(limits, max_stages=sized_stages), deadline)
+    longer = enumerate_templates(classes, replace(limits, whole_gpus=True), deadline)
+    templates = [*sized.templates, *(t for t in longer.templates if len(t.stages) > sized_stages)]
+    kinds = {kind: i for i, kind in enumerate(sorted({(s.pool, s.divisor) for t in templates for s in t.stages}))}
+    resources = np.full((len(templates), limits.max_stages), NO_ROW)
+    rates = np.zeros(resources.shape)
+    for row, template in enumerate(templates):
+        for column, stage in enumerate(template.stages):
+            resources[row, column] = kinds[stage.pool, stage.divisor]
+            rates[row, column] = stage.throughput
+    micros = np.array([t.latency_micros for t in templates], dtype=np.int64)
+    counted = micros if limits.latency_counts else np.zeros_like(micros)
+    kept = undominated(Candidates(np.zeros_like(micros), counted, sorted_units(resources, rates), micros))
+    return Enumeration(tuple(templates[row] for row in kept.tolist()), sized.complete and longer.complete)
+
+
 def fastest_micros(classes: Sequence[ModuleClass], limits: TemplateLimits) -> int | None:
     """The least latency of any template, the budget apart; None if the model fits nowhere."""
     found: list[int] = []

@@ -3,15 +3,19 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Final
 
 from partita_api.inferencesession import CostModel, CutDType, ObjectiveKind
 from partita_planner.allocation import Aim, Demand, Deployments, Market, Tariff
 from partita_planner.deadline import Deadline
-from partita_planner.enumeration import Enumeration, enumerate_templates, fastest_micros
+from partita_planner.enumeration import Enumeration, enumerate_fewer, enumerate_templates, fastest_micros
 from partita_planner.latency import LatencyGraph, collection_micros, latency_graph
 from partita_planner.problem import PlanningProblem
 from partita_planner.session_graph import module_rates
 from partita_planner.templates import ModuleClass, Template, TemplateLimits, module_classes
+
+SIZED_STAGES: Final = 2
+"""Where cost is minimised, pipelines of up to so many stages are told apart by their vGPU sizes."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,9 @@ class Task:
 
     def templates(self, module: str, limits: TemplateLimits, deadline: Deadline | None = None) -> Enumeration:
         """The templates of one module."""
-        return enumerate_templates(self.classes[module], limits, deadline)
+        if self.aim is Aim.THROUGHPUT:
+            return enumerate_templates(self.classes[module], limits, deadline)
+        return enumerate_fewer(self.classes[module], limits, SIZED_STAGES, deadline)
 
     def demands(
         self, rate: float, collected_at: float | None = None, deadline: Deadline | None = None

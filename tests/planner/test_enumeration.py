@@ -37,7 +37,7 @@ def test_nothing_left_out_is_ever_needed(asked: PlanningProblem, whole: bool, la
     task = Task.of(asked)
     budget = task.graph.slo_micros
     limits = replace(task.limits(asked.rate, budget), whole_gpus=whole, latency_counts=latency_counts)
-    found = task.templates("m0", limits)
+    found = enumerate_templates(task.classes["m0"], limits)
     kept = [(t.latency_micros, kept_units(t, whole)) for t in found.templates]
 
     assert found.complete
