@@ -19,7 +19,8 @@ RUN if [ "$COMPILED" = true ]; then \
     fi
 RUN python3 -m venv /opt/partita
 COPY . /src
-RUN /opt/partita/bin/pip install --no-cache-dir "/src[${EXTRAS}]"
+# The versions that the tests run with.
+RUN /opt/partita/bin/pip install --no-cache-dir --constraint /src/constraints.txt "/src[${EXTRAS}]"
 
 FROM ${BASE}
 LABEL org.opencontainers.image.title="Partita" \

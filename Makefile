@@ -9,7 +9,7 @@ PYTEST_ARGS ?=
 BENCHMARK_ARGS ?= --quick
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-emulated down test test-fast lint format benchmarks crds clean
+.PHONY: help install demo demo-emulated cluster e2e cluster-down down test test-fast lint format benchmarks crds clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -31,6 +31,17 @@ demo: install  ## Serve examples/traffic end to end on this machine: control pla
 
 demo-emulated: install  ## The same with 16 emulated GPUs of two classes at 200 requests (800 model runs) a second
 	$(BIN)/partita demo --example examples/traffic-emulated --report report/traffic-emulated
+
+cluster: install  ## Four real Kubernetes nodes on this machine (root, Debian 12), with the images of make e2e
+	$(BIN)/partita dev nodes up
+	$(BIN)/partita dev nodes image partita.dev/partita:dev --build-arg EXTRAS=operator,serving
+	$(BIN)/partita dev nodes image partita.dev/e2e:dev --context tests --file tests/cluster/Dockerfile
+
+e2e: install  ## The whole path on those nodes: chart, profiling pods, Ray in pods, requests, upgrade, removal
+	$(BIN)/python -m pytest -m cluster tests/cluster $(PYTEST_ARGS)
+
+cluster-down: install  ## Stop the nodes and all that ran on them
+	$(BIN)/partita dev nodes down
 
 down: install  ## Stop everything that demo started, and forget its objects
 	$(BIN)/partita dev down --delete-data

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from partita_operator.cli.exit_codes import ExitCode
+from partita_operator.cli.nodes import nodes
 from partita_operator.cli.output import OutputFormat, emit, output_option, report
 from partita_operator.dev.environment import DEFAULT_RAY, DEFAULT_STATE_DIR, DevConfig, dev_down, dev_status, dev_up
 from partita_operator.dev.errors import DevError
@@ -36,6 +37,9 @@ def pool_node(text: str) -> RayClassNode:
 @click.group()
 def dev() -> None:
     """Run a control plane and a Ray cluster on this machine."""
+
+
+dev.add_command(nodes)
 
 
 @dev.command()

@@ -15,7 +15,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from partita_operator.dev.files import write_private
 
 _VALID_FOR = datetime.timedelta(days=3650)
-_LOOPBACK = ipaddress.ip_address("127.0.0.1")
+_LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,16 @@ def create_authority(directory: Path) -> KeyPair:
     return _write(directory, "ca", certificate, key)
 
 
-def issue_server_certificate(authority: KeyPair, directory: Path, name: str) -> KeyPair:
-    """Write `<name>.crt` and `<name>.key`, valid for 127.0.0.1 and localhost, signed by `authority`."""
+def issue_server_certificate(authority: KeyPair, directory: Path, name: str, *addresses: str) -> KeyPair:
+    """Write `<name>.crt` and `<name>.key`, valid for 127.0.0.1, localhost and `addresses`, signed by `authority`."""
     key = _new_key()
     issuer = x509.load_pem_x509_certificate(authority.certificate.read_bytes())
     issuer_key = serialization.load_pem_private_key(authority.key.read_bytes(), password=None)
     assert isinstance(issuer_key, rsa.RSAPrivateKey)
-    names = [x509.DNSName("localhost"), x509.DNSName("kubernetes.default.svc"), x509.IPAddress(_LOOPBACK)]
+    names = [
+        *(x509.DNSName(host) for host in ("localhost", "kubernetes.default.svc")),
+        *(x509.IPAddress(ipaddress.ip_address(address)) for address in (_LOOPBACK, *addresses)),
+    ]
     certificate = (
         _builder(_name(name), issuer.subject, key.public_key())
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)

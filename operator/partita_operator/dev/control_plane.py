@@ -32,6 +32,7 @@ from partita_operator.dev.certificates import (
 from partita_operator.dev.commands import Report, last_lines
 from partita_operator.dev.control_plane_commands import (
     API_SERVER,
+    API_SERVICE_ADDRESS,
     CONTROLLER_MANAGER,
     ETCD,
     Ports,
@@ -107,6 +108,11 @@ class ControlPlane:
         return self._state().token
 
     @property
+    def binaries(self) -> Binaries:
+        """The programs that it was started from."""
+        return self._state().binaries
+
+    @property
     def processes(self) -> dict[str, ProcessIdentity]:
         """The processes started last, by program name, whether or not they still run."""
         return self._state().processes
@@ -142,6 +148,11 @@ class ControlPlane:
         self.kill_api_server()
         self._launch(API_SERVER)
         self._wait_for(API_SERVER)
+
+    def stop_controller_manager(self) -> None:
+        """Stop the controller manager, so that nothing is made in answer to what is deleted."""
+        if (process := self.processes.get(CONTROLLER_MANAGER)) is not None:
+            stop_all([process])
 
     def stop(self) -> None:
         """Stop what was started and nothing else; does nothing when nothing runs.
@@ -281,8 +292,8 @@ def _prepare(
     if previous is None:
         create_authority(files.pki)
         create_signing_key(files.service_account_key)
-        for name in (API_SERVER, CONTROLLER_MANAGER):
-            issue_server_certificate(plane.authority, files.pki, name)
+        issue_server_certificate(plane.authority, files.pki, API_SERVER, API_SERVICE_ADDRESS)
+        issue_server_certificate(plane.authority, files.pki, CONTROLLER_MANAGER)
     admin_token = previous.token if previous is not None else secrets.token_hex(16)
     controller_token = secrets.token_hex(16)
     write_private(

@@ -10,6 +10,8 @@ from partita_operator.dev.binaries import Binaries
 ETCD, API_SERVER, CONTROLLER_MANAGER = "etcd", "kube-apiserver", "kube-controller-manager"
 
 _SERVICE_RANGE = "10.96.0.0/16"
+API_SERVICE_ADDRESS = "10.96.0.1"
+"""Where pods look for the API server: the first address of the Services' range."""
 
 
 @dataclass(frozen=True)

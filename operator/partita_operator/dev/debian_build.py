@@ -21,7 +21,7 @@ from partita_operator.dev.commands import Report, run_logged
 from partita_operator.dev.errors import DevError
 
 KUBERNETES_VERSION = "v1.20.2"
-DEBIAN_VERSION = f"{KUBERNETES_VERSION}-debian"
+DEBIAN_VERSION = f"{KUBERNETES_VERSION}-debian.2"
 
 _RELEASE = "bookworm"
 _MIRROR = "http://deb.debian.org/debian"
@@ -34,7 +34,7 @@ _BUILD_PACKAGES = (
     "make",
     "rsync",
 )
-_PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
+_PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet")
 _REFLECT2 = "github.com/modern-go/reflect2"
 _VERSION_FILE = f"""\
 KUBE_GIT_COMMIT=unknown

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Iterator
+from socket import gethostname
 from typing import Any, Final
 
 import kopf
@@ -70,6 +71,8 @@ async def _run_kopf(config: SingleConfig, report: OnEvent, health_port: int, sto
     await kopf.operator(
         registry=_registry(config, report),
         settings=_settings(),
+        # By itself kopf would ask for the user's name, which a container's user has not.
+        identity=f"partita@{gethostname()}",
         standalone=True,
         clusterwide=True,
         stop_flag=stop,

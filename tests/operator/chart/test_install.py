@@ -1,6 +1,5 @@
 """The chart installed in a real API server: its operator works with the rights that the chart gives it."""
 
-import shutil
 import ssl
 import time
 from collections.abc import Callable, Iterator
@@ -10,7 +9,7 @@ from uuid import uuid4
 
 import httpx
 import pytest
-import yaml
+from tests.operator.chart.charts import chart_for
 from tests.operator.kubelet_double import KubeletDouble
 
 from partita_operator.dev.control_plane import ControlPlane
@@ -18,7 +17,6 @@ from partita_operator.dev.ports import free_ports
 
 config = pytest.importorskip("helm_python.config", reason="Helm's SDK is missing: pip install helm-python-sdk")
 
-CHART = Path(__file__).parents[3] / "charts" / "partita"
 DEADLINE_SECONDS = 90.0
 
 pytestmark = pytest.mark.apiserver
@@ -38,25 +36,6 @@ def until(look: Callable[[], Any], is_wanted: Callable[[Any], bool], log: Callab
     while not is_wanted(seen := look()):
         assert time.monotonic() < deadline, f"still {seen}; the log of the operator:\n{log()}"
         time.sleep(0.25)
-
-
-def chart_for(version: str, directory: Path) -> Path:
-    """The chart, without what an API server older than 1.25 does not know: the CEL rules of the CRDs."""
-    copy = directory / "partita"
-    shutil.copytree(CHART, copy)
-    if tuple(map(int, version.split(".")[:2])) < (1, 25):
-        metadata = yaml.safe_load((copy / "Chart.yaml").read_text())
-        del metadata["kubeVersion"]
-        (copy / "Chart.yaml").write_text(yaml.safe_dump(metadata))
-        for path in (copy / "crds").iterdir():
-            path.write_text(yaml.safe_dump(without_rules(yaml.safe_load(path.read_text()))))
-    return copy
-
-
-def without_rules(node: Any) -> Any:
-    if isinstance(node, dict):
-        return {key: without_rules(value) for key, value in node.items() if key != "x-kubernetes-validations"}
-    return [without_rules(item) for item in node] if isinstance(node, list) else node
 
 
 def test_the_operator_runs_with_the_rights_of_the_chart(
