@@ -8,9 +8,15 @@ import numpy as np
 FIRST_GUESS_MICROS: Final = 10_000
 """What a delay is taken to be before it was measured, if the SLO has ten times that."""
 
-_KEPT: Final = 512
+_KEPT: Final = 2048
 _ENOUGH: Final = 16
 _PERCENTILE: Final = 99
+"""Of the delays of one span of time."""
+_OF_SPANS: Final = 75
+"""Percentile of the spans: a machine that stood still for a moment is no measure for the moments after it."""
+_SPAN_MICROS: Final = 1_000_000
+"""How long a span is, if it has enough delays to be judged by."""
+_IN_SPAN: Final = 32
 _FORGOTTEN_MICROS: Final = 30_000_000
 
 
@@ -32,15 +38,19 @@ class DelayEstimate:
         self._seen.append((now, batch_size, max(0, micros)))
 
     def line(self, now: int) -> tuple[int, int]:
-        """(microseconds, microseconds for each sample): a high percentile of what was seen lately."""
+        """(microseconds, microseconds for each sample): a high percentile of what was seen, most of the time, lately."""
         while self._seen and now - self._seen[0][0] > _FORGOTTEN_MICROS:
             self._seen.popleft()
         if len(self._seen) < _ENOUGH:
             return self._first_guess, 0
-        _, sizes, delays = np.array(self._seen, np.float64).T
+        times, sizes, delays = np.array(self._seen, np.float64).T
         spread = sizes.var()
         slope = max(0.0, float(np.cov(sizes, delays, bias=True)[0, 1] / spread)) if spread else 0.0
-        base = max(0.0, float(np.percentile(delays - slope * sizes, _PERCENTILE)))
+        rest, span = delays - slope * sizes, times[-1] - times[0] + 1
+        spans = max(1, min(int(span) // _SPAN_MICROS, len(times) // _IN_SPAN))
+        number = (times - times[0]) * spans // span
+        high = [np.percentile(rest[number == one], _PERCENTILE) for one in np.unique(number)]
+        base = max(0.0, float(np.percentile(high, _OF_SPANS)))
         excess = max(1.0, (base + slope) / self._most)
         return round(base / excess), round(slope / excess)
 

@@ -164,6 +164,26 @@ def test_delays(observed: list[tuple[int, int]], now: int, want: tuple[int, int]
     assert estimate.line(now) == want
 
 
+@pytest.mark.parametrize(
+    ("per_second", "stall_seconds", "want_counts"),
+    [
+        pytest.param(100, range(9, 10), False, id="one second of ten at 100 a second"),
+        pytest.param(100, range(4, 10), True, id="most of ten seconds at 100 a second"),
+        pytest.param(2, range(9, 10), True, id="too few to tell a stall from what is usual"),
+    ],
+)
+def test_a_stall_counts_only_if_it_is_how_things_are(per_second: int, stall_seconds: range, want_counts: bool) -> None:
+    estimate = DelayEstimate(first_guess=7, most=10**9)
+    for second in range(10):
+        for turn in range(per_second):
+            delay = 90_000 if second in stall_seconds else 3_000
+            estimate.observe(1, delay, now=second * SECOND + turn * SECOND // per_second)
+
+    base, _ = estimate.line(now=10 * SECOND)
+
+    assert (base > 50_000) == want_counts
+
+
 def announcement(replica: str, session_key: str = "default/a") -> Announcement:
     return Announcement(
         replica=replica,

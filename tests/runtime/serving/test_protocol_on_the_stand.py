@@ -166,7 +166,8 @@ async def test_a_timeout_may_only_shorten_the_slo() -> None:
 
 
 async def test_more_than_can_be_done_in_time_is_refused_early() -> None:
-    app = application("busy").model("only", alpha_micros=160_000, beta_micros=160_000).slo(1000).planned("p", batch_size=2)
+    app = application("busy").model("only", alpha_micros=160_000, beta_micros=160_000)
+    app = app.slo(1000).planned("p", batch_size=2)
     async with stand(app) as running:
         answers = await asyncio.gather(*(infer(running, np.zeros((1, 2, 2), np.float32)) for _ in range(40)))
     statuses = [answer.status_code for answer in answers]
