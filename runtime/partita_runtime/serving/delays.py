@@ -38,7 +38,7 @@ class DelayEstimate:
         self._seen.append((now, batch_size, max(0, micros)))
 
     def line(self, now: int) -> tuple[int, int]:
-        """(microseconds, microseconds for each sample): a high percentile of what was seen, most of the time, lately."""
+        """(microseconds, microseconds for each sample): a high percentile of what was usual of late."""
         while self._seen and now - self._seen[0][0] > _FORGOTTEN_MICROS:
             self._seen.popleft()
         if len(self._seen) < _ENOUGH:
