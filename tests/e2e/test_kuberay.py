@@ -30,7 +30,7 @@ from partita_operator.kube.connection import client, load_config
 from partita_operator.kuberay_settings import KubeRaySettings
 from partita_operator.ports import OperatorSettings, ProfileRun
 
-pytestmark = [pytest.mark.e2e, pytest.mark.apiserver, pytest.mark.ray, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.apiserver, pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
 
 cluster = cluster_with_crds
 PATIENCE_SECONDS = 400.0
