@@ -55,13 +55,18 @@ def api(cluster: Kubectl, control_plane: ControlPlane) -> Iterator[httpx.Client]
     trusted = ssl.create_default_context(cafile=str(control_plane.authority.certificate))
     definitions = [installable(kind) for kind in KINDS]
     with httpx.Client(base_url=control_plane.url, headers=headers, verify=trusted, timeout=60) as made:
-        for definition in definitions:
-            answer = made.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", json=definition)
-            assert answer.is_success, answer.text[:2000]
-        cluster("wait", "--for=condition=Established", "--timeout=60s", "crd", *(f"{kind}.ray.io" for kind in KINDS))
-        yield made
-        for definition in definitions:
-            made.delete(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{definition['metadata']['name']}")
+        try:
+            for definition in definitions:
+                answer = made.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", json=definition)
+                assert answer.is_success, answer.text[:2000]
+            cluster(
+                "wait", "--for=condition=Established", "--timeout=60s", "crd", *(f"{kind}.ray.io" for kind in KINDS)
+            )
+            yield made
+        finally:
+            for definition in definitions:
+                name = definition["metadata"]["name"]
+                made.delete(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}")
 
 
 @pytest.fixture(scope="module")
