@@ -29,7 +29,7 @@ from statistics import mean
 from typing import Any
 
 from partita_api.gpupool import GPUPoolSpec, Sharing, SharingMode
-from partita_api.inferencesession import ModelSource, TensorSpec
+from partita_api.module import ModelSource, TensorSpec
 from partita_api.profile import Cut, Profile, ProfileRequest, VgpuLatency
 from partita_api.quantity import Quantity
 from partita_planner.allocation import Demand, Deployments, Market

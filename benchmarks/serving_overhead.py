@@ -34,7 +34,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from partita_api.gpupool import GPUPool
-from partita_api.inferencesession import BatchingPolicy, InferenceSession, TensorSpec
+from partita_api.inferencesession import BatchingPolicy, InferenceSession
+from partita_api.module import TensorSpec
 from partita_api.pipelineplan import PipelinePlan
 from partita_api.profile import Profile, ProfileRequest, VgpuLatency
 from partita_operator.dev.ray_cluster import RayCluster, ray_cluster

@@ -8,8 +8,9 @@ from typing import ClassVar
 from pydantic import Field
 
 from partita_api.conditions import Condition
-from partita_api.inferencesession import ModuleName, ObjectiveKind
+from partita_api.inferencesession import ObjectiveKind
 from partita_api.meta import API_VERSION, ObjectMeta, SpecModel, StatusModel
+from partita_api.module import ModuleName
 from partita_api.quantity import Quantity
 
 

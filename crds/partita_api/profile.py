@@ -6,8 +6,8 @@ from typing import Annotated, Final, Self
 from pydantic import Field, model_validator
 
 from partita_api.digest import digest
-from partita_api.inferencesession import ModelSource, TensorSpec
 from partita_api.meta import SpecModel
+from partita_api.module import ModelSource, TensorSpec
 
 PROFILE_FILE: Final = "profile.json"
 """The key of a profile ConfigMap's data that holds the document."""

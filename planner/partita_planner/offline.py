@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from partita_api.gpupool import GPUPool
-from partita_api.inferencesession import InferenceSession, Module
+from partita_api.inferencesession import InferenceSession
+from partita_api.module import Module
 from partita_api.pipelineplan import PipelinePlanSpec, SessionRef
 from partita_api.profile import Profile
 from partita_planner.problem import NoPlan, NoPlanReason, Outcome, Planned, PlanningProblem, Pool

@@ -12,7 +12,8 @@ from math import ceil, inf
 from typing import Final
 
 from partita_api.gpupool import SharingMode
-from partita_api.inferencesession import CostModel, CutDType, Module, ObjectiveKind
+from partita_api.inferencesession import CostModel, CutDType, ObjectiveKind
+from partita_api.module import Module
 from partita_api.pipelineplan import ModulePlan, PipelinePlanSpec, PooledPipeline, Stage
 from partita_api.profile import Profile
 from partita_planner.problem import PlanningProblem, Pool

@@ -16,7 +16,7 @@ from tests.operator.engines.kuberay_double import KubeRayDouble
 from tests.operator.handlers.conftest import InProcessSolver
 from tests.operator.kubectl import Json, Kubectl, cluster_with_crds, eventually, pool, reason, session
 
-from partita_api.inferencesession import TensorSpec
+from partita_api.module import TensorSpec
 from partita_operator.dev.control_plane import ControlPlane
 from partita_operator.dev.ports import free_ports
 from partita_operator.dev.ray_cluster import RayCluster

@@ -11,7 +11,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from partita_api.inferencesession import DType, ModelSource, TensorSpec
+from partita_api.module import DType, ModelSource, TensorSpec
 from partita_api.profile import Profile, ProfileRequest
 from partita_profiling.__main__ import main
 from partita_profiling.job import run

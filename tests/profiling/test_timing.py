@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from partita_api.inferencesession import ModelSource, TensorSpec
+from partita_api.module import ModelSource, TensorSpec
 from partita_api.profile import ProfileRequest, VgpuLatency
 from partita_profiling.emulation import emulated_latency
 from partita_profiling.timing import (

@@ -10,7 +10,8 @@ from typing import Any
 import click
 import numpy as np
 
-from partita_api.inferencesession import ArrivalProcess, DType
+from partita_api.inferencesession import ArrivalProcess
+from partita_api.module import DType
 from partita_operator.cli.exit_codes import ExitCode
 from partita_operator.cli.manifests import BadInput
 from partita_operator.cli.output import OutputFormat, emit, output_option, report

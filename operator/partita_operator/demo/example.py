@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from partita_api.gpupool import GPUPool
-from partita_api.inferencesession import DType, InferenceSession, TensorSpec
+from partita_api.inferencesession import InferenceSession
 from partita_api.manifests import ManifestError, Manifests, parse_manifests
+from partita_api.module import DType, TensorSpec
 from partita_operator.demo.errors import DemoError
 from partita_operator.dev.ray_commands import RayClassNode
 from partita_runtime.execution.executor import NUMPY_DTYPES

@@ -13,8 +13,9 @@ from typing import Final
 
 from partita_api.conditions import MAX_MESSAGE
 from partita_api.gpupool import GPUPool, SharingMode
-from partita_api.inferencesession import InferenceSession, Module, ProfilingPhase, ProfilingProgress
+from partita_api.inferencesession import InferenceSession, ProfilingPhase, ProfilingProgress
 from partita_api.meta import RETRY_ANNOTATION
+from partita_api.module import Module
 from partita_api.profile import ProfileRequest
 from partita_operator.ports import OperatorSettings, ProfileRun, RunPhase
 from partita_operator.reconcile.accounting import usable_pools

@@ -12,7 +12,7 @@ import torch
 from torch.export import Dim, ExportedProgram
 from torch.fx import Graph, GraphModule
 
-from partita_api.inferencesession import TensorSpec
+from partita_api.module import TensorSpec
 from partita_runtime.models.errors import ModelError, ModelErrorReason
 from partita_runtime.models.standard_input import standard_input
 

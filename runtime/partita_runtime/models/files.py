@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 import torch
 from torch.export import ExportedProgram
 
-from partita_api.inferencesession import ModelSource
+from partita_api.module import ModelSource
 from partita_runtime.models.errors import ModelError, ModelErrorReason
 from partita_runtime.models.policy import ModelPolicy
 

@@ -10,7 +10,8 @@ from math import prod
 from typing import Final
 
 from partita_api.digest import digest
-from partita_api.inferencesession import CutDType, DType, TensorSpec
+from partita_api.inferencesession import CutDType
+from partita_api.module import DType, TensorSpec
 
 NOMINAL_BATCH: Final = 8
 """Batch size that costs are computed for."""

@@ -11,8 +11,9 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import Field, model_validator
 
-from partita_api.inferencesession import InferenceSessionSpec, ModelSource
+from partita_api.inferencesession import InferenceSessionSpec
 from partita_api.meta import SpecModel
+from partita_api.module import ModelSource
 
 VARIABLE: Final = "PARTITA_MODEL_POLICY"
 """The environment variable in which processes find it."""

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from partita_api.inferencesession import DType, TensorSpec
+from partita_api.module import DType, TensorSpec
 
 SEED = 20  # any constant: all classes of accelerator must see the same numbers
 

@@ -5,8 +5,9 @@ from typing import Self
 
 from pydantic import model_validator
 
-from partita_api.inferencesession import InferenceSession, InferenceSessionSpec, TensorSpec
+from partita_api.inferencesession import InferenceSession, InferenceSessionSpec
 from partita_api.meta import SpecModel
+from partita_api.module import TensorSpec
 from partita_api.pipelineplan import PipelinePlan
 from partita_api.profile import Profile
 from partita_runtime.scheduling.plan import SchedulingPlan, scheduling_plan

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from partita_api.inferencesession import DType, ImageFit, ImageInput, ImageLayout, TensorSpec
+from partita_api.module import DType, ImageFit, ImageInput, ImageLayout, TensorSpec
 from partita_runtime.execution.executor import NUMPY_DTYPES, Array
 from partita_runtime.serving.inference import InferRequest, RequestError, listed
 from partita_runtime.serving.interface import Interface

@@ -7,7 +7,7 @@ from typing import Any, Final, Self
 
 import numpy as np
 
-from partita_api.inferencesession import TensorSpec
+from partita_api.module import TensorSpec
 from partita_runtime.execution.executor import NUMPY_DTYPES, Array
 from partita_runtime.serving.interface import MAX_SAMPLES, Interface
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from partita_api.inferencesession import TensorSpec
+from partita_api.module import TensorSpec
 from partita_runtime.execution.executor import NUMPY_DTYPES, Array
 from partita_runtime.serving.inference import (
     MAX_ID,

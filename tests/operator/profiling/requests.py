@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from partita_api.inferencesession import ModelSource, TensorSpec
+from partita_api.module import ModelSource, TensorSpec
 from partita_api.profile import ProfileRequest
 from partita_operator.ports import ProfileRun, RunPhase
 

@@ -11,7 +11,7 @@ from tests.runtime.models.architectures import ARCHITECTURES, IMAGE, lively
 from tests.runtime.models.sample_models import branching
 from torch.utils import _pytree as pytree
 
-from partita_api.inferencesession import ModelSource, TensorSpec
+from partita_api.module import ModelSource, TensorSpec
 from partita_runtime.models.errors import ModelError, ModelErrorReason
 from partita_runtime.models.layers import MAX_CROSSING
 from partita_runtime.models.partition import PartitionedModel, partition, partition_source
@@ -61,7 +61,7 @@ def test_blocks_together_answer_what_the_whole_model_answers(name: str) -> None:
 def test_digest_tells_cuts_apart_and_is_the_same_in_every_process() -> None:
     program = f"""
 import json
-from partita_api.inferencesession import ModelSource, TensorSpec
+from partita_api.module import ModelSource, TensorSpec
 from partita_runtime.models.partition import partition_source
 cut = lambda name, blocks, **kwargs: partition_source(
     ModelSource(entrypoint="{HERE}:" + name, kwargs=kwargs), TensorSpec(shape=(3, 16, 16)), blocks).digest

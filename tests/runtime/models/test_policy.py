@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from partita_api.inferencesession import ModelSource
+from partita_api.module import ModelSource
 from partita_runtime.models.errors import ModelError
 from partita_runtime.models.policy import VARIABLE, ModelPolicy, policy_here, policy_text, with_policy
 from partita_runtime.models.source import load_model

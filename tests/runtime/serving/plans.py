@@ -9,18 +9,9 @@ from typing import Any, Self
 from tests.builders import pool, profile, session
 
 from partita_api.gpupool import Emulation, GPUPool, LatencyCurve
-from partita_api.inferencesession import (
-    Batching,
-    BatchingPolicy,
-    Edge,
-    FunctionSource,
-    ImageInput,
-    InferenceSession,
-    ModelSource,
-    Module,
-    TensorSpec,
-)
+from partita_api.inferencesession import Batching, BatchingPolicy, InferenceSession
 from partita_api.meta import ObjectMeta
+from partita_api.module import Edge, FunctionSource, ImageInput, ModelSource, Module, TensorSpec
 from partita_api.pipelineplan import PipelinePlan, PipelinePlanSpec
 from partita_api.profile import Profile
 from partita_runtime.scheduling.events import StageRef

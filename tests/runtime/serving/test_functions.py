@@ -11,7 +11,7 @@ import pytest
 from tests.runtime.serving.plans import FUNCTIONS, application
 from tests.runtime.serving.stand import stand, until
 
-from partita_api.inferencesession import FunctionSource
+from partita_api.module import FunctionSource
 from partita_runtime.serving import functions
 from partita_runtime.serving.functions import MOST_CALLS, FunctionError, FunctionInput, FunctionPool
 from partita_runtime.serving.signals import Outcome

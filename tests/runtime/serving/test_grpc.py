@@ -15,7 +15,7 @@ from tests.runtime.serving.stand import LocalDirectory, Stand, stand, until
 from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException
 
-from partita_api.inferencesession import DType, TensorSpec
+from partita_api.module import DType, TensorSpec
 from partita_runtime.serving import grpc_endpoint
 from partita_runtime.serving.grpc_codec import decode_request
 from partita_runtime.serving.grpc_endpoint import GrpcEndpoint

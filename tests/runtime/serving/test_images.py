@@ -16,8 +16,8 @@ from pydantic import ValidationError
 from tests.runtime.serving.plans import application
 from tests.runtime.serving.stand import Stand, stand
 
-from partita_api.inferencesession import DType, ImageInput, Module, TensorSpec
 from partita_api.manifests import parse_manifests
+from partita_api.module import DType, ImageInput, Module, TensorSpec
 from partita_runtime.serving import grpc_codec
 from partita_runtime.serving.grpc_messages import MESSAGES
 from partita_runtime.serving.images import image_tensor

@@ -9,7 +9,7 @@ from openapi_spec_validator import validate
 from tests.runtime.serving.plans import Application, application, detector_with_crops
 from tests.runtime.serving.stand import stand
 
-from partita_api.inferencesession import ImageInput
+from partita_api.module import ImageInput
 from partita_runtime.serving.gateway import CONTENT_TYPES
 from partita_runtime.serving.interface import Interface
 from partita_runtime.serving.openapi import openapi

@@ -11,7 +11,7 @@ from tests.runtime.serving.load import Load, steady_load
 from tests.runtime.serving.plans import Application, application
 from tests.runtime.serving.stand import SAMPLE, Stand, post, stand, until
 
-from partita_api.inferencesession import DType, TensorSpec
+from partita_api.module import DType, TensorSpec
 from partita_runtime.execution.build import build_executor
 from partita_runtime.execution.executor import Array
 from partita_runtime.serving.directory import Announcement
