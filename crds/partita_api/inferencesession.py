@@ -12,6 +12,7 @@ from partita_api.plan_changes import MaintenanceWindow, PlanPreview
 from partita_api.quantity import Percent, Quantity
 
 MAX_MODULES: Final = 32
+MAX_PRIORITY: Final = 1000
 
 
 class Slo(SpecModel):
@@ -284,6 +285,13 @@ class InferenceSessionSpec(SpecModel):
     )
     pools: tuple[ModuleName, ...] = Field(
         default=(), max_length=32, description="Names of the GPUPools that may be used. Empty: by poolSelector."
+    )
+    priority: int = Field(
+        default=0,
+        ge=-MAX_PRIORITY,
+        le=MAX_PRIORITY,
+        description="Where accelerators are short, sessions of higher priority get theirs first, and those of lower "
+        "priority run with fewer replicas or wait; of one priority, older sessions come first and none gives way.",
     )
     planner: PlannerSettings = Field(default=PlannerSettings(), description="How plans are searched for.")
     batching: Batching = Field(default=Batching(), description="How requests are put together.")

@@ -106,7 +106,7 @@ async def _create_plan(action: CreatePlan, world: SessionWorld, around: Surround
     async with around.plan_creation:
         cluster = around.cache.cluster()
         session = cluster.sessions.get(key)
-        if session is None or not fits(action.plan, available(session, cluster)):
+        if session is None or not fits(action.plan, available(session, cluster, taking=True)):
             logger.info("session %s: plan %s came too late for its accelerators", key, name)
             return
         logger.info("session %s: plan %s is made", key, name)

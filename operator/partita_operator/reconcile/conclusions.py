@@ -10,6 +10,7 @@ from partita_operator.reconcile.findings import Finding, progress_findings
 from partita_operator.reconcile.holds import held
 from partita_operator.reconcile.plan import rollout_summary
 from partita_operator.reconcile.planning import Planning
+from partita_operator.reconcile.priorities import outranked_shortage
 from partita_operator.reconcile.profiling import Pair, Profiling
 from partita_operator.reconcile.quotas import quota_shortage
 from partita_operator.reconcile.reasons import Reason
@@ -92,6 +93,8 @@ def _planned(step: Pass) -> Finding:
     if planning.no_plan is not None:
         if quota := quota_shortage(planning.no_plan, step.world.session, step.world.cluster):
             return Finding(type, False, Reason.QUOTA_EXCEEDED, f"{quota} {planning.no_plan.message}")
+        if outranked := outranked_shortage(planning.no_plan, step.world.session, step.world.cluster):
+            return Finding(type, False, Reason.OUTRANKED, f"{outranked} {planning.no_plan.message}")
         return Finding(type, False, planning.no_plan.reason, planning.no_plan.message)
     if step.rollout.hold is not None and step.rollout.hold.reason == Reason.PAUSED:
         return Finding(type, False, Reason.PAUSED, step.rollout.hold.message)
@@ -106,6 +109,8 @@ def _rolled_out(step: Pass, planned: Finding) -> Finding:
         return _not_reached(type, step.problem)
     if step.world.serving is None:
         return Finding(type, ConditionStatus.UNKNOWN, Reason.ENGINE_UNAVAILABLE, step.world.problem)
+    if rollout.outranked is not None:
+        return Finding(type, False, Reason.OUTRANKED, rollout.outranked.message)
     if wanted is None:
         return Finding(type, False, planned.reason, f"There is no plan to roll out.{_still_serving(step)}")
     if rollout.hold is not None and rollout.hold.plan is not None:
@@ -127,6 +132,8 @@ def _ready(step: Pass, profiled: Finding, planned: Finding, rolled_out: Finding)
     """Ready, with what holds it up, and whether a person has to act."""
     if step.problem is not None:
         return _not_ready(step, step.problem.reason, step.problem.message), step.problem.stalled
+    if step.rollout.outranked is not None:
+        return _not_ready(step, Reason.OUTRANKED, step.rollout.outranked.message), True
     if profiled.reason == Reason.PROFILING_FAILED:
         return _not_ready(step, profiled.reason, profiled.message), step.profiling.gives_up
     if planned.status is False:

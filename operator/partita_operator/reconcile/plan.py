@@ -30,7 +30,7 @@ def _stages(plan: PipelinePlan, rollout: Rollout, serving: ServingStatus | None)
     name = plan.metadata.name
     known = {(s.module, s.pipeline, s.stage): s for s in plan.status.stages}
     is_target = rollout.target is not None and rollout.target.metadata.name == name
-    wanted = {(t.module, t.pipeline, t.stage): t.replicas for t in rollout.targets} if is_target else {}
+    wanted = {(t.module, t.pipeline, t.stage): t.replicas for t in rollout.desired} if is_target else {}
     running: dict[tuple[str, str, int], StageReadiness] | None = None
     if serving is not None:
         running = {(s.module, s.pipeline, s.stage): s for p in serving.plans if p.plan == name for s in p.stages}
@@ -79,6 +79,13 @@ def _progress(
     complete = rollout.serves and not rollout.missing
     usable = rollout.serves and rollout.every_stage_up
     summary = rollout_summary(rollout)
+    if rollout.outranked is not None:
+        message = rollout.outranked.message
+        return (
+            Finding(ready, usable and bool(rollout.targets), Reason.OUTRANKED, message),
+            Finding(rolled_out, False, Reason.OUTRANKED, message),
+            Finding(reconciling, False, Reason.SETTLED, "Nothing is under way."),
+        )
     return (
         Finding(ready, usable, Reason.SERVING if usable else Reason.ROLLING_OUT, summary),
         Finding(rolled_out, complete, Reason.ROLLED_OUT if complete else Reason.ROLLING_OUT, summary),

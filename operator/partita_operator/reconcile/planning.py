@@ -51,6 +51,8 @@ class Planning:
     """Name of the plan that this pass creates."""
     no_plan: NoPlan | None = None
     """Why there is none, if that is known."""
+    searching: bool = False
+    """Whether a search for it is under way, or has just found it."""
     rolled_back: bool = False
     """Whether `wanted` is an earlier plan that somebody asked for, rather than that of the present inputs."""
     actions: tuple[Action, ...] = ()
@@ -104,30 +106,51 @@ def inputs_digest(world: SessionWorld, profiling: Profiling) -> str:
 def decide_plan(world: SessionWorld, profiling: Profiling, active: PipelinePlan | None, now: datetime) -> Planning:
     """The plan for the present inputs, or what brings it about. `active` is the plan in force."""
     inputs = inputs_digest(world, profiling)
-    free = available(world.session, world.cluster)
+    takeable = available(world.session, world.cluster, taking=True)
     wanted = next((plan for plan in world.plans.values() if _answers(plan, inputs)), None)
-    if wanted is not None and (wanted == active or fits(wanted, free)):
+    if wanted is not None and (wanted == active or fits(wanted, takeable)):
         return _approve(world.session, wanted)
     if wanted is not None:
         # A plan kept for a rollback; meanwhile other sessions have taken its accelerators.
         return Planning(actions=(DeletePlan(wanted.metadata.name),), requeue_after=0.0)
     if leftover := _foreign_plan(world, plan_name(world.session, inputs)):
         return Planning(actions=(DeletePlan(leftover),), requeue_after=0.0)
-    question = digest({"inputs": inputs, "free": dict(sorted(free.items()))})
-    answer = world.search if world.search is not None and world.search.key == question else None
-    if answer is None or _is_stale(answer, now):
-        return Planning(actions=(Solve(question, _problem(world, profiling, free, active)),))
+    question, free, answer = _question(world, inputs, takeable, now)
+    if answer is None:
+        return Planning(searching=True, actions=(Solve(question, _problem(world, profiling, free, active)),))
     match answer.outcome:
         case None:
-            return Planning()
+            return Planning(searching=True)
         case NoPlan() as no_plan:
             return Planning(no_plan=no_plan, requeue_after=_seconds_left(answer, now))
         case Planned(plan=spec) if active is not None and _same_replicas(world.session, active, spec, profiling):
             notes = {INPUTS_ANNOTATION: inputs, SESSION_SPEC_ANNOTATION: canonical_json(world.session.spec)}
-            return Planning(actions=(KeepPlan(active.metadata.name, notes),), requeue_after=0.0)
+            return Planning(searching=True, actions=(KeepPlan(active.metadata.name, notes),), requeue_after=0.0)
         case Planned(plan=spec):
             plan = _plan(world.session, spec, inputs, profiling)
-            return Planning(created=plan.metadata.name, actions=(CreatePlan(plan),), requeue_after=0.0)
+            return Planning(created=plan.metadata.name, searching=True, actions=(CreatePlan(plan),), requeue_after=0.0)
+
+
+def _question(
+    world: SessionWorld, inputs: str, takeable: dict[str, int], now: datetime
+) -> tuple[str, dict[str, int], Search | None]:
+    """What to ask the planner: the question's key, the accelerators to plan with, and the answer so far.
+
+    At first they are those that nobody holds. Only if these are too few does a session also ask for `takeable`, what
+    those of lower priority hold; one that maximises throughput does so at once, since it never has enough.
+    """
+    takes = digest({"inputs": inputs, "takeable": dict(sorted(takeable.items()))})
+    answer = world.search if world.search is not None and not _is_stale(world.search, now) else None
+    free = available(world.session, world.cluster)
+    if free == takeable or world.session.spec.objective.kind.seeks_throughput:
+        return takes, takeable, answer if answer is not None and answer.key == takes else None
+    modest = digest({"inputs": inputs, "free": dict(sorted(free.items()))})
+    if answer is not None and answer.key == modest:
+        short = isinstance(answer.outcome, NoPlan) and answer.outcome.reason is NoPlanReason.NOT_ENOUGH_GPUS
+        return (takes, takeable, None) if short else (modest, free, answer)
+    if answer is not None and answer.key == takes:
+        return takes, takeable, answer
+    return modest, free, None
 
 
 def keep_in_force(world: SessionWorld, profiling: Profiling, active: PipelinePlan | None) -> Planning:

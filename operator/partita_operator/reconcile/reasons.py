@@ -18,6 +18,7 @@ class Reason(StrEnum):
     NO_CAPACITY = "NoCapacity"
     PROFILING_FAILED = "ProfilingFailed"
     QUOTA_EXCEEDED = "QuotaExceeded"
+    OUTRANKED = "Outranked"
     ROLLBACK_REFUSED = "RollbackRefused"
     # on the way
     WAITING_FOR_POOLS = "WaitingForPools"
@@ -66,6 +67,7 @@ PROBLEMS: Final = frozenset(
         Reason.NO_CAPACITY,
         Reason.PROFILING_FAILED,
         Reason.QUOTA_EXCEEDED,
+        Reason.OUTRANKED,
         Reason.ROLLBACK_REFUSED,
         Reason.SOME_PROFILES_MISSING,
         Reason.ENGINE_UNAVAILABLE,

@@ -13,13 +13,14 @@ from partita_api.conditions import ConditionType
 from partita_api.inferencesession import InferenceSession, RateSource
 from partita_api.pipelineplan import PipelinePlan
 from partita_api.profile import Profile
-from partita_operator.ports import ServingSpec, StageTarget
+from partita_operator.ports import ServingSpec, ServingStatus, StageTarget
 from partita_operator.reconcile.accounting import available
-from partita_operator.reconcile.actions import Action, ApplyServing, DeletePlan
+from partita_operator.reconcile.actions import Action, ApplyServing, DeletePlan, RemoveServing
 from partita_operator.reconcile.clock import seconds_since
 from partita_operator.reconcile.findings import seconds_in_state
 from partita_operator.reconcile.holds import Hold
 from partita_operator.reconcile.planning import Planning, recorded_spec
+from partita_operator.reconcile.priorities import Outranked, give_way
 from partita_operator.reconcile.reasons import Reason
 from partita_operator.reconcile.world import SessionWorld
 from partita_runtime.autoscaling.replicas import AutoscaleDecision, autoscale, planned_targets
@@ -39,6 +40,8 @@ class Rollout:
     """The plan that should serve now."""
     targets: tuple[StageTarget, ...] = ()
     """Its stages and their replicas."""
+    desired: tuple[StageTarget, ...] = ()
+    """What its stages would have but for sessions of higher priority; they come back to it."""
     ready: Mapping[StageKey, int] = field(default_factory=dict)
     """Replicas of the target that are up."""
     serves: bool = False
@@ -47,6 +50,8 @@ class Rollout:
     """What the autoscaler wants, if it was asked."""
     scaled: bool = False
     """Whether the replicas change in this pass."""
+    outranked: Outranked | None = None
+    """What sessions of higher priority leave of the target, if that is too little."""
     obstacle: str = ""
     """Why the target cannot be applied."""
     hold: Hold | None = None
@@ -79,7 +84,8 @@ def roll_out(
     waits = hold is not None and hold.plan is not None
     target = wanted if wanted is not None and wanted.spec.approved and not waits else fallback
     if target is None or world.serving is None:
-        return Rollout(target=target, targets=_present_targets(target) if target else (), hold=hold)
+        present = _present_targets(target) if target else ()
+        return Rollout(target=target, targets=present, desired=present, hold=hold)
     ready = {
         (s.module, s.pipeline, s.stage): s.ready
         for plan in world.serving.plans
@@ -88,21 +94,33 @@ def roll_out(
     }
     in_use = world.serving.serving_plan == target.metadata.name
     present = _present_targets(target)
+    left, outranked = give_way(world, target, present, planning.searching)
     paused = hold is not None and hold.reason == Reason.PAUSED
-    scaling = _scale(world, target, present, now) if in_use and not paused else None
-    targets = scaling.targets if scaling is not None else present
+    scaling = _scale(world, target, left, now) if in_use and not paused and outranked is None else None
+    targets = scaling.targets if scaling is not None else left
     spec = _serving_spec(world, target, targets, target == wanted and not planning.rolled_back)
     return Rollout(
         target=target,
         targets=targets,
+        desired=targets if outranked is None else present,
         ready=ready,
         serves=in_use and world.serving.frontend_ready,
         scaling=scaling,
         scaled=scaling is not None and scaling.changed,
+        outranked=outranked,
         obstacle=spec if isinstance(spec, str) else "",
         hold=hold,
-        actions=() if isinstance(spec, str) else (ApplyServing(spec),),
+        actions=_apply(spec, world.serving),
     )
+
+
+def _apply(spec: ServingSpec | str, serving: ServingStatus) -> tuple[Action, ...]:
+    """What makes it so; a session that is left without replicas is taken down until it has some again."""
+    if isinstance(spec, str):
+        return ()
+    if spec.targets:
+        return (ApplyServing(spec),)
+    return (RemoveServing(),) if serving.plans or serving.serving_plan or serving.frontend_ready else ()
 
 
 def history_after(world: SessionWorld, active: str | None) -> tuple[str, ...]:

@@ -233,7 +233,7 @@ class SimulatedCluster:
             case CancelSolve():
                 self._searches.pop(key, None)
             case CreatePlan(plan):
-                if fits(plan, available(self.sessions[key], self.cluster())):
+                if fits(plan, available(self.sessions[key], self.cluster(), taking=True)):
                     meta = plan.metadata.model_copy(update={"generation": 1, "uid": f"plan-{len(self.made_plans)}"})
                     self.plans[plan.metadata.name] = plan.model_copy(update={"metadata": meta})
                     self.made_plans.append(plan.metadata.name)

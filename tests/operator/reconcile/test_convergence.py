@@ -57,6 +57,15 @@ def second_session(cluster: SimulatedCluster) -> None:
     cluster.run(20)
 
 
+def higher_priority(cluster: SimulatedCluster) -> None:
+    cluster.run(20)
+    cluster.add(session("urgent").model("detector").rate(1100).with_spec(priority=10, pools=("slow", "fast")).build())
+    cluster.add(session("other").model("detector").rate(300).with_spec(pools=("slow",)).build())
+    cluster.run(20)
+    cluster.delete("default/urgent")
+    cluster.run(20)
+
+
 def catch_up(cluster: SimulatedCluster, undisturbed: SimulatedCluster) -> None:
     """The manifests as they are at the end of the story."""
     cluster.run(20)
@@ -68,7 +77,7 @@ def catch_up(cluster: SimulatedCluster, undisturbed: SimulatedCluster) -> None:
 
 @pytest.mark.parametrize(
     "story",
-    [first_roll_out, failing_run, change_of_rate, deletion, second_session],
+    [first_roll_out, failing_run, change_of_rate, deletion, second_session, higher_priority],
     ids=lambda story: story.__name__.replace("_", " "),
 )
 def test_a_death_before_any_write_makes_no_difference_in_the_end(story: Story) -> None:
