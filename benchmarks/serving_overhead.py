@@ -25,7 +25,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 from ray import serve
 from starlette.applications import Starlette
@@ -33,11 +32,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from partita_api.gpupool import GPUPool
-from partita_api.inferencesession import BatchingPolicy, InferenceSession
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.serving_cases.emulated import MODULE, OUTPUT, POOL, EmulatedSession
+from benchmarks.serving_cases.served import READY_SECONDS, base_url, put, python_path, runs
+
+from partita_api.inferencesession import BatchingPolicy
 from partita_api.module import TensorSpec
-from partita_api.pipelineplan import PipelinePlan
-from partita_api.profile import Profile, ProfileRequest, VgpuLatency
 from partita_operator.dev.ray_cluster import RayCluster, ray_cluster
 from partita_operator.dev.ray_commands import RayClassNode, RayClusterConfig
 from partita_runtime.execution.emulated import EmulatedExecutor
@@ -46,17 +47,14 @@ from partita_runtime.load.arrivals import RateSchedule, arrival_times
 from partita_runtime.load.generator import LoadConfig, run_load
 from partita_runtime.load.inference_request import encode_request
 from partita_runtime.load.report import LoadReport
-from partita_runtime.serving.applications import ServingOptions, frontend_application, stage_applications
+from partita_runtime.serving.applications import ServingOptions
 from partita_runtime.serving.interface import Interface
 from partita_runtime.serving.oip import HEADER_LENGTH, decode_request, encode_answer
 
-POOL = "gpus"
-MODULE = "model"
 ATTAINMENT = 0.99
 HOPELESS = 0.8
 """A system that answers less than this in time is not asked for more."""
 MOST_ATTEMPTS = 3
-READY_SECONDS = 120.0
 DEFAULT_RATES = (100, 200, 300, 400, 600, 800, 1000, 1200, 1500, 1800, 2200, 2600, 3000)
 
 
@@ -85,104 +83,29 @@ class Setting:
     def stage(self) -> EmulatedStage:
         """The model on one GPU."""
         latency = tuple(self.alpha_micros * b + self.beta_micros for b in range(1, self.batch_size + 1))
-        return EmulatedStage(latency_micros=latency, inputs=(self.input,), outputs=(TensorSpec(shape=(10,)),))
+        return EmulatedStage(latency_micros=latency, inputs=(self.input,), outputs=(OUTPUT,))
 
     @property
     def interface(self) -> Interface:
         """What both systems take and give."""
-        return Interface("bench", self.session(BatchingPolicy.EAGER).spec, {MODULE: self.stage.outputs})
+        return Interface("bench", self.session(BatchingPolicy.EAGER).session.spec, {MODULE: self.stage.outputs})
 
-    def session(self, policy: BatchingPolicy) -> InferenceSession:
-        """The session of one model."""
-        return InferenceSession.model_validate(
-            {
-                "metadata": {"name": "bench", "namespace": "default"},
-                "spec": {
-                    "slo": {"latencyMs": self.slo_ms - self.allowance_ms},
-                    "rate": {"requestsPerSecond": 100},
-                    "batching": {"policy": policy},
-                    "planner": {"blocks": 1},
-                    "modules": [
-                        {"name": MODULE, "model": {"entrypoint": "none:none"}, "input": {"shape": self.input.shape}}
-                    ],
-                },
-            }
+    def session(self, policy: BatchingPolicy) -> EmulatedSession:
+        """The session of one model, a replica on each GPU."""
+        return EmulatedSession(
+            name="bench",
+            gpus=self.gpus,
+            alpha_micros=self.alpha_micros,
+            beta_micros=self.beta_micros,
+            slo_ms=self.slo_ms - self.allowance_ms,
+            batch_size=self.batch_size,
+            input=self.input,
+            policy=policy,
         )
 
     def partita(self, policy: BatchingPolicy) -> list[dict[str, Any]]:
         """Partita's Serve applications."""
-        session = self.session(policy)
-        pools = {
-            POOL: GPUPool.model_validate(
-                {
-                    "metadata": {"name": POOL},
-                    "spec": {
-                        "emulation": {"curves": [{"model": "*", "alphaMicros": 1, "betaMicros": 0}]},
-                        "gpusPerNode": self.gpus,
-                    },
-                }
-            )
-        }
-        model = session.spec.modules[0].model
-        assert model is not None
-        sizes = tuple(range(1, self.batch_size + 1))
-        request = ProfileRequest(model=model, input=self.input, blocks=1, batch_sizes=sizes, pool=POOL)
-        profile = Profile(
-            key=request.key,
-            request=request,
-            partition="whole",
-            batch_sizes=sizes,
-            latency=(VgpuLatency(divisor=1, median_micros=(self.stage.latency_micros,)),),
-            cuts=(),
-            outputs=self.stage.outputs,
-        )
-        plan = PipelinePlan.model_validate(
-            {
-                "metadata": {"name": "bench-plan", "namespace": "default"},
-                "spec": {
-                    "session": {"name": "bench"},
-                    "inputsDigest": "benchmark",
-                    "solution": {
-                        "strategy": "by-hand",
-                        "kind": "Throughput",
-                        "value": 1,
-                        "bound": 1,
-                        "gap": 0,
-                        "seconds": 0,
-                    },
-                    "cost": {"allocatedPerHour": 0, "occupancyPerHour": 0},
-                    "throughput": 1,
-                    "modules": [
-                        {
-                            "name": MODULE,
-                            "rate": 1,
-                            "budgetMicros": self.slo_ms * 1000,
-                            "pipelines": [
-                                {
-                                    "name": "p0",
-                                    "batchSize": self.batch_size,
-                                    "throughput": 1,
-                                    "stages": [
-                                        {
-                                            "blocks": {"first": 0, "end": 1},
-                                            "pool": POOL,
-                                            "replicas": self.gpus,
-                                            "latencyMicros": self.stage.latency_micros[-1],
-                                        }
-                                    ],
-                                }
-                            ],
-                        }
-                    ],
-                },
-            }
-        )
-        profiles = {(MODULE, POOL): profile}
-        options = ServingOptions(stage_cpus=0.1, frontend_cpus=0.1)
-        return [
-            *stage_applications(session, plan, profiles, pools, {}, options),
-            frontend_application(session, plan, profiles, pools, options),
-        ]
+        return self.session(policy).applications(ServingOptions(stage_cpus=0.1, frontend_cpus=0.1))
 
     def plain_serve(self) -> list[dict[str, Any]]:
         """The Ray Serve application that it is compared with."""
@@ -255,7 +178,7 @@ def main() -> None:
         payload_bytes=options.payload_bytes,
         seconds=options.seconds,
     )
-    path = os.pathsep.join([str(Path(__file__).parent), *(entry for entry in sys.path if entry)])
+    path = os.pathsep.join([str(Path(__file__).parent), python_path()])
     config = RayClusterConfig(
         nodes=(RayClassNode(POOL, slots=2 * setting.gpus),),
         fast_proxy=not options.python_proxy,
@@ -268,7 +191,7 @@ def main() -> None:
 
 def measure(cluster: RayCluster, setting: Setting, rates: Sequence[float]) -> dict[str, Any]:
     """Both systems' overhead at low load, and the highest rate that each carries."""
-    urls = {"ray serve": f"{_base(cluster)}/plain", "partita": f"{_base(cluster)}/default/bench"}
+    urls = {"ray serve": f"{base_url(cluster)}/plain", "partita": f"{base_url(cluster)}/default/bench"}
     _deploy(cluster, [*setting.plain_serve(), *setting.partita(BatchingPolicy.EAGER)], urls.values(), setting)
     overheads = {name: overhead(setting, name, url) for name, url in urls.items()}
     _deploy(cluster, [*setting.plain_serve(), *setting.partita(BatchingPolicy.DEFERRED)], urls.values(), setting)
@@ -333,41 +256,17 @@ def load(setting: Setting, url: str, rate: float) -> LoadReport:
 
 def _deploy(cluster: RayCluster, applications: list[dict[str, Any]], urls: Iterable[str], setting: Setting) -> None:
     """Bring up these applications, or change them, wait until they answer, and warm them up."""
-    answer = httpx.put(
-        f"{cluster.dashboard_url}/api/serve/applications/",
-        headers={"Authorization": f"Bearer {cluster.auth_token}"},
-        json={
-            "proxy_location": "HeadOnly",
-            "http_options": {"host": "127.0.0.1", "port": cluster.serve_http_port},
-            "applications": applications,
-        },
-        timeout=60,
-    )
-    answer.raise_for_status()
+    put(cluster, applications)
     deadline = time.monotonic() + READY_SECONDS
     for url in urls:
-        while not _runs(cluster, applications) or load(setting, url, rate=20).attainment < ATTAINMENT:
+        while not runs(cluster, applications) or load(setting, url, rate=20).attainment < ATTAINMENT:
             if time.monotonic() > deadline:
                 raise SystemExit(f"{url} did not answer in time within {READY_SECONDS:.0f} s")
             time.sleep(0.5)
 
 
-def _runs(cluster: RayCluster, applications: list[dict[str, Any]]) -> bool:
-    """Whether these applications run with all replicas, and no others do."""
-    found = cluster.get("/api/serve/applications/")["applications"]
-    return found.keys() == {application["name"] for application in applications} and all(
-        deployment["status"] == "HEALTHY" and len(deployment["replicas"]) == deployment["target_num_replicas"]
-        for application in found.values()
-        for deployment in application["deployments"].values() or [{"status": "", "replicas": ()}]
-    )
-
-
 def _highest(rows: Sequence[dict[str, float]]) -> float:
     return max((row["rate"] for row in rows if row["attainment"] >= ATTAINMENT), default=0.0)
-
-
-def _base(cluster: RayCluster) -> str:
-    return f"http://127.0.0.1:{cluster.serve_http_port}"
 
 
 def _arguments() -> argparse.ArgumentParser:
