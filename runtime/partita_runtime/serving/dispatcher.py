@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -47,6 +47,19 @@ class SubRequests(Protocol):
         """The core gave a sub-request up."""
 
 
+class BatchObserver(Protocol):
+    """Who is told how batches go (`tracing.SubRequestTraces`)."""
+
+    def sent(self, dispatch: Dispatch, sub_ids: Sequence[int], now: int) -> None:
+        """A batch of these sub-requests is on its way."""
+
+    def ran(self, batch_id: int, stage: int, waited: int, ran: int, now: int) -> None:
+        """A stage reports that a batch waited and ran there for so many microseconds."""
+
+    def over(self, batch_id: int, now: int) -> None:
+        """A batch is answered, or lost."""
+
+
 @dataclass
 class _Flight:
     """A batch that has been sent."""
@@ -69,13 +82,21 @@ class _Flight:
 class Dispatcher:
     """The core of one plan, the links to its replicas, and the batches under way. Lives on one event loop."""
 
-    def __init__(self, plan: SchedulingPlan, slo_micros: int, sub_requests: SubRequests, traces: Path | None) -> None:
+    def __init__(
+        self,
+        plan: SchedulingPlan,
+        slo_micros: int,
+        sub_requests: SubRequests,
+        traces: Path | None,
+        observer: BatchObserver | None = None,
+    ) -> None:
         """`traces` is a directory for a trace of everything that the core is told and decides."""
         self.id = uuid.uuid4().hex
         self.margins = Margins(slo_micros)
         self._plan = plan
         self._slo_micros = slo_micros
         self._sub_requests = sub_requests
+        self._observer = observer
         self._links = Links(self.id, self)
         self._trace = None if traces is None else (traces / f"{plan.name}-{self.id}.jsonl").open("w")
         self._core = SchedulingCore(plan) if self._trace is None else RecordedCore(plan, self._record)
@@ -178,7 +199,7 @@ class Dispatcher:
         for flight in flights:
             if flight.needs(worker):
                 self._core.lost(flight.dispatch.batch_id, now)  # it had reported it, but not handed it on
-                self._ended(flight.dispatch.batch_id)
+                self._ended(flight.dispatch.batch_id, now)
         self._wake()
 
     def admit_answer(self, worker: str, answer: Answer) -> None:
@@ -206,17 +227,17 @@ class Dispatcher:
                 self._stage_done(flight, stage, message, now)
             case Answer():
                 self._stage_done(flight, stage, message, now)
-                self._ended(message.batch_id)
+                self._ended(message.batch_id, now)
                 for row, sub_id in enumerate(flight.sub_ids):
                     self._sub_requests.answered(sub_id, [tensor[row] for tensor in tensors], now)
             case Undelivered():
                 logger.warning("batch %d: %s", message.batch_id, message.reason, extra=self._about(flight.dispatch))
                 self._core.lost(message.batch_id, now)
-                self._ended(message.batch_id)
+                self._ended(message.batch_id, now)
                 self._reconnect(flight.dispatch.path[stage + 1 :][:1], now)
             case Failed():
                 self._core.failed(message.batch_id, now, message.reason)
-                self._ended(message.batch_id)
+                self._ended(message.batch_id, now)
         self._wake()
 
     def _reconnect(self, workers: Iterable[str], now: int) -> None:
@@ -227,6 +248,8 @@ class Dispatcher:
             self._links.close_one(worker)
 
     def _stage_done(self, flight: _Flight, stage: int, message: Report | Answer, now: int) -> None:
+        if self._observer is not None:
+            self._observer.ran(message.batch_id, stage, message.waited_micros, message.ran_micros, now)
         if stage == 0:
             elsewhere = now - flight.due - message.waited_micros - message.ran_micros
             self.margins.sending.observe(len(flight.sub_ids), elsewhere, now)
@@ -295,11 +318,13 @@ class Dispatcher:
         wanted = {sub_id: self._sub_requests.tensor(sub_id) for sub_id in dispatch.request_ids}
         rows = {sub_id: row for sub_id, row in wanted.items() if row is not None}
         self._flights[dispatch.batch_id] = _Flight(dispatch, due, tuple(rows))
+        if self._observer is not None:
+            self._observer.sent(dispatch, tuple(rows), now_micros())
         try:
             self._send(dispatch, [*rows.values()])
         except WireError as error:
             self._core.failed(dispatch.batch_id, due, str(error))
-            self._ended(dispatch.batch_id)
+            self._ended(dispatch.batch_id, now_micros())
             self._wake()
 
     def _send(self, dispatch: Dispatch, rows: list[Array]) -> None:
@@ -310,8 +335,10 @@ class Dispatcher:
         batch = Batch(batch_id=dispatch.batch_id, frontend=self.id, path=path, tensors=(header,))
         self._links.send(dispatch.path[0], batch, rows)
 
-    def _ended(self, batch_id: int) -> None:
+    def _ended(self, batch_id: int, now: int) -> None:
         flight = self._flights.pop(batch_id)
+        if self._observer is not None:
+            self._observer.over(batch_id, now)
         for worker in flight.dispatch.path:
             self._leave_drained(worker)
 

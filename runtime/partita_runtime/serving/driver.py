@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from partita_runtime.execution.executor import Array
 from partita_runtime.scheduling.events import Drop, DropReason
@@ -20,6 +20,9 @@ from partita_runtime.serving.functions import FunctionError, FunctionInput, Func
 from partita_runtime.serving.inference import InferRequest, RequestError
 from partita_runtime.serving.interface import Interface
 from partita_runtime.serving.signals import Meter, Outcome
+
+if TYPE_CHECKING:
+    from partita_runtime.serving.tracing import RequestTrace, SubRequestTraces
 
 RETRY_AFTER_SECONDS: Final = 1
 
@@ -52,6 +55,8 @@ class _Call:
     answer: asyncio.Future[None]
     results: dict[int, tuple[SubRequest, ...]] = field(default_factory=dict)
     """By finished sample."""
+    trace: "RequestTrace | None" = None
+    """Of a sampled request."""
     answered: int = 0
     """When the last sample was finished."""
 
@@ -63,12 +68,22 @@ class _Call:
 class Driver:
     """Serves one epoch; use it on one event loop."""
 
-    def __init__(self, epoch: Epoch, meter: Meter, function_processes: int, traces: Path | None = None) -> None:
-        """`traces` is a directory for a trace of everything that the core is told and decides."""
+    def __init__(
+        self,
+        epoch: Epoch,
+        meter: Meter,
+        function_processes: int,
+        traces: Path | None = None,
+        sampled: "SubRequestTraces | None" = None,
+    ) -> None:
+        """`traces` is a directory for a trace of everything that the core is told and decides; `sampled` is told how
+        the sub-requests of sampled requests go.
+        """
         self.epoch = epoch
         self.interface = Interface(epoch.session_key.partition("/")[2], epoch.session, epoch.outputs)
         self._slo_micros = epoch.session.slo.latency_ms * 1000
-        self.dispatcher = Dispatcher(epoch.plan, self._slo_micros, self, traces)
+        self._sampled = sampled
+        self.dispatcher = Dispatcher(epoch.plan, self._slo_micros, self, traces, sampled)
         functions = [module.function for module in epoch.session.modules if module.function is not None]
         self._functions = FunctionPool(functions, function_processes, self)
         self._meter = meter
@@ -99,7 +114,11 @@ class Driver:
         return not self._calls
 
     def infer(
-        self, request: InferRequest, arrived: int, left: asyncio.Future[None] | None = None
+        self,
+        request: InferRequest,
+        arrived: int,
+        left: asyncio.Future[None] | None = None,
+        trace: "RequestTrace | None" = None,
     ) -> Coroutine[None, None, dict[str, Array]]:
         """Take `request` in, which arrived at `arrived`; await what this gives for the tensors that answer it.
 
@@ -107,7 +126,7 @@ class Driver:
         Without `left`, cancel it when the client leaves.
         """
         time = self._slo_micros if request.timeout_micros is None else min(self._slo_micros, request.timeout_micros)
-        call = self._begin(request, arrived + time - self.dispatcher.answering_micros)
+        call = self._begin(request, arrived + time - self.dispatcher.answering_micros, trace)
         if left is not None:
             left.add_done_callback(lambda _: call.fail(ClientLeftError()))
         return self._answer(call)
@@ -200,8 +219,8 @@ class Driver:
 
     # Requests and their sub-requests.
 
-    def _begin(self, request: InferRequest, deadline: int) -> _Call:
-        call = _Call({}, asyncio.get_running_loop().create_future())
+    def _begin(self, request: InferRequest, deadline: int, trace: "RequestTrace | None") -> _Call:
+        call = _Call({}, asyncio.get_running_loop().create_future(), trace=trace)
         roots = {root.name: 1 for root in self.interface.roots}
         now = self.dispatcher.now()
         for row in range(request.samples):
@@ -217,6 +236,8 @@ class Driver:
         for sub in spawned:
             self._subs[sub.sub_id] = (sample_id, sub)
             function = self.interface.modules[sub.module].function
+            if self._sampled is not None and (trace := self._calls[sample_id].trace) is not None:
+                self._sampled.began(trace, sub, function is None, now)
             if function is None:
                 self.dispatcher.arrive(sub.sub_id, sub.module, sub.deadline, now)
             else:
@@ -227,6 +248,8 @@ class Driver:
         if sub_id not in self._subs:
             return
         sample_id, _ = self._subs.pop(sub_id)
+        if self._sampled is not None:
+            self._sampled.ended(sub_id, now)
         self._run(sample_id, self._graph.completed(sub_id, children), now)
         outcome = self._graph.finished(sample_id)
         if outcome is None:
@@ -250,4 +273,6 @@ class Driver:
             return
         for sub in self._graph.cancel(sample_id):
             del self._subs[sub.sub_id]
+            if self._sampled is not None:
+                self._sampled.ended(sub.sub_id, now, given_up=True)
             self.dispatcher.cancel(sub.sub_id, now)

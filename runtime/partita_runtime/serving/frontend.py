@@ -1,5 +1,7 @@
 """The Serve deployment of a session's frontend: its gateway, and the session behind it, in one process."""
 
+import asyncio
+import os
 from typing import Any
 
 import ray
@@ -13,6 +15,7 @@ from partita_runtime.serving.gateway import gateway
 from partita_runtime.serving.grpc_endpoint import GrpcEndpoint
 from partita_runtime.serving.names import FRONTEND
 from partita_runtime.serving.session import FrontendSettings, Session
+from partita_runtime.serving.trace_settings import tracer_of
 
 
 class Frontend:
@@ -20,7 +23,8 @@ class Frontend:
 
     def __init__(self, session_key: str, settings: FrontendSettings) -> None:
         log_as_environment_says(session=session_key)
-        self._session = Session(session_key, settings, Directory())
+        self._tracer = tracer_of(os.environ, session_key)
+        self._session = Session(session_key, settings, Directory(), self._tracer)
         self._grpc = GrpcEndpoint(self._session, ray.util.get_node_ip_address())
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
@@ -38,6 +42,8 @@ class Frontend:
         """Serve awaits this once all HTTP requests are answered; it knows nothing of those by gRPC."""
         await self._grpc.close()
         self._session.close()
+        if self._tracer is not None:
+            await asyncio.to_thread(self._tracer.close)
 
 
 def application(args: dict[str, Any]) -> serve.Application:

@@ -110,10 +110,10 @@ class _Endpoints:
             driver = self._driver_for(request)
         # Nothing is awaited between choosing the driver and its having the request.
         try:
-            with counted(self._session, driver, wanted.samples, arrived):
+            with counted(self._session, driver, wanted.samples, arrived, request.headers) as trace:
                 left = asyncio.create_task(_client_left(request))
                 try:
-                    tensors = await driver.infer(wanted, arrived, left)
+                    tensors = await driver.infer(wanted, arrived, left, trace)
                 finally:
                     left.cancel()
                 headers, content = encode_answer(wanted, driver.interface, tensors)

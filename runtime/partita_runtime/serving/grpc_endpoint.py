@@ -119,12 +119,16 @@ class _Methods:
             driver = self._driver(request.model_name, request.model_version)
         remaining = context.time_remaining()
         patience = None if remaining is None else max(1, now_micros() - arrived + int(remaining * 1e6))
-        with counted(self._session, driver, wanted.samples, arrived):
-            tensors = await driver.infer(wanted.within(patience), arrived)
+        with counted(self._session, driver, wanted.samples, arrived, _text_metadata(context)) as trace:
+            tensors = await driver.infer(wanted.within(patience), arrived, trace=trace)
             return encode_answer(wanted, driver.interface, tensors)
 
     def _driver(self, model: str, version: str) -> Driver:
         return driver_for(self._session, model, version or None)
+
+
+def _text_metadata(context: Any) -> dict[str, str]:
+    return {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
 
 
 def _service(session: Session) -> grpc.GenericRpcHandler:

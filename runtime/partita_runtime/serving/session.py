@@ -5,7 +5,7 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from partita_api.meta import SpecModel
 from partita_runtime.logs import concerning
@@ -15,6 +15,9 @@ from partita_runtime.serving.driver import Driver
 from partita_runtime.serving.epoch import Epoch
 from partita_runtime.serving.functions import FunctionError
 from partita_runtime.serving.signals import Meter, SessionSignals, Situation, Snapshot, session_signals
+
+if TYPE_CHECKING:
+    from partita_runtime.serving.tracing import RequestTracer
 
 logger = logging.getLogger(__name__)
 
@@ -48,8 +51,16 @@ class ReplicaDirectory(Protocol):
 class Session:
     """Moves from epoch to epoch; at most one driver takes requests, those before it finish what they have."""
 
-    def __init__(self, session_key: str, settings: FrontendSettings, directory: ReplicaDirectory) -> None:
+    def __init__(
+        self,
+        session_key: str,
+        settings: FrontendSettings,
+        directory: ReplicaDirectory,
+        tracer: "RequestTracer | None" = None,
+    ) -> None:
         self.key = session_key
+        self.tracer = tracer
+        """What samples requests, and traces them; nothing is traced without."""
         self.settings = settings
         self.meter = Meter()
         self.grpc_address: str | None = None
@@ -98,7 +109,9 @@ class Session:
             logger.info("session %s: plan %s is coming up", *ids.values(), extra=concerning(**ids))
             traces = self.settings.trace_directory
             processes = self.settings.function_processes
-            self._coming = _Coming(Driver(epoch, self.meter, processes, None if traces is None else Path(traces)))
+            sampled = None if self.tracer is None else self.tracer.sub_requests(epoch.plan)
+            directory = None if traces is None else Path(traces)
+            self._coming = _Coming(Driver(epoch, self.meter, processes, directory, sampled))
 
     def signals(self) -> SessionSignals:
         """What was measured over the window that the session's autoscaling asks for.

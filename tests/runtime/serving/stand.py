@@ -19,6 +19,7 @@ from partita_runtime.serving.directory import Announcement, Entries
 from partita_runtime.serving.gateway import gateway
 from partita_runtime.serving.session import FrontendSettings, Session
 from partita_runtime.serving.stage_arguments import StageArguments
+from partita_runtime.serving.tracing import RequestTracer
 from partita_runtime.serving.wire import Hop
 from partita_runtime.serving.worker import StageWorker
 
@@ -131,10 +132,11 @@ async def stand(
     settings: FrontendSettings = FrontendSettings(function_processes=1),  # noqa: B008 - it is frozen
     wrap: Callable[[BuiltExecutor], BuiltExecutor] = lambda built: built,
     serving: bool = True,
+    tracer: RequestTracer | None = None,
 ) -> AsyncIterator[Stand]:
     """The session of `app` behind a real HTTP server; `serving` waits until it is ready."""
     directory = LocalDirectory()
-    session = Session(app.session.key, settings, directory)
+    session = Session(app.session.key, settings, directory, tracer)
     config = uvicorn.Config(
         gateway(session), host="127.0.0.1", port=0, log_level="error", lifespan="off", timeout_keep_alive=600
     )
