@@ -33,3 +33,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- with .Values.models.allowedFiles }}{{ $_ := set $policy "files" . }}{{ end -}}
 {{- $policy | toJson -}}
 {{- end -}}
+
+{{/* The runtime environment of frontends and replicas, with what tracing adds to its variables. */}}
+{{- define "partita.runtimeEnv" -}}
+{{- $environment := deepCopy .Values.ray.runtimeEnv -}}
+{{- with .Values.tracing.endpoint -}}
+{{- $tracing := dict "OTEL_EXPORTER_OTLP_ENDPOINT" . "OTEL_TRACES_SAMPLER" "parentbased_traceidratio" "OTEL_TRACES_SAMPLER_ARG" (toString $.Values.tracing.ratio) -}}
+{{- $_ := set $environment "env_vars" (merge (dict) ($environment.env_vars | default dict) $tracing) -}}
+{{- end -}}
+{{- $environment | toJson -}}
+{{- end -}}

@@ -104,6 +104,24 @@ def test_the_operator_understands_its_arguments(values: dict[str, Any] | None) -
     assert (kuberay.image if kuberay else None) == (values or {}).get("kuberay", {}).get("image")
 
 
+def test_tracing_adds_to_the_runtime_environment_what_the_values_do_not_say_themselves() -> None:
+    mine = {"OTEL_TRACES_SAMPLER_ARG": "1", "A": "b"}
+    values = {
+        "ray": {"runtimeEnv": {"working_dir": "s3://app.zip", "env_vars": mine}},
+        "tracing": {"endpoint": "http://collector:4318"},
+    }
+    (container,) = pod(values)["containers"]
+    context = run.make_context("run", list(container["args"]), auto_envvar_prefix="PARTITA")
+    assert context.params["runtime_env"] == {
+        "working_dir": "s3://app.zip",
+        "env_vars": {
+            **mine,
+            "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318",
+            "OTEL_TRACES_SAMPLER": "parentbased_traceidratio",
+        },
+    }
+
+
 def test_kuberays_settings_are_as_the_values_say_and_else_as_the_operators_own() -> None:
     (container,) = pod({"kuberay": {"image": "x"}})["containers"]
     context = run.make_context("run", list(container["args"]), auto_envvar_prefix="PARTITA")
