@@ -188,6 +188,7 @@ class Session:
         self._snapshots.append(snapshot)
         while len(self._snapshots) > 1 and self._snapshots[1].at <= snapshot.at - _window(self._serving):
             self._snapshots.popleft()
+        self.meter.forget(self._snapshots[0].at)
 
 
 def _window(driver: Driver | None) -> int:

@@ -103,6 +103,11 @@ class Meter:
         if outcome in (Outcome.IN_TIME, Outcome.LATE):
             self.latencies.extend([(now, latency)] * samples)
 
+    def forget(self, before: int) -> None:
+        """Drop the latencies of requests that were answered before this: no window looks back so far."""
+        while self.latencies and self.latencies[0][0] < before:
+            self.latencies.popleft()
+
 
 @dataclass(frozen=True)
 class Snapshot:

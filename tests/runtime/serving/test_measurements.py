@@ -81,6 +81,14 @@ def test_latencies_are_of_the_window_only() -> None:
     assert signals.p99_ms == pytest.approx(99.01)
 
 
+def test_latencies_that_no_window_reaches_are_forgotten() -> None:
+    meter = Meter()
+    for second in range(100):
+        meter.ended(Outcome.IN_TIME, 1000, second * SECOND, samples=2)
+    meter.forget(98 * SECOND)
+    assert [*meter.latencies] == [(98 * SECOND, 1000)] * 2 + [(99 * SECOND, 1000)] * 2
+
+
 def test_nothing_happened() -> None:
     at = snapshot(SECOND, 0, None)
     signals = session_signals(Situation("default/a", message="no replica yet"), at, at, [])
