@@ -13,7 +13,7 @@ costs no less.
 With the options of all modules chosen, the curves' times of collection are a convex problem (`collection`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Final
@@ -25,6 +25,8 @@ from partita_planner.configurations.collection import shortest_collections
 from partita_planner.configurations.workload import Workload
 
 STEPS: Final = 60
+STALLED: Final = 20
+"""After so many of them without a higher bound there will hardly be one."""
 SAME: Final = 1e-10
 """Relative to the cost: a split must be better by more than this to replace another."""
 SAFETY: Final = 1e-12
@@ -68,25 +70,80 @@ class SplitFound:
     """The Lagrangian bound: the least of every module at the path prices, less what the paths' seconds cost."""
     second_price: Mapping[str, float]
     """What the paths of each module charge for a second of its latency, at these prices."""
-    least: Mapping[str, float]
-    """Each module's cheapest option, its latency priced in."""
-
-    def excess_of(self, module: str, seconds: float, cost: float) -> float:
-        """What an option, given or not, adds to the bound at least."""
-        return cost + self.second_price[module] * seconds - self.least[module]
+    prices: tuple[float, ...]
+    """What each path of the workload with modules on it charges for a second."""
+    path_value: float
+    """What all paths' seconds cost."""
 
 
-def cheapest_split(workload: Workload, options: Mapping[str, Sequence[Option]]) -> SplitFound | None:
+def cheapest_split(
+    workload: Workload, options: Mapping[str, Sequence[Option]], prices: Sequence[float] = ()
+) -> SplitFound | None:
     """The cheapest choice of one option for each module of the workload; None if none keeps the SLO.
 
-    Exact but for SAME, and for SAFETY of the SLO.
+    Exact but for SAME, and for SAFETY of the SLO. `prices` are those of the paths to begin with, if some are known.
     """
     if not all(options[module.name] for module in workload.modules):
         return None
     search = _Search(workload, options)
-    search.improve_prices()
+    search.improve_prices(prices)
     search.descend()
     return search.found()
+
+
+@dataclass(frozen=True)
+class _Table:
+    """The options of all modules, a row each, filled up with what nothing can pay for."""
+
+    seconds: NDArray[np.float64]
+    cost: NDArray[np.float64]
+    area: NDArray[np.float64] | None
+    """None if all options are points."""
+    most: NDArray[np.float64]
+    """The longest collection."""
+    rows: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, options: Sequence[Sequence[Option]]) -> "_Table":
+        """The table of these options."""
+        width = max(map(len, options))
+
+        def column(value: Callable[[Option], float], otherwise: float) -> NDArray[np.float64]:
+            return np.array([[*map(value, own), *[otherwise] * (width - len(own))] for own in options])
+
+        area = column(lambda o: o.area, 0.0)
+        return cls(
+            seconds=column(lambda o: o.seconds, 0.0),
+            cost=column(lambda o: o.cost, inf),
+            area=area if area.any() else None,
+            most=column(lambda o: o.longest_collection, 0.0),
+            rows=np.arange(len(options)),
+        )
+
+    def priced(self, second_price: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """What every option costs at best with its latency, priced for each module, and that latency."""
+        price = second_price[:, None]
+        if self.area is None:
+            return self.cost + price * self.seconds, self.seconds
+        wanted = np.sqrt(np.divide(self.area, price, out=np.full_like(self.area, inf), where=price > 0))
+        collection = np.minimum(self.most, wanted)
+        latency = self.seconds + collection
+        cost = np.divide(self.area, collection, out=self.cost.copy(), where=self.area > 0)
+        return cost + price * latency, latency
+
+
+@dataclass(frozen=True)
+class _Level:
+    """A module in the depth-first search."""
+
+    module: int
+    options: Sequence[tuple[float, float, float, int]]
+    """Excess, seconds, cost and index, least excess first."""
+    paths: Sequence[int]
+    reserved: Sequence[float]
+    """Seconds of each path that the modules of the levels below take at least."""
+    unpaid: float
+    """What these cost at least."""
 
 
 class _Search:
@@ -103,8 +160,7 @@ class _Search:
         self.best: list[tuple[int, float]] | None = None
         self.bound = -inf
         self.excess: list[NDArray[np.float64]] = []
-        self.second_price: list[float] = []
-        self.least: list[float] = []
+        self.prices = np.zeros(len(self.paths))
         self.hopeless = any(path.seconds < 0 for path in workload.paths)
 
     def found(self) -> SplitFound | None:
@@ -115,11 +171,12 @@ class _Search:
             {n: Choice(*c) for n, c in zip(self.names, self.best, strict=True)},
             self.best_cost,
             min(self.bound, self.best_cost),
-            dict(zip(self.names, self.second_price, strict=True)),
-            dict(zip(self.names, self.least, strict=True)),
+            dict(zip(self.names, (self.prices @ self.on_path).tolist(), strict=True)),
+            tuple(self.prices.tolist()),
+            float(self.prices @ np.array(self.seconds)),
         )
 
-    def improve_prices(self) -> None:
+    def improve_prices(self, prices: Sequence[float] = ()) -> None:
         """Polyak's subgradient steps towards the highest bound."""
         self._try(
             [
@@ -130,68 +187,79 @@ class _Search:
         self._try([min(range(len(o)), key=lambda i: (o[i].seconds, o[i].cost)) for o in self.options])
         if self.best is None:
             return
-        columns = [
-            (np.array([o.seconds for o in own]), np.array([o.cost for o in own]), np.array([o.area for o in own]))
-            for own in self.options
-        ]
-        most = [np.divide(area, cost, out=np.zeros_like(area), where=area > 0) for _, cost, area in columns]
-        allowed, prices = np.array(self.seconds), np.zeros(len(self.paths))
-        scale = 1.0
+        table = _Table.of(self.options)
+        allowed = np.array(self.seconds)
+        at = np.array(prices) if prices else np.zeros(len(self.paths))
+        scale, stalled = 1.0, 0
         for step in range(STEPS):
-            latency, chosen, excess, least = np.zeros(len(columns)), [], [], []
-            second_price = (prices @ self.on_path).tolist()
-            for m, price in enumerate(second_price):
-                seconds, cost, area = columns[m]
-                collection = np.minimum(most[m], np.sqrt(area / price)) if price > 0 else most[m]
-                paid = np.divide(area, collection, out=cost.copy(), where=area > 0) + price * (seconds + collection)
-                best = int(np.argmin(paid))
-                chosen.append(best)
-                excess.append(paid - paid[best])
-                latency[m] = seconds[best] + collection[best]
-                least.append(float(paid[best]))
-            value = sum(least) - float(prices @ allowed)
+            paid, latency = table.priced(at @ self.on_path)
+            chosen = paid.argmin(axis=1)
+            least = paid[table.rows, chosen]
+            value = float(least.sum() - at @ allowed)
             if value > self.bound:
-                self.bound, self.excess, stalled = value, excess, 0
-                self.second_price, self.least = second_price, least
+                self.bound, self.prices, stalled = value, at, 0
+                excess = paid - least[:, None]
             else:
                 stalled += 1
                 if stalled % 5 == 0:
                     scale /= 2
-            over = self.on_path @ latency - allowed
+                if stalled >= STALLED:
+                    break
+            over = self.on_path @ latency[table.rows, chosen] - allowed
             if step == 0 or (over <= 0).all():
-                self._try(chosen)
-            over = np.where((prices <= 0) & (over < 0), 0.0, over)
+                self._try(chosen.tolist())
+            over = np.where((at <= 0) & (over < 0), 0.0, over)
             size = float(over @ over)
             if self.bound >= self.best_cost * (1 - SAME) or size == 0:
                 break
-            prices = np.maximum(0.0, prices + scale * (self.best_cost - value) / size * over)
+            at = np.maximum(0.0, at + scale * (self.best_cost - value) / size * over)
+        self.excess = [row[: len(own)] for row, own in zip(excess, self.options, strict=True)]
 
     def descend(self) -> None:
         """Depth-first search over the options that may be in a better split."""
-        if self.best is None or self.hopeless:
-            return
-        least = [min(o.seconds for o in own) for own in self.options]
-        order = sorted(range(len(self.names)), key=lambda m: len(self._hopeful(m, 0.0)))
-        self._descend(order, list(least), [0] * len(order), 0, self.bound)
+        if self.best is not None and not self.hopeless:
+            self._descend(self._levels(), 0, self.seconds, 0.0, self.bound, [0] * len(self.names))
 
-    def _descend(self, order: Sequence[int], latency: list[float], chosen: list[int], depth: int, bound: float) -> None:
-        if depth == len(order):
+    def _levels(self) -> list["_Level"]:
+        """The modules, those with the fewest options first."""
+        slack = self.best_cost * (1 - SAME) - self.bound
+        order = sorted(range(len(self.names)), key=lambda m: int((self.excess[m] < slack).sum()))
+        levels: list[_Level] = []
+        reserved, unpaid = [0.0] * len(self.paths), 0.0
+        for m in reversed(order):
+            own = self.options[m]
+            ranked = [int(i) for i in np.argsort(self.excess[m], kind="stable") if self.excess[m][i] < slack]
+            ranked_options = [(float(self.excess[m][i]), own[i].seconds, own[i].cost, i) for i in ranked]
+            on = [p for p, path in enumerate(self.paths) if m in path]
+            levels.append(_Level(m, ranked_options, on, reserved, unpaid))
+            fastest, cheapest = min(o.seconds for o in own), min(o.cost for o in own)
+            reserved = [s + fastest if p in on else s for p, s in enumerate(reserved)]
+            unpaid += cheapest
+        return levels[::-1]
+
+    def _descend(
+        self,
+        levels: Sequence["_Level"],
+        depth: int,
+        left: Sequence[float],
+        paid: float,
+        bound: float,
+        chosen: list[int],
+    ) -> None:
+        """Try the options of this level and those below; `left` is what the levels above leave of each path."""
+        if depth == len(levels):
             self._try(chosen, bound)
             return
-        m = order[depth]
-        before = latency[m]
-        for option in self._hopeful(m, bound - self.bound):
-            if bound + self.excess[m][option] >= self.best_cost * (1 - SAME):
+        level = levels[depth]
+        room = min((left[p] - level.reserved[p] for p in level.paths), default=inf)
+        for excess, seconds, cost, option in level.options:
+            limit = self.best_cost * (1 - SAME)
+            if bound + excess >= limit:
                 break
-            latency[m], chosen[m] = self.options[m][option].seconds, option
-            if all(sum(latency[i] for i in p) <= s for p, s in zip(self.paths, self.seconds, strict=True)):
-                self._descend(order, latency, chosen, depth + 1, bound + float(self.excess[m][option]))
-        latency[m] = before
-
-    def _hopeful(self, m: int, spent: float) -> list[int]:
-        """The options of a module with which the bound stays below the best split, least excess first."""
-        slack = self.best_cost * (1 - SAME) - self.bound - spent
-        return [int(i) for i in np.argsort(self.excess[m], kind="stable") if self.excess[m][i] < slack]
+            if seconds <= room and paid + cost + level.unpaid < limit:
+                chosen[level.module] = option
+                after = [s - seconds if p in level.paths else s for p, s in enumerate(left)]
+                self._descend(levels, depth + 1, after, paid + cost, bound + excess, chosen)
 
     def _try(self, chosen: Sequence[int], bound: float = -inf) -> None:
         """Keep the split with these options, if there is one and it is the best so far."""

@@ -9,29 +9,45 @@ with machines of one configuration that share the load. No residual machine is n
 low to fill a batch in time.
 """
 
-from partita_planner.configurations.exact_split import Option, cheapest_split
+from dataclasses import dataclass
+
+from partita_planner.configurations.exact_split import Option, SplitFound, cheapest_split
 from partita_planner.configurations.schedule import Allocation, Answer, batch_aware_schedule
 from partita_planner.configurations.workload import Configuration, Module, Workload
 
 
+@dataclass(frozen=True)
+class Spread:
+    """The cheapest answer by occupancy, and the split that it comes from."""
+
+    answer: Answer
+    split: SplitFound
+
+
 def least_occupancy(workload: Workload) -> Answer | None:
     """The cheapest answer by occupancy; None if none keeps the SLO."""
-    curves = {module.name: _curves(module) for module in workload.modules}
+    found = spread_split(workload)
+    return None if found is None else found.answer
+
+
+def spread_split(workload: Workload) -> Spread | None:
+    """The same, with its split."""
+    own = {module.name: curves(module) for module in workload.modules}
     split = cheapest_split(
-        workload, {name: [_option(c, module) for c in curves[name]] for name, module in workload.by_name.items()}
+        workload, {name: [_option(c, module) for c in own[name]] for name, module in workload.by_name.items()}
     )
     if split is None:
         return None
     schedules = {}
     for name, choice in split.choices.items():
-        configuration, rate = curves[name][choice.option], workload.by_name[name].rate
+        configuration, rate = own[name][choice.option], workload.by_name[name].rate
         longest = configuration.batch / rate
         collected = configuration.batch / choice.collection if 0 < choice.collection < longest else rate
         schedules[name] = batch_aware_schedule([Allocation(configuration, max(rate, collected))], rate)
-    return Answer(schedules)
+    return Spread(Answer(schedules), split)
 
 
-def _curves(module: Module) -> list[Configuration]:
+def curves(module: Module) -> list[Configuration]:
     """The configurations whose cost no other one stays below at every budget."""
     kept: list[Configuration] = []
     for c in module.ranked:

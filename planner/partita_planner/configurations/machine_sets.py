@@ -1,0 +1,190 @@
+"""The cheapest set of whole machines that serves a module within a latency budget.
+
+Whole machines are paid for, so that dummies are free up to full load. Then with n machines of each configuration a set
+keeps a budget L if each configuration in it has w >= b / (L - d), w being what its machines and those of lower ratio
+serve at full load. Sets grow from the lowest ratio up, as labels of what they serve and cost.
+
+Whatever configuration c has the highest ratio of a set in the end, its machines and those before them serve at least
+max(T, b / (L - d)), and all that a label still lacks costs c's price for a request or more. So each c that may still
+come bounds what a label can become by a line that falls in what it serves; below the lowest of these lines it is kept.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from math import ceil, floor, inf
+from typing import NamedTuple
+
+from partita_planner.configurations.schedule import ROUNDING, Allocation
+from partita_planner.configurations.workload import Configuration, Module
+
+Machines = tuple[tuple[Configuration, int], ...]
+"""Configurations with machine counts, in the order of dispatch."""
+
+
+def cheapest_machines(module: Module, budget: float, below: float = inf) -> Machines | None:
+    """The cheapest machines that serve the module within `budget` seconds, for less than `below`; None if none do."""
+    usable = [
+        _Usable(c, c.throughput, c.price, c.request_price, c.batch / (budget - c.duration))
+        for c in reversed(module.ranked)
+        if c.duration < budget
+    ]
+    best = _Best(below * (1 - ROUNDING), None)
+    _one_or_two(module.rate, usable, best)
+    served = [max(module.rate, c.needed) for c in usable]
+    hopeful = [c.request_price * rate < best.limit for c, rate in zip(usable, served, strict=True)]
+    if not any(hopeful):
+        return best.machines()
+    last = max(k for k, may in enumerate(hopeful) if may)
+    tops = [_Line(c.request_price * rate, c.request_price) for c, rate in zip(usable, served, strict=True)]
+    most = max(rate for rate, may in zip(served, hopeful, strict=True) if may)
+    lines: list[list[_Line]] = [[]]
+    for k in range(last, 0, -1):
+        lines.append(_lowest([*lines[-1], tops[k]], most) if hopeful[k] else lines[-1])
+    ahead = lines[::-1]
+    labels = [_Label(0.0, 0.0, 0.0, None)]
+    for _, alike in groupby(range(last + 1), key=lambda k: usable[k].request_price):
+        group = list(alike)
+        longer = labels
+        for k in group:
+            longer = longer + _grown(longer, usable[k], module.rate, ahead[k], best, closes=k == group[-1])
+        labels = _undominated([label for label in longer if label.rate >= label.needed * (1 - ROUNDING)])
+    return best.machines()
+
+
+def at_full_load(machines: Machines) -> list[Allocation]:
+    """All machines as busy as they can be."""
+    return [Allocation(c, n * c.throughput) for c, n in machines]
+
+
+class _Usable(NamedTuple):
+    """A configuration that is fast enough for a budget."""
+
+    configuration: Configuration
+    throughput: float
+    price: float
+    request_price: float
+    needed: float
+    """What its machines and those of lower ratio must serve together, b / (L - d)."""
+
+    def count(self, rate: float) -> int:
+        """Machines for `rate`, at least one."""
+        return max(1, ceil(rate / self.throughput - ROUNDING))
+
+
+class _Line(NamedTuple):
+    """With a certain configuration to come, what a label still lacks costs base - rate * slope or more."""
+
+    base: float
+    slope: float
+
+
+class _Trail(NamedTuple):
+    """Machines of one configuration, and those of the lower ratios."""
+
+    configuration: Configuration
+    machines: int
+    lower: "_Trail | None"
+
+
+class _Label(NamedTuple):
+    """Machines of the configurations so far."""
+
+    rate: float
+    """Requests per second at full load."""
+    price: float
+    needed: float
+    """The rate that the machines of the last ratio must reach together."""
+    trail: _Trail | None
+
+
+@dataclass(slots=True)
+class _Best:
+    """The cheapest set so far."""
+
+    limit: float
+    """What a set must stay below to replace it."""
+    trail: _Trail | None
+
+    def offer(self, price: float, trail: _Trail) -> None:
+        """Take the set if it is cheaper."""
+        if price < self.limit:
+            self.limit, self.trail = price * (1 - ROUNDING), trail
+
+    def machines(self) -> Machines | None:
+        """Its machines, highest ratio first."""
+        found, trail = [], self.trail
+        while trail is not None:
+            found.append((trail.configuration, trail.machines))
+            trail = trail.lower
+        return tuple(found) or None
+
+
+def _one_or_two(rate: float, usable: Sequence[_Usable], best: _Best) -> None:
+    """Offer machines of one configuration, and of one at full load with another of lower ratio for the rest."""
+    for k, main in enumerate(usable):
+        demand = max(rate, main.needed)
+        alone = main.count(demand)
+        best.offer(alone * main.price, _Trail(main.configuration, alone, None))
+        full = floor(rate / main.throughput)
+        left = demand - full * main.throughput
+        paid = full * main.price
+        if not full or paid >= best.limit:
+            continue
+        for other in usable[:k]:
+            if paid + max(1.0, left / other.throughput - 1) * other.price >= best.limit:
+                continue
+            count = other.count(max(left, other.needed))
+            if other.request_price > main.request_price:
+                trail = _Trail(main.configuration, full, _Trail(other.configuration, count, None))
+                best.offer(paid + count * other.price, trail)
+
+
+def _lowest(lines: Sequence[_Line], most: float) -> list[_Line]:
+    """The lines that no other one is below all the way from a rate of 0 to `most`."""
+    kept: list[_Line] = []
+    least = inf
+    for line in sorted(lines):
+        end = line.base - most * line.slope
+        if end < least:
+            kept.append(line)
+            least = end
+    return kept
+
+
+def _grown(
+    labels: Sequence[_Label], choice: _Usable, rate: float, ahead: Sequence[_Line], best: _Best, closes: bool
+) -> list[_Label]:
+    """The labels with machines of one more configuration, while one of those `ahead` may still make them the cheapest.
+
+    Sets that are complete are offered. `closes` if the configuration is the last one of its ratio.
+    """
+    configuration, throughput, price, _, _ = choice
+    grown = []
+    for label in labels:
+        needed = max(choice.needed, label.needed)
+        enough = choice.count(max(rate, needed) - label.rate)
+        best.offer(label.price + enough * price, _Trail(configuration, enough, label.trail))
+        count = choice.count(needed - label.rate) if closes else 1
+        while count < enough:
+            serves, costs = label.rate + count * throughput, label.price + count * price
+            left = best.limit - costs
+            for base, slope in ahead:
+                if base - serves * slope < left:
+                    break
+            else:
+                break
+            grown.append(_Label(serves, costs, needed, _Trail(configuration, count, label.trail)))
+            count += 1
+    return grown
+
+
+def _undominated(labels: Sequence[_Label]) -> list[_Label]:
+    """Those that serve more than every cheaper one."""
+    kept: list[_Label] = []
+    most = -inf
+    for label in sorted(labels, key=lambda x: (x.price, -x.rate)):
+        if label.rate > most:
+            most = label.rate
+            kept.append(_Label(label.rate, label.price, 0.0, label.trail))
+    return kept
