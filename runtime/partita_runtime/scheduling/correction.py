@@ -4,8 +4,6 @@ from typing import Final
 
 _GAIN: Final = 1 / 8
 _DEVIATION_GAIN: Final = 1 / 4
-_DEVIATIONS: Final = 3
-"""Deviations above the mean that are reserved: about 99 % of executions, if their times are normally distributed."""
 _DOUBT: Final = 1 / 16
 _LOWEST: Final = 1 / 16
 _HIGHEST: Final = 16.0
@@ -13,20 +11,22 @@ _STEP: Final = 0.005
 
 
 class LatencyCorrection:
-    """Factor that brings a profile's latencies to what executions take, with a margin for their spread.
+    """Factor that brings a profile's latencies to what executions take, and how far they spread around that.
 
     Moving averages of actual / predicted and of its absolute deviation, as TCP estimates round-trip times (Jacobson,
-    1988). While executions take what the profile says, the factor is exactly 1. One execution counts for at most twice
-    the average, so that a single hiccup does not stop the service.
+    1988). While executions take what the profile says, the factor is exactly 1 and the spread 0. One execution counts
+    for at most twice the average, so that a single hiccup does not stop the service.
     """
 
-    __slots__ = ("_deviation", "_mean", "actual_micros", "executions", "factor", "predicted_micros")
+    __slots__ = ("_deviation", "_mean", "actual_micros", "executions", "factor", "predicted_micros", "spread")
 
     def __init__(self) -> None:
         self._mean = 1.0
         self._deviation = 0.0
         self.factor = 1.0
         """What latencies are multiplied with, from 1/16 to 16; it moves in steps of at least 0.5 %."""
+        self.spread = 0.0
+        """Deviation from that, as a share of the profile's latencies."""
         self.executions = 0
         self.predicted_micros = 0
         """Sum over executions of what the profile says."""
@@ -53,8 +53,8 @@ class LatencyCorrection:
         return self._settle()
 
     def _settle(self) -> bool:
-        factor = min(_HIGHEST, max(_LOWEST, self._mean + _DEVIATIONS * self._deviation))
-        if abs(factor - self.factor) < _STEP:
+        factor = min(_HIGHEST, max(_LOWEST, self._mean))
+        if abs(factor - self.factor) + abs(self._deviation - self.spread) < _STEP:
             return False
-        self.factor = factor
+        self.factor, self.spread = factor, self._deviation
         return True

@@ -62,7 +62,7 @@ def probe(pipeline: PipelineState, batch_size: int, now: int, first: Worker | No
         waiting += finish - at - leg.transfer_length - leg.length
         at = finish
         legs.append(leg)
-    return Path(legs, at, initial_wait, waiting)
+    return Path(legs, at + pipeline.margin[batch_size - 1], initial_wait, waiting)
 
 
 def probe_finish(pipeline: PipelineState, batch_size: int, now: int) -> int:
@@ -74,7 +74,7 @@ def probe_finish(pipeline: PipelineState, batch_size: int, now: int) -> int:
     free = stages[0].pool.row().free
     if free.first_free(at) < 0:
         at = free.least()
-    return at + stages[0].latency[batch_size - 1]
+    return at + stages[0].latency[batch_size - 1] + pipeline.margin[batch_size - 1]
 
 
 def _next_leg(pool: WorkerPool, source: Worker, at: int, transfer: int, length: int) -> Leg:

@@ -115,6 +115,20 @@ def test_partitioned_pipeline_with_a_contended_network_is_never_late() -> None:
     assert {execution.stage for execution in report.timeline} == {0, 1}
 
 
+def test_executions_that_vary_cost_no_capacity() -> None:
+    """At 60 % load, both stages with 30 % of spread: GPUs are reserved for what is expected, not for the worst."""
+    scheduled = plan_of(
+        module("m").pipeline(
+            4, stage("fast", replicas=3, alpha=500, beta=1000), stage("slow", replicas=5, alpha=1000, beta=2000)
+        )
+    )
+    spec = session("s").slo(40).model("m").build().spec
+    report = simulate_scheduling(spec, scheduled, arrivals_at(POISSON, 2000), 4, 1, noise=Noise(spread=0.3))
+
+    assert report.attainment >= 0.99
+    assert report.goodput > 1950
+
+
 def test_same_seed_gives_the_same_report() -> None:
     noisy = {"noise": Noise(spread=0.1, error_rate=0.01), "timeline": True}
 
