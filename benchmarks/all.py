@@ -38,6 +38,7 @@ ARGUMENTS = {
     "prepartition": Arguments(quick=("--seeds", "3")),
     "serving_overhead": Arguments(quick=("--seconds", "3")),
     "scheduler_throughput": Arguments(quick=()),
+    "soak": Arguments(quick=("--minutes", "1")),
     "simulator_speed": Arguments(quick=("--requests", "50000", "--repeats", "1")),
     "subclusters": Arguments(quick=("--seconds", "2", "--seeds", "1")),
 }
