@@ -3,8 +3,10 @@
 One model in two stages, two emulated GPUs each; Poisson arrivals at several rates, the last above what the GPUs carry.
 The live frontend records what its scheduling core is told and decides: batch sizes are from there, and so are the
 margins of the SLO that it keeps free for the ways between the processes. The simulation is run with those margins (the
-medians), and a second time without any. Goodput is of answers within the SLO, live as the client sees them, over HTTP
-from the same machine. The last line is a summary in JSON.
+medians), and a second time without any. Goodput is of answers within the SLO, live as the client sees them, over HTTP,
+from when it sent the request: the load comes from the same machine, and where it falls behind its schedule, the
+simulation gets the times at which requests were really sent. Where it is far behind, which means that the machine has
+other things to do, it measures again, up to three times, and keeps the best. The last line is a summary in JSON.
 
     python benchmarks/live_vs_simulated.py [--seconds 30] [--rates 40,80,120,200]
 """
@@ -36,7 +38,7 @@ from partita_operator.dev.ray_commands import RayClassNode, RayClusterConfig
 from partita_runtime.load.arrivals import RateSchedule, arrival_times
 from partita_runtime.load.generator import LoadConfig, run_load
 from partita_runtime.load.inference_request import encode_request
-from partita_runtime.load.report import LoadReport
+from partita_runtime.load.report import ANSWERED, LoadReport
 from partita_runtime.scheduling.events import Dispatch
 from partita_runtime.scheduling.trace import Call, read_trace
 from partita_runtime.serving.applications import ServingOptions
@@ -46,6 +48,7 @@ from partita_runtime.simulation.simulate import simulate
 
 PIPELINE = f"{MODULE}/p0"
 WARM_UP_RATE, WARM_UP_SECONDS = 40.0, 8.0
+MOST_ATTEMPTS = 3
 WANTED = 0.05
 """How far goodputs may be apart."""
 
@@ -56,8 +59,11 @@ class Window:
 
     rate: float
     times: NDArray[np.float64]
+    """When requests were really sent, in seconds from the beginning."""
     began: int
     ended: int
+    goodput: float
+    """Requests per second that were answered within the SLO."""
     live: LoadReport
 
 
@@ -115,12 +121,23 @@ def live(cluster: RayCluster, app: EmulatedSession, options: argparse.Namespace,
         sample = np.zeros((1, *app.input.shape), np.float32)
         config = LoadConfig(url, [encode_request({"input": sample})], times, seconds, app.slo_ms / 1000)
         began = time.monotonic_ns() // 1000
-        report = asyncio.run(run_load(config)).report
-        return Window(rate, times, began, time.monotonic_ns() // 1000, report)
+        run = asyncio.run(run_load(config))
+        ended = time.monotonic_ns() // 1000
+        sent = np.sort([record.sent_s for record in run.records])
+        good = [r for r in run.records if r.outcome == ANSWERED and r.ended_s - r.sent_s <= config.slo_s]
+        return Window(rate, sent, began, ended, len(good) / seconds, run.report)
+
+    def offer_patiently(rate: float) -> Window:
+        best = offer(rate, options.seconds)
+        for _ in range(MOST_ATTEMPTS - 1):
+            if not best.live.warnings:
+                break
+            best = min(best, offer(rate, options.seconds), key=lambda window: window.live.lag_p99_ms)
+        return best
 
     await_until(lambda: runs(cluster, applications) and offer(10.0, 2.0).live.attainment == 1, "all is answered")
     offer(WARM_UP_RATE, WARM_UP_SECONDS)
-    windows = [offer(rate, options.seconds) for rate in options.rates]
+    windows = [offer_patiently(rate) for rate in options.rates]
     put(cluster, [])
     await_until(lambda: runs(cluster, []), "everything is taken down")
     return windows
@@ -172,9 +189,9 @@ def compare(app: EmulatedSession, window: Window, recorded: Recorded, seconds: f
     return {
         "rate": window.rate,
         "offered": round(window.live.offered_rate, 1),
-        "goodput_live": round(window.live.goodput, 1),
+        "goodput_live": round(window.goodput, 1),
         "goodput_simulated": round(like.goodput, 1),
-        "apart": round(abs(window.live.goodput - like.goodput) / like.goodput, 4),
+        "apart": round(abs(window.goodput - like.goodput) / like.goodput, 4),
         "goodput_without_delays": round(ideal.goodput, 1),
         "p50_ms_live": round(window.live.p50_ms or 0.0, 1),
         "p50_ms_simulated": round(like.p50_ms, 1),
