@@ -6,6 +6,7 @@ Adapters: `engines/` (Ray Serve), `profiling/` (batch/v1 Jobs, Ray jobs), `plann
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Protocol
 
 from partita_api.gpupool import GPUPool
@@ -201,5 +202,8 @@ class OperatorSettings:
     metrics_port: int = 9090
     health_port: int = 8080
     """Port of the liveness endpoint, /healthz."""
+    webhook_certificates: Path | None = None
+    """Directory with tls.crt and tls.key of the admission webhook. None: there is no webhook."""
+    webhook_port: int = 9443
     versions: Mapping[str, str] = field(default_factory=dict)
     """Library versions that are part of every profile's key, such as torch's."""

@@ -118,6 +118,12 @@ def operator() -> None:
 @click.option("--metrics-port", type=click.IntRange(1, 65535), default=DEFAULTS.metrics_port)
 @click.option("--health-port", type=click.IntRange(1, 65535), default=DEFAULTS.health_port, help="Port of /healthz.")
 @click.option(
+    "--webhook-certificates",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Directory with tls.crt and tls.key: serve the admission webhook with them. Default: there is none.",
+)
+@click.option("--webhook-port", type=click.IntRange(1, 65535), default=DEFAULTS.webhook_port)
+@click.option(
     "--versions",
     type=json_object,
     default="{}",
@@ -142,6 +148,7 @@ def run(kubeconfig: Path | None, log_level: str, log_format: str, versions: dict
 
 
 async def _run(settings: OperatorSettings, kubeconfig: Path | None) -> None:
+    _check_certificates(settings.webhook_certificates)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -157,6 +164,12 @@ async def _run(settings: OperatorSettings, kubeconfig: Path | None) -> None:
             )
     except NoClusterError as error:
         raise click.ClickException(str(error)) from error
+
+
+def _check_certificates(directory: Path | None) -> None:
+    missing = [name for name in ("tls.crt", "tls.key") if directory is not None and not (directory / name).is_file()]
+    if missing:
+        raise click.ClickException(f"{directory} has no {' and no '.join(missing)} for the admission webhook.")
 
 
 async def _engines(settings: OperatorSettings, kubeconfig: Path | None, resources: AsyncExitStack) -> Engines:

@@ -8,11 +8,12 @@ from typing import Any, Final
 
 from lightkube.config.kubeconfig import SingleConfig
 
+from partita_operator.handlers.admission import Admission
 from partita_operator.handlers.metrics import Metrics
 from partita_operator.handlers.passes import PassFailedError, pass_pool, pass_session, sweep
 from partita_operator.handlers.searches import Searches
 from partita_operator.handlers.surroundings import Surroundings
-from partita_operator.handlers.watching import watch
+from partita_operator.handlers.watching import Webhook, watch
 from partita_operator.handlers.workqueue import WorkQueue
 from partita_operator.kube.cache import ClusterCache, Key, Kind, KindMissingError, key_of
 from partita_operator.kube.connection import client, load_config
@@ -130,8 +131,13 @@ async def _work(config: SingleConfig, around: Surroundings, queue: WorkQueue[Key
         queue.add(key)
     logger.info("the operator looks after %d objects", len(around.cache.known))
     doorbell = _Doorbell(around.cache, queue)
+    settings = around.settings
+    webhook = None
+    if settings.webhook_certificates is not None:
+        admission = Admission(around.cache, settings.model_policy)
+        webhook = Webhook(settings.webhook_port, settings.webhook_certificates, admission.judge)
     async with asyncio.TaskGroup() as group:
-        group.create_task(watch(config, doorbell.ring, around.settings.health_port))
+        group.create_task(watch(config, doorbell.ring, settings.health_port, webhook))
         group.create_task(queue.run(lambda key: _pass(key, around), WORKERS))
         group.create_task(_sweep_now_and_then(around, queue))
 

@@ -1,4 +1,4 @@
-"""kopf's watches of Partita's objects, as calls into the operator's event loop.
+"""kopf's watches of Partita's objects, and its admission webhook, as calls into the operator's event loop.
 
 Only kopf's low-level events are used: it writes nothing to the objects. It takes an event loop to be its own and
 cancels whatever else it finds there, so that it has one in a thread of its own.
@@ -7,7 +7,10 @@ cancels whatever else it finds there, so that it has one in a thread of its own.
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
 from socket import gethostname
 from typing import Any, Final
 
@@ -17,16 +20,37 @@ from lightkube.config.kubeconfig import SingleConfig
 from partita_api.meta import GROUP, VERSION
 from partita_operator.kube.cache import Kind
 from partita_operator.kube.connection import kopf_connection
+from partita_operator.reconcile.admission import Verdict
 
 logger = logging.getLogger(__name__)
 logging.getLogger("kopf.objects").setLevel(logging.WARNING)  # it says of every event that it was handled
 
 WATCH_SECONDS: Final = 300
 """How long one watch request lasts."""
+logging.getLogger("kopf.objects").addFilter(lambda record: not record.getMessage().startswith("Webhook "))
+# It calls every refusal a failure; handlers/admission.py says them by itself.
+
 RESTART_S: Final = 2.0
+WEBHOOK_PATH: Final = "admission"
+"""Path of the admission webhook's URL."""
+_PLURALS: Final = {Kind.POOL: "gpupools", Kind.SESSION: "inferencesessions", Kind.PLAN: "pipelineplans"}
 
 OnEvent = Callable[[Kind, str | None, dict[str, Any]], None]
 """Called with an object's kind, the type of the event (None for those listed at first) and the object."""
+
+
+OnManifest = Callable[[Kind, dict[str, Any] | None, dict[str, Any]], Coroutine[Any, Any, Verdict]]
+"""Asked with a manifest's kind, the object that it would change, if any, and the object that it would make."""
+
+
+@dataclass(frozen=True)
+class Webhook:
+    """The admission webhook: where it is served, and what is asked there."""
+
+    port: int
+    certificates: Path
+    """Directory with tls.crt and tls.key; read again when they change."""
+    judge: OnManifest
 
 
 class Backoffs:
@@ -38,20 +62,27 @@ class Backoffs:
             yield 10.0
 
 
-async def watch(config: SingleConfig, on_event: OnEvent, health_port: int) -> None:
-    """Watch until cancelled; `on_event` is called in the present event loop."""
+async def watch(config: SingleConfig, on_event: OnEvent, health_port: int, webhook: Webhook | None = None) -> None:
+    """Watch, and serve the webhook if there is one, until cancelled; both call into the present event loop."""
     loop = asyncio.get_running_loop()
 
     def report(kind: Kind, type: str | None, raw: dict[str, Any]) -> None:
         loop.call_soon_threadsafe(on_event, kind, type, raw)
 
+    async def judge(kind: Kind, old: dict[str, Any] | None, new: dict[str, Any]) -> Verdict:
+        assert webhook is not None
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(webhook.judge(kind, old, new), loop))
+
+    registry = _registry(config, report)
+    if webhook is not None:
+        _add_webhook(registry, judge)
     while True:
         stop = threading.Event()
         ended = loop.create_future()
 
         def run(stop: threading.Event = stop, ended: asyncio.Future[None] = ended) -> None:
             try:
-                asyncio.run(_run_kopf(config, report, health_port, stop))
+                asyncio.run(_run_kopf(registry, _settings(webhook), health_port, stop))
             except Exception:
                 logger.exception("watching the cluster failed; it is tried again")
             finally:
@@ -67,10 +98,12 @@ async def watch(config: SingleConfig, on_event: OnEvent, health_port: int) -> No
         await asyncio.sleep(RESTART_S)
 
 
-async def _run_kopf(config: SingleConfig, report: OnEvent, health_port: int, stop: threading.Event) -> None:
+async def _run_kopf(
+    registry: kopf.OperatorRegistry, settings: kopf.OperatorSettings, health_port: int, stop: threading.Event
+) -> None:
     await kopf.operator(
-        registry=_registry(config, report),
-        settings=_settings(),
+        registry=registry,
+        settings=settings,
         # By itself kopf would ask for the user's name, which a container's user has not.
         identity=f"partita@{gethostname()}",
         standalone=True,
@@ -93,17 +126,37 @@ def _registry(config: SingleConfig, report: OnEvent) -> kopf.OperatorRegistry:
 
         return handle
 
-    for kind, plural in (
-        (Kind.POOL, "gpupools"),
-        (Kind.SESSION, "inferencesessions"),
-        (Kind.PLAN, "pipelineplans"),
-    ):
+    for kind, plural in _PLURALS.items():
         kopf.on.event(GROUP, VERSION, plural, registry=registry, id=f"on-{plural}")(handler(kind))
     return registry
 
 
-def _settings() -> kopf.OperatorSettings:
+def _add_webhook(registry: kopf.OperatorRegistry, judge: OnManifest) -> None:
+    def handler(kind: Kind) -> Callable[..., Awaitable[None]]:
+        async def handle(old: kopf.Body | None, new: kopf.Body, warnings: list[str], **_: Any) -> None:
+            verdict = await judge(kind, dict(old) if old else None, dict(new))
+            warnings.extend(verdict.warnings)
+            if verdict.refusal:
+                raise kopf.AdmissionError(verdict.refusal, code=HTTPStatus.FORBIDDEN)
+
+        return handle
+
+    # All have one id, since it is the path under which the API server asks.
+    for kind, plural in _PLURALS.items():
+        kopf.on.validate(GROUP, VERSION, plural, registry=registry, id=WEBHOOK_PATH, operations=["CREATE", "UPDATE"])(
+            handler(kind)
+        )
+
+
+def _settings(webhook: Webhook | None) -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
+    if webhook is not None:
+        # kopf does not touch the webhook's configuration, which is the chart's.
+        settings.admission.server = kopf.WebhookServer(
+            port=webhook.port,
+            certfile=webhook.certificates / "tls.crt",
+            pkeyfile=webhook.certificates / "tls.key",
+        )
     settings.posting.enabled = False
     settings.scanning.disabled = True  # the definitions are there, as they have been listed; this saves permissions
     settings.watching.server_timeout = WATCH_SECONDS

@@ -1,12 +1,27 @@
-"""The chart as an API server of any version takes it."""
+"""The chart as it renders, and as an API server of any version takes it."""
 
 import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 CHART = Path(__file__).parents[3] / "charts" / "partita"
+
+
+def documents(values: dict[str, Any] | None = None, release: str = "partita") -> list[dict[str, Any]]:
+    """All objects of the chart, rendered without a cluster for namespace partita-system."""
+    charts = pytest.importorskip("helm_python.chart", reason="Helm's SDK is missing: pip install helm-python-sdk")
+    with charts.Chart.load(CHART) as chart:
+        manifests = chart.render(values, name=release, namespace="partita-system")
+    return [
+        document
+        for path, text in manifests.items()
+        if path.endswith(".yaml")
+        for document in yaml.safe_load_all(text)
+        if document
+    ]
 
 
 def chart_for(version: str, directory: Path) -> Path:

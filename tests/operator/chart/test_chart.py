@@ -2,17 +2,16 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from tests.operator.chart.charts import CHART, documents
 
 from partita_operator.cli.operator import run
 from partita_operator.kuberay_settings import KubeRaySettings
 from partita_runtime.models.policy import ModelPolicy
 
-CHART = Path(__file__).parents[3] / "charts" / "partita"
 WARNING = 2
 
 charts = pytest.importorskip("helm_python.chart", reason="Helm's SDK is missing: pip install helm-python-sdk")
@@ -44,6 +43,13 @@ EVERYTHING: dict[str, Any] = {
         "podMonitor": {"enabled": True, "sessions": ["default/traffic", "a/b"], "namespaces": ["ray"]},
         "dashboard": {"enabled": True, "annotations": {"folder": "GPUs"}},
     },
+    "admission": {"enabled": True, "failurePolicy": "Fail", "timeoutSeconds": 10, "port": 8443},
+    "networkPolicies": {
+        "enabled": True,
+        "metricsFrom": [{"namespaceSelector": {"matchLabels": {"prometheus": "here"}}}],
+        "apiServer": {"cidrs": ["10.0.0.1/32"]},
+        "profiling": {"namespaces": ["default", "team-a"], "egress": [{"ports": [{"port": 443, "protocol": "TCP"}]}]},
+    },
     "serviceAccount": {"annotations": {"a": "b"}},
     "podAnnotations": {"c": "d"},
     "podLabels": {"e": "f"},
@@ -56,16 +62,7 @@ EVERYTHING: dict[str, Any] = {
 
 def rendered(values: dict[str, Any] | None = None, release: str = "partita") -> dict[tuple[str, str], dict[str, Any]]:
     """All objects by kind and name."""
-    with charts.Chart.load(CHART) as chart:
-        manifests = chart.render(values, name=release, namespace="partita-system")
-    objects = [
-        document
-        for path, text in manifests.items()
-        if path.endswith(".yaml")
-        for document in yaml.safe_load_all(text)
-        if document
-    ]
-    return {(o["kind"], o["metadata"]["name"]): o for o in objects}
+    return {(o["kind"], o["metadata"]["name"]): o for o in documents(values, release)}
 
 
 def pod(values: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -213,6 +210,8 @@ def test_everything_belongs_to_the_release() -> None:
         "blue-partita-edit",
         "blue-partita-sessions",
         "blue-partita-dashboard",
+        "blue-partita-admission",
+        "blue-partita-profiling",
     }
     for key, found in objects.items():
         assert found["metadata"]["labels"]["app.kubernetes.io/instance"] == "blue", key

@@ -145,3 +145,10 @@ def test_bad_input_is_explained(
 
     assert result.exit_code == want_code, result.output
     assert want_message in result.output
+
+
+def test_a_webhook_without_certificates_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "tls.crt").touch()
+    result = partita("operator", "run", "--webhook-certificates", tmp_path)
+    assert result.exit_code != ExitCode.OK
+    assert "has no tls.key for the admission webhook" in result.output

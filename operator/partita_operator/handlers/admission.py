@@ -1,0 +1,54 @@
+"""Judges manifests for the API server's admission webhook, with the objects that the operator knows."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from partita_operator.kube.cache import ClusterCache, Kind, KindMissingError
+from partita_operator.kube.resources import read_plan, read_pool, read_session
+from partita_operator.kube.retries import ApiServerUnavailableError
+from partita_operator.reconcile.admission import Verdict, judge_plan, judge_pool, judge_session
+from partita_operator.reconcile.world import Cluster
+from partita_runtime.models.policy import ModelPolicy
+
+logger = logging.getLogger(__name__)
+
+Document = Mapping[str, Any]
+
+
+class Admission:
+    """Says of manifests whether they may be stored."""
+
+    def __init__(self, cache: ClusterCache, policy: ModelPolicy) -> None:
+        self._cache = cache
+        self._policy = policy
+
+    async def judge(self, kind: Kind, old: Document | None, new: Document) -> Verdict:
+        """Whether `new` may take the place of `old`, or be made if that is None.
+
+        Only another spec is judged: what the operator and people do to metadata always passes. Before a refusal all
+        objects are listed anew, since a pool may have been made a moment ago.
+        """
+        if new["metadata"].get("deletionTimestamp") or (old is not None and old.get("spec") == new.get("spec")):
+            return Verdict()
+        verdict = _judge(kind, old, new, self._cache.cluster(), self._policy)
+        if verdict.refusal:
+            try:
+                await self._cache.refresh()
+            except (ApiServerUnavailableError, KindMissingError) as error:
+                logger.warning("judging %s %s from what was known before: %s", kind, new["metadata"].get("name"), error)
+            verdict = _judge(kind, old, new, self._cache.cluster(), self._policy)
+        if verdict.refusal:
+            logger.info("%s %s is refused: %s", kind, new["metadata"].get("name"), verdict.refusal)
+        return verdict
+
+
+def _judge(kind: Kind, old: Document | None, new: Document, cluster: Cluster, policy: ModelPolicy) -> Verdict:
+    match kind:
+        case Kind.SESSION:
+            return judge_session(*read_session(new, None), cluster, policy)
+        case Kind.POOL:
+            return judge_pool(*read_pool(new), cluster)
+        case Kind.PLAN:
+            before, after = read_plan(old) if old is not None else None, read_plan(new)
+            return judge_plan(before, after) if before is not None and after is not None else Verdict()

@@ -1,0 +1,105 @@
+"""The admission webhook: a real API server asks a running operator, as the chart configures it to."""
+
+import asyncio
+import json
+from base64 import b64encode
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.operator.chart.charts import documents
+from tests.operator.handlers.conftest import Operators
+from tests.operator.kubectl import Json, Kubectl, eventually, pool, reason, session
+
+from partita_operator.dev.certificates import KeyPair, create_authority, issue_server_certificate
+from partita_operator.dev.ports import free_ports
+
+pytestmark = pytest.mark.apiserver
+
+ASKED = {"admission": "asked"}
+"""Label of the objects that the webhook of these tests is asked about."""
+
+
+def asked(document: Json) -> Json:
+    meta = document["metadata"]
+    return {**document, "metadata": {**meta, "labels": {**meta.get("labels", {}), **ASKED}}}
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> KeyPair:
+    """The certificate of the webhook, as tls.crt and tls.key."""
+    return issue_server_certificate(create_authority(tmp_path), tmp_path, "tls")
+
+
+@pytest.fixture
+def port() -> int:
+    (free,) = free_ports(1)
+    return free
+
+
+@pytest.fixture
+def webhook(cluster: Kubectl, certificate: KeyPair, port: int) -> Iterator[None]:
+    """The chart's configuration, for an operator on this machine; fails closed, so that it is known to be asked."""
+    made = documents({"admission": {"enabled": True, "failurePolicy": "Fail", "timeoutSeconds": 30}})
+    (configuration,) = [d for d in made if d["kind"] == "ValidatingWebhookConfiguration"]
+    (rules,) = configuration["webhooks"]
+    authority = b64encode((certificate.certificate.parent / "ca.crt").read_bytes()).decode()
+    path = rules["clientConfig"]["service"]["path"]
+    rules["clientConfig"] = {"url": f"https://127.0.0.1:{port}{path}", "caBundle": authority}
+    rules["objectSelector"] = {"matchLabels": ASKED}
+    cluster.apply(configuration)
+    name = configuration["metadata"]["name"]
+    yield
+    cluster("delete", "validatingwebhookconfiguration", name)
+
+
+def refusal(namespace: Kubectl, document: Json, *options: str) -> str:
+    """What the API server says to a manifest that it does not take; empty if it takes it."""
+    result = namespace.run("apply", "--validate=false", *options, "-f", "-", stdin=json.dumps(asked(document)))
+    return result.stderr if result.returncode else ""
+
+
+@pytest.mark.usefixtures("webhook")
+async def test_what_other_objects_make_wrong_is_refused_with_the_fix(
+    namespace: Kubectl, operators: Operators, certificate: KeyPair, port: int
+) -> None:
+    operators.settings = replace(
+        operators.settings, webhook_port=port, webhook_certificates=certificate.certificate.parent
+    )
+    first = namespace.run("apply", "--validate=false", "-f", "-", stdin=json.dumps(asked(pool("fast"))))
+    assert "failed calling webhook" in first.stderr, "nobody answers yet"
+
+    async def refused(document: Json, *options: str) -> str:
+        """What the API server says to a manifest that it does not take; empty if it takes it."""
+        return await asyncio.to_thread(refusal, namespace, document, *options)
+
+    async with operators.running():
+        await eventually(lambda: refusal(namespace, pool("fast"), "--dry-run=server"), lambda said: not said)
+        assert not await refused(pool("fast"))
+        assert not await refused(session("traffic")), "the pool was made a moment ago"
+
+        cases: list[tuple[Json, str]] = [
+            (session("lost", pools=["fats"]), "spec.pools names fats, but the cluster's GPUPools are: fast. Create"),
+            (session("lost", poolSelector={"tier": "gold"}), "No GPUPool has the labels tier=gold"),
+            (session("traffic", pools=["fats"]), "PoolNotFound"),
+            (session("a" * 60), "at most 54 characters"),
+            (pool("other", rayResource="partita-pool-fast"), "GPUPool fast has the Ray resource partita-pool-fast"),
+        ]
+        for document, want in cases:
+            assert want in await refused(document, "--dry-run=server"), want
+        assert "admission.partita.dev" in await refused(session("lost", pools=["fats"]))
+        assert namespace.get("isess", "lost") is None
+
+        await eventually(lambda: namespace.get("isess", "traffic"), lambda s: reason(s) == ("True", "Serving"))
+        (plan,) = namespace.list("pplan")
+        name = plan["metadata"]["name"]
+        await namespace.wait("label", "pplan", name, "admission=asked")
+        change = ["patch", "pplan", name, "--type=merge", "-p", '{"spec":{"inputsDigest":"0"}}']
+        changed = await asyncio.to_thread(namespace.run, *change)
+        assert "may change" in changed.stderr
+        lowered = pool("fast", quotas=[{"namespace": namespace.namespace, "gpus": 0}])
+        apply = ["apply", "--validate=false", "-f", "-"]
+        warned = await asyncio.to_thread(namespace.run, *apply, stdin=json.dumps(asked(lowered)))
+        assert (warned.returncode, "plans in force stay" in warned.stderr) == (0, True), warned.stderr
+        await namespace.wait("delete", "isess/traffic", "--timeout=60s")

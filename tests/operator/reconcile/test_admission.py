@@ -1,0 +1,127 @@
+"""Which manifests the admission webhook refuses, and what it says."""
+
+from typing import Any
+
+import pytest
+from tests.builders import SessionBuilder, pool, session
+from tests.operator.reconcile.simulated import SimulatedCluster
+
+from partita_api.gpupool import GPUPool, Quota
+from partita_api.inferencesession import Objective, ObjectiveKind
+from partita_operator.reconcile.admission import judge_plan, judge_pool, judge_session
+from partita_runtime.models.policy import ModelPolicy
+
+TRAFFIC = session("traffic").model("detector")
+
+
+def cluster(*pools: GPUPool) -> SimulatedCluster:
+    made = SimulatedCluster()
+    made.add(*(pools or (pool("fast").build(), pool("slow").build())))
+    made.run(2)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("builder", "want"),
+    [
+        pytest.param(TRAFFIC, "", id="nothing wrong"),
+        pytest.param(TRAFFIC.with_spec(pools=("fats",)), "fats, but the cluster's GPUPools are: fast, slow", id="pool"),
+        pytest.param(
+            TRAFFIC.with_spec(pool_selector={"tier": "gold"}), "No GPUPool has the labels tier=gold", id="labels"
+        ),
+        pytest.param(
+            TRAFFIC.model("other").edge("detector", "other").edge("other", "detector"), "InvalidSpec", id="cycle"
+        ),
+        pytest.param(SessionBuilder("a" * 60).model("detector"), "at most 54 characters", id="name of plans too long"),
+        pytest.param(
+            TRAFFIC.with_spec(objective=Objective(kind=ObjectiveKind.POWER)), "spec.powerWatts", id="power unknown"
+        ),
+    ],
+)
+def test_sessions(builder: SessionBuilder, want: str) -> None:
+    verdict = judge_session(builder.build(), "", cluster().cluster(), ModelPolicy())
+    assert want in verdict.refusal
+    assert bool(verdict.refusal) == bool(want)
+
+
+def test_a_forbidden_model_is_refused() -> None:
+    policy = ModelPolicy(modules=("traffic",))
+    verdict = judge_session(TRAFFIC.build(), "", cluster().cluster(), policy)
+    assert verdict.refusal.startswith("ForbiddenModel: ")
+
+
+def test_a_spec_that_cannot_be_read_is_refused_with_its_complaint() -> None:
+    complaint = "The spec is wrong: rate: give it"
+    verdict = judge_session(TRAFFIC.build(), complaint, cluster().cluster(), ModelPolicy())
+    assert complaint in verdict.refusal
+
+
+def test_the_correction_of_an_unreadable_spec_passes() -> None:
+    made = cluster()
+    made.unreadable["default/traffic"] = "The spec is wrong."
+    assert not judge_session(TRAFFIC.build(), "", made.cluster(), ModelPolicy()).refusal
+
+
+def test_pools_that_lack_accelerators_for_now_are_no_reason_to_refuse() -> None:
+    made = cluster(pool("fast").gpus(0).build())
+    assert not judge_session(TRAFFIC.build(), "", made.cluster(), ModelPolicy()).refusal
+    made.delete("fast")
+    assert not judge_session(TRAFFIC.build(), "", made.cluster(), ModelPolicy()).refusal
+
+
+@pytest.mark.parametrize(
+    ("quotas", "refused"),
+    [
+        pytest.param((0, None), False, id="one pool is open"),
+        pytest.param((0, 1), False, id="one pool has a little"),
+        pytest.param((0, 0), True, id="no pool has any"),
+    ],
+)
+def test_a_namespace_without_any_quota_is_told_so(quotas: tuple[int | None, ...], refused: bool) -> None:
+    pools = [
+        pool(name).with_spec(quotas=() if most is None else (Quota(namespace="default", gpus=most),)).build()
+        for name, most in zip(("fast", "slow"), quotas, strict=True)
+    ]
+    refusal = judge_session(TRAFFIC.build(), "", cluster(*pools).cluster(), ModelPolicy()).refusal
+    assert refused == ("spec.quotas" in refusal)
+
+
+@pytest.mark.parametrize(
+    ("spec", "want"),
+    [
+        pytest.param({}, "", id="nothing in common"),
+        pytest.param({"ray_resource": "partita-pool-fast"}, "the Ray resource partita-pool-fast", id="Ray resource"),
+        pytest.param({"node_selector": {"gpu": "l4"}}, "nvidia.com/gpu of the nodes gpu=l4", id="nodes"),
+        pytest.param(
+            {"node_selector": {"gpu": "l4"}, "resource_name": "nvidia.com/mig-1g.5gb"}, "", id="slices of the nodes"
+        ),
+    ],
+)
+def test_pools_of_the_same_accelerators(spec: dict[str, Any], want: str) -> None:
+    made = cluster(pool("fast").with_spec(node_selector={"gpu": "l4"}).build())
+    refusal = judge_pool(pool("other").with_spec(**spec).build(), "", made.cluster()).refusal
+    assert want in refusal
+    assert bool(refusal) == bool(want)
+    again = pool("fast").with_spec(node_selector={"gpu": "l4"}).build()
+    assert not judge_pool(again, "", made.cluster()).refusal, "a pool has nothing in common with itself"
+
+
+def test_a_lowered_pool_is_a_warning() -> None:
+    made = cluster(pool("fast").gpus(8).build())
+    made.add(TRAFFIC.rate(300).build())
+    made.run(15)
+    lowered = pool("fast").gpus(2).with_spec(quotas=(Quota(namespace="default", gpus=1),)).build()
+    verdict = judge_pool(lowered, "", made.cluster())
+    assert not verdict.refusal
+    assert [("holds 3" in text or "hold 3" in text) for text in verdict.warnings] == [True, True]
+
+
+def test_only_the_approval_of_a_plan_changes() -> None:
+    made = cluster(pool("fast").gpus(8).build())
+    made.add(TRAFFIC.build())
+    made.run(15)
+    (plan,) = made.plans.values()
+    approved = plan.model_copy(update={"spec": plan.spec.model_copy(update={"approved": False})})
+    assert not judge_plan(plan, approved).refusal
+    other = plan.model_copy(update={"spec": plan.spec.model_copy(update={"modules": ()})})
+    assert "Change InferenceSession traffic instead" in judge_plan(plan, other).refusal
