@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
+import numpy as np
 import pytest
+import tritonclient.http as triton
 from tests.operator.dev_fixtures import RayClusterFactory
 from tests.operator.kubectl import Json, Kubectl, cluster_with_crds
 
@@ -19,6 +21,9 @@ from partita_operator.dev.ray_cluster import RayCluster
 from partita_operator.dev.ray_commands import RayClassNode, RayClusterConfig
 
 READY_SECONDS = 150
+IMAGE = np.random.default_rng(0).standard_normal((3, 32, 32)).astype(np.float32)
+TOLERANCE = 0.02
+"""Of answers whose feature maps are FP16 where models are cut."""
 
 cluster = cluster_with_crds
 _NUMBERS = itertools.count(1)
@@ -167,6 +172,15 @@ def _session(name: str, spec: Json) -> Json:
         "metadata": {"name": name},
         "spec": {"slo": {"latencyMs": 1500}, "rate": {"requestsPerSecond": 5}, "planner": planner, **spec},
     }
+
+
+def ask(system: System, kubectl: Kubectl, session: str) -> dict[str, np.ndarray]:
+    """The session's answer to IMAGE by tritonclient."""
+    with triton.InferenceServerClient(system.endpoint(kubectl.namespace, session)) as client:
+        tensor = triton.InferInput("input", [1, *IMAGE.shape], "FP32")
+        tensor.set_data_from_numpy(IMAGE[None])
+        result = client.infer(session, [tensor])
+        return {output["name"]: result.as_numpy(output["name"]) for output in result.get_response()["outputs"]}
 
 
 async def until_ready(kubectl: Kubectl, name: str) -> Json:

@@ -2,8 +2,11 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
-from tests.e2e.conftest import System, detection, emulated, until_ready
+import torch
+from tests.e2e import workload
+from tests.e2e.conftest import IMAGE, TOLERANCE, System, ask, detection, emulated, until_ready
 from tests.operator.kubectl import Json, Kubectl, condition, eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.apiserver, pytest.mark.ray, pytest.mark.timeout(300)]
@@ -48,6 +51,24 @@ async def test_what_the_owner_is_told(
 
     assert want_message in found["message"]
     assert not system.applications(namespace.namespace)
+
+
+async def test_a_model_that_cannot_be_exported_is_served_whole_and_the_owner_is_told_why(
+    system: System, namespace: Kubectl
+) -> None:
+    namespace.apply(with_model("tests.e2e.workload:branching"))
+    found = await until_ready(namespace, "detection")
+
+    answer = ask(system, namespace, "detection")
+
+    assert "detector: the model is served as one block" in condition(found, "Profiled")["message"]
+    whole = workload.branching()
+    with torch.no_grad():
+        want = whole(torch.from_numpy(IMAGE[None])).numpy()
+    np.testing.assert_allclose(answer["detector"], want, atol=TOLERANCE * np.abs(want).max())
+    (plan,) = namespace.list("pplan")
+    (pipeline,) = plan["spec"]["modules"][0]["pipelines"]
+    assert [stage["blocks"] for stage in pipeline["stages"]] == [{"first": 0, "end": 1}]
 
 
 async def test_sessions_of_one_name_in_two_namespaces_are_two(system: System, namespace: Kubectl) -> None:

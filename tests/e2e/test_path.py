@@ -4,8 +4,7 @@ import asyncio
 
 import numpy as np
 import pytest
-import tritonclient.http as triton
-from tests.e2e.conftest import READY_SECONDS, System, detection, emulated, until_ready
+from tests.e2e.conftest import IMAGE, READY_SECONDS, TOLERANCE, System, ask, detection, emulated, until_ready
 from tests.operator.kubectl import Json, Kubectl, condition, eventually, reason
 from tests.runtime.serving.load import Load, steady_load
 
@@ -13,19 +12,6 @@ from partita_api.inferencesession import InferenceSession
 from partita_runtime.load.reference import WholeModels
 
 pytestmark = [pytest.mark.e2e, pytest.mark.apiserver, pytest.mark.ray, pytest.mark.timeout(420)]
-
-IMAGE = np.random.default_rng(0).standard_normal((3, 32, 32)).astype(np.float32)
-TOLERANCE = 0.02
-"""Of answers whose feature maps are FP16 where models are cut."""
-
-
-def ask(system: System, kubectl: Kubectl, session: str) -> dict[str, np.ndarray]:
-    """The session's answer to IMAGE by tritonclient."""
-    with triton.InferenceServerClient(system.endpoint(kubectl.namespace, session)) as client:
-        tensor = triton.InferInput("input", [1, *IMAGE.shape], "FP32")
-        tensor.set_data_from_numpy(IMAGE[None])
-        result = client.infer(session, [tensor])
-        return {output["name"]: result.as_numpy(output["name"]) for output in result.get_response()["outputs"]}
 
 
 def infer_url(system: System, kubectl: Kubectl, session: str) -> str:

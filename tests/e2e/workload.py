@@ -33,6 +33,21 @@ def not_a_number() -> nn.Module:
     return Broken()
 
 
+def branching() -> nn.Module:
+    """A detector that looks at its numbers to decide what to run, which no exporter can follow."""
+
+    class Branching(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.detector = detector()
+
+        def forward(self, x: Tensor) -> Tensor:
+            scores: Tensor = self.detector(x)
+            return scores if scores.sum() > 0 else -scores
+
+    return Branching().eval()
+
+
 def crop(request: Mapping[str, np.ndarray], upstream: Mapping[str, Sequence[np.ndarray]]) -> dict[str, Any]:
     """The top left corner once, or also the bottom right one where the first score is above the second."""
     image, scores = request["input"], upstream["detector"][0]

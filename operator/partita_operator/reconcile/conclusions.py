@@ -76,7 +76,8 @@ def _profiled(step: Pass) -> Finding:
     if found.missing:
         message = f"{there} of {wanted} profiles are there; plans are made from those. {_missing(found.missing)}"
         return Finding(type, False, Reason.SOME_PROFILES_MISSING, message)
-    return Finding(type, True, Reason.PROFILES_READY, f"{there} of {wanted} profiles are there.")
+    message = f"{there} of {wanted} profiles are there. {_warnings(step)}".strip()
+    return Finding(type, True, Reason.PROFILES_READY, message)
 
 
 def _planned(step: Pass) -> Finding:
@@ -178,6 +179,16 @@ def _still_serving(step: Pass) -> str:
 
 def _missing(missing: Mapping[Pair, str]) -> str:
     return _some([f"{module} on {pool}: {why}" for (module, pool), why in missing.items()], "; ")
+
+
+def _warnings(step: Pass) -> str:
+    """What fell short when the profiles were made, such as a model that could not be cut into blocks."""
+    said = {
+        f"{module}: {line}": None
+        for (module, _), key in step.profiling.ready.items()
+        for line in step.world.profiles[key].environment.get("warnings", "").splitlines()
+    }
+    return _some(list(said), "; ")
 
 
 def _some(items: list[str], separator: str = ", ") -> str:
