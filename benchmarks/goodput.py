@@ -16,7 +16,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.goodput_cases import changing, pooled, slices, symphony
+from benchmarks.goodput_cases import changing, pooled, slices, symphony, varying
 from benchmarks.goodput_cases.measure import Effort, Experiment, say
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -28,6 +28,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "changing-load": changing.changing_load,
     "pooled": pooled.pooled,
     "slices": slices.slices,
+    "varying": varying.varying,
 }
 
 
