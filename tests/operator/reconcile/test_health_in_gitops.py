@@ -1,0 +1,172 @@
+"""What GitOps tools make of the conditions: kstatus (Flux) and Argo CD, by its Lua."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.builders import SessionBuilder, pool, session
+from tests.operator.reconcile.simulated import SimulatedCluster
+
+from partita_api.inferencesession import Approval, InferenceSession
+from partita_api.meta import PAUSED_ANNOTATION
+
+HEALTH = Path(__file__).resolve().parents[3] / "examples/gitops/argocd/health.lua"
+TRAFFIC = session("traffic").model("detector").rate(300)
+
+Story = Callable[[SimulatedCluster], None]
+
+
+def kstatus(document: dict[str, Any]) -> str:
+    """The status of a custom resource by the rules of sigs.k8s.io/cli-utils/pkg/kstatus, in their order."""
+    meta, status = document["metadata"], document["status"]
+    if meta.get("deletionTimestamp"):
+        return "Terminating"
+    if status.get("observedGeneration", meta["generation"]) != meta["generation"]:
+        return "InProgress"
+    conditions = {c["type"]: c["status"] for c in status.get("conditions", [])}
+    if conditions.get("Reconciling") == "True":
+        return "InProgress"
+    if conditions.get("Stalled") == "True":
+        return "Failed"
+    return "Current" if conditions.get("Ready", "True") == "True" else "InProgress"
+
+
+def argo(document: dict[str, Any]) -> tuple[str, str]:
+    """Health and message by the Lua that Argo CD is given; it runs Lua 5.1 without most libraries."""
+    lua51 = pytest.importorskip("lupa.lua51", reason="a Lua interpreter is missing: pip install lupa")
+    lua = lua51.LuaRuntime(unpack_returned_tuples=True)
+    environment = {"obj": lua.table_from(document, recursive=True), "ipairs": lua.globals().ipairs}
+    run = lua.eval("function(source, environment) return setfenv(loadstring(source), environment)() end")
+    found = run(HEALTH.read_text(), lua.table_from(environment))
+    return found.status, found.message
+
+
+def document(found: Any) -> dict[str, Any]:
+    shown: dict[str, Any] = found.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return shown
+
+
+def of_session(made: SimulatedCluster) -> dict[str, Any]:
+    return document(made.session("traffic"))
+
+
+def come(made: SimulatedCluster, built: InferenceSession = TRAFFIC.build(), seconds: int = 20) -> None:  # noqa: B008
+    made.add(built)
+    made.run(seconds)
+
+
+def unseen(made: SimulatedCluster) -> None:
+    made.add(TRAFFIC.build())
+
+
+def serving(made: SimulatedCluster) -> None:
+    come(made)
+
+
+def changed(made: SimulatedCluster) -> None:
+    come(made)
+    made.add(TRAFFIC.rate(400).build())
+
+
+def coming_up(made: SimulatedCluster) -> None:
+    made.engine.most_ready = 0
+    come(made)
+
+
+def gaining_replicas(made: SimulatedCluster) -> None:
+    made.engine.most_ready = 1
+    come(made)
+
+
+def impossible(made: SimulatedCluster) -> None:
+    come(made, TRAFFIC.slo(5).build())
+
+
+def outranked(made: SimulatedCluster) -> None:
+    come(made)
+    come(made, session("urgent").model("detector").rate(700).with_spec(priority=1).build())
+
+
+def awaiting_approval(made: SimulatedCluster) -> None:
+    come(made, TRAFFIC.planner(approval=Approval.MANUAL).build())
+
+
+def paused(made: SimulatedCluster) -> None:
+    come(made)
+    built = TRAFFIC.build()
+    annotated = built.metadata.model_copy(update={"annotations": {PAUSED_ANNOTATION: "load test"}})
+    come(made, built.model_copy(update={"metadata": annotated}))
+
+
+def without_engine(made: SimulatedCluster) -> None:
+    come(made)
+    made.engine.away = "The Ray dashboard does not answer."
+    made.run(10)
+
+
+def going(made: SimulatedCluster) -> None:
+    come(made)
+    made.engine.removals_needed = 10
+    made.delete("default/traffic")
+    made.look_once()
+
+
+@pytest.mark.parametrize(
+    ("story", "want_kstatus", "want_argo", "want_message"),
+    [
+        pytest.param(unseen, "InProgress", "Progressing", "has not looked at it yet", id="new"),
+        pytest.param(changed, "InProgress", "Progressing", "has not looked at it yet", id="changed"),
+        pytest.param(coming_up, "InProgress", "Progressing", "0 of 3 replicas", id="coming up"),
+        pytest.param(gaining_replicas, "InProgress", "Healthy", "1 of 3 replicas", id="serves, gains replicas"),
+        pytest.param(serving, "Current", "Healthy", "3 of 3 replicas", id="serving"),
+        pytest.param(impossible, "Failed", "Degraded", "raise slo.latencyMs", id="no plan"),
+        pytest.param(outranked, "Failed", "Degraded", "default/urgent (priority 1)", id="outranked"),
+        pytest.param(awaiting_approval, "InProgress", "Suspended", "kubectl annotate", id="awaiting approval"),
+        pytest.param(paused, "Current", "Suspended", "load test", id="paused"),
+        pytest.param(without_engine, "InProgress", "Progressing", "does not answer", id="engine away"),
+        pytest.param(going, "Terminating", "Progressing", "being removed", id="being deleted"),
+    ],
+)
+def test_sessions(story: Story, want_kstatus: str, want_argo: str, want_message: str) -> None:
+    made = SimulatedCluster()
+    made.add(pool("fast").gpus(8).build())
+    story(made)
+    shown = of_session(made)
+    health, message = argo(shown)
+    assert (kstatus(shown), health) == (want_kstatus, want_argo)
+    assert want_message in message
+
+
+@pytest.mark.parametrize(
+    ("gpus", "want"),
+    [pytest.param(8, ("Current", "Healthy"), id="ready"), pytest.param(0, ("Failed", "Degraded"), id="empty")],
+)
+def test_pools(gpus: int, want: tuple[str, str]) -> None:
+    made = SimulatedCluster()
+    made.add(pool("fast").gpus(gpus).build())
+    made.run(3)
+    shown = document(made.pools["fast"])
+    assert (kstatus(shown), argo(shown)[0]) == want
+
+
+def plans(builder: SessionBuilder) -> SimulatedCluster:
+    made = SimulatedCluster()
+    made.add(pool("fast").gpus(8).build())
+    come(made, builder.build())
+    return made
+
+
+def test_plans() -> None:
+    made = plans(TRAFFIC)
+    first = made.session("traffic").status.active_plan
+    assert first is not None
+    come(made, TRAFFIC.rate(400).build())
+    second = made.session("traffic").status.active_plan
+    assert second is not None
+    assert argo(document(made.plans[second.name]))[0] == "Healthy"
+    health, message = argo(document(made.plans[first.name]))
+    assert (health, "kept for a rollback" in message) == ("Healthy", True)
+    waiting = plans(TRAFFIC.planner(approval=Approval.MANUAL))
+    (plan,) = waiting.plans.values()
+    assert argo(document(plan))[0] == "Suspended"
