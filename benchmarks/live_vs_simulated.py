@@ -8,7 +8,7 @@ from when it sent the request: the load comes from the same machine, and where i
 simulation gets the times at which requests were really sent. Where it is far behind, which means that the machine has
 other things to do, it measures again, up to three times, and keeps the best. The last line is a summary in JSON.
 
-    python benchmarks/live_vs_simulated.py [--seconds 30] [--rates 40,80,120,200]
+    python benchmarks/live_vs_simulated.py [--seconds 30] [--rates 15,30,45,75]
 """
 
 import argparse
@@ -47,7 +47,7 @@ from partita_runtime.simulation.report import SimulationReport
 from partita_runtime.simulation.simulate import simulate
 
 PIPELINE = f"{MODULE}/p0"
-WARM_UP_RATE, WARM_UP_SECONDS = 40.0, 8.0
+WARM_UP_RATE, WARM_UP_SECONDS = 30.0, 8.0
 MOST_ATTEMPTS = 3
 WANTED = 0.05
 """How far goodputs may be apart."""
@@ -84,8 +84,8 @@ def main() -> None:
     app = EmulatedSession(
         name="compared",
         gpus=2,
-        alpha_micros=20_000,
-        beta_micros=40_000,
+        alpha_micros=60_000,
+        beta_micros=150_000,
         slo_ms=options.slo,
         batch_size=16,
         input=TensorSpec(shape=(16,)),
@@ -227,13 +227,13 @@ def say(row: dict[str, Any]) -> None:
 def _arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=30.0, help="length of each measurement (default 30)")
-    parser.add_argument("--slo", type=int, default=500, help="milliseconds in which to answer (default 500)")
+    parser.add_argument("--slo", type=int, default=1500, help="milliseconds in which to answer (default 1500)")
     parser.add_argument("--seed", type=int, default=1, help="of the arrivals (default 1)")
     parser.add_argument(
         "--rates",
         type=lambda text: tuple(float(rate) for rate in text.split(",")),
-        default=(40.0, 80.0, 120.0, 200.0),
-        help="requests per second, one after the other (default 40,80,120,200)",
+        default=(15.0, 30.0, 45.0, 75.0),
+        help="requests per second, one after the other (default 15,30,45,75)",
     )
     return parser
 
