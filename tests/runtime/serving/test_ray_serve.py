@@ -9,14 +9,16 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 import torch
 import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton
 from tests.operator.dev_fixtures import RayClusterFactory
+from tests.runtime.serving.collector import Collector, collector
 from tests.runtime.serving.deployment import Deployment
-from tests.runtime.serving.load import Load, steady_load
+from tests.runtime.serving.load import Load, infer_body, steady_load
 from tests.runtime.serving.models import convolutional
 from tests.runtime.serving.plans import EMULATED, REAL, Application, application, detector_with_crops
 
@@ -38,8 +40,21 @@ STEADY = replace(application("steady").model("only"), slo_ms=20_000, replicas=2)
 
 
 @pytest.fixture(scope="module")
-def deployment(start_ray: RayClusterFactory) -> Iterator[Deployment]:
-    cluster = start_ray(RayClusterConfig(nodes=(RayClassNode(EMULATED, slots=8), RayClassNode(REAL, slots=2))))
+def traces() -> Iterator[Collector]:
+    """Where the frontends send their traces."""
+    with collector() as taking:
+        yield taking
+
+
+@pytest.fixture(scope="module")
+def deployment(start_ray: RayClusterFactory, traces: Collector) -> Iterator[Deployment]:
+    tracing = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": traces.url,
+        "OTEL_TRACES_SAMPLER": "parentbased_always_off",
+        "OTEL_BSP_SCHEDULE_DELAY": "200",
+    }
+    nodes = (RayClassNode(EMULATED, slots=8), RayClassNode(REAL, slots=2))
+    cluster = start_ray(RayClusterConfig(nodes=nodes, environment=tracing))
     deployment = Deployment(cluster)
     deployment.deploy(TRAFFIC, NETWORK, STEADY)
     yield deployment
@@ -119,6 +134,20 @@ def test_a_model_in_two_stages_answers_as_the_whole_model(deployment: Deployment
     got = infer(deployment, NETWORK, samples).as_numpy("network")
     np.testing.assert_allclose(got, want, atol=2e-2)  # the feature map in between is in half precision
     np.testing.assert_array_equal(got.argmax(1), want.argmax(1))
+
+
+def test_a_request_that_its_client_traces_is_followed_through_all_stages(
+    deployment: Deployment, traces: Collector
+) -> None:
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    content, headers = infer_body(np.zeros((1, 3, 16, 16), np.float32))
+    url = f"http://{deployment.url(NETWORK)}/v2/models/{NETWORK.name}/infer"
+    answer = httpx.post(url, content=content, headers={**headers, "traceparent": f"00-{trace}-00f067aa0ba902b7-01"})
+    assert answer.is_success, answer.text
+    want = {"infer", "model network", "queue", "batch", "network", "wait", "run"}
+    deployment.until(lambda: traces.names_in(trace) == want, "the whole trace is exported")
+    ran = [span for span in traces.spans if span.trace_id.hex() == trace and span.name == "run"]
+    assert {a.value.int_value for span in ran for a in span.attributes if a.key == "partita.stage"} == {0, 1}
 
 
 def test_large_requests_go_through(deployment: Deployment) -> None:

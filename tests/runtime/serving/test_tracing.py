@@ -2,19 +2,16 @@
 
 import asyncio
 import dataclasses
-import threading
 from collections import Counter
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBasedTraceIdRatio, Sampler
 from opentelemetry.trace import StatusCode
+from tests.runtime.serving.collector import collector
 from tests.runtime.serving.gates import Gate, gated
 from tests.runtime.serving.load import infer_body
 from tests.runtime.serving.plans import application, detector_with_crops
@@ -195,47 +192,17 @@ def test_nothing_is_traced_unless_asked_for(environment: dict[str, str]) -> None
     assert tracer_of(environment, "default/traced") is None
 
 
-@pytest.fixture
-def collector() -> Iterator[tuple[str, list[ExportTraceServiceRequest]]]:
-    """The URL of something that takes OTLP over HTTP, and what it was given."""
-    given: list[ExportTraceServiceRequest] = []
-
-    class Collector(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            assert self.path == "/v1/traces"
-            body = self.rfile.read(int(self.headers["content-length"]))
-            given.append(ExportTraceServiceRequest.FromString(body))
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, format: str, *args: object) -> None: ...
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Collector)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}", given
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-async def test_traces_reach_a_collector(
-    collector: tuple[str, list[ExportTraceServiceRequest]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    url, given = collector
-    environment = {
-        "OTEL_EXPORTER_OTLP_ENDPOINT": url,
-        "OTEL_EXPORTER_OTLP_COMPRESSION": "none",
-        "OTEL_TRACES_SAMPLER": "parentbased_always_on",
-    }
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    tracer = tracer_of(environment, "default/plain")
-    assert tracer is not None
-    async with stand(application("plain").model("only"), tracer=tracer) as running:
-        assert await infer(running, np.zeros((1, 2, 2), np.float32)) == 200
-    await asyncio.to_thread(tracer.close)
-    (resource,) = (spans for request in given for spans in request.resource_spans)
+async def test_traces_reach_a_collector(monkeypatch: pytest.MonkeyPatch) -> None:
+    with collector() as taking:
+        environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": taking.url, "OTEL_TRACES_SAMPLER": "parentbased_always_on"}
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        tracer = tracer_of(environment, "default/plain")
+        assert tracer is not None
+        async with stand(application("plain").model("only"), tracer=tracer) as running:
+            assert await infer(running, np.zeros((1, 2, 2), np.float32)) == 200
+        await asyncio.to_thread(tracer.close)
+    (resource,) = taking.resources
     assert {a.key: a.value.string_value for a in resource.resource.attributes}["service.name"] == "partita"
-    names = {span.name for scope in resource.scope_spans for span in scope.spans}
-    assert names == {"infer", "model only", "queue", "batch", "network", "wait", "run"}
+    want = {"infer", "model only", "queue", "batch", "network", "wait", "run"}
+    assert {span.name for span in taking.spans} == want
