@@ -21,7 +21,7 @@ import json
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import log10
@@ -36,9 +36,9 @@ from partita_planner.configurations.schedule import Answer
 from partita_planner.configurations.splitting import Criterion, GreedySplit, QuantizedSplit
 from partita_planner.configurations.whole_machines import least_allocated
 from partita_planner.configurations.workload import Configuration, Module, Workload
+from partita_planner.deadline import NEVER
 from partita_planner.strategies import STRATEGIES, harpagon, piccolo
-
-Answering = Callable[[Workload], Answer | None]
+from partita_planner.strategies.strategy import Answering
 
 SHAPES: Final[Mapping[str, Sequence[tuple[int, int]]]] = {
     "caption": (),
@@ -183,7 +183,7 @@ class Timed:
 def timed(answer: Answering, workload: Workload) -> Timed:
     """The answer to a workload. The time is the thread's own, which other work on the machine does not lengthen."""
     began = time.thread_time()
-    found = answer(workload)
+    found = answer(workload, NEVER)
     return Timed(found, 1000 * (time.thread_time() - began))
 
 

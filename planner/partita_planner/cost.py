@@ -13,8 +13,8 @@ from dataclasses import replace
 import pyomo.environ as pyo
 
 from partita_planner.allocation import Aim, Demand, Market, gpus_missing
-from partita_planner.deadline import Deadline
-from partita_planner.frontier import SAME_COST, Step, frontier
+from partita_planner.deadline import Deadline, OutOfTimeError
+from partita_planner.frontier import SAME_COST, Step, alone, frontier
 from partita_planner.latency import LatencyGraph
 from partita_planner.latency_split import add_split, solve_split
 from partita_planner.limited_pools import least_cost_within_pools
@@ -43,13 +43,15 @@ def least_cost(
         return unlimited
     bound = 0.0 if unlimited is None else unlimited.bound
     generated: Found | NothingFound = NothingFound(proven=False)
-    if aim is Aim.ALLOCATED:
+    if unlimited is None:
+        generated = _of_one_template_each(demands, market, graph, aim, deadline)
+    elif aim is Aim.ALLOCATED:
         generated = least_cost_within_pools(demands, market, graph, bound, deadline.share(COLUMNS_SHARE))
     if _settled(generated):
         return generated
     start = None
     if isinstance(generated, Found):
-        bound, start = generated.bound, generated.deployments
+        bound, start = max(bound, generated.bound), generated.deployments
     joint = search(Search(tuple(demands), market, aim, graph, RELATIVE_GAP), deadline, start)
     if not isinstance(joint, Found):
         return generated if isinstance(generated, Found) else joint
@@ -70,13 +72,13 @@ def latency_split(
 
     None if time runs out.
     """
-    walks = {d.module: frontier(d, market, aim) for d in demands}
-    steps = {module: [next(walk)] for module, walk in walks.items()}
-    if graph.longest({module: first[0].budget_micros for module, first in steps.items()}) > graph.slo_micros:
-        for module, walk in walks.items():
-            while not deadline.passed and (step := next(walk, None)) is not None:
-                steps[module].append(step)
-    if deadline.passed:
+    walks = {d.module: frontier(d, market, aim, deadline) for d in demands}
+    try:
+        steps = {module: [next(walk)] for module, walk in walks.items()}
+        if graph.longest({module: first[0].budget_micros for module, first in steps.items()}) > graph.slo_micros:
+            for module, walk in walks.items():
+                steps[module].extend(walk)
+    except OutOfTimeError:
         return None
     chosen = _choose(steps, graph, deadline)
     if chosen is None:
@@ -84,6 +86,17 @@ def latency_split(
     cost = sum(step.cost for step in chosen.values())
     proven = min(step.bound / step.cost if step.cost else 1.0 for walk in steps.values() for step in walk)
     return Found({module: step.deployments for module, step in chosen.items()}, cost, cost * proven)
+
+
+def _of_one_template_each(
+    demands: Sequence[Demand], market: Market, graph: LatencyGraph, aim: Aim, deadline: Deadline
+) -> Found | NothingFound:
+    """The cheapest plan with one template for each module, if the pools have its GPUs; nothing is proven."""
+    chosen = _choose({d.module: alone(d, market, aim) for d in demands}, graph, deadline)
+    deployments = {module: step.deployments for module, step in (chosen or {}).items()}
+    if chosen is None or gpus_missing(deployments, market.pools):
+        return NothingFound(proven=False)
+    return Found(deployments, sum(step.cost for step in chosen.values()), 0.0)
 
 
 def _choose(steps: Mapping[str, Sequence[Step]], graph: LatencyGraph, deadline: Deadline) -> dict[str, Step] | None:

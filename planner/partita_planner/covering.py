@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from partita_planner.allocation import Demand, Deployment, Market, allocated_price, in_dispatch_order
+from partita_planner.deadline import NEVER, Deadline, OutOfTimeError
 from partita_planner.templates import Template
 
 MAX_LABELS: Final = 100_000
@@ -50,10 +51,12 @@ class Bundles:
     covers: NDArray[np.float64]
 
     @staticmethod
-    def of(templates: Sequence[Template], demand: Demand, market: Market) -> "Bundles":
-        """Every step of every template, up to the one that covers the whole demand."""
+    def of(templates: Sequence[Template], demand: Demand, market: Market, deadline: Deadline = NEVER) -> "Bundles":
+        """Every step of every template, up to the one that covers the whole demand. Raises OutOfTimeError."""
         owners, prices, covers = [], [], []
         for t, template in enumerate(templates):
+            if deadline.passed:
+                raise OutOfTimeError
             units = [(market.price(stage), market.unit_rate(stage)) for stage in template.stages]
             ends = np.unique(np.concatenate([step_ends(rate, demand.capacity) for _, rate in units]))
             owners.append(np.full(len(ends), t))
@@ -74,10 +77,15 @@ class Bundles:
         return Bundles(self.template[kept], self.price[kept], self.covers[kept])
 
 
-def cheapest_cover(demand: Demand, templates: Sequence[Template], bundles: Bundles, market: Market) -> Cover:
-    """The cheapest cover of `demand.capacity`; `bundles` are those of `templates`, or some of them."""
+def cheapest_cover(
+    demand: Demand, templates: Sequence[Template], bundles: Bundles, market: Market, deadline: Deadline = NEVER
+) -> Cover:
+    """The cheapest cover of `demand.capacity`; out of time, the best so far.
+
+    `bundles` are those of `templates`, or some of them.
+    """
     needed = demand.capacity
-    chosen, bound = cheapest_bundles(bundles, needed)
+    chosen, bound = cheapest_bundles(bundles, needed, deadline)
     covered: dict[int, float] = {}
     for template, covers in chosen:
         covered[template] = covered.get(template, 0.0) + covers
@@ -87,10 +95,12 @@ def cheapest_cover(demand: Demand, templates: Sequence[Template], bundles: Bundl
     return Cover(deployments, price, min(price, bound))
 
 
-def cheapest_bundles(bundles: Bundles, needed: float) -> tuple[list[tuple[int, float]], float]:
+def cheapest_bundles(
+    bundles: Bundles, needed: float, deadline: Deadline = NEVER
+) -> tuple[list[tuple[int, float]], float]:
     """Template and coverage of the bundles of the cheapest cover, and a proven bound on every cover's price.
 
-    None of them, and infinite, if the bundles cover nothing.
+    Out of time, of the cheapest one so far. None of them, and infinite, if the bundles cover nothing.
     """
     if not len(bundles.price):
         return [], inf
@@ -107,6 +117,9 @@ def cheapest_bundles(bundles: Bundles, needed: float) -> tuple[list[tuple[int, f
         covered = -covered_negated
         if covered <= most_covered or price + least * (needed - covered) >= best * (1 - ROUNDING):
             continue
+        if best < inf and deadline.passed:
+            heappush(heap, (price, covered_negated, label))
+            break
         most_covered = covered + ROUNDING * needed
         finish = bisect_left(last_covers, (needed - covered) * (1 - ROUNDING))
         if finish < len(last_prices) and price + last_prices[finish] < best * (1 - ROUNDING):

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from partita_planner.allocation import MAX_PIPELINES, Demand, Deployment, Market, in_dispatch_order
 from partita_planner.covering import ROUNDING, Bundles, cheapest_bundles, step_ends
+from partita_planner.deadline import Deadline, OutOfTimeError
 
 MAX_BUNDLES: Final = 300_000
 MAX_VISITS: Final = 400_000
@@ -65,8 +66,8 @@ class CoverSpace:
     """Where the bundles of each template begin."""
 
     @staticmethod
-    def of(demand: Demand, market: Market, resources: Sequence[Resource]) -> "CoverSpace | None":
-        """The bundles that fit the pools; None if there are more than MAX_BUNDLES of them."""
+    def of(demand: Demand, market: Market, resources: Sequence[Resource], deadline: Deadline) -> "CoverSpace | None":
+        """The bundles that fit the pools; None if there are more than MAX_BUNDLES of them. Raises OutOfTimeError."""
         steps = sum(demand.capacity / stage.throughput + 1 for t in demand.templates for stage in t.stages)
         if steps > MAX_BUNDLES:
             return None
@@ -74,6 +75,8 @@ class CoverSpace:
         position = {resource: r for r, resource in enumerate(resources)}
         owners, latencies, covers, vgpus = [], [], [], []
         for t, template in enumerate(demand.templates):
+            if deadline.passed:
+                raise OutOfTimeError
             ends = np.unique(np.concatenate([step_ends(s.throughput, demand.capacity) for s in template.stages]))
             taken = np.zeros((len(ends), len(resources)))
             for stage in template.stages:
@@ -96,17 +99,21 @@ class CoverSpace:
             begins,
         )
 
-    def cheapest(self, worths: NDArray[np.float64], micros_worth: float, below: float) -> Iterator[Priced]:
+    def cheapest(
+        self, worths: NDArray[np.float64], micros_worth: float, below: float, deadline: Deadline
+    ) -> Iterator[Priced]:
         """Columns of least worth within smaller and smaller latencies, while one may be worth less than `below`.
 
-        `worths` are of one vGPU of each resource, `micros_worth` of a microsecond of latency.
+        `worths` are of one vGPU of each resource, `micros_worth` of a microsecond of latency. Raises OutOfTimeError.
         """
         worth = self.vgpus @ worths
         order = np.lexsort((-self.covers, worth))
         bundles = Bundles(self.template[order], worth[order], self.covers[order])
         latency = self.latency[order]
         while True:
-            chosen, bound = cheapest_bundles(bundles, self.demand.capacity)
+            if deadline.passed:
+                raise OutOfTimeError
+            chosen, bound = cheapest_bundles(bundles, self.demand.capacity, deadline)
             if not chosen:
                 return
             column = self._column(chosen)
@@ -118,12 +125,14 @@ class CoverSpace:
             faster = latency < column.latency_micros
             bundles, latency = bundles.where(faster), latency[faster]
 
-    def within(self, worths: NDArray[np.float64], micros_worth: float, limit: float) -> tuple[Column, ...] | None:
+    def within(
+        self, worths: NDArray[np.float64], micros_worth: float, limit: float, deadline: Deadline
+    ) -> tuple[Column, ...] | None:
         """Every column that is worth `limit` or less with its latency, but for those that another makes superfluous.
 
-        None if there are too many to say.
+        None if there are too many to say, or time runs out.
         """
-        enumeration = _Enumeration(self, worths, micros_worth, limit)
+        enumeration = _Enumeration(self, worths, micros_worth, limit, deadline)
         if not enumeration.run():
             return None
         return tuple(self._column(chosen) for chosen in enumeration.undominated())
@@ -180,7 +189,10 @@ class _Enumeration:
     last bundle covers just what is left.
     """
 
-    def __init__(self, space: CoverSpace, worths: NDArray[np.float64], micros_worth: float, limit: float) -> None:
+    def __init__(
+        self, space: CoverSpace, worths: NDArray[np.float64], micros_worth: float, limit: float, deadline: Deadline
+    ) -> None:
+        self.deadline = deadline
         self.space = space
         self.worth = space.vgpus @ worths
         self.micros_worth = micros_worth
@@ -201,7 +213,7 @@ class _Enumeration:
         self.price, self.covers = self.worth.tolist(), space.covers.tolist()
 
     def run(self) -> bool:
-        """Whether all were found within MAX_VISITS and MAX_COLUMNS."""
+        """Whether all were found in time, within MAX_VISITS and MAX_COLUMNS."""
         until = self.space.superfluous_from
         for k, (template, _) in enumerate(self.by_template):
             slowest = self.space.demand.templates[template].latency_micros
@@ -244,7 +256,7 @@ class _Enumeration:
                     break
                 self.visits += 1
                 rest, total = left - self.covers[bundle], paid + self.price[bundle]
-                if self.visits > MAX_VISITS:
+                if self.visits > MAX_VISITS or self.deadline.passed:
                     return False
                 if total + self._to_cover(rest) > self.limit or len(chosen) + 1 >= MAX_PIPELINES:
                     continue

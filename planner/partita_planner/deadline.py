@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
+from typing import Final
 
 
 @dataclass(frozen=True)
@@ -29,3 +31,11 @@ class Deadline:
     def share(self, fraction: float) -> "Deadline":
         """The moment at which that fraction of the time left will have passed."""
         return Deadline.after(fraction * self.left, self.clock)
+
+
+NEVER: Final = Deadline(lambda: 0.0, inf)
+"""For whoever has all the time that it takes."""
+
+
+class OutOfTimeError(Exception):
+    """A deadline passed before the answer was there."""

@@ -144,9 +144,10 @@ class _Trials:
         """
         task = self.task
         throughput = task.aim is Aim.THROUGHPUT
-        demands = task.demands(A_LITTLE, collected_at=inf) if throughput else task.demands(task.problem.rate)
-        problem = Search(demands, task.market, Aim.MISSING, task.coupled)
-        found = search(problem, self.deadline.share(SEARCH_SHARE))
+        ends = self.deadline.share(SEARCH_SHARE)
+        rate, collected_at = (A_LITTLE, inf) if throughput else (task.problem.rate, None)
+        problem = Search(task.demands(rate, ends, collected_at), task.market, Aim.MISSING, task.coupled)
+        found = search(problem, ends)
         missing = gpus_missing(found.deployments, task.market.pools) if isinstance(found, Found) else {}
         if any(task.market.pools[pool].gpus + count > MOST_GPUS for pool, count in missing.items()):
             return {}
@@ -172,8 +173,9 @@ class _Trials:
     def _highest_fixed_rate(self, deadline: Deadline) -> float:
         rate = self.task.problem.rate
         for _ in range(MAX_ROUNDS):
-            demands = tuple(_per_request(d, rate) for d in self.task.demands(rate))
-            found = most_throughput(demands, self.task.market, deadline.share(SEARCH_SHARE), self.task.coupled)
+            ends = deadline.share(SEARCH_SHARE)
+            demands = tuple(_per_request(d, rate) for d in self.task.demands(rate, ends))
+            found = most_throughput(demands, self.task.market, ends, self.task.coupled)
             if not isinstance(found, Found):
                 return 0.0
             if found.value >= rate:

@@ -21,8 +21,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from partita_planner.deadline import Deadline
-from partita_planner.pareto import Flags, Floats, Integers, OutOfTimeError, ranges, unbeaten
+from partita_planner.deadline import Deadline, OutOfTimeError
+from partita_planner.pareto import Flags, Floats, Integers, ranges, unbeaten
 
 NO_STAGE: Final = 1e6
 """Stands for the resource of a stage that a pipeline does not have; sorts behind all others."""

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from partita_planner.allocation import Demand, Deployment, Deployments, Market, in_dispatch_order
-from partita_planner.deadline import Deadline
+from partita_planner.deadline import Deadline, OutOfTimeError
 from partita_planner.relaxation import Relaxation, deployed
 from partita_planner.templates import Template
 
@@ -70,24 +70,26 @@ class ModuleProgram:
             for t in self.demand.templates
         )
 
-    def served(self, box: Vector, deadline: Deadline | None = None) -> list[Table] | None:
-        """What is served with each vector up to `box` by the first 0, 1, 2, ... templates; None if time ran out."""
+    def served(self, box: Vector, deadline: Deadline, keep_all: bool = False) -> list[Table]:
+        """What is served with each vector up to `box` by all templates, or by the first 0, 1, 2, ... of them.
+
+        Raises OutOfTimeError.
+        """
         tables = [np.zeros([n + 1 for n in box])]
         for steps in self.steps:
-            if deadline is not None and deadline.passed:
-                return None
             before, after = tables[-1], tables[-1].copy()
             for step in steps:
+                if deadline.passed:
+                    raise OutOfTimeError
                 if all(n <= most for n, most in zip(step.gpus, box, strict=True)):
                     beyond, up_to = _shifted(step.gpus, box)
                     np.maximum(after[beyond], before[up_to] + step.serves, out=after[beyond])
-            tables = [after] if deadline is not None else [*tables, after]
+            tables = [*tables, after] if keep_all else [after]
         return tables
 
-    def deployments(self, gpus: Vector, market: Market) -> tuple[Deployment, ...]:
-        """How the module serves most with these GPUs."""
-        tables = self.served(gpus)
-        assert tables is not None, "there was no deadline"
+    def deployments(self, gpus: Vector, market: Market, deadline: Deadline) -> tuple[Deployment, ...]:
+        """How the module serves most with these GPUs. Raises OutOfTimeError."""
+        tables = self.served(gpus, deadline, keep_all=True)
         left, chosen = gpus, []
         for t in reversed(range(len(self.steps))):
             if tables[t + 1][left] <= tables[t][left]:
@@ -136,12 +138,10 @@ class Program:
 
     def solve(self, known: float, bound: float, market: Market, deadline: Deadline) -> tuple[Deployments | None, float]:
         """The best deployments with a level above `known` (None: none found), and a proven bound on the level."""
-        served = []
-        for module in self.modules:
-            tables = module.served(module.box, deadline)
-            if tables is None:
-                return None, bound
-            served.append(tables[-1] / module.demand.capacity)
+        try:
+            served = [module.served(module.box, deadline)[-1] / module.demand.capacity for module in self.modules]
+        except OutOfTimeError:
+            return None, bound
         found = np.unique(np.concatenate([t[(t > known) & (t <= bound * (1 + ROUNDING))] for t in served]))
         levels = found.tolist()
         best: list[Vector] | None = None
@@ -157,7 +157,10 @@ class Program:
         if best is None:
             return None, proven
         chosen = zip(self.modules, best, strict=True)
-        return {m.demand.module: m.deployments(gpus, market) for m, gpus in chosen}, proven
+        try:
+            return {m.demand.module: m.deployments(gpus, market, deadline) for m, gpus in chosen}, proven
+        except OutOfTimeError:
+            return None, proven
 
     def _shares(self, served: Sequence[Table], level: float) -> list[Vector] | None:
         """GPUs for each module such that all reach `level`; None if there are too few."""

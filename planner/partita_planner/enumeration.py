@@ -12,9 +12,9 @@ from typing import Final
 
 import numpy as np
 
-from partita_planner.deadline import Deadline
+from partita_planner.deadline import Deadline, OutOfTimeError
 from partita_planner.dominance import NO_STAGE, Candidates, Units, portions, sorted_units, undominated
-from partita_planner.pareto import Flags, Integers, OutOfTimeError, ranges
+from partita_planner.pareto import Flags, Integers, ranges
 from partita_planner.stages import SLACK, Ground, StageTable, grounds
 from partita_planner.templates import NO_LIMIT, ModuleClass, Template, TemplateLimits, TemplateStage
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from partita_planner.allocation import Aim, Tariff, gpus_used
 from partita_planner.deadline import Deadline
 from partita_planner.search import Found, Search, search
+from partita_planner.session_graph import module_rates
 from partita_planner.task import Solution, Task
 
 ROUNDING = 1e-9
@@ -17,10 +18,11 @@ def with_fewest_gpus(task: Task, solution: Solution, deadline: Deadline) -> Solu
     and batches are collected at it. Throughput is never given up, not even within a solver's tolerance.
     """
     priced = replace(task.market, tariff=Tariff.GPUS)
-    found = search(Search(task.demands(solution.rate), priced, Aim.ALLOCATED, task.coupled), deadline)
+    demands = task.demands(solution.rate, deadline)
+    found = search(Search(demands, priced, Aim.ALLOCATED, task.coupled), deadline)
     if not isinstance(found, Found):
         return solution
-    calls = {demand.module: demand.capacity for demand in task.demands(1 - task.kept_free, collected_at=solution.rate)}
+    calls = module_rates(task.problem.spec, 1.0)
     served = min(sum(d.throughput for d in group) / calls[name] for name, group in found.deployments.items())
     fewer = sum(gpus_used(found.deployments).values()) < sum(gpus_used(solution.deployments).values())
     if not fewer or served < solution.value * (1 - ROUNDING):

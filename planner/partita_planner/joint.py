@@ -101,7 +101,7 @@ def _market(tasks: Sequence[Task]) -> Market:
 
 def _demands(task: Task, rate: float, market: Market, deadline: Deadline) -> Sequence[Demand]:
     """The session's demands at level 1, with only the templates that keep the latencies it would choose alone."""
-    demands = task.demands((1 - task.kept_free) * _weight(task), collected_at=rate)
+    demands = task.demands((1 - task.kept_free) * _weight(task), deadline, collected_at=rate)
     if task.coupled is None:
         return demands
     alone = most_throughput(demands, market, deadline.share(0.2), task.coupled)
@@ -121,7 +121,7 @@ def _bound(tasks: Sequence[Task], assumed: Sequence[float], market: Market, foun
     everything = [
         replace(d, module=_name(i, d.module))
         for i, (task, rate) in enumerate(zip(tasks, assumed, strict=True))
-        for d in task.demands((1 - task.kept_free) * _weight(task), collected_at=rate)
+        for d in task.demands((1 - task.kept_free) * _weight(task), deadline, collected_at=rate)
     ]
     return throughput_bound(everything, market, deadline)
 

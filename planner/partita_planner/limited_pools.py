@@ -19,7 +19,7 @@ import numpy as np
 
 from partita_planner.allocation import Demand, Market
 from partita_planner.covers import Column, CoverSpace
-from partita_planner.deadline import Deadline
+from partita_planner.deadline import Deadline, OutOfTimeError
 from partita_planner.latency import LatencyGraph
 from partita_planner.pool_master import Chosen, Columns, Duals, Master
 from partita_planner.search import Found, NothingFound
@@ -47,7 +47,10 @@ def least_cost_within_pools(
     What is not proven in time, or within the enumeration's limits, shows in the answer's bound.
     """
     resources = tuple(sorted({(s.pool, s.divisor) for d in demands for t in d.templates for s in t.stages}))
-    found = {d.module: CoverSpace.of(d, market, resources) for d in demands}
+    try:
+        found = {d.module: CoverSpace.of(d, market, resources, deadline) for d in demands}
+    except OutOfTimeError:
+        return NothingFound(proven=False)
     spaces = {name: space for name, space in found.items() if space is not None}
     dearest = max(market.gpu_price[pool] for pool, _ in resources)
     if len(spaces) < len(demands) or dearest == 0:
@@ -80,8 +83,8 @@ class _Generation:
 
     def run(self, deadline: Deadline) -> Found | NothingFound:
         """Columns, bound and plan, until the plan is proven or the time is up."""
-        if not self._begin():
-            return NothingFound(proven=True)
+        if not self._begin(deadline):
+            return NothingFound(proven=not deadline.passed)
         root = self._relaxation(deadline)
         if root is not None:
             self.bound = max(self.bound, root.value)
@@ -102,13 +105,16 @@ class _Generation:
         """No plan that costs more is of interest."""
         return self.most if self.best is None else self.best.cost
 
-    def _begin(self) -> bool:
-        """Every module's frontier as if pools had no end; false if one cannot be served from them."""
+    def _begin(self, deadline: Deadline) -> bool:
+        """Every module's frontier as if pools had no end; false if one cannot be served from them, or time ran out."""
         market = self.master.market
         worths = np.array([market.gpu_price[pool] / divisor for pool, divisor in self.master.resources])
-        for space in self.spaces.values():
-            for priced in space.cheapest(worths, 0.0, inf):
-                self._add(priced.column)
+        try:
+            for space in self.spaces.values():
+                for priced in space.cheapest(worths, 0.0, inf, deadline):
+                    self._add(priced.column)
+        except OutOfTimeError:
+            return False
         return all(self.columns.values())
 
     def _relaxation(self, deadline: Deadline) -> _Root | None:
@@ -119,13 +125,16 @@ class _Generation:
             if solved is None:
                 break
             value, duals = solved
-            grown, root = self._price(duals)
+            try:
+                grown, root = self._price(duals, deadline)
+            except OutOfTimeError:
+                break
             best = root if best is None or root.value > best.value else best
             if not grown or value - best.value <= CONVERGED * value:
                 break
         return best
 
-    def _price(self, duals: Duals) -> tuple[bool, _Root]:
+    def _price(self, duals: Duals, deadline: Deadline) -> tuple[bool, _Root]:
         """Add the columns that the relaxation would rather have; whether there were any, and the bound they prove."""
         worths = duals.worths(self.master.market, self.master.resources)
         grown, least = False, {}
@@ -133,7 +142,7 @@ class _Generation:
             micros_worth = duals.latency[name] / self.master.graph.slo_micros
             known = self.columns[name].values()
             least[name] = min(float(worths @ c.vgpus) + micros_worth * c.latency_micros for c in known)
-            for priced in space.cheapest(worths, micros_worth, least[name]):
+            for priced in space.cheapest(worths, micros_worth, least[name], deadline):
                 latency = micros_worth * priced.column.latency_micros
                 grown |= priced.worth + latency < least[name] and self._add(priced.column)
                 least[name] = min(least[name], priced.bound + latency)
@@ -145,7 +154,7 @@ class _Generation:
         columns: dict[str, Sequence[Column]] = {}
         for name, space in self.spaces.items():
             micros_worth = root.duals.latency[name] / self.master.graph.slo_micros
-            every = space.within(worths, micros_worth, root.least[name] + ceiling - root.value)
+            every = space.within(worths, micros_worth, root.least[name] + ceiling - root.value, deadline)
             if every is None:
                 return False
             columns[name] = every

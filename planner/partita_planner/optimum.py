@@ -7,19 +7,18 @@ from math import inf
 from partita_planner.allocation import Aim, Demand, Deployment, Deployments
 from partita_planner.cost import least_cost
 from partita_planner.deadline import Deadline
+from partita_planner.in_force import deployments_in_force
 from partita_planner.latency import collection_micros
 from partita_planner.left_out import bound_of_blocks
-from partita_planner.search import Found, NothingFound
+from partita_planner.search import Found, NothingFound, Search, value_of
 from partita_planner.session_graph import module_rates
 from partita_planner.task import Solution, Task
-from partita_planner.throughput import highest_level, most_throughput, pooled, throughput_bound
+from partita_planner.throughput import RELATIVE_GAP, highest_level, most_throughput, pooled, throughput_bound
 
 MAX_ROUNDS = 6
 ROUND_SHARE = 0.6
 """Share of the time left that one round of a throughput plan may take."""
 SAME_RATE = 1e-3
-ENUMERATION_SHARE = 0.3
-"""Share of the time left for the templates of all modules."""
 WHOLE_SHARE = 0.5
 """Share of a round for the plan with whole GPUs that one with shared GPUs starts from."""
 
@@ -32,25 +31,27 @@ def best_plan(task: Task, deadline: Deadline) -> Solution | NothingFound:
     if task.aim is Aim.THROUGHPUT:
         return throughput_plan(task, deadline, _with_shared_gpus if task.pooled else _with_whole_gpus)
     rate = task.problem.rate
-    demands = task.demands(rate, deadline=deadline.share(ENUMERATION_SHARE))
+    demands = task.demands(rate, deadline)
     found = of_all(task, demands, least_cost(demands, task.market, task.graph, task.aim, deadline), deadline)
     return Solution(found.deployments, rate, found.value, found.bound) if isinstance(found, Found) else found
 
 
-def better(task: Task, one: Solution | NothingFound, other: Solution | NothingFound) -> Solution | NothingFound:
+def better(
+    task: Task, one: Solution | NothingFound, other: Solution | NothingFound, deadline: Deadline
+) -> Solution | NothingFound:
     """The better of two answers, with the bound of `one`, whose space holds that of `other`.
 
-    Without `one`, only what needs no search bounds its space: nothing is cheaper than free, or exceeds every GPU at
-    its best rate.
+    Without `one`, blocks that choose their pools freely bound its space.
     """
     if not isinstance(other, Solution):
         return one
+    throughput = task.aim is Aim.THROUGHPUT
     if not isinstance(one, Solution):
-        throughput = task.aim is Aim.THROUGHPUT
-        return replace(
-            other, bound=highest_level(task.demands(1.0, collected_at=inf), task.market) if throughput else 0.0
-        )
-    sign = -1 if task.aim is Aim.THROUGHPUT else 1
+        rates = module_rates(task.problem.spec, 1 - task.kept_free if throughput else task.problem.rate)
+        needed = [Demand(name, rates[name], rates[name] / (1 - task.kept_free), ()) for name in other.deployments]
+        bound = _bound_of_blocks(task, needed, deadline)
+        return replace(other, bound=max(bound, other.value) if throughput else min(bound, other.value))
+    sign = -1 if throughput else 1
     return replace(other, bound=one.bound) if sign * other.value < sign * one.value else one
 
 
@@ -85,27 +86,51 @@ def of_all(
         return found
     if not isinstance(found, Found):
         return NothingFound(proven=False)
-    most_batch = task.problem.spec.planner.max_batch_size
-    bound = bound_of_blocks(demands, task.classes, task.market, task.aim, most_batch, deadline)
+    bound = _bound_of_blocks(task, demands, deadline)
     worse = max if task.aim is Aim.THROUGHPUT else min
     return replace(found, bound=worse(found.bound, bound))
 
 
+def _bound_of_blocks(task: Task, demands: Sequence[Demand], deadline: Deadline) -> float:
+    most_batch = task.problem.spec.planner.max_batch_size
+    return bound_of_blocks(demands, task.classes, task.market, task.aim, most_batch, deadline)
+
+
 def _with_whole_gpus(task: Task, rate: float, deadline: Deadline) -> Found | NothingFound:
-    demands = _demands(task, rate, deadline)
-    return of_all(task, demands, most_throughput(demands, task.market, deadline, task.coupled), deadline)
+    demands = demands_at_level(task, rate, deadline)
+    start = deployments_in_force(task, rate)
+    found = most_throughput(demands, task.market, deadline, task.coupled, start)
+    return of_all(task, demands, _or_in_force(task, demands, found, start), deadline)
 
 
 def _with_shared_gpus(task: Task, rate: float, deadline: Deadline) -> Found | NothingFound:
     whole = _with_whole_gpus(replace(task, pooled=False), rate, deadline.share(WHOLE_SHARE))
-    demands = _demands(task, rate, deadline)
-    return of_all(task, demands, pooled(whole, demands, task.market, deadline, task.coupled), deadline)
+    demands = demands_at_level(task, rate, deadline)
+    start = deployments_in_force(task, rate)
+    begun = _or_in_force(task, demands, whole, start)
+    found = pooled(begun, demands, task.market, deadline, task.coupled)
+    return of_all(task, demands, _or_in_force(task, demands, found, start), deadline)
 
 
-def _demands(task: Task, rate: float, deadline: Deadline) -> tuple[Demand, ...]:
-    """The demands at a level of one request per second."""
-    share = deadline.share(ENUMERATION_SHARE)
-    return task.demands(1 - task.kept_free, collected_at=rate, deadline=share)
+def _or_in_force(
+    task: Task, demands: Sequence[Demand], found: Found | NothingFound, start: Deployments | None
+) -> Found | NothingFound:
+    """The plan in force if nothing was found that is better by more than what counts as proof: a change moves replicas.
+
+    Without anything found, every GPU at its best rate is the bound.
+    """
+    if start is None:
+        return found
+    value = value_of(Search(tuple(demands), task.market, Aim.THROUGHPUT), start)
+    if isinstance(found, Found) and found.value > value * (1 + RELATIVE_GAP):
+        return found
+    bound = found.bound if isinstance(found, Found) else highest_level(demands, task.market)
+    return Found(start, value, max(bound, value))
+
+
+def demands_at_level(task: Task, rate: float, deadline: Deadline) -> tuple[Demand, ...]:
+    """The demands at a level of one request per second, their batches collected at `rate`."""
+    return task.demands(1 - task.kept_free, deadline, collected_at=rate)
 
 
 def highest_rate(task: Task, deadline: Deadline) -> float:
@@ -116,11 +141,13 @@ def highest_rate(task: Task, deadline: Deadline) -> float:
     whole = replace(task, pooled=False)
     rate = inf
     for _ in range(MAX_ROUNDS):
-        bound = throughput_bound(_demands(whole, rate, deadline), task.market, deadline)
+        bound = throughput_bound(demands_at_level(whole, rate, deadline), task.market, deadline)
         lower = min(rate, bound * (1 - task.kept_free))
         if lower > rate * (1 - SAME_RATE) or lower <= 0:
             break
         rate = lower
+        if deadline.passed:
+            break
     return rate
 
 

@@ -3,15 +3,11 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from partita_planner.deadline import Deadline
+from partita_planner.deadline import Deadline, OutOfTimeError
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
-
-
-class OutOfTimeError(Exception):
-    """A deadline passed before the answer was there."""
 
 
 def unbeaten(

@@ -61,7 +61,7 @@ def plan(
     baseline = BASELINE.solve(BASELINE.narrow(task), deadline.share(BASELINE_SHARE))
     solution = baseline if strategy is BASELINE else strategy.solve(task, deadline.share(SEARCH_SHARE))
     if strategy.holds_baseline:
-        solution = better(task, solution, baseline)
+        solution = better(task, solution, baseline, deadline)
     if isinstance(solution, NothingFound):
         return _without_solution(task, solution, strategy.solve, deadline)
     if problem.spec.objective.kind is ObjectiveKind.THROUGHPUT_THEN_FEWEST_GPUS:

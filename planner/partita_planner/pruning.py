@@ -11,6 +11,7 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
+from partita_planner.deadline import NEVER, Deadline, OutOfTimeError
 from partita_planner.templates import Template, TemplateStage
 
 EXACT_STEPS = 64
@@ -70,10 +71,11 @@ def cheapest_by_latency(
     demand: float,
     price: Callable[[TemplateStage], float],
     unit_rate: Callable[[TemplateStage], float],
+    deadline: Deadline = NEVER,
 ) -> tuple[Template, ...]:
     """The templates for which no other one is as fast and as cheap at every throughput up to `demand`.
 
-    Only for pools without end, where GPUs of different pools differ in nothing but price.
+    Only for pools without end, where GPUs of different pools differ in nothing but price. Raises OutOfTimeError.
     """
     curves = [_PriceCurve.of([(price(s), unit_rate(s)) for s in t.stages], demand) for t in templates]
     ranked = sorted(range(len(templates)), key=lambda i: (templates[i].latency_micros, curves[i].prices[-1]))
@@ -82,6 +84,8 @@ def cheapest_by_latency(
     unit_prices = np.zeros((len(templates), width))
     unit_rates = np.ones((len(templates), width))
     for i in ranked:
+        if deadline.passed:
+            raise OutOfTimeError
         if kept and curves[i].dominated(unit_prices[: len(kept)], unit_rates[: len(kept)], demand):
             continue
         for column, stage in enumerate(templates[i].stages):

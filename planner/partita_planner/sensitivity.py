@@ -118,10 +118,10 @@ def _more_gpus(task: Task, replan: _Replanning) -> dict[str, Worth]:
 def _relaxed(task: Task, solution: Solution, deadline: Deadline) -> dict[str, Worth]:
     """The duals of the pools that some template uses."""
     if task.aim is Aim.THROUGHPUT:
-        demands = task.demands(1 - task.kept_free, collected_at=solution.rate)
+        demands = task.demands(1 - task.kept_free, deadline, collected_at=solution.rate)
         relaxation = relax(demands, task.market, task.aim, deadline, highest_level(demands, task.market))
     else:
-        relaxation = relax(task.demands(solution.rate), task.market, task.aim, deadline)
+        relaxation = relax(task.demands(solution.rate, deadline), task.market, task.aim, deadline)
     if relaxation is None:
         return {}
     return {pool: Worth(dual, Evidence.RELAXED) for pool, dual in relaxation.gpu.items()}

@@ -16,6 +16,8 @@ from partita_planner.templates import ModuleClass, Template, TemplateLimits, mod
 
 SIZED_STAGES: Final = 2
 """Where cost is minimised, pipelines of up to so many stages are told apart by their vGPU sizes."""
+ENUMERATION_SHARE: Final = 0.3
+"""Share of the time left for the templates of all modules."""
 
 
 @dataclass(frozen=True)
@@ -116,27 +118,26 @@ class Task:
         rate = module_rates(self.problem.spec, self.problem.rate)[module]
         return fastest_micros(self.classes[module], self.limits(rate, 0))
 
-    def templates(self, module: str, limits: TemplateLimits, deadline: Deadline | None = None) -> Enumeration:
+    def templates(self, module: str, limits: TemplateLimits, deadline: Deadline) -> Enumeration:
         """The templates of one module."""
         if self.aim is Aim.THROUGHPUT:
             return enumerate_templates(self.classes[module], limits, deadline)
         return enumerate_fewer(self.classes[module], limits, SIZED_STAGES, deadline)
 
-    def demands(
-        self, rate: float, collected_at: float | None = None, deadline: Deadline | None = None
-    ) -> tuple[Demand, ...]:
+    def demands(self, rate: float, deadline: Deadline, collected_at: float | None = None) -> tuple[Demand, ...]:
         """Every model's demand at so many requests per second, with the templates that leave the others enough time.
 
         Batches are collected while `collected_at` requests per second arrive; at first, that is `rate`. A module has
-        no templates if no plan keeps the SLO. Each module has an equal share of the time until `deadline`.
+        no templates if no plan keeps the SLO. Templates of several stages take ENUMERATION_SHARE of the time until
+        `deadline` at most, an equal part of it for each module.
         """
         rates = module_rates(self.problem.spec, rate)
         collected = module_rates(self.problem.spec, collected_at or rate)
         slo = self.graph.slo_micros
+        ends = deadline.share(ENUMERATION_SHARE)
         found: dict[str, Enumeration] = {}
         for left, module in zip(range(len(self.classes), 0, -1), self.classes, strict=True):
-            until = None if deadline is None else deadline.share(1 / left)
-            found[module] = self.templates(module, self.limits(collected[module], slo), until)
+            found[module] = self.templates(module, self.limits(collected[module], slo), ends.share(1 / left))
         least = {m: min((t.latency_micros for t in e.templates), default=slo + 1) for m, e in found.items()}
         room = self.graph.room(least)
         return tuple(

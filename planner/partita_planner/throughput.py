@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 
-from partita_planner.allocation import Aim, Demand, Market
+from partita_planner.allocation import Aim, Demand, Deployments, Market
 from partita_planner.deadline import Deadline
 from partita_planner.latency import LatencyGraph
 from partita_planner.relaxation import relax
@@ -22,15 +22,21 @@ RELATIVE_GAP = 1e-4
 
 
 def most_throughput(
-    demands: Sequence[Demand], market: Market, deadline: Deadline, graph: LatencyGraph | None = None
+    demands: Sequence[Demand],
+    market: Market,
+    deadline: Deadline,
+    graph: LatencyGraph | None = None,
+    start: Deployments | None = None,
 ) -> Found | NothingFound:
     """The deployments with the highest level; `graph` where modules share an SLO along its paths.
 
-    `market` must be one of whole GPUs. Raises ValueError if a demand is not above 0 and finite.
+    `market` must be one of whole GPUs. The search begins from `start`, if that is given. Raises ValueError if a demand
+    is not above 0 and finite.
     """
-    if any(not d.templates for d in demands):
+    joined = _with_templates_of(start or {}, demands)
+    if any(not d.templates for d in joined):
         return NothingFound(proven=True)
-    found = search(_problem(demands, market, graph), deadline)
+    found = search(_problem(joined, market, graph), deadline, start)
     if isinstance(found, Found) and found.value <= 0:
         return NothingFound(proven=not deadline.passed)
     return found
@@ -49,8 +55,7 @@ def pooled(
     the search starts from it, and returns it if there is nothing better.
     """
     start = whole.deployments if isinstance(whole, Found) else {}
-    used = {name: [d.template for d in group] for name, group in start.items()}
-    joined = [replace(d, templates=tuple(dict.fromkeys((*d.templates, *used.get(d.module, ()))))) for d in demands]
+    joined = _with_templates_of(start, demands)
     if any(not d.templates for d in joined):
         return NothingFound(proven=True)
     found = search(_problem(joined, replace(market, whole_gpus=False), graph), deadline, start or None)
@@ -59,6 +64,12 @@ def pooled(
     if isinstance(whole, Found):
         return replace(whole, bound=highest_level(joined, market))
     return NothingFound(proven=not deadline.passed)
+
+
+def _with_templates_of(start: Deployments, demands: Sequence[Demand]) -> list[Demand]:
+    """The demands with the templates that `start` uses, too."""
+    used = {name: [d.template for d in group] for name, group in start.items()}
+    return [replace(d, templates=tuple(dict.fromkeys((*d.templates, *used.get(d.module, ()))))) for d in demands]
 
 
 def throughput_bound(demands: Sequence[Demand], market: Market, deadline: Deadline) -> float:

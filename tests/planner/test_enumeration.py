@@ -118,7 +118,7 @@ def test_out_of_time_nothing_is_said_to_be_proven_that_is_not() -> None:
     assert isinstance(everything, Solution)
     demands = tuple(
         replace(d, templates=tuple(t for t in d.templates if len(t.stages) == 1), complete=False)
-        for d in whole.demands(1.0, collected_at=everything.rate)
+        for d in whole.demands(1.0, UNHURRIED, collected_at=everything.rate)
     )
     bound = bound_of_blocks(demands, whole.classes, whole.market, Aim.THROUGHPUT, 16, UNHURRIED)
     quick = bound_of_blocks(demands, whole.classes, whole.market, Aim.THROUGHPUT, 16, Deadline.after(0, lambda: 0.0))
@@ -156,17 +156,15 @@ def test_a_plan_whose_templates_were_cut_short_says_how_far_it_may_be_off(kind: 
 class _CutShort(Task):
     """A task without time for more than one stage."""
 
-    def demands(
-        self, rate: float, collected_at: float | None = None, deadline: Deadline | None = None
-    ) -> tuple[Demand, ...]:
-        return super().demands(rate, collected_at, Deadline.after(0, lambda: 0.0))
+    def demands(self, rate: float, deadline: Deadline, collected_at: float | None = None) -> tuple[Demand, ...]:
+        return super().demands(rate, Deadline.after(0, lambda: 0.0), collected_at)
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(asked=small_problems(most_models=2, objective="Throughput", most_stages=3))
 def test_no_pipelines_exceed_the_bound_of_their_blocks(asked: PlanningProblem) -> None:
     task = Task.of(asked)
-    demands = task.demands(1.0, collected_at=asked.rate)
+    demands = task.demands(1.0, UNHURRIED, collected_at=asked.rate)
     most_batch = asked.spec.planner.max_batch_size
 
     bound = bound_of_blocks(demands, task.classes, task.market, Aim.THROUGHPUT, most_batch, UNHURRIED)

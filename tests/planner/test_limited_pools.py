@@ -29,7 +29,7 @@ def asked(problem: PlanningProblem) -> Task:
 
 def cheapest(problem: PlanningProblem, deadline: Deadline = ENDLESS) -> Found | NothingFound:
     task = asked(problem)
-    demands = task.demands(task.problem.rate)
+    demands = task.demands(task.problem.rate, ENDLESS)
     if not all(d.templates for d in demands):
         return NothingFound(proven=True)
     return least_cost_within_pools(demands, task.market, task.graph, 0.0, deadline)
@@ -78,7 +78,7 @@ def test_nothing_within_the_pools_costs_less(problem: PlanningProblem) -> None:
 def test_same_as_one_formulation_of_everything(fast: int, slow: int) -> None:
     """The joint MILP is slower, and shares no code with the columns."""
     task = asked(fork(fast, slow))
-    joint = search(Search(task.demands(task.problem.rate), task.market, Aim.ALLOCATED, task.graph), ENDLESS)
+    joint = search(Search(task.demands(task.problem.rate, ENDLESS), task.market, Aim.ALLOCATED, task.graph), ENDLESS)
     assert isinstance(joint, Found)
 
     found = cheapest(fork(fast, slow))
@@ -117,7 +117,7 @@ def test_pools_too_large_for_columns_are_left_to_the_joint_search(monkeypatch: p
     monkeypatch.setattr(covers, "MAX_BUNDLES", 1)
     task = asked(fork(8, 1))
 
-    found = least_cost(task.demands(task.problem.rate), task.market, task.graph, Aim.ALLOCATED, ENDLESS)
+    found = least_cost(task.demands(task.problem.rate, ENDLESS), task.market, task.graph, Aim.ALLOCATED, ENDLESS)
 
     assert cheapest(fork(8, 1)) == NothingFound(proven=False)
     assert isinstance(found, Found)

@@ -8,7 +8,7 @@ from tests.planner import oracle
 from tests.planner.small_problems import small_problems
 
 from partita_planner.allocation import Demand, Market
-from partita_planner.deadline import Deadline
+from partita_planner.deadline import NEVER, Deadline
 from partita_planner.plan import plan
 from partita_planner.problem import NoPlan, NoPlanReason, PlanningProblem
 from partita_planner.search import Found
@@ -40,7 +40,7 @@ def test_throughput_is_most(problem: PlanningProblem) -> None:
     task = Task.of(problem)
     limits = {m: task.limits(problem.rate, task.graph.slo_micros) for m in task.classes}
     demands = [
-        Demand(module, 1.0, 1.0 + index, task.templates(module, limits[module]).templates)
+        Demand(module, 1.0, 1.0 + index, task.templates(module, limits[module], NEVER).templates)
         for index, module in enumerate(task.classes)
     ]
     weights = {d.module: d.capacity for d in demands}

@@ -11,6 +11,7 @@ from tests.planner.small_problems import small_problems
 
 from partita_planner.allocation import Demand, Market
 from partita_planner.covering import Bundles, cheapest_cover
+from partita_planner.deadline import NEVER
 from partita_planner.enumeration import enumerate_templates
 from partita_planner.problem import PlanningProblem
 from partita_planner.pruning import cheapest_by_latency
@@ -115,7 +116,7 @@ def test_pruning_never_changes_the_least_cost(problem: PlanningProblem, share: f
     """Against every template there is, for any demand, from pools without end."""
     task = Task.of(problem)
     limits = task.limits(problem.rate, task.graph.slo_micros)
-    found = task.templates("m0", limits).templates
+    found = task.templates("m0", limits, NEVER).templates
     needed = share * problem.rate
     pools = tuple(type(p)(p.name, p.spec, 4) for p in problem.pools)
     raw = [t for t in oracle.every_template(problem, "m0", problem.rate) if t.latency <= task.graph.slo_micros]

@@ -11,7 +11,7 @@ from tests.planner.small_problems import small_problems
 
 from partita_api.pipelineplan import PipelinePlanSpec
 from partita_planner.allocation import gpus_missing
-from partita_planner.deadline import Deadline
+from partita_planner.deadline import NEVER, Deadline
 from partita_planner.plan import plan
 from partita_planner.problem import NoPlan, NoPlanReason, Planned, PlanningProblem
 from partita_planner.search import Found
@@ -106,8 +106,8 @@ def test_pooled_sharing_serves_more_modules_than_there_are_gpus() -> None:
 @given(asked=small_problems(most_models=1, objective="Throughput"))
 def test_wider_strategies_reach_no_less(asked: PlanningProblem) -> None:
     task = Task.of(asked)
-    demands = task.demands(1.0, collected_at=50.0)
     unhurried = Deadline.after(60, lambda: 0.0)
+    demands = task.demands(1.0, unhurried, collected_at=50.0)
     if not demands[0].templates:
         return
 
@@ -128,8 +128,8 @@ def test_pooled_sharing_is_most(asked: PlanningProblem) -> None:
     unhurried = Deadline.after(60, lambda: 0.0)
     raw = [t for t in oracle.every_template(asked, "m0", asked.rate) if t.latency <= task.graph.slo_micros]
 
-    whole = most_throughput(strict.demands(1.0, collected_at=asked.rate), strict.market, unhurried)
-    (demand,) = task.demands(1.0, collected_at=asked.rate)
+    whole = most_throughput(strict.demands(1.0, unhurried, collected_at=asked.rate), strict.market, unhurried)
+    (demand,) = task.demands(1.0, unhurried, collected_at=asked.rate)
     found = pooled(whole, [demand], task.market, unhurried)
 
     serves = found.value * demand.capacity if isinstance(found, Found) else 1e-3
@@ -142,7 +142,7 @@ def test_pooled_sharing_is_most(asked: PlanningProblem) -> None:
 @pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf")])
 def test_weights_must_be_above_zero_and_finite(weight: float) -> None:
     task = Task.of(two_pools("partita", fast=1, slow=1))
-    demands = [replace(d, capacity=weight) for d in task.demands(1.0, collected_at=1.0)]
+    demands = [replace(d, capacity=weight) for d in task.demands(1.0, NEVER, collected_at=1.0)]
 
     with pytest.raises(ValueError, match="weights must be above 0"):
         most_throughput(demands, task.market, Deadline.after(1, lambda: 0.0))

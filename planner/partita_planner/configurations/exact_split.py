@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from partita_planner.configurations.collection import shortest_collections
 from partita_planner.configurations.workload import Workload
+from partita_planner.deadline import NEVER, Deadline
 
 STEPS: Final = 60
 STALLED: Final = 20
@@ -77,15 +78,19 @@ class SplitFound:
 
 
 def cheapest_split(
-    workload: Workload, options: Mapping[str, Sequence[Option]], prices: Sequence[float] = ()
+    workload: Workload,
+    options: Mapping[str, Sequence[Option]],
+    prices: Sequence[float] = (),
+    deadline: Deadline = NEVER,
 ) -> SplitFound | None:
     """The cheapest choice of one option for each module of the workload; None if none keeps the SLO.
 
-    Exact but for SAME, and for SAFETY of the SLO. `prices` are those of the paths to begin with, if some are known.
+    Exact but for SAME, and for SAFETY of the SLO; out of time, the best so far. `prices` are those of the paths to
+    begin with, if some are known.
     """
     if not all(options[module.name] for module in workload.modules):
         return None
-    search = _Search(workload, options)
+    search = _Search(workload, options, deadline)
     search.improve_prices(prices)
     search.descend()
     return search.found()
@@ -149,7 +154,8 @@ class _Level:
 class _Search:
     """State of one search: prices of the paths, bound, and the best split so far."""
 
-    def __init__(self, workload: Workload, options: Mapping[str, Sequence[Option]]) -> None:
+    def __init__(self, workload: Workload, options: Mapping[str, Sequence[Option]], deadline: Deadline) -> None:
+        self.deadline = deadline
         self.names = [module.name for module in workload.modules]
         self.options = [list(options[name]) for name in self.names]
         paths = [path for path in workload.paths if path.modules]
@@ -249,6 +255,8 @@ class _Search:
         """Try the options of this level and those below; `left` is what the levels above leave of each path."""
         if depth == len(levels):
             self._try(chosen, bound)
+            return
+        if self.deadline.passed:
             return
         level = levels[depth]
         room = min((left[p] - level.reserved[p] for p in level.paths), default=inf)

@@ -12,20 +12,27 @@ from partita_planner.configurations.exact_split import Option, cheapest_split
 from partita_planner.configurations.module_scheduling import Part, schedule_of, whole_machines
 from partita_planner.configurations.schedule import ROUNDING, Answer, Schedule
 from partita_planner.configurations.workload import Module, Workload
+from partita_planner.deadline import NEVER, Deadline
 
 
-def cheapest_with_full_machines(workload: Workload, dummies: bool = True) -> Answer | None:
-    """The cheapest answer by occupancy, with or without dummy requests; None if none keeps the SLO."""
-    frontiers = {module.name: frontier(module, dummies) for module in workload.modules}
+def cheapest_with_full_machines(workload: Workload, deadline: Deadline = NEVER, dummies: bool = True) -> Answer | None:
+    """The cheapest answer by occupancy, with or without dummy requests; None if none keeps the SLO.
+
+    Out of time it is the best of those looked at.
+    """
+    frontiers = {module.name: frontier(module, deadline, dummies) for module in workload.modules}
     options = {name: [Option(s.latency, s.occupancy) for s in steps] for name, steps in frontiers.items()}
-    split = cheapest_split(workload, options)
+    split = cheapest_split(workload, options, deadline=deadline)
     if split is None:
         return None
     return Answer({name: frontiers[name][choice.option] for name, choice in split.choices.items()})
 
 
-def frontier(module: Module, dummies: bool = True) -> list[Schedule]:
-    """The schedules that no other one matches in both latency and cost, fastest first."""
+def frontier(module: Module, deadline: Deadline = NEVER, dummies: bool = True) -> list[Schedule]:
+    """The schedules that no other one matches in both latency and cost, fastest first.
+
+    Out of time those that were found; there is one at least if there is any.
+    """
     kept: list[Schedule] = []
 
     def beaten(latency: float, cost: float) -> bool:
@@ -36,6 +43,8 @@ def frontier(module: Module, dummies: bool = True) -> list[Schedule]:
         if (dummies or not schedule.dummy) and not beaten(schedule.latency, schedule.occupancy):
             kept = [s for s in kept if s.latency < schedule.latency or s.occupancy < schedule.occupancy]
             kept.append(schedule)
+        if kept and deadline.passed:
+            break
     return sorted(kept, key=lambda s: s.latency)
 
 

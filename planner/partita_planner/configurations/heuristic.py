@@ -8,6 +8,7 @@ from partita_planner.configurations.module_scheduling import SchedulingRules, sc
 from partita_planner.configurations.schedule import Answer, Schedule
 from partita_planner.configurations.splitting import Budgets, GreedySplit, Split
 from partita_planner.configurations.workload import Configuration, Module, Workload
+from partita_planner.deadline import NEVER, Deadline
 
 
 class Hardware(Enum):
@@ -40,12 +41,13 @@ class HeuristicOptions:
     """Whether several machines may share a GPU (Piccolo's spatial multiplexing)."""
 
 
-def solve_heuristically(workload: Workload, options: HeuristicOptions) -> Answer | None:
-    """The cheapest answer by occupancy that the procedure finds; None if it finds none within the SLO."""
+def solve_heuristically(workload: Workload, deadline: Deadline = NEVER, *, options: HeuristicOptions) -> Answer | None:
+    """The cheapest answer by occupancy that the procedure finds in time; None if it finds none within the SLO."""
     answers = (
         next((a for budgets in splits if (a := _scheduled(narrowed, budgets, options)) is not None), None)
         for narrowed in _narrowed(workload, options)
-        for splits in options.split.budgets(narrowed, options.scheduling)
+        for splits in options.split.budgets(narrowed, options.scheduling, deadline)
+        if not deadline.passed
     )
     return min((a for a in answers if a is not None), key=lambda a: a.occupancy, default=None)
 

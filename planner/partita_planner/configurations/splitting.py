@@ -13,6 +13,7 @@ from partita_planner.configurations.exact_split import Option, cheapest_split
 from partita_planner.configurations.mergers import Unit, merged, single
 from partita_planner.configurations.module_scheduling import SchedulingRules, schedule_module
 from partita_planner.configurations.workload import Workload
+from partita_planner.deadline import NEVER, Deadline
 
 Budgets = Mapping[str, float]
 """Seconds by module."""
@@ -41,7 +42,9 @@ class GreedySplit:
     proportional: bool = False
     """Stretch the budgets to the SLO in proportion to the latencies (Piccolo, Algorithm 2, line 19)."""
 
-    def budgets(self, workload: Workload, rules: SchedulingRules) -> Iterator[list[Budgets]]:
+    def budgets(
+        self, workload: Workload, rules: SchedulingRules, deadline: Deadline = NEVER
+    ) -> Iterator[list[Budgets]]:
         """Every try's splits, the last one first; none if the fastest configurations do not keep the SLO.
 
         Those before it leave more latency over, where the last one's budgets are too tight for a residual workload.
@@ -65,20 +68,24 @@ class QuantizedSplit:
     interval: float = 0.01
     """Seconds."""
 
-    def budgets(self, workload: Workload, rules: SchedulingRules) -> Iterator[list[Budgets]]:
+    def budgets(
+        self, workload: Workload, rules: SchedulingRules, deadline: Deadline = NEVER
+    ) -> Iterator[list[Budgets]]:
         """The one split, if any keeps the SLO."""
         options: dict[str, list[Option]] = {}
         for module in workload.modules:
             longest = min(path.seconds for path in workload.paths if module.name in path.modules)
             steps = [(k + 1) * self.interval for k in range(floor(longest / self.interval + 1e-9))]
-            costs = {step: schedule_module(module, step, rules) for step in steps}
             kept, least = [], inf
-            for step, schedule in costs.items():
+            for step in steps:
+                if deadline.passed:
+                    break
+                schedule = schedule_module(module, step, rules)
                 if schedule is not None and schedule.occupancy < least:
                     least = schedule.occupancy
                     kept.append(Option(step, least))
             options[module.name] = kept
-        split = cheapest_split(workload, options)
+        split = cheapest_split(workload, options, deadline=deadline)
         if split is not None:
             yield [{name: options[name][choice.option].seconds for name, choice in split.choices.items()}]
 
@@ -87,7 +94,9 @@ class QuantizedSplit:
 class EvenSplit:
     """The same budget for all modules of a path (Clipper)."""
 
-    def budgets(self, workload: Workload, rules: SchedulingRules) -> Iterator[list[Budgets]]:
+    def budgets(
+        self, workload: Workload, rules: SchedulingRules, deadline: Deadline = NEVER
+    ) -> Iterator[list[Budgets]]:
         """The one split."""
         shares = {path: path.seconds / max(1, len(path.modules)) for path in workload.paths}
         names = [module.name for module in workload.modules]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from partita_planner.configurations.exact_split import Option, SplitFound, cheapest_split
 from partita_planner.configurations.schedule import Allocation, Answer, batch_aware_schedule
 from partita_planner.configurations.workload import Configuration, Module, Workload
+from partita_planner.deadline import NEVER, Deadline
 
 
 @dataclass(frozen=True)
@@ -24,17 +25,19 @@ class Spread:
     split: SplitFound
 
 
-def least_occupancy(workload: Workload) -> Answer | None:
-    """The cheapest answer by occupancy; None if none keeps the SLO."""
-    found = spread_split(workload)
+def least_occupancy(workload: Workload, deadline: Deadline = NEVER) -> Answer | None:
+    """The cheapest answer by occupancy, or the cheapest by the deadline; None if none keeps the SLO."""
+    found = spread_split(workload, deadline)
     return None if found is None else found.answer
 
 
-def spread_split(workload: Workload) -> Spread | None:
+def spread_split(workload: Workload, deadline: Deadline = NEVER) -> Spread | None:
     """The same, with its split."""
     own = {module.name: curves(module) for module in workload.modules}
     split = cheapest_split(
-        workload, {name: [_option(c, module) for c in own[name]] for name, module in workload.by_name.items()}
+        workload,
+        {name: [_option(c, module) for c in own[name]] for name, module in workload.by_name.items()},
+        deadline=deadline,
     )
     if split is None:
         return None

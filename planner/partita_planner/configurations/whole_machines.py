@@ -23,19 +23,20 @@ from partita_planner.configurations.schedule import (
 )
 from partita_planner.configurations.spread import spread_split
 from partita_planner.configurations.workload import Workload
+from partita_planner.deadline import NEVER, Deadline
 
 MAX_LOOKS: Final = 1000
 FIRST_SHARE: Final = 0.3
 """Share of the distance between answer and bound within which gaps are closed before there is a second answer."""
 
 
-def least_allocated(workload: Workload) -> Answer | None:
-    """The cheapest answer by whole machines; None if none keeps the SLO.
+def least_allocated(workload: Workload, deadline: Deadline = NEVER) -> Answer | None:
+    """The cheapest answer by whole machines, or the cheapest by the deadline; None if none keeps the SLO.
 
     Exact while no module needs more than MAX_LOOKS, as it may where the SLO leaves hardly more than the fastest
     machines take.
     """
-    begun = spread_split(workload)
+    begun = spread_split(workload, deadline)
     if begun is None:
         return None
     room = workload.room({m.name: min(c.duration for c in m.configurations) for m in workload.modules})
@@ -45,20 +46,24 @@ def least_allocated(workload: Workload) -> Answer | None:
     if not all(frontier.steps for frontier in frontiers.values()):
         return None
     cost = sum(frontier.steps[0].price for frontier in frontiers.values())
-    _close_gaps(frontiers, begun.split, cost, FIRST_SHARE)
-    found = _split(workload, frontiers, begun.split.prices)
-    if found is not None and _close_gaps(frontiers, found, found.cost):
-        found = _split(workload, frontiers, found.prices)
+    _close_gaps(frontiers, begun.split, cost, deadline, FIRST_SHARE)
+    found = _split(workload, frontiers, begun.split.prices, deadline)
+    if found is not None and _close_gaps(frontiers, found, found.cost, deadline):
+        found = _split(workload, frontiers, found.prices, deadline)
     return None if found is None else _answer(found, frontiers, workload)
 
 
-def _split(workload: Workload, frontiers: Mapping[str, Frontier], prices: Sequence[float]) -> SplitFound | None:
+def _split(
+    workload: Workload, frontiers: Mapping[str, Frontier], prices: Sequence[float], deadline: Deadline
+) -> SplitFound | None:
     """The cheapest split of the steps that are known."""
     options = {name: [Option(s.latency, s.price) for s in f.steps] for name, f in frontiers.items()}
-    return cheapest_split(workload, options, prices)
+    return cheapest_split(workload, options, prices, deadline)
 
 
-def _close_gaps(frontiers: Mapping[str, Frontier], split: SplitFound, cost: float, share: float = 1.0) -> bool:
+def _close_gaps(
+    frontiers: Mapping[str, Frontier], split: SplitFound, cost: float, deadline: Deadline, share: float = 1.0
+) -> bool:
     """Look at all gaps with a step that may be part of an answer cheaper than `cost`; whether there were any.
 
     They are found by the prices of `split`. With a smaller `share`, only those within so much of the distance between
@@ -70,12 +75,13 @@ def _close_gaps(frontiers: Mapping[str, Frontier], split: SplitFound, cost: floa
         second_price = split.second_price[name]
         while True:
             least[name] = min(s.price + second_price * s.latency for s in frontier.steps)
-            if not _look_below(frontier, second_price, least[name]):
+            if deadline.passed or not _look_below(frontier, second_price, least[name]):
                 break
             looked = True
     slack = (cost - (sum(least.values()) - split.path_value)) * (1 - ROUNDING)
     for name, frontier in frontiers.items():
-        while _look_below(frontier, split.second_price[name], least[name] + share * slack):
+        limit = least[name] + share * slack
+        while not deadline.passed and _look_below(frontier, split.second_price[name], limit):
             looked = True
     return looked
 

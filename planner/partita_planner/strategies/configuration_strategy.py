@@ -6,22 +6,21 @@ are collected at its whole rate. Their dummy requests are not sent. Where a sche
 may work only `1 - headroom` of the time make up for bursts.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from partita_api.inferencesession import ObjectiveKind
-from partita_planner.allocation import Deployment, Deployments, allocated_price, gpus_missing, in_dispatch_order
+from partita_planner.allocation import Demand, Deployment, Deployments, allocated_price, gpus_missing, in_dispatch_order
 from partita_planner.configurations.schedule import Answer
 from partita_planner.configurations.workload import Configuration, Module, Workload
+from partita_planner.deadline import Deadline
 from partita_planner.latency import SECOND
 from partita_planner.problem import NoPlan, NoPlanReason
 from partita_planner.search import NothingFound, Search, value_of
 from partita_planner.session_graph import module_rates
-from partita_planner.strategies.strategy import Strategy, Unanswered
+from partita_planner.strategies.strategy import Answering, Strategy, Unanswered
 from partita_planner.task import Solution, Task
 from partita_planner.templates import Template
-
-Answering = Callable[[Workload], Answer | None]
 
 
 def configuration_strategy(name: str, answer: Answering, without_dummies: Answering | None = None) -> Strategy:
@@ -29,7 +28,9 @@ def configuration_strategy(name: str, answer: Answering, without_dummies: Answer
     return Strategy(
         name,
         narrow=lambda task: replace(task, max_stages=1),
-        solve=lambda task, _: _solve(name, task, [answer, *([without_dummies] if without_dummies else [])]),
+        solve=lambda task, deadline: _solve(
+            name, task, [answer, *([without_dummies] if without_dummies else [])], deadline
+        ),
         objectives=frozenset({ObjectiveKind.COST}),
         answer=answer,
     )
@@ -39,21 +40,24 @@ def configuration_strategy(name: str, answer: Answering, without_dummies: Answer
 class _Posed:
     """A task in the papers' terms."""
 
+    demands: tuple[Demand, ...]
     workload: Workload
     templates: Mapping[str, Mapping[Configuration, Template]]
     """What every configuration of a module stands for."""
 
 
-def _solve(name: str, task: Task, answers: list[Answering]) -> Solution | NothingFound:
-    posed = _pose(task)
+def _solve(name: str, task: Task, answers: list[Answering], deadline: Deadline) -> Solution | NothingFound:
+    posed = _pose(task, deadline)
     for answer in answers:
-        found = answer(posed.workload) if posed is not None else None
+        found = answer(posed.workload, deadline) if posed is not None else None
         if posed is None or found is None:
             continue
         deployments = _deployments(task, posed, found)
         slowest = {module: max(d.template.latency_micros for d in group) for module, group in deployments.items()}
         if task.graph.longest(slowest) <= task.graph.slo_micros:
-            return _within_the_pools(name, task, deployments)
+            return _within_the_pools(name, task, deployments, posed)
+    if deadline.passed:
+        return NothingFound(proven=False)
     return Unanswered(
         proven=False,
         why=NoPlan(
@@ -64,9 +68,10 @@ def _solve(name: str, task: Task, answers: list[Answering]) -> Solution | Nothin
     )
 
 
-def _pose(task: Task) -> _Posed | None:
+def _pose(task: Task, deadline: Deadline) -> _Posed | None:
     """The task as a workload; None if some module has no template within the SLO."""
-    templates = {demand.module: demand.templates for demand in task.demands(task.problem.rate)}
+    demands = task.demands(task.problem.rate, deadline)
+    templates = {demand.module: demand.templates for demand in demands}
     if not all(templates.values()):
         return None
     by_configuration = {module: {_configuration(task, t): t for t in own} for module, own in templates.items()}
@@ -77,7 +82,7 @@ def _pose(task: Task) -> _Posed | None:
         slo=task.graph.slo_micros / SECOND,
         delays={name: micros / SECOND for name, micros in task.graph.fixed.items()},
     )
-    return _Posed(workload, by_configuration)
+    return _Posed(demands, workload, by_configuration)
 
 
 def _configuration(task: Task, template: Template) -> Configuration:
@@ -105,7 +110,7 @@ def _deployments(task: Task, posed: _Posed, answer: Answer) -> Deployments:
     }
 
 
-def _within_the_pools(name: str, task: Task, deployments: Deployments) -> Solution | NothingFound:
+def _within_the_pools(name: str, task: Task, deployments: Deployments, posed: _Posed) -> Solution | NothingFound:
     """The deployments as a solution, if the pools have their GPUs; the strategy knows of no limits.
 
     Its bound is what the cheapest template of each module costs for the time that it works.
@@ -123,8 +128,6 @@ def _within_the_pools(name: str, task: Task, deployments: Deployments) -> Soluti
                 gpus_missing=missing,
             ),
         )
-    rate = task.problem.rate
-    demands = task.demands(rate)
-    value = value_of(Search(demands, task.market, task.aim), deployments)
-    least = sum(d.rate * min(task.market.sample_price(t) for t in d.templates) for d in demands)
-    return Solution(deployments, rate, value, min(value, least))
+    value = value_of(Search(posed.demands, task.market, task.aim), deployments)
+    least = sum(d.rate * min(task.market.sample_price(t) for t in d.templates) for d in posed.demands)
+    return Solution(deployments, task.problem.rate, value, min(value, least))

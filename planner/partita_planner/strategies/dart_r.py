@@ -12,7 +12,7 @@ from partita_api.inferencesession import ObjectiveKind
 from partita_planner.allocation import Demand, Market
 from partita_planner.deadline import Deadline
 from partita_planner.latency import LatencyGraph
-from partita_planner.optimum import throughput_plan
+from partita_planner.optimum import demands_at_level, of_all, throughput_plan
 from partita_planner.search import Found, NothingFound
 from partita_planner.strategies.strategy import Strategy
 from partita_planner.task import Task
@@ -46,7 +46,8 @@ def _of_two(task: Task) -> Task:
 
 
 def _most(task: Task, rate: float, deadline: Deadline) -> Found | NothingFound:
-    return most_chained(task.demands(1 - task.kept_free, collected_at=rate), task.market, deadline, task.coupled)
+    demands = demands_at_level(task, rate, deadline)
+    return of_all(task, demands, most_chained(demands, task.market, deadline, task.coupled), deadline)
 
 
 DART_R: Final = Strategy(

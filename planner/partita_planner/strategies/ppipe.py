@@ -17,7 +17,7 @@ from partita_planner.deadline import Deadline
 from partita_planner.latency import LatencyGraph
 from partita_planner.latency_split import solve_split
 from partita_planner.milp import solve
-from partita_planner.optimum import throughput_plan
+from partita_planner.optimum import demands_at_level, of_all, throughput_plan
 from partita_planner.relaxation import Relaxation, relax, rounded
 from partita_planner.search import Found, NothingFound, Search, value_of
 from partita_planner.strategies.strategy import Strategy
@@ -90,7 +90,8 @@ def _one_for_each_sequence(model: pyo.ConcreteModel, demands: Sequence[Demand]) 
 
 
 def _most(task: Task, rate: float, deadline: Deadline) -> Found | NothingFound:
-    return most_published(task.demands(1 - task.kept_free, collected_at=rate), task.market, deadline, task.coupled)
+    demands = demands_at_level(task, rate, deadline)
+    return of_all(task, demands, most_published(demands, task.market, deadline, task.coupled), deadline)
 
 
 PPIPE: Final = Strategy(

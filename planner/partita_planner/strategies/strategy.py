@@ -11,6 +11,9 @@ from partita_planner.problem import NoPlan
 from partita_planner.search import NothingFound
 from partita_planner.task import Solution, Task
 
+Answering = Callable[[Workload, Deadline], Answer | None]
+"""Out of time, the best answer so far, or None."""
+
 
 @dataclass(frozen=True)
 class Strategy:
@@ -30,7 +33,7 @@ class Strategy:
     """Whether whole models on whole GPUs are among its plans, so that they can stand in when time runs out."""
     objectives: frozenset[ObjectiveKind] = frozenset(ObjectiveKind)
     """What it can plan for."""
-    answer: Callable[[Workload], Answer | None] | None = None
+    answer: Answering | None = None
     """How it answers in the cost papers' own setting; None where it has no answer there."""
 
 
