@@ -110,8 +110,9 @@ def available(session: InferenceSession, cluster: Cluster, quotas: bool = True, 
         return limit - before - min(after, max(0, limit - before - own.get(pool, 0)))
 
     free: dict[str, int] = {}
-    for name, pool in usable_pools(session, cluster.pools).items():
-        limits = [left(name, pool.status.capacity, of_namespace=False), entitlement(session, name, cluster, quotas)]
+    for name, entitled in entitlements(session, cluster, quotas).items():
+        pool = cluster.pools[name]
+        limits = [left(name, pool.status.capacity, of_namespace=False), entitled]
         quota = pool.spec.quota(namespace) if quotas else None
         if quota is not None:
             limits.append(left(name, quota, of_namespace=True))
@@ -119,34 +120,37 @@ def available(session: InferenceSession, cluster: Cluster, quotas: bool = True, 
     return free
 
 
-def entitlement(session: InferenceSession, pool: str, cluster: Cluster, quotas: bool = True) -> int:
-    """Most accelerators of a pool that the session may ever use, whatever its equals hold now.
+def entitlements(session: InferenceSession, cluster: Cluster, quotas: bool = True) -> dict[str, int]:
+    """Most accelerators of each usable pool that the session may ever use, whatever its equals hold now.
 
     That is what the plans of sessions of higher priority leave. Sessions that maximise throughput would each take all
     of it, or the whole quota of their namespace; those of one priority share it in proportion to their weights, to the
     whole accelerator.
     """
-    found = cluster.pools[pool]
+    namespace = session.metadata.namespace
     above = [
-        (s.metadata.namespace, goal(s, cluster).get(pool, 0))
+        (s.metadata.namespace, goal(s, cluster))
         for s in cluster.sessions.values()
         if s.spec.priority > session.spec.priority
     ]
-    greedy = [
+    greedy = by_rank(
         s
-        for s in by_rank(cluster.sessions.values())
+        for s in cluster.sessions.values()
         if s.spec.objective.kind.seeks_throughput
         and s.spec.priority == session.spec.priority
         and s.metadata.deletion_timestamp is None
-        and pool in usable_pools(s, cluster.pools)
-    ]
-    share = _share(max(0, found.status.capacity - sum(gpus for _, gpus in above)), session, greedy)
-    namespace = session.metadata.namespace
-    quota = found.spec.quota(namespace) if quotas else None
-    if quota is None:
-        return share
-    rest = max(0, quota - sum(gpus for where, gpus in above if where == namespace))
-    return min(share, _share(rest, session, [s for s in greedy if s.metadata.namespace == namespace]))
+    )
+    entitled: dict[str, int] = {}
+    for name, pool in usable_pools(session, cluster.pools).items():
+        rivals = [s for s in greedy if name in usable_pools(s, {name: pool})]
+        taken = [(where, held.get(name, 0)) for where, held in above]
+        entitled[name] = _share(max(0, pool.status.capacity - sum(gpus for _, gpus in taken)), session, rivals)
+        quota = pool.spec.quota(namespace) if quotas else None
+        if quota is not None:
+            rest = max(0, quota - sum(gpus for where, gpus in taken if where == namespace))
+            rivals = [s for s in rivals if s.metadata.namespace == namespace]
+            entitled[name] = min(entitled[name], _share(rest, session, rivals))
+    return entitled
 
 
 def _share(gpus: int, session: InferenceSession, greedy: Sequence[InferenceSession]) -> int:

@@ -17,7 +17,7 @@ from partita_api.meta import INPUTS_ANNOTATION, SESSION_LABEL, SESSION_SPEC_ANNO
 from partita_api.pipelineplan import PipelinePlan, PipelinePlanSpec, ProfileRef, SessionRef
 from partita_api.quantity import Quantity
 from partita_operator.ports import SessionSignals
-from partita_operator.reconcile.accounting import available, entitlement, fits, usable_pools
+from partita_operator.reconcile.accounting import available, entitlements, fits, usable_pools
 from partita_operator.reconcile.actions import Action, ApprovePlan, CancelSolve, CreatePlan, DeletePlan, KeepPlan, Solve
 from partita_operator.reconcile.profiling import Profiling
 from partita_operator.reconcile.requests import approved_plan, pause_reason
@@ -79,7 +79,7 @@ def planned_rate(world: SessionWorld) -> float:
 
 def inputs_digest(world: SessionWorld, profiling: Profiling) -> str:
     """Digest of everything that a plan of the session depends on, but for what other sessions hold."""
-    session, pools = world.session, usable_pools(world.session, world.cluster.pools)
+    session, pools = world.session, world.cluster.pools
     spec = session.spec.model_dump(
         mode="json",
         include=_SPEC_THAT_PLANS_DEPEND_ON,
@@ -93,10 +93,10 @@ def inputs_digest(world: SessionWorld, profiling: Profiling) -> str:
             "rate": planned_rate(world),
             "pools": {
                 name: {
-                    "spec": pool.spec.model_dump(mode="json", include=_POOL_SPEC_THAT_PLANS_DEPEND_ON),
-                    "gpus": entitlement(session, name, world.cluster),
+                    "spec": pools[name].spec.model_dump(mode="json", include=_POOL_SPEC_THAT_PLANS_DEPEND_ON),
+                    "gpus": gpus,
                 }
-                for name, pool in pools.items()
+                for name, gpus in entitlements(session, world.cluster).items()
             },
             "profiles": {f"{module}/{pool}": key for (module, pool), key in sorted(profiling.ready.items())},
         }

@@ -44,6 +44,8 @@ def give_way(
     While a search is under way the replicas are left alone, since it may find the session another place, unless they
     have been taken already.
     """
+    if not any(s.spec.priority > world.session.spec.priority for s in world.cluster.sessions.values()):
+        return wanted, None
     limits = outranked_limits(world.cluster).get(world.session.key, {})
     left = within(plan, wanted, limits)
     before = condition(world.session.status.conditions, ConditionType.ROLLED_OUT)

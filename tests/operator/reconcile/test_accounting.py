@@ -7,7 +7,7 @@ from tests.runtime.autoscaling.load_model import plan_of
 
 from partita_api.inferencesession import Objective, ObjectiveKind
 from partita_api.pipelineplan import whole_accelerators
-from partita_operator.reconcile.accounting import accelerators, available, entitlement, holding, users
+from partita_operator.reconcile.accounting import accelerators, available, entitlements, holding, users
 from partita_planner.allocation import Deployment, gpus_used
 from partita_planner.templates import Template, TemplateStage
 
@@ -77,7 +77,7 @@ def test_throughput_sessions_share_a_pool_by_weight(gpus: int, weights: tuple[in
     made.add(pool("fast").gpus(gpus).build())
     made.add(*(greedy(name, weight).build() for name, weight in zip(names, weights, strict=True)))
     made.run(2)
-    assert [entitlement(made.session(name), "fast", made.cluster()) for name in names] == want
+    assert [entitlements(made.session(name), made.cluster())["fast"] for name in names] == want
     assert sum(want) == gpus
 
 
