@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import replace
@@ -39,8 +40,11 @@ def port() -> int:
 
 
 @pytest.fixture
-def webhook(cluster: Kubectl, certificate: KeyPair, port: int) -> Iterator[None]:
-    """The chart's configuration, for an operator on this machine; fails closed, so that it is known to be asked."""
+def webhook(namespace: Kubectl, certificate: KeyPair, port: int) -> Iterator[None]:
+    """The chart's configuration, for an operator on this machine; fails closed, so that it is known to be asked.
+
+    It goes before the namespace does, whose objects nobody could change otherwise.
+    """
     made = documents({"admission": {"enabled": True, "failurePolicy": "Fail", "timeoutSeconds": 30}})
     (configuration,) = [d for d in made if d["kind"] == "ValidatingWebhookConfiguration"]
     (rules,) = configuration["webhooks"]
@@ -48,10 +52,14 @@ def webhook(cluster: Kubectl, certificate: KeyPair, port: int) -> Iterator[None]
     path = rules["clientConfig"]["service"]["path"]
     rules["clientConfig"] = {"url": f"https://127.0.0.1:{port}{path}", "caBundle": authority}
     rules["objectSelector"] = {"matchLabels": ASKED}
-    cluster.apply(configuration)
+    namespace.apply(configuration)
     name = configuration["metadata"]["name"]
     yield
-    cluster("delete", "validatingwebhookconfiguration", name)
+    namespace("delete", "validatingwebhookconfiguration", name)
+    deadline = time.monotonic() + 60
+    while "calling webhook" in refusal(namespace, pool("fast"), "--dry-run=server"):
+        assert time.monotonic() < deadline, "the API server still asks"
+        time.sleep(0.1)
 
 
 def refusal(namespace: Kubectl, document: Json, *options: str) -> str:
