@@ -22,8 +22,8 @@ _PORTS = {"gcs": 6379, "dashboard": 8265, "serve": 8000}
 
 def ray_pods(image: str, pools: Mapping[str, Mapping[str, str]], gpus: int) -> list[Json]:
     """Namespace, Service, head and one worker with `gpus` GPUs for each pool, by name, with its node selector."""
-    common = ["ray", "start", "--block", "--disable-usage-stats", "--num-gpus=0", "--object-store-memory=200000000"]
-    head = [*common, "--head", f"--port={_PORTS['gcs']}", "--dashboard-host=0.0.0.0", "--num-cpus=4"]
+    common = ["ray", "start", "--block", "--disable-usage-stats", "--object-store-memory=200000000"]
+    head = [*common, "--head", f"--port={_PORTS['gcs']}", "--dashboard-host=0.0.0.0", "--num-cpus=4", "--num-gpus=0"]
     workers = [
         _pod(
             f"ray-{pool}",
@@ -32,6 +32,7 @@ def ray_pods(image: str, pools: Mapping[str, Mapping[str, str]], gpus: int) -> l
                 *common,
                 f"--address={ADDRESS}:{_PORTS['gcs']}",
                 "--num-cpus=8",
+                f"--num-gpus={gpus}",
                 f'--resources={{"partita-pool-{pool}": {gpus}}}',
                 f"--labels=partita.dev/pool={pool}",
             ],

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from partita_operator.engines.placement import Demand, Resources, fits, missing, side_by_side, total
+from partita_operator.engines.placement import Demand, Resources, missing, side_by_side, total
 from partita_operator.engines.serve_state import (
     DELETING,
     DEPLOY_FAILED,
@@ -37,6 +37,11 @@ MAKE_ROOM_SECONDS: Final = 30.0
 """How long replicas must have found no node before the old plan gives room to the new one."""
 RETRY_SECONDS: Final = 120.0
 """After this long, an application that failed to deploy is tried again as it is."""
+
+_ADVICE: Final = (
+    "Add nodes that offer it (the pools' resource, GPU and CPU, as `ray status` lists them), or let other sessions or "
+    "applications have less."
+)
 
 
 @dataclass(frozen=True)
@@ -99,6 +104,9 @@ def next_step(
         return _migrate(wanted, state, frontend, old, capacity, now)
     plans = sorted({str(_plan_of(app["name"])) for app in old})
     message = f"Waiting until the frontend has left plan {', '.join(plans)}." if plans else ""
+    if not message and _is_stuck(wanted, state, now):
+        short = _lacks(_room(capacity, state, set(present)), _one_of_each(wanted.stages))
+        message = f"Plan {wanted.plan} does not fit on the Ray cluster, which lacks {short}. {_ADVICE}" if short else ""
     return Step((wanted.frontend, *old, *wanted.stages), message)
 
 
@@ -145,7 +153,7 @@ def _migrate(
     both = side_by_side(room, old_demands, new_demands)
     if _is_stuck(wanted, state, now):
         if both is None:
-            return _without_room_for_both(wanted, frontend, old, room, new_demands)
+            return _without_room_for_both(wanted, frontend, old, room)
         old = [_scaled(app, both.old[app["name"]]) for app in old]
     new = [_scaled(app, both.new[app["name"]] if both else 1) for app in wanted.stages]
     waiting = [app["name"] for app in new if not _is_up(app, state.applications.get(app["name"]), now)]
@@ -157,23 +165,29 @@ def _migrate(
     return Step((frontend, *old, *new), message)
 
 
-def _without_room_for_both(
-    wanted: Wanted, frontend: AppConfig, old: Sequence[AppConfig], room: Resources, new_demands: Sequence[Demand]
-) -> Step:
+def _without_room_for_both(wanted: Wanted, frontend: AppConfig, old: Sequence[AppConfig], room: Resources) -> Step:
     """Removes the old plan first, unless the new one could not run even then."""
-    one_of_each = total([replace(demand, replicas=1) for demand in new_demands])
-    if fits(room, one_of_each):
+    short = _lacks(room, _one_of_each(wanted.stages))
+    if not short:
         return Step(
             (wanted.frontend, *wanted.stages),
             f"There is no room for plan {wanted.plan} beside the old plan, so the old one was removed first, and "
             "requests are turned away until the new one is up. Free accelerators let migrations go without a gap.",
         )
-    short = ", ".join(f"{units:g} {resource}" for resource, units in missing(room, one_of_each).items())
     return Step(
         (frontend, *old, *(_scaled(app, 1) for app in wanted.stages)),
-        f"Plan {wanted.plan} does not fit on the Ray cluster, which lacks {short}; the old plan goes on. Add nodes, or "
-        "let other sessions or applications have less.",
+        f"Plan {wanted.plan} does not fit on the Ray cluster, which lacks {short}; the old plan goes on. {_ADVICE}",
     )
+
+
+def _one_of_each(stages: Sequence[AppConfig]) -> Resources:
+    """What one replica of every stage takes."""
+    return total([replace(demand(app), replicas=1) for app in stages])
+
+
+def _lacks(room: Resources, wanted: Resources) -> str:
+    """What there is too little of, in words; empty if there is enough."""
+    return ", ".join(f"{units:g} {resource}" for resource, units in missing(room, wanted).items())
 
 
 def _is_stuck(wanted: Wanted, state: ServeState, now: float) -> bool:

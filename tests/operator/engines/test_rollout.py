@@ -157,6 +157,13 @@ def test_a_plan_that_cannot_fit_at_all_leaves_the_old_one_alone_and_says_what_is
     assert "lacks 1 b" in message
 
 
+def test_a_first_plan_that_cannot_fit_says_what_is_missing() -> None:
+    serve = ServeModel({"a": 2})
+    messages = [step(serve, wanted("one", 1, 1, pools=("a", "b"))) for _ in range(STEPS)]
+    assert "lacks 1 b" in messages[-1]
+    assert serve.counts() == {"one/0": 1, "one/1": 1}
+
+
 def test_a_short_dip_of_the_capacity_takes_nothing_from_the_old_plan() -> None:
     serve = rolled_out({"a": 4}, wanted("one", 3))
     dip = next_step(wanted("two", 3), serve.state, serve.report, {"a": 0}, serve.now)
