@@ -117,6 +117,7 @@ async def test_an_installed_operator_profiles_plans_serves_is_upgraded_and_leave
 
         users("delete", "isess", "detection", "--timeout=120s")
         assert users.list("pplan") == []
+        kubectl("delete", "gpool", "--all", "--timeout=120s")
         helm.uninstall("partita", wait="watcher", timeout=120)
     assert kubectl.list("deployments", "-n", OPERATOR) == []
     assert "partita" not in kubectl("get", "clusterroles,clusterrolebindings", "-o", "name")

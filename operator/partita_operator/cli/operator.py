@@ -142,7 +142,7 @@ def run(kubeconfig: Path | None, log_level: str, log_format: str, versions: dict
     Every flag is also an environment variable: --ray-address is PARTITA_RAY_ADDRESS.
     """
     log_to_stderr(logging.getLogger(), LogFormat(log_format), log_level)
-    for noisy in ("httpx", "httpx2", "httpcore", "kopf"):
+    for noisy in ("httpx", "httpx2", "httpcore", "kopf", "aiohttp.access"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     asyncio.run(_run(OperatorSettings(versions=versions or installed_versions(), **settings), kubeconfig))
 
