@@ -46,8 +46,9 @@ def kubectl() -> Iterator[Kubectl]:
     found = Kubectl(KUBECONFIG, "default")
     Kubectl(KUBECONFIG, NAMESPACE).apply(*ray_pods(IMAGE, {pool: selector(pool) for pool in PRODUCTS}, GPUS))
     yield found
-    found("delete", "isess,gpool", "--all", "-A", "--timeout=120s")  # while there is an operator to let them go
-    found("delete", "namespace", NAMESPACE, USERS, OPERATOR, "--ignore-not-found", "--timeout=120s")
+    found("delete", "isess", "--all", "-n", USERS, "--timeout=120s")  # while there is an operator to let it go
+    found("delete", "gpool", "--all", "--timeout=120s")
+    found("delete", "namespace", NAMESPACE, USERS, OPERATOR, "--ignore-not-found", "--timeout=300s")
 
 
 def selector(pool: str) -> dict[str, str]:
@@ -84,7 +85,11 @@ def profiled_on(users: Kubectl) -> set[tuple[str, str]]:
         for node in users.list("nodes")
     }
     pods = users.list("pods", "-l", "app.kubernetes.io/component=profiler")
-    return {(pod["metadata"]["labels"]["partita.dev/pool"], products[pod["spec"]["nodeName"]]) for pod in pods}
+    return {
+        (pod["metadata"]["labels"]["partita.dev/pool"], products[pod["spec"]["nodeName"]])
+        for pod in pods
+        if "nodeName" in pod["spec"]
+    }
 
 
 async def test_an_installed_operator_profiles_plans_serves_is_upgraded_and_leaves_nothing(
@@ -123,7 +128,7 @@ async def test_an_installed_operator_profiles_plans_serves_is_upgraded_and_leave
         np.testing.assert_array_equal(await asyncio.to_thread(answer, "detection"), got)
 
         users("delete", "isess", "detection", "--timeout=120s")
-        assert users.list("pplan") == []
+        await eventually(lambda: users.list("pplan"), lambda plans: plans == [])
         kubectl("delete", "gpool", "--all", "--timeout=120s")
         helm.uninstall("partita", wait="watcher", timeout=120)
     assert kubectl.list("deployments", "-n", OPERATOR) == []
