@@ -144,5 +144,6 @@ def running_operators(kubectl: Kubectl) -> list[str]:
     return [
         pod["metadata"]["name"]
         for pod in kubectl.list("pods", "-n", OPERATOR)
-        if "deletionTimestamp" not in pod["metadata"] and all(s["ready"] for s in pod["status"]["containerStatuses"])
+        if "deletionTimestamp" not in pod["metadata"]
+        and all(s["ready"] for s in pod["status"].get("containerStatuses", [{"ready": False}]))
     ]
