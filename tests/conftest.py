@@ -3,6 +3,7 @@
 import os
 
 import hypothesis
+import pytest
 
 pytest_plugins = ["tests.operator.dev_fixtures"]
 
@@ -13,3 +14,13 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.register_profile("search", hypothesis.settings.get_profile("partita"), derandomize=False)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "partita"))
+
+CONTROL_PLANE_SECONDS = 1500
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The first test that needs the control plane waits until it is downloaded, or built, once on a machine."""
+    first = next((item for item in items if item.get_closest_marker("apiserver")), None)
+    if first is not None:
+        first.add_marker(pytest.mark.timeout(CONTROL_PLANE_SECONDS))

@@ -21,6 +21,8 @@ STOP_SECONDS: Final = 20.0
 _POLL_SECONDS: Final = 0.2
 _ENDED: Final = frozenset({"STOPPED", "SUCCEEDED", "FAILED"})
 _FAILED: Final = frozenset({"STOPPED", "FAILED"})
+_NAME_TAKEN: Final = "is already taken"
+"""Ray's words for a job whose predecessor of the same name is still on its way out."""
 _NO_SUCH_JOB: Final = 404
 
 
@@ -55,6 +57,8 @@ class RayJobRunner:
         if found is None:
             return ProfileRun(RunPhase.ABSENT)
         status, why = found["status"], found.get("message") or ""
+        if status == "FAILED" and _NAME_TAKEN in why:
+            return ProfileRun(RunPhase.ABSENT)
         ended = status in _ENDED
         seconds = _seconds(found)
         if not ended and seconds > self._timeout_seconds:

@@ -1,6 +1,7 @@
 """Profiling runs as jobs of a real Ray cluster."""
 
 from collections.abc import AsyncIterator
+from uuid import uuid4
 
 import pytest
 from tests.builders import pool
@@ -9,7 +10,7 @@ from tests.operator.profiling.requests import IMPORTS, is_over, quick, request, 
 from partita_api.gpupool import GPUPool, Sharing, SharingMode
 from partita_operator.dev.ray_cluster import RayCluster
 from partita_operator.engines.ray_dashboard import RayDashboard
-from partita_operator.ports import EngineUnavailableError, OperatorSettings, RunPhase
+from partita_operator.ports import EngineUnavailableError, OperatorSettings, ProfileRun, RunPhase
 from partita_operator.profiling.ray_job import JOBS, RayJobRunner, job, submission_id
 
 NAMESPACE = "default"
@@ -64,13 +65,17 @@ async def test_a_run_gives_its_profile_and_leaves_nothing(ray_cluster: RayCluste
 
 @pytest.mark.ray
 async def test_a_failed_run_says_why_and_starts_anew_when_asked_again(runner: RayJobRunner) -> None:
-    asked = request("small", "torch.nn:no_such_model")
+    asked = request("small", f"torch.nn:no_such_model_{uuid4().hex}")
     await runner.start(NAMESPACE, asked, cpus("small"), 1)
     run = await until(lambda: runner.observe(NAMESPACE, asked.key, 1), is_over)
     assert run.phase is RunPhase.FAILED
     assert "no_such_model" in run.message
-    await runner.start(NAMESPACE, asked, cpus("small"), 1)
-    assert (await runner.observe(NAMESPACE, asked.key, 1)).phase is RunPhase.RUNNING
+
+    async def again() -> ProfileRun:
+        await runner.start(NAMESPACE, asked, cpus("small"), 1)
+        return await runner.observe(NAMESPACE, asked.key, 1)
+
+    await until(again, lambda run: run.phase is RunPhase.RUNNING)
     await runner.remove(NAMESPACE, asked.key, 1)
 
 
