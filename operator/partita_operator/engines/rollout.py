@@ -105,8 +105,8 @@ def next_step(
     plans = sorted({str(_plan_of(app["name"])) for app in old})
     message = f"Waiting until the frontend has left plan {', '.join(plans)}." if plans else ""
     if not message and _is_stuck(wanted, state, now):
-        short = _lacks(_room(capacity, state, set(present)), _one_of_each(wanted.stages))
-        message = f"Plan {wanted.plan} does not fit on the Ray cluster, which lacks {short}. {_ADVICE}" if short else ""
+        short = _lacks(_room(capacity, state, {app["name"] for app in wanted.stages}), wanted.stages)
+        message = _does_not_fit(wanted, short) if short else ""
     return Step((wanted.frontend, *old, *wanted.stages), message)
 
 
@@ -167,7 +167,7 @@ def _migrate(
 
 def _without_room_for_both(wanted: Wanted, frontend: AppConfig, old: Sequence[AppConfig], room: Resources) -> Step:
     """Removes the old plan first, unless the new one could not run even then."""
-    short = _lacks(room, _one_of_each(wanted.stages))
+    short = _lacks(room, wanted.stages)
     if not short:
         return Step(
             (wanted.frontend, *wanted.stages),
@@ -176,18 +176,18 @@ def _without_room_for_both(wanted: Wanted, frontend: AppConfig, old: Sequence[Ap
         )
     return Step(
         (frontend, *old, *(_scaled(app, 1) for app in wanted.stages)),
-        f"Plan {wanted.plan} does not fit on the Ray cluster, which lacks {short}; the old plan goes on. {_ADVICE}",
+        _does_not_fit(wanted, f"{short}; the old plan goes on"),
     )
 
 
-def _one_of_each(stages: Sequence[AppConfig]) -> Resources:
-    """What one replica of every stage takes."""
-    return total([replace(demand(app), replicas=1) for app in stages])
+def _lacks(room: Resources, stages: Sequence[AppConfig]) -> str:
+    """What there is too little of for one replica of every stage, in words; empty if there is enough."""
+    one_of_each = total([replace(demand(app), replicas=1) for app in stages])
+    return ", ".join(f"{units:g} {resource}" for resource, units in missing(room, one_of_each).items())
 
 
-def _lacks(room: Resources, wanted: Resources) -> str:
-    """What there is too little of, in words; empty if there is enough."""
-    return ", ".join(f"{units:g} {resource}" for resource, units in missing(room, wanted).items())
+def _does_not_fit(wanted: Wanted, short: str) -> str:
+    return f"Plan {wanted.plan} does not fit on the Ray cluster, which lacks {short}. {_ADVICE}"
 
 
 def _is_stuck(wanted: Wanted, state: ServeState, now: float) -> bool:

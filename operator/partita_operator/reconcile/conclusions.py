@@ -110,8 +110,8 @@ def _rolled_out(step: Pass, planned: Finding) -> Finding:
         return _not_reached(type, step.problem)
     if step.world.serving is None:
         return Finding(type, ConditionStatus.UNKNOWN, Reason.ENGINE_UNAVAILABLE, step.world.problem)
-    if rollout.outranked is not None:
-        return Finding(type, False, Reason.OUTRANKED, rollout.outranked.message)
+    if rollout.outranked:
+        return Finding(type, False, Reason.OUTRANKED, rollout.outranked)
     if wanted is None:
         return Finding(type, False, planned.reason, f"There is no plan to roll out.{_still_serving(step)}")
     if rollout.hold is not None and rollout.hold.plan is not None:
@@ -133,8 +133,8 @@ def _ready(step: Pass, profiled: Finding, planned: Finding, rolled_out: Finding)
     """Ready, with what holds it up, and whether a person has to act."""
     if step.problem is not None:
         return _not_ready(step, step.problem.reason, step.problem.message), step.problem.stalled
-    if step.rollout.outranked is not None:
-        return _not_ready(step, Reason.OUTRANKED, step.rollout.outranked.message), True
+    if step.rollout.outranked:
+        return _not_ready(step, Reason.OUTRANKED, step.rollout.outranked), True
     if profiled.reason == Reason.PROFILING_FAILED:
         return _not_ready(step, profiled.reason, profiled.message), step.profiling.gives_up
     if planned.status is False:

@@ -79,11 +79,10 @@ def _progress(
     complete = rollout.serves and not rollout.missing
     usable = rollout.serves and rollout.every_stage_up
     summary = rollout_summary(rollout)
-    if rollout.outranked is not None:
-        message = rollout.outranked.message
+    if rollout.outranked:
         return (
-            Finding(ready, usable and bool(rollout.targets), Reason.OUTRANKED, message),
-            Finding(rolled_out, False, Reason.OUTRANKED, message),
+            Finding(ready, usable and bool(rollout.targets), Reason.OUTRANKED, rollout.outranked),
+            Finding(rolled_out, False, Reason.OUTRANKED, rollout.outranked),
             Finding(reconciling, False, Reason.SETTLED, "Nothing is under way."),
         )
     return (

@@ -7,7 +7,6 @@ take what is free for their autoscaler alone, and their plans do not depend on w
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from partita_api.conditions import ConditionType
@@ -27,32 +26,21 @@ _ADVICE: Final = "Raise its spec.priority, add accelerators, or let it use other
 Targets = tuple[StageTarget, ...]
 
 
-@dataclass(frozen=True)
-class Outranked:
-    """Sessions of higher priority leave a plan too few accelerators."""
+def give_way(world: SessionWorld, plan: PipelinePlan, wanted: Targets, searching: bool) -> tuple[Targets, str]:
+    """The replicas that are left of those `wanted` of the plan, and what there is to say if too many are missing.
 
-    targets: Targets
-    """The replicas that are left to it; none if it waits."""
-    message: str
-
-
-def give_way(
-    world: SessionWorld, plan: PipelinePlan, wanted: Targets, searching: bool
-) -> tuple[Targets, Outranked | None]:
-    """The replicas that are left of those `wanted` of the plan, and what there is to say if some are missing.
-
-    While a search is under way the replicas are left alone, since it may find the session another place, unless they
-    have been taken already.
+    None are left to a session that waits. While a search is under way the replicas are left alone, since it may find
+    the session another place, unless they have been taken already.
     """
     if not any(s.spec.priority > world.session.spec.priority for s in world.cluster.sessions.values()):
-        return wanted, None
+        return wanted, ""
     limits = outranked_limits(world.cluster).get(world.session.key, {})
     left = within(plan, wanted, limits)
     before = condition(world.session.status.conditions, ConditionType.ROLLED_OUT)
     if left == wanted or (searching and (before is None or before.reason != Reason.OUTRANKED)):
-        return wanted, None
+        return wanted, ""
     if left is not None and not _misses(left, wanted, planned_targets(plan)):
-        return left, None
+        return left, ""
     needs = _accelerators(plan, wanted)
     short = sorted(pool for pool, most in limits.items() if needs.get(pool, 0) > most)
     room = ", ".join(f"{limits[pool]} of the {needs[pool]} accelerators of pool {pool}" for pool in short)
@@ -65,7 +53,7 @@ def give_way(
         f"Sessions of higher priority come first: {_takers(world.session, world.cluster, short)}. They leave plan "
         f"{plan.metadata.name} {room}, so {outcome}. {_ADVICE}"
     )
-    return left or (), Outranked(left or (), message)
+    return left or (), message
 
 
 def within(plan: PipelinePlan, wanted: Targets, limits: Mapping[str, int]) -> Targets | None:

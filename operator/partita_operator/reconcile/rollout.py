@@ -20,7 +20,7 @@ from partita_operator.reconcile.clock import seconds_since
 from partita_operator.reconcile.findings import seconds_in_state
 from partita_operator.reconcile.holds import Hold
 from partita_operator.reconcile.planning import Planning, recorded_spec
-from partita_operator.reconcile.priorities import Outranked, give_way
+from partita_operator.reconcile.priorities import give_way
 from partita_operator.reconcile.reasons import Reason
 from partita_operator.reconcile.world import SessionWorld
 from partita_runtime.autoscaling.replicas import AutoscaleDecision, autoscale, planned_targets
@@ -50,8 +50,8 @@ class Rollout:
     """What the autoscaler wants, if it was asked."""
     scaled: bool = False
     """Whether the replicas change in this pass."""
-    outranked: Outranked | None = None
-    """What sessions of higher priority leave of the target, if that is too little."""
+    outranked: str = ""
+    """What there is to say if sessions of higher priority leave too little of the target."""
     obstacle: str = ""
     """Why the target cannot be applied."""
     hold: Hold | None = None
@@ -96,13 +96,13 @@ def roll_out(
     present = _present_targets(target)
     left, outranked = give_way(world, target, present, planning.searching)
     paused = hold is not None and hold.reason == Reason.PAUSED
-    scaling = _scale(world, target, left, now) if in_use and not paused and outranked is None else None
+    scaling = _scale(world, target, left, now) if in_use and not paused and not outranked else None
     targets = scaling.targets if scaling is not None else left
     spec = _serving_spec(world, target, targets, target == wanted and not planning.rolled_back)
     return Rollout(
         target=target,
         targets=targets,
-        desired=targets if outranked is None else present,
+        desired=present if outranked else targets,
         ready=ready,
         serves=in_use and world.serving.frontend_ready,
         scaling=scaling,
