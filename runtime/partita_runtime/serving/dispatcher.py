@@ -157,6 +157,7 @@ class Dispatcher:
                 batch = flight.dispatch.batch_id
                 logger.warning("batch %d is overdue at replica %s", batch, stuck, extra=self._about(flight.dispatch))
                 self._links.close_one(stuck)
+        self._links.ask(now)
         self._wake()
 
     def close(self) -> None:
@@ -230,6 +231,8 @@ class Dispatcher:
                 self._ended(message.batch_id, now)
                 for row, sub_id in enumerate(flight.sub_ids):
                     self._sub_requests.answered(sub_id, [tensor[row] for tensor in tensors], now)
+            case Undelivered() if flight.holder > stage:
+                return  # the next stage has said otherwise
             case Undelivered():
                 logger.warning("batch %d: %s", message.batch_id, message.reason, extra=self._about(flight.dispatch))
                 self._core.lost(message.batch_id, now)

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 from partita_runtime.serving.directory import Announcement
 from partita_runtime.serving.streams import Receiver, Stream, connect
@@ -16,6 +16,8 @@ from partita_runtime.serving.wire import (
     Hello,
     Hop,
     Message,
+    Ping,
+    Pong,
     Report,
     Taken,
     Undelivered,
@@ -24,6 +26,11 @@ from partita_runtime.serving.wire import (
 )
 
 logger = logging.getLogger(__name__)
+
+ASK_MICROS: Final = 1_000_000
+"""How often a replica that says nothing is asked whether it still runs."""
+MOST_UNHEARD: Final = 5
+"""Asked so often without a word, a replica hangs, although its machine keeps the connection up."""
 
 
 class LinkListener(Protocol):
@@ -57,6 +64,7 @@ class Links:
         self._listener = listener
         self._links: dict[str, _Link] = {}
         self._connecting: set[asyncio.Task[None]] = set()
+        self._asked = 0
 
     def update(self, replicas: Iterable[Announcement]) -> None:
         """Connect to those of `replicas` that are not connected yet."""
@@ -84,6 +92,13 @@ class Links:
         if link is not None and link.stream is not None:
             link.stream.close()
 
+    def ask(self, now: int) -> None:
+        """To be called a few times a second: leaves replicas that have stopped without a word."""
+        if now - self._asked >= ASK_MICROS:
+            self._asked = now
+            for link in [*self._links.values()]:
+                link.ask()
+
     def close(self) -> None:
         """Leave all replicas."""
         for task in self._connecting:
@@ -110,12 +125,28 @@ class _Link(Receiver):
         self._listener = listener
         self._forget = forget
         self._joined = False
+        self._heard = 0
+        self._unheard = 0
+
+    def ask(self) -> None:
+        """Once more, if nothing has come since the last time; enough of that, and the connection is cut."""
+        stream = self.stream
+        if stream is None or not self._joined or not stream.is_sent:
+            return
+        if stream.received_bytes > self._heard:
+            self._heard, self._unheard = stream.received_bytes, 0
+        elif self._unheard < MOST_UNHEARD:
+            self._unheard += 1
+            stream.send(Ping())
+        else:
+            logger.warning("replica %s hangs: it does not answer any more", self.replica.replica)
+            stream.abort()
 
     def admit(self, stream: Stream, message: Message) -> None:
         match message:
             case Answer():
                 self._listener.admit_answer(self.replica.replica, message)
-            case Welcome() | Draining() | Taken() | Report() | Undelivered() | Failed():
+            case Welcome() | Pong() | Draining() | Taken() | Report() | Undelivered() | Failed():
                 return
             case _:
                 raise WireError(f"a {message.kind} message is not expected here")

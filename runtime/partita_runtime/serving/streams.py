@@ -35,11 +35,18 @@ class Stream(asyncio.BufferedProtocol):
         self._receiver = receiver
         self._decoder = Decoder(lambda message: receiver.admit(self, message))
         self._transport: asyncio.Transport | None = None
+        self.received_bytes = 0
+        """What has come so far."""
 
     @property
     def is_open(self) -> bool:
         """Whether messages can be sent."""
         return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether all that was sent has been given to the network."""
+        return self._transport is not None and not self._transport.get_write_buffer_size()
 
     def send(self, message: Message, arrays: Sequence[Array] = ()) -> bool:
         """Queue a message for sending; False if the stream is closed. `arrays` must not change afterwards."""
@@ -60,6 +67,11 @@ class Stream(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.close()
 
+    def abort(self) -> None:
+        """Close at once; what was not sent yet is lost."""
+        if self._transport is not None:
+            self._transport.abort()
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by asyncio."""
         self._transport = cast(asyncio.Transport, transport)
@@ -73,6 +85,7 @@ class Stream(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Called by asyncio."""
+        self.received_bytes += nbytes
         try:
             complete = self._decoder.received(nbytes)
             if complete is not None:

@@ -22,7 +22,7 @@ MAX_BODY_BYTES: Final = 1 << 30
 MAX_REASON: Final = 2048
 """Most characters of a failure's reason."""
 
-_MAGIC: Final = b"PTA2"
+_MAGIC: Final = b"PTA3"
 _PREFIX: Final = struct.Struct("<4sIQ")
 
 Array = NDArray[Any]
@@ -78,6 +78,18 @@ class Welcome(_Message):
     """The replica's answer to a frontend's Hello: it takes batches from now on."""
 
     kind: Literal["welcome"] = "welcome"
+
+
+class Ping(_Message):
+    """A frontend asks whether the replica's process still runs."""
+
+    kind: Literal["ping"] = "ping"
+
+
+class Pong(_Message):
+    """It does."""
+
+    kind: Literal["pong"] = "pong"
 
 
 class Batch(_Message):
@@ -140,7 +152,7 @@ class Draining(_Message):
     kind: Literal["draining"] = "draining"
 
 
-Message = Hello | Welcome | Batch | Taken | Report | Answer | Undelivered | Failed | Draining
+Message = Hello | Welcome | Ping | Pong | Batch | Taken | Report | Answer | Undelivered | Failed | Draining
 
 _MESSAGES: Final[TypeAdapter[Message]] = TypeAdapter(Annotated[Message, Field(discriminator="kind")])
 _DTYPE_NAMES: Final = {dtype: DType(name) for name, dtype in NUMPY_DTYPES.items()}

@@ -5,14 +5,16 @@ import hmac
 import logging
 import secrets
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from partita_runtime.execution.executor import BuiltExecutor
 from partita_runtime.logs import concerning
-from partita_runtime.serving.streams import Receiver, Stream, connect
+from partita_runtime.serving.streams import DEAD_PEER_SECONDS, Receiver, Stream, connect
 from partita_runtime.serving.wire import (
     MAX_REASON,
     Answer,
@@ -23,6 +25,8 @@ from partita_runtime.serving.wire import (
     Hello,
     Hop,
     Message,
+    Ping,
+    Pong,
     Report,
     Taken,
     Undelivered,
@@ -36,6 +40,8 @@ logger = logging.getLogger(__name__)
 
 HUNG_SECONDS: Final = 60.0
 """A batch that runs for longer than this means that the device hangs."""
+UNSURE_SECONDS: Final = 2.0 * DEAD_PEER_SECONDS
+"""What was sent longer ago than this has arrived, or its stream would have been found to be broken."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +62,7 @@ class StageWorker:
         self._queue: asyncio.Queue[_Work] = asyncio.Queue()
         self._peers: dict[Stream, Hello] = {}
         self._frontends: dict[str, Stream] = {}
-        self._onward: dict[Hop, asyncio.Task[Stream]] = {}
+        self._onward: dict[Hop, asyncio.Task[_Onward]] = {}
         self._handovers: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self._runner: asyncio.Task[None] | None = None
@@ -106,6 +112,8 @@ class StageWorker:
                 return
             case Batch() if stream in self._peers:
                 check_tensors(message.tensors, self._built.inputs, self._max_batch)
+            case Ping() if stream in self._peers:
+                return
             case _:
                 raise WireError(f"a {message.kind} message is not expected here")
 
@@ -117,6 +125,8 @@ class StageWorker:
                 if frontend is not None:
                     self._frontends[frontend] = stream
                     stream.send(Draining() if self._draining else Welcome())
+            case Ping():
+                stream.send(Pong())
             case Batch():
                 if self._peers[stream].frontend is None:
                     self._tell(message, Taken(batch_id=message.batch_id))
@@ -170,24 +180,28 @@ class StageWorker:
 
     async def _forward(self, hop: Hop, batch: Batch, tensors: Sequence[Array]) -> None:
         try:
-            stream = await self._stream_to(hop)
-            sent = stream.send(batch, tensors)
+            onward = await self._way_to(hop)
+            sent = onward.send(batch, tensors)
         except OSError:
             sent = False
         if not sent:
-            reason = f"the replica of the next stage at {hop.host}:{hop.port} cannot be reached"
-            self._tell(batch, Undelivered(batch_id=batch.batch_id, reason=reason))
+            self._undelivered(hop, batch)
 
-    async def _stream_to(self, hop: Hop) -> Stream:
+    def _undelivered(self, hop: Hop, batch: Batch) -> None:
+        reason = f"the replica of the next stage at {hop.host}:{hop.port} cannot be reached"
+        self._tell(batch, Undelivered(batch_id=batch.batch_id, reason=reason))
+
+    async def _way_to(self, hop: Hop) -> "_Onward":
         known = self._onward.get(hop)
         if known is None or (known.done() and (known.cancelled() or known.exception() or not known.result().is_open)):
             known = self._onward[hop] = asyncio.create_task(self._open(hop))
         return await asyncio.shield(known)
 
-    async def _open(self, hop: Hop) -> Stream:
-        stream = await connect(hop, _Onward())
-        stream.send(Hello(token=hop.token))
-        return stream
+    async def _open(self, hop: Hop) -> "_Onward":
+        onward = _Onward(partial(self._undelivered, hop))
+        onward.stream = await connect(hop, onward)
+        onward.stream.send(Hello(token=hop.token))
+        return onward
 
     def _tell(self, batch: Batch, message: Message, tensors: Sequence[Array] = ()) -> None:
         stream = self._frontends.get(batch.frontend)
@@ -196,11 +210,36 @@ class StageWorker:
 
 
 class _Onward(Receiver):
-    """Streams to the next stage carry batches there and nothing back."""
+    """A stream to the next stage carries batches there and nothing back.
+
+    When it breaks, batches that were sent on it of late may have got no further than this machine's buffers.
+    """
+
+    stream: Stream
+
+    def __init__(self, undelivered: Callable[[Batch], None]) -> None:
+        """`undelivered` is told of batches that may not have arrived."""
+        self._undelivered = undelivered
+        self._recent: deque[tuple[float, Batch]] = deque()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether batches can be sent."""
+        return self.stream.is_open
+
+    def send(self, batch: Batch, tensors: Sequence[Array]) -> bool:
+        """Hand a batch on; False if the stream is closed."""
+        now = time.monotonic()
+        while self._recent and now - self._recent[0][0] > UNSURE_SECONDS:
+            self._recent.popleft()
+        self._recent.append((now, batch))
+        return self.stream.send(batch, tensors)
 
     def admit(self, stream: Stream, message: Message) -> None:
         raise WireError(f"a {message.kind} message is not expected here")
 
     def received(self, stream: Stream, message: Message, tensors: list[Array]) -> None: ...
 
-    def lost(self, stream: Stream) -> None: ...
+    def lost(self, stream: Stream) -> None:
+        for _, batch in self._recent:
+            self._undelivered(batch)

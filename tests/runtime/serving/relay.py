@@ -20,7 +20,8 @@ class Relay:
     """Connections, in order from 0, whose bytes to the replica never arrive."""
     deaf: bool = False
     """Whether what the replica says is lost."""
-    _passing: set[asyncio.Task[None]] = field(default_factory=set)
+    _passing: dict[asyncio.Task[None], int] = field(default_factory=dict)
+    """Each direction of each connection, with the connection's number."""
 
     def lead_to(self, hop: Hop) -> Hop:
         """Pass connections on to the replica at `hop`; where it is reached through the relay."""
@@ -29,7 +30,8 @@ class Relay:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Called for every connection."""
-        swallow = self.connections in self.swallowed
+        number = self.connections
+        swallow = number in self.swallowed
         self.connections += 1
         assert self.to is not None
         away_reader, away_writer = await asyncio.open_connection(self.to.host, self.to.port)
@@ -38,22 +40,30 @@ class Relay:
             self._pass(away_reader, writer, lambda: not self.deaf),
         ):
             task = asyncio.create_task(passing)
-            self._passing.add(task)
-            task.add_done_callback(self._passing.discard)
+            self._passing[task] = number
+            task.add_done_callback(self._passing.pop)
 
     async def _pass(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, works: Callable[[], bool]
     ) -> None:
-        with contextlib.suppress(OSError):
-            while content := await reader.read(1 << 16):
-                if works():
-                    writer.write(content)
-        writer.close()
+        try:
+            with contextlib.suppress(OSError):
+                while content := await reader.read(1 << 16):
+                    if works():
+                        writer.write(content)
+        finally:
+            writer.close()
 
     def refuse(self) -> None:
         """Take no more connections; those that there are stay."""
         if self.server is not None:
             self.server.close()
+
+    def cut(self, connection: int) -> None:
+        """Cut one connection."""
+        for task, number in self._passing.items():
+            if number == connection:
+                task.cancel()
 
     def close(self) -> None:
         """Cut all connections."""

@@ -69,6 +69,12 @@ class Stand:
     ) -> str:
         """Start and announce one replica; its id. `way` says where others reach it."""
         worker = StageWorker(wrap(build_executor(arguments.build)), arguments.build.max_batch)
+        replica = self.announce(arguments, way(await worker.start("127.0.0.1")))
+        self.workers[replica] = worker
+        return replica
+
+    def announce(self, arguments: StageArguments, hop: Hop) -> str:
+        """Announce a replica that listens already; its id."""
         replica = f"{arguments.plan}-{arguments.module}-{arguments.stage}-{next(self._numbers)}"
         announcement = Announcement(
             replica=replica,
@@ -78,10 +84,9 @@ class Stand:
             pipeline=arguments.pipeline,
             stage=arguments.stage,
             node=replica,
-            hop=way(await worker.start("127.0.0.1")),
+            hop=hop,
             profile=arguments.profile,
         )
-        self.workers[replica] = worker
         self.directory.entries.announce(announcement, 0.0)
         return replica
 

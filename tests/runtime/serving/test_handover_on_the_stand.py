@@ -35,6 +35,20 @@ async def test_a_batch_that_never_reached_the_next_stage_is_run_again() -> None:
         assert running.session.meter.outcomes == {"in_time": 1}
 
 
+async def test_a_batch_that_the_way_to_the_next_stage_has_swallowed_is_run_again() -> None:
+    """Both replicas live, and the frontend reaches both: only the connection between them has broken."""
+    async with stand(APP) as running, relay() as way:
+        way.swallowed.add(1)
+        await replace(running, 1, way)
+        answer = asyncio.create_task(post(running))
+        await until(lambda: executions(running)[0], "the first stage has reported")
+        await until(lambda: way.connections == 2, "the first stage has sent the batch on")
+        way.cut(1)
+        assert (await answer)[0] == 200
+        assert executions(running) == [2, 1]
+        assert running.session.meter.outcomes == {"in_time": 1}
+
+
 async def test_a_batch_that_the_next_stage_has_does_not_need_the_first_any_more() -> None:
     """Even if its report was lost with it."""
     gates: list[Gate] = []

@@ -69,7 +69,7 @@ def decode(stream: bytes, pieces: Sequence[int] = (), most: int = MAX_BODY_BYTES
     return complete
 
 
-def frame(header: bytes, body: bytes = b"", magic: bytes = b"PTA2", claims: int | None = None) -> bytes:
+def frame(header: bytes, body: bytes = b"", magic: bytes = b"PTA3", claims: int | None = None) -> bytes:
     """A frame by hand; `claims` is the body length that its prefix says."""
     return PREFIX.pack(magic, len(header), len(body) if claims is None else claims) + header + body
 
@@ -114,7 +114,7 @@ def test_noise_is_refused_or_incomplete(noise: bytes, pieces: list[int]) -> None
     try:
         assert decode(noise, pieces) == []
     except WireError:
-        assert not noise.startswith(b"PTA2")
+        assert not noise.startswith(b"PTA3")
 
 
 ONE_FLOAT = b'{"kind":"answer","batch_id":1,"waited_micros":0,"ran_micros":0,"tensors":[{"dtype":"FP32","shape":[1]}]}'
@@ -126,9 +126,9 @@ HUGE = b'{"kind":"answer","batch_id":1,"waited_micros":0,"ran_micros":0,"tensors
     [
         pytest.param(b"GET / HTTP/1.1\r\n\r\n", "does not speak", id="another protocol"),
         pytest.param(frame(b"{}", magic=b"PTA0"), "does not speak", id="another version"),
-        pytest.param(PREFIX.pack(b"PTA2", 0, 0), "header of 0", id="no header"),
-        pytest.param(PREFIX.pack(b"PTA2", MAX_HEADER_BYTES + 1, 0), "is above", id="header too long"),
-        pytest.param(PREFIX.pack(b"PTA2", 10, MAX_BODY_BYTES + 1), "is above", id="body too long"),
+        pytest.param(PREFIX.pack(b"PTA3", 0, 0), "header of 0", id="no header"),
+        pytest.param(PREFIX.pack(b"PTA3", MAX_HEADER_BYTES + 1, 0), "is above", id="header too long"),
+        pytest.param(PREFIX.pack(b"PTA3", 10, MAX_BODY_BYTES + 1), "is above", id="body too long"),
         pytest.param(frame(b"{"), "no message", id="no JSON"),
         pytest.param(frame(b"[1, 2]"), "no message", id="no object"),
         pytest.param(frame(b'{"kind":"shutdown"}'), "no message", id="unknown kind"),
