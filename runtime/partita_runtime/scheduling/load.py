@@ -2,10 +2,14 @@
 
 from collections.abc import Iterable
 from math import inf
+from typing import Final
 
 from partita_runtime.scheduling.modules import ModuleState
 from partita_runtime.scheduling.pipelines import PipelineState, StageState
 from partita_runtime.scheduling.pools import WorkerPool
+
+_FRESH_MICROS: Final = 5_000
+"""For so long what others ask of shared workers is not summed up again: rates are averages over far longer."""
 
 
 class PoolUser:
@@ -19,20 +23,35 @@ class PoolUser:
         self.stage = stage
 
     def demand(self, now: int) -> float:
-        """Workers kept busy by this stage, were all its batches of the planned size."""
-        share = self.pipeline.throughput() / sum([p.throughput() for p in self.module.pipelines if p.eligible])
-        b = self.pipeline.batch_size
-        return self.module.rate.per_micro(now) * share * self.stage.latency[b - 1] / b
+        """Workers kept busy by this stage, were all its batches of the planned size; its pipeline is eligible."""
+        pipelines, b = self.module.pipelines, self.pipeline.batch_size
+        busy = self.module.rate.per_micro(now) * self.stage.latency[b - 1] / b
+        if len(pipelines) == 1:
+            return busy
+        return busy * self.pipeline.throughput() / sum([p.throughput() for p in pipelines if p.eligible])
 
 
 class _Share:
     """Workers, and all that they are shared by."""
 
-    __slots__ = ("users", "workers")
+    __slots__ = ("_summed", "_total", "users", "workers")
 
     def __init__(self, users: list[PoolUser], workers: int) -> None:
         self.users = users
         self.workers = workers
+        self._summed = -_FRESH_MICROS
+        """When `_total` was, which is the demand of all users."""
+        self._total = 0.0
+
+    def left_by_others(self, own: float, now: int) -> float:
+        """Workers that all users but the one with this demand leave."""
+        if len(self.users) == 1:
+            return self.workers
+        if now - self._summed >= _FRESH_MICROS:
+            self._summed = now
+            self._total = sum([user.demand(now) for user in self.users])
+        others = self._total - own
+        return self.workers - others if others > 0 else self.workers
 
 
 class Load:
@@ -46,10 +65,13 @@ class Load:
             for stage in pipeline.stages
         }
         self._shares: dict[WorkerPool, _Share] = {}
+        self._by_pools: dict[frozenset[WorkerPool], _Share] = {}
+        """Pools that have all their workers in common have one share."""
 
     def workers_changed(self) -> None:
         """Workers came or went."""
         self._shares.clear()
+        self._by_pools.clear()
 
     def sustainable_batch(self, pipeline: PipelineState, now: int) -> int:
         """The smallest batch size at which the pipeline, if all its batches were so small, would keep up.
@@ -77,18 +99,19 @@ class Load:
         share = self._shares.get(stage.pool)
         if share is None:
             share = self._shares[stage.pool] = self._share(stage)
-        own, others = 0.0, 0.0
-        for user in share.users:
-            if user.stage is stage:
-                own = user.demand(now)
-            else:
-                others += user.demand(now)
-        return own / (share.workers - others) if others < share.workers else inf
+        own = self.users[stage.pool].demand(now)
+        left = share.left_by_others(own, now)
+        return own / left if left > 0 else inf
 
     def _share(self, stage: StageState) -> "_Share":
         workers = dict.fromkeys(stage.pool)
         pools = dict.fromkeys([pool for worker in workers for pool in worker.pools])
-        if len(pools) > 1:
+        if len(pools) == 1:
+            return _Share([self.users[stage.pool]], len(workers))
+        share = self._by_pools.get(frozenset(pools))
+        if share is None:
             workers = dict.fromkeys([worker for pool in pools for worker in pool])
-        users = [self.users[pool] for pool in pools]
-        return _Share([user for user in users if user.pipeline.eligible], len(workers))
+            users = [self.users[pool] for pool in pools]
+            share = _Share([user for user in users if user.pipeline.eligible], len(workers))
+            self._by_pools[frozenset(pools)] = share
+        return share

@@ -7,6 +7,7 @@ from partita_runtime.scheduling.events import DropReason
 from partita_runtime.scheduling.fit import Fit, feasible_fit
 from partita_runtime.scheduling.load import Load
 from partita_runtime.scheduling.modules import ModuleState
+from partita_runtime.scheduling.pipelines import PipelineState
 from partita_runtime.scheduling.policy import Candidate, Dropped, Policy
 from partita_runtime.scheduling.probe import probe_finish
 from partita_runtime.scheduling.queue import QueuedRequest
@@ -49,7 +50,9 @@ class Deferred(Policy):
             return blocked_until
         if waiting + 1 < pipeline.batch_size and len(pipeline.stages) > 1:
             waiting += 1
-        frontrun = deadline - pipeline.total[waiting] - module.waiting - module.early
+        frontrun = deadline - pipeline.total[waiting] - module.waiting
+        if module.early and _few_are_idle(pipeline):
+            frontrun -= module.early
         return frontrun if frontrun > blocked_until else blocked_until
 
     def candidate(self, module: ModuleState, now: int, dropped: list[Dropped]) -> Candidate | None:
@@ -77,10 +80,9 @@ class Deferred(Policy):
 
     def _goes_early(self, fit: Fit, now: int) -> bool:
         """Whether hardly a worker is idle, and the batch is large enough to keep up with the load."""
-        if not _is_shared(fit):
+        if not _is_shared(fit) or not _few_are_idle(fit.pipeline):
             return False
-        row = fit.pipeline.stages[0].pool.row()
-        return row.idle**2 < row.size and fit.batch_size >= self._load.sustainable_batch(fit.pipeline, now)
+        return fit.batch_size >= self._load.sustainable_batch(fit.pipeline, now)
 
     def _too_many(self, module: ModuleState, fit: Fit, now: int) -> int:
         """How many of the oldest requests to give up, so that a batch that keeps up with the load can go now."""
@@ -106,6 +108,12 @@ class Deferred(Policy):
 def _is_shared(fit: Fit) -> bool:
     """Whether its first worker serves others, too."""
     return len(fit.path.legs[0].worker.pools) > 1
+
+
+def _few_are_idle(pipeline: PipelineState) -> bool:
+    """Whether fewer than sqrt(N) of its N first workers are."""
+    row = pipeline.stages[0].pool.row()
+    return row.idle * row.idle < row.size
 
 
 def _early(fit: Fit) -> int:
