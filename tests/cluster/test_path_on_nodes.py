@@ -67,6 +67,7 @@ def values(resync_seconds: int) -> Json:
         "ray": {"address": f"http://{ADDRESS}:8265", "serveUrl": f"http://{ADDRESS}:8000"},
         "profiling": {"image": IMAGE, "timeoutSeconds": 600},
         "resyncSeconds": resync_seconds,
+        "admission": {"enabled": True, "failurePolicy": "Fail"},
     }
 
 
@@ -108,6 +109,10 @@ async def test_an_installed_operator_profiles_plans_serves_is_upgraded_and_leave
         del asked["spec"]["poolSelector"]
         asked["spec"]["slo"] = {"latencyMs": 4000}
         asked["spec"]["rate"] = {"requestsPerSecond": 1}
+        asks_for_no_pool = {**asked, "spec": {**asked["spec"], "pools": ["l4", "h100"]}}
+        refused = users.run("apply", "--validate=false", "-f", "-", stdin=yaml.safe_dump(asks_for_no_pool))
+        assert "PoolNotFound" in refused.stderr, "the API server asks the operator through its Service"
+        assert "h100" in refused.stderr
         users.apply(asked)
 
         profiled: set[tuple[str, str]] = set()
