@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -13,9 +13,24 @@ OUTPUT: Final = "function.number"
 """The tensor that holds the number of the request (`echo.number`)."""
 REFUSED: Final = (503, 504)
 """Statuses of an honest refusal: too much to do, no replica, too late."""
+FROM_PROXY: Final = (502, 503, 504)
+"""What Serve's proxy answers, without our explanation, where a frontend is gone."""
 PATIENCE_SECONDS: Final = 30.0
 _KEEP_IDLE_S: Final = 3.0
 _MOST_EXAMPLES: Final = 10
+
+
+@dataclass(frozen=True)
+class Unanswered:
+    """A request that got nothing, or only the proxy's word. Times are seconds of the monotonic clock."""
+
+    sent: float
+    ended: float
+    what: str
+
+    def is_of(self, outages: Iterable[tuple[float, float]]) -> bool:
+        """Whether it was under way while there was no frontend."""
+        return any(self.sent <= until and since <= self.ended for since, until in outages)
 
 
 @dataclass
@@ -27,19 +42,19 @@ class Account:
     """With its own number and id."""
     refused: Counter[int] = field(default_factory=Counter)
     """By status, with an explanation from the frontend."""
-    lost: int = 0
-    """The connection broke, or nothing came for PATIENCE_SECONDS."""
+    unanswered: list[Unanswered] = field(default_factory=list)
+    """The connection broke, nothing came for PATIENCE_SECONDS, or the proxy said that there was nobody."""
     wrong: int = 0
     """Any other answer, such as that to another request."""
     in_time: int = 0
     """Of those answered, as the client sees it."""
     examples: list[str] = field(default_factory=list)
-    """The first of those that were lost or wrong."""
+    """The first of those that were wrong."""
 
     @property
     def ended(self) -> int:
         """Requests of which we know what became."""
-        return self.answered + self.refused.total() + self.lost + self.wrong
+        return self.answered + self.refused.total() + len(self.unanswered) + self.wrong
 
     def note(self, example: str) -> None:
         """Keep an example of what must not be."""
@@ -74,14 +89,15 @@ async def _send(
         async with http.post(url, json={"id": str(number), "inputs": [tensor]}) as answer:
             status, body = answer.status, await answer.read()
     except (TimeoutError, aiohttp.ClientError) as error:
-        account.lost += 1
-        account.note(f"request {number} after {loop.time() - sent:.1f} s: {error!r}")
+        account.unanswered.append(Unanswered(sent, loop.time(), f"request {number}: {error!r}"))
         return
     if status == 200 and _is_own(body, number):
         account.answered += 1
         account.in_time += loop.time() - sent <= slo_s
     elif status in REFUSED and _explains(body):
         account.refused[status] += 1
+    elif status in FROM_PROXY and not body.startswith(b"{"):
+        account.unanswered.append(Unanswered(sent, loop.time(), f"request {number}: {status}, {body[:200]!r}"))
     else:
         account.wrong += 1
         account.note(f"request {number} after {loop.time() - sent:.1f} s: status {status}, {body[:200]!r}")

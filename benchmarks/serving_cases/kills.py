@@ -15,20 +15,35 @@ from partita_operator.dev.ray_cluster import RayCluster
 CONTROLLER = "SERVE_CONTROLLER_ACTOR"
 DIRECTORY = "partita-directory"
 
-KINDS = ("replica", "node", "controller", "directory")
-"""What can be killed: a stage replica, a whole node with all that runs on it, Serve's controller, our directory."""
+SPARING = ("replica", "node", "controller", "directory")
+"""A stage replica, a whole node with all that runs on it, Serve's controller, our directory: no request needs them."""
+KINDS = (*SPARING, "frontend")
+"""What can be killed. Without a frontend, requests are lost until there is another one."""
 
 
 class Killer:
-    """Kills one thing after the other; the frontend and the node that it is on are spared."""
+    """Kills one thing after the other; the node that the frontend is on is spared."""
 
-    def __init__(self, cluster: RayCluster, nodes: Sequence[str], kinds: Sequence[str], seed: int) -> None:
-        """`nodes` are those that may be killed. One of `kinds` is as likely as another."""
+    def __init__(
+        self,
+        cluster: RayCluster,
+        nodes: Sequence[str],
+        kinds: Sequence[str],
+        seed: int,
+        serves: Callable[[], bool],
+    ) -> None:
+        """`nodes` are those that may be killed. One of `kinds` is as likely as another.
+
+        `serves` says whether there is a frontend that answers.
+        """
         self._cluster = cluster
         self._nodes = nodes
         self._kinds = kinds
         self._random = np.random.default_rng(seed)
         self.killed: Counter[str] = Counter()
+        self._serves = serves
+        self.outages: list[tuple[float, float]] = []
+        """Since when, and until when, there was no frontend; seconds of the monotonic clock."""
 
     def kill_until(self, over: Callable[[], bool], mean_gap_s: float, say: Callable[[str], None]) -> None:
         """Kill with exponential gaps until `over()`; every node runs again then."""
@@ -39,10 +54,16 @@ class Killer:
                 time.sleep(0.1)
             if over():
                 return
+            began = time.monotonic()
             victim = self._kill(kind)
             if victim:
                 self.killed[kind] += 1
                 say(f"killed {kind} {victim}")
+            if victim and kind == "frontend":
+                while not self._serves() and not over():
+                    time.sleep(0.1)
+                self.outages.append((began, time.monotonic()))
+                say(f"a frontend answers again after {time.monotonic() - began:.1f} s")
             if kind == "node":
                 time.sleep(self._random.uniform(0, mean_gap_s))
                 self._cluster.start_node(victim)
@@ -55,7 +76,7 @@ class Killer:
             self._cluster.kill_node(node)
             return node
         try:
-            running = self._actors(kind) if kind != "replica" else self._stage_replicas()
+            running = self._replicas(kind) if kind in ("replica", "frontend") else self._actors(kind)
         except DevError:  # Serve's controller is being restarted
             return ""
         if not running:
@@ -67,11 +88,13 @@ class Killer:
             return ""
         return name
 
-    def _stage_replicas(self) -> list[tuple[str, int]]:
+    def _replicas(self, kind: str) -> list[tuple[str, int]]:
         return [
             (replica["replica_id"], replica["pid"])
             for replica in replicas(self._cluster)
-            if not replica["application"].endswith(".frontend") and replica.get("pid") and replica["state"] == "RUNNING"
+            if replica["application"].endswith(".frontend") == (kind == "frontend")
+            and replica.get("pid")
+            and replica["state"] == "RUNNING"
         ]
 
     def _actors(self, kind: str) -> list[tuple[str, int]]:

@@ -217,7 +217,7 @@ def serving_status(
     if frontend is not None:
         messages.append(_about_frontend(diagnosis(frontend, state, capacity, now) or answer.problem))
     if answer.signals:
-        messages.append(answer.signals.message)
+        messages += [answer.signals.message, *answer.signals.warnings]
     return ServingStatus(
         plans=tuple(PlanServing(plan, tuple(stages)) for plan, stages in sorted(plans.items())),
         serving_plan=_serving_plan(answer, frontend, plans),

@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 TICK_SECONDS: Final = 0.25
 _SNAPSHOT_MICROS: Final = 1_000_000
 _LOAD_AGAIN_SECONDS: Final = 5.0
+_MOST_WARNINGS: Final = 8
 
 
 class FrontendSettings(SpecModel):
@@ -129,7 +130,18 @@ class Session:
             message=self._coming.message if self._coming else "",
         )
         measured = session_signals(situation, before, now, self.meter.latencies)
-        return measured.model_copy(update={"grpc_address": self.grpc_address})
+        return measured.model_copy(update={"grpc_address": self.grpc_address, "warnings": self._warnings(driver)})
+
+    def _warnings(self, driver: Driver | None) -> tuple[str, ...]:
+        """Those of the replicas that run the driver's plan, the same of several replicas once."""
+        plan = driver.epoch.plan.name if driver else None
+        said = (
+            f"{r.module}/{r.pipeline}/{r.stage}: {warning}."
+            for r in self._replicas
+            if r.plan == plan
+            for warning in r.warnings
+        )
+        return tuple(dict.fromkeys(said))[:_MOST_WARNINGS]
 
     async def _look_forever(self) -> None:
         """Beside the ticks, which must go on while nothing answers here."""

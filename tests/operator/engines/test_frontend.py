@@ -7,7 +7,9 @@ from threading import Thread
 import pytest
 
 from partita_api.inferencesession import Signals
-from partita_operator.engines.frontend import Frontends, session_signals
+from partita_operator.engines.frontend import Answer, Frontends, session_signals
+from partita_operator.engines.ray_serve import serving_status
+from partita_operator.engines.serve_state import ServeState
 from partita_operator.ports import SessionSignals, StageSignals
 from partita_runtime.serving.signals import SessionSignals as FrontendSignals
 
@@ -57,6 +59,13 @@ def test_signals_become_those_of_the_status_and_those_of_the_autoscaler() -> Non
         plan="plan-1",
         stages=(StageSignals("a", "p0", 0, ready=2, idle_fraction=0.4, bad_rate=0.02),),
     )
+
+
+def test_what_replicas_do_otherwise_than_planned_is_in_the_status() -> None:
+    warned = FrontendSignals.model_validate(SAID | {"warnings": ["a/p0/0: there is no CUDA device here."]})
+    state = ServeState(running=True)
+    status = serving_status("default/traffic", state, Answer(warned), {}, url="", progress="", now=0.0)
+    assert status.message == "a/p0/0: there is no CUDA device here."
 
 
 @pytest.fixture

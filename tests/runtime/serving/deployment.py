@@ -1,19 +1,29 @@
 """Sessions on a real Ray cluster, deployed as the operator does: by Serve's declarative REST configuration."""
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
-from tests.runtime.serving.plans import Application
+import numpy as np
+from tests.runtime.serving.load import Load, steady_load
+from tests.runtime.serving.plans import REAL, Application
 
 from partita_operator.dev.ray_cluster import RayCluster
 from partita_runtime.scheduling.events import StageRef
 from partita_runtime.serving.applications import ServingOptions, frontend_application, stage_applications
 
 PATIENCE_SECONDS = 90.0
-OPTIONS = ServingOptions(frontend_cpus=0.1, stage_cpus=0.1, health_check_seconds=1.0)
+OPTIONS = ServingOptions(
+    frontend_cpus=0.1,
+    frontend_resources={f"partita-pool-{REAL}": 0.1},
+    stage_cpus=0.1,
+    health_check_seconds=1.0,
+)
+"""Frontends are all on the node of pool REAL."""
 
 
 @dataclass
@@ -23,9 +33,15 @@ class Deployment:
     cluster: RayCluster
     applications: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    def apply_stages(self, app: Application, replicas: Mapping[StageRef, int] | None = None) -> None:
+    def apply_stages(
+        self, app: Application, replicas: Mapping[StageRef, int] | None = None, most_on_a_node: int | None = None
+    ) -> None:
         """Bring up, or scale, the stage applications of the session's plan."""
-        self._take(stage_applications(app.session, app.plan, app.profiles, app.pools, replicas or {}, OPTIONS))
+        stages = stage_applications(app.session, app.plan, app.profiles, app.pools, replicas or {}, OPTIONS)
+        if most_on_a_node is not None:
+            for stage in stages:
+                stage["deployments"][0]["max_replicas_per_node"] = most_on_a_node
+        self._take(stages)
         self._put()
 
     def apply_frontend(self, app: Application) -> None:
@@ -65,6 +81,18 @@ class Deployment:
         except httpx.HTTPError:
             return False
 
+    def ready_replicas(self, app: Application) -> list[int]:
+        """How many replicas of each stage take batches, as the frontend says."""
+        return [stage["ready"] for stage in self.signals(app).get("stages", ())]
+
+    def actor(self, name: str) -> dict[str, Any]:
+        """An actor of this name, as Ray describes it."""
+        answer = self.cluster.get(
+            f"/api/v0/actors?detail=1&filter_keys=name&filter_predicates=%3D&filter_values={name}"
+        )
+        (found,) = answer["data"]["result"]["result"]
+        return dict(found)
+
     def replicas(self) -> list[dict[str, Any]]:
         """All replicas, as Serve describes them, each with its application's name."""
         details = self.cluster.get("/api/serve/applications/")
@@ -98,3 +126,21 @@ class Deployment:
             timeout=60,
         )
         assert answer.is_success, answer.text
+
+
+class Loading:
+    """Steady load from another thread, until told to stop."""
+
+    def __init__(self, deployment: Deployment, app: Application, rate: float) -> None:
+        self._stop = False
+        self._thread = ThreadPoolExecutor(1)
+        url = f"http://{deployment.url(app)}/v2/models/{app.name}/infer"
+        sample = np.zeros((1, *app.models[0].input), np.float32)
+        self._done: Future[Load] = self._thread.submit(
+            lambda: asyncio.run(steady_load(url, sample, rate, lambda _: self._stop, most_seconds=150))
+        )
+
+    def stop(self) -> Load:
+        """What became of the requests, all of which have ended."""
+        self._stop = True
+        return self._done.result()

@@ -62,6 +62,8 @@ class Application:
     policy: BatchingPolicy = BatchingPolicy.EAGER
     """Eager unless said otherwise, so that answers do not wait for their deadline and no stall makes them late."""
     fields: Mapping[str, Any] | None = None
+    slices: tuple[int, ...] = (1,)
+    """A pipeline for each of them, on vGPUs that are 1/slice of a GPU and take `slice` times as long."""
 
     def model(self, name: str, **fields: Any) -> Self:
         return replace(self, models=(*self.models, Model(name, **fields)))
@@ -122,7 +124,7 @@ class Application:
 
     @property
     def profiles(self) -> dict[tuple[str, str], Profile]:
-        return {(model.name, model.pool): _profile(model) for model in self.models}
+        return {(model.name, model.pool): _profile(model, self.slices) for model in self.models}
 
     @property
     def plan(self) -> PipelinePlan:
@@ -182,17 +184,21 @@ class Application:
 
     def _module_plan(self, model: Model) -> dict[str, Any]:
         cuts = [BLOCKS * k // self.stages for k in range(self.stages + 1)]
-        stages = [
-            {
-                "blocks": {"first": first, "end": end},
-                "pool": model.pool,
-                "replicas": self.replicas,
-                "latency_micros": 1,
-            }
-            for first, end in itertools.pairwise(cuts)
-        ]
-        pipeline = {"name": "p0", "batch_size": self.batch_size, "throughput": "100", "stages": stages}
-        return {"name": model.name, "rate": "10", "budget_micros": 50_000, "pipelines": [pipeline]}
+        pipelines = []
+        for number, divisor in enumerate(self.slices):
+            stages = [
+                {
+                    "blocks": {"first": first, "end": end},
+                    "pool": model.pool,
+                    "vgpu_divisor": divisor,
+                    "replicas": self.replicas,
+                    "latency_micros": 1,
+                }
+                for first, end in itertools.pairwise(cuts)
+            ]
+            named = {"name": f"p{number}", "batch_size": self.batch_size, "throughput": "100", "stages": stages}
+            pipelines.append(named)
+        return {"name": model.name, "rate": "10", "budget_micros": 50_000, "pipelines": pipelines}
 
 
 def application(name: str) -> Application:
@@ -222,13 +228,14 @@ def stage_refs(app: Application) -> Sequence[StageRef]:
     ]
 
 
-def _profile(model: Model) -> Profile:
+def _profile(model: Model, slices: Sequence[int]) -> Profile:
     built = (
         profile(model.name)
         .on(model.pool)
         .blocks(BLOCKS)
         .linear(model.alpha_micros, model.beta_micros)
         .batches(*range(1, 17))
+        .divisors(*slices)
         .cuts(256)
         .build()
     )

@@ -68,12 +68,13 @@ class Stand:
         way: Callable[[Hop], Hop] = lambda hop: hop,
     ) -> str:
         """Start and announce one replica; its id. `way` says where others reach it."""
-        worker = StageWorker(wrap(build_executor(arguments.build)), arguments.build.max_batch)
-        replica = self.announce(arguments, way(await worker.start("127.0.0.1")))
+        built = wrap(build_executor(arguments.build))
+        worker = StageWorker(built, arguments.build.max_batch)
+        replica = self.announce(arguments, way(await worker.start("127.0.0.1")), built.warnings)
         self.workers[replica] = worker
         return replica
 
-    def announce(self, arguments: StageArguments, hop: Hop) -> str:
+    def announce(self, arguments: StageArguments, hop: Hop, warnings: tuple[str, ...] = ()) -> str:
         """Announce a replica that listens already; its id."""
         replica = f"{arguments.plan}-{arguments.module}-{arguments.stage}-{next(self._numbers)}"
         announcement = Announcement(
@@ -86,6 +87,7 @@ class Stand:
             node=replica,
             hop=hop,
             profile=arguments.profile,
+            warnings=warnings,
         )
         self.directory.entries.announce(announcement, 0.0)
         return replica
@@ -124,9 +126,9 @@ async def until(reached: Callable[[], object], what: str) -> None:
         await asyncio.sleep(0.02)
 
 
-async def post(running: Stand) -> tuple[int, str]:
-    """Send SAMPLE; status and text of the answer."""
-    content, headers = infer_body(SAMPLE)
+async def post(running: Stand, samples: int = 1) -> tuple[int, str]:
+    """Send SAMPLE, so many times in one request; status and text of the answer."""
+    content, headers = infer_body(SAMPLE.repeat(samples, axis=0))
     answer = await running.client.post(f"/v2/models/{running.app.name}/infer", content=content, headers=headers)
     return answer.status_code, answer.text
 

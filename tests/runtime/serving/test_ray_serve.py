@@ -1,13 +1,6 @@
 """The data plane on a real Ray cluster, deployed as the operator deploys it, reached through Serve's HTTP proxy."""
 
-import asyncio
-import os
-import signal
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import httpx
 import numpy as np
@@ -15,51 +8,16 @@ import pytest
 import torch
 import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton
-from tests.operator.dev_fixtures import RayClusterFactory
-from tests.runtime.serving.collector import Collector, collector
-from tests.runtime.serving.deployment import Deployment
-from tests.runtime.serving.load import Load, infer_body, steady_load
+from tests.runtime.serving.collector import Collector
+from tests.runtime.serving.deployment import Deployment, Loading
+from tests.runtime.serving.load import infer_body
 from tests.runtime.serving.models import convolutional
-from tests.runtime.serving.plans import EMULATED, REAL, Application, application, detector_with_crops
+from tests.runtime.serving.plans import Application
+from tests.runtime.serving.sessions import NETWORK, STEADY, TRAFFIC
 
-from partita_api.inferencesession import Frontend
-from partita_operator.dev.ray_commands import RayClassNode, RayClusterConfig
 from partita_runtime.scheduling.events import StageRef
 
 pytestmark = pytest.mark.ray
-
-TRAFFIC = detector_with_crops().slo(20_000).with_spec(frontend=Frontend(grpc_port=0))
-NETWORK = replace(
-    application("real").model(
-        "network", input=(3, 16, 16), outputs=((10,),), entrypoint="tests.runtime.serving.models:convolutional"
-    ),
-    stages=2,
-    slo_ms=20_000,
-)
-STEADY = replace(application("steady").model("only"), slo_ms=20_000, replicas=2)
-
-
-@pytest.fixture(scope="module")
-def traces() -> Iterator[Collector]:
-    """Where the frontends send their traces."""
-    with collector() as taking:
-        yield taking
-
-
-@pytest.fixture(scope="module")
-def deployment(start_ray: RayClusterFactory, traces: Collector) -> Iterator[Deployment]:
-    tracing = {
-        "OTEL_EXPORTER_OTLP_ENDPOINT": traces.url,
-        "OTEL_TRACES_SAMPLER": "parentbased_always_off",
-        "OTEL_BSP_SCHEDULE_DELAY": "200",
-    }
-    nodes = (RayClassNode(EMULATED, slots=8), RayClassNode(REAL, slots=2))
-    cluster = start_ray(RayClusterConfig(nodes=nodes, environment=tracing))
-    deployment = Deployment(cluster)
-    deployment.deploy(TRAFFIC, NETWORK, STEADY)
-    yield deployment
-    deployment.remove(lambda _: True)
-    deployment.until(lambda: not deployment.replicas(), "everything is taken down")
 
 
 def infer(deployment: Deployment, app: Application, samples: np.ndarray) -> triton.InferResult:
@@ -72,30 +30,8 @@ def infer(deployment: Deployment, app: Application, samples: np.ndarray) -> trit
         client.close()
 
 
-class Loading:
-    """Steady load from another thread, until told to stop."""
-
-    def __init__(self, deployment: Deployment, app: Application, rate: float) -> None:
-        self._stop = False
-        self._thread = ThreadPoolExecutor(1)
-        url = f"http://{deployment.url(app)}/v2/models/{app.name}/infer"
-        self._done: Future[Load] = self._thread.submit(
-            lambda: asyncio.run(
-                steady_load(url, np.zeros((1, 2, 2), np.float32), rate, lambda _: self._stop, most_seconds=150)
-            )
-        )
-
-    def stop(self) -> Load:
-        self._stop = True
-        return self._done.result()
-
-
-def ready(deployment: Deployment, app: Application) -> list[int]:
-    return [stage["ready"] for stage in deployment.signals(app)["stages"]]
-
-
 def has_ready(deployment: Deployment, app: Application, count: int) -> bool:
-    return ready(deployment, app) == [count]
+    return deployment.ready_replicas(app) == [count]
 
 
 def test_tritonclient_through_serve(deployment: Deployment) -> None:
@@ -155,17 +91,6 @@ def test_large_requests_go_through(deployment: Deployment) -> None:
     assert infer(deployment, NETWORK, samples).as_numpy("network").shape == (64, 10)
 
 
-def test_a_killed_replica_loses_no_request_and_is_replaced(deployment: Deployment) -> None:
-    loading = Loading(deployment, STEADY, rate=20)
-    deployment.until(lambda: deployment.signals(STEADY)["goodput"] > 5, "load is on")
-    victim = next(r for r in deployment.replicas() if "steady.plan-1.only" in r["application"])
-    os.kill(victim["pid"], signal.SIGKILL)
-    deployment.until(lambda: ready(deployment, STEADY) == [1], "the frontend has noticed")
-    deployment.until(lambda: ready(deployment, STEADY) == [2], "the replica is replaced")
-    load = loading.stop()
-    assert load.statuses == {200: load.sent}, load.errors
-
-
 def test_scaling_up_and_down_loses_no_request(deployment: Deployment) -> None:
     loading = Loading(deployment, STEADY, rate=20)
     stage = StageRef("only", "p0", 0)
@@ -188,38 +113,8 @@ def test_a_new_plan_takes_over_without_a_failure(deployment: Deployment) -> None
     deployment.until(lambda: not running(deployment, "steady.plan-1.only"), "the old plan's replicas are gone")
     load = loading.stop()
     assert load.statuses == {200: load.sent}, load.errors
-    assert ready(deployment, after) == [1, 1]
+    assert deployment.ready_replicas(after) == [1, 1]
 
 
 def running(deployment: Deployment, name: str) -> int:
     return sum(name in replica["application"] for replica in deployment.replicas())
-
-
-def test_the_frontend_survives_its_directory(deployment: Deployment) -> None:
-    before = actor(deployment)
-    os.kill(before["pid"], signal.SIGKILL)
-    deployment.until(lambda: actor(deployment)["pid"] not in (0, before["pid"]), "the directory is restarted")
-    samples = np.zeros((1, 3, 4), np.float32)
-    assert infer(deployment, TRAFFIC, samples).as_numpy("classifier").shape == (0, 5)
-    assert ready(deployment, TRAFFIC) == [1, 1]
-
-
-def actor(deployment: Deployment) -> dict[str, Any]:
-    answer = deployment.cluster.get(
-        "/api/v0/actors?detail=1&filter_keys=name&filter_predicates=%3D&filter_values=partita-directory"
-    )
-    (found,) = answer["data"]["result"]["result"]
-    return dict(found)
-
-
-def test_a_killed_frontend_comes_back(deployment: Deployment) -> None:
-    def frontends() -> set[int | None]:
-        return {r.get("pid") for r in deployment.replicas() if r["application"].endswith(".traffic.frontend")}
-
-    (victim,) = frontends()
-    assert victim is not None
-    os.kill(victim, signal.SIGKILL)
-    deployment.until(lambda: frontends() - {victim, None}, "there is another one")
-    deployment.until(lambda: deployment.ready(TRAFFIC), "it serves again")
-    samples = np.ones((1, 3, 4), np.float32)
-    assert infer(deployment, TRAFFIC, samples).as_numpy("classifier").shape == (1, 5)

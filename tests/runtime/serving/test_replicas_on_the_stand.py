@@ -13,7 +13,7 @@ from tests.runtime.serving.stand import SAMPLE, Stand, post, stand, until
 
 from partita_api.module import DType, TensorSpec
 from partita_runtime.execution.build import build_executor
-from partita_runtime.execution.executor import Array
+from partita_runtime.execution.executor import Array, BuiltExecutor
 from partita_runtime.serving.directory import Announcement
 from partita_runtime.serving.session import FrontendSettings
 from partita_runtime.serving.signals import Outcome
@@ -339,6 +339,17 @@ async def test_signals_follow_the_load() -> None:
         assert stage.predicted_micros == pytest.approx(14_001)
         assert stage.actual_micros >= 14_000
         assert 0 < busy.p50_ms <= busy.p99_ms
+
+
+async def test_what_replicas_do_otherwise_than_planned_is_said() -> None:
+    def warned(built: BuiltExecutor) -> BuiltExecutor:
+        return dataclasses.replace(built, warnings=("there is no CUDA device here",))
+
+    async with stand(two_stages(), wrap=warned) as running:
+        assert running.session.signals().warnings == (
+            "only/p0/0: there is no CUDA device here.",
+            "only/p0/1: there is no CUDA device here.",
+        )
 
 
 async def test_what_the_core_decided_can_be_replayed(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,9 +15,24 @@ SCRIPT = Path(__file__).resolve().parents[3] / "benchmarks" / "soak.py"
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 def test_every_request_is_accounted_for_whatever_is_killed() -> None:
-    run = subprocess.run([sys.executable, SCRIPT, "--minutes", "10"], capture_output=True, text=True, check=False)
-    assert run.stdout, run.stderr
-    summary = json.loads(run.stdout.splitlines()[-1])
+    summary = soak("--minutes", "10")
     assert summary["problems"] == [], summary
     assert summary["answered"] + sum(summary["refused"].values()) == summary["sent"]
     assert {"replica", "node", "controller", "directory"} == summary["killed"].keys()
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_killed_frontend_breaks_only_what_was_sent_while_there_was_none() -> None:
+    summary = soak("--minutes", "3", "--kill", "frontend,replica")
+    assert summary["problems"] == [], summary
+    ended = summary["answered"] + sum(summary["refused"].values()) + summary["broken"]
+    assert ended == summary["sent"]
+    assert {"frontend", "replica"} == summary["killed"].keys()
+
+
+def soak(*options: str) -> dict[str, Any]:
+    run = subprocess.run([sys.executable, SCRIPT, *options], capture_output=True, text=True, check=False)
+    assert run.stdout, run.stderr
+    return dict(json.loads(run.stdout.splitlines()[-1]))

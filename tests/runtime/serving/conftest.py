@@ -1,0 +1,40 @@
+"""One Ray cluster with sessions on it, for all tests of serving that need one."""
+
+from collections.abc import Iterator
+
+import pytest
+from tests.operator.dev_fixtures import RayClusterFactory
+from tests.runtime.serving.collector import Collector, collector
+from tests.runtime.serving.deployment import Deployment
+from tests.runtime.serving.plans import EMULATED, REAL
+from tests.runtime.serving.sessions import FAILING, LYING, LYING_AS_IT_IS, NETWORK, STEADY, TRAFFIC
+
+from partita_operator.dev.ray_commands import RayClassNode, RayClusterConfig
+
+
+@pytest.fixture(scope="package")
+def traces() -> Iterator[Collector]:
+    """Where the frontends send their traces."""
+    with collector() as taking:
+        yield taking
+
+
+@pytest.fixture(scope="package")
+def deployment(start_ray: RayClusterFactory, traces: Collector) -> Iterator[Deployment]:
+    """All sessions, ready, on two nodes with emulated GPUs and one with models that are real and the frontends."""
+    tracing = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": traces.url,
+        "OTEL_TRACES_SAMPLER": "parentbased_always_off",
+        "OTEL_BSP_SCHEDULE_DELAY": "200",
+    }
+    nodes = (RayClassNode(REAL, slots=3), RayClassNode(EMULATED, slots=8), RayClassNode(EMULATED, slots=8))
+    deployment = Deployment(start_ray(RayClusterConfig(nodes=nodes, environment=tracing)))
+    deployment.apply_stages(FAILING, most_on_a_node=1)
+    deployment.apply_stages(LYING_AS_IT_IS)
+    deployment.apply_frontend(FAILING)
+    deployment.apply_frontend(LYING)
+    deployment.deploy(TRAFFIC, NETWORK, STEADY)
+    deployment.until(lambda: deployment.ready(FAILING) and deployment.ready(LYING), "the others serve, too")
+    yield deployment
+    deployment.remove(lambda _: True)
+    deployment.until(lambda: not deployment.replicas(), "everything is taken down")

@@ -1,0 +1,24 @@
+"""The sessions that are served on the one Ray cluster of these tests."""
+
+from dataclasses import replace
+
+from tests.runtime.serving.plans import application, detector_with_crops
+
+from partita_api.inferencesession import Autoscaling, Frontend
+
+TRAFFIC = detector_with_crops().slo(20_000).with_spec(frontend=Frontend(grpc_port=0))
+NETWORK = replace(
+    application("real").model(
+        "network", input=(3, 16, 16), outputs=((10,),), entrypoint="tests.runtime.serving.models:convolutional"
+    ),
+    stages=2,
+    slo_ms=20_000,
+)
+STEADY = replace(application("steady").model("only"), slo_ms=20_000, replicas=2)
+FAILING = replace(application("failing").model("only", beta_micros=60_000), slo_ms=20_000, replicas=2)
+"""Both of its replicas, one on each node, are needed for 20 requests a second."""
+
+_LYING = application("lying").slo(600).deferred().with_spec(autoscaling=Autoscaling(window_seconds=2))
+LYING = _LYING.model("only", alpha_micros=5_000, beta_micros=45_000)
+"""Its profile has a third of the time that the replica takes, which is that of LYING_AS_IT_IS."""
+LYING_AS_IT_IS = _LYING.model("only", alpha_micros=15_000, beta_micros=135_000)

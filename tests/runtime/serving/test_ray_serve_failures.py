@@ -1,0 +1,131 @@
+"""Whatever dies, hangs or lies on a real Ray cluster under load: nobody notices but who was connected to it."""
+
+import os
+import signal
+from collections import Counter
+from typing import Any
+
+import pytest
+from tests.runtime.serving.deployment import Deployment, Loading
+from tests.runtime.serving.load import Load
+from tests.runtime.serving.plans import EMULATED, Application
+from tests.runtime.serving.sessions import FAILING, LYING, TRAFFIC
+
+from partita_operator.dev.errors import DevError
+from partita_operator.dev.ray_commands import NODE_LABEL
+
+pytestmark = pytest.mark.ray
+
+RATE = 20.0
+
+
+def loaded(deployment: Deployment, app: Application) -> Loading:
+    loading = Loading(deployment, app, RATE)
+    deployment.until(lambda: deployment.signals(app).get("goodput", 0) > RATE / 4, "load is on")
+    return loading
+
+
+def all_answered(load: Load) -> None:
+    assert load.statuses == {200: load.sent}, load.errors
+
+
+def replicas(deployment: Deployment, app: Application) -> list[dict[str, Any]]:
+    return [r for r in deployment.replicas() if f".{app.name}.plan-1." in r["application"]]
+
+
+def frontend_pid(deployment: Deployment, app: Application) -> int | None:
+    found = [r.get("pid") for r in deployment.replicas() if r["application"].endswith(f".{app.name}.frontend")]
+    return found[0] if found else None
+
+
+def test_a_replica_that_is_three_times_as_slow_as_its_profile_answers_in_time(deployment: Deployment) -> None:
+    """Requests wait for as long as their deadline allows, so by its profile all would be late."""
+    loading = loaded(deployment, LYING)
+
+    def in_time() -> bool:
+        signals = deployment.signals(LYING)
+        return bool(signals) and signals["goodput"] > RATE / 2 and signals["badRate"] == 0.0
+
+    deployment.until(in_time, "nobody is late")
+    (stage,) = deployment.signals(LYING)["stages"]
+    assert stage["actualMicros"] > 2 * stage["predictedMicros"]
+    load = loading.stop()
+    assert load.answered == load.sent
+
+
+def test_a_replica_that_hangs_loses_no_request_and_takes_batches_again(deployment: Deployment) -> None:
+    loading = loaded(deployment, FAILING)
+    victim = replicas(deployment, FAILING)[0]["pid"]
+    os.kill(victim, signal.SIGSTOP)
+    try:
+        deployment.until(lambda: deployment.ready_replicas(FAILING) == [1], "the frontend has noticed")
+    finally:
+        os.kill(victim, signal.SIGCONT)
+    deployment.until(lambda: deployment.ready_replicas(FAILING) == [2], "it takes batches again")
+    all_answered(loading.stop())
+
+
+def test_a_killed_replica_loses_no_request_and_is_replaced(deployment: Deployment) -> None:
+    loading = loaded(deployment, FAILING)
+    os.kill(replicas(deployment, FAILING)[0]["pid"], signal.SIGKILL)
+    deployment.until(lambda: deployment.ready_replicas(FAILING) == [1], "the frontend has noticed")
+    deployment.until(lambda: deployment.ready_replicas(FAILING) == [2], "the replica is replaced")
+    all_answered(loading.stop())
+
+
+def test_a_killed_directory_loses_no_request(deployment: Deployment) -> None:
+    before = deployment.actor("partita-directory")["pid"]
+    loading = loaded(deployment, FAILING)
+    os.kill(before, signal.SIGKILL)
+    deployment.until(lambda: deployment.actor("partita-directory")["pid"] not in (0, before), "there is another one")
+    all_answered(loading.stop())
+    assert deployment.ready_replicas(FAILING) == [2]
+
+
+def test_a_killed_serve_controller_loses_no_request(deployment: Deployment) -> None:
+    before = deployment.actor("SERVE_CONTROLLER_ACTOR")["pid"]
+    loading = loaded(deployment, FAILING)
+    others = loaded(deployment, TRAFFIC)
+    os.kill(before, signal.SIGKILL)
+
+    def is_back() -> bool:
+        try:
+            return deployment.actor("SERVE_CONTROLLER_ACTOR")["pid"] not in (0, before) and bool(
+                replicas(deployment, FAILING)
+            )
+        except DevError:
+            return False
+
+    deployment.until(is_back, "there is another one, which knows the replicas")
+    all_answered(loading.stop())
+    all_answered(others.stop())
+
+
+def test_a_killed_frontend_takes_its_own_connections_along_and_no_others(deployment: Deployment) -> None:
+    before = frontend_pid(deployment, FAILING)
+    assert before is not None
+    loading = loaded(deployment, FAILING)
+    others = loaded(deployment, TRAFFIC)
+    os.kill(before, signal.SIGKILL)
+    deployment.until(lambda: frontend_pid(deployment, FAILING) not in (None, before), "there is another one")
+    deployment.until(lambda: deployment.signals(FAILING).get("goodput", 0) > RATE / 4, "it serves")
+    load = loading.stop()
+    assert sum(load.statuses.values()) == load.sent
+    assert load.statuses.keys() <= {200, "broken", 502, 503, 504}, load.errors
+    all_answered(others.stop())
+    after = loaded(deployment, FAILING)
+    deployment.until(lambda: deployment.signals(FAILING)["goodput"] > RATE / 2, "it goes on serving")
+    all_answered(after.stop())
+
+
+def test_a_lost_node_loses_no_request(deployment: Deployment) -> None:
+    """The last of these tests: the node stays away."""
+    assert Counter(r["node_id"] for r in replicas(deployment, FAILING)).most_common(1)[0][1] == 1
+    loading = loaded(deployment, FAILING)
+    deployment.cluster.kill_node(f"{EMULATED}-1")
+    deployment.until(lambda: deployment.ready_replicas(FAILING) == [1], "the frontend has noticed")
+    deployment.until(
+        lambda: not any(n.alive and n.labels.get(NODE_LABEL) == f"{EMULATED}-1" for n in deployment.cluster.nodes()),
+        "Ray has noticed",
+    )
+    all_answered(loading.stop())
