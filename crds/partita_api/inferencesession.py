@@ -219,6 +219,7 @@ class Backend(StrEnum):
 
     EAGER = "Eager"
     INDUCTOR = "Inductor"
+    CUDA_GRAPHS = "CudaGraphs"
 
 
 class CutDType(StrEnum):
@@ -231,7 +232,11 @@ class CutDType(StrEnum):
 class Execution(SpecModel):
     """How models run."""
 
-    backend: Backend = Field(default=Backend.EAGER, description="Eager: as torch runs it. Inductor: compiled.")
+    backend: Backend = Field(
+        default=Backend.EAGER,
+        description="Eager: as torch runs it. Inductor: compiled. CudaGraphs: recorded on the GPU for each batch size, "
+        "and replayed. What cannot be built runs Eager, and the status says so.",
+    )
     cut_dtype: CutDType = Field(
         default=CutDType.FP16, description="Element type of feature maps between stages; FP16 halves the traffic."
     )

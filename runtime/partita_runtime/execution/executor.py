@@ -39,7 +39,7 @@ class BuiltExecutor:
 
     executor: StageExecutor
     backend_used: str
-    """Eager, Inductor or Emulated."""
+    """Eager, Inductor, CudaGraphs or Emulated."""
     device_used: str
     """cpu, cuda or none."""
     inputs: tuple[TensorSpec, ...]

@@ -1,6 +1,8 @@
 """Builds executors that compute with torch."""
 
 import gc
+from collections.abc import Callable, Mapping
+from typing import Final
 
 import torch
 
@@ -9,11 +11,25 @@ from partita_runtime.execution.executor import BuiltExecutor, StageExecutor
 from partita_runtime.execution.process_settings import settle_process
 from partita_runtime.execution.slowdown import SlowdownExecutor
 from partita_runtime.execution.stage_build import Device, StageBuild
+from partita_runtime.execution.torch_cuda_graphs import cuda_graphs
 from partita_runtime.execution.torch_eager import eager
-from partita_runtime.execution.torch_inductor import CannotCompileError, inductor
-from partita_runtime.execution.torch_stage import Boundary, Compute, StageBlocks, TorchExecutor, stage_boundaries
+from partita_runtime.execution.torch_inductor import inductor
+from partita_runtime.execution.torch_stage import (
+    Boundary,
+    CannotBuildError,
+    Compute,
+    StageBlocks,
+    TorchExecutor,
+    stage_boundaries,
+)
 from partita_runtime.models.errors import ModelError, ModelErrorReason
 from partita_runtime.models.partition import PartitionedModel, partition_source
+
+_BUILDERS: Final[Mapping[Backend, Callable[[StageBlocks, Boundary], Compute]]] = {
+    Backend.INDUCTOR: inductor,
+    Backend.CUDA_GRAPHS: cuda_graphs,
+}
+"""Backends that may raise CannotBuildError; each falls back to Eager, which is always there."""
 
 
 def build_torch_executor(build: StageBuild) -> BuiltExecutor:
@@ -53,11 +69,11 @@ def pick_device(wanted: Device, warnings: list[str]) -> torch.device:
 
 def pick_backend(wanted: Backend, blocks: StageBlocks, entry: Boundary, warnings: list[str]) -> tuple[Backend, Compute]:
     """The backend and its function, or the eager one with a warning added to `warnings`."""
-    if wanted is Backend.INDUCTOR:
+    if wanted in _BUILDERS:
         try:
-            return Backend.INDUCTOR, inductor(blocks, entry.zeros(2))
-        except CannotCompileError as error:
-            warnings.append(f"Inductor cannot compile the stage, so it runs eagerly: {error}")
+            return wanted, _BUILDERS[wanted](blocks, entry)
+        except CannotBuildError as error:
+            warnings.append(f"{wanted} cannot build the stage, so it runs eagerly: {error}")
     return Backend.EAGER, eager(blocks)
 
 

@@ -4,18 +4,11 @@ from collections.abc import Sequence
 
 import torch
 
-from partita_runtime.execution.torch_stage import Compute, StageBlocks
+from partita_runtime.execution.torch_stage import Boundary, CannotBuildError, Compute, StageBlocks
 
 
-class CannotCompileError(Exception):
-    """Inductor cannot compile the stage here; the message says why."""
-
-
-def inductor(blocks: StageBlocks, example: Sequence[torch.Tensor]) -> Compute:
-    """The blocks compiled for every batch size at once, and for a single sample.
-
-    example: a batch of two, with which they are compiled now. Raises CannotCompileError.
-    """
+def inductor(blocks: StageBlocks, entry: Boundary) -> Compute:
+    """The blocks compiled, now, for every batch size at once, and for a single sample. Raises CannotBuildError."""
     compiled = torch.compile(blocks)
 
     def compute(tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
@@ -25,10 +18,11 @@ def inductor(blocks: StageBlocks, example: Sequence[torch.Tensor]) -> Compute:
         return answer
 
     try:
+        example = entry.zeros(2)
         with torch.inference_mode():
             compute(example)
             compute([tensor[:1] for tensor in example])
     except Exception as error:
         torch._dynamo.reset()
-        raise CannotCompileError(f"{type(error).__name__}: {str(error).strip().splitlines()[0]}") from error
+        raise CannotBuildError(f"{type(error).__name__}: {str(error).strip().splitlines()[0]}") from error
     return compute

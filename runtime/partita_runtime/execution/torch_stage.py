@@ -17,6 +17,10 @@ Compute = Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
 LARGEST_HALF = torch.finfo(torch.float16).max
 
 
+class CannotBuildError(Exception):
+    """A backend cannot build the stage here; the message says why."""
+
+
 class StageBlocks(torch.nn.Module):
     """Blocks in a row."""
 
@@ -36,13 +40,13 @@ class Boundary:
 
     def __init__(self, samples: Sequence[SampleTensor], specs: Sequence[TensorSpec], device: torch.device) -> None:
         self.specs = tuple(specs)
+        self.device = device
         self._samples = tuple(samples)
-        self._device = device
 
     def to_device(self, arrays: Sequence[Array]) -> list[torch.Tensor]:
         """Arrays from the network as tensors of the model's own element types."""
         return [
-            _tensor(array).to(self._device, getattr(torch, sample.dtype)).reshape(array.shape[0], *sample.shape)
+            _tensor(array).to(self.device, getattr(torch, sample.dtype)).reshape(array.shape[0], *sample.shape)
             for array, sample in zip(arrays, self._samples, strict=True)
         ]
 

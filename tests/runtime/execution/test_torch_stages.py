@@ -136,7 +136,7 @@ def test_inductor_answers_what_eager_answers() -> None:
     built = build(kwargs={"depth": 1}, blocks=1, backend=Backend.INDUCTOR)
     eager = build(kwargs={"depth": 1}, blocks=1)
 
-    assert built.backend_used == "Inductor" or "Inductor cannot compile" in built.warnings[0]
+    assert built.backend_used == "Inductor" or "Inductor cannot build" in built.warnings[0]
     for batch in (1, 2, 5):
         pixels = [standard_input(SMALL, batch)]
         for one, other in zip(built.executor.run(pixels), eager.executor.run(pixels), strict=True):
@@ -150,5 +150,27 @@ def test_without_a_compiler_the_stage_runs_eagerly_and_that_is_said(monkeypatch:
     built = build(kwargs={"depth": 2}, blocks=1, backend=Backend.INDUCTOR)
 
     assert built.backend_used == "Eager"
-    assert "Inductor cannot compile the stage, so it runs eagerly" in built.warnings[0]
+    assert "Inductor cannot build the stage, so it runs eagerly" in built.warnings[0]
     assert built.executor.run([standard_input(SMALL, 2)])[0].shape == (2, 4)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_without_a_cuda_device_there_are_no_cuda_graphs_and_that_is_said() -> None:
+    built = build(blocks=1, backend=Backend.CUDA_GRAPHS)
+
+    assert built.backend_used == "Eager"
+    assert built.warnings == ("CudaGraphs cannot build the stage, so it runs eagerly: there is no CUDA device",)
+    assert built.executor.run([standard_input(SMALL, 2)])[0].shape == (2, 4)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+def test_cuda_graphs_answer_what_eager_answers_whatever_size_came_before() -> None:
+    built = build(blocks=1, backend=Backend.CUDA_GRAPHS, device=Device.CUDA, max_batch=4)
+    assert (built.backend_used, built.warnings) == ("CudaGraphs", ())
+    built.executor.warm_up(range(1, 5))
+
+    for batch in (3, 1, 4, 3):
+        pixels = standard_input(SMALL, batch)
+        for array, whole in zip(built.executor.run([pixels]), whole_answer(pixels), strict=True):
+            np.testing.assert_allclose(array, whole, rtol=0, atol=1e-2)

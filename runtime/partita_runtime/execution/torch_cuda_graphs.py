@@ -1,0 +1,69 @@
+"""Execution recorded as CUDA graphs, one for each batch size: a replay launches all kernels of a stage at once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+
+from partita_runtime.execution.torch_stage import Boundary, CannotBuildError, Compute, StageBlocks
+
+RUNS_BEFORE: Final = 3
+"""Eager runs before one is recorded, in which libraries choose their kernels and take their memory."""
+
+
+def cuda_graphs(blocks: StageBlocks, entry: Boundary) -> Compute:
+    """The blocks recorded for a batch of two now, and for other sizes when they first come (as a warm-up sees to).
+
+    Raises CannotBuildError, as for blocks that wait for the device, or do not always run the same kernels.
+    """
+    if entry.device.type != "cuda":
+        raise CannotBuildError("there is no CUDA device")
+    graphs = _Graphs(blocks)
+    try:
+        with torch.inference_mode():
+            graphs(entry.zeros(2))
+    except Exception as error:
+        raise CannotBuildError(f"{type(error).__name__}: {str(error).strip().splitlines()[0]}") from error
+    return graphs
+
+
+@dataclass(frozen=True)
+class _Recorded:
+    graph: torch.cuda.CUDAGraph
+    inputs: Sequence[torch.Tensor]
+    """Where the graph reads its batch."""
+    outputs: Sequence[torch.Tensor]
+    """Where it leaves the answer, until the next replay of any graph."""
+
+
+class _Graphs:
+    """All graphs of a stage. They share one pool of memory, since one batch runs at a time."""
+
+    def __init__(self, blocks: StageBlocks) -> None:
+        self._blocks = blocks
+        self._recorded: dict[int, _Recorded] = {}
+        self._pool: Any = None
+
+    def __call__(self, tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        batch = tensors[0].shape[0]
+        recorded = self._recorded.get(batch)
+        if recorded is None:
+            recorded = self._recorded[batch] = self._record([tensor.clone() for tensor in tensors])
+        for held, tensor in zip(recorded.inputs, tensors, strict=True):
+            held.copy_(tensor)
+        recorded.graph.replay()
+        return recorded.outputs
+
+    def _record(self, inputs: Sequence[torch.Tensor]) -> _Recorded:
+        aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):
+            for _ in range(RUNS_BEFORE):
+                self._blocks(*inputs)
+        torch.cuda.current_stream().wait_stream(aside)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._pool):
+            outputs = self._blocks(*inputs)
+        self._pool = graph.pool()
+        return _Recorded(graph, inputs, outputs)
