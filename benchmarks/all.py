@@ -33,6 +33,7 @@ class Arguments:
 ARGUMENTS = {
     "cost_strategies": Arguments(quick=("--workloads", "60")),
     "goodput": Arguments(quick=("--quick",), data="."),
+    "operator_scale": Arguments(quick=("--quick",)),
     "planner_scaling": Arguments(quick=("--seconds", "3")),
     "ppipe_reference": Arguments(quick=("--limit", "6"), data="ppipe", needs_data=True),
     "prepartition": Arguments(quick=("--seeds", "3")),

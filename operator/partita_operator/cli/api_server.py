@@ -80,8 +80,8 @@ class ApiServer:
             session, complaint = read_session(raw, None)
             sessions[session.key] = session
             unreadable |= {session.key: complaint} if complaint else {}
-        plans = tuple(plan for raw in self._list(PlanResource, "*") if (plan := read_plan(raw)) is not None)
-        return Cluster(pools, sessions, plans, unreadable)
+        plans = (plan for raw in self._list(PlanResource, "*") if (plan := read_plan(raw)) is not None)
+        return Cluster(pools, sessions, {f"{p.metadata.namespace}/{p.metadata.name}": p for p in plans}, unreadable)
 
     def profiles(self) -> tuple[Profile, ...]:
         """The profiles in the namespace; those that cannot be read are left out, as the operator makes them anew."""

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
+from partita_api.inferencesession import Signals
 from partita_operator.handlers.status_metrics import StatusCollector
 from partita_operator.reconcile.world import Cluster
 
@@ -53,6 +54,10 @@ class Metrics:
         """Show what the status of these objects says."""
         self._statuses.show(cluster)
 
+    def measured(self, session: str, signals: Signals | None) -> None:
+        """Show what was measured of a session at the last look, if anything was."""
+        self._statuses.measured(session, signals)
+
     def searched(self, outcome: str) -> None:
         """Count a search for a plan: `Planned`, or the reason for having none."""
         self._searches.labels(outcome).inc()
@@ -64,6 +69,7 @@ class Metrics:
     def forget(self, session: str) -> None:
         """The session is gone."""
         self._engine.remove(session)
+        self._statuses.measured(session, None)
 
     @contextmanager
     def served(self, port: int) -> Iterator[None]:

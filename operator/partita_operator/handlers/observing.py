@@ -84,6 +84,7 @@ async def _ask_engine(session: InferenceSession, around: Surroundings) -> _Engin
     except (EngineUnavailableError, TimeoutError) as error:
         answer = _Engine(None, problem=_explain(error))
     around.metrics.engine_answered(key, answer.serving is not None)
+    around.metrics.measured(key, answer.signals.reported if answer.signals is not None else None)
     return answer
 
 

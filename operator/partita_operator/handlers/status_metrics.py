@@ -1,11 +1,15 @@
-"""What the status of sessions and pools says, as Prometheus metrics: one scrape of the operator shows everything."""
+"""What the status of sessions and pools says, as Prometheus metrics: one scrape of the operator shows everything.
 
-from collections.abc import Iterator
+What was measured of a session comes from the last look at it; its status only follows larger changes.
+"""
+
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from partita_api.inferencesession import Signals
 from partita_operator.reconcile.world import Cluster
 
 _SIGNALS: Final = (
@@ -27,25 +31,34 @@ class StatusCollector(Collector):
 
     def __init__(self) -> None:
         self._cluster: Cluster | None = None
+        self._measured: dict[str, Signals] = {}
 
     def show(self, cluster: Cluster) -> None:
         """These are the objects now."""
         self._cluster = cluster
 
+    def measured(self, session: str, signals: Signals | None) -> None:
+        """What was measured of a session at the last look; None if nothing was, or it is gone."""
+        if signals is None:
+            self._measured.pop(session, None)
+        else:
+            self._measured[session] = signals
+
     def collect(self) -> Iterator[Metric]:
         """Every metric, with one sample for each session or pool that has a value."""
         cluster = self._cluster
-        yield from _of_sessions(cluster)
+        yield from _of_sessions(cluster, dict(self._measured))
         yield from _of_pools(cluster)
 
 
-def _of_sessions(cluster: Cluster | None) -> Iterator[Metric]:
+def _of_sessions(cluster: Cluster | None, measured: Mapping[str, Signals]) -> Iterator[Metric]:
     sessions = {} if cluster is None else cluster.sessions
+    reported = {key: measured.get(key, session.status.signals) for key, session in sessions.items()}
+    signals = {key: found for key, found in reported.items() if found is not None}
     for field, text in _SIGNALS:
         gauge = GaugeMetricFamily(f"partita_session_{field}", text, labels=("session",))
-        for key, session in sessions.items():
-            if session.status.signals is not None:
-                gauge.add_metric((key,), float(getattr(session.status.signals, field)))
+        for key, found in signals.items():
+            gauge.add_metric((key,), float(getattr(found, field)))
         yield gauge
     latency = GaugeMetricFamily(
         "partita_session_latency_seconds", "Latency of answered requests.", labels=("session", "quantile")
@@ -64,9 +77,9 @@ def _of_sessions(cluster: Cluster | None) -> Iterator[Metric]:
     )
     for key, session in sessions.items():
         slo.add_metric((key,), session.spec.slo.latency_ms / 1000)
-        if session.status.signals is not None:
+        if key in signals:
             for quantile, field in _QUANTILES:
-                latency.add_metric((key, quantile), float(getattr(session.status.signals, field)) / 1000)
+                latency.add_metric((key, quantile), float(getattr(signals[key], field)) / 1000)
         if session.status.active_plan is not None:
             cost.add_metric((key,), float(session.status.active_plan.cost_per_hour))
             throughput.add_metric((key,), float(session.status.active_plan.throughput))

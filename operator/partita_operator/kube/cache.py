@@ -4,7 +4,7 @@ The operator's own writes go in at once, so that a pass sees what the one before
 watch has missed.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from functools import partial
 from http import HTTPStatus
@@ -13,10 +13,7 @@ from typing import Any, Final, TypeVar
 import httpx2
 from lightkube import AsyncClient
 
-from partita_api.gpupool import GPUPool
-from partita_api.inferencesession import InferenceSession
 from partita_api.meta import API_VERSION
-from partita_api.pipelineplan import PipelinePlan
 from partita_operator.kube.resources import (
     Document,
     PlanResource,
@@ -68,8 +65,9 @@ class ClusterCache:
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
         self._raw: dict[Key, Document] = {}
-        self._cluster: Cluster | None = None
-        self._models: dict[Key, tuple[Document, str | None, Any]] = {}
+        self._changed: set[Key] = set()
+        """What has come, changed or gone since `_cluster` was read."""
+        self._cluster = Cluster()
 
     async def refresh(self) -> None:
         """List everything anew. Raises ApiServerUnavailableError and KindMissingError."""
@@ -84,16 +82,15 @@ class ClusterCache:
         """Take an object in, unless a newer version of it is known."""
         key = key_of(kind, raw)
         known = self._raw.get(key)
-        if known is not None and _is_older(raw, known):
+        if known is not None and not _is_newer(raw, known):
             return
         self._raw[key] = raw
-        self._cluster = None
+        self._changed.add(key)
 
     def forget(self, key: Key) -> None:
         """The object has been deleted."""
         if self._raw.pop(key, None) is not None:
-            self._models.pop(key, None)
-            self._cluster = None
+            self._changed.add(key)
 
     @property
     def known(self) -> tuple[Key, ...]:
@@ -101,9 +98,10 @@ class ClusterCache:
         return tuple(sorted(self._raw))
 
     def cluster(self) -> Cluster:
-        """All objects as API models."""
-        if self._cluster is None:
-            self._cluster = self._read()
+        """All objects as API models. Only what has changed since the last call is read anew."""
+        if self._changed:
+            self._cluster = self._read(self._cluster)
+            self._changed.clear()
         return self._cluster
 
     async def _list(self, kind: Kind) -> list[Document]:
@@ -118,33 +116,35 @@ class ClusterCache:
                 f"the cluster has no {kind} ({API_VERSION}); install its definition: partita crds | kubectl apply -f -"
             ) from error
 
-    def _read(self) -> Cluster:
-        plans = {key[1]: plan for key in self.known if key[0] is Kind.PLAN and (plan := self._plan(key)) is not None}
-        pools: dict[str, GPUPool] = {}
-        sessions: dict[str, InferenceSession] = {}
-        unreadable: dict[str, str] = {}
-        for key in self.known:
-            complaint, name = "", key[1]
-            if key[0] is Kind.POOL:
-                pools[name], complaint = self._model(key, None, lambda raw, _: read_pool(raw))
-            elif key[0] is Kind.SESSION:
-                plan = plans.get(_active_plan(self._raw[key]))
-                sessions[name], complaint = self._model(key, recorded_spec(plan) if plan else None, read_session)
+    def _read(self, before: Cluster) -> Cluster:
+        plans, pools, sessions = dict(before.plans), dict(before.pools), dict(before.sessions)
+        unreadable = dict(before.unreadable)
+        # The spec of a session that cannot be read is that of its plan in force.
+        unread = {(Kind.SESSION, name) for name in unreadable if "/" in name}
+        for kind, name in sorted(self._changed | unread, key=lambda key: key[0] is not Kind.PLAN):
+            unreadable.pop(name, None)
+            raw = self._raw.get((kind, name))
+            complaint = ""
+            match kind:
+                case Kind.PLAN:
+                    _set(plans, name, read_plan(raw) if raw else None)
+                case Kind.POOL:
+                    pool, complaint = read_pool(raw) if raw else (None, "")
+                    _set(pools, name, pool)
+                case Kind.SESSION:
+                    plan = plans.get(_active_plan(raw)) if raw else None
+                    session, complaint = read_session(raw, recorded_spec(plan) if plan else None) if raw else (None, "")
+                    _set(sessions, name, session)
             if complaint:
                 unreadable[name] = complaint
-        return Cluster(pools=pools, sessions=sessions, plans=tuple(plans.values()), unreadable=unreadable)
+        return Cluster(pools, sessions, plans, unreadable, before.ledger)
 
-    def _plan(self, key: Key) -> PipelinePlan | None:
-        return self._model(key, None, lambda raw, _: read_plan(raw))
 
-    def _model(self, key: Key, recorded: str | None, read: Callable[[Document, str | None], T]) -> T:
-        """The object as a model, which is read only once: most objects are as they were the last time."""
-        raw = self._raw[key]
-        known = self._models.get(key)
-        if known is None or known[0] is not raw or known[1] != recorded:
-            known = self._models[key] = raw, recorded, read(raw, recorded)
-        model: T = known[2]
-        return model
+def _set(found: dict[str, T], name: str, value: T | None) -> None:
+    if value is None:
+        found.pop(name, None)
+    else:
+        found[name] = value
 
 
 def _active_plan(raw: Document) -> str:
@@ -153,12 +153,12 @@ def _active_plan(raw: Document) -> str:
     return f"{raw['metadata']['namespace']}/{active.get('name')}"
 
 
-def _is_older(raw: Document, known: Document) -> bool:
-    """Whether `raw` is an earlier version of the object than `known`.
+def _is_newer(raw: Document, known: Document) -> bool:
+    """Whether `raw` is a later version of the object than `known`, or another object of its name.
 
     Resource versions of one object are compared as the numbers that they are since Kubernetes began.
     """
     if raw["metadata"].get("uid") != known["metadata"].get("uid"):
-        return False
+        return True
     old, new = (str(o["metadata"].get("resourceVersion", "")) for o in (known, raw))
-    return old.isdigit() and new.isdigit() and int(new) < int(old)
+    return int(new) > int(old) if old.isdigit() and new.isdigit() else new != old

@@ -15,17 +15,14 @@ from itertools import groupby
 from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession
 from partita_api.pipelineplan import PipelinePlan
+from partita_operator.reconcile.ledger import Account, account_of
 from partita_operator.reconcile.world import Cluster
-
-
-def by_rank(sessions: Iterable[InferenceSession]) -> list[InferenceSession]:
-    """Highest priority first, then oldest, then by key: the order in which sessions are served."""
-    return sorted(sessions, key=lambda s: (-s.spec.priority, s.metadata.creation_timestamp, s.key))
 
 
 def selected_pools(session: InferenceSession, pools: Mapping[str, GPUPool]) -> dict[str, GPUPool]:
     """The pools that the session's spec selects and that exist, by name; those being deleted too."""
-    return {name: pool for name, pool in sorted(pools.items()) if session.spec.selects(pool.metadata)}
+    named = {name: pools[name] for name in session.spec.pools if name in pools} if session.spec.pools else pools
+    return {name: pool for name, pool in sorted(named.items()) if session.spec.selects(pool.metadata)}
 
 
 def usable_pools(session: InferenceSession, pools: Mapping[str, GPUPool]) -> dict[str, GPUPool]:
@@ -37,51 +34,11 @@ def usable_pools(session: InferenceSession, pools: Mapping[str, GPUPool]) -> dic
     }
 
 
-def accelerators(plan: PipelinePlan) -> dict[str, int]:
-    """What a plan holds by pool: at least its planned replicas, and more where the autoscaler added some."""
-    planned = {
-        (module.name, pipeline.name, position): stage.replicas
-        for module in plan.spec.modules
-        for pipeline in module.pipelines
-        for position, stage in enumerate(pipeline.stages)
-    }
-    desired = {(s.module, s.pipeline, s.stage): s.desired for s in plan.status.stages}
-    return plan.spec.gpus({stage: max(count, desired.get(stage, 0)) for stage, count in planned.items()})
-
-
-def holding(session: InferenceSession, cluster: Cluster) -> dict[str, int]:
+def holding(session: InferenceSession, cluster: Cluster) -> Mapping[str, int]:
     """What a session holds by pool."""
-    return _largest(cluster, session, (_active(session), session.status.pending_plan))
-
-
-def claim(session: InferenceSession, cluster: Cluster) -> dict[str, int]:
-    """What a session may take from those of lower priority, by pool: what it holds, but for a plan that waits."""
-    return _largest(cluster, session, (_active(session), _coming(session)))
-
-
-def goal(session: InferenceSession, cluster: Cluster) -> dict[str, int]:
-    """What a session was promised by the plan that it is heading for, by pool. It changes with its plans only."""
-    plan = cluster.plans_of(session).get(_coming(session) or _active(session) or "")
-    return dict(plan.spec.gpus()) if plan is not None else {}
-
-
-def _active(session: InferenceSession) -> str | None:
-    return session.status.active_plan.name if session.status.active_plan else None
-
-
-def _coming(session: InferenceSession) -> str | None:
-    """The pending plan, unless a person or a window holds it."""
-    waits = session.status.preview is not None and session.status.preview.plan == session.status.pending_plan
-    return None if waits else session.status.pending_plan
-
-
-def _largest(cluster: Cluster, session: InferenceSession, names: Iterable[str | None]) -> dict[str, int]:
-    plans = cluster.plans_of(session)
-    held: dict[str, int] = {}
-    for name in names:
-        for pool, gpus in accelerators(plans[name]).items() if name in plans else ():
-            held[pool] = max(held.get(pool, 0), gpus)
-    return held
+    if cluster.sessions.get(session.key) is session:
+        return cluster.ledger.accounts[session.key].held
+    return account_of(session, cluster.plans_of(session)).held
 
 
 def available(session: InferenceSession, cluster: Cluster, quotas: bool = True, taking: bool = False) -> dict[str, int]:
@@ -91,22 +48,26 @@ def available(session: InferenceSession, cluster: Cluster, quotas: bool = True, 
     the session's namespace, reach; with `taking`, those of lower priority keep nothing. Without `quotas`, namespaces
     have none.
     """
-    ordered = by_rank(cluster.sessions.values())
-    position = next((i for i, s in enumerate(ordered) if s.key == session.key), len(ordered))
-    higher = [(s.metadata.namespace, holding(s, cluster)) for s in ordered[:position]]
-    lower = [
-        (s.metadata.namespace, holding(s, cluster))
-        for s in ordered[position + 1 :]
-        if not taking or s.spec.priority >= session.spec.priority
-    ]
-    own, namespace = holding(session, cluster), session.metadata.namespace
+    own, namespace = holding(session, cluster), session.metadata.namespace or "default"
+    known = cluster.ledger.accounts.get(session.key)
+
+    def is_above(other: Account) -> bool:
+        # A session that is not there yet comes last.
+        return known is None or other.rank < known.rank
+
+    def keeps(other: Account) -> bool:
+        return is_above(other) or not taking or other.priority >= session.spec.priority
 
     def left(pool: str, limit: int, of_namespace: bool) -> int:
         """What is left of `limit` accelerators of the pool, which all sessions share or those of the namespace."""
-        before, after = (
-            sum(held.get(pool, 0) for where, held in others if not of_namespace or where == namespace)
-            for others in (higher, lower)
-        )
+        before, after = 0, 0
+        for other in cluster.ledger.on(pool):
+            if other.key == session.key or (of_namespace and other.namespace != namespace) or not keeps(other):
+                continue
+            if is_above(other):
+                before += other.held.get(pool, 0)
+            else:
+                after += other.held.get(pool, 0)
         return limit - before - min(after, max(0, limit - before - own.get(pool, 0)))
 
     free: dict[str, int] = {}
@@ -127,28 +88,18 @@ def entitlements(session: InferenceSession, cluster: Cluster, quotas: bool = Tru
     of it, or the whole quota of their namespace; those of one priority share it in proportion to their weights, to the
     whole accelerator.
     """
-    namespace = session.metadata.namespace
-    above = [
-        (s.metadata.namespace, goal(s, cluster))
-        for s in cluster.sessions.values()
-        if s.spec.priority > session.spec.priority
-    ]
-    greedy = by_rank(
-        s
-        for s in cluster.sessions.values()
-        if s.spec.objective.kind.seeks_throughput
-        and s.spec.priority == session.spec.priority
-        and s.metadata.deletion_timestamp is None
-    )
+    namespace = session.metadata.namespace or "default"
+    equals = [cluster.sessions[a.key] for a in cluster.ledger.greedy if a.priority == session.spec.priority]
     entitled: dict[str, int] = {}
     for name, pool in usable_pools(session, cluster.pools).items():
-        rivals = [s for s in greedy if name in usable_pools(s, {name: pool})]
-        taken = [(where, held.get(name, 0)) for where, held in above]
-        entitled[name] = _share(max(0, pool.status.capacity - sum(gpus for _, gpus in taken)), session, rivals)
+        rivals = [s for s in equals if s.spec.selects(pool.metadata)]
+        above = [a for a in cluster.ledger.on(name) if a.priority > session.spec.priority]
+        taken = sum(a.goal.get(name, 0) for a in above)
+        entitled[name] = _share(max(0, pool.status.capacity - taken), session, rivals)
         quota = pool.spec.quota(namespace) if quotas else None
         if quota is not None:
-            rest = max(0, quota - sum(gpus for where, gpus in taken if where == namespace))
-            rivals = [s for s in rivals if s.metadata.namespace == namespace]
+            rest = max(0, quota - sum(a.goal.get(name, 0) for a in above if a.namespace == namespace))
+            rivals = [s for s in rivals if (s.metadata.namespace or "default") == namespace]
             entitled[name] = min(entitled[name], _share(rest, session, rivals))
     return entitled
 
@@ -177,39 +128,47 @@ def short_of(plan: PipelinePlan, free: Mapping[str, int]) -> dict[str, int]:
 
 def users(pool: str, cluster: Cluster) -> dict[str, int]:
     """Accelerators of the pool that each session has, by session key; sessions that have none are left out."""
-    limits = outranked_limits(cluster)
-    held = {}
-    for session in by_rank(cluster.sessions.values()):
-        gpus = holding(session, cluster).get(pool, 0)
-        held[session.key] = min(gpus, limits.get(session.key, {}).get(pool, gpus))
+    accounts = cluster.ledger.on(pool)
+    limits = _limits(cluster.pools[pool], accounts) if pool in cluster.pools else {}
+    held = {a.key: min(a.held.get(pool, 0), limits.get(a.key, a.held.get(pool, 0))) for a in accounts}
     return {key: gpus for key, gpus in held.items() if gpus > 0}
 
 
-def outranked_limits(cluster: Cluster) -> dict[str, dict[str, int]]:
-    """The most that sessions may keep where those of higher priority claim accelerators, by session key and pool.
+def outranked_limits(session: InferenceSession, cluster: Cluster, pools: Iterable[str]) -> dict[str, int]:
+    """The most of each of the pools that a session may keep where those of higher priority claim accelerators.
 
     A pool, or a namespace's quota of it, of which no session of higher priority claims anything sets no limit. What is
     left goes to the sessions of one priority by age.
     """
-    if len({session.spec.priority for session in cluster.sessions.values()}) < 2:
-        return {}
-    levels = groupby(by_rank(cluster.sessions.values()), key=lambda s: s.spec.priority)
-    limits: dict[str, dict[str, int]] = {}
-    # By pool and namespace; "" stands for all namespaces together, whose quota is the pool's capacity.
-    taken: Counter[tuple[str, str]] = Counter()
-    for _, level in levels:
+    account = cluster.ledger.accounts.get(session.key)
+    limits: dict[str, int] = {}
+    for name in pools:
+        if account is None or name not in cluster.pools:
+            continue
+        there = cluster.ledger.on(name)
+        accounts = there if account in there else sorted((*there, account), key=lambda a: a.rank)
+        limit = _limits(cluster.pools[name], accounts).get(session.key)
+        if limit is not None:
+            limits[name] = limit
+    return limits
+
+
+def _limits(pool: GPUPool, accounts: Iterable[Account]) -> dict[str, int]:
+    """The most that these sessions, by rank, may keep of a pool; those that nobody of higher priority limits are left
+    out."""
+    name = pool.metadata.name
+    limits: dict[str, int] = {}
+    # By namespace; "" stands for all namespaces together, whose quota is the pool's capacity.
+    taken: Counter[str] = Counter()
+    for _, level in groupby(accounts, key=lambda a: a.priority):
         above = Counter(taken)
-        for session in level:
-            namespace = session.metadata.namespace or "default"
-            own = limits[session.key] = {}
-            for name in {pool for pool, _ in above} & cluster.pools.keys():
-                pool = cluster.pools[name]
-                quotas = {(name, ""): pool.status.capacity, (name, namespace): pool.spec.quota(namespace)}
-                rooms = [most - taken[of] for of, most in quotas.items() if most is not None and above[of] > 0]
-                if rooms:
-                    own[name] = max(0, min(rooms))
-            for name, gpus in claim(session, cluster).items():
-                gained = min(gpus, own.get(name, gpus))
-                taken[name, ""] += gained
-                taken[name, namespace] += gained
+        for account in level:
+            quotas = {"": pool.status.capacity, account.namespace: pool.spec.quota(account.namespace)}
+            rooms = [most - taken[of] for of, most in quotas.items() if most is not None and above[of] > 0]
+            gained = account.claimed.get(name, 0)
+            if rooms:
+                limits[account.key] = max(0, min(rooms))
+                gained = min(gained, limits[account.key])
+            taken[""] += gained
+            taken[account.namespace] += gained
     return limits

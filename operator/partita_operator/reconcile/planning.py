@@ -220,10 +220,7 @@ def _approve(session: InferenceSession, wanted: PipelinePlan) -> Planning:
 
 def _foreign_plan(world: SessionWorld, name: str) -> str | None:
     """A plan of that name that is not the session's: an earlier session of its name left it."""
-    for plan in world.cluster.plans:
-        if plan.metadata.namespace == world.session.metadata.namespace and plan.metadata.name == name:
-            return name
-    return None
+    return name if f"{world.session.metadata.namespace}/{name}" in world.cluster.plans else None
 
 
 def _problem(

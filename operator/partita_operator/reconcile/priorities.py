@@ -13,7 +13,7 @@ from partita_api.conditions import ConditionType
 from partita_api.inferencesession import InferenceSession
 from partita_api.pipelineplan import PipelinePlan
 from partita_operator.ports import StageTarget
-from partita_operator.reconcile.accounting import by_rank, claim, outranked_limits, usable_pools
+from partita_operator.reconcile.accounting import outranked_limits, usable_pools
 from partita_operator.reconcile.findings import condition
 from partita_operator.reconcile.reasons import Reason
 from partita_operator.reconcile.world import Cluster, SessionWorld
@@ -32,9 +32,7 @@ def give_way(world: SessionWorld, plan: PipelinePlan, wanted: Targets, searching
     None are left to a session that waits. While a search is under way the replicas are left alone, since it may find
     the session another place, unless they have been taken already.
     """
-    if not any(s.spec.priority > world.session.spec.priority for s in world.cluster.sessions.values()):
-        return wanted, ""
-    limits = outranked_limits(world.cluster).get(world.session.key, {})
+    limits = outranked_limits(world.session, world.cluster, plan.spec.gpus())
     left = within(plan, wanted, limits)
     before = condition(world.session.status.conditions, ConditionType.ROLLED_OUT)
     if left == wanted or (searching and (before is None or before.reason != Reason.OUTRANKED)):
@@ -104,13 +102,12 @@ def outranked_shortage(no_plan: NoPlan, session: InferenceSession, cluster: Clus
 def _takers(session: InferenceSession, cluster: Cluster, pools: Iterable[str]) -> str:
     """Which sessions of higher priority have how much of the pools."""
     wanted = sorted(pools)
+    above = {a.rank: a for pool in wanted for a in cluster.ledger.on(pool) if a.priority > session.spec.priority}
     found = [
-        f"{other.key} (priority {other.spec.priority}) has {claimed[pool]} of pool {pool}"
-        for other in by_rank(cluster.sessions.values())
-        if other.spec.priority > session.spec.priority
-        for claimed in (claim(other, cluster),)
+        f"{other.key} (priority {other.priority}) has {other.claimed[pool]} of pool {pool}"
+        for _, other in sorted(above.items())
         for pool in wanted
-        if claimed.get(pool, 0) > 0
+        if other.claimed.get(pool, 0) > 0
     ]
     more = f", and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
     return ", ".join(found[:_NAMED]) + more

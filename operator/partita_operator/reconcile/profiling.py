@@ -35,6 +35,8 @@ class Wanted:
     """The profiles that a session wants."""
 
     requests: Mapping[Pair, ProfileRequest]
+    keys: Mapping[Pair, str]
+    """Content keys of the requests."""
     without_curve: tuple[Pair, ...]
     """Pairs on an emulated pool that has no latency curve for the module."""
 
@@ -74,12 +76,12 @@ def wanted_profiles(session: InferenceSession, cluster: Cluster, settings: Opera
                 without_curve.append((module.name, name))
             else:
                 requests[module.name, name] = _request(session, module, pool, curve, settings)
-    return Wanted(requests, tuple(without_curve))
+    return Wanted(requests, {pair: request.key for pair, request in requests.items()}, tuple(without_curve))
 
 
 def wanted_keys(session: InferenceSession, cluster: Cluster, settings: OperatorSettings) -> frozenset[str]:
     """Content keys of all profiles that the session wants, or that one of its plans was made from."""
-    wanted = {request.key for request in wanted_profiles(session, cluster, settings).requests.values()}
+    wanted = set(wanted_profiles(session, cluster, settings).keys.values())
     planned = {ref.key for plan in cluster.plans_of(session).values() for ref in plan.spec.profiles}
     return frozenset(wanted | planned)
 
@@ -88,9 +90,9 @@ def assess_profiles(world: SessionWorld, now: datetime) -> Profiling:
     """How the session's profiles stand, and what to do about those that are missing."""
     wanted = wanted_profiles(world.session, world.cluster, world.settings)
     missing: dict[str, tuple[Pair, ProfileRequest]] = {}
-    for pair, request in wanted.requests.items():
-        if request.key not in world.profiles:
-            missing.setdefault(request.key, (pair, request))
+    for pair, key in wanted.keys.items():
+        if key not in world.profiles:
+            missing.setdefault(key, (pair, wanted.requests[pair]))
     asked = retry_asked_for(world.session)
     retry = asked is not None and asked != world.session.status.retried
     progress, actions = _finished_runs(world, missing)
@@ -240,10 +242,10 @@ def _summary(
     missing = {pair: f"pool {pair[1]} has no emulation.curves entry for it; add one" for pair in wanted.without_curve}
     running: list[Pair] = []
     hopeful: set[str] = set()
-    for pair, request in wanted.requests.items():
-        found = by_key.get(request.key)
-        if request.key in world.profiles:
-            ready[pair] = request.key
+    for pair, key in wanted.keys.items():
+        found = by_key.get(key)
+        if key in world.profiles:
+            ready[pair] = key
         elif found is None or (found.phase is ProfilingPhase.RUNNING and found.attempt == 1):
             running.append(pair)
         else:

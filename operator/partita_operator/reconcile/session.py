@@ -27,6 +27,7 @@ from partita_operator.reconcile.planning import (
 from partita_operator.reconcile.profiling import Profiling, assess_profiles, retry_asked_for
 from partita_operator.reconcile.requests import find_rollback, pause_reason
 from partita_operator.reconcile.rollout import active_plan_name, history_after, outdated_plans, roll_out
+from partita_operator.reconcile.signals import signals_to_report
 from partita_operator.reconcile.validation import find_problem
 from partita_operator.reconcile.world import SessionWorld
 
@@ -148,7 +149,8 @@ def _signals(step: Pass) -> Signals | None:
         return step.world.session.status.signals if step.world.serving is None else None
     scaling = step.rollout.scaling
     recommended = scaling.reason[:1024] if scaling is not None else ""
-    return step.world.signals.reported.model_copy(update={"recommended": recommended})
+    measured = step.world.signals.reported.model_copy(update={"recommended": recommended})
+    return measured if step.rollout.scaled else signals_to_report(step.world.session, measured)
 
 
 def _scaling_events(step: Pass) -> tuple[Event, ...]:

@@ -10,6 +10,7 @@ from partita_api.inferencesession import InferenceSession
 from partita_api.pipelineplan import PipelinePlan
 from partita_api.profile import Profile
 from partita_operator.ports import OperatorSettings, ProfileRun, ServingStatus, SessionSignals
+from partita_operator.reconcile.ledger import NO_PLANS, Ledger, Plans, owner_of
 from partita_planner.problem import Outcome
 from partita_runtime.autoscaling.load_level import RateHistory
 
@@ -32,23 +33,23 @@ class Cluster:
     pools: Mapping[str, GPUPool] = field(default_factory=dict)
     sessions: Mapping[str, InferenceSession] = field(default_factory=dict)
     """By namespace/name."""
-    plans: tuple[PipelinePlan, ...] = ()
+    plans: Mapping[str, PipelinePlan] = field(default_factory=dict)
+    """By namespace/name."""
     unreadable: Mapping[str, str] = field(default_factory=dict)
     """Sessions (namespace/name) and pools (name) whose spec cannot be used, and why. They are in `sessions` and
     `pools` with their true metadata and status; a session's spec is then that of its plan in force."""
 
-    def plans_of(self, session: InferenceSession) -> dict[str, PipelinePlan]:
+    before: Ledger = field(default_factory=Ledger, repr=False, compare=False)
+    """The ledger of an earlier state, from which this one's is made."""
+
+    def plans_of(self, session: InferenceSession) -> Plans:
         """The session's own plans by name; not those of an earlier session of the same name."""
-        meta = session.metadata
-        return self._plans_by_session.get((meta.namespace, meta.name, meta.uid), {})
+        return self.ledger.owned.get(owner_of(session), NO_PLANS)
 
     @cached_property
-    def _plans_by_session(self) -> dict[tuple[str | None, str, str], dict[str, PipelinePlan]]:
-        grouped: dict[tuple[str | None, str, str], dict[str, PipelinePlan]] = {}
-        for plan in self.plans:
-            owner = (plan.metadata.namespace, plan.spec.session.name, plan.spec.session.uid)
-            grouped.setdefault(owner, {})[plan.metadata.name] = plan
-        return grouped
+    def ledger(self) -> Ledger:
+        """Who has which accelerators, and which plans."""
+        return self.before.after(self.sessions, self.plans)
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class SessionWorld:
     """What the engine or the last pass's actions failed with."""
 
     @property
-    def plans(self) -> dict[str, PipelinePlan]:
+    def plans(self) -> Plans:
         """The session's plans by name."""
         return self.cluster.plans_of(self.session)
 

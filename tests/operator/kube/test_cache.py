@@ -115,7 +115,7 @@ def test_a_pool_that_cannot_be_read_keeps_its_status(cache: ClusterCache) -> Non
 
 def test_a_plan_that_cannot_be_read_is_left_out(cache: ClusterCache) -> None:
     cache.put(Kind.PLAN, changed(stored(PLAN), "spec.modules", []))
-    assert cache.cluster().plans == ()
+    assert cache.cluster().plans == {}
 
 
 def test_a_wrong_kubeconfig_says_what_to_give(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ from partita_operator.reconcile.actions import (
     StartProfile,
     StoreProfile,
 )
+from partita_operator.reconcile.ledger import Ledger
 from partita_operator.reconcile.planning import with_measured_rate
 from partita_operator.reconcile.pool import reconcile_pool
 from partita_operator.reconcile.session import reconcile_session
@@ -72,6 +73,7 @@ class SimulatedCluster:
     unreadable: dict[str, str] = field(default_factory=dict)
     writes: int = 0
     writes_before_death: int | None = None
+    _ledger: Ledger = field(default_factory=Ledger)
     _searches: dict[str, Search] = field(default_factory=dict)
     _rates: dict[str, RateHistory] = field(default_factory=dict)
 
@@ -135,7 +137,10 @@ class SimulatedCluster:
         }
 
     def cluster(self) -> Cluster:
-        return Cluster(dict(self.pools), dict(self.sessions), tuple(self.plans.values()), dict(self.unreadable))
+        plans = {f"{plan.metadata.namespace}/{name}": plan for name, plan in self.plans.items()}
+        made = Cluster(dict(self.pools), dict(self.sessions), plans, dict(self.unreadable), self._ledger)
+        self._ledger = made.ledger
+        return made
 
     def _write(self) -> None:
         if self.writes_before_death is not None and self.writes >= self.writes_before_death:

@@ -7,7 +7,8 @@ from tests.runtime.autoscaling.load_model import plan_of
 
 from partita_api.inferencesession import Objective, ObjectiveKind
 from partita_api.pipelineplan import whole_accelerators
-from partita_operator.reconcile.accounting import accelerators, available, entitlements, holding, users
+from partita_operator.reconcile.accounting import available, entitlements, holding, users
+from partita_operator.reconcile.ledger import accelerators
 from partita_planner.allocation import Deployment, gpus_used
 from partita_planner.templates import Template, TemplateStage
 
