@@ -243,8 +243,22 @@ class Execution(SpecModel):
 
 
 class Frontend(SpecModel):
-    """How clients reach the session, besides HTTP."""
+    """How clients reach the session, besides HTTP through Serve's proxy."""
 
+    cel_rules: ClassVar[tuple[tuple[str, str], ...]] = (
+        (
+            "!has(self.httpPort) || !has(self.grpcPort) || self.httpPort == 0 || self.httpPort != self.grpcPort",
+            "frontend.httpPort and frontend.grpcPort must differ, or be 0",
+        ),
+    )
+
+    http_port: int | None = Field(
+        default=None,
+        ge=0,
+        le=65_535,
+        description="Port of the Open Inference Protocol over HTTP, on the node where the frontend runs, without the "
+        "way through Serve's proxy; 0 takes a free one. status.httpAddress says where it is.",
+    )
     grpc_port: int | None = Field(
         default=None,
         ge=0,
@@ -252,6 +266,12 @@ class Frontend(SpecModel):
         description="Port of the Open Inference Protocol over gRPC, on the node where the frontend runs; 0 takes a "
         "free one. Without it there is no gRPC. status.grpcAddress says where it is.",
     )
+
+    @model_validator(mode="after")
+    def _two_ports(self) -> Self:
+        if self.http_port and self.http_port == self.grpc_port:
+            raise ValueError(f"frontend.httpPort and frontend.grpcPort must differ, or be 0; both are {self.http_port}")
+        return self
 
 
 def _map_list(key: str) -> dict[str, Any]:
@@ -366,6 +386,9 @@ class InferenceSessionStatus(StatusModel):
     url: str | None = Field(default=None, description="Base URL for clients of the Open Inference Protocol.")
     grpc_address: str | None = Field(
         default=None, description="host:port of the Open Inference Protocol over gRPC, if the session asks for it."
+    )
+    http_address: str | None = Field(
+        default=None, description="host:port of the same over HTTP, without Serve's proxy, if the session asks for it."
     )
     active_plan: PlanSummary | None = Field(default=None, description="The plan that serves requests.")
     pending_plan: str | None = Field(default=None, description="A plan that waits for approval or is being rolled out.")

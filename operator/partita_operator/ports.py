@@ -66,6 +66,8 @@ class ServingStatus:
     frontend_ready: bool = False
     url: str | None = None
     grpc_address: str | None = None
+    http_address: str | None = None
+    """Where the frontend answers by HTTP itself, without Serve's proxy."""
     message: str = ""
 
 

@@ -130,6 +130,9 @@ CURVES = {"curves": [{"model": "*", "alphaMicros": 1, "betaMicros": 1}]}
             "at least one module with a model",
             id="no model",
         ),
+        pytest.param(
+            SESSION, "spec.frontend", {"httpPort": 9000, "grpcPort": 9000}, "must differ", id="one port twice"
+        ),
         pytest.param(SESSION, "spec.rate.gammaShape", "0.25", "needs rate.arrival Gamma", id="shape without Gamma"),
         pytest.param(
             changed(SESSION, "spec.rate", {"requestsPerSecond": 5}),

@@ -61,13 +61,14 @@ class EngineDouble:
             StageReadiness(t.module, t.pipeline, t.stage, ready=min(t.replicas, self.most_ready)) for t in spec.targets
         )
         up = all(stage.ready > 0 for stage in stages)
-        name, port = spec.plan.metadata.name, spec.session.spec.frontend.grpc_port
+        name, ports = spec.plan.metadata.name, spec.session.spec.frontend
         return ServingStatus(
             plans=(PlanServing(name, stages),),
             serving_plan=name if up else None,
             frontend_ready=up,
             url=f"http://engine/{session_key}" if up else None,
-            grpc_address=f"node:{port}" if up and port else None,
+            grpc_address=f"node:{ports.grpc_port}" if up and ports.grpc_port else None,
+            http_address=f"node:{ports.http_port}" if up and ports.http_port else None,
         )
 
     async def signals(self, session_key: str) -> SessionSignals | None:

@@ -31,7 +31,7 @@ SUBCOMMANDS: Final[Mapping[str, tuple[str, str]]] = {
 EXTRA_OF_MODULE: Final[Mapping[str, str]] = {
     "torch": "models",
     "ray": "serving",
-    "starlette": "serving",
+    "httptools": "serving",
     "aiohttp": "load",
     "httpx": "operator",
     "httpx2": "operator",

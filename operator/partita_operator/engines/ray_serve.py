@@ -224,6 +224,7 @@ def serving_status(
         frontend_ready=frontend is not None and frontend.ready > 0,
         url=url if frontend is not None else None,
         grpc_address=answer.signals.grpc_address if answer.signals else None,
+        http_address=answer.signals.http_address if answer.signals else None,
         message=" ".join(message for message in messages if message),
     )
 

@@ -100,6 +100,7 @@ def _status(step: Pass, now: datetime) -> InferenceSessionStatus:
         observed_generation=generation,
         url=serving.url if serving is not None else before.url,
         grpc_address=serving.grpc_address if serving is not None else before.grpc_address,
+        http_address=serving.http_address if serving is not None else before.http_address,
         active_plan=_active_plan(step),
         pending_plan=_pending_plan(step),
         preview=preview(step.rollout.hold, step.planning.wanted, world.plans.get(step.active or "")),

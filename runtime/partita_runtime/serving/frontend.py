@@ -6,13 +6,13 @@ from typing import Any
 
 import ray
 from ray import serve
-from starlette.types import ASGIApp
 
 from partita_runtime.logs import log_as_environment_says
 from partita_runtime.serving.directory import Directory
 from partita_runtime.serving.epoch import Epoch
-from partita_runtime.serving.gateway import gateway
-from partita_runtime.serving.grpc_endpoint import GrpcEndpoint
+from partita_runtime.serving.gateway import ASGIApp, gateway
+from partita_runtime.serving.grpc_endpoint import grpc_endpoint
+from partita_runtime.serving.http_server import http_endpoint
 from partita_runtime.serving.names import FRONTEND
 from partita_runtime.serving.session import FrontendSettings, Session
 from partita_runtime.serving.trace_settings import tracer_of
@@ -25,7 +25,8 @@ class Frontend:
         log_as_environment_says(session=session_key)
         self._tracer = tracer_of(os.environ, session_key)
         self._session = Session(session_key, settings, Directory(), self._tracer)
-        self._grpc = GrpcEndpoint(self._session, ray.util.get_node_ip_address())
+        host = ray.util.get_node_ip_address()
+        self._grpc, self._http = grpc_endpoint(self._session, host), http_endpoint(self._session, host)
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
         """Called by Serve once the replica is constructed."""
@@ -36,11 +37,12 @@ class Frontend:
         self._session.start()
         epoch = Epoch.model_validate(user_config)
         self._session.reconfigure(epoch)
-        await self._grpc.move_to(epoch.session.frontend.grpc_port)
+        ports = epoch.session.frontend
+        await asyncio.gather(self._grpc.move_to(ports.grpc_port), self._http.move_to(ports.http_port))
 
     async def __del__(self) -> None:
-        """Serve awaits this once all HTTP requests are answered; it knows nothing of those by gRPC."""
-        await self._grpc.close()
+        """Serve awaits this once all of its own requests are answered; it knows nothing of those by other ports."""
+        await asyncio.gather(self._grpc.close(), self._http.close())
         self._session.close()
         if self._tracer is not None:
             await asyncio.to_thread(self._tracer.close)

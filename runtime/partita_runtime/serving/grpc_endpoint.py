@@ -1,8 +1,8 @@
 """The session's gRPC interface: the Open Inference Protocol beside HTTP, on a port of its own."""
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import grpc
@@ -10,6 +10,7 @@ import grpc
 from partita_runtime.serving.counting import counted, driver_for
 from partita_runtime.serving.dispatcher import now_micros
 from partita_runtime.serving.driver import Driver
+from partita_runtime.serving.endpoint import GRACE_SECONDS, Endpoint
 from partita_runtime.serving.grpc_codec import decode_request, encode_answer, metadata_message
 from partita_runtime.serving.grpc_messages import MESSAGES, METHODS, SERVICE
 from partita_runtime.serving.images import with_images
@@ -17,10 +18,6 @@ from partita_runtime.serving.inference import RequestError, server_metadata
 from partita_runtime.serving.session import Session
 
 logger = logging.getLogger(__name__)
-
-LISTEN_AGAIN_SECONDS: Final = 5.0
-GRACE_SECONDS: Final = 20.0
-"""How long requests may go on once the port is left."""
 
 _STATUS: Final[Mapping[int, grpc.StatusCode]] = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
@@ -32,57 +29,35 @@ _STATUS: Final[Mapping[int, grpc.StatusCode]] = {
 """What an error's HTTP status is in gRPC; INTERNAL for all others."""
 
 
-class GrpcEndpoint:
-    """Answers for one session, while it has a port; it is off until it is given one."""
+def grpc_endpoint(session: Session, host: str) -> Endpoint:
+    """gRPC for `session` on `host`, whose address the session publishes."""
+    return Endpoint("gRPC", host, lambda: _GrpcServer(session), partial(setattr, session, "grpc_address"))
 
-    def __init__(self, session: Session, host: str) -> None:
-        """`host` is the address that is listened on, and published."""
-        self._session = session
-        self._host = f"[{host}]" if ":" in host else host
-        self._port: int | None = None
-        self._server: grpc.aio.Server | None = None
-        self._listening: asyncio.Task[None] | None = None
 
-    async def move_to(self, port: int | None) -> None:
-        """Answer on this port from now on, 0 for any free one; None answers nowhere. The same one changes nothing."""
-        if port == self._port:
-            return
-        await self.close()
-        self._port = port
-        if port is not None:
-            self._listening = asyncio.create_task(self._listen_patiently(port))
+class _GrpcServer:
+    """Answers for one session on one port."""
 
-    async def close(self) -> None:
-        """Take no more requests, and wait until those under way are answered."""
-        self._port = self._session.grpc_address = None
-        if self._listening is not None:
-            self._listening.cancel()
-        server, self._server = self._server, None
-        if server is not None:
-            await server.stop(GRACE_SECONDS)
-
-    async def _listen_patiently(self, port: int) -> None:
-        """A port that is taken, perhaps by the frontend that this one replaces, must not keep HTTP from working."""
-        while True:
-            server = grpc.aio.server(options=self._options())
-            server.add_generic_rpc_handlers((_service(self._session),))
-            try:
-                bound = server.add_insecure_port(f"{self._host}:{port}")
-            except RuntimeError as error:
-                logger.warning("session %s: no gRPC yet: %s", self._session.key, error)
-                await asyncio.sleep(LISTEN_AGAIN_SECONDS)
-                continue
-            self._server = server
-            await server.start()
-            self._session.grpc_address = f"{self._host}:{bound}"
-            return
-
-    def _options(self) -> list[tuple[str, int]]:
-        return [
-            ("grpc.max_receive_message_length", self._session.settings.max_request_bytes),
+    def __init__(self, session: Session) -> None:
+        options = [
+            ("grpc.max_receive_message_length", session.settings.max_request_bytes),
             ("grpc.max_send_message_length", -1),
             ("grpc.so_reuseport", 0),  # else a frontend of another session could share the port, and its requests
         ]
+        self._server = grpc.aio.server(options=options)
+        self._server.add_generic_rpc_handlers((_service(session),))
+
+    async def listen(self, host: str, port: int) -> int:
+        """Begin; the port that is listened on. Raises OSError if it cannot be had."""
+        try:
+            bound = self._server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        except RuntimeError as error:
+            raise OSError(str(error)) from None
+        await self._server.start()
+        return int(bound)
+
+    async def close(self) -> None:
+        """Take no more requests, and wait until those under way are answered, for GRACE_SECONDS at most."""
+        await self._server.stop(GRACE_SECONDS)
 
 
 class _Methods:

@@ -10,7 +10,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from partita_api.module import DType, ImageFit, ImageInput, ImageLayout, TensorSpec
 from partita_runtime.execution.executor import NUMPY_DTYPES, Array
-from partita_runtime.serving.inference import InferRequest, RequestError, listed
+from partita_runtime.serving.inference import Body, InferRequest, RequestError, listed
 from partita_runtime.serving.interface import Interface
 
 IMAGE_TYPES: Final = ("image/jpeg", "image/png")
@@ -21,12 +21,12 @@ _TOO_LARGE: Final = f"the image has more than {MAX_PIXELS} pixels"
 _BEGINNINGS: Final = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
 
 
-def is_image(content_type: str, body: bytes) -> bool:
+def is_image(content_type: str, body: Body) -> bool:
     """Whether a request's body is an image: it says so, or looks like one."""
-    return content_type in IMAGE_TYPES or body.startswith(_BEGINNINGS)
+    return content_type in IMAGE_TYPES or bytes(body[:8]).startswith(_BEGINNINGS)
 
 
-def image_request(body: bytes, interface: Interface) -> InferRequest:
+def image_request(body: Body, interface: Interface) -> InferRequest:
     """A request whose body is one image. Raises RequestError (415) where the session takes something else."""
     if interface.inputs.keys() != interface.images.keys() or len(interface.inputs) != 1:
         raise RequestError(
@@ -36,7 +36,7 @@ def image_request(body: bytes, interface: Interface) -> InferRequest:
         )
     (name,) = interface.inputs
     return InferRequest(
-        id=None, samples=1, inputs={}, outputs=None, binary=False, timeout_micros=None, images={name: (body,)}
+        id=None, samples=1, inputs={}, outputs=None, binary=False, timeout_micros=None, images={name: (bytes(body),)}
     )
 
 

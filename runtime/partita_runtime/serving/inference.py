@@ -11,6 +11,9 @@ from partita_api.module import TensorSpec
 from partita_runtime.execution.executor import NUMPY_DTYPES, Array
 from partita_runtime.serving.interface import MAX_SAMPLES, Interface
 
+Body = bytes | memoryview
+"""What came with a request."""
+
 MODEL_VERSION: Final = "1"
 MAX_ID: Final = 1024
 """Most characters in a request's id."""

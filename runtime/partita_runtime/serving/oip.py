@@ -17,6 +17,7 @@ from partita_runtime.execution.executor import NUMPY_DTYPES, Array
 from partita_runtime.serving.inference import (
     MAX_ID,
     MODEL_VERSION,
+    Body,
     InferRequest,
     RequestError,
     answered,
@@ -66,14 +67,14 @@ class _RequestHeader(_Header):
     outputs: Annotated[tuple[_OutputHeader, ...], Field(max_length=256)] = ()
 
 
-def decode_request(body: bytes, header_length: str | None, interface: Interface) -> InferRequest:
+def decode_request(body: Body, header_length: str | None, interface: Interface) -> InferRequest:
     """The request in an HTTP body; `header_length` is the header of that name.
 
     Raises RequestError (400) that says what is wrong and what is expected.
     """
     length = _header_length(header_length, len(body))
     try:
-        header = _RequestHeader.model_validate_json(body[:length])
+        header = _RequestHeader.model_validate_json(bytes(body[:length]))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"])) or "the body"

@@ -36,6 +36,8 @@ class FrontendSettings(SpecModel):
     """Largest request body that is read."""
     body_seconds: float = 60.0
     """How long the client may take to send a request's body."""
+    max_connections: int = 10_000
+    """Most connections to the frontend's own HTTP port, and at most three quarters of the files that may be open."""
     trace_directory: str | None = None
     """Where to record what the scheduling core is told and decides, to be replayed later; it grows without bound."""
     switch_patience_seconds: float = 10.0
@@ -66,6 +68,8 @@ class Session:
         self.meter = Meter()
         self.grpc_address: str | None = None
         """Where the session is answered for by gRPC, if it is."""
+        self.http_address: str | None = None
+        """Where it is answered for by HTTP, besides Serve's proxy, if it is."""
         self._directory = directory
         self._serving: Driver | None = None
         self._coming: _Coming | None = None
@@ -130,7 +134,12 @@ class Session:
             message=self._coming.message if self._coming else "",
         )
         measured = session_signals(situation, before, now, self.meter.latencies)
-        return measured.model_copy(update={"grpc_address": self.grpc_address, "warnings": self._warnings(driver)})
+        found = {
+            "grpc_address": self.grpc_address,
+            "http_address": self.http_address,
+            "warnings": self._warnings(driver),
+        }
+        return measured.model_copy(update=found)
 
     def _warnings(self, driver: Driver | None) -> tuple[str, ...]:
         """Those of the replicas that run the driver's plan, the same of several replicas once."""

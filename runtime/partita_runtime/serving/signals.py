@@ -69,6 +69,8 @@ class SessionSignals(StatusModel):
     """What keeps the frontend from serving, or from moving to the next plan."""
     grpc_address: str | None = None
     """host:port where the frontend answers by gRPC, if it does."""
+    http_address: str | None = None
+    """host:port where it answers by HTTP itself, if it does."""
     warnings: tuple[str, ...] = ()
     """What replicas had to do otherwise than planned, such as running on the CPU; each with its stage."""
     offered_rate: float

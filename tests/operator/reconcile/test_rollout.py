@@ -147,13 +147,15 @@ def test_the_status_of_plans_says_which_one_serves() -> None:
     assert ready[made.engine.applied[KEY].plan.metadata.name] == "Serving"
 
 
-def test_clients_of_grpc_find_its_address_in_the_status() -> None:
+def test_clients_find_the_frontends_own_ports_in_the_status() -> None:
     made = settled()
     assert made.session("traffic").status.grpc_address is None
+    assert made.session("traffic").status.http_address is None
     plan = made.engine.applied[KEY].plan.metadata.name
-    made.add(DETECTOR.with_spec(frontend=Frontend(grpc_port=9000)).build())
+    made.add(DETECTOR.with_spec(frontend=Frontend(grpc_port=9000, http_port=9001)).build())
     made.run(15)
     assert made.session("traffic").status.grpc_address == "node:9000"
+    assert made.session("traffic").status.http_address == "node:9001"
     assert made.engine.applied[KEY].plan.metadata.name == plan
 
 

@@ -6,7 +6,7 @@ from tests.runtime.serving.plans import application, detector_with_crops
 
 from partita_api.inferencesession import Autoscaling, Frontend
 
-TRAFFIC = detector_with_crops().slo(20_000).with_spec(frontend=Frontend(grpc_port=0))
+TRAFFIC = detector_with_crops().slo(20_000).with_spec(frontend=Frontend(grpc_port=0, http_port=0))
 NETWORK = replace(
     application("real").model(
         "network", input=(3, 16, 16), outputs=((10,),), entrypoint="tests.runtime.serving.models:convolutional"

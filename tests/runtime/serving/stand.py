@@ -17,6 +17,7 @@ from partita_runtime.execution.build import build_executor
 from partita_runtime.execution.executor import BuiltExecutor
 from partita_runtime.serving.directory import Announcement, Entries
 from partita_runtime.serving.gateway import gateway
+from partita_runtime.serving.http_server import http_endpoint
 from partita_runtime.serving.session import FrontendSettings, Session
 from partita_runtime.serving.stage_arguments import StageArguments
 from partita_runtime.serving.tracing import RequestTracer
@@ -133,6 +134,39 @@ async def post(running: Stand, samples: int = 1) -> tuple[int, str]:
     return answer.status_code, answer.text
 
 
+Way = Callable[[Session], contextlib.AbstractAsyncContextManager[str]]
+"""A way in to a session by HTTP, open for as long as the context is; gives host:port."""
+
+
+@contextlib.asynccontextmanager
+async def behind_uvicorn(session: Session) -> AsyncIterator[str]:
+    """As behind Ray Serve."""
+    config = uvicorn.Config(
+        gateway(session), host="127.0.0.1", port=0, log_level="error", lifespan="off", timeout_keep_alive=600
+    )
+    server = uvicorn.Server(config)
+    serving = asyncio.create_task(server.serve())
+    await until(lambda: server.started, "the HTTP server listens")
+    host, port = server.servers[0].sockets[0].getsockname()
+    try:
+        yield f"{host}:{port}"
+    finally:
+        server.should_exit = True
+        await serving
+
+
+@contextlib.asynccontextmanager
+async def on_its_own_port(session: Session) -> AsyncIterator[str]:
+    """As at the session's `httpPort`."""
+    endpoint = http_endpoint(session, "127.0.0.1")
+    await endpoint.move_to(0)
+    await until(lambda: session.http_address, "HTTP is listened for")
+    try:
+        yield str(session.http_address)
+    finally:
+        await endpoint.close()
+
+
 @contextlib.asynccontextmanager
 async def stand(
     app: Application,
@@ -140,19 +174,16 @@ async def stand(
     wrap: Callable[[BuiltExecutor], BuiltExecutor] = lambda built: built,
     serving: bool = True,
     tracer: RequestTracer | None = None,
+    way: Way = behind_uvicorn,
 ) -> AsyncIterator[Stand]:
     """The session of `app` behind a real HTTP server; `serving` waits until it is ready."""
     directory = LocalDirectory()
     session = Session(app.session.key, settings, directory, tracer)
-    config = uvicorn.Config(
-        gateway(session), host="127.0.0.1", port=0, log_level="error", lifespan="off", timeout_keep_alive=600
-    )
-    server = uvicorn.Server(config)
-    serving_task = asyncio.create_task(server.serve())
-    await until(lambda: server.started, "the HTTP server listens")
-    port = server.servers[0].sockets[0].getsockname()[1]
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE_SECONDS) as client:
-        running = Stand(app, session, directory, client, f"127.0.0.1:{port}")
+    async with (
+        way(session) as url,
+        httpx.AsyncClient(base_url=f"http://{url}", timeout=PATIENCE_SECONDS) as client,
+    ):
+        running = Stand(app, session, directory, client, url)
         session.start()
         session.reconfigure(app.epoch)
         await running.add_replicas(app, wrap)
@@ -164,5 +195,3 @@ async def stand(
             session.close()
             for worker in running.workers.values():
                 await worker.stop()
-            server.should_exit = True
-            await serving_task

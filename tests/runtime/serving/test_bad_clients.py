@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from tests.runtime.serving.load import infer_body
 from tests.runtime.serving.plans import application
-from tests.runtime.serving.stand import Stand, stand, until
+from tests.runtime.serving.raw_http import connected, exchanged, post
+from tests.runtime.serving.stand import Stand, Way, behind_uvicorn, on_its_own_port, stand, until
 
 from partita_runtime.serving.session import FrontendSettings
 
@@ -26,32 +27,6 @@ def tensor(**fields: Any) -> bytes:
     return json.dumps({"inputs": [given]}).encode()
 
 
-def request(body: bytes, headers: dict[str, Any] | None = None, path: str = PATH) -> bytes:
-    """A request as it goes over the wire; `headers` may lie."""
-    lines = {"Host": "stand", "Content-Length": len(body), **(headers or {})}
-    text = "".join(f"{name}: {value}\r\n" for name, value in lines.items() if value is not None)
-    return f"POST {path} HTTP/1.1\r\n{text}\r\n".encode() + body
-
-
-@contextlib.asynccontextmanager
-async def connected(running: Stand) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    host, port = running.url.split("/")[0].split(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
-    try:
-        yield reader, writer
-    finally:
-        writer.transport.abort()
-
-
-async def exchanged(running: Stand, sent: bytes) -> tuple[int, str]:
-    """Status and body of the answer to these bytes."""
-    async with connected(running) as (reader, writer):
-        writer.write(sent)
-        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20)
-        length = next(int(line[15:]) for line in head.lower().splitlines() if line.startswith(b"content-length:"))
-        return int(head.split()[1]), (await asyncio.wait_for(reader.readexactly(length), 20)).decode()
-
-
 async def serves(running: Stand) -> None:
     """The session answers others, and has nothing left over."""
     answer = await running.client.post(PATH, content=GOOD, headers=GOOD_HEADERS)
@@ -60,37 +35,46 @@ async def serves(running: Stand) -> None:
 
 
 TABLE = {
-    "no JSON": (request(b"inputs=1"), 400, "no inference request"),
-    "half of a JSON body": (request(tensor()[:30]), 400, "no inference request"),
-    "JSON that is nested without end": (request(b'{"inputs":' + b"[" * 200_000), 400, "no inference request"),
-    "JSON that is no object": (request(b"[]"), 400, "no inference request"),
-    "text that is no UTF-8": (request(b'{"id": "\xff\xfe"}'), 400, "no inference request"),
-    "NaN in JSON": (request(tensor(data=[0, 1, 2, float("nan")])), 400, "not a number (NaN)"),
-    "NaN in a binary tensor": (request(NAN, NAN_HEADERS), 400, "not a number (NaN)"),
-    "text in a tensor": (request(tensor(data=["a", "b", "c", "d"])), 400, "no array of FP32"),
-    "a tensor that is no rectangle": (request(tensor(data=[[0, 1, 2], [3]])), 400, "no array of FP32"),
-    "a shape of terabytes": (request(tensor(shape=[1, 2**40, 2])), 400, "must be FP32 [n, 2, 2]"),
-    "a negative shape": (request(tensor(shape=[-1, 2, 2])), 400, "greater than or equal to 0"),
+    "no JSON": (post(b"inputs=1"), 400, "no inference request"),
+    "half of a JSON body": (post(tensor()[:30]), 400, "no inference request"),
+    "JSON that is nested without end": (post(b'{"inputs":' + b"[" * 200_000), 400, "no inference request"),
+    "JSON that is no object": (post(b"[]"), 400, "no inference request"),
+    "text that is no UTF-8": (post(b'{"id": "\xff\xfe"}'), 400, "no inference request"),
+    "NaN in JSON": (post(tensor(data=[0, 1, 2, float("nan")])), 400, "not a number (NaN)"),
+    "NaN in a binary tensor": (post(NAN, NAN_HEADERS), 400, "not a number (NaN)"),
+    "text in a tensor": (post(tensor(data=["a", "b", "c", "d"])), 400, "no array of FP32"),
+    "a tensor that is no rectangle": (post(tensor(data=[[0, 1, 2], [3]])), 400, "no array of FP32"),
+    "a shape of terabytes": (post(tensor(shape=[1, 2**40, 2])), 400, "must be FP32 [n, 2, 2]"),
+    "a negative shape": (post(tensor(shape=[-1, 2, 2])), 400, "greater than or equal to 0"),
     "a header length beyond the body": (
-        request(GOOD, {"Inference-Header-Content-Length": 10**9}),
+        post(GOOD, {"Inference-Header-Content-Length": 10**9}),
         400,
         "no length within the body",
     ),
-    "a header length that is none": (request(GOOD, {"Inference-Header-Content-Length": "ten"}), 400, "no length"),
-    "another model": (request(tensor(), path="/v2/models/other/infer"), 404, "the model is 'plain'"),
-    "another version": (request(tensor(), path="/v2/models/plain/versions/2/infer"), 404, "no version '2'"),
-    "a model with a strange name": (request(tensor(), path="/v2/models/%00%ff/infer"), 404, "the model is 'plain'"),
-    "another path": (request(tensor(), path="/v2/../etc/passwd"), 404, "Not Found"),
-    "a web page": (request(b"<html>", {"Content-Type": "text/html"}), 415, "'text/html' is not supported"),
-    "a form": (request(b"--x", {"Content-Type": "multipart/form-data; boundary=x"}), 415, "is not supported"),
-    "a compressed body": (request(b"x", {"Content-Encoding": "gzip"}), 400, "compressed"),
-    "two gigabytes, declared": (request(b"", {"Content-Length": 2**31}), 413, "67108864 bytes"),
+    "a header length that is none": (post(GOOD, {"Inference-Header-Content-Length": "ten"}), 400, "no length"),
+    "another model": (post(tensor(), path="/v2/models/other/infer"), 404, "the model is 'plain'"),
+    "another version": (post(tensor(), path="/v2/models/plain/versions/2/infer"), 404, "no version '2'"),
+    "a model with a strange name": (post(tensor(), path="/v2/models/%00%ff/infer"), 404, "the model is 'plain'"),
+    "another path": (post(tensor(), path="/v2/../etc/passwd"), 404, "Not Found"),
+    "a web page": (post(b"<html>", {"Content-Type": "text/html"}), 415, "'text/html' is not supported"),
+    "a form": (post(b"--x", {"Content-Type": "multipart/form-data; boundary=x"}), 415, "is not supported"),
+    "a compressed body": (post(b"x", {"Content-Encoding": "gzip"}), 400, "compressed"),
+    "two gigabytes, declared": (post(b"", {"Content-Length": 2**31}), 413, "67108864 bytes"),
 }
 
 
+WAYS = {"behind Serve's server": behind_uvicorn, "on its own port": on_its_own_port}
+
+
+@pytest.fixture(params=WAYS.values(), ids=WAYS)
+def way(request: pytest.FixtureRequest) -> Way:
+    made: Way = request.param
+    return made
+
+
 @pytest.fixture
-async def plain() -> AsyncIterator[Stand]:
-    async with stand(APP, FrontendSettings(function_processes=1, body_seconds=2)) as running:
+async def plain(way: Way) -> AsyncIterator[Stand]:
+    async with stand(APP, FrontendSettings(function_processes=1, body_seconds=2), way=way) as running:
         yield running
 
 
@@ -108,7 +92,7 @@ async def test_nonsense_is_told_so(plain: Stand, caplog: pytest.LogCaptureFixtur
 )
 async def test_what_is_no_http_is_refused(plain: Stand, length: str) -> None:
     async with connected(plain) as (reader, writer):
-        writer.write(request(b"", {"Content-Length": length}))
+        writer.write(post(b"", {"Content-Length": length}))
         assert b" 400 " in await asyncio.wait_for(reader.readline(), 20)
     await serves(plain)
 
@@ -116,7 +100,7 @@ async def test_what_is_no_http_is_refused(plain: Stand, length: str) -> None:
 async def test_a_client_that_leaves_amid_its_request_is_forgotten(
     plain: Stand, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for sent in (b"POST /v2/mod", request(GOOD, GOOD_HEADERS)[:-8], b""):
+    for sent in (b"POST /v2/mod", post(GOOD, GOOD_HEADERS)[:-8], b""):
         async with connected(plain) as (_, writer):
             writer.write(sent)
             await writer.drain()
@@ -127,7 +111,7 @@ async def test_a_client_that_leaves_amid_its_request_is_forgotten(
 
 async def test_a_client_that_hangs_amid_its_request_is_given_up(plain: Stand) -> None:
     async with connected(plain) as (reader, writer):
-        writer.write(request(GOOD, GOOD_HEADERS)[:-8])
+        writer.write(post(GOOD, GOOD_HEADERS)[:-8])
         await serves(plain)
         assert b" 408 " in await asyncio.wait_for(reader.readline(), 20)
         assert b"connection: close" in (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20)).lower()
@@ -141,12 +125,12 @@ async def test_hundreds_of_idle_connections_are_in_nobodys_way(plain: Stand) -> 
         await serves(plain)
 
 
-async def test_a_client_that_never_reads_is_in_nobodys_way() -> None:
+async def test_a_client_that_never_reads_is_in_nobodys_way(way: Way) -> None:
     app = application("plain").model("only", outputs=((100_000,),))
-    async with stand(app) as running:
+    async with stand(app, way=way) as running:
         async with connected(running) as (reader, writer):
             reader._transport.pause_reading()  # type: ignore[attr-defined]  # nothing is taken from the socket
-            writer.write(request(GOOD, GOOD_HEADERS) * 40)  # their answers are more than the sockets hold
+            writer.write(post(GOOD, GOOD_HEADERS) * 40)  # their answers are more than the sockets hold
             await until(lambda: running.session.meter.outcomes["in_time"] >= 2, "it is being answered")
             await serves(running)
         await serves(running)

@@ -16,9 +16,8 @@ from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException
 
 from partita_api.module import DType, TensorSpec
-from partita_runtime.serving import grpc_endpoint
 from partita_runtime.serving.grpc_codec import decode_request
-from partita_runtime.serving.grpc_endpoint import GrpcEndpoint
+from partita_runtime.serving.grpc_endpoint import grpc_endpoint
 from partita_runtime.serving.grpc_messages import MESSAGES
 from partita_runtime.serving.inference import RequestError
 from partita_runtime.serving.interface import Interface
@@ -32,7 +31,7 @@ async def grpc_stand(
     app: Application, settings: FrontendSettings | None = None
 ) -> AsyncIterator[tuple[Stand, triton.InferenceServerClient]]:
     async with stand(app, settings or FrontendSettings(function_processes=1)) as running:
-        endpoint = GrpcEndpoint(running.session, "127.0.0.1")
+        endpoint = grpc_endpoint(running.session, "127.0.0.1")
         await endpoint.move_to(0)
         await until(lambda: running.session.grpc_address, "gRPC is listened for")
         async with triton.InferenceServerClient(running.session.grpc_address) as client:
@@ -139,7 +138,7 @@ async def test_errors_have_grpcs_status_and_a_message() -> None:
 
 async def test_before_the_first_plan_clients_are_told_to_come_back() -> None:
     session = Session("default/early", FrontendSettings(), LocalDirectory())
-    endpoint = GrpcEndpoint(session, "127.0.0.1")
+    endpoint = grpc_endpoint(session, "127.0.0.1")
     await endpoint.move_to(0)
     await until(lambda: session.grpc_address, "gRPC is listened for")
     async with grpc.aio.insecure_channel(str(session.grpc_address)) as channel:
@@ -159,26 +158,6 @@ async def test_a_client_that_leaves_takes_its_work_along() -> None:
         await until(lambda: running.session.meter.outcomes["cancelled"], "it counts as cancelled")
         assert running.session.serving is not None
         assert running.session.serving.idle
-
-
-async def test_the_port_can_be_taken_changed_and_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grpc_endpoint, "LISTEN_AGAIN_SECONDS", 0.05)
-    async with stand(PLAIN) as running:
-        session = running.session
-        first, second = GrpcEndpoint(session, "127.0.0.1"), GrpcEndpoint(session, "127.0.0.1")
-        await first.move_to(0)
-        await until(lambda: session.grpc_address, "the first listens")
-        port = int(str(session.grpc_address).rpartition(":")[2])
-        await second.move_to(port)  # it is taken: the second waits
-        await asyncio.sleep(0)
-        await first.close()
-        assert session.grpc_address is None
-        await until(lambda: session.grpc_address == f"127.0.0.1:{port}", "the second takes the port over")
-        await second.move_to(None)
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-            call = channel.unary_unary("/inference.GRPCInferenceService/ServerLive")
-            with pytest.raises(grpc.aio.AioRpcError):
-                await call(b"")
 
 
 def message(**fields: Any) -> Any:

@@ -10,7 +10,7 @@ from tests.runtime.serving.plans import Application, application, detector_with_
 from tests.runtime.serving.stand import stand
 
 from partita_api.module import ImageInput
-from partita_runtime.serving.gateway import CONTENT_TYPES
+from partita_runtime.serving.http_service import CONTENT_TYPES
 from partita_runtime.serving.interface import Interface
 from partita_runtime.serving.openapi import openapi
 

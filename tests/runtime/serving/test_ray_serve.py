@@ -63,6 +63,19 @@ def test_tritonclient_by_grpc_where_the_frontend_says(deployment: Deployment) ->
     assert deployment.signals(STEADY)["grpcAddress"] is None
 
 
+def test_tritonclient_without_the_proxy_where_the_frontend_says(deployment: Deployment) -> None:
+    deployment.until(lambda: deployment.signals(TRAFFIC)["httpAddress"], "HTTP is listened for")
+    address = deployment.signals(TRAFFIC)["httpAddress"]
+    client = triton.InferenceServerClient(address)
+    given = triton.InferInput("input", [2, 3, 4], "FP32")
+    given.set_data_from_numpy(np.ones((2, 3, 4), np.float32))
+    np.testing.assert_array_equal(client.infer("traffic", [given]).as_numpy("classifier.index"), [0, 1])
+    client.close()
+    direct = httpx.get(f"http://{address}/{TRAFFIC.session.key}/v2/models/traffic").json()
+    assert direct == httpx.get(f"http://{deployment.url(TRAFFIC)}/v2/models/traffic").json()
+    assert deployment.signals(STEADY)["httpAddress"] is None
+
+
 def test_a_model_in_two_stages_answers_as_the_whole_model(deployment: Deployment) -> None:
     samples = np.random.default_rng(5).standard_normal((4, 3, 16, 16), np.float32)
     with torch.no_grad():

@@ -17,7 +17,7 @@ from tests.runtime.serving.load import infer_body
 from tests.runtime.serving.plans import application, detector_with_crops
 from tests.runtime.serving.stand import Stand, post, stand, until
 
-from partita_runtime.serving.grpc_endpoint import GrpcEndpoint
+from partita_runtime.serving.grpc_endpoint import grpc_endpoint
 from partita_runtime.serving.trace_settings import tracer_of
 from partita_runtime.serving.tracing import RequestTracer
 
@@ -141,7 +141,7 @@ async def test_a_grpc_client_hands_its_trace_on_in_the_metadata() -> None:
 
     spans = Spans(NEVER_BY_ITSELF)
     async with stand(application("plain").model("only"), tracer=spans.tracer) as running:
-        endpoint = GrpcEndpoint(running.session, "127.0.0.1")
+        endpoint = grpc_endpoint(running.session, "127.0.0.1")
         await endpoint.move_to(0)
         await until(lambda: running.session.grpc_address, "gRPC is listened for")
         async with triton.InferenceServerClient(running.session.grpc_address) as client:
