@@ -11,6 +11,7 @@
 | SLOMet      | attainment over the last window reached the target      | session reconciler  |
 | Approved    | the plan may be rolled out                              | plan reconciler     |
 | Held        | a person or a policy keeps the session from its plan    | session reconciler  |
+| Partitioned | the pool's nodes are cut as spec.mig says               | pool reconciler     |
 """
 
 from collections.abc import Iterable
@@ -36,6 +37,7 @@ class ConditionType(StrEnum):
     SLO_MET = "SLOMet"
     APPROVED = "Approved"
     HELD = "Held"
+    PARTITIONED = "Partitioned"
 
 
 class ConditionStatus(StrEnum):

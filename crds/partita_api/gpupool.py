@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from partita_api.conditions import Condition
 from partita_api.meta import API_VERSION, NAME_PATTERN, ObjectMeta, SpecModel, StatusModel
+from partita_api.partitioning import MigPartitioning, PartitioningStatus
 from partita_api.quantity import Quantity
 
 
@@ -94,6 +95,11 @@ class GPUPoolSpec(SpecModel):
             "(has(self.emulation.curves) && size(self.emulation.curves) > 0))",
             "emulation needs either curves or slowdown, and not both",
         ),
+        (
+            "!has(self.mig) || (has(self.sharing) && has(self.sharing.mode) && self.sharing.mode == 'MIG')",
+            "mig cuts GPUs into slices, which needs sharing.mode MIG",
+        ),
+        ("!has(self.mig) || !has(self.emulation)", "mig cuts real GPUs; leave emulation out"),
     )
 
     node_selector: dict[Annotated[str, Field(max_length=316)], Annotated[str, Field(max_length=63)]] = Field(
@@ -135,6 +141,11 @@ class GPUPoolSpec(SpecModel):
         default=None, description="Memory of one accelerator, such as 24Gi. Default: not checked."
     )
     sharing: Sharing = Field(default=Sharing(), description="Which vGPU fractions may be used.")
+    mig: MigPartitioning | None = Field(
+        default=None,
+        description="Cut the GPUs of the pool's nodes into MIG slices, by NVIDIA's mig-manager. Other pools of the "
+        "same nodes offer the other profiles. Default: they are left as they are.",
+    )
     emulation: Emulation | None = Field(
         default=None, description="Emulate accelerators that are not there. Default: they are real."
     )
@@ -151,6 +162,10 @@ class GPUPoolSpec(SpecModel):
             raise ValueError(f"bandwidth {self.bandwidth} is below 1M bits per second; write it such as 10G")
         if len({quota.namespace for quota in self.quotas}) < len(self.quotas):
             raise ValueError("quotas has a namespace twice; give each once")
+        if self.mig is not None and self.sharing.mode is not SharingMode.MIG:
+            raise ValueError("mig cuts GPUs into slices, which needs sharing.mode MIG")
+        if self.mig is not None and self.emulation is not None:
+            raise ValueError("mig cuts real GPUs; leave emulation out")
         return self
 
     def quota(self, namespace: str | None) -> int | None:
@@ -166,6 +181,16 @@ class NamespaceUse(StatusModel):
     held: int = Field(description="What its sessions hold.")
 
 
+class Hardware(StatusModel):
+    """One product among the pool's nodes, as GPU Feature Discovery labels it."""
+
+    product: str = Field(max_length=63, description="Label nvidia.com/gpu.product.")
+    nodes: int = Field(description="Nodes that have it.")
+    gpus_per_node: int = Field(description="Label nvidia.com/gpu.count, the largest of these nodes.")
+    memory: Quantity | None = Field(default=None, description="Label nvidia.com/gpu.memory, the least of these nodes.")
+    mig_capable: bool = Field(default=False, description="Label nvidia.com/mig.capable of all these nodes.")
+
+
 class GPUPoolStatus(StatusModel):
     """Observed state of a GPUPool."""
 
@@ -174,6 +199,12 @@ class GPUPoolStatus(StatusModel):
     capacity: int = Field(default=0, description="Accelerators that Partita may use.")
     allocated: Quantity = Field(default=Quantity("0"), description="Accelerators in use by plans in force.")
     free: Quantity = Field(default=Quantity("0"), description="Capacity less what is allocated.")
+    hardware: tuple[Hardware, ...] = Field(
+        default=(), max_length=16, description="What the nodes have, by product, as far as they are labelled."
+    )
+    partitioning: PartitioningStatus | None = Field(
+        default=None, description="How far the nodes are cut; only where spec.mig asks for it."
+    )
     idle_fraction: Quantity | None = Field(
         default=None, description="Share of the allocated accelerators' time without work, over the last window."
     )

@@ -14,6 +14,8 @@ from partita_api.inferencesession import InferenceSession, Signals
 from partita_api.pipelineplan import PipelinePlan
 from partita_api.profile import Profile, ProfileRequest
 from partita_operator.kuberay_settings import KubeRaySettings
+from partita_operator.mig_settings import MigSettings
+from partita_planner.mig.parted import Entries
 from partita_planner.problem import Outcome, PlanningProblem
 from partita_runtime.autoscaling.stages import StageTarget as StageTarget
 from partita_runtime.models.policy import ModelPolicy
@@ -165,6 +167,57 @@ class ProfileRunner(Protocol):
         """Stop the run and delete what it left."""
 
 
+class StepKind(StrEnum):
+    """What is done with the GPUs of a node, in this order."""
+
+    DRAIN = "Drain"
+    """Place nothing new on the node."""
+    EVICT = "Evict"
+    """Take the replicas that are left off the node."""
+    CUT = "Cut"
+    """Have the GPUs cut."""
+    FINISH = "Finish"
+    """They are cut: replicas may be placed there again."""
+    RELEASE = "Release"
+    """They are not going to be cut after all: the node is as it was."""
+
+
+@dataclass(frozen=True)
+class NodeStep:
+    """One step with the GPUs of one node; taking it twice is harmless."""
+
+    kind: StepKind
+    node: str
+    uid: str
+    """Of the node: nothing is done to another one of the same name."""
+    pool: str
+    """The pool that has the node cut."""
+    config: str
+    """The configuration that the node gets."""
+    present: str = ""
+    """The configuration that Partita had it cut to before; empty if it never did."""
+
+
+class GpuPartitioner(Protocol):
+    """Cuts the GPUs of nodes into slices. All calls are idempotent; all raise ApiServerUnavailableError."""
+
+    async def published(self) -> Mapping[str, Entries]:
+        """The configurations that may be asked for, by name. Raises PartitionerError if they cannot be read."""
+
+    async def publish(self, configurations: Mapping[str, Entries]) -> None:
+        """Have these configurations known, and no others. Raises PartitionerError."""
+
+    async def replicas(self, node: str) -> int:
+        """Pods of Partita's on the node that have accelerators, whether they serve or profile."""
+
+    async def take(self, step: NodeStep) -> None:
+        """Take a step. Raises PartitionerError where somebody else has a say in it."""
+
+
+class PartitionerError(Exception):
+    """GPUs cannot be cut as asked; the message says why, and what to do."""
+
+
 class PlanSolver(Protocol):
     """Solves planning problems outside of the event loop."""
 
@@ -194,6 +247,8 @@ class OperatorSettings:
     """Ray runtime environment of frontends, replicas and profiling runs; it must have Partita and the models."""
     model_policy: ModelPolicy = field(default_factory=ModelPolicy)
     """Which code and which files sessions may name."""
+    mig: MigSettings | None = None
+    """How GPUs of pools with spec.mig are cut. None: not at all."""
     profiler_image: str | None = None
     """Image of the profiling Jobs. None: KubeRay's image; without KubeRay, profiling runs as Ray jobs."""
     profile_timeout_seconds: int = 1800

@@ -102,6 +102,7 @@ def test_good_manifests_break_no_rule(document: Json) -> None:
 
 BOTH = {**DETECTOR, "function": CROP["function"]}
 CURVES = {"curves": [{"model": "*", "alphaMicros": 1, "betaMicros": 1}]}
+MIG = {"product": "H100-80GB", "layouts": [{"nodes": 1, "gpus": [{"count": 1, "slices": {"1g.10gb": 7}}]}]}
 
 
 @pytest.mark.parametrize(
@@ -156,6 +157,14 @@ CURVES = {"curves": [{"model": "*", "alphaMicros": 1, "betaMicros": 1}]}
             id="an address for KubeRay",
         ),
         pytest.param(POOL, "spec.sharing.mode", "Whole", "needs sharing.mode MPS", id="divided without MPS"),
+        pytest.param(POOL, "spec.mig", MIG, "needs sharing.mode MIG", id="slices of a pool that is divided by MPS"),
+        pytest.param(
+            POOL,
+            "spec",
+            {"sharing": {"mode": "MIG"}, "mig": MIG, "emulation": CURVES},
+            "leave emulation out",
+            id="slices of emulated GPUs",
+        ),
         pytest.param(POOL, "spec.emulation", {}, "either curves or slowdown", id="emulation of nothing"),
         pytest.param(
             POOL, "spec.emulation", {**CURVES, "slowdown": "2"}, "either curves or slowdown", id="emulated in two ways"
@@ -183,6 +192,7 @@ def test_rules_refuse_what_they_are_for(document: Json, path: str, value: Any, w
         pytest.param(POOL, "spec.sharing", REMOVED, id="no sharing"),
         pytest.param(POOL, "spec.sharing", {"mode": "Whole", "maxDivisor": 1}, id="not divided"),
         pytest.param(POOL, "spec.emulation", CURVES, id="curves"),
+        pytest.param(POOL, "spec", {"sharing": {"mode": "MIG"}, "mig": MIG}, id="slices"),
         pytest.param(POOL, "spec.emulation", {"slowdown": "2.5"}, id="slowdown"),
     ],
 )

@@ -58,6 +58,16 @@ class ApiServer:
             ) from None
         return read_session(raw, None)[0]
 
+    def pool(self, name: str) -> GPUPool:
+        """A pool of the cluster."""
+        try:
+            return read_pool(self._ask(lambda: self._client.get(PoolResource, name)))[0]
+        except _NotFoundError:
+            there = [p["metadata"]["name"] for p in self._list(PoolResource, None)]
+            raise click.ClickException(
+                f"There is no GPUPool {name}; the cluster's are: {', '.join(there) or 'none'}."
+            ) from None
+
     def plans(self, session: InferenceSession) -> dict[str, PipelinePlan]:
         """The session's plans by name."""
         read = (read_plan(raw) for raw in self._list(PlanResource, self.namespace))
@@ -87,18 +97,12 @@ class ApiServer:
         """The profiles in the namespace; those that cannot be read are left out, as the operator makes them anew."""
         return tuple(self._profiles())
 
-    def annotate(self, session: InferenceSession, annotations: Mapping[str, str | None]) -> None:
-        """Set annotations of the session; None removes one."""
+    def annotate(self, owner: InferenceSession | GPUPool, annotations: Mapping[str, str | None]) -> None:
+        """Set annotations of a session or a pool; None removes one."""
         patch = {"metadata": {"annotations": dict(annotations)}}
-        self._ask(
-            lambda: self._client.patch(
-                SessionResource,
-                session.metadata.name,
-                patch,
-                namespace=session.metadata.namespace,
-                patch_type=PatchType.MERGE,
-            )
-        )
+        resource: Any = PoolResource if isinstance(owner, GPUPool) else SessionResource
+        where = {"namespace": owner.metadata.namespace} if owner.metadata.namespace else {}
+        self._ask(lambda: self._client.patch(resource, owner.metadata.name, patch, **where, patch_type=PatchType.MERGE))
 
     def _profiles(self) -> Iterator[Profile]:
         marked = {PROFILE_LABEL: exists()}

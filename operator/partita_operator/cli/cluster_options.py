@@ -10,6 +10,7 @@ import click
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+POOL_PREFIXES: Final = ("gpool/", "gpupool/", "gpupools/")
 SESSION_PREFIXES: Final = ("isess/", "inferencesession/", "inferencesessions/")
 
 
@@ -45,6 +46,14 @@ def cluster_options(command: F) -> F:
         made = option(made)
     decorated: F = made
     return decorated
+
+
+def pool_name(reference: str) -> str | None:
+    """The name in `gpool/NAME`; None if the text names no pool."""
+    for prefix in POOL_PREFIXES:
+        if reference.startswith(prefix):
+            return reference.removeprefix(prefix)
+    return None
 
 
 def session_name(reference: str) -> str:

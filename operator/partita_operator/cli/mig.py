@@ -18,7 +18,14 @@ from partita_planner.deadline import Deadline
 from partita_planner.mig.demand import MigDemand, pack, pack_by_paris, parse_demand
 from partita_planner.mig.errors import MigError
 from partita_planner.mig.layouts import Layout
-from partita_planner.mig.manifests import CONFIG_LABEL, FLEET_LABEL, mig_parted_config, node_configs, slice_pools
+from partita_planner.mig.manifests import (
+    CONFIG_LABEL,
+    FLEET_LABEL,
+    managed_pools,
+    mig_parted_config,
+    node_configs,
+    slice_pools,
+)
 from partita_planner.mig.packing import NoPacking, Packing
 from partita_planner.mig.products import ProductTable, known_products, parse_products
 
@@ -50,9 +57,16 @@ STRATEGIES: Final[Mapping[str, Callable[[MigDemand, ProductTable, Deadline], Pac
     type=click.Path(file_okay=False, path_type=Path),
     help="Directory to write mig-parted.yaml and pools.yaml to.",
 )
+@click.option("--managed", is_flag=True, help="Pools that the operator has cut by itself (docs/gpus.md).")
 @output_option
 def mig(
-    demand: Path, strategy: str, products_file: Path | None, time_limit: float, out: Path | None, output: OutputFormat
+    demand: Path,
+    strategy: str,
+    products_file: Path | None,
+    time_limit: float,
+    out: Path | None,
+    managed: bool,
+    output: OutputFormat,
 ) -> None:
     """Cut GPUs into MIG slices for the load in DEMAND (a YAML file; docs/mig.md says what it holds).
 
@@ -71,10 +85,10 @@ def mig(
         refused = {"reason": str(found.reason), "message": found.message, "gpusMissing": found.gpus_missing}
         emit(refused, output, lambda console: console.print(f"no packing ({found.reason}): {found.message}"))
         raise SystemExit(ExitCode.NO_PLAN)
-    document = _document(found, wanted)
+    document = _document(found, wanted, managed)
     if out is not None:
         _write(out, document)
-    emit(document, output, lambda console: _print(found, wanted, console))
+    emit(document, output, lambda console: _print(found, wanted, managed, console))
 
 
 def _text(file: Path) -> str:
@@ -84,7 +98,7 @@ def _text(file: Path) -> str:
         raise BadInput(f"{file} cannot be read: {error}") from error
 
 
-def _document(packing: Packing, demand: MigDemand) -> dict[str, Any]:
+def _document(packing: Packing, demand: MigDemand, managed: bool) -> dict[str, Any]:
     configs = node_configs(packing, demand.nodes)
     return {
         "product": packing.product.name,
@@ -96,18 +110,18 @@ def _document(packing: Packing, demand: MigDemand) -> dict[str, Any]:
             {"model": model, "slice": name, "count": count} for (model, name), count in packing.instances.items()
         ],
         "spare": packing.spare,
-        "nodes": [{"config": c.name, "nodes": c.nodes, "labels": _labels(c.name, demand)} for c in configs],
+        "nodes": [{"config": c.name, "nodes": c.nodes, "labels": _labels(c.name, demand, managed)} for c in configs],
         "migParted": mig_parted_config(configs, demand.nodes),
         "pools": [
             {"apiVersion": pool.api_version, "kind": pool.kind}
             | pool.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude={"status"})
-            for pool in slice_pools(packing, demand.nodes)
+            for pool in (managed_pools if managed else slice_pools)(packing, demand.nodes)
         ],
     }
 
 
-def _labels(config: str, demand: MigDemand) -> dict[str, str]:
-    return {FLEET_LABEL: demand.fleet, CONFIG_LABEL: config}
+def _labels(config: str, demand: MigDemand, managed: bool) -> dict[str, str]:
+    return {FLEET_LABEL: demand.fleet} | ({} if managed else {CONFIG_LABEL: config})
 
 
 def _write(directory: Path, document: Mapping[str, Any]) -> None:
@@ -121,7 +135,7 @@ def _write(directory: Path, document: Mapping[str, Any]) -> None:
         report(f"wrote {directory / name}")
 
 
-def _print(packing: Packing, demand: MigDemand, console: Console) -> None:
+def _print(packing: Packing, demand: MigDemand, managed: bool, console: Console) -> None:
     table = Table(title=f"{packing.gpus} x {packing.product.name}", title_justify="left")
     for name in ("node configuration", "nodes", "GPUs of a node", "slices of a GPU"):
         table.add_column(name, justify="right" if name in ("nodes", "GPUs of a node") else "left")
@@ -136,15 +150,15 @@ def _print(packing: Packing, demand: MigDemand, console: Console) -> None:
     for name, count in packing.spare.items():
         loaded.add_row("(spare)", name, str(count), "")
     console.print(loaded)
-    console.print(_in_words(packing, demand), markup=False)
+    console.print(_in_words(packing, demand, managed), markup=False)
 
 
 def _slices(layout: Layout) -> str:
     return " + ".join(f"{count} x {name}" for name, count in layout.counts.items())
 
 
-def _in_words(packing: Packing, demand: MigDemand) -> str:
-    labels = " ".join(f"{key}={value}" for key, value in _labels("CONFIGURATION", demand).items())
+def _in_words(packing: Packing, demand: MigDemand, managed: bool) -> str:
+    labels = " ".join(f"{key}={value}" for key, value in _labels("CONFIGURATION", demand, managed).items())
     proven = f" (bound {packing.bound:.4g})" if isfinite(packing.bound) else ""
     served = (
         f"serves {packing.scale:.4g} times the load{proven}"

@@ -19,6 +19,7 @@ from partita_operator.engines.selection import Engines
 from partita_operator.handlers.operator import run_operator
 from partita_operator.kube.connection import NoClusterError, client, load_config
 from partita_operator.kuberay_settings import KubeRaySettings
+from partita_operator.mig_settings import MigSettings
 from partita_operator.planning import ProcessSolver
 from partita_operator.ports import OperatorSettings, ProfileRunner
 from partita_operator.profiling.kubernetes_job import KubernetesJobRunner
@@ -46,6 +47,14 @@ def model_policy(text: str) -> ModelPolicy:
     """What sessions may name, given on the command line as JSON."""
     try:
         return ModelPolicy.model_validate_json(text)
+    except ValidationError as error:
+        raise click.BadParameter(explain(error)) from None
+
+
+def mig_settings(text: str) -> MigSettings:
+    """How GPUs are cut into slices, given on the command line as JSON."""
+    try:
+        return MigSettings.model_validate_json(text)
     except ValidationError as error:
         raise click.BadParameter(explain(error)) from None
 
@@ -95,6 +104,12 @@ def operator() -> None:
     help='JSON: serve sessions of engine.kind KubeRay so, such as {"image": "..."}. Default: not at all.',
 )
 @click.option("--kuberay-token", help="Bearer token of the dashboards of KubeRay's clusters, if they ask for one.")
+@click.option(
+    "--mig",
+    type=mig_settings,
+    help='JSON: cut the GPUs of pools with spec.mig, such as {"configMap": "mig-parted", "namespace": "gpu-operator"}. '
+    "Default: not at all.",
+)
 @click.option(
     "--model-policy",
     type=model_policy,

@@ -4,27 +4,37 @@ from collections.abc import Mapping
 
 import click
 
+from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession
 from partita_api.meta import APPROVED_ANNOTATION, PAUSED_ANNOTATION, ROLLBACK_ANNOTATION
 from partita_api.pipelineplan import PipelinePlan
 from partita_operator.cli.api_server import ApiServer
-from partita_operator.cli.cluster_options import ClusterPlace, cluster_options, session_argument
+from partita_operator.cli.cluster_options import (
+    ClusterPlace,
+    cluster_options,
+    pool_name,
+    session_argument,
+    session_name,
+)
 from partita_operator.cli.output import console, report
 from partita_operator.cli.plan_report import print_changes
 from partita_operator.reconcile.requests import rollback_annotation
 
 
 @click.command()
-@session_argument
-@click.option("--plan", "plan_name", help="Approve only if this is the plan that waits.")
+@click.argument("what", metavar="SESSION|gpool/POOL")
+@click.option("--plan", "plan_name", help="Approve only if this is the plan, or the change, that waits.")
 @cluster_options
-def approve(session: str, plan_name: str | None, place: ClusterPlace) -> None:
-    """Approve the plan of SESSION that waits, and show what it changes.
+def approve(what: str, plan_name: str | None, place: ClusterPlace) -> None:
+    """Approve the plan of SESSION that waits, or the change of a pool's MIG slices, and show what it changes.
 
     The approval is of this plan alone: if the inputs change before the operator sees it, it does nothing.
     """
     server = ApiServer(place)
-    found = server.session(session)
+    if (pool := pool_name(what)) is not None:
+        _approve_pool(server.pool(pool), plan_name, server)
+        return
+    found = server.session(session_name(what))
     waiting = _waiting_plan(found, server.plans(found))
     if waiting is None:
         raise click.ClickException(f"No plan of {found.key} waits for approval.")
@@ -84,6 +94,18 @@ def rollback(session: str, target: str | None, undo: bool, place: ClusterPlace) 
     chosen = _earlier_plan(found, server.plans(found), target)
     server.annotate(found, {ROLLBACK_ANNOTATION: rollback_annotation(chosen, found.metadata.generation)})
     report(f"{found.key} goes back to plan {chosen}; to undo it: partita rollback isess/{session} --undo")
+
+
+def _approve_pool(pool: GPUPool, change: str | None, server: ApiServer) -> None:
+    """Approve the change of the pool's slices that waits. Raises ClickException if none does."""
+    name, cut = pool.metadata.name, pool.status.partitioning
+    if cut is None or not cut.change or cut.approved or pool.status.observed_generation < pool.metadata.generation:
+        raise click.ClickException(f"No change of the slices of GPUPool {name} waits for approval.")
+    if change is not None and change != cut.change:
+        raise click.ClickException(f"Change {change} does not wait; the one that does is {cut.change}.")
+    report(f"nodes that are drained and cut: {', '.join(cut.waiting) or 'none now'}")
+    server.annotate(pool, {APPROVED_ANNOTATION: cut.change})
+    report(f"GPUPool {name}: change {cut.change} is approved")
 
 
 def _waiting_plan(session: InferenceSession, plans: Mapping[str, PipelinePlan]) -> str | None:

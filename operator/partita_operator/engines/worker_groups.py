@@ -21,6 +21,7 @@ from partita_operator.kube.pods import (
     SCRATCH,
     accelerator_limits,
     accelerator_placement,
+    mps_daemon,
     restricted_container,
     restricted_pod,
 )
@@ -65,6 +66,10 @@ def pool_group(pool: GPUPool, settings: KubeRaySettings) -> WorkerGroup:
         accelerator_limits(pool),
         accelerator_placement(pool),
     )
+    environment, mps = mps_daemon(pool)
+    (container,) = template["spec"]["containers"]
+    container["env"] += environment
+    container |= mps
     return _group(group_name(pool), Capacity(pool.ray_resource, 1), template, gpus=int(has_gpus(pool)))
 
 
@@ -164,6 +169,7 @@ def _template(
             "enableServiceLinks": False,
             "securityContext": restricted_pod(),
             **({"nodeSelector": nodes} if nodes else {}),
+            **({"affinity": placement["affinity"]} if "affinity" in placement else {}),
             **({"tolerations": tolerations} if tolerations else {}),
             **({"imagePullSecrets": secrets} if secrets else {}),
             "containers": [

@@ -6,9 +6,10 @@ from typing import Final
 
 from lightkube import ApiError
 
+from partita_api.gpupool import GPUPool
 from partita_operator.handlers.surroundings import Surroundings
 from partita_operator.kube.writes import Owner
-from partita_operator.ports import EngineUnavailableError
+from partita_operator.ports import EngineUnavailableError, PartitionerError
 from partita_operator.reconcile.accounting import available, fits
 from partita_operator.reconcile.actions import (
     Action,
@@ -19,6 +20,8 @@ from partita_operator.reconcile.actions import (
     CreatePlan,
     DeletePlan,
     KeepPlan,
+    PartitionNode,
+    PublishConfigurations,
     RemoveFinalizer,
     RemoveProfileRun,
     RemoveServing,
@@ -48,6 +51,39 @@ async def carry_out(actions: tuple[Action, ...], world: SessionWorld, around: Su
         except (EngineUnavailableError, ApiError) as error:
             problems.append(f"{_words(action)} failed: {error}.")
     return " ".join(dict.fromkeys(problems))
+
+
+async def carry_out_of_pool(actions: tuple[Action, ...], pool: GPUPool, around: Surroundings) -> str:
+    """Carry a pool's actions out in order; what they failed with, in sentences.
+
+    Its finalizer is left for the next pass if something failed. Raises ApiServerUnavailableError.
+    """
+    problems: list[str] = []
+    for action in actions:
+        try:
+            await _carry_out_of_pool(action, pool, around, problems)
+        except PartitionerError as error:
+            logger.warning("pool %s: %s", pool.metadata.name, error)
+            problems.append(str(error))
+    return " ".join(dict.fromkeys(problems))
+
+
+async def _carry_out_of_pool(action: Action, pool: GPUPool, around: Surroundings, problems: list[str]) -> None:
+    match action:
+        case PublishConfigurations(configurations) if around.partitioner is not None:
+            logger.info(
+                "pool %s: %d configurations of MIG slices are published", pool.metadata.name, len(configurations)
+            )
+            await around.partitioner.publish(configurations)
+        case PartitionNode(step) if around.partitioner is not None:
+            logger.info(
+                "pool %s: node %s: %s (%s)", pool.metadata.name, step.node, step.kind, step.config or step.present
+            )
+            await around.partitioner.take(step)
+        case RemoveFinalizer() if problems:
+            return
+        case _:
+            await change_finalizer(pool, action, around)
 
 
 async def change_finalizer(owner: Owner, action: Action, around: Surroundings) -> bool:

@@ -1,7 +1,7 @@
 """Looks at the world around a session or a pool."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,15 +11,17 @@ from partita_operator.handlers.surroundings import Surroundings
 from partita_operator.kube.nodes import nodes_with_labels
 from partita_operator.ports import (
     EngineUnavailableError,
+    PartitionerError,
     ProfileRun,
     RunPhase,
     ServingStatus,
     SessionSignals,
 )
+from partita_operator.reconcile.gpu_labels import DRAINING
 from partita_operator.reconcile.planning import with_measured_rate
-from partita_operator.reconcile.pool import node_selector
+from partita_operator.reconcile.pool_nodes import node_selector
 from partita_operator.reconcile.profiling import wanted_keys
-from partita_operator.reconcile.world import Cluster, PoolWorld, SessionWorld
+from partita_operator.reconcile.world import Cluster, Node, PartitionerWorld, PoolWorld, SessionWorld
 
 ENGINE_TIMEOUT_S: Final = 30.0
 """An engine that does not answer for so long counts as unavailable."""
@@ -70,7 +72,20 @@ async def observe_pool(pool: GPUPool, cluster: Cluster, around: Surroundings) ->
                 capacity = await around.engines.known()[0].capacity()
         except (EngineUnavailableError, TimeoutError) as error:
             problem = _explain(error)
-    return PoolWorld(pool, cluster, around.settings, nodes, capacity, problem)
+    partitioner = await _ask_partitioner(pool, nodes, around)
+    return PoolWorld(pool, cluster, around.settings, nodes, capacity, problem, partitioner)
+
+
+async def _ask_partitioner(pool: GPUPool, nodes: Iterable[Node], around: Surroundings) -> PartitionerWorld:
+    failed = around.pool_problems.get(pool.metadata.name, "")
+    if around.partitioner is None or pool.spec.mig is None:
+        return PartitionerWorld(problem=failed)
+    try:
+        published = await around.partitioner.published()
+        replicas = {n.name: await around.partitioner.replicas(n.name) for n in nodes if DRAINING in n.labels}
+    except PartitionerError as error:
+        return PartitionerWorld(problem=str(error))
+    return PartitionerWorld(published, replicas, failed)
 
 
 async def _ask_engine(session: InferenceSession, around: Surroundings) -> _Engine:

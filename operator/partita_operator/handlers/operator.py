@@ -20,6 +20,7 @@ from partita_operator.kube.connection import client, load_config
 from partita_operator.kube.profiles import ProfileStore
 from partita_operator.kube.retries import ApiServerUnavailableError
 from partita_operator.kube.writes import ObjectWriter
+from partita_operator.partitioning.mig_manager import MigManager
 from partita_operator.ports import EngineUnavailableError, OperatorSettings, PlanSolver, ProfileRunner, ServingEngines
 from partita_runtime.logs import about
 
@@ -62,6 +63,7 @@ async def run_operator(
             runner=runner,
             searches=searches,
             metrics=metrics,
+            partitioner=MigManager(kubernetes, settings.mig) if settings.mig is not None else None,
         )
         tasks: list[asyncio.Task[Any]] = [
             asyncio.create_task(_work(config, around, queue), name="work"),

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from lightkube import ApiError
 
 from partita_api.inferencesession import InferenceSession
-from partita_operator.handlers.acting import carry_out, change_finalizer
+from partita_operator.handlers.acting import carry_out, carry_out_of_pool
 from partita_operator.handlers.observing import observe_pool, observe_session
 from partita_operator.handlers.surroundings import Surroundings
 from partita_operator.kube.events import publish
@@ -58,14 +58,14 @@ async def pass_pool(name: str, around: Surroundings) -> float | None:
     cluster = around.cache.cluster()
     pool = cluster.pools.get(name)
     if pool is None:
+        around.pool_problems.pop(name, None)
         return None
     now = datetime.now(UTC)
     decision = reconcile_pool(await observe_pool(pool, cluster, around), now)
     if decision.status != pool.status:
         await around.writer.write_status(pool, decision.status)
     await _tell(pool, decision.events, now, around)
-    for action in decision.actions:
-        await change_finalizer(pool, action, around)
+    around.pool_problems[name] = await carry_out_of_pool(decision.actions, pool, around)
     return decision.requeue_after
 
 

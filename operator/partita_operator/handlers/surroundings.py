@@ -13,7 +13,7 @@ from partita_operator.handlers.searches import Searches
 from partita_operator.kube.cache import ClusterCache
 from partita_operator.kube.profiles import ProfileStore
 from partita_operator.kube.writes import ObjectWriter
-from partita_operator.ports import OperatorSettings, ProfileRunner, ServingEngines
+from partita_operator.ports import GpuPartitioner, OperatorSettings, ProfileRunner, ServingEngines
 from partita_runtime.autoscaling.load_level import RateHistory
 
 
@@ -39,7 +39,11 @@ class Surroundings:
     runner: ProfileRunner
     searches: Searches
     metrics: Metrics
+    partitioner: GpuPartitioner | None = None
+    """None: GPUs are not cut."""
     memories: dict[str, Memory] = field(default_factory=dict)
+    pool_problems: dict[str, str] = field(default_factory=dict)
+    """What the last steps with the GPUs of pools failed with."""
     plan_creation: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a plan is checked against what is free and created, so that nothing is given away twice."""
 

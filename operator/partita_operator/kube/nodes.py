@@ -28,4 +28,6 @@ def _node(resource: NodeResource) -> Node:
         ready=any(c.type == "Ready" and c.status == "True" for c in conditions),
         # Extended resources come in whole units; memory and the like, which do not, are no accelerators.
         allocatable={name: int(amount) for name, amount in allocatable.items() if amount.isdigit()},
+        labels=(meta.labels if meta else None) or {},
+        uid=(meta.uid if meta else None) or "",
     )

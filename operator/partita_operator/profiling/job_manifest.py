@@ -10,6 +10,7 @@ from partita_operator.kube.pods import (
     SCRATCH,
     accelerator_limits,
     accelerator_placement,
+    mps_daemon,
     restricted_container,
     restricted_pod,
 )
@@ -60,6 +61,7 @@ def job_manifest(
 
 
 def _pod(request: ProfileRequest, pool: GPUPool, image: str, policy: ModelPolicy) -> dict[str, Any]:
+    mps_environment, mps = mps_daemon(pool)
     restrictions = [{"name": VARIABLE, "value": policy_text(policy)}] if policy.is_set else []
     return {
         "restartPolicy": "Never",
@@ -76,6 +78,7 @@ def _pod(request: ProfileRequest, pool: GPUPool, image: str, policy: ModelPolicy
                     {"name": REQUEST_VARIABLE, "value": canonical_json(request)},
                     {"name": "HOME", "value": SCRATCH},
                     *restrictions,
+                    *mps_environment,
                 ],
                 "resources": {
                     "requests": {"cpu": "1", "memory": "1Gi"},
@@ -85,6 +88,7 @@ def _pod(request: ProfileRequest, pool: GPUPool, image: str, policy: ModelPolicy
                 # A run that gives no result line has said why at the end of its log.
                 "terminationMessagePolicy": "FallbackToLogsOnError",
                 "volumeMounts": [{"name": "scratch", "mountPath": SCRATCH}],
+                **mps,
             }
         ],
         "volumes": [{"name": "scratch", "emptyDir": {}}],

@@ -13,7 +13,8 @@ from partita_api.gpupool import GPUPool, GPUPoolStatus
 from partita_api.inferencesession import InferenceSessionStatus
 from partita_api.pipelineplan import PipelinePlan, PipelinePlanStatus
 from partita_api.profile import Profile, ProfileRequest
-from partita_operator.ports import ServingSpec
+from partita_operator.ports import NodeStep, ServingSpec
+from partita_planner.mig.parted import Entries
 from partita_planner.problem import PlanningProblem
 
 
@@ -101,6 +102,20 @@ class ApplyServing:
 
 
 @dataclass(frozen=True)
+class PublishConfigurations:
+    """Let the partitioner know these configurations, and no others."""
+
+    configurations: Mapping[str, Entries]
+
+
+@dataclass(frozen=True)
+class PartitionNode:
+    """Take one step with the GPUs of a node."""
+
+    step: NodeStep
+
+
+@dataclass(frozen=True)
 class RemoveServing:
     """Take the session's applications down."""
 
@@ -119,6 +134,8 @@ Action = (
     | DeletePlan
     | ApplyServing
     | RemoveServing
+    | PublishConfigurations
+    | PartitionNode
 )
 
 

@@ -8,11 +8,11 @@ and goes by itself (accelerators, pools on their way out) is never a reason to r
 from dataclasses import dataclass, replace
 from typing import Final
 
-from partita_api.gpupool import GPUPool
+from partita_api.gpupool import GPUPool, SharingMode
 from partita_api.inferencesession import InferenceSession
 from partita_api.pipelineplan import PipelinePlan
 from partita_operator.reconcile.accounting import selected_pools, users
-from partita_operator.reconcile.pool import node_selector
+from partita_operator.reconcile.pool_nodes import node_selector
 from partita_operator.reconcile.quotas import quota_use
 from partita_operator.reconcile.reasons import Reason
 from partita_operator.reconcile.validation import find_problem
@@ -66,6 +66,8 @@ def judge_pool(pool: GPUPool, complaint: str, cluster: Cluster) -> Verdict:
                 f"GPUPool {other.metadata.name} has {shared} already, so that the same accelerators would be counted "
                 "and given away twice. Give this pool others, or change that one."
             )
+        if mixed := _mixed_sharing(pool, other):
+            return Verdict(mixed)
     held = users(name, cluster)
     lowered = [
         f"namespace {use.namespace} holds {use.held} accelerators of pool {name} and may have {use.gpus} now"
@@ -97,6 +99,25 @@ def _locked_out(session: InferenceSession, cluster: Cluster) -> str:
         f"{Reason.QUOTA_EXCEEDED}: The quota of namespace {namespace} is 0 accelerators of each pool that the session "
         f"selects ({', '.join(selected)}). Select others, or raise spec.quotas of one of these GPUPools."
     )
+
+
+def _mixed_sharing(one: GPUPool, other: GPUPool) -> str:
+    """Why the nodes that both pools select cannot be shared as each of them wants; empty if they can."""
+    nodes = [node_selector(pool.metadata.name, pool.spec.node_selector) for pool in (one, other)]
+    if nodes[0] != nodes[1] or one.spec.emulation is not None or other.spec.emulation is not None:
+        return ""
+    labels = ",".join(f"{key}={value}" for key, value in nodes[0].items())
+    if {one.spec.sharing.mode, other.spec.sharing.mode} == {SharingMode.MPS, SharingMode.MIG}:
+        return (
+            f"GPUPool {other.metadata.name} shares GPUs of the nodes {labels} by {other.spec.sharing.mode}, and MPS "
+            "and MIG are not mixed on a node. Label nodes of their own for each."
+        )
+    if one.spec.mig is not None and other.spec.mig is not None:
+        return (
+            f"GPUPool {other.metadata.name} has the nodes {labels} cut already. Leave spec.mig out of one of the two: "
+            "the pools of one node's slices have one spec.mig."
+        )
+    return ""
 
 
 def _shared_accelerators(one: GPUPool, other: GPUPool) -> str:

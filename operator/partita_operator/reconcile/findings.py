@@ -19,6 +19,7 @@ WORTH_AN_EVENT: Final = frozenset(
         ConditionType.ROLLED_OUT,
         ConditionType.SLO_MET,
         ConditionType.HELD,
+        ConditionType.PARTITIONED,
     }
 )
 """Reconciling and Stalled say the same as these, once more."""

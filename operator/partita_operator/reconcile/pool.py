@@ -1,17 +1,19 @@
-"""A pool: how many accelerators it has, who holds them, and whether it may go."""
+"""A pool: how many accelerators it has, who holds them, how they are cut, and whether it may go."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from math import floor
 
 from partita_api.conditions import ConditionStatus, ConditionType
 from partita_api.gpupool import GPUPoolStatus
-from partita_api.meta import FINALIZER, GROUP
+from partita_api.meta import FINALIZER
 from partita_api.quantity import Quantity
 from partita_operator.reconcile.accounting import users
-from partita_operator.reconcile.actions import Action, AddFinalizer, Decision, RemoveFinalizer
+from partita_operator.reconcile.actions import AddFinalizer, Decision, RemoveFinalizer
 from partita_operator.reconcile.findings import Finding, events_of, progress_findings, with_findings
+from partita_operator.reconcile.gpu_labels import hardware, unusable
+from partita_operator.reconcile.partitioning import Partitioning, partition
+from partita_operator.reconcile.pool_nodes import node_selector
 from partita_operator.reconcile.quotas import quota_use
 from partita_operator.reconcile.reasons import Reason
 from partita_operator.reconcile.world import PoolWorld
@@ -30,11 +32,6 @@ class Count:
     message: str
 
 
-def node_selector(pool: str, labels: Mapping[str, str]) -> dict[str, str]:
-    """The labels that find a pool's nodes."""
-    return dict(labels) or {f"{GROUP}/pool": pool}
-
-
 def reconcile_pool(world: PoolWorld, now: datetime) -> Decision[GPUPoolStatus]:
     """The pool's status, and whether it may be deleted."""
     pool = world.pool
@@ -43,8 +40,11 @@ def reconcile_pool(world: PoolWorld, now: datetime) -> Decision[GPUPoolStatus]:
     guarded = FINALIZER in pool.metadata.finalizers
     if not guarded and not deleted:
         return Decision(pool.status, requeue_after=0.0, actions=(AddFinalizer(),))
-    status = _status(world, held, now)
-    actions: tuple[Action, ...] = (RemoveFinalizer(),) if deleted and guarded and not held else ()
+    partitioning = partition(world, now)
+    status = _status(world, held, partitioning, now)
+    actions = partitioning.actions
+    if deleted and guarded and not held:
+        actions = (*actions, RemoveFinalizer())
     return Decision(
         status,
         requeue_after=world.settings.resync_seconds,
@@ -53,15 +53,13 @@ def reconcile_pool(world: PoolWorld, now: datetime) -> Decision[GPUPoolStatus]:
     )
 
 
-def _status(world: PoolWorld, held: dict[str, int], now: datetime) -> GPUPoolStatus:
+def _status(world: PoolWorld, held: dict[str, int], partitioning: Partitioning, now: datetime) -> GPUPoolStatus:
     meta, before = world.pool.metadata, world.pool.status
     count = count_accelerators(world)
     allocated = sum(held.values())
-    findings = progress_findings(
-        _ready(world, count, held),
-        stalled=count.status == ConditionStatus.FALSE,
-        reconciling=meta.deletion_timestamp is not None or count.status == ConditionStatus.UNKNOWN,
-    )
+    conditions = with_findings(before.conditions, _findings(world, count, held, partitioning), meta.generation, now)
+    if partitioning.finding is None:
+        conditions = tuple(c for c in conditions if c.type != ConditionType.PARTITIONED)
     return GPUPoolStatus(
         observed_generation=meta.generation,
         nodes=count.nodes,
@@ -71,8 +69,24 @@ def _status(world: PoolWorld, held: dict[str, int], now: datetime) -> GPUPoolSta
         idle_fraction=_idle_fraction(world, held),
         sessions=tuple(sorted(held))[:256],
         quotas=quota_use(world.pool, held),
-        conditions=with_findings(before.conditions, findings, meta.generation, now),
+        hardware=hardware(world.nodes),
+        partitioning=partitioning.status,
+        conditions=conditions,
     )
+
+
+def _findings(world: PoolWorld, count: Count, held: dict[str, int], partitioning: Partitioning) -> tuple[Finding, ...]:
+    """All conditions; where nodes are still to be cut, that is what is under way, or what a person has to see to."""
+    ready = _ready(world, count, held)
+    cut = partitioning.finding
+    if cut is None or cut.status is True:
+        progress = progress_findings(
+            ready,
+            stalled=count.status == ConditionStatus.FALSE,
+            reconciling=world.pool.metadata.deletion_timestamp is not None or count.status == ConditionStatus.UNKNOWN,
+        )
+        return (*progress, cut) if cut is not None else progress
+    return (ready, *progress_findings(cut, stalled=partitioning.stalled, reconciling=not partitioning.stalled))
 
 
 def count_accelerators(world: PoolWorld) -> Count:
@@ -85,7 +99,11 @@ def count_accelerators(world: PoolWorld) -> Count:
     if pool.spec.count is not None:
         return _counted(len(ready_nodes), pool.spec.count, "spec.count is 0; raise it", Reason.NO_COUNT)
     if world.nodes:
-        capacity = sum(node.allocatable.get(pool.spec.resource_name, 0) for node in ready_nodes)
+        useless = {node.name: why for node in ready_nodes if (why := unusable(node, pool))}
+        usable = [node for node in ready_nodes if node.name not in useless]
+        capacity = sum(node.allocatable.get(pool.spec.resource_name, 0) for node in usable)
+        if useless and not capacity:
+            return _counted(len(ready_nodes), 0, _some_useless(useless), Reason.NO_ACCELERATORS)
         return _counted(
             len(ready_nodes),
             capacity,
@@ -110,6 +128,12 @@ def count_accelerators(world: PoolWorld) -> Count:
         "label the nodes, start Ray nodes with that resource, or set spec.count",
         Reason.NO_NODES,
     )
+
+
+def _some_useless(useless: dict[str, str]) -> str:
+    first, why = next(iter(useless.items()))
+    others = f", and {len(useless) - 1} others are not usable either" if len(useless) > 1 else ""
+    return f"Node {first} {why}{others}"
 
 
 def _counted(nodes: int, capacity: int, why_none: str, reason: Reason) -> Count:

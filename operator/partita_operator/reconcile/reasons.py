@@ -20,6 +20,10 @@ class Reason(StrEnum):
     QUOTA_EXCEEDED = "QuotaExceeded"
     OUTRANKED = "Outranked"
     ROLLBACK_REFUSED = "RollbackRefused"
+    PARTITIONING_DISABLED = "PartitioningDisabled"
+    PARTITIONING_FAILED = "PartitioningFailed"
+    LABELS_CHANGED = "LabelsChanged"
+    NOT_ENOUGH_NODES = "NotEnoughNodes"
     # on the way
     WAITING_FOR_POOLS = "WaitingForPools"
     PROFILING = "Profiling"
@@ -30,6 +34,7 @@ class Reason(StrEnum):
     ROLLED_BACK = "RolledBack"
     WAITING_FOR_PROFILES = "WaitingForProfiles"
     ROLLING_OUT = "RollingOut"
+    PARTITIONING = "Partitioning"
     SCALING = "Scaling"
     ENGINE_UNAVAILABLE = "EngineUnavailable"
     ACTION_FAILED = "ActionFailed"
@@ -51,6 +56,7 @@ class Reason(StrEnum):
     NO_SIGNALS = "NoSignals"
     # pools
     AVAILABLE = "Available"
+    PARTITIONED = "Partitioned"
     NO_NODES = "NoNodes"
     NO_ACCELERATORS = "NoAccelerators"
     NO_COUNT = "NoCount"
@@ -69,6 +75,10 @@ PROBLEMS: Final = frozenset(
         Reason.QUOTA_EXCEEDED,
         Reason.OUTRANKED,
         Reason.ROLLBACK_REFUSED,
+        Reason.PARTITIONING_DISABLED,
+        Reason.PARTITIONING_FAILED,
+        Reason.LABELS_CHANGED,
+        Reason.NOT_ENOUGH_NODES,
         Reason.SOME_PROFILES_MISSING,
         Reason.ENGINE_UNAVAILABLE,
         Reason.ACTION_FAILED,

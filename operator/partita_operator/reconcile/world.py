@@ -11,6 +11,7 @@ from partita_api.pipelineplan import PipelinePlan
 from partita_api.profile import Profile
 from partita_operator.ports import OperatorSettings, ProfileRun, ServingStatus, SessionSignals
 from partita_operator.reconcile.ledger import NO_PLANS, Ledger, Plans, owner_of
+from partita_planner.mig.parted import Entries
 from partita_planner.problem import Outcome
 from partita_runtime.autoscaling.load_level import RateHistory
 
@@ -88,6 +89,20 @@ class Node:
     ready: bool
     allocatable: Mapping[str, int]
     """Whole units of its extended resources."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    uid: str = ""
+
+
+@dataclass(frozen=True)
+class PartitionerWorld:
+    """What is observed of whoever cuts the GPUs of a pool's nodes."""
+
+    published: Mapping[str, Entries] | None = None
+    """The configurations that it knows, by name; None if they cannot be read, or are somebody else's."""
+    replicas: Mapping[str, int] = field(default_factory=dict)
+    """Pods of Partita's with accelerators, by node, of those nodes that are being drained."""
+    problem: str = ""
+    """Why the configurations cannot be read, or what the last steps failed with."""
 
 
 @dataclass(frozen=True)
@@ -103,3 +118,4 @@ class PoolWorld:
     """Units of each custom resource of the operator's own engine; None if it cannot be reached."""
     problem: str = ""
     """Why the engine cannot be reached."""
+    partitioner: PartitionerWorld = field(default_factory=PartitionerWorld)

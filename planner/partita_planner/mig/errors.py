@@ -19,3 +19,7 @@ class BadProductsError(MigError):
 
 class BadDemandError(MigError):
     """A load, a distribution or a measurement that cannot be used."""
+
+
+class BadConfigurationError(MigError):
+    """A configuration that mig-parted would refuse, or that does not fit the GPU."""

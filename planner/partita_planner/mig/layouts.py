@@ -7,7 +7,7 @@ slices. Hence layouts are enumerated slice by slice; there are few, and only tho
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from partita_planner.mig.products import Product
 
@@ -37,6 +37,7 @@ class Layout:
         return all(self.counts.get(name, 0) >= count for name, count in other.counts.items())
 
 
+@lru_cache(maxsize=64)
 def maximal_layouts(product: Product) -> tuple[Layout, ...]:
     """The layouts to which nothing can be added, one for each multiset of slices, in a fixed order."""
     distinct = {frozenset(layout.counts.items()): layout for layout in _layouts_from(product, 0)}

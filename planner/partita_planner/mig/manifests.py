@@ -6,12 +6,14 @@ resource of its own, such as nvidia.com/mig-1g.10gb.
 """
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
 from partita_api.gpupool import GPUPool, GPUPoolSpec, Sharing, SharingMode
 from partita_api.meta import GROUP, ObjectMeta
+from partita_api.partitioning import MigGpus, MigNodes, MigPartitioning
 from partita_api.quantity import Quantity
 from partita_planner.mig.layouts import Layout
 from partita_planner.mig.packing import Packing
@@ -60,6 +62,28 @@ def slice_pools(packing: Packing, fleet: Fleet) -> tuple[GPUPool, ...]:
     """A pool for each profile of the packing: its slices are the accelerators, priced by their compute slices."""
     configs = node_configs(packing, fleet)
     return tuple(_pool(name, count, packing, fleet, configs) for name, count in packing.slices.items())
+
+
+def managed_pools(packing: Packing, fleet: Fleet) -> tuple[GPUPool, ...]:
+    """The same pools where Partita has the nodes cut: the first one says how, and slices are counted once they are."""
+    first, *others = slice_pools(packing, fleet)
+    cut = partitioning_of(packing, node_configs(packing, fleet), fleet.gpus_per_node)
+    return (_with(first, count=None, mig=cut), *(_with(pool, count=None) for pool in others))
+
+
+def partitioning_of(packing: Packing, configs: tuple[NodeConfig, ...], gpus_per_node: int) -> MigPartitioning:
+    """A packing as `spec.mig` of a pool."""
+    layouts = tuple(MigNodes(nodes=config.nodes, gpus=tuple(_alike(config))) for config in configs)
+    return MigPartitioning(product=packing.product.name, gpus_per_node=gpus_per_node, layouts=layouts)
+
+
+def _alike(config: NodeConfig) -> Iterator[MigGpus]:
+    for layout in dict.fromkeys(config.gpus):
+        yield MigGpus(count=config.gpus.count(layout), slices=dict(sorted(layout.counts.items())))
+
+
+def _with(pool: GPUPool, **fields: object) -> GPUPool:
+    return pool.model_copy(update={"spec": pool.spec.model_copy(update=fields)})
 
 
 def _devices(config: NodeConfig, fleet: Fleet) -> list[dict[str, Any]]:

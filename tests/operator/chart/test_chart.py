@@ -10,6 +10,7 @@ from tests.operator.chart.charts import CHART, documents
 
 from partita_operator.cli.operator import run
 from partita_operator.kuberay_settings import KubeRaySettings
+from partita_operator.mig_settings import MigSettings
 from partita_runtime.models.policy import ModelPolicy
 
 WARNING = 2
@@ -34,6 +35,7 @@ EVERYTHING: dict[str, Any] = {
         "authSecret": "ray",
         "tokenSecret": {"name": "ray", "key": "kuberay"},
     },
+    "mig": {"enabled": True, "namespace": "nvidia", "products": []},
     "models": {"allowedModules": ["traffic"], "allowedFiles": ["/models/"], "requireDigest": True},
     "profiling": {"image": "registry/profiler:1.2.3"},
     "versions": {"torch": "2.13.0"},
@@ -131,6 +133,13 @@ def test_kuberays_settings_are_as_the_values_say_and_else_as_the_operators_own()
 
 
 @BOTH
+def test_gpus_are_cut_only_where_the_values_say_so(values: dict[str, Any] | None) -> None:
+    (container,) = pod(values)["containers"]
+    context = run.make_context("run", list(container["args"]), auto_envvar_prefix="PARTITA")
+    assert context.params["mig"] == (MigSettings(namespace="nvidia") if values else None)
+
+
+@BOTH
 def test_what_sessions_may_name_is_as_the_values_say(values: dict[str, Any] | None) -> None:
     (container,) = pod(values)["containers"]
     context = run.make_context("run", list(container["args"]), auto_envvar_prefix="PARTITA")
@@ -186,6 +195,7 @@ JOBS = {
     ("", "pods", "list"),
     ("", "pods/log", "get"),
 }
+CUTS = {("", "nodes", "patch"), ("", "pods", "list"), ("", "pods", "delete")}
 RAY_SERVICES = {("ray.io", "rayservices", verb) for verb in ("get", "list", "create", "patch", "delete")}
 RAY_CLUSTERS = {("ray.io", "rayclusters", verb) for verb in ("get", "patch")}
 
@@ -193,6 +203,7 @@ RAY_CLUSTERS = {("ray.io", "rayclusters", verb) for verb in ("get", "patch")}
 @pytest.mark.parametrize(
     ("values", "want"),
     [
+        pytest.param({"mig": {"enabled": True}}, CUTS, id="nodes and pods, where GPUs are cut"),
         pytest.param({"profiling": {"image": "x"}}, JOBS, id="jobs, with an image for them"),
         pytest.param({"kuberay": {"image": "x"}}, JOBS | RAY_SERVICES | RAY_CLUSTERS, id="KubeRay, with its image"),
     ],

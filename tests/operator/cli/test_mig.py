@@ -7,10 +7,12 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from partita_api.gpupool import SharingMode
+from partita_api.gpupool import GPUPool, SharingMode
 from partita_api.manifests import parse_manifests
 from partita_operator.cli.exit_codes import ExitCode
 from partita_operator.cli.main import main
+from partita_planner.mig.partitioning import wanted_partitioning
+from partita_planner.mig.products import known_products
 
 SLICES = "product: H100-80GB\nslices: {3g.40gb: 2, 1g.10gb: 1}\n"
 MODEL = """
@@ -141,3 +143,20 @@ def test_bad_products_file(tmp_path: Path) -> None:
 
     assert result.exit_code == ExitCode.BAD_INPUT
     assert "no table of MIG products" in result.stderr
+
+
+def test_managed_pools_are_cut_as_the_packing_says(tmp_path: Path) -> None:
+    result = mig(tmp_path, SLICES, "--managed", "--out", tmp_path / "out")
+
+    assert result.exit_code == ExitCode.OK
+    pools = [GPUPool.model_validate(p) for p in yaml.safe_load_all((tmp_path / "out/pools.yaml").read_text())]
+    first, *others = pools
+    assert first.spec.mig is not None
+    assert [(layout.nodes, layout.cut) for layout in first.spec.mig.layouts] == [(1, 2)]
+    assert all(pool.spec.mig is None for pool in others)
+    assert all(pool.spec.count is None for pool in pools), "slices are counted once they are there"
+    assert all(pool.spec.node_selector == first.spec.node_selector for pool in others)
+    (cut,) = wanted_partitioning(first.metadata.name, first.spec.mig, known_products()).configurations
+    offered = yaml.safe_load((tmp_path / "out/mig-parted.yaml").read_text())["mig-configs"]
+    assert [cut.entries] == list(offered.values())
+    assert {pool.spec.resource_name for pool in pools} == set(cut.resources)

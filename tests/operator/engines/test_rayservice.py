@@ -224,9 +224,22 @@ def test_workers_are_where_the_accelerators_are(
     (container,) = spec["containers"]
 
     assert spec.get("nodeSelector") == want_selector
+    assert ("affinity" in spec) == (want_selector is not None), "nodes that are about to be cut are left alone"
     limits = container["resources"]["limits"]
     assert {name for name in limits if "/" in name} == ({want_limit} if want_limit else set())
     assert limits.items() >= {"cpu": "2", "memory": "4Gi"}.items()
+
+
+def test_mps_runs_in_the_pod_whose_gpu_is_divided() -> None:
+    def container(of: GPUPool) -> Json:
+        (only,) = pool_group(of, SETTINGS)["template"]["spec"]["containers"]
+        found: Json = only
+        return found
+
+    divided = container(pool("shared").mps(4).build())
+    assert divided["lifecycle"]["postStart"]["exec"]["command"] == ["nvidia-cuda-mps-control", "-d"]
+    assert {v["name"] for v in divided["env"]} > {"CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"}
+    assert "lifecycle" not in container(SLICES)
 
 
 def test_all_pods_are_restricted_and_only_the_head_may_ask_the_api_server() -> None:

@@ -69,6 +69,31 @@ def test_it_runs_on_one_accelerator_of_its_class(
     assert tolerated == list(want_limits)
 
 
+def test_it_is_not_placed_where_gpus_are_about_to_be_cut() -> None:
+    required = pod(GPUS)["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    (term,) = required["nodeSelectorTerms"]
+    assert term["matchExpressions"] == [{"key": "partita.dev/mig-draining", "operator": "DoesNotExist"}]
+    assert "affinity" not in pod(EMULATED)
+
+
+@pytest.mark.parametrize(
+    ("of", "want"),
+    [
+        pytest.param(pool("shared").mps(4).build(), ["nvidia-cuda-mps-control", "-d"], id="MPS"),
+        pytest.param(pool("ghost").mps(4).with_spec(emulation=EMULATED.spec.emulation).build(), None, id="emulated"),
+        pytest.param(MIG, None, id="MIG"),
+        pytest.param(GPUS, None, id="whole"),
+    ],
+)
+def test_mps_runs_beside_the_profiler_where_gpus_are_divided(of: GPUPool, want: list[str] | None) -> None:
+    only = container(of)
+    started = only.get("lifecycle", {}).get("postStart", {}).get("exec", {}).get("command")
+    assert started == want
+    directories = {v["value"] for v in only["env"] if v["name"].startswith("CUDA_MPS_")}
+    assert all(directory.startswith(only["volumeMounts"][0]["mountPath"]) for directory in directories)
+    assert bool(directories) == (want is not None)
+
+
 def test_it_may_do_nothing_but_compute() -> None:
     """The restricted Pod Security Standard, and no access to the API server."""
     spec, only = pod(GPUS), container(GPUS)

@@ -6,7 +6,7 @@ import pytest
 from tests.builders import SessionBuilder, pool, session
 from tests.operator.reconcile.simulated import SimulatedCluster
 
-from partita_api.gpupool import GPUPool, Quota
+from partita_api.gpupool import GPUPool, GPUPoolSpec, Quota
 from partita_api.inferencesession import Objective, ObjectiveKind
 from partita_operator.reconcile.admission import judge_plan, judge_pool, judge_session
 from partita_runtime.models.policy import ModelPolicy
@@ -104,6 +104,30 @@ def test_pools_of_the_same_accelerators(spec: dict[str, Any], want: str) -> None
     assert bool(refusal) == bool(want)
     again = pool("fast").with_spec(node_selector={"gpu": "l4"}).build()
     assert not judge_pool(again, "", made.cluster()).refusal, "a pool has nothing in common with itself"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "want"),
+    [
+        pytest.param("MPS", "MIG", "MPS and MIG are not mixed on a node", id="MPS where there are slices"),
+        pytest.param("MIG", "MPS", "MPS and MIG are not mixed on a node", id="slices where there is MPS"),
+        pytest.param("Cuts", "Cuts", "has the nodes gpu=h100 cut already", id="two that cut"),
+        pytest.param("Cuts", "MIG", "", id="the other slices of the same nodes"),
+        pytest.param("Whole", "MIG", "", id="whole GPUs beside slices"),
+    ],
+)
+def test_pools_of_the_same_nodes(one: str, other: str, want: str) -> None:
+    def made(name: str, how: str, resource: str) -> GPUPool:
+        layout = {"nodes": 1, "gpus": [{"count": 1, "slices": {"1g.10gb": 7}}]}
+        spec: dict[str, Any] = {"nodeSelector": {"gpu": "h100"}, "resourceName": resource}
+        spec["sharing"] = {"mode": "MIG" if how == "Cuts" else how}
+        spec |= {"mig": {"product": "H100-80GB", "layouts": [layout]}} if how == "Cuts" else {}
+        return pool(name).build().model_copy(update={"spec": GPUPoolSpec.model_validate(spec)})
+
+    there = cluster(made("first", one, "nvidia.com/mig-1g.10gb"))
+    refusal = judge_pool(made("second", other, "nvidia.com/mig-2g.20gb"), "", there.cluster()).refusal
+    assert want in refusal
+    assert bool(refusal) == bool(want)
 
 
 def test_a_lowered_pool_is_a_warning() -> None:

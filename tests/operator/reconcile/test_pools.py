@@ -5,11 +5,12 @@ from tests.builders import PoolBuilder, pool, session
 from tests.operator.doubles import signals
 from tests.operator.reconcile.simulated import EPOCH, SimulatedCluster
 
-from partita_api.gpupool import GPUPool, GPUPoolStatus
+from partita_api.gpupool import GPUPool, GPUPoolStatus, Sharing, SharingMode
 from partita_api.meta import FINALIZER
 from partita_operator.ports import OperatorSettings
 from partita_operator.reconcile.actions import AddFinalizer
-from partita_operator.reconcile.pool import node_selector, reconcile_pool
+from partita_operator.reconcile.pool import reconcile_pool
+from partita_operator.reconcile.pool_nodes import node_selector
 from partita_operator.reconcile.world import Cluster, Node, PoolWorld
 
 GPU = "nvidia.com/gpu"
@@ -64,6 +65,57 @@ def test_capacity_is_declared_or_counted(
     assert status.capacity == want_capacity
     assert (str(ready.status), ready.reason) == want_ready
     assert ready.message
+
+
+H100 = {
+    "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
+    "nvidia.com/gpu.count": "4",
+    "nvidia.com/gpu.memory": "81559",
+    "nvidia.com/mig.capable": "true",
+}
+
+
+@pytest.mark.parametrize(
+    ("mode", "labels", "allocatable", "want_words"),
+    [
+        pytest.param(SharingMode.WHOLE, {f"{GPU}.sharing-strategy": "none"}, {GPU: 4}, "", id="not shared"),
+        pytest.param(
+            SharingMode.WHOLE, {f"{GPU}.sharing-strategy": "time-slicing"}, {GPU: 40}, "time-slicing", id="time"
+        ),
+        pytest.param(SharingMode.MPS, {f"{GPU}.sharing-strategy": "mps"}, {GPU: 16}, "(mps)", id="MPS twice"),
+        pytest.param(SharingMode.MPS, {}, {GPU: 4, "nvidia.com/mig-1g.10gb": 7}, "has MIG slices", id="MPS and MIG"),
+        pytest.param(SharingMode.WHOLE, {}, {GPU: 4, "nvidia.com/mig-1g.10gb": 7}, "", id="whole GPUs beside slices"),
+        pytest.param(SharingMode.WHOLE, {"partita.dev/mig-draining": "x"}, {GPU: 4}, "about to be cut", id="drained"),
+    ],
+)
+def test_nodes_whose_gpus_are_shared_otherwise_do_not_count(
+    mode: SharingMode, labels: dict[str, str], allocatable: dict[str, int], want_words: str
+) -> None:
+    built = undeclared()
+    built = built.model_copy(update={"spec": built.spec.model_copy(update={"sharing": Sharing(mode=mode)})})
+    nodes = (Node("a", True, {GPU: 8}), Node("b", True, allocatable, {**H100, **labels}))
+    status = status_of(PoolWorld(built, Cluster({"fast": built}), OperatorSettings(), nodes))
+    assert status.capacity == (8 if want_words else 12)
+    alone = status_of(PoolWorld(built, Cluster({"fast": built}), OperatorSettings(), nodes[1:]))
+    ready = next(c for c in alone.conditions if c.type == "Ready")
+    assert (alone.capacity == 0) == bool(want_words)
+    assert want_words in ready.message
+
+
+def test_the_status_says_what_gpus_there_are_whatever_they_are_called() -> None:
+    built = undeclared()
+    future = {**H100, "nvidia.com/gpu.product": "NVIDIA-X999", "nvidia.com/mig.capable": "false"}
+    nodes = (
+        Node("a", True, {GPU: 4}, H100),
+        Node("b", True, {GPU: 8}, {**H100, "nvidia.com/gpu.count": "8", "nvidia.com/gpu.memory": "80000"}),
+        Node("c", True, {GPU: 4}, future),
+        Node("d", True, {GPU: 4}),
+    )
+    found = status_of(PoolWorld(built, Cluster({"fast": built}), OperatorSettings(), nodes)).hardware
+    assert [(h.product, h.nodes, h.gpus_per_node, h.memory, h.mig_capable) for h in found] == [
+        ("NVIDIA-H100-80GB-HBM3", 2, 8, "80000Mi", True),
+        ("NVIDIA-X999", 1, 4, "81559Mi", False),
+    ]
 
 
 @pytest.mark.parametrize(

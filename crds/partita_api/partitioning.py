@@ -1,0 +1,102 @@
+"""How the GPUs of a pool's nodes are cut into MIG slices, as desired and as observed."""
+
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from partita_api.inferencesession import Approval
+from partita_api.meta import SpecModel, StatusModel
+
+MAX_GPUS_PER_NODE = 16
+
+SliceProfile = Annotated[str, Field(max_length=32)]
+
+
+class MigGpus(SpecModel):
+    """GPUs of one node that are cut alike."""
+
+    count: int = Field(ge=1, le=MAX_GPUS_PER_NODE, description="GPUs of the node that are cut so.")
+    slices: dict[SliceProfile, Annotated[int, Field(ge=1, le=16)]] = Field(
+        min_length=1, max_length=16, description="Instances on each of these GPUs by MIG profile, such as 1g.10gb: 7."
+    )
+
+
+class MigNodes(SpecModel):
+    """Nodes that are cut alike."""
+
+    nodes: int = Field(ge=1, le=10_000, description="How many of the pool's nodes are cut so.")
+    gpus: tuple[MigGpus, ...] = Field(
+        min_length=1,
+        max_length=MAX_GPUS_PER_NODE,
+        description="GPUs of such a node, in the order of their index; the others stay whole.",
+    )
+
+    @property
+    def cut(self) -> int:
+        """GPUs of such a node that are cut."""
+        return sum(gpus.count for gpus in self.gpus)
+
+
+class MigPartitioning(SpecModel):
+    """The slices that the GPUs of the pool's nodes are to be cut into."""
+
+    product: str = Field(
+        max_length=63,
+        description="The GPU, such as H100-80GB: one that `partita mig` knows, or one of the chart's mig.products.",
+    )
+    gpus_per_node: int = Field(default=8, ge=1, le=MAX_GPUS_PER_NODE, description="GPUs in each node.")
+    layouts: tuple[MigNodes, ...] = Field(
+        min_length=1,
+        max_length=16,
+        description="Layouts and how many nodes have each. Nodes beyond these are left as they are.",
+    )
+    approval: Approval = Field(
+        default=Approval.MANUAL,
+        description="Manual: nothing is cut until `partita approve gpool/NAME`, or the annotation "
+        "partita.dev/approved-plan, names the change of status.partitioning. Automatic: nodes are cut at once.",
+    )
+    max_unavailable: int = Field(default=1, ge=1, le=1000, description="Most nodes that are drained and cut at a time.")
+    drain_seconds: int = Field(
+        default=600,
+        ge=0,
+        le=86_400,
+        description="How long replicas may take to find room on other nodes, before they are evicted all the same.",
+    )
+
+    @model_validator(mode="after")
+    def _fits_a_node(self) -> Self:
+        for layout in self.layouts:
+            if layout.cut > self.gpus_per_node:
+                raise ValueError(
+                    f"a layout cuts {layout.cut} GPUs of a node, and mig.gpusPerNode is {self.gpus_per_node}"
+                )
+        return self
+
+
+class NodeChange(StatusModel):
+    """A node that is being cut."""
+
+    node: str = Field(max_length=253, description="The node.")
+    config: str = Field(max_length=63, description="The mig-parted configuration that it gets.")
+    step: str = Field(max_length=32, description="Draining, Cutting, Cut or Failed.")
+    since: str = Field(json_schema_extra={"format": "date-time"}, description="When the step began.")
+
+
+class PartitioningStatus(StatusModel):
+    """How far the pool's nodes are cut."""
+
+    change: str = Field(
+        default="", max_length=63, description="Names what spec.mig asks for; this is what an approval is of."
+    )
+    approved: bool = Field(default=False, description="Whether it may be carried out.")
+    configs_since: str | None = Field(
+        default=None,
+        json_schema_extra={"format": "date-time"},
+        description="Since when mig-manager's ConfigMap has its configurations.",
+    )
+    wanted: int = Field(default=0, description="Nodes that spec.mig asks for.")
+    ready: int = Field(default=0, description="Nodes that are cut so, and offer their slices.")
+    waiting: tuple[str, ...] = Field(default=(), max_length=64, description="Nodes whose turn is still to come.")
+    changing: tuple[NodeChange, ...] = Field(
+        default=(), max_length=64, description="Nodes that are being drained or cut, and those that failed."
+    )

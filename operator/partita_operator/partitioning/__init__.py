@@ -1,0 +1,1 @@
+"""Who cuts GPUs into slices: NVIDIA's mig-manager."""

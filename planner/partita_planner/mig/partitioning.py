@@ -1,0 +1,94 @@
+"""What `spec.mig` of a pool asks for, as mig-parted configurations of nodes.
+
+A configuration is named after its content: mig-manager looks at a node again when the name on its label changes, and
+only then.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from partita_api.digest import digest
+from partita_api.partitioning import MigNodes, MigPartitioning
+from partita_planner.mig.errors import BadConfigurationError
+from partita_planner.mig.layouts import maximal_layouts
+from partita_planner.mig.parted import Entries
+from partita_planner.mig.products import Product, ProductTable
+
+_MOST_NAME_CHARACTERS: Final = 54
+"""Of a pool in a configuration's name, which is the value of a label: nine characters more make 63."""
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """How the GPUs of some nodes are cut."""
+
+    name: str
+    nodes: int
+    entries: Entries
+    resources: Mapping[str, int]
+    """Units of each extended resource that such a node offers, under MIG strategy `mixed`."""
+
+
+@dataclass(frozen=True)
+class WantedPartitioning:
+    """All that `spec.mig` of one pool asks for."""
+
+    pool: str
+    configurations: tuple[Configuration, ...]
+
+    @cached_property
+    def change(self) -> str:
+        """A name for it all, which an approval is of."""
+        return named(self.pool, [(c.name, c.nodes) for c in self.configurations])
+
+    @property
+    def nodes(self) -> int:
+        """Nodes that are cut."""
+        return sum(configuration.nodes for configuration in self.configurations)
+
+
+def wanted_partitioning(pool: str, spec: MigPartitioning, products: ProductTable) -> WantedPartitioning:
+    """The configurations that a pool asks for. Raises MigError where slices do not fit beside each other."""
+    product = products.product(spec.product)
+    made: dict[str, Configuration] = {}
+    for layout in spec.layouts:
+        _check_fit(layout, product)
+        configuration = _configuration(pool, spec, layout, product)
+        if configuration.name in made:
+            raise BadConfigurationError("mig.layouts has the same layout twice; add their nodes up")
+        made[configuration.name] = configuration
+    return WantedPartitioning(pool, tuple(made.values()))
+
+
+def named(pool: str, content: object) -> str:
+    """A label's value that names content of a pool's."""
+    return f"{pool[:_MOST_NAME_CHARACTERS].rstrip('-.')}-{digest(content, 8)}"
+
+
+def _check_fit(layout: MigNodes, product: Product) -> None:
+    possible = [maximal.counts for maximal in maximal_layouts(product)]
+    for gpus in layout.gpus:
+        for name in gpus.slices:
+            product.slice(name)
+        if not any(all(there.get(name, 0) >= n for name, n in gpus.slices.items()) for there in possible):
+            wanted = " + ".join(f"{count} x {name}" for name, count in gpus.slices.items())
+            raise BadConfigurationError(
+                f"{wanted} do not fit on one {product.name}, by its placement table: `partita mig` finds what does"
+            )
+
+
+def _configuration(pool: str, spec: MigPartitioning, layout: MigNodes, product: Product) -> Configuration:
+    entries: Entries = []
+    resources: Counter[str] = Counter()
+    first = 0
+    for gpus in layout.gpus:
+        devices = list(range(first, first + gpus.count))
+        entries.append({"devices": devices, "mig-enabled": True, "mig-devices": dict(sorted(gpus.slices.items()))})
+        resources.update({product.slice(name).resource_name: n * gpus.count for name, n in gpus.slices.items()})
+        first += gpus.count
+    if first < spec.gpus_per_node:
+        entries.append({"devices": list(range(first, spec.gpus_per_node)), "mig-enabled": False})
+    return Configuration(named(pool, entries), layout.nodes, entries, dict(sorted(resources.items())))

@@ -1,0 +1,68 @@
+"""Plays NVIDIA's mig-manager, device plugin and GPU Feature Discovery: looks at a node's labels, and answers by labels.
+
+As the real one, it acts when the value of nvidia.com/mig.config changes, and only then; a configuration that it does
+not know fails.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from partita_operator.reconcile.gpu_labels import MIG_CONFIG, MIG_STATE
+from partita_operator.reconcile.world import Node
+from partita_planner.mig.parted import Entries
+
+
+@dataclass
+class MigManagerDouble:
+    """mig-manager on all nodes."""
+
+    takes: int = 2
+    """Looks that a node is pending for."""
+    fails: set[str] = field(default_factory=set)
+    """Nodes whose GPUs cannot be cut."""
+    reboots: set[str] = field(default_factory=set)
+    """Nodes that reboot for it."""
+    _seen: dict[str, str] = field(default_factory=dict)
+    _left: dict[str, int] = field(default_factory=dict)
+
+    def restart(self, node: str) -> None:
+        """A new pod on the node tries again what its label says."""
+        self._seen.pop(node, None)
+
+    def look(self, node: Node, configurations: Mapping[str, Entries]) -> Node:
+        """The node after mig-manager has looked at it once."""
+        name, config = node.name, node.labels.get(MIG_CONFIG, "")
+        if config and self._seen.get(name) != config:
+            self._seen[name] = config
+            self._left[name] = self.takes
+            if config in configurations:
+                return node  # it takes a moment until the state says so
+            self._left.pop(name)
+            return _labelled(node, "failed")
+        if name not in self._left:
+            return node
+        self._left[name] -= 1
+        if self._left[name] > 0:
+            return _labelled(node, "rebooting" if name in self.reboots else "pending")
+        del self._left[name]
+        if name in self.fails:
+            return _labelled(node, "failed")
+        return replace(_labelled(node, "success"), allocatable=offered(configurations[config], node))
+
+
+def offered(entries: Entries, node: Node) -> dict[str, int]:
+    """What the device plugin offers under MIG strategy mixed."""
+    gpus = int(node.labels.get("nvidia.com/gpu.count", "1"))
+    units: Counter[str] = Counter()
+    for entry in entries:
+        devices = range(gpus) if entry["devices"] == "all" else entry["devices"]
+        if not entry["mig-enabled"]:
+            units["nvidia.com/gpu"] += len(devices)
+        for profile, count in entry.get("mig-devices", {}).items():
+            units[f"nvidia.com/mig-{profile.replace('+', '.')}"] += count * len(devices)
+    return dict(units)
+
+
+def _labelled(node: Node, state: str) -> Node:
+    return replace(node, labels={**node.labels, MIG_STATE: state})
