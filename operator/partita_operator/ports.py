@@ -256,6 +256,10 @@ class OperatorSettings:
     profile_backoff_seconds: int = 20
     resync_seconds: float = 5.0
     """How often a settled session is looked at again."""
+    lease: str = ""
+    """namespace/name of the Lease by which replicas of the operator agree on which one works; empty: there is one."""
+    lease_seconds: int = 15
+    """After how many seconds without a sign of life another replica takes over."""
     metrics_port: int = 9090
     health_port: int = 8080
     """Port of the liveness endpoint, /healthz."""

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import re
 import signal
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -16,6 +17,7 @@ from partita_operator.cli.versions import installed_versions
 from partita_operator.engines.kuberay import KubeRayEngine
 from partita_operator.engines.ray_serve import RayServeEngines
 from partita_operator.engines.selection import Engines
+from partita_operator.handlers.leading import LeadershipLostError
 from partita_operator.handlers.operator import run_operator
 from partita_operator.kube.connection import NoClusterError, client, load_config
 from partita_operator.kuberay_settings import KubeRaySettings
@@ -65,6 +67,13 @@ def kuberay_settings(text: str) -> KubeRaySettings:
         return KubeRaySettings.model_validate_json(text)
     except ValidationError as error:
         raise click.BadParameter(explain(error)) from None
+
+
+def lease_name(text: str) -> str:
+    """namespace/name given on the command line, or nothing."""
+    if text and not re.fullmatch(r"[^/\s]+/[^/\s]+", text):
+        raise click.BadParameter(f"{text!r} is not of the form NAMESPACE/NAME, such as partita-system/partita")
+    return text
 
 
 @click.group()
@@ -130,6 +139,19 @@ def operator() -> None:
     default=DEFAULTS.resync_seconds,
     help="How often a settled session is looked at again.",
 )
+@click.option(
+    "--lease",
+    default=DEFAULTS.lease,
+    callback=lambda _context, _option, text: lease_name(text),
+    help="NAMESPACE/NAME of the Lease by which replicas of the operator agree on which one works. Default: there is "
+    "only one.",
+)
+@click.option(
+    "--lease-seconds",
+    type=click.IntRange(3),
+    default=DEFAULTS.lease_seconds,
+    help="After how many seconds without a sign of life another replica takes over.",
+)
 @click.option("--metrics-port", type=click.IntRange(1, 65535), default=DEFAULTS.metrics_port)
 @click.option("--health-port", type=click.IntRange(1, 65535), default=DEFAULTS.health_port, help="Port of /healthz.")
 @click.option(
@@ -177,7 +199,7 @@ async def _run(settings: OperatorSettings, kubeconfig: Path | None) -> None:
                 solver=ProcessSolver(plan),
                 stop=stop,
             )
-    except NoClusterError as error:
+    except (NoClusterError, LeadershipLostError) as error:
         raise click.ClickException(str(error)) from error
 
 

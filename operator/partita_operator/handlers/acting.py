@@ -40,10 +40,11 @@ ACTION_TIMEOUT_S: Final = 90.0
 async def carry_out(actions: tuple[Action, ...], world: SessionWorld, around: Surroundings) -> str:
     """Carry the actions out in order; what they failed with, in sentences. One that fails does not hold up the rest.
 
-    Raises ApiServerUnavailableError: without the API server there is no use in going on.
+    Raises ApiServerUnavailableError: without the API server there is no use in going on; and LeadershipLostError.
     """
     problems: list[str] = []
     for action in actions:
+        around.leadership.ensure()
         try:
             await _carry_out(action, world, around)
         except TimeoutError:

@@ -50,6 +50,11 @@ class Metrics:
         """Show the length of the work queue."""
         Gauge("partita_queue_length", "Keys that wait for a worker.", registry=self.registry).set_function(length)
 
+    def watch_leadership(self, leads: Callable[[], bool]) -> None:
+        """Show whether this replica works, or stands by."""
+        gauge = Gauge("partita_leader", "Whether this replica works; the others stand by.", registry=self.registry)
+        gauge.set_function(lambda: float(leads()))
+
     def show(self, cluster: Cluster) -> None:
         """Show what the status of these objects says."""
         self._statuses.show(cluster)

@@ -9,6 +9,7 @@ from typing import Any, Final
 from lightkube.config.kubeconfig import SingleConfig
 
 from partita_operator.handlers.admission import Admission
+from partita_operator.handlers.leading import Leadership, LeadershipLostError
 from partita_operator.handlers.metrics import Metrics
 from partita_operator.handlers.passes import PassFailedError, pass_pool, pass_session, sweep
 from partita_operator.handlers.searches import Searches
@@ -17,6 +18,7 @@ from partita_operator.handlers.watching import Webhook, watch
 from partita_operator.handlers.workqueue import WorkQueue
 from partita_operator.kube.cache import ClusterCache, Key, Kind, KindMissingError, key_of
 from partita_operator.kube.connection import client, load_config
+from partita_operator.kube.lease import LeaseStore
 from partita_operator.kube.profiles import ProfileStore
 from partita_operator.kube.retries import ApiServerUnavailableError
 from partita_operator.kube.writes import ObjectWriter
@@ -44,7 +46,8 @@ async def run_operator(
     """Run the operator until `stop` is set.
 
     `kubeconfig` None means the pod's service account, else $KUBECONFIG or ~/.kube/config. An API server, kinds
-    and an engine that are not there yet are waited for. Raises NoClusterError if there is no usable configuration.
+    and an engine that are not there yet are waited for. With a Lease, only the replica that holds it works; one that
+    waits for it watches, too. Raises NoClusterError if there is no usable configuration, and LeadershipLostError.
     """
     config = load_config(kubeconfig)
     metrics = Metrics()
@@ -53,6 +56,9 @@ async def run_operator(
     searches = Searches(solver, metrics, on_answer=lambda session: queue.add((Kind.SESSION, session)))
     async with client(config) as kubernetes:
         cache = ClusterCache(kubernetes)
+        lease = LeaseStore(kubernetes, *settings.lease.split("/")) if settings.lease else None
+        leadership = Leadership(lease, settings.lease_seconds)
+        metrics.watch_leadership(lambda: leadership.leads)
         around = Surroundings(
             settings=settings,
             client=kubernetes,
@@ -63,6 +69,7 @@ async def run_operator(
             runner=runner,
             searches=searches,
             metrics=metrics,
+            leadership=leadership,
             partitioner=MigManager(kubernetes, settings.mig) if settings.mig is not None else None,
         )
         tasks: list[asyncio.Task[Any]] = [
@@ -77,6 +84,7 @@ async def run_operator(
             finally:
                 await _end(tasks)
                 await searches.close()
+                await leadership.release()
 
 
 class _Doorbell:
@@ -127,21 +135,44 @@ def _marks(raw: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 async def _work(config: SingleConfig, around: Surroundings, queue: WorkQueue[Key]) -> None:
-    """List everything, look at everything, and go on with what the watches bring."""
+    """List everything, go on with what the watches bring, and look at everything once this replica leads."""
     await _refresh_patiently(around)
-    for key in around.cache.known:
-        queue.add(key)
-    logger.info("the operator looks after %d objects", len(around.cache.known))
     doorbell = _Doorbell(around.cache, queue)
     settings = around.settings
     webhook = None
     if settings.webhook_certificates is not None:
         admission = Admission(around.cache, settings.model_policy)
         webhook = Webhook(settings.webhook_port, settings.webhook_certificates, admission.judge)
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(watch(config, doorbell.ring, settings.health_port, webhook))
+            group.create_task(_lead(around, queue))
+    except* LeadershipLostError as lost:
+        raise LeadershipLostError(f"{_first(lost)} Another replica leads; this one ends.") from None
+
+
+async def _lead(around: Surroundings, queue: WorkQueue[Key]) -> None:
+    await around.leadership.win()
     async with asyncio.TaskGroup() as group:
-        group.create_task(watch(config, doorbell.ring, settings.health_port, webhook))
-        group.create_task(queue.run(lambda key: _pass(key, around), WORKERS))
-        group.create_task(_sweep_now_and_then(around, queue))
+        group.create_task(around.leadership.keep())
+        group.create_task(_look_after_everything(around, queue, group))
+
+
+async def _look_after_everything(around: Surroundings, queue: WorkQueue[Key], group: asyncio.TaskGroup) -> None:
+    # Whoever led before may have written what no watch has brought yet.
+    await _refresh_patiently(around)
+    for key in around.cache.known:
+        queue.add(key)
+    logger.info("the operator looks after %d objects", len(around.cache.known))
+    group.create_task(queue.run(lambda key: _pass(key, around), WORKERS))
+    group.create_task(_sweep_now_and_then(around, queue))
+
+
+def _first(errors: BaseExceptionGroup[LeadershipLostError]) -> BaseException:
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
 async def _pass(key: Key, around: Surroundings) -> float | None:
@@ -157,7 +188,7 @@ async def _pass_on(kind: Kind, name: str, around: Surroundings) -> float | None:
             if kind is Kind.SESSION:
                 return await pass_session(name, around)
             return await pass_pool(name, around) if kind is Kind.POOL else None
-    except (PassFailedError, ApiServerUnavailableError) as error:
+    except (PassFailedError, ApiServerUnavailableError, LeadershipLostError) as error:
         logger.warning("%s %s: %s It is tried again.", kind, name, error)
         raise
     except Exception:

@@ -27,7 +27,7 @@ class PassFailedError(Exception):
 async def pass_session(key: str, around: Surroundings) -> float | None:
     """Look at the session once; the seconds after which to look again, None if it is gone.
 
-    Raises PassFailedError and ApiServerUnavailableError.
+    Raises PassFailedError, ApiServerUnavailableError and LeadershipLostError.
     """
     cluster = around.cache.cluster()
     session = cluster.sessions.get(key)
@@ -35,6 +35,7 @@ async def pass_session(key: str, around: Surroundings) -> float | None:
         around.forget(key)
         return None
     world = await observe_session(session, cluster, around)
+    around.leadership.ensure()  # looking may have taken a while
     now = datetime.now(UTC)
     decision = reconcile_session(world, now)
     for name, status in decision.plan_statuses.items():
@@ -83,6 +84,7 @@ async def sweep(around: Surroundings) -> None:
             for key in sorted(await engine.sessions()):
                 session = sessions.get(key)
                 if session is None or around.engines.of(session) is not engine:
+                    around.leadership.ensure()
                     logger.info("session %s: it is not served here any more; its applications are removed", key)
                     await engine.remove(key)
         except EngineUnavailableError as error:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from lightkube import AsyncClient
 
+from partita_operator.handlers.leading import Leadership
 from partita_operator.handlers.metrics import Metrics
 from partita_operator.handlers.searches import Searches
 from partita_operator.kube.cache import ClusterCache
@@ -39,6 +40,7 @@ class Surroundings:
     runner: ProfileRunner
     searches: Searches
     metrics: Metrics
+    leadership: Leadership
     partitioner: GpuPartitioner | None = None
     """None: GPUs are not cut."""
     memories: dict[str, Memory] = field(default_factory=dict)

@@ -68,15 +68,23 @@ class ClusterCache:
         self._changed: set[Key] = set()
         """What has come, changed or gone since `_cluster` was read."""
         self._cluster = Cluster()
+        self._gone: dict[Key, str] = {}
+        """The uids of those that went since the last list was asked for."""
 
     async def refresh(self) -> None:
-        """List everything anew. Raises ApiServerUnavailableError and KindMissingError."""
+        """List everything anew. Raises ApiServerUnavailableError and KindMissingError.
+
+        What came, changed or went while a list was on its way is newer than the list.
+        """
         for kind in _RESOURCES:
+            before, self._gone = dict(self._raw), {}
             listed = {key_of(kind, raw): raw for raw in await retried(partial(self._list, kind))}
-            for key in [k for k in self._raw if k[0] is kind and k not in listed]:
-                self.forget(key)
-            for raw in listed.values():
-                self.put(kind, raw)
+            for key, raw in before.items():
+                if key[0] is kind and key not in listed and self._raw.get(key) is raw:
+                    self.forget(key)
+            for key, raw in listed.items():
+                if self._gone.get(key) != raw["metadata"].get("uid", ""):
+                    self.put(kind, raw)
 
     def put(self, kind: Kind, raw: Document) -> None:
         """Take an object in, unless a newer version of it is known."""
@@ -89,8 +97,10 @@ class ClusterCache:
 
     def forget(self, key: Key) -> None:
         """The object has been deleted."""
-        if self._raw.pop(key, None) is not None:
+        raw = self._raw.pop(key, None)
+        if raw is not None:
             self._changed.add(key)
+            self._gone[key] = raw["metadata"].get("uid", "")
 
     @property
     def known(self) -> tuple[Key, ...]:

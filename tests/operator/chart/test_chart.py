@@ -176,9 +176,18 @@ def test_the_pod_is_restricted(values: dict[str, Any] | None) -> None:
     assert {"livenessProbe", "readinessProbe", "resources"} <= set(container)
 
 
-def test_there_is_never_more_than_one_operator() -> None:
-    spec = rendered()["Deployment", "partita"]["spec"]
-    assert (spec["replicas"], spec["strategy"]["type"]) == (1, "Recreate")
+def test_of_two_operators_the_one_with_the_lease_works() -> None:
+    objects = rendered(release="blue")
+    deployment = objects["Deployment", "blue-partita"]["spec"]
+    assert deployment["replicas"] == 2
+    assert "--lease=partita-system/blue-partita" in deployment["template"]["spec"]["containers"][0]["args"]
+    role = objects["Role", "blue-partita-lease"]
+    assert role["metadata"]["namespace"] == "partita-system"
+    assert [(rule.get("resourceNames"), rule["verbs"]) for rule in role["rules"]] == [
+        (None, ["create"]),
+        (["blue-partita"], ["get", "update"]),
+    ]
+    assert objects["RoleBinding", "blue-partita-lease"]["roleRef"]["name"] == "blue-partita-lease"
 
 
 @BOTH
@@ -223,6 +232,7 @@ def test_everything_belongs_to_the_release() -> None:
         "blue-partita-dashboard",
         "blue-partita-admission",
         "blue-partita-profiling",
+        "blue-partita-lease",
     }
     for key, found in objects.items():
         assert found["metadata"]["labels"]["app.kubernetes.io/instance"] == "blue", key
@@ -293,7 +303,8 @@ def test_parts_can_be_left_out(values: dict[str, Any], want_left_out: tuple[str,
 @pytest.mark.parametrize(
     ("values", "want_words"),
     [
-        pytest.param({"replicas": 3}, "replicas", id="unknown value"),
+        pytest.param({"replicaCount": 3}, "replicaCount", id="unknown value"),
+        pytest.param({"replicas": 0}, "replicas", id="no operator"),
         pytest.param({"ray": {"address": "ray:8265"}}, "address", id="address without scheme"),
         pytest.param({"metrics": {"port": 99999}}, "port", id="no such port"),
         pytest.param(

@@ -44,6 +44,7 @@ def test_the_operator_runs_with_the_rights_of_the_chart(
     node, namespace, pool = (f"{word}-{uuid4().hex[:8]}" for word in ("node", "partita", "pool"))
     metrics_port, health_port = free_ports(2)
     values = {
+        "replicas": 1,  # all of this node's pods have the ports of this machine
         "ray": {"address": "http://127.0.0.1:1"},
         "nodeSelector": {"kubernetes.io/hostname": node},
         "metrics": {"port": metrics_port},

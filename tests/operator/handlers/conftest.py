@@ -56,6 +56,9 @@ class Operators:
         default_factory=lambda: OperatorSettings(resync_seconds=0.5, profile_backoff_seconds=1)
     )
 
+    ended: bool = False
+    """Whether the operator that was started last has ended."""
+
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """An operator for the length of the block."""
@@ -72,6 +75,8 @@ class Operators:
                 stop=stop,
             )
         )
+        self.ended = False
+        running.add_done_callback(lambda _: setattr(self, "ended", True))
         try:
             yield
         finally:

@@ -10,11 +10,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-from lightkube import AsyncClient
-from lightkube.config.kubeconfig import KubeConfig
-from lightkube.config.models import Cluster as Server
-from lightkube.config.models import User
-from tests.operator.doubles import EnginesDouble, one_stage_plan
 from tests.operator.handlers.api_double import ApiDouble, Json
 from tests.operator.handlers.effects import (
     DEATHS,
@@ -26,23 +21,16 @@ from tests.operator.handlers.effects import (
     GatedRunner,
     OperatorKilledError,
 )
+from tests.operator.handlers.in_memory import in_default, operator_on
 from tests.operator.handlers.skipping_loop import run
 from tests.operator.kubectl import pool, session
 
-from partita_api.meta import FIELD_MANAGER
-from partita_operator.handlers.metrics import Metrics
 from partita_operator.handlers.passes import PassFailedError, pass_pool, pass_session, sweep
-from partita_operator.handlers.searches import Searches
 from partita_operator.handlers.surroundings import Surroundings
-from partita_operator.kube.cache import ClusterCache
-from partita_operator.kube.profiles import ProfileStore
 from partita_operator.kube.retries import DELAYS_S, ApiServerUnavailableError
-from partita_operator.kube.writes import ObjectWriter
-from partita_operator.ports import EngineUnavailableError, OperatorSettings
-from partita_planner.problem import Outcome, PlanningProblem
+from partita_operator.ports import EngineUnavailableError
 
 KEY = "default/traffic"
-SETTINGS = OperatorSettings(profile_backoff_seconds=0)
 MOST_ROUNDS = 100
 """Passes over everything until nothing happens any more; an undisturbed life needs about ten for each chapter."""
 
@@ -60,11 +48,6 @@ EVERY_KIND = (
     "engine: apply traffic-",
     "engine: remove default/traffic",
 )
-
-
-class Solver:
-    async def solve(self, problem: PlanningProblem) -> Outcome:
-        return one_stage_plan(problem)
 
 
 @dataclass
@@ -86,10 +69,10 @@ class Life:
 
     def roll_out(self) -> None:
         self.api.create("gpupools", pool("fast"))
-        self.api.create("inferencesessions", _in_default(session("traffic")))
+        self.api.create("inferencesessions", in_default(session("traffic")))
 
     def change(self) -> None:
-        self.api.create("inferencesessions", _in_default(session("traffic", rate={"requestsPerSecond": 250})))
+        self.api.create("inferencesessions", in_default(session("traffic", rate={"requestsPerSecond": 250})))
 
     def deletion(self) -> None:
         self.api.delete("inferencesessions", "default", "traffic")
@@ -106,26 +89,8 @@ class Life:
 
     async def _operator(self) -> None:
         """An operator, from its start until there is nothing more to do."""
-        config = KubeConfig.from_one(cluster=Server(server="http://api"), user=User(token="t")).get()
-        gated = GatedApi(self.api, self.gate)
-        async with AsyncClient(config=config, field_manager=FIELD_MANAGER, transport=gated) as client:
-            cache, metrics = ClusterCache(client), Metrics()
-            searches = Searches(Solver(), metrics, on_answer=lambda _: None)
-            around = Surroundings(
-                settings=SETTINGS,
-                client=client,
-                cache=cache,
-                writer=ObjectWriter(client, cache),
-                profiles=ProfileStore(client),
-                engines=EnginesDouble(self.engine),
-                runner=self.runner,
-                searches=searches,
-                metrics=metrics,
-            )
-            try:
-                await self._until_settled(around)
-            finally:
-                await searches.close()
+        async with operator_on(GatedApi(self.api, self.gate), self.engine, self.runner) as around:
+            await self._until_settled(around)
 
     async def _until_settled(self, around: Surroundings) -> None:
         quiet = 0
@@ -159,11 +124,6 @@ class Life:
             "serving": {k: (s.plan.metadata.name, s.targets) for k, s in self.engine.applied.items()},
             "runs": set(self.runner.runs),
         }
-
-
-def _in_default(manifest: Json) -> Json:
-    manifest["metadata"]["namespace"] = "default"
-    return manifest
 
 
 def _kept_metadata(found: Json) -> Json:

@@ -62,6 +62,7 @@ def operator_metrics() -> Metrics:
     """Everything that the operator may show."""
     metrics = Metrics()
     metrics.watch_queue(lambda: 0)
+    metrics.watch_leadership(lambda: True)
     metrics.show(Cluster(pools={"fast": FAST, "unused": UNUSED}, sessions={KEY: TRAFFIC}))
     metrics.searched("Planned")
     metrics.engine_answered(KEY, True)
@@ -154,7 +155,16 @@ def test_what_the_status_says_is_shown(name: str, labels: dict[str, str], want: 
     assert registry.get_sample_value(name, labels) == want
 
 
+def test_what_was_measured_last_is_shown_rather_than_what_the_status_says() -> None:
+    metrics = operator_metrics()
+    metrics.measured(KEY, Signals(offered_rate="104.5", p99_ms="97"))
+    offered, p99 = (("offered_rate", {}), ("latency_seconds", {"quantile": "0.99"}))
+    for (name, labels), want in ((offered, 104.5), (p99, 0.097)):
+        assert metrics.registry.get_sample_value(f"partita_session_{name}", {"session": KEY, **labels}) == want
+
+
 def test_what_is_gone_is_not_shown_any_more() -> None:
     metrics = operator_metrics()
+    metrics.measured(KEY, Signals(offered_rate="104.5"))
     metrics.show(Cluster())
     assert metrics.registry.get_sample_value("partita_session_offered_rate", {"session": KEY}) is None

@@ -1,6 +1,7 @@
 """From whatever state the operator dies in, and whatever is damaged by hand, the world converges to the same end."""
 
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 from hypothesis import given, settings
@@ -175,6 +176,17 @@ def test_damage_is_repaired(damage: Story, restarted: bool) -> None:
 
     assert cluster.outcome() == want
     assert cluster.sessions[KEY].metadata.finalizers == (FINALIZER,)
+
+
+@pytest.mark.parametrize("hours", [-1, 1, 24 * 365], ids=["back", "ahead", "a year ahead"])
+@pytest.mark.parametrize("seconds", [1, 3, 6, 30], ids=lambda s: f"after {s} s")
+def test_a_clock_that_jumps_makes_no_difference_in_the_end(hours: int, seconds: int) -> None:
+    undisturbed, cluster = settled(), two_pools()
+    cluster.run(seconds)
+    cluster.now += timedelta(hours=hours)
+    cluster.run(40)
+    assert cluster.outcome() == undisturbed.outcome()
+    assert sorted(cluster.runner.started) == sorted(undisturbed.runner.started), "no run is given up for it"
 
 
 USERS_AND_FAULTS = st.lists(

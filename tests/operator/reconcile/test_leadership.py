@@ -1,0 +1,43 @@
+"""What a replica does about the Lease: take it, renew it, or wait; nobody's clock is compared with another's."""
+
+import pytest
+
+from partita_operator.reconcile.leadership import LeaseRecord, Observation, Step, next_step, observe, still_holds
+
+
+def lease(holder: str, version: str = "1", seconds: int = 15) -> LeaseRecord:
+    return LeaseRecord(holder, seconds, 0, version)
+
+
+@pytest.mark.parametrize(
+    ("record", "unchanged_for", "want"),
+    [
+        pytest.param(None, 0, Step.TAKE, id="there is none"),
+        pytest.param(lease(""), 0, Step.TAKE, id="given back"),
+        pytest.param(lease("me"), 0, Step.RENEW, id="mine"),
+        pytest.param(lease("me"), 100, Step.RENEW, id="mine, and nobody has taken it"),
+        pytest.param(lease("other"), 14.9, Step.WAIT, id="another's"),
+        pytest.param(lease("other"), 15, Step.TAKE, id="another's, who is silent"),
+        pytest.param(lease("other", seconds=60), 15, Step.WAIT, id="another's, for longer than mine would be"),
+    ],
+)
+def test_the_next_step(record: LeaseRecord | None, unchanged_for: float, want: Step) -> None:
+    assert next_step("me", Observation(record, since=1000.0), now=1000.0 + unchanged_for) is want
+
+
+def test_every_renewal_starts_the_wait_anew() -> None:
+    seen = observe(None, lease("other", "1"), now=10)
+    assert observe(seen, lease("other", "1"), now=20).since == 10
+    assert observe(seen, lease("other", "2"), now=20).since == 20
+
+
+@pytest.mark.parametrize(
+    ("renewed", "want"),
+    [
+        pytest.param(None, False, id="never renewed"),
+        pytest.param(91.0, True, id="renewed lately"),
+        pytest.param(90.0, False, id="stops before another may begin"),
+    ],
+)
+def test_for_how_long_a_renewal_is_good(renewed: float | None, want: bool) -> None:
+    assert still_holds(renewed, 15, now=100.0) is want
