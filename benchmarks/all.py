@@ -41,6 +41,7 @@ ARGUMENTS = {
     "scheduler_throughput": Arguments(quick=()),
     "soak": Arguments(quick=("--minutes", "1")),
     "simulator_speed": Arguments(quick=("--requests", "50000", "--repeats", "1")),
+    "time_to_ready": Arguments(quick=("--quick",)),
     "subclusters": Arguments(quick=("--seconds", "2", "--seeds", "1")),
 }
 """Scripts without a line here are called without arguments."""

@@ -57,10 +57,12 @@ async def carry_out(actions: tuple[Action, ...], world: SessionWorld, around: Su
 async def carry_out_of_pool(actions: tuple[Action, ...], pool: GPUPool, around: Surroundings) -> str:
     """Carry a pool's actions out in order; what they failed with, in sentences.
 
-    Its finalizer is left for the next pass if something failed. Raises ApiServerUnavailableError.
+    Its finalizer is left for the next pass if something failed. Raises ApiServerUnavailableError and
+    LeadershipLostError.
     """
     problems: list[str] = []
     for action in actions:
+        around.leadership.ensure()
         try:
             await _carry_out_of_pool(action, pool, around, problems)
         except PartitionerError as error:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 from math import floor
+from typing import Final
 
 from partita_api.conditions import ConditionStatus, ConditionType
 from partita_api.gpupool import GPUPoolStatus
@@ -10,6 +11,7 @@ from partita_api.meta import FINALIZER
 from partita_api.quantity import Quantity
 from partita_operator.reconcile.accounting import users
 from partita_operator.reconcile.actions import AddFinalizer, Decision, RemoveFinalizer
+from partita_operator.reconcile.clock import MAX_PATIENCE_SECONDS
 from partita_operator.reconcile.findings import Finding, events_of, progress_findings, with_findings
 from partita_operator.reconcile.gpu_labels import hardware, unusable
 from partita_operator.reconcile.partitioning import Partitioning, partition
@@ -19,6 +21,8 @@ from partita_operator.reconcile.reasons import Reason
 from partita_operator.reconcile.world import PoolWorld
 
 _ROUNDING = 1e-9
+NODES_A_LOOK: Final = 20
+"""Nodes that are worth a look every `resync_seconds`; more are looked at less often, as each look lists them all."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,7 @@ def reconcile_pool(world: PoolWorld, now: datetime) -> Decision[GPUPoolStatus]:
         actions = (*actions, RemoveFinalizer())
     return Decision(
         status,
-        requeue_after=world.settings.resync_seconds,
+        requeue_after=_requeue_after(world, partitioning),
         actions=actions,
         events=events_of(pool.status.conditions, status.conditions),
     )
@@ -87,6 +91,13 @@ def _findings(world: PoolWorld, count: Count, held: dict[str, int], partitioning
         )
         return (*progress, cut) if cut is not None else progress
     return (ready, *progress_findings(cut, stalled=partitioning.stalled, reconciling=not partitioning.stalled))
+
+
+def _requeue_after(world: PoolWorld, partitioning: Partitioning) -> float:
+    resync = world.settings.resync_seconds
+    if partitioning.actions or (partitioning.finding is not None and partitioning.finding.status is not True):
+        return resync
+    return min(max(resync, MAX_PATIENCE_SECONDS), resync * max(1.0, len(world.nodes) / NODES_A_LOOK))
 
 
 def count_accelerators(world: PoolWorld) -> Count:

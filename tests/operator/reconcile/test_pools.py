@@ -146,6 +146,19 @@ def test_the_finalizer_comes_first() -> None:
     assert decision.status == built.status
 
 
+@pytest.mark.parametrize(
+    ("nodes", "want_seconds"),
+    [(0, 5), (20, 5), (100, 25), (1000, 60)],
+    ids=lambda value: f"{value}",
+)
+def test_a_pool_of_many_nodes_is_looked_at_less_often(nodes: int, want_seconds: float) -> None:
+    built = undeclared()
+    guarded = built.model_copy(update={"metadata": built.metadata.model_copy(update={"finalizers": (FINALIZER,)})})
+    there = tuple(Node(f"n{i}", True, {GPU: 1}) for i in range(nodes))
+    world = PoolWorld(guarded, Cluster({"fast": guarded}), OperatorSettings(), there, {})
+    assert reconcile_pool(world, EPOCH).requeue_after == want_seconds
+
+
 def two_sessions(fast: PoolBuilder) -> SimulatedCluster:
     made = SimulatedCluster()
     made.add(fast.build())
