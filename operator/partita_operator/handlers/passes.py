@@ -54,15 +54,17 @@ async def pass_session(key: str, around: Surroundings) -> float | None:
 async def pass_pool(name: str, around: Surroundings) -> float | None:
     """Look at the pool once; the seconds after which to look again, None if it is gone.
 
-    Raises ApiServerUnavailableError.
+    Raises ApiServerUnavailableError and LeadershipLostError.
     """
     cluster = around.cache.cluster()
     pool = cluster.pools.get(name)
     if pool is None:
         around.pool_problems.pop(name, None)
         return None
+    world = await observe_pool(pool, cluster, around)
+    around.leadership.ensure()
     now = datetime.now(UTC)
-    decision = reconcile_pool(await observe_pool(pool, cluster, around), now)
+    decision = reconcile_pool(world, now)
     if decision.status != pool.status:
         await around.writer.write_status(pool, decision.status)
     await _tell(pool, decision.events, now, around)
