@@ -137,7 +137,7 @@ class Session:
         found = {
             "grpc_address": self.grpc_address,
             "http_address": self.http_address,
-            "warnings": self._warnings(driver),
+            "warnings": (self._warnings(driver) + measured.warnings)[:_MOST_WARNINGS],
         }
         return measured.model_copy(update=found)
 
@@ -150,7 +150,7 @@ class Session:
             if r.plan == plan
             for warning in r.warnings
         )
-        return tuple(dict.fromkeys(said))[:_MOST_WARNINGS]
+        return tuple(dict.fromkeys(said))
 
     async def _look_forever(self) -> None:
         """Beside the ticks, which must go on while nothing answers here."""

@@ -15,6 +15,8 @@ from partita_runtime.scheduling.plan import SchedulingPlan
 from partita_runtime.scheduling.signals import CoreSignals
 from partita_runtime.scheduling.signals import StageSignals as CoreStageSignals
 
+FAR_OFF: Final = 3
+"""Times more, or less, than the profile says that an execution takes before somebody should know."""
 MAX_LATENCIES: Final = 200_000
 """Most latencies that are kept for percentiles."""
 
@@ -72,7 +74,7 @@ class SessionSignals(StatusModel):
     http_address: str | None = None
     """host:port where it answers by HTTP itself, if it does."""
     warnings: tuple[str, ...] = ()
-    """What replicas had to do otherwise than planned, such as running on the CPU; each with its stage."""
+    """What is not as planned, such as replicas on the CPU, or a profile that is far off; each with its stage."""
     offered_rate: float
     """Requests per second that arrived."""
     goodput: float
@@ -160,6 +162,7 @@ def session_signals(
         plan=plan.name if plan else None,
         next_plan=situation.next_plan,
         message=situation.message,
+        warnings=tuple([text for stage in stages if (text := _far_off(stage))]),
         offered_rate=(after.arrived - before.arrived) / seconds,
         goodput=outcomes[Outcome.IN_TIME] / seconds,
         bad_rate=(ended - outcomes[Outcome.IN_TIME]) / ended if ended else 0.0,
@@ -169,6 +172,23 @@ def session_signals(
         batch_sizes=_batch_sizes(earlier, after.core),
         outcomes={o: n for o, n in outcomes.items() if n},
         stages=stages,
+    )
+
+
+def _far_off(stage: StageSignals) -> str:
+    """That batches take so much more or less time than the profile says that another plan would suit better.
+
+    Without figures: it goes into a status, which is not to change with every measurement.
+    """
+    if not stage.predicted_micros or not stage.actual_micros:
+        return ""
+    ratio = stage.actual_micros / stage.predicted_micros
+    if 1 / FAR_OFF < ratio < FAR_OFF:
+        return ""
+    amount = f"more than {FAR_OFF} times" if ratio > 1 else f"less than 1/{FAR_OFF} of"
+    return (
+        f"{stage.module}/{stage.pipeline}/{stage.stage}: batches take {amount} what the profile for pool {stage.pool} "
+        "says; scheduling goes by the real time, but plans do not: delete the profile's ConfigMap, and it is made anew."
     )
 
 

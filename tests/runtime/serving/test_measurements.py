@@ -54,6 +54,24 @@ def snapshot(at: int, arrived: int, core: CoreSignals | None, source: str = "a c
     return Snapshot(at, arrived, {Outcome(name): count for name, count in outcomes.items()}, core, source)
 
 
+@pytest.mark.parametrize(
+    ("actual", "want_said"),
+    [
+        pytest.param(10_000, "m/p0/0: batches take more than 3 times what the profile", id="ten times slower"),
+        pytest.param(100, "m/p0/0: batches take less than 1/3 of what the profile", id="ten times faster"),
+        pytest.param(1500, "", id="somewhat slower"),
+        pytest.param(0, "", id="not measured"),
+    ],
+)
+def test_profile_that_is_far_off_is_told(actual: int, want_said: str) -> None:
+    after = snapshot(20 * SECOND, 0, core(20 * SECOND, executions=10, actual=10 * actual))
+
+    said = session_signals(SITUATION, snapshot(0, 0, core(0)), after, []).warnings
+
+    assert len(said) == bool(want_said)
+    assert all(text.startswith(want_said) for text in said)
+
+
 def test_rates_are_of_the_window_only() -> None:
     before = snapshot(10 * SECOND, 100, core(10 * SECOND, in_time=90, dropped=10), in_time=90, too_late=10)
     after = snapshot(
