@@ -66,9 +66,10 @@ class Deferred(Policy):
             if batch_size == fit.limit and batch_size < pipeline.batch_size:
                 slack = module.queue.waiting[0].deadline - probe_finish(pipeline, batch_size + 1, now)
                 module.early = _early(fit)
-                if slack > module.early:
-                    due = max(due, now + slack - module.early)
-                elif slack > 0 and not self._goes_early(fit, now):
+                early = module.early if module.early and _few_are_idle(pipeline) else 0
+                if slack > early:
+                    due = max(due, now + slack - early)
+                elif slack > 0 and batch_size < self._load.sustainable_batch(pipeline, now):
                     due = max(due, now + slack)
             if due > now:
                 fit.wait(module, due)
@@ -77,12 +78,6 @@ class Deferred(Policy):
             if not hopeless:
                 return fit.candidate(module, now)
             dropped += [(request, DropReason.OVERLOAD) for request in module.queue.take(hopeless)]
-
-    def _goes_early(self, fit: Fit, now: int) -> bool:
-        """Whether hardly a worker is idle, and the batch is large enough to keep up with the load."""
-        if not _is_shared(fit) or not _few_are_idle(fit.pipeline):
-            return False
-        return fit.batch_size >= self._load.sustainable_batch(fit.pipeline, now)
 
     def _too_many(self, module: ModuleState, fit: Fit, now: int) -> int:
         """How many of the oldest requests to give up, so that a batch that keeps up with the load can go now."""
