@@ -27,6 +27,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
+{{- define "partita.image" -}}
+{{- with .Values.image -}}
+{{- if .digest -}}
+{{- printf "%s@%s" .repository .digest -}}
+{{- else -}}
+{{- printf "%s:%s" .repository (.tag | default $.Chart.AppVersion) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "partita.modelPolicy" -}}
 {{- $policy := dict "requireDigest" .Values.models.requireDigest -}}
 {{- with .Values.models.allowedModules }}{{ $_ := set $policy "modules" . }}{{ end -}}

@@ -23,7 +23,7 @@ if ready == nil or ready.observedGeneration ~= obj.metadata.generation then
   return answer("Progressing", "The operator has not looked at it yet.")
 end
 if holds("Stalled", "True") then
-  return answer("Degraded", ready.message)
+  return answer("Degraded", found.Stalled.message)
 end
 -- A person or a maintenance window keeps a session from its plan, or a plan from being rolled out.
 if holds("Held", "True") then
@@ -31,6 +31,10 @@ if holds("Held", "True") then
 end
 if obj.kind == "PipelinePlan" and holds("Approved", "False") then
   return answer("Suspended", found.Approved.message)
+end
+-- So does a pool whose nodes are to be cut into other slices.
+if holds("Partitioned", "False") and found.Partitioned.reason == "AwaitingApproval" then
+  return answer("Suspended", found.Partitioned.message)
 end
 -- A plan that is kept for a rollback is as it should be.
 if ready.status == "True" or ready.reason == "Superseded" then

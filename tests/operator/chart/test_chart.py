@@ -42,7 +42,12 @@ EVERYTHING: dict[str, Any] = {
     "metrics": {
         "service": {"annotations": {"prometheus.io/scrape": "true"}},
         "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
-        "podMonitor": {"enabled": True, "sessions": ["default/traffic", "a/b"], "namespaces": ["ray"]},
+        "podMonitor": {
+            "enabled": True,
+            "labels": {"release": "prometheus"},
+            "sessions": ["default/traffic", "a/b"],
+            "namespaces": ["ray"],
+        },
         "dashboard": {"enabled": True, "annotations": {"folder": "GPUs"}},
     },
     "admission": {"enabled": True, "failurePolicy": "Fail", "timeoutSeconds": 10, "port": 8443},
@@ -145,6 +150,22 @@ def test_what_sessions_may_name_is_as_the_values_say(values: dict[str, Any] | No
     context = run.make_context("run", list(container["args"]), auto_envvar_prefix="PARTITA")
     everything = ModelPolicy(modules=("traffic",), files=("/models/",), require_digest=True)
     assert context.params["model_policy"] == (everything if values else ModelPolicy())
+
+
+DIGEST = f"sha256:{'0' * 64}"
+
+
+@pytest.mark.parametrize(
+    ("image", "want"),
+    [
+        pytest.param({"tag": "1.2.3"}, "registry/operator:1.2.3", id="a tag"),
+        pytest.param({"digest": DIGEST}, f"registry/operator@{DIGEST}", id="a digest"),
+        pytest.param({"tag": "1.2.3", "digest": DIGEST}, f"registry/operator@{DIGEST}", id="a digest goes first"),
+    ],
+)
+def test_the_image_is_named_by_tag_or_digest(image: dict[str, str], want: str) -> None:
+    (container,) = pod({"image": {"repository": "registry/operator", **image}})["containers"]
+    assert container["image"] == want
 
 
 def test_tokens_come_from_secrets_as_the_operator_reads_them() -> None:
@@ -305,6 +326,8 @@ def test_parts_can_be_left_out(values: dict[str, Any], want_left_out: tuple[str,
     [
         pytest.param({"replicaCount": 3}, "replicaCount", id="unknown value"),
         pytest.param({"replicas": 0}, "replicas", id="no operator"),
+        pytest.param({"image": {"digest": "sha256:1"}}, "digest", id="half a digest"),
+        pytest.param({"mig": {"settleSeconds": -1}}, "settleSeconds", id="no time to settle"),
         pytest.param({"ray": {"address": "ray:8265"}}, "address", id="address without scheme"),
         pytest.param({"metrics": {"port": 99999}}, "port", id="no such port"),
         pytest.param(

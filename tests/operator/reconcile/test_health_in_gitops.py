@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 from tests.builders import SessionBuilder, pool, session
+from tests.operator.mig_manager_double import MigManagerDouble
+from tests.operator.reconcile.cut_nodes import Nodes, approved
 from tests.operator.reconcile.simulated import SimulatedCluster
 
 from partita_api.inferencesession import Approval, InferenceSession
@@ -148,6 +150,25 @@ def test_pools(gpus: int, want: tuple[str, str]) -> None:
     made.run(3)
     shown = document(made.pools["fast"])
     assert (kstatus(shown), argo(shown)[0]) == want
+
+
+@pytest.mark.parametrize(
+    ("nodes", "passes", "want", "want_message"),
+    [
+        pytest.param(Nodes(), 30, ("InProgress", "Suspended"), "waits for approval", id="to be approved"),
+        pytest.param(approved(), 16, ("InProgress", "Progressing"), "", id="being cut"),
+        pytest.param(approved(), 60, ("Current", "Healthy"), "42 accelerators", id="cut"),
+        pytest.param(
+            approved(mig_manager=MigManagerDouble(fails={"b"})), 60, ("Failed", "Degraded"), "failed on b", id="failed"
+        ),
+    ],
+)
+def test_pools_of_slices(nodes: Nodes, passes: int, want: tuple[str, str], want_message: str) -> None:
+    nodes.run(passes)
+    shown = document(nodes.pool)
+    health, message = argo(shown)
+    assert (kstatus(shown), health) == want
+    assert want_message in message
 
 
 def plans(builder: SessionBuilder) -> SimulatedCluster:
