@@ -243,15 +243,27 @@ class Execution(SpecModel):
 
 
 class Frontend(SpecModel):
-    """How clients reach the session, besides HTTP through Serve's proxy."""
+    """How clients reach the session."""
 
     cel_rules: ClassVar[tuple[tuple[str, str], ...]] = (
         (
             "!has(self.httpPort) || !has(self.grpcPort) || self.httpPort == 0 || self.httpPort != self.grpcPort",
             "frontend.httpPort and frontend.grpcPort must differ, or be 0",
         ),
+        (
+            "!has(self.replicas) || self.replicas == 1 || ((!has(self.httpPort) || self.httpPort == 0) && "
+            "(!has(self.grpcPort) || self.grpcPort == 0))",
+            "several frontends may share a node, so with replicas above 1 httpPort and grpcPort must be 0 (free)",
+        ),
     )
 
+    replicas: int = Field(
+        default=1,
+        ge=1,
+        le=16,
+        description="Processes that take requests. One schedules by itself; several have a scheduler process that they "
+        "share, for sessions with more requests, or larger ones, than one process can take.",
+    )
     http_port: int | None = Field(
         default=None,
         ge=0,
@@ -385,10 +397,14 @@ class InferenceSessionStatus(StatusModel):
     observed_generation: int = Field(default=0, description="The generation this status was concluded from.")
     url: str | None = Field(default=None, description="Base URL for clients of the Open Inference Protocol.")
     grpc_address: str | None = Field(
-        default=None, description="host:port of the Open Inference Protocol over gRPC, if the session asks for it."
+        default=None,
+        description="host:port of the Open Inference Protocol over gRPC, if the session asks for it; with several "
+        "frontends those of all of them, separated by commas.",
     )
     http_address: str | None = Field(
-        default=None, description="host:port of the same over HTTP, without Serve's proxy, if the session asks for it."
+        default=None,
+        description="host:port of the same over HTTP, without Serve's proxy, if the session asks for it; of all "
+        "frontends.",
     )
     active_plan: PlanSummary | None = Field(default=None, description="The plan that serves requests.")
     pending_plan: str | None = Field(default=None, description="A plan that waits for approval or is being rolled out.")

@@ -107,6 +107,12 @@ def _edge_problems(spec: InferenceSessionSpec) -> Iterator[str]:
 def _setting_problems(spec: InferenceSessionSpec) -> Iterator[str]:
     if spec.rate.gamma_shape is not None and spec.rate.arrival is not ArrivalProcess.GAMMA:
         yield f"rate.gammaShape needs rate.arrival Gamma, not {spec.rate.arrival}: set it, or remove gammaShape"
+    for field, port in (("httpPort", spec.frontend.http_port), ("grpcPort", spec.frontend.grpc_port)):
+        if spec.frontend.replicas > 1 and port:
+            yield (
+                f"frontend.{field} is {port}, but several of {spec.frontend.replicas} frontends may be on one node: "
+                "set it to 0, which takes a free one"
+            )
 
 
 def _time_problems(spec: InferenceSessionSpec) -> Iterator[str]:

@@ -144,6 +144,13 @@ MIG = {"product": "H100-80GB", "layouts": [{"nodes": 1, "gpus": [{"count": 1, "s
         ),
         pytest.param(
             SESSION,
+            "spec.frontend",
+            {"replicas": 2, "grpcPort": 9000},
+            "httpPort and grpcPort must be 0",
+            id="one port for two frontends",
+        ),
+        pytest.param(
+            SESSION,
             "spec.maintenanceWindows",
             [{"start": "25:00", "durationMinutes": 60}],
             "such as 22:30",
@@ -183,6 +190,8 @@ def test_rules_refuse_what_they_are_for(document: Json, path: str, value: Any, w
         pytest.param(
             SESSION, "spec.rate", {"requestsPerSecond": 5, "arrival": "Gamma", "gammaShape": "0.25"}, id="Gamma"
         ),
+        pytest.param(SESSION, "spec.frontend", {"replicas": 2, "grpcPort": 0}, id="a free port for each frontend"),
+        pytest.param(SESSION, "spec.frontend", {"replicas": 1, "grpcPort": 9000}, id="a port for one frontend"),
         pytest.param(
             SESSION,
             "spec.maintenanceWindows",

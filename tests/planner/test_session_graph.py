@@ -45,6 +45,11 @@ CHAIN = session("s").chain("a", "b")
             id="shape without Gamma",
         ),
         pytest.param(
+            CHAIN.with_spec(frontend={"replicas": 2, "grpc_port": 9000}),
+            "frontend.grpcPort is 9000, but several of 2 frontends may be on one node: set it to 0",
+            id="a port for two frontends",
+        ),
+        pytest.param(
             session("s").slo(50).model("a").function("f", 40).edge("a", "f").planner(margin_percent=20),
             "functions alone may take 40 ms, but the SLO of 50 ms less the margin of 20 % leaves 40 ms",
             id="functions take the whole SLO",

@@ -92,6 +92,25 @@ class SchedulingCore:
             self._retry(batch, DropReason.WORKER_LOST)
         self._look_at(self._modules.values())
 
+    def worker_left(self, stage: StageRef, worker: str, now: int) -> None:
+        """The worker gets no new batches of this stage; whatever else it does goes on. Unknown ones are ignored."""
+        self._tick(now)
+        member = self._roster.leave(self._plan.name, stage, worker)
+        if member is not None and stage in self._stages and self._stages[stage].pool in member.pools:
+            self._stages[stage].pool.leave(member)
+            self._load.workers_changed()
+            self._look_at(self._modules.values())
+
+    def worker_busy(self, worker: str, until: int, now: int) -> None:
+        """The worker is busy until then with a batch that is not the core's. Idempotent; unknown workers are ignored.
+
+        So it is where a core takes over from one that is gone, with the batches of that one still under way.
+        """
+        self._tick(now)
+        known = self._roster.workers.get(worker)
+        if known is not None:
+            self._flight.occupy(known, self._clock, until)
+
     def arrive(self, request_id: int, module: str, deadline: int, now: int) -> None:
         """A (sub-)request for `module`; `deadline` is for this module's answer.
 
@@ -176,6 +195,17 @@ class SchedulingCore:
             self._flight.abandon(batch, self._clock, None)
             self._retry(batch, DropReason.WORKER_LOST)
             self._look_at(self._modules.values())
+
+    def forsaken(self, batch_id: int, now: int) -> None:
+        """Nobody waits for the batch any more, and nobody will report it; its requests must have been cancelled.
+
+        Its workers may execute it all the same, so what it has reserved stays reserved until its end. Unknown batches
+        are ignored.
+        """
+        self._tick(now)
+        batch = self._flight.get(batch_id)
+        if batch is not None:
+            self._flight.forsake(batch)
 
     def switch_plan(self, plan: SchedulingPlan, now: int) -> None:
         """Put another plan in force, between two batches.

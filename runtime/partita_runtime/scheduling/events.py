@@ -25,6 +25,8 @@ class DropReason(StrEnum):
     """Its batch died with a worker, and there is no time left to run it again."""
     EXECUTION_FAILED = "ExecutionFailed"
     """Its batch could not be executed, twice, or once and there is no time left to run it again."""
+    NO_RANK = "NoRank"
+    """The scheduler that its frontend shares with others was away for as long as it could wait."""
 
 
 class Dispatch(NamedTuple):

@@ -12,6 +12,7 @@ from partita_runtime.scheduling.timeline import Reservation, delay_behind
 
 _OVERRUN_SHARE: Final = 16
 _OVERRUN_MICROS: Final = 100
+_NO_BATCH: Final = -1
 
 
 class Batch:
@@ -154,6 +155,23 @@ class InFlight:
                 worker.busy_micros += now - max(reservation.start, worker.last_end)
                 worker.last_end = now
             reservation.release()
+
+    def forsake(self, batch: Batch) -> None:
+        """Nobody will report the batch: what it has reserved ends as reserved."""
+        del self._batches[batch.batch_id]
+        for reservation in (*batch.transfers, *batch.executions):
+            if not reservation.done:
+                reservation.expires = True
+                self._orphans.append(reservation)
+
+    def occupy(self, worker: Worker, now: int, until: int) -> None:
+        """Keep a worker free of new batches until then, behind whatever it has reserved."""
+        start = max(now, worker.tail)
+        if start < until:
+            occupied = Reservation([worker], start, until, _NO_BATCH, 0)
+            occupied.expires = True
+            occupied.place()
+            self._orphans.append(occupied)
 
     def catch_up(self, now: int) -> bool:
         """Let executions run on whose report should have come; whether there are any.

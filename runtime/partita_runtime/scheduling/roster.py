@@ -45,6 +45,14 @@ class Roster:
                 pool.leave(worker)
         return worker
 
+    def leave(self, plan: str, stage: StageRef, name: str) -> Worker | None:
+        """The worker, if it was one of this stage: now it is not."""
+        members = self._members.get((plan, stage), {})
+        if name not in members:
+            return None
+        del members[name]
+        return self._workers[name]
+
     def lose(self, name: str) -> Worker | None:
         """The worker, if it was known: now it is not."""
         worker = self.drain(name)

@@ -26,11 +26,14 @@ _CALLS: Final = frozenset(
         "worker_joined",
         "worker_draining",
         "worker_lost",
+        "worker_left",
+        "worker_busy",
         "arrive",
         "cancel",
         "completed",
         "failed",
         "lost",
+        "forsaken",
         "switch_plan",
     }
 )
@@ -63,6 +66,14 @@ class RecordedCore(SchedulingCore):
         super().worker_lost(worker, now)
         self._record("worker_lost", worker, now)
 
+    def worker_left(self, stage: StageRef, worker: str, now: int) -> None:
+        super().worker_left(stage, worker, now)
+        self._record("worker_left", stage, worker, now)
+
+    def worker_busy(self, worker: str, until: int, now: int) -> None:
+        super().worker_busy(worker, until, now)
+        self._record("worker_busy", worker, until, now)
+
     def arrive(self, request_id: int, module: str, deadline: int, now: int) -> None:
         super().arrive(request_id, module, deadline, now)
         self._record("arrive", request_id, module, deadline, now)
@@ -82,6 +93,10 @@ class RecordedCore(SchedulingCore):
     def lost(self, batch_id: int, now: int) -> None:
         super().lost(batch_id, now)
         self._record("lost", batch_id, now)
+
+    def forsaken(self, batch_id: int, now: int) -> None:
+        super().forsaken(batch_id, now)
+        self._record("forsaken", batch_id, now)
 
     def switch_plan(self, plan: SchedulingPlan, now: int) -> None:
         super().switch_plan(plan, now)
@@ -128,7 +143,7 @@ def _call(number: int, line: str) -> Call:
         if name == _ADVANCE:
             now, encoded = arguments
             arguments, decided = [now], tuple(_decode(action) for action in encoded)
-        elif name == "worker_joined":
+        elif name in ("worker_joined", "worker_left"):
             arguments[0] = StageRef(*arguments[0])
         elif name == "switch_plan":
             arguments[0] = SchedulingPlan.model_validate(arguments[0])

@@ -81,7 +81,7 @@ def frontend_application(
         "deployments": [
             {
                 "name": FRONTEND,
-                "num_replicas": 1,
+                "num_replicas": session.spec.frontend.replicas,
                 "max_ongoing_requests": 100_000,
                 "user_config": serving.model_dump(mode="json", by_alias=True, exclude_defaults=True),
                 "graceful_shutdown_timeout_s": options.drain_seconds,

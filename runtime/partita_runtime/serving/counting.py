@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from partita_runtime.serving.dispatcher import now_micros
 from partita_runtime.serving.driver import RETRY_AFTER_SECONDS, ClientLeftError, Driver, UnservedError
 from partita_runtime.serving.inference import RequestError, check_model
+from partita_runtime.serving.scheduler import now_micros
 from partita_runtime.serving.session import Session
 from partita_runtime.serving.signals import Outcome
 

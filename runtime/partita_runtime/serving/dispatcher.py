@@ -1,37 +1,26 @@
-"""Drives the scheduling core live: tells it what happens, and carries its decisions out over streams to replicas."""
+"""Carries out what the scheduler decides, over streams to replicas, and tells it what becomes of that."""
 
-import asyncio
 import logging
-import time
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, Protocol
 
 from partita_runtime.execution.executor import Array
 from partita_runtime.logs import concerning
-from partita_runtime.scheduling.core import SchedulingCore
-from partita_runtime.scheduling.events import Dispatch, Drop, StageRef
+from partita_runtime.scheduling.events import Action, Dispatch, Drop, StageRef
 from partita_runtime.scheduling.plan import SchedulingPlan
 from partita_runtime.scheduling.signals import CoreSignals
-from partita_runtime.scheduling.trace import RecordedCore
 from partita_runtime.serving.delays import Margins
 from partita_runtime.serving.directory import Announcement
 from partita_runtime.serving.links import Links
+from partita_runtime.serving.scheduler import MakeScheduler, now_micros
 from partita_runtime.serving.wire import Answer, Batch, Failed, Report, Undelivered, WireError, tensor_header
 
 logger = logging.getLogger(__name__)
 
-TIMER_MICROS: Final = 1_000
-"""What the event loop's timers are exact to."""
 OVERDUE_MICROS: Final = 1_000_000
 """A batch this long, and twice the SLO, after its planned end counts as lost."""
-
-
-def now_micros() -> int:
-    """The clock of all deadlines; the event loop's, in microseconds."""
-    return time.monotonic_ns() // 1000
 
 
 class SubRequests(Protocol):
@@ -80,17 +69,16 @@ class _Flight:
 
 
 class Dispatcher:
-    """The core of one plan, the links to its replicas, and the batches under way. Lives on one event loop."""
+    """The links to the replicas of one plan, and the batches under way. Lives on one event loop."""
 
     def __init__(
         self,
         plan: SchedulingPlan,
         slo_micros: int,
         sub_requests: SubRequests,
-        traces: Path | None,
+        make_scheduler: MakeScheduler,
         observer: BatchObserver | None = None,
     ) -> None:
-        """`traces` is a directory for a trace of everything that the core is told and decides."""
         self.id = uuid.uuid4().hex
         self.margins = Margins(slo_micros)
         self._plan = plan
@@ -98,10 +86,7 @@ class Dispatcher:
         self._sub_requests = sub_requests
         self._observer = observer
         self._links = Links(self.id, self)
-        self._trace = None if traces is None else (traces / f"{plan.name}-{self.id}.jsonl").open("w")
-        self._core = SchedulingCore(plan) if self._trace is None else RecordedCore(plan, self._record)
-        self._sending_micros = 0
-        """What the core allows for a batch's way, whatever its size."""
+        self._core = make_scheduler(plan, self.id, self._carry_out)
         self.answering_micros = 0
         """What is kept free for a request's way from its last result to its response."""
         self._ready = {
@@ -114,8 +99,7 @@ class Dispatcher:
         self._leaving: set[str] = set()
         """Replicas that are left once they have answered everything."""
         self._flights: dict[int, _Flight] = {}
-        self._awake = False
-        self._timer: asyncio.TimerHandle | None = None
+        self._wake, self.now = self._core.wake, self._core.now
         self._keep_margins(now_micros())
 
     def connect(self, replicas: Iterable[Announcement]) -> None:
@@ -126,17 +110,14 @@ class Dispatcher:
         """How many replicas take batches, for every stage of the plan."""
         return {ref: len(workers) for ref, workers in self._ready.items()}
 
-    def signals(self) -> CoreSignals:
-        """The core's counters as they stand."""
-        return self._core.signals(now_micros())
+    @property
+    def scheduled(self) -> bool:
+        """Whether somebody decides what to dispatch."""
+        return self._core.ready
 
-    def now(self) -> int:
-        """Now, to tell the core what happens; what it had to decide before comes first."""
-        now = now_micros()
-        wakeup = self._core.next_wakeup()
-        if wakeup is not None and wakeup < now:
-            self._decide(wakeup)
-        return now
+    def signals(self) -> CoreSignals | None:
+        """The scheduler's counters as they stand; None if they are kept elsewhere."""
+        return self._core.signals()
 
     def arrive(self, sub_id: int, module: str, deadline: int, now: int) -> None:
         """A sub-request for a model."""
@@ -151,6 +132,7 @@ class Dispatcher:
         """To be called a few times a second: learns delays, and gives up on batches that nobody reports."""
         now = self.now()
         self._keep_margins(now)
+        self._core.tick()
         for flight in [*self._flights.values()]:
             if now - flight.dispatch.finish > OVERDUE_MICROS + 2 * self._slo_micros:
                 stuck = flight.dispatch.path[max(flight.stages_done, flight.holder)]
@@ -163,11 +145,7 @@ class Dispatcher:
     def close(self) -> None:
         """Leave the replicas."""
         self._links.close()
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._trace is not None:
-            self._trace.close()
-            self._trace = None
+        self._core.close()
 
     # What the replicas say (links.LinkListener).
 
@@ -275,48 +253,24 @@ class Dispatcher:
         for workers in self._ready.values():
             workers.discard(worker)
 
-    # What the core decides.
-
-    def _record(self, line: str) -> None:
-        if self._trace is not None:
-            self._trace.write(line + "\n")
+    # What the scheduler decides.
 
     def _keep_margins(self, now: int) -> None:
         self.answering_micros, _ = self.margins.answering.line(now)
-        self._sending_micros, per_sample = self.margins.sending.line(now)
-        self._core.set_delays(self._sending_micros, per_sample)
+        self._core.set_delays(*self.margins.sending.line(now))
 
-    def _wake(self) -> None:
-        """Let the core decide, once for all that happens in this turn of the event loop."""
-        if not self._awake:
-            self._awake = True
-            asyncio.get_running_loop().call_soon(self._wake_up, now_micros())
-
-    def _wake_up(self, due: int) -> None:
-        self._awake = False
-        self._decide(due)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        wakeup = self._core.next_wakeup()
-        if wakeup is not None:
-            wait = max(0, wakeup - TIMER_MICROS - now_micros()) / 1e6
-            self._timer = asyncio.get_running_loop().call_later(wait, self._wake_up, wakeup)
-
-    def _decide(self, due: int) -> None:
-        """Carry out what the core decides, which it should have been asked for at `due`.
-
-        How late the event loop usually is, is part of a batch's way, which the core has allowed for. So it is told
-        the moment that it waited for, not the later one, from which its batch would not be in time any more.
-        """
-        at = max(due, now_micros() - self._sending_micros)
-        for action in self._core.advance(at):
+    def _carry_out(self, actions: Sequence[Action], due: int) -> None:
+        for action in actions:
             if isinstance(action, Drop):
-                self._sub_requests.dropped(action, at)
+                self._sub_requests.dropped(action, due)
             else:
-                self._dispatch(action, at)
+                self._dispatch(action, due)
 
     def _dispatch(self, dispatch: Dispatch, due: int) -> None:
+        if not all(self._links.reaches(worker) for worker in dispatch.path):
+            self._core.lost(dispatch.batch_id, due)  # decided elsewhere, before it was known there
+            self._wake()
+            return
         # With a sub-request that was dropped in the same decision, its siblings have become pointless.
         wanted = {sub_id: self._sub_requests.tensor(sub_id) for sub_id in dispatch.request_ids}
         rows = {sub_id: row for sub_id, row in wanted.items() if row is not None}

@@ -7,18 +7,19 @@ no request ever sees two plans, or two versions of the session.
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from partita_runtime.execution.executor import Array
 from partita_runtime.scheduling.events import Drop, DropReason
 from partita_runtime.scheduling.requests import RequestGraph, SubRequest
 from partita_runtime.serving.dataflow import DataflowError, Sample, answer_of
-from partita_runtime.serving.dispatcher import OVERDUE_MICROS, Dispatcher, now_micros
+from partita_runtime.serving.dispatcher import OVERDUE_MICROS, Dispatcher
 from partita_runtime.serving.epoch import Epoch
 from partita_runtime.serving.functions import FunctionError, FunctionInput, FunctionPool
 from partita_runtime.serving.inference import InferRequest, RequestError
 from partita_runtime.serving.interface import Interface
+from partita_runtime.serving.rank_link import AWAY
+from partita_runtime.serving.scheduler import MakeScheduler, now_micros
 from partita_runtime.serving.signals import Meter, Outcome
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ _DROPS: Final[Mapping[DropReason, tuple[Outcome, int, str]]] = {
     DropReason.NO_WORKERS: (Outcome.NO_WORKERS, 503, "no replicas of module {module!r} are ready"),
     DropReason.WORKER_LOST: (Outcome.FAILED, 503, "a replica of module {module!r} was lost, with no time to try again"),
     DropReason.EXECUTION_FAILED: (Outcome.FAILED, 500, "module {module!r} failed: {detail}"),
+    DropReason.NO_RANK: (Outcome.FAILED, 503, AWAY),
 }
 
 
@@ -73,17 +75,15 @@ class Driver:
         epoch: Epoch,
         meter: Meter,
         function_processes: int,
-        traces: Path | None = None,
+        make_scheduler: MakeScheduler,
         sampled: "SubRequestTraces | None" = None,
     ) -> None:
-        """`traces` is a directory for a trace of everything that the core is told and decides; `sampled` is told how
-        the sub-requests of sampled requests go.
-        """
+        """`sampled` is told how the sub-requests of sampled requests go."""
         self.epoch = epoch
         self.interface = Interface(epoch.session_key.partition("/")[2], epoch.session, epoch.outputs)
         self._slo_micros = epoch.session.slo.latency_ms * 1000
         self._sampled = sampled
-        self.dispatcher = Dispatcher(epoch.plan, self._slo_micros, self, traces, sampled)
+        self.dispatcher = Dispatcher(epoch.plan, self._slo_micros, self, make_scheduler, sampled)
         functions = [module.function for module in epoch.session.modules if module.function is not None]
         self._functions = FunctionPool(functions, function_processes, self)
         self._meter = meter

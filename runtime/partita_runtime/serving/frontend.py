@@ -1,4 +1,4 @@
-"""The Serve deployment of a session's frontend: its gateway, and the session behind it, in one process."""
+"""The Serve deployment of a session's frontends: in each process a gateway, and the session behind it."""
 
 import asyncio
 import os
@@ -14,6 +14,7 @@ from partita_runtime.serving.gateway import ASGIApp, gateway
 from partita_runtime.serving.grpc_endpoint import grpc_endpoint
 from partita_runtime.serving.http_server import http_endpoint
 from partita_runtime.serving.names import FRONTEND
+from partita_runtime.serving.rank_actor import RankActor
 from partita_runtime.serving.session import FrontendSettings, Session
 from partita_runtime.serving.trace_settings import tracer_of
 
@@ -24,7 +25,7 @@ class Frontend:
     def __init__(self, session_key: str, settings: FrontendSettings) -> None:
         log_as_environment_says(session=session_key)
         self._tracer = tracer_of(os.environ, session_key)
-        self._session = Session(session_key, settings, Directory(), self._tracer)
+        self._session = Session(session_key, settings, Directory(), self._tracer, RankActor(session_key))
         host = ray.util.get_node_ip_address()
         self._grpc, self._http = grpc_endpoint(self._session, host), http_endpoint(self._session, host)
 

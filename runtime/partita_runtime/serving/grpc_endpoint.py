@@ -8,13 +8,13 @@ from typing import Any, Final
 import grpc
 
 from partita_runtime.serving.counting import counted, driver_for
-from partita_runtime.serving.dispatcher import now_micros
 from partita_runtime.serving.driver import Driver
 from partita_runtime.serving.endpoint import GRACE_SECONDS, Endpoint
 from partita_runtime.serving.grpc_codec import decode_request, encode_answer, metadata_message
 from partita_runtime.serving.grpc_messages import MESSAGES, METHODS, SERVICE
 from partita_runtime.serving.images import with_images
 from partita_runtime.serving.inference import RequestError, server_metadata
+from partita_runtime.serving.scheduler import now_micros
 from partita_runtime.serving.session import Session
 
 logger = logging.getLogger(__name__)

@@ -9,13 +9,13 @@ from enum import Enum, auto
 from typing import Any, Final
 
 from partita_runtime.serving.counting import counted, driver_for
-from partita_runtime.serving.dispatcher import now_micros
 from partita_runtime.serving.driver import ClientLeftError
 from partita_runtime.serving.images import IMAGE_TYPES, image_request, is_image, with_images
 from partita_runtime.serving.inference import Body, RequestError, model_metadata, server_metadata
 from partita_runtime.serving.metrics import CONTENT_TYPE, metrics_text
 from partita_runtime.serving.oip import HEADER_LENGTH, decode_request, encode_answer
 from partita_runtime.serving.openapi import openapi
+from partita_runtime.serving.scheduler import now_micros
 from partita_runtime.serving.session import FrontendSettings, Session
 
 logger = logging.getLogger(__name__)
@@ -152,7 +152,7 @@ class HttpService:
             case Operation.SIGNALS:
                 return _json(session.signals().model_dump(mode="json", by_alias=True))
             case Operation.METRICS:
-                return HttpAnswer(200, metrics_text(session.signals(), session.meter), {"content-type": CONTENT_TYPE})
+                return HttpAnswer(200, metrics_text(session.signals(), session.counted), {"content-type": CONTENT_TYPE})
         if call.operation is Operation.MODEL_READY:
             driver_for(session, call.model, call.version)
         return _json({"ready": session.ready}, 200 if session.ready else 503)

@@ -9,6 +9,7 @@ from typing import Final, Protocol
 from partita_runtime.serving.directory import Announcement
 from partita_runtime.serving.streams import Receiver, Stream, connect
 from partita_runtime.serving.wire import (
+    STAGE_DIALECT,
     Answer,
     Array,
     Draining,
@@ -80,6 +81,11 @@ class Links:
         """Where the stage before can reach a replica. Raises KeyError if it is not connected."""
         return self._links[worker].replica.hop
 
+    def reaches(self, worker: str) -> bool:
+        """Whether a replica is connected, and was not left."""
+        link = self._links.get(worker)
+        return link is not None and link.stream is not None and link.stream.is_open
+
     def send(self, worker: str, message: Message, tensors: Sequence[Array]) -> None:
         """Send to a replica; nothing happens if it is lost, which the listener learns."""
         link = self._links.get(worker)
@@ -109,19 +115,19 @@ class Links:
     async def _connect(self, link: "_Link") -> None:
         replica = link.replica
         try:
-            link.stream = await connect(replica.hop, link)
+            link.stream = await connect(replica.hop, STAGE_DIALECT, link)
             link.stream.send(Hello(token=replica.hop.token, frontend=self._frontend))
         except OSError as error:
             self._links.pop(replica.replica, None)
             logger.info("replica %s cannot be reached: %s", replica.replica, error)
 
 
-class _Link(Receiver):
+class _Link(Receiver[Message]):
     """One connection to a replica."""
 
     def __init__(self, replica: Announcement, listener: LinkListener, forget: Callable[[], object]) -> None:
         self.replica = replica
-        self.stream: Stream | None = None
+        self.stream: Stream[Message] | None = None
         self._listener = listener
         self._forget = forget
         self._joined = False
@@ -142,7 +148,7 @@ class _Link(Receiver):
             logger.warning("replica %s hangs: it does not answer any more", self.replica.replica)
             stream.abort()
 
-    def admit(self, stream: Stream, message: Message) -> None:
+    def admit(self, stream: Stream[Message], message: Message) -> None:
         match message:
             case Answer():
                 self._listener.admit_answer(self.replica.replica, message)
@@ -151,7 +157,7 @@ class _Link(Receiver):
             case _:
                 raise WireError(f"a {message.kind} message is not expected here")
 
-    def received(self, stream: Stream, message: Message, tensors: list[Array]) -> None:
+    def received(self, stream: Stream[Message], message: Message, tensors: list[Array]) -> None:
         match message:
             case Welcome():
                 self._joined = True
@@ -165,7 +171,7 @@ class _Link(Receiver):
             case Report() | Answer() | Undelivered() | Failed():
                 self._listener.reported(self.replica.replica, message, tensors)
 
-    def lost(self, stream: Stream) -> None:
+    def lost(self, stream: Stream[Message]) -> None:
         self._forget()
         if self._joined:
             self._listener.lost(self.replica.replica)

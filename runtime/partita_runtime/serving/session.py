@@ -2,19 +2,24 @@
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from partita_api.meta import SpecModel
 from partita_runtime.logs import concerning
 from partita_runtime.serving.directory import Announcement
-from partita_runtime.serving.dispatcher import now_micros
 from partita_runtime.serving.driver import Driver
 from partita_runtime.serving.epoch import Epoch
 from partita_runtime.serving.functions import FunctionError
-from partita_runtime.serving.signals import Meter, SessionSignals, Situation, Snapshot, session_signals
+from partita_runtime.serving.measuring import Window
+from partita_runtime.serving.partaking import Partaking
+from partita_runtime.serving.rank_link import AWAY, RankFinder
+from partita_runtime.serving.rank_messages import Part
+from partita_runtime.serving.ranked import RankedScheduler
+from partita_runtime.serving.scheduler import CoreInProcess, MakeScheduler, now_micros
+from partita_runtime.serving.signals import Meter, SessionSignals, Situation, Snapshot
 
 if TYPE_CHECKING:
     from partita_runtime.serving.tracing import RequestTracer
@@ -22,7 +27,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TICK_SECONDS: Final = 0.25
-_SNAPSHOT_MICROS: Final = 1_000_000
 _LOAD_AGAIN_SECONDS: Final = 5.0
 _MOST_WARNINGS: Final = 8
 
@@ -39,7 +43,10 @@ class FrontendSettings(SpecModel):
     max_connections: int = 10_000
     """Most connections to the frontend's own HTTP port, and at most three quarters of the files that may be open."""
     trace_directory: str | None = None
-    """Where to record what the scheduling core is told and decides, to be replayed later; it grows without bound."""
+    """Where to record what the scheduling core is told and decides, to be replayed later; it grows without bound.
+
+    What the rank of several frontends decides is not recorded.
+    """
     switch_patience_seconds: float = 10.0
     """How long a plan that could serve is left waiting for the rest of its replicas, while another one serves."""
 
@@ -60,7 +67,9 @@ class Session:
         settings: FrontendSettings,
         directory: ReplicaDirectory,
         tracer: "RequestTracer | None" = None,
+        rank: RankFinder | None = None,
     ) -> None:
+        """`rank` is where several frontends have their batches decided, once the session has several."""
         self.key = session_key
         self.tracer = tracer
         """What samples requests, and traces them; nothing is traced without."""
@@ -71,10 +80,15 @@ class Session:
         self.http_address: str | None = None
         """Where it is answered for by HTTP, besides Serve's proxy, if it is."""
         self._directory = directory
+        self._rank = rank
+        self._part: Partaking | None = None
+        """In the measuring of a session with several frontends."""
+        self._used_plan: str | None = None
+        self._used_since = 0
         self._serving: Driver | None = None
         self._coming: _Coming | None = None
         self._finishing: list[Driver] = []
-        self._snapshots: deque[Snapshot] = deque()
+        self._window = Window(self.meter)
         self._replicas: Sequence[Announcement] = ()
         self._running: list[asyncio.Task[None]] = []
 
@@ -91,6 +105,8 @@ class Session:
             self._coming.close()
         for driver in (*self._finishing, *self._serving_driver()):
             driver.close()
+        if self._part is not None:
+            self._part.close()
 
     @property
     def serving(self) -> Driver | None:
@@ -99,8 +115,9 @@ class Session:
 
     @property
     def ready(self) -> bool:
-        """Whether every stage of the serving plan has a replica."""
-        return self._serving is not None and all(self._serving.dispatcher.ready_replicas().values())
+        """Whether every stage of the serving plan has a replica, and somebody decides what runs there."""
+        dispatcher = self._serving.dispatcher if self._serving else None
+        return dispatcher is not None and dispatcher.scheduled and all(dispatcher.ready_replicas().values())
 
     def reconfigure(self, epoch: Epoch) -> None:
         """Move to `epoch` as soon as its replicas and functions are ready; go on as before until then."""
@@ -112,38 +129,54 @@ class Session:
         if self._serving is None or self._serving.epoch != epoch:
             ids = {"session": self.key, "plan": epoch.plan.name}
             logger.info("session %s: plan %s is coming up", *ids.values(), extra=concerning(**ids))
-            traces = self.settings.trace_directory
             processes = self.settings.function_processes
             sampled = None if self.tracer is None else self.tracer.sub_requests(epoch.plan)
-            directory = None if traces is None else Path(traces)
-            self._coming = _Coming(Driver(epoch, self.meter, processes, directory, sampled))
+            self._coming = _Coming(Driver(epoch, self.meter, processes, self._scheduling(epoch), sampled))
+
+    def _scheduling(self, epoch: Epoch) -> MakeScheduler:
+        """With one frontend its own core decides, with several the rank that they share."""
+        if epoch.session.frontend.replicas > 1 and self._rank is not None:
+            return partial(RankedScheduler, self._rank)
+        traces = self.settings.trace_directory
+        return partial(CoreInProcess, traces=None if traces is None else Path(traces))
 
     def signals(self) -> SessionSignals:
-        """What was measured over the window that the session's autoscaling asks for.
+        """What was measured over the window that the session's autoscaling asks for, at all of its frontends.
 
-        They are those of the plan before for as long as requests are being finished on it.
+        The plan is the one before for as long as requests are being finished on it.
         """
-        driver = self._finishing[0] if self._finishing else self._serving
-        now = self._snapshot(driver)
-        oldest = self._snapshots[0] if self._snapshots else now
-        before = next((s for s in reversed(self._snapshots) if s.at <= now.at - _window(driver)), oldest)
-        situation = Situation(
-            session=self.key,
-            plan=driver.epoch.plan if driver else None,
-            next_plan=self._coming.driver.epoch.plan.name if self._coming else None,
-            message=self._coming.message if self._coming else "",
-        )
-        measured = session_signals(situation, before, now, self.meter.latencies)
-        found = {
-            "grpc_address": self.grpc_address,
-            "http_address": self.http_address,
-            "warnings": (self._warnings(driver) + measured.warnings)[:_MOST_WARNINGS],
-        }
-        return measured.model_copy(update=found)
+        situation, driver = self._situation(), self._shown
+        if self._part is not None and self._part.measured is not None:
+            measured = self._part.measured.signals
+        else:
+            measured = self._window.signals(situation, self._snapshot(driver), _window_micros(driver))
+            addresses = {"grpc_address": self.grpc_address, "http_address": self.http_address}
+            measured = measured.model_copy(update=addresses)
+        warnings = self._warnings(measured.plan) + measured.warnings
+        return measured.model_copy(update={"warnings": warnings[:_MOST_WARNINGS]})
 
-    def _warnings(self, driver: Driver | None) -> tuple[str, ...]:
-        """Those of the replicas that run the driver's plan, the same of several replicas once."""
-        plan = driver.epoch.plan.name if driver else None
+    @property
+    def counted(self) -> Meter:
+        """How the requests of all of its frontends ended, since the counting began."""
+        if self._part is not None and self._part.measured is not None:
+            return self._part.counted
+        return self.meter
+
+    @property
+    def _shown(self) -> Driver | None:
+        return self._finishing[0] if self._finishing else self._serving
+
+    def _situation(self) -> Situation:
+        unscheduled = self._serving is not None and not self._serving.dispatcher.scheduled
+        return Situation(
+            session=self.key,
+            plan=self._shown.epoch.plan if self._shown else None,
+            next_plan=self._coming.driver.epoch.plan.name if self._coming else None,
+            message=self._coming.message if self._coming else AWAY if unscheduled else "",
+        )
+
+    def _warnings(self, plan: str | None) -> tuple[str, ...]:
+        """Those of the replicas that run a plan, the same of several replicas once."""
         said = (
             f"{r.module}/{r.pipeline}/{r.stage}: {warning}."
             for r in self._replicas
@@ -179,8 +212,9 @@ class Session:
             driver.tick()
         self._move_on()
         self._finish()
-        if not self._snapshots or now_micros() - self._snapshots[-1].at >= _SNAPSHOT_MICROS:
-            self._keep_snapshot()
+        if self._window.is_due(now_micros()):
+            self._window.keep(self._snapshot(self._serving), _window_micros(self._serving))
+        self._take_part()
 
     def _move_on(self) -> None:
         coming = self._coming
@@ -196,6 +230,32 @@ class Session:
             self._finishing.remove(driver)
             driver.close()
 
+    def _take_part(self) -> None:
+        """Measure the session together with its other frontends, if there are any."""
+        plan = self._shown.epoch.plan.name if self._shown else None
+        if plan != self._used_plan:
+            self._used_plan, self._used_since = plan, now_micros()
+        driver = self._shown or (self._coming.driver if self._coming else None)
+        shared = driver is not None and driver.epoch.session.frontend.replicas > 1
+        if shared and self._part is None and self._rank is not None:
+            self._part = Partaking(self._rank, self.key, self.meter)
+        elif not shared and self._part is not None:
+            self._part.close()
+            self._part = None
+        if self._part is not None and driver is not None:
+            situation = self._situation()
+            part = Part(
+                seat=driver.dispatcher.id,
+                plan=self._used_plan,
+                used_micros=now_micros() - self._used_since,
+                next_plan=situation.next_plan,
+                message=situation.message,
+                grpc_address=self.grpc_address,
+                http_address=self.http_address,
+                window_micros=_window_micros(driver),
+            )
+            self._part.tick(part)
+
     def _serving_driver(self) -> list[Driver]:
         return [self._serving] if self._serving else []
 
@@ -204,15 +264,8 @@ class Session:
         source = driver.dispatcher.id if driver else ""
         return Snapshot(now_micros(), self.meter.arrived, dict(self.meter.outcomes), core, source)
 
-    def _keep_snapshot(self) -> None:
-        snapshot = self._snapshot(self._serving)
-        self._snapshots.append(snapshot)
-        while len(self._snapshots) > 1 and self._snapshots[1].at <= snapshot.at - _window(self._serving):
-            self._snapshots.popleft()
-        self.meter.forget(self._snapshots[0].at)
 
-
-def _window(driver: Driver | None) -> int:
+def _window_micros(driver: Driver | None) -> int:
     return driver.epoch.session.autoscaling.window_seconds * 1_000_000 if driver else 0
 
 
@@ -230,13 +283,15 @@ class _Coming:
         """What is being waited for."""
         missing = [ref for ref, ready in self.driver.dispatcher.ready_replicas().items() if not ready]
         if self._problem or not missing:
-            return self._problem or "waiting for functions, or for the rest of the replicas"
+            unscheduled = "" if self.driver.dispatcher.scheduled else AWAY
+            return self._problem or unscheduled or "waiting for functions, or for the rest of the replicas"
         return "no replica yet of " + ", ".join(f"{ref.module}/{ref.pipeline}/{ref.stage}" for ref in missing)
 
     def may_serve(self, patience_seconds: float) -> bool:
         """Whether all is there, or one replica of every stage has been for as long as our patience lasts."""
         ready = self.driver.dispatcher.ready_replicas()
-        if not all(ready.values()) or not self._loading.done():
+        scheduled = self.driver.dispatcher.scheduled
+        if not all(ready.values()) or not self._loading.done() or not scheduled:
             self._complete_since = None
             return False
         now = now_micros()

@@ -70,7 +70,7 @@ class SessionSignals(StatusModel):
     message: str
     """What keeps the frontend from serving, or from moving to the next plan."""
     grpc_address: str | None = None
-    """host:port where the frontend answers by gRPC, if it does."""
+    """host:port where the frontend answers by gRPC, if it does; of several frontends, separated by commas."""
     http_address: str | None = None
     """host:port where it answers by HTTP itself, if it does."""
     warnings: tuple[str, ...] = ()
@@ -102,10 +102,14 @@ class Meter:
     """When a request was answered, and how long it took."""
     cut_off: Counter[str] = field(default_factory=Counter)
     """Sub-requests beyond `fanOut.max` that were left out, by module."""
+    told: "deque[tuple[Outcome, int, int]] | None" = None
+    """If it is wanted, every request that ended since it was emptied: outcome, latency, samples."""
 
     def ended(self, outcome: Outcome, latency: int, now: int, samples: int) -> None:
         """`samples` of a request ended like this, `latency` after it had arrived."""
         self.outcomes[outcome] += samples
+        if self.told is not None:
+            self.told.append((outcome, latency, samples))
         if outcome in (Outcome.IN_TIME, Outcome.LATE):
             self.latencies.extend([(now, latency)] * samples)
 

@@ -4,9 +4,9 @@ import asyncio
 import logging
 import socket
 from collections.abc import Sequence
-from typing import Final, Protocol, cast
+from typing import Final, Generic, Protocol, TypeVar, cast
 
-from partita_runtime.serving.wire import Array, Decoder, Hop, Message, WireError, encode
+from partita_runtime.serving.wire import Array, Decoder, Dialect, Hop, MessageT, WireError, WireModel, encode
 
 logger = logging.getLogger(__name__)
 
@@ -14,26 +14,29 @@ DEAD_PEER_SECONDS: Final = 3
 """A peer whose machine is gone without a word counts as lost after about this long."""
 _JOIN_BELOW: Final = 64 * 1024
 
+_Received = TypeVar("_Received", bound=WireModel)
 
-class Receiver(Protocol):
+
+class Receiver(Protocol[_Received]):
     """What takes a stream's messages; called on the event loop."""
 
-    def admit(self, stream: "Stream", message: Message) -> None:
+    def admit(self, stream: "Stream[_Received]", message: _Received) -> None:
         """Raise WireError to refuse a message before its tensors are received; the stream is then closed."""
 
-    def received(self, stream: "Stream", message: Message, tensors: list[Array]) -> None:
+    def received(self, stream: "Stream[_Received]", message: _Received, tensors: list[Array]) -> None:
         """A message has arrived."""
 
-    def lost(self, stream: "Stream") -> None:
+    def lost(self, stream: "Stream[_Received]") -> None:
         """The stream is closed, by whichever side."""
 
 
-class Stream(asyncio.BufferedProtocol):
+class Stream(asyncio.BufferedProtocol, Generic[MessageT]):
     """A connection to a peer."""
 
-    def __init__(self, receiver: Receiver) -> None:
+    def __init__(self, dialect: Dialect[MessageT], receiver: Receiver[MessageT]) -> None:
+        self._dialect = dialect
         self._receiver = receiver
-        self._decoder = Decoder(lambda message: receiver.admit(self, message))
+        self._decoder = Decoder(dialect, lambda message: receiver.admit(self, message))
         self._transport: asyncio.Transport | None = None
         self.received_bytes = 0
         """What has come so far."""
@@ -48,12 +51,12 @@ class Stream(asyncio.BufferedProtocol):
         """Whether all that was sent has been given to the network."""
         return self._transport is not None and not self._transport.get_write_buffer_size()
 
-    def send(self, message: Message, arrays: Sequence[Array] = ()) -> bool:
+    def send(self, message: MessageT, arrays: Sequence[Array] = ()) -> bool:
         """Queue a message for sending; False if the stream is closed. `arrays` must not change afterwards."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return False
-        chunks = encode(message, arrays)
+        chunks = encode(message, arrays, self._dialect.max_header_bytes)
         if len(chunks) == 1:
             transport.write(chunks[0])
         elif sum(map(len, chunks)) < _JOIN_BELOW:
@@ -101,11 +104,13 @@ class Stream(asyncio.BufferedProtocol):
         self._receiver.lost(self)
 
 
-async def connect(hop: Hop, receiver: Receiver, seconds: float = 5.0) -> Stream:
-    """A stream to a replica. Raises OSError if it cannot be reached in time."""
+async def connect(
+    hop: Hop, dialect: Dialect[MessageT], receiver: Receiver[MessageT], seconds: float = 5.0
+) -> Stream[MessageT]:
+    """A stream to whoever listens there. Raises OSError if it cannot be reached in time."""
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(seconds):
-        _, stream = await loop.create_connection(lambda: Stream(receiver), hop.host, hop.port)
+        _, stream = await loop.create_connection(lambda: Stream(dialect, receiver), hop.host, hop.port)
     return stream
 
 

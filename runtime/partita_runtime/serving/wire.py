@@ -8,7 +8,8 @@ shapes and element types included, before memory is taken for a tensor; tensors 
 import math
 import struct
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Final, Literal
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,16 +34,18 @@ class WireError(Exception):
     """What came over a stream is no message, or none that is welcome; the stream must be closed."""
 
 
-class _Message(BaseModel):
+class WireModel(BaseModel):
+    """A message, or a part of one; unknown fields are refused."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-_Id = Annotated[int, Field(ge=0, lt=2**63)]
-_Name = Annotated[str, Field(max_length=256)]
-_Micros = Annotated[int, Field(ge=0, lt=2**63)]
+Id = Annotated[int, Field(ge=0, lt=2**63)]
+Name = Annotated[str, Field(max_length=256)]
+Micros = Annotated[int, Field(ge=0, lt=2**63)]
 
 
-class TensorHeader(_Message):
+class TensorHeader(WireModel):
     """Element type and shape of one tensor, its batch dimension included."""
 
     dtype: DType
@@ -57,96 +60,96 @@ class TensorHeader(_Message):
 _Tensors = Annotated[tuple[TensorHeader, ...], Field(max_length=64)]
 
 
-class Hop(_Message):
+class Hop(WireModel):
     """Where a stage replica listens, and the token that it admits peers by."""
 
-    host: _Name
+    host: Name
     port: int = Field(ge=1, lt=65536)
-    token: _Name
+    token: Name
 
 
-class Hello(_Message):
+class Hello(WireModel):
     """First message of whoever connects to a replica."""
 
     kind: Literal["hello"] = "hello"
-    token: _Name
-    frontend: _Name | None = None
+    token: Name
+    frontend: Name | None = None
     """Id of the frontend that connects; None for another replica, which only hands on batches."""
 
 
-class Welcome(_Message):
+class Welcome(WireModel):
     """The replica's answer to a frontend's Hello: it takes batches from now on."""
 
     kind: Literal["welcome"] = "welcome"
 
 
-class Ping(_Message):
+class Ping(WireModel):
     """A frontend asks whether the replica's process still runs."""
 
     kind: Literal["ping"] = "ping"
 
 
-class Pong(_Message):
+class Pong(WireModel):
     """It does."""
 
     kind: Literal["pong"] = "pong"
 
 
-class Batch(_Message):
+class Batch(WireModel):
     """A batch to run: to a first stage from the frontend, to a later one from the stage before."""
 
     kind: Literal["batch"] = "batch"
-    batch_id: _Id
-    frontend: _Name
+    batch_id: Id
+    frontend: Name
     path: Annotated[tuple[Hop, ...], Field(max_length=8)] = ()
     """The replicas of the stages after this one; the last stage answers the frontend."""
     tensors: _Tensors
 
 
-class Taken(_Message):
+class Taken(WireModel):
     """A later stage has a batch, all of it: the stage before it is not needed for it any more."""
 
     kind: Literal["taken"] = "taken"
-    batch_id: _Id
+    batch_id: Id
 
 
-class Report(_Message):
+class Report(WireModel):
     """A stage, but not the last one, has run a batch."""
 
     kind: Literal["report"] = "report"
-    batch_id: _Id
-    waited_micros: _Micros
+    batch_id: Id
+    waited_micros: Micros
     """Time from the batch's arrival at the replica until it ran."""
-    ran_micros: _Micros
+    ran_micros: Micros
 
 
-class Answer(_Message):
+class Answer(WireModel):
     """The last stage has run a batch; its outputs follow."""
 
     kind: Literal["answer"] = "answer"
-    batch_id: _Id
-    waited_micros: _Micros
-    ran_micros: _Micros
+    batch_id: Id
+    waited_micros: Micros
+    ran_micros: Micros
     tensors: _Tensors
 
 
-class Undelivered(_Message):
+class Undelivered(WireModel):
     """A stage has run a batch, but cannot reach the replica of the next one."""
 
     kind: Literal["undelivered"] = "undelivered"
-    batch_id: _Id
+    batch_id: Id
     reason: Annotated[str, Field(max_length=MAX_REASON)]
 
 
-class Failed(_Message):
+class Failed(WireModel):
     """A batch could not be run."""
 
     kind: Literal["failed"] = "failed"
-    batch_id: _Id
+    batch_id: Id
     reason: Annotated[str, Field(max_length=MAX_REASON)]
 
 
-class Draining(_Message):
+class Draining(WireModel):
     """The replica takes no new batches, finishes those it has, and ends once its frontends have left."""
 
     kind: Literal["draining"] = "draining"
@@ -154,7 +157,22 @@ class Draining(_Message):
 
 Message = Hello | Welcome | Ping | Pong | Batch | Taken | Report | Answer | Undelivered | Failed | Draining
 
-_MESSAGES: Final[TypeAdapter[Message]] = TypeAdapter(Annotated[Message, Field(discriminator="kind")])
+MessageT = TypeVar("MessageT", bound=WireModel)
+
+
+@dataclass(frozen=True)
+class Dialect(Generic[MessageT]):
+    """Which messages a stream carries."""
+
+    messages: TypeAdapter[MessageT]
+    max_header_bytes: int
+
+
+STAGE_DIALECT: Final[Dialect[Message]] = Dialect(
+    TypeAdapter(Annotated[Message, Field(discriminator="kind")]), MAX_HEADER_BYTES
+)
+"""What frontends and stage replicas speak."""
+
 _DTYPE_NAMES: Final = {dtype: DType(name) for name, dtype in NUMPY_DTYPES.items()}
 
 
@@ -166,7 +184,7 @@ def tensor_header(shape: Sequence[int], dtype: np.dtype[Any]) -> TensorHeader:
         raise WireError(f"element type {dtype} cannot be sent; {', '.join(DType)} can") from None
 
 
-def encode(message: Message, arrays: Sequence[Array] = ()) -> list[Chunk]:
+def encode(message: WireModel, arrays: Sequence[Array] = (), max_header_bytes: int = MAX_HEADER_BYTES) -> list[Chunk]:
     """The frame of `message` as chunks to write one after the other; those of `arrays` are not copied.
 
     `arrays` are the message's tensors in order, each whole or in slices along its first dimension. Raises WireError
@@ -177,9 +195,9 @@ def encode(message: Message, arrays: Sequence[Array] = ()) -> list[Chunk]:
     given = sum(array.nbytes for array in arrays)
     if given != body:
         raise WireError(f"the message lists tensors of {body} bytes, but {given} bytes were given")
-    if len(header) > MAX_HEADER_BYTES or body > MAX_BODY_BYTES:
+    if len(header) > max_header_bytes or body > MAX_BODY_BYTES:
         raise WireError(
-            f"a header of {len(header)} or a body of {body} bytes is above {MAX_HEADER_BYTES} or {MAX_BODY_BYTES}"
+            f"a header of {len(header)} or a body of {body} bytes is above {max_header_bytes} or {MAX_BODY_BYTES}"
         )
     chunks: list[Chunk] = [_PREFIX.pack(_MAGIC, len(header), body) + header]
     chunks += [_bytes_of(np.ascontiguousarray(array)) for array in arrays if array.nbytes]
@@ -196,17 +214,20 @@ def check_tensors(tensors: Sequence[TensorHeader], specs: Sequence[TensorSpec], 
         raise WireError(f"got {given}, not {expected} with b from 1 to {most}")
 
 
-class Decoder:
+class Decoder(Generic[MessageT]):
     """Takes a byte stream in and gives messages out. Asks for bytes piece by piece, so that tensors need no copy.
 
     Fill the start of `buffer()`, then tell `received` how many bytes that were.
     """
 
-    def __init__(self, admit: Callable[[Message], None], max_body_bytes: int = MAX_BODY_BYTES) -> None:
+    def __init__(
+        self, dialect: Dialect[MessageT], admit: Callable[[MessageT], None], max_body_bytes: int = MAX_BODY_BYTES
+    ) -> None:
         """`admit` may refuse a message by raising WireError, before its tensors are received."""
+        self._dialect = dialect
         self._admit = admit
         self._max_body = max_body_bytes
-        self._header = memoryview(bytearray(MAX_HEADER_BYTES))
+        self._header = memoryview(bytearray(min(dialect.max_header_bytes, MAX_HEADER_BYTES)))
         self._begin()
 
     def _begin(self) -> None:
@@ -214,7 +235,7 @@ class Decoder:
         self._filled = 0
         self._body = 0
         self._in_prefix = True
-        self._message: Message | None = None
+        self._message: MessageT | None = None
         self._arrays: list[Array] = []
         self._pending: list[memoryview] = []
 
@@ -222,7 +243,7 @@ class Decoder:
         """Where the next bytes go; never empty."""
         return self._target[self._filled :]
 
-    def received(self, count: int) -> tuple[Message, list[Array]] | None:
+    def received(self, count: int) -> tuple[MessageT, list[Array]] | None:
         """`count` bytes were written to `buffer()`; the message that is complete with them, if one is.
 
         Raises WireError if the stream holds something else than messages, or if one is not admitted.
@@ -248,15 +269,16 @@ class Decoder:
         magic, header, self._body = _PREFIX.unpack(self._target)
         if magic != _MAGIC:
             raise WireError("the peer does not speak this version of the protocol")
-        if not 0 < header <= MAX_HEADER_BYTES or self._body > self._max_body:
-            raise WireError(
-                f"a header of {header} or a body of {self._body} bytes is above {MAX_HEADER_BYTES} or {self._max_body}"
-            )
+        most = self._dialect.max_header_bytes
+        if not 0 < header <= most or self._body > self._max_body:
+            raise WireError(f"a header of {header} or a body of {self._body} bytes is above {most} or {self._max_body}")
+        if header > len(self._header):
+            self._header = memoryview(bytearray(header))
         self._target, self._filled, self._in_prefix = self._header[:header], 0, False
 
-    def _read_header(self) -> Message:
+    def _read_header(self) -> MessageT:
         try:
-            message = _MESSAGES.validate_json(bytes(self._target))
+            message = self._dialect.messages.validate_json(bytes(self._target))
         except ValidationError as error:
             raise WireError(f"no message: {error.errors(include_url=False)[0]['msg']}") from None
         if _body_bytes(message) != self._body:
@@ -265,11 +287,11 @@ class Decoder:
         return message
 
 
-def _tensors(message: Message) -> tuple[TensorHeader, ...]:
+def _tensors(message: WireModel) -> tuple[TensorHeader, ...]:
     return message.tensors if isinstance(message, Batch | Answer) else ()
 
 
-def _body_bytes(message: Message) -> int:
+def _body_bytes(message: WireModel) -> int:
     return sum(tensor.nbytes for tensor in _tensors(message))
 
 

@@ -17,6 +17,7 @@ from partita_runtime.logs import concerning
 from partita_runtime.serving.streams import DEAD_PEER_SECONDS, Receiver, Stream, connect
 from partita_runtime.serving.wire import (
     MAX_REASON,
+    STAGE_DIALECT,
     Answer,
     Array,
     Batch,
@@ -60,8 +61,8 @@ class StageWorker:
         self._token = secrets.token_hex(16)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="partita-stage")
         self._queue: asyncio.Queue[_Work] = asyncio.Queue()
-        self._peers: dict[Stream, Hello] = {}
-        self._frontends: dict[str, Stream] = {}
+        self._peers: dict[Stream[Message], Hello] = {}
+        self._frontends: dict[str, Stream[Message]] = {}
         self._onward: dict[Hop, asyncio.Task[_Onward]] = {}
         self._handovers: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
@@ -73,7 +74,7 @@ class StageWorker:
     async def start(self, host: str) -> Hop:
         """Listen on a free port of `host`; the address to announce."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Stream(self), host, 0)
+        self._server = await loop.create_server(lambda: Stream(STAGE_DIALECT, self), host, 0)
         self._runner = asyncio.create_task(self._run())
         port = self._server.sockets[0].getsockname()[1]
         return Hop(host=host, port=port, token=self._token)
@@ -105,7 +106,7 @@ class StageWorker:
             task.cancel()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def admit(self, stream: Stream, message: Message) -> None:
+    def admit(self, stream: Stream[Message], message: Message) -> None:
         """Peers must say Hello with the replica's token, and may then send batches that fit the stage."""
         match message:
             case Hello() if stream not in self._peers and hmac.compare_digest(message.token, self._token):
@@ -117,7 +118,7 @@ class StageWorker:
             case _:
                 raise WireError(f"a {message.kind} message is not expected here")
 
-    def received(self, stream: Stream, message: Message, tensors: list[Array]) -> None:
+    def received(self, stream: Stream[Message], message: Message, tensors: list[Array]) -> None:
         """Called by the stream."""
         match message:
             case Hello(frontend=frontend):
@@ -132,7 +133,7 @@ class StageWorker:
                     self._tell(message, Taken(batch_id=message.batch_id))
                 self._queue.put_nowait(_Work(message, tensors, time.monotonic_ns()))
 
-    def lost(self, stream: Stream) -> None:
+    def lost(self, stream: Stream[Message]) -> None:
         """Called by the stream."""
         hello = self._peers.pop(stream, None)
         if hello is not None and hello.frontend is not None and self._frontends.get(hello.frontend) is stream:
@@ -199,7 +200,7 @@ class StageWorker:
 
     async def _open(self, hop: Hop) -> "_Onward":
         onward = _Onward(partial(self._undelivered, hop))
-        onward.stream = await connect(hop, onward)
+        onward.stream = await connect(hop, STAGE_DIALECT, onward)
         onward.stream.send(Hello(token=hop.token))
         return onward
 
@@ -209,13 +210,13 @@ class StageWorker:
             stream.send(message, tensors)
 
 
-class _Onward(Receiver):
+class _Onward(Receiver[Message]):
     """A stream to the next stage carries batches there and nothing back.
 
     When it breaks, batches that were sent on it of late may have got no further than this machine's buffers.
     """
 
-    stream: Stream
+    stream: Stream[Message]
 
     def __init__(self, undelivered: Callable[[Batch], None]) -> None:
         """`undelivered` is told of batches that may not have arrived."""
@@ -235,11 +236,11 @@ class _Onward(Receiver):
         self._recent.append((now, batch))
         return self.stream.send(batch, tensors)
 
-    def admit(self, stream: Stream, message: Message) -> None:
+    def admit(self, stream: Stream[Message], message: Message) -> None:
         raise WireError(f"a {message.kind} message is not expected here")
 
-    def received(self, stream: Stream, message: Message, tensors: list[Array]) -> None: ...
+    def received(self, stream: Stream[Message], message: Message, tensors: list[Array]) -> None: ...
 
-    def lost(self, stream: Stream) -> None:
+    def lost(self, stream: Stream[Message]) -> None:
         for _, batch in self._recent:
             self._undelivered(batch)

@@ -7,7 +7,7 @@ from tests.operator.dev_fixtures import RayClusterFactory
 from tests.runtime.serving.collector import Collector, collector
 from tests.runtime.serving.deployment import Deployment
 from tests.runtime.serving.plans import EMULATED, REAL
-from tests.runtime.serving.sessions import FAILING, LYING, LYING_AS_IT_IS, NETWORK, STEADY, TRAFFIC
+from tests.runtime.serving.sessions import FAILING, LYING, LYING_AS_IT_IS, NETWORK, SHARED, STEADY, TRAFFIC
 
 from partita_operator.dev.ray_commands import RayClassNode, RayClusterConfig
 
@@ -33,7 +33,7 @@ def deployment(start_ray: RayClusterFactory, traces: Collector) -> Iterator[Depl
     deployment.apply_stages(LYING_AS_IT_IS)
     deployment.apply_frontend(FAILING)
     deployment.apply_frontend(LYING)
-    deployment.deploy(TRAFFIC, NETWORK, STEADY)
+    deployment.deploy(TRAFFIC, NETWORK, STEADY, SHARED)
     deployment.until(lambda: deployment.ready(FAILING) and deployment.ready(LYING), "the others serve, too")
     yield deployment
     deployment.remove(lambda _: True)

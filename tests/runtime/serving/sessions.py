@@ -17,6 +17,10 @@ NETWORK = replace(
 STEADY = replace(application("steady").model("only"), slo_ms=20_000, replicas=2)
 FAILING = replace(application("failing").model("only", beta_micros=60_000), slo_ms=20_000, replicas=2)
 """Both of its replicas, one on each node, are needed for 20 requests a second."""
+SHARED = replace(application("shared").model("only"), slo_ms=20_000).with_spec(
+    frontend=Frontend(replicas=2, grpc_port=0)
+)
+"""Two frontends share its replica."""
 
 _LYING = application("lying").slo(600).deferred().with_spec(autoscaling=Autoscaling(window_seconds=2))
 LYING = _LYING.model("only", alpha_micros=5_000, beta_micros=45_000)

@@ -18,6 +18,7 @@ from partita_runtime.execution.executor import BuiltExecutor
 from partita_runtime.serving.directory import Announcement, Entries
 from partita_runtime.serving.gateway import gateway
 from partita_runtime.serving.http_server import http_endpoint
+from partita_runtime.serving.rank_link import RankFinder
 from partita_runtime.serving.session import FrontendSettings, Session
 from partita_runtime.serving.stage_arguments import StageArguments
 from partita_runtime.serving.tracing import RequestTracer
@@ -175,10 +176,15 @@ async def stand(
     serving: bool = True,
     tracer: RequestTracer | None = None,
     way: Way = behind_uvicorn,
+    rank: RankFinder | None = None,
+    beside: Stand | None = None,
 ) -> AsyncIterator[Stand]:
-    """The session of `app` behind a real HTTP server; `serving` waits until it is ready."""
-    directory = LocalDirectory()
-    session = Session(app.session.key, settings, directory, tracer)
+    """The session of `app` behind a real HTTP server; `serving` waits until it is ready.
+
+    `beside` is another frontend of the session, whose replicas this one uses, too.
+    """
+    directory = LocalDirectory() if beside is None else beside.directory
+    session = Session(app.session.key, settings, directory, tracer, rank)
     async with (
         way(session) as url,
         httpx.AsyncClient(base_url=f"http://{url}", timeout=PATIENCE_SECONDS) as client,
@@ -186,7 +192,8 @@ async def stand(
         running = Stand(app, session, directory, client, url)
         session.start()
         session.reconfigure(app.epoch)
-        await running.add_replicas(app, wrap)
+        if beside is None:
+            await running.add_replicas(app, wrap)
         try:
             if serving:
                 await running.serves(app.plan_name)

@@ -8,6 +8,7 @@ from tests.builders import pool
 from tests.runtime.serving.plans import EMULATED, Application, application, detector_with_crops
 
 from partita_api.gpupool import GPUPool, Sharing, SharingMode
+from partita_api.inferencesession import Frontend
 from partita_runtime.scheduling.events import StageRef
 from partita_runtime.serving.applications import (
     ApplicationName,
@@ -119,6 +120,13 @@ def test_a_new_epoch_changes_nothing_of_the_frontend_but_its_user_config(after: 
     (before,), (later,) = old["deployments"], new["deployments"]
     assert before["user_config"] != later["user_config"]
     assert before | {"user_config": later["user_config"]} == later
+
+
+def test_several_frontends_are_replicas_of_one_application_and_no_business_of_the_stages() -> None:
+    one, two = (detector_with_crops().with_spec(frontend=Frontend(replicas=count)) for count in (1, 2))
+    assert without_deployments(frontend(one)) == without_deployments(frontend(two))
+    assert [frontend(app)["deployments"][0]["num_replicas"] for app in (one, two)] == [1, 2]
+    assert stages(one) == stages(two)
 
 
 def test_an_slo_is_no_business_of_the_stages() -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.runtime.serving.deployment import Deployment, Loading
 from tests.runtime.serving.load import Load
 from tests.runtime.serving.plans import EMULATED, Application
-from tests.runtime.serving.sessions import FAILING, LYING, TRAFFIC
+from tests.runtime.serving.sessions import FAILING, LYING, SHARED, TRAFFIC
 
 from partita_operator.dev.errors import DevError
 from partita_operator.dev.ray_commands import NODE_LABEL
@@ -33,9 +33,18 @@ def replicas(deployment: Deployment, app: Application) -> list[dict[str, Any]]:
     return [r for r in deployment.replicas() if f".{app.name}.plan-1." in r["application"]]
 
 
-def frontend_pid(deployment: Deployment, app: Application) -> int | None:
+def frontend_pids(deployment: Deployment, app: Application) -> set[int]:
     found = [r.get("pid") for r in deployment.replicas() if r["application"].endswith(f".{app.name}.frontend")]
-    return found[0] if found else None
+    return {pid for pid in found if pid}
+
+
+def frontend_pid(deployment: Deployment, app: Application) -> int | None:
+    return next(iter(frontend_pids(deployment, app)), None)
+
+
+def share_a_rank(deployment: Deployment, app: Application) -> bool:
+    """Whether both frontends have told the rank where they answer."""
+    return len((deployment.signals(app).get("grpcAddress") or "").split(",")) == 2
 
 
 def test_a_replica_that_is_three_times_as_slow_as_its_profile_answers_in_time(deployment: Deployment) -> None:
@@ -115,6 +124,34 @@ def test_a_killed_frontend_takes_its_own_connections_along_and_no_others(deploym
     all_answered(others.stop())
     after = loaded(deployment, FAILING)
     deployment.until(lambda: deployment.signals(FAILING)["goodput"] > RATE / 2, "it goes on serving")
+    all_answered(after.stop())
+
+
+def test_a_killed_rank_loses_no_request_of_its_frontends(deployment: Deployment) -> None:
+    deployment.until(lambda: share_a_rank(deployment, SHARED), "both frontends share a rank")
+    before = deployment.actor("partita-rank/default/shared")["pid"]
+    loading = loaded(deployment, SHARED)
+    os.kill(before, signal.SIGKILL)
+    deployment.until(
+        lambda: deployment.actor("partita-rank/default/shared")["pid"] not in (0, before), "there is another one"
+    )
+    deployment.until(lambda: share_a_rank(deployment, SHARED), "both frontends share it")
+    all_answered(loading.stop())
+
+
+def test_a_killed_frontend_does_not_stop_the_one_that_it_shares_with(deployment: Deployment) -> None:
+    deployment.until(lambda: share_a_rank(deployment, SHARED), "both frontends share a rank")
+    before = frontend_pids(deployment, SHARED)
+    victim, other = sorted(before)
+    loading = loaded(deployment, SHARED)
+    os.kill(victim, signal.SIGKILL)
+    deployment.until(lambda: len(frontend_pids(deployment, SHARED) - {victim}) == 2, "there is another one")
+    deployment.until(lambda: share_a_rank(deployment, SHARED), "both share the rank")
+    load = loading.stop()
+    assert other in frontend_pids(deployment, SHARED)
+    assert load.statuses.keys() <= {200, "broken", 502, 503}, load.errors
+    after = loaded(deployment, SHARED)
+    deployment.until(lambda: deployment.signals(SHARED).get("goodput", 0) > RATE / 2, "they go on serving")
     all_answered(after.stop())
 
 

@@ -18,7 +18,7 @@ from partita_runtime.serving.directory import Announcement
 from partita_runtime.serving.session import FrontendSettings
 from partita_runtime.serving.signals import Outcome
 from partita_runtime.serving.streams import Stream, connect
-from partita_runtime.serving.wire import Batch, Hello, Hop, Message, Welcome, tensor_header
+from partita_runtime.serving.wire import STAGE_DIALECT, Batch, Hello, Hop, Message, Welcome, tensor_header
 from partita_runtime.serving.worker import StageWorker
 from partita_runtime.simulation.replay import Replay, replay
 
@@ -266,7 +266,7 @@ class Peer:
 
     async def join(self, replica: Announcement, name: str) -> None:
         self.name = name
-        self.stream = await connect(replica.hop, self)
+        self.stream = await connect(replica.hop, STAGE_DIALECT, self)
         self.stream.send(Hello(token=replica.hop.token, frontend=name))
         await until(lambda: self.messages == [Welcome()], "the replica welcomes")
 
@@ -301,7 +301,7 @@ async def test_replicas_hang_up_on_who_does_not_behave(token: str | None, messag
     async with stand(application("one").model("only")) as running:
         (replica,) = running.directory.entries.replicas(running.app.session.key, 0.0)
         peer = Peer()
-        stream = await connect(replica.hop, peer)
+        stream = await connect(replica.hop, STAGE_DIALECT, peer)
         if token is not None:
             stream.send(Hello(token=replica.hop.token if token == "right" else token, frontend="f"))
         for message in messages:

@@ -13,6 +13,7 @@ from partita_runtime.execution.executor import NUMPY_DTYPES
 from partita_runtime.serving.wire import (
     MAX_BODY_BYTES,
     MAX_HEADER_BYTES,
+    STAGE_DIALECT,
     Answer,
     Array,
     Batch,
@@ -56,7 +57,7 @@ hops = st.builds(Hop, host=names, port=st.integers(1, 65535), token=names)
 
 def decode(stream: bytes, pieces: Sequence[int] = (), most: int = MAX_BODY_BYTES) -> list[tuple[Message, list[Array]]]:
     """All messages in `stream`, of which at most as many bytes are given at a time as `pieces` says, in turns."""
-    decoder = Decoder(lambda _: None, most)
+    decoder = Decoder(STAGE_DIALECT, lambda _: None, most)
     complete = []
     turn = 0
     while stream:
@@ -154,7 +155,7 @@ def test_a_message_is_refused_before_its_tensors_are_received() -> None:
     def refuse(message: Message) -> None:
         raise WireError(f"no {message.kind} here")
 
-    decoder = Decoder(refuse)
+    decoder = Decoder(STAGE_DIALECT, refuse)
     stream = b"".join(encode(Answer(batch_id=1, waited_micros=0, ran_micros=0, tensors=(HEADER,)), [ARRAY]))
     decoder.buffer()[: PREFIX.size] = stream[: PREFIX.size]
     assert decoder.received(PREFIX.size) is None
