@@ -3,8 +3,8 @@
 A module's least cost is a falling step function of its latency budget, its frontier. `frontier` walks down its steps,
 each an exact cover of the demand (`covering`); the latency split then picks one step for each module such that every
 path keeps the SLO, by a small MILP over any DAG. While the pools have the GPUs for the answer it is optimal. Where
-they do not, whole vGPUs are found by column generation (`limited_pools`). Occupancy, and what that leaves open, is
-solved jointly with the pools' limits (`search`), and the split's cost is a bound.
+they do not, plans come by column generation (`limited_pools`). What that leaves open is solved jointly with the pools'
+limits (`search`), and the split's cost is a bound.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,8 +45,8 @@ def least_cost(
     generated: Found | NothingFound = NothingFound(proven=False)
     if unlimited is None:
         generated = _of_one_template_each(demands, market, graph, aim, deadline)
-    elif aim is Aim.ALLOCATED:
-        generated = least_cost_within_pools(demands, market, graph, bound, deadline.share(COLUMNS_SHARE))
+    else:
+        generated = least_cost_within_pools(demands, market, graph, aim, bound, deadline.share(COLUMNS_SHARE))
     if _settled(generated):
         return generated
     start = None

@@ -10,6 +10,9 @@ be used to its end. So this is an unbounded covering knapsack over bundles, solv
 - with u the least price of a sample per second, a bundle with price - u * covered >= U - u * demand is part of no cover
   cheaper than U, and neither is such a label;
 - labels are taken in the order of their price, and one that covers no more than one before it is dropped.
+
+Where samples are paid for, too (occupancy), a bundle that is not used to its end costs less. In some cheapest cover all
+bundles but one are: so the same search finds it, if the bundle that completes a label is priced for what is left.
 """
 
 from bisect import bisect_left
@@ -49,6 +52,8 @@ class Bundles:
     template: NDArray[np.int64]
     price: NDArray[np.float64]
     covers: NDArray[np.float64]
+    sample_price: NDArray[np.float64] | None = None
+    """Share of the price for each sample per second that is served; None if all of it is for units."""
 
     @staticmethod
     def of(templates: Sequence[Template], demand: Demand, market: Market, deadline: Deadline = NEVER) -> "Bundles":
@@ -66,15 +71,19 @@ class Bundles:
 
     def where(self, keep: NDArray[np.bool_]) -> "Bundles":
         """Only the rows that are true in `keep`."""
-        return Bundles(self.template[keep], self.price[keep], self.covers[keep])
+        return self.at(np.flatnonzero(keep))
 
     def undominated(self) -> "Bundles":
         """Those that cover more than every cheaper one, by price."""
         order = np.lexsort((-self.covers, self.price))
         covers = self.covers[order]
         best_before = np.concatenate(([0.0], np.maximum.accumulate(covers)[:-1]))
-        kept = order[covers > best_before]
-        return Bundles(self.template[kept], self.price[kept], self.covers[kept])
+        return self.at(order[covers > best_before])
+
+    def at(self, rows: NDArray[np.intp]) -> "Bundles":
+        """The rows at these positions."""
+        sample_price = None if self.sample_price is None else self.sample_price[rows]
+        return Bundles(self.template[rows], self.price[rows], self.covers[rows], sample_price)
 
 
 def cheapest_cover(
@@ -105,10 +114,10 @@ def cheapest_bundles(
     if not len(bundles.price):
         return [], inf
     least = float(np.min(bundles.price / bundles.covers))
-    last = bundles.undominated()
-    last_covers, last_prices = last.covers.tolist(), last.price.tolist()
+    repeated = bundles.undominated()
+    last = _Last.of(bundles, repeated)
     best, best_end = inf, (-1, -1)
-    items = _rows(last)
+    items = _numbered(repeated)
     labels: list[tuple[int, int]] = [(-1, -1)]
     heap = [(0.0, 0.0, 0)]
     most_covered = -inf
@@ -121,9 +130,9 @@ def cheapest_bundles(
             heappush(heap, (price, covered_negated, label))
             break
         most_covered = covered + ROUNDING * needed
-        finish = bisect_left(last_covers, (needed - covered) * (1 - ROUNDING))
-        if finish < len(last_prices) and price + last_prices[finish] < best * (1 - ROUNDING):
-            best, best_end = price + last_prices[finish], (label, finish)
+        finish, finish_price = last.cheapest(needed - covered)
+        if price + finish_price < best * (1 - ROUNDING):
+            best, best_end = price + finish_price, (label, finish)
             items = [item for item in items if item[1] - least * item[2] < best - least * needed]
         for item, more_price, more_covered in items:
             new_price, new_covered = price + more_price, covered + more_covered
@@ -134,10 +143,44 @@ def cheapest_bundles(
     label, finish = best_end
     if finish < 0:
         return [], bound
-    return [*_trail(last, labels, label), (int(last.template[finish]), last_covers[finish])], bound
+    ending = int(last.bundles.template[finish]), float(last.bundles.covers[finish])
+    return [*_trail(repeated, labels, label), ending], bound
 
 
-def _rows(bundles: Bundles) -> list[tuple[int, float, float]]:
+@dataclass(frozen=True)
+class _Last:
+    """What may complete a cover."""
+
+    bundles: Bundles
+    """By what they cover."""
+    covers: list[float]
+    price: list[float]
+    units: NDArray[np.float64]
+    """The part of each price that is for units."""
+
+    @staticmethod
+    def of(bundles: Bundles, undominated: Bundles) -> "_Last":
+        """Those of `bundles` that may do so; where only units are paid for, the undominated ones."""
+        if bundles.sample_price is None:
+            return _Last(undominated, undominated.covers.tolist(), undominated.price.tolist(), undominated.price)
+        ordered = bundles.at(np.argsort(bundles.covers, kind="stable"))
+        assert ordered.sample_price is not None, "it is that of the bundles"
+        units = ordered.price - ordered.sample_price * ordered.covers
+        return _Last(ordered, ordered.covers.tolist(), [], units)
+
+    def cheapest(self, rest: float) -> tuple[int, float]:
+        """The bundle that covers `rest` at the least price, and that; -1 and infinite if none does."""
+        first = bisect_left(self.covers, rest * (1 - ROUNDING))
+        if first == len(self.covers):
+            return -1, inf
+        if self.bundles.sample_price is None:
+            return first, self.price[first]
+        prices = self.units[first:] + self.bundles.sample_price[first:] * rest
+        cheapest = int(prices.argmin())
+        return first + cheapest, float(prices[cheapest])
+
+
+def _numbered(bundles: Bundles) -> list[tuple[int, float, float]]:
     """Position, price and coverage of every bundle."""
     return list(zip(range(len(bundles.price)), bundles.price.tolist(), bundles.covers.tolist(), strict=True))
 

@@ -4,9 +4,8 @@ Where pools are limited, a vGPU is worth more than its price, and its worth chan
 bundles of all templates (`covering`) are kept with the vGPUs that they take, and only priced when the worths are known.
 """
 
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from heapq import heappop, heappush
 from math import inf
@@ -15,12 +14,20 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from partita_planner.allocation import MAX_PIPELINES, Demand, Deployment, Market, in_dispatch_order
+from partita_planner.allocation import (
+    MAX_PIPELINES,
+    Aim,
+    Demand,
+    Deployment,
+    Market,
+    in_dispatch_order,
+    occupancy_price,
+)
 from partita_planner.covering import ROUNDING, Bundles, cheapest_bundles, step_ends
 from partita_planner.deadline import Deadline, OutOfTimeError
 
 MAX_BUNDLES: Final = 300_000
-MAX_VISITS: Final = 400_000
+MAX_VISITS: Final = 200_000
 """Sets of bundles that an enumeration looks at before it gives up."""
 MAX_COLUMNS: Final = 10_000
 
@@ -38,14 +45,17 @@ class Column:
     deployments: tuple[Deployment, ...]
     vgpus: tuple[int, ...]
     """vGPUs of each resource."""
+    cost: float
+    """Price per hour."""
 
 
 @dataclass(frozen=True)
 class Priced:
-    """The cheapest column within some latency, at the worths that it was priced with."""
+    """The cheapest column within some latency, at the scarcity that it was priced with."""
 
     column: Column
     worth: float
+    """Its cost, and what its vGPUs are worth beyond that since they are scarce."""
     bound: float
     """Proven: no column within this latency is worth less."""
 
@@ -56,6 +66,8 @@ class CoverSpace:
 
     demand: Demand
     market: Market
+    aim: Aim
+    """ALLOCATED or OCCUPANCY."""
     resources: tuple[Resource, ...]
     template: NDArray[np.int64]
     latency: NDArray[np.int64]
@@ -66,7 +78,9 @@ class CoverSpace:
     """Where the bundles of each template begin."""
 
     @staticmethod
-    def of(demand: Demand, market: Market, resources: Sequence[Resource], deadline: Deadline) -> "CoverSpace | None":
+    def of(
+        demand: Demand, market: Market, aim: Aim, resources: Sequence[Resource], deadline: Deadline
+    ) -> "CoverSpace | None":
         """The bundles that fit the pools; None if there are more than MAX_BUNDLES of them. Raises OutOfTimeError."""
         steps = sum(demand.capacity / stage.throughput + 1 for t in demand.templates for stage in t.stages)
         if steps > MAX_BUNDLES:
@@ -91,6 +105,7 @@ class CoverSpace:
         return CoverSpace(
             demand,
             market,
+            aim,
             tuple(resources),
             template_of,
             np.concatenate(latencies),
@@ -99,16 +114,39 @@ class CoverSpace:
             begins,
         )
 
+    @cached_property
+    def unit_price(self) -> NDArray[np.float64]:
+        """Price of one vGPU of each resource, whether it works or not."""
+        if self.aim is Aim.OCCUPANCY:
+            return np.zeros(len(self.resources))
+        return np.array([self.market.gpu_price[pool] / divisor for pool, divisor in self.resources])
+
+    @cached_property
+    def sample_price(self) -> NDArray[np.float64] | None:
+        """By bundle, the price of one of the samples per second that it serves; None if only units are paid for."""
+        if self.aim is not Aim.OCCUPANCY:
+            return None
+        share = self.demand.rate / self.demand.capacity
+        return np.array([share * self.market.sample_price(t) for t in self.demand.templates])[self.template]
+
+    def worth(self, column: Column, scarcity: NDArray[np.float64]) -> float:
+        """What a column costs, and what its vGPUs are worth beyond that."""
+        return column.cost + float(np.array(column.vgpus) @ scarcity)
+
     def cheapest(
-        self, worths: NDArray[np.float64], micros_worth: float, below: float, deadline: Deadline
+        self, scarcity: NDArray[np.float64], micros_worth: float, below: float, deadline: Deadline
     ) -> Iterator[Priced]:
         """Columns of least worth within smaller and smaller latencies, while one may be worth less than `below`.
 
-        `worths` are of one vGPU of each resource, `micros_worth` of a microsecond of latency. Raises OutOfTimeError.
+        `scarcity` is what one vGPU of each resource is worth beyond its price, `micros_worth` what a microsecond of
+        latency is. Raises OutOfTimeError.
         """
-        worth = self.vgpus @ worths
+        worth = self.vgpus @ (self.unit_price + scarcity)
+        if self.sample_price is not None:
+            worth += self.sample_price * self.covers
+        bundles = Bundles(self.template, worth, self.covers, self.sample_price)
         order = np.lexsort((-self.covers, worth))
-        bundles = Bundles(self.template[order], worth[order], self.covers[order])
+        bundles = bundles.at(order)
         latency = self.latency[order]
         while True:
             if deadline.passed:
@@ -117,7 +155,7 @@ class CoverSpace:
             if not chosen:
                 return
             column = self._column(chosen)
-            paid = float(np.array(column.vgpus) @ worths)
+            paid = self.worth(column, scarcity)
             least = min(bound, paid)
             yield Priced(column, paid, least)
             if least + micros_worth * float(latency.min()) >= below:
@@ -126,13 +164,13 @@ class CoverSpace:
             bundles, latency = bundles.where(faster), latency[faster]
 
     def within(
-        self, worths: NDArray[np.float64], micros_worth: float, limit: float, deadline: Deadline
+        self, scarcity: NDArray[np.float64], micros_worth: float, limit: float, deadline: Deadline
     ) -> tuple[Column, ...] | None:
         """Every column that is worth `limit` or less with its latency, but for those that another makes superfluous.
 
         None if there are too many to say, or time runs out.
         """
-        enumeration = _Enumeration(self, worths, micros_worth, limit, deadline)
+        enumeration = _Enumeration(self, scarcity, micros_worth, limit, deadline)
         if not enumeration.run():
             return None
         return tuple(self._column(chosen) for chosen in enumeration.undominated())
@@ -150,12 +188,12 @@ class CoverSpace:
             for stage, count in zip(deployment.template.stages, deployment.replicas, strict=True):
                 taken[stage.pool, stage.divisor] += count
         slowest = max(d.template.latency_micros for d in found)
-        return Column(self.demand.module, slowest, in_dispatch_order(found, self.market), tuple(taken.values()))
-
-    @cached_property
-    def ends(self) -> tuple[list[float], ...]:
-        """What the bundles of each template cover."""
-        return tuple(self.covers[a:b].tolist() for a, b in zip(self.first[:-1], self.first[1:], strict=True))
+        deployments, vgpus = in_dispatch_order(found, self.market), tuple(taken.values())
+        if self.aim is Aim.OCCUPANCY:
+            cost = occupancy_price(deployments, self.demand, self.market)
+        else:
+            cost = float(np.array(vgpus) @ self.unit_price)
+        return Column(self.demand.module, slowest, deployments, vgpus, cost)
 
     @cached_property
     def superfluous_from(self) -> list[float]:
@@ -182,122 +220,159 @@ class CoverSpace:
         return until.tolist()
 
 
-class _Enumeration:
-    """Depth-first search over sets of templates, a bundle of each, by falling latency of the templates.
+@dataclass(frozen=True)
+class _Rows:
+    """Bundles, by template, in the order in which sets are made of them."""
 
-    The first template so says how slow the set is. With it go only those that nothing as fast makes superfluous. The
-    last bundle covers just what is left.
+    bundle: NDArray[np.intp]
+    position: NDArray[np.int64]
+    """Of the bundle's template, rising."""
+    units: NDArray[np.float64]
+    """Worth of its vGPUs."""
+    sample: NDArray[np.float64]
+    """Price of each sample per second that it serves."""
+    begins: NDArray[np.float64]
+    """What the bundle before it, of the same template, covers."""
+    covers: NDArray[np.float64]
+
+    def __getitem__(self, rows: slice | NDArray[np.bool_]) -> "_Rows":
+        columns = (self.units[rows], self.sample[rows], self.begins[rows], self.covers[rows])
+        return _Rows(self.bundle[rows], self.position[rows], *columns)
+
+    def from_position(self, begin: int, end: int) -> "_Rows":
+        """Those of the templates from position `begin` to before `end`."""
+        return self[slice(*np.searchsorted(self.position, (begin, end)))]
+
+
+class _Enumeration:
+    """Depth-first search over sets of templates, a bundle of each, for one slowest template after the other.
+
+    With it go only those that nothing as fast makes superfluous. The last bundle covers just what is left: where
+    samples are paid for, it is that of the dearest ones, since the others are used to their ends. Then `base`, the
+    least that a sample is worth, is paid for every sample, and each bundle adds its `excess` at least.
     """
 
     def __init__(
-        self, space: CoverSpace, worths: NDArray[np.float64], micros_worth: float, limit: float, deadline: Deadline
+        self, space: CoverSpace, scarcity: NDArray[np.float64], micros_worth: float, limit: float, deadline: Deadline
     ) -> None:
         self.deadline = deadline
         self.space = space
-        self.worth = space.vgpus @ worths
         self.micros_worth = micros_worth
         self.limit = limit + ROUNDING * abs(limit)
-        self.least = float(np.min(self.worth / space.covers, initial=inf))
         self.visits = 0
-        self.found: dict[tuple[int, ...], tuple[int, tuple[int, ...]]] = {}
-        """By vGPUs: latency and bundles of the fastest column."""
-        left = np.maximum(0.0, space.demand.capacity - space.covers)
-        total = self.worth + self.least * left + micros_worth * space.latency
-        hopeful = np.flatnonzero(total <= self.limit)
-        self.by_template = sorted(
-            ((int(t), hopeful[space.template[hopeful] == t].tolist()) for t in np.unique(space.template[hopeful])),
-            key=lambda own: -space.demand.templates[own[0]].latency_micros,
-        )
-        self.completion: tuple[list[float], list[float]] = [], []
-        self.rows = space.vgpus.astype(int)
-        self.price, self.covers = self.worth.tolist(), space.covers.tolist()
+        self.found: dict[tuple[int, ...], list[tuple[int, float, tuple[int, ...]]]] = {}
+        """By vGPUs: latency, price of samples, and bundles of columns of which none is better in both."""
+        needed, covers = space.demand.capacity, space.covers
+        units = space.vgpus @ (space.unit_price + scarcity)
+        sample = np.zeros(len(units)) if space.sample_price is None else space.sample_price
+        least = float(np.min((units + sample * covers) / covers, initial=inf))
+        self.base = 0.0 if space.sample_price is None else least
+        self.least_excess = least - self.base
+        begins = np.where(np.isin(np.arange(len(covers)), space.first), 0.0, np.roll(covers, 1))
+        excess = units + np.minimum((sample - self.base) * covers, (sample - self.base) * begins)
+        left = self.least_excess * np.maximum(0.0, needed - covers)
+        hopeful = np.flatnonzero(self.base * needed + excess + left + micros_worth * space.latency <= self.limit)
+        self.rank = np.argsort(np.argsort([-t.latency_micros for t in space.demand.templates], kind="stable"))
+        """Of each template, the slowest first."""
+        rank = self.rank[space.template]
+        hopeful = hopeful[np.lexsort((covers[hopeful], rank[hopeful], sample[hopeful]))]
+        self.hopeful = _Rows(hopeful, rank[hopeful], units[hopeful], sample[hopeful], begins[hopeful], covers[hopeful])
+        self.excess, self.sample = excess, sample
+        self.counts = space.vgpus.astype(int)
 
     def run(self) -> bool:
         """Whether all were found in time, within MAX_VISITS and MAX_COLUMNS."""
-        until = self.space.superfluous_from
-        for k, (template, _) in enumerate(self.by_template):
-            slowest = self.space.demand.templates[template].latency_micros
-            if slowest < until[template]:
-                others = [own for own in self.by_template[k + 1 :] if slowest < until[own[0]]]
-                spent = self.micros_worth * slowest
-                active = [self.by_template[k], *others]
-                self.completion = self._completions([b for _, own in active for b in own], self.limit - spent)
-                if not self._grow([self.by_template[k]], others, (), spent, self.space.demand.capacity, slowest):
+        templates, hopeful = self.space.demand.templates, self.hopeful
+        until = np.array(self.space.superfluous_from)
+        until_of = until[self.space.template[hopeful.bundle]]
+        for rank in np.unique(hopeful.position):
+            slowest = int(np.flatnonzero(self.rank == rank)[0])
+            latency = templates[slowest].latency_micros
+            if latency < until[slowest]:
+                active = hopeful[(hopeful.position >= rank) & (until_of > latency)]
+                changes = np.concatenate([[0], np.cumsum(active.position[1:] != active.position[:-1])])
+                self.slowest = int(changes[np.flatnonzero(active.position == rank)[0]])
+                self.active = replace(active, position=changes)
+                spent = self.micros_worth * latency
+                self.completion = self._completions(self.limit - spent)
+                if not self._grow(0, (), spent, self.space.demand.capacity, latency):
                     return False
         return True
 
     def undominated(self) -> Iterator[list[tuple[int, float]]]:
-        """Template and coverage of the bundles of each column that no faster one with fewer vGPUs replaces."""
-        rows = sorted(self.found.items(), key=lambda item: (item[1][0], sum(item[0])))
-        kept = np.empty((len(rows), len(self.space.resources)))
+        """Template and coverage of the bundles of each column that no faster, cheaper one with fewer vGPUs replaces."""
+        rows = sorted(
+            ((latency, cost, taken, bundles) for taken, own in self.found.items() for latency, cost, bundles in own),
+            key=lambda row: (row[0], sum(row[2]), row[1]),
+        )
+        kept = np.empty((len(rows), len(self.space.resources) + 1))
         count = 0
-        for taken, (_, bundles) in rows:
-            if (kept[:count] <= taken).all(axis=1).any():
+        for _, cost, taken, bundles in rows:
+            needs = np.array([*taken, cost])
+            if (kept[:count] <= needs * (1 + ROUNDING)).all(axis=1).any():
                 continue
-            kept[count] = taken
+            kept[count] = needs
             count += 1
-            yield [(int(self.space.template[b]), self.covers[b]) for b in bundles]
+            yield [(int(self.space.template[b]), float(self.space.covers[b])) for b in bundles]
 
-    def _grow(
-        self,
-        now: Sequence[tuple[int, list[int]]],
-        later: Sequence[tuple[int, list[int]]],
-        chosen: tuple[int, ...],
-        paid: float,
-        left: float,
-        slowest: int,
-    ) -> bool:
-        """Add a bundle of a template of `now`, then of those after it and of `later`; false if it is too much."""
-        for k, (template, hopeful) in enumerate(now):
-            first = int(self.space.first[template])
-            closing = first + bisect_left(self.space.ends[template], left * (1 - ROUNDING))
-            for bundle in hopeful:
-                if bundle >= closing:
-                    break
-                self.visits += 1
-                rest, total = left - self.covers[bundle], paid + self.price[bundle]
-                if self.visits > MAX_VISITS or self.deadline.passed:
-                    return False
-                if total + self._to_cover(rest) > self.limit or len(chosen) + 1 >= MAX_PIPELINES:
-                    continue
-                if not self._grow([*now[k + 1 :], *later], (), (*chosen, bundle), total, rest, slowest):
-                    return False
-            closes = closing < int(self.space.first[template + 1]) and paid + self.price[closing] <= self.limit
-            if closes and not self._keep((*chosen, closing), slowest):
-                return False
-        return True
+    def _grow(self, begin: int, chosen: tuple[int, ...], paid: float, left: float, latency: int) -> bool:
+        """Add a bundle of an active template from position `begin` on, then of those after it; false if too much."""
+        self.visits += 1
+        if self.visits > MAX_VISITS or self.deadline.passed:
+            return False
+        active = self.active.from_position(
+            begin, self.slowest + 1 if begin <= self.slowest else len(self.active.bundle)
+        )
+        enough = left * (1 - ROUNDING)
+        closes = (active.covers >= enough) & (active.begins < enough) & (active.position >= self.slowest)
+        closes &= paid + active.units + active.sample * left <= self.limit
+        if not all(self._keep((*chosen, int(bundle)), left, latency) for bundle in active.bundle[closes]):
+            return False
+        if len(chosen) + 1 >= MAX_PIPELINES:
+            return True
+        rest, total = left - active.covers, paid + active.units + active.sample * active.covers
+        grows = np.flatnonzero((active.covers < enough) & (total + self._to_cover(rest) <= self.limit))
+        return all(
+            self._grow(int(active.position[i]) + 1, (*chosen, int(active.bundle[i])), total[i], rest[i], latency)
+            for i in grows
+        )
 
-    def _completions(self, hopeful: Sequence[int], limit: float) -> tuple[list[float], list[float]]:
-        """What more and more worth covers at most, by hopeful bundles: coverage and worth, both rising."""
-        space, needed, rows = self.space, self.space.demand.capacity, np.array(hopeful)
-        bundles = Bundles(space.template[rows], self.worth[rows], space.covers[rows]).undominated()
+    def _completions(self, limit: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """What more and more excess covers at most, by the active bundles: coverage and excess, both rising."""
+        needed, rows = self.space.demand.capacity, self.active.bundle
+        bundles = Bundles(self.space.template[rows], self.excess[rows], self.active.covers).undominated()
         items = list(zip(bundles.price.tolist(), bundles.covers.tolist(), strict=True))
-        covers, worths = [-1.0], [0.0]
+        most = limit - self.base * needed
+        covers, excesses = [-1.0], [0.0]
         heap = [(0.0, 0.0)]
         while heap:
-            worth, covered_negated = heappop(heap)
+            excess, covered_negated = heappop(heap)
             covered = -covered_negated
             if covered <= covers[-1]:
                 continue
             covers.append(covered)
-            worths.append(worth)
+            excesses.append(excess)
             if covered >= needed:
                 break
-            for more_worth, more_covered in items:
-                total, reached = worth + more_worth, min(needed, covered + more_covered)
-                if total + self.least * (needed - reached) <= limit:
+            for more_excess, more_covered in items:
+                total, reached = excess + more_excess, min(needed, covered + more_covered)
+                if total + self.least_excess * (needed - reached) <= most:
                     heappush(heap, (total, -reached))
-        return covers, worths
+        return np.array(covers), np.array([*excesses, inf])
 
-    def _to_cover(self, rest: float) -> float:
+    def _to_cover(self, rest: NDArray[np.float64]) -> NDArray[np.float64]:
         """The least that covering `rest` is worth in a column within the limit; infinite if there is none."""
-        covers, worths = self.completion
-        position = bisect_left(covers, rest * (1 - ROUNDING))
-        return worths[position] if position < len(worths) else inf
+        covers, excesses = self.completion
+        excess: NDArray[np.float64] = excesses[np.searchsorted(covers, rest * (1 - ROUNDING))]
+        return self.base * rest + excess
 
-    def _keep(self, bundles: tuple[int, ...], latency: int) -> bool:
-        taken = tuple(int(n) for n in self.rows[list(bundles)].sum(axis=0))
-        known = self.found.get(taken)
-        if known is None or latency < known[0]:
-            self.found[taken] = (latency, bundles)
+    def _keep(self, bundles: tuple[int, ...], left: float, latency: int) -> bool:
+        """Keep a column whose last bundle serves what is `left`; false if there are too many."""
+        taken = tuple(int(n) for n in self.counts[list(bundles)].sum(axis=0))
+        covers, sample = self.space.covers, self.sample
+        cost = float(sum(sample[b] * covers[b] for b in bundles[:-1]) + sample[bundles[-1]] * left)
+        known = self.found.setdefault(taken, [])
+        if not any(faster <= latency and cheaper <= cost for faster, cheaper, _ in known):
+            known[:] = [own for own in known if own[0] < latency or own[1] < cost]
+            known.append((latency, cost, bundles))
         return len(self.found) <= MAX_COLUMNS

@@ -1,4 +1,4 @@
-"""Least cost of whole vGPUs from limited pools, by column generation and enumeration.
+"""Least cost from limited pools, by column generation and enumeration.
 
 1. A master problem chooses one column for each module (`covers`, `pool_master`). Its linear relaxation gives every pool
    and every module's latency a price.
@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from partita_planner.allocation import Demand, Market
+from partita_planner.allocation import Aim, Demand, Market
 from partita_planner.covers import Column, CoverSpace
 from partita_planner.deadline import Deadline, OutOfTimeError
 from partita_planner.latency import LatencyGraph
@@ -26,7 +26,6 @@ from partita_planner.search import Found, NothingFound
 
 CONVERGED: Final = 1e-7
 """Relative distance between relaxation and bound."""
-SAME: Final = 1e-9
 PENALTY: Final = 10
 """Of a missing GPU, in prices of the dearest one."""
 DISTANCES: Final = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, inf)
@@ -40,15 +39,15 @@ PROVEN: Final = 1e-6
 
 
 def least_cost_within_pools(
-    demands: Sequence[Demand], market: Market, graph: LatencyGraph, bound: float, deadline: Deadline
+    demands: Sequence[Demand], market: Market, graph: LatencyGraph, aim: Aim, bound: float, deadline: Deadline
 ) -> Found | NothingFound:
-    """The cheapest deployments by whole vGPUs; `bound` is one that is known already.
+    """The cheapest deployments; `aim` is ALLOCATED or OCCUPANCY, and `bound` one that is known already.
 
     What is not proven in time, or within the enumeration's limits, shows in the answer's bound.
     """
     resources = tuple(sorted({(s.pool, s.divisor) for d in demands for t in d.templates for s in t.stages}))
     try:
-        found = {d.module: CoverSpace.of(d, market, resources, deadline) for d in demands}
+        found = {d.module: CoverSpace.of(d, market, aim, resources, deadline) for d in demands}
     except OutOfTimeError:
         return NothingFound(proven=False)
     spaces = {name: space for name, space in found.items() if space is not None}
@@ -74,12 +73,12 @@ class _Generation:
     def __init__(self, master: Master, spaces: Mapping[str, CoverSpace], bound: float) -> None:
         self.master = master
         self.spaces = spaces
-        self.columns: dict[str, dict[tuple[int, tuple[int, ...]], Column]] = {name: {} for name in spaces}
+        self.columns: dict[str, dict[tuple[int, float, tuple[int, ...]], Column]] = {name: {} for name in spaces}
         self.best: Chosen | None = None
         self.bound = bound
         pools = master.market.pools.items()
-        self.most = sum(master.market.gpu_price[name] * pool.gpus for name, pool in pools) * (1 + SAME)
-        """What all GPUs cost: no plan costs more."""
+        self.most = sum(master.market.gpu_price[name] * pool.gpus for name, pool in pools) * (1 + 10 * PROVEN)
+        """A little more than all GPUs cost: no plan costs as much."""
 
     def run(self, deadline: Deadline) -> Found | NothingFound:
         """Columns, bound and plan, until the plan is proven or the time is up."""
@@ -107,11 +106,10 @@ class _Generation:
 
     def _begin(self, deadline: Deadline) -> bool:
         """Every module's frontier as if pools had no end; false if one cannot be served from them, or time ran out."""
-        market = self.master.market
-        worths = np.array([market.gpu_price[pool] / divisor for pool, divisor in self.master.resources])
+        plenty = np.zeros(len(self.master.resources))
         try:
             for space in self.spaces.values():
-                for priced in space.cheapest(worths, 0.0, inf, deadline):
+                for priced in space.cheapest(plenty, 0.0, inf, deadline):
                     self._add(priced.column)
         except OutOfTimeError:
             return False
@@ -136,13 +134,13 @@ class _Generation:
 
     def _price(self, duals: Duals, deadline: Deadline) -> tuple[bool, _Root]:
         """Add the columns that the relaxation would rather have; whether there were any, and the bound they prove."""
-        worths = duals.worths(self.master.market, self.master.resources)
+        scarcity = duals.scarcity(self.master.resources)
         grown, least = False, {}
         for name, space in self.spaces.items():
             micros_worth = duals.latency[name] / self.master.graph.slo_micros
             known = self.columns[name].values()
-            least[name] = min(float(worths @ c.vgpus) + micros_worth * c.latency_micros for c in known)
-            for priced in space.cheapest(worths, micros_worth, least[name], deadline):
+            least[name] = min(space.worth(c, scarcity) + micros_worth * c.latency_micros for c in known)
+            for priced in space.cheapest(scarcity, micros_worth, least[name], deadline):
                 latency = micros_worth * priced.column.latency_micros
                 grown |= priced.worth + latency < least[name] and self._add(priced.column)
                 least[name] = min(least[name], priced.bound + latency)
@@ -150,11 +148,11 @@ class _Generation:
 
     def _settle(self, root: _Root, ceiling: float, deadline: Deadline) -> bool:
         """Find the best plan below `ceiling`, or that there is none; false if there are too many columns to say."""
-        worths = root.duals.worths(self.master.market, self.master.resources)
+        scarcity = root.duals.scarcity(self.master.resources)
         columns: dict[str, Sequence[Column]] = {}
         for name, space in self.spaces.items():
             micros_worth = root.duals.latency[name] / self.master.graph.slo_micros
-            every = space.within(worths, micros_worth, root.least[name] + ceiling - root.value, deadline)
+            every = space.within(scarcity, micros_worth, root.least[name] + ceiling - root.value, deadline)
             if every is None:
                 return False
             columns[name] = every
@@ -179,7 +177,7 @@ class _Generation:
 
     def _add(self, column: Column) -> bool:
         """Whether it is a new one."""
-        key = column.latency_micros, column.vgpus
+        key = column.latency_micros, column.cost, column.vgpus
         new = key not in self.columns[column.module]
         self.columns[column.module].setdefault(key, column)
         return new

@@ -40,9 +40,9 @@ class Duals:
     potential: float
     """What the finish times and the pools' GPUs add to the bound."""
 
-    def worths(self, market: Market, resources: Sequence[Resource]) -> Any:
-        """Price and dual of one vGPU of each resource."""
-        return np.array([(market.gpu_price[pool] + self.gpu[pool]) / divisor for pool, divisor in resources])
+    def scarcity(self, resources: Sequence[Resource]) -> Any:
+        """What one vGPU of each resource is worth beyond its price."""
+        return np.array([self.gpu[pool] / divisor for pool, divisor in resources])
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,6 @@ class Master:
     resources: tuple[Resource, ...]
     penalty: float
     """Of one missing GPU in the relaxation."""
-
-    def cost(self, column: Column) -> float:
-        """Price per hour of its vGPUs."""
-        price = self.market.gpu_price
-        return sum(n * price[pool] / v for n, (pool, v) in zip(column.vgpus, self.resources, strict=True))
 
     def relaxed(self, columns: Columns, deadline: Deadline) -> tuple[float, Duals] | None:
         """Cost and duals of the linear relaxation; None if time ran out."""
@@ -97,7 +92,7 @@ class Master:
             # HiGHS's tolerance is a few millionths of the SLO: choices that use it are cut off, and all slower ones.
             slow = [model.x[n, c] for n, c in model.x if columns[n][c].latency_micros >= latency[n]]
             model.too_slow.add(sum(slow) <= len(latency) - 1)
-        cost = sum(self.cost(column) for column in picked.values())
+        cost = sum(column.cost for column in picked.values())
         return Chosen(picked, cost, cost if answer.bound is None else min(cost, answer.bound))
 
     def _duals(
@@ -146,6 +141,6 @@ class Master:
         model.later = pyo.Constraint(
             list(self.graph.edges), rule=lambda m, a, b: m.finish[b] >= m.finish[a] + latency(b)
         )
-        paid = sum(self.cost(columns[n][c]) * model.x[n, c] for n, c in keys)
+        paid = sum(columns[n][c].cost * model.x[n, c] for n, c in keys)
         model.objective = pyo.Objective(expr=paid + self.penalty * sum(model.missing[pool] for pool in pools))
         return model

@@ -25,6 +25,10 @@ class RawTemplate:
     latency: int
     stages: tuple[RawStage, ...]
 
+    @property
+    def sample_price(self) -> float:
+        return sum(stage.price / stage.rate for stage in self.stages)
+
 
 @dataclass(frozen=True)
 class Option:
@@ -98,12 +102,15 @@ def _template(
 
 
 def every_option(
-    problem: PlanningProblem, templates: list[RawTemplate], needed: float, most_latency: int
+    problem: PlanningProblem, templates: list[RawTemplate], needed: float, most_latency: int, occupancy: bool
 ) -> list[Option]:
-    """All undominated ways to serve `needed` samples per second with vGPUs that the pools have."""
+    """All undominated ways to serve `needed` samples per second with vGPUs that the pools have.
+
+    By occupancy a template takes what those of cheaper samples leave.
+    """
     room = {p.name: p.gpus for p in problem.pools}
     found: dict[tuple[tuple[tuple[str, int], int], ...], list[Option]] = {(): [Option(0, 0.0, (), 0.0)]}
-    for template in templates:
+    for template in sorted(templates, key=lambda t: t.sample_price):
         if template.latency > most_latency:
             continue
         counts = [range(1, room[s.pool] * s.divisor + 1) for s in template.stages]
@@ -118,15 +125,22 @@ def every_option(
                     vgpus[key] = vgpus.get(key, 0) + k
                 if any(count > room[name] for name, count in gpus(vgpus).items()):
                     continue
-                cost = option.cost + sum(k * s.price for k, s in zip(n, template.stages, strict=True))
+                units = sum(k * s.price for k, s in zip(n, template.stages, strict=True))
+                samples = template.sample_price * min(serves, needed - option.serves)
+                cost = option.cost + (samples if occupancy else units)
                 made = Option(
                     max(option.latency, template.latency), cost, tuple(sorted(vgpus.items())), option.serves + serves
                 )
                 group = found.setdefault(made.vgpus, [])
-                if not any(o.latency <= made.latency and o.serves >= made.serves for o in group):
-                    group[:] = [o for o in group if not (made.latency <= o.latency and made.serves >= o.serves)]
+                if not any(dominates(o, made) for o in group):
+                    group[:] = [o for o in group if not dominates(made, o)]
                     group.append(made)
     return [o for group in found.values() for o in group if o.serves >= needed * (1 - 1e-9)]
+
+
+def dominates(one: Option, other: Option) -> bool:
+    """Of the same vGPUs."""
+    return one.latency <= other.latency and one.serves >= other.serves and one.cost <= other.cost
 
 
 def gpus(vgpus: Mapping[tuple[str, int], int]) -> dict[str, int]:
@@ -137,7 +151,7 @@ def gpus(vgpus: Mapping[tuple[str, int], int]) -> dict[str, int]:
     return used
 
 
-def least_cost(problem: PlanningProblem) -> float:
+def least_cost(problem: PlanningProblem, occupancy: bool = False) -> float:
     """Price per hour of the cheapest plan for a chain of models; infinite if there is none."""
     kept_free = problem.spec.planner.headroom_percent / 100
     slo = problem.spec.slo.latency_ms * 10 * (100 - problem.spec.planner.margin_percent)
@@ -145,7 +159,7 @@ def least_cost(problem: PlanningProblem) -> float:
     plans: list[Option] = [Option(0, 0.0, (), inf)]
     for module in problem.spec.modules:
         templates = list(every_template(problem, module.name, problem.rate))
-        options = every_option(problem, templates, problem.rate / (1 - kept_free), slo)
+        options = every_option(problem, templates, problem.rate / (1 - kept_free), slo, occupancy)
         joined: dict[tuple[int, tuple[tuple[tuple[str, int], int], ...]], Option] = {}
         for plan, option in product(plans, options):
             vgpus = dict(plan.vgpus)
@@ -155,9 +169,11 @@ def least_cost(problem: PlanningProblem) -> float:
             if latency > slo or any(count > room[name] for name, count in gpus(vgpus).items()):
                 continue
             taken = tuple(sorted(vgpus.items()))
-            joined[latency, taken] = Option(latency, plan.cost + option.cost, taken, inf)
+            cost = plan.cost + option.cost
+            if (latency, taken) not in joined or cost < joined[latency, taken].cost:
+                joined[latency, taken] = Option(latency, cost, taken, inf)
         plans = list(joined.values())
-    return min((p.cost for p in plans), default=inf)
+    return min((p.cost for p in plans), default=inf) * (1 - kept_free if occupancy else 1)
 
 
 def most_throughput(

@@ -1,13 +1,15 @@
 """Least cost where the pools have too few GPUs for what would be cheapest."""
 
+from dataclasses import replace
 from math import inf
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from tests.builders import linear_profiles, pool, problem, session
+from tests.builders import linear_profiles, pool, problem, profile, session
 from tests.planner import oracle
 from tests.planner.small_problems import small_problems
 
+from partita_api.inferencesession import Objective
 from partita_planner import covers
 from partita_planner.allocation import Aim, gpus_missing
 from partita_planner.cost import least_cost
@@ -32,7 +34,12 @@ def cheapest(problem: PlanningProblem, deadline: Deadline = ENDLESS) -> Found | 
     demands = task.demands(task.problem.rate, ENDLESS)
     if not all(d.templates for d in demands):
         return NothingFound(proven=True)
-    return least_cost_within_pools(demands, task.market, task.graph, 0.0, deadline)
+    return least_cost_within_pools(demands, task.market, task.graph, task.aim, 0.0, deadline)
+
+
+def priced(problem: PlanningProblem, cost_model: str) -> PlanningProblem:
+    objective = Objective.model_validate({"kind": "Cost", "costModel": cost_model})
+    return replace(problem, spec=problem.spec.model_copy(update={"objective": objective}))
 
 
 def fork(fast: int, slow: int, rate: int = 200) -> PlanningProblem:
@@ -55,10 +62,12 @@ def fork(fast: int, slow: int, rate: int = 200) -> PlanningProblem:
     return problem(wanted, pools, profiles)
 
 
+@pytest.mark.parametrize("cost_model", ["Allocated", "Occupancy"])
 @FEW
-@given(problem=small_problems())
-def test_nothing_within_the_pools_costs_less(problem: PlanningProblem) -> None:
-    want = oracle.least_cost(problem)
+@given(drawn=small_problems())
+def test_nothing_within_the_pools_costs_less(drawn: PlanningProblem, cost_model: str) -> None:
+    problem = priced(drawn, cost_model)
+    want = oracle.least_cost(problem, occupancy=cost_model == "Occupancy")
 
     found = cheapest(problem)
 
@@ -71,23 +80,36 @@ def test_nothing_within_the_pools_costs_less(problem: PlanningProblem) -> None:
     assert gpus_missing(found.deployments, asked(problem).market.pools) == {}
 
 
+@pytest.mark.parametrize("cost_model", ["Allocated", "Occupancy"])
 @pytest.mark.parametrize(
     ("fast", "slow"),
     [pytest.param(2, 20, id="few fast ones"), pytest.param(8, 1, id="one slow one"), pytest.param(4, 2, id="of both")],
 )
-def test_same_as_one_formulation_of_everything(fast: int, slow: int) -> None:
+def test_same_as_one_formulation_of_everything(fast: int, slow: int, cost_model: str) -> None:
     """The joint MILP is slower, and shares no code with the columns."""
-    task = asked(fork(fast, slow))
-    joint = search(Search(task.demands(task.problem.rate, ENDLESS), task.market, Aim.ALLOCATED, task.graph), ENDLESS)
+    task = asked(priced(fork(fast, slow), cost_model))
+    joint = search(Search(task.demands(task.problem.rate, ENDLESS), task.market, task.aim, task.graph), ENDLESS)
     assert isinstance(joint, Found)
 
-    found = cheapest(fork(fast, slow))
+    found = cheapest(task.problem)
 
     assert isinstance(found, Found)
     assert found.value == pytest.approx(joint.value, rel=1e-5)
     assert found.bound == pytest.approx(found.value, rel=1e-5)
     latency = {name: max(d.template.latency_micros for d in group) for name, group in found.deployments.items()}
     assert task.graph.longest(latency) <= task.graph.slo_micros
+
+
+def test_a_plan_may_take_every_gpu() -> None:
+    """The relaxation would have half of either pool's column, at the price of all GPUs."""
+    pools = [pool("fast").gpus(1).price("1.7"), pool("slow").gpus(1).price("1.7")]
+    profiles = [profile("m").on(p.name).batches(1).measured({1: [[4600.0]]}) for p in pools]
+    wanted = session("s").model("m").slo(10).rate(200).planner(headroom_percent=10, margin_percent=0)
+
+    found = cheapest(problem(wanted, pools, profiles))
+
+    assert isinstance(found, Found)
+    assert found.value == pytest.approx(3.4)
 
 
 def test_too_few_gpus_are_proven_to_be_too_few() -> None:
