@@ -66,6 +66,9 @@ class _Call:
         if not self.answer.done():
             self.answer.set_exception(error)
 
+    def expire(self) -> None:
+        self.fail(UnservedError(Outcome.FAILED, 504, "no answer came within four times the SLO"))
+
 
 class Driver:
     """Serves one epoch; use it on one event loop."""
@@ -132,15 +135,15 @@ class Driver:
         return self._answer(call)
 
     async def _answer(self, call: _Call) -> dict[str, Array]:
+        seconds = (4 * self._slo_micros + OVERDUE_MICROS) / 1e6  # after every other rescue
+        rescue = asyncio.get_running_loop().call_later(seconds, call.expire)
         try:
-            async with asyncio.timeout((4 * self._slo_micros + OVERDUE_MICROS) / 1e6):  # after every other rescue
-                await call.answer
-        except TimeoutError:
-            raise UnservedError(Outcome.FAILED, 504, "no answer came within four times the SLO") from None
+            await call.answer
         finally:
-            now = self.dispatcher.now()
+            rescue.cancel()
             for sample_id in call.samples:
-                self._abandon(sample_id, now)
+                if sample_id in self._calls:
+                    self._abandon(sample_id, self.dispatcher.now())
         try:
             rows = [sample.sink_rows(call.results[sample_id]) for sample_id, sample in call.samples.items()]
             tensors = answer_of(self.interface, rows)
