@@ -16,7 +16,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.goodput_cases import changing, pooled, slices, symphony, varying
+from benchmarks.goodput_cases import changing, margins, pooled, slices, symphony, varying
 from benchmarks.goodput_cases.measure import Effort, Experiment, say
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -27,6 +27,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "load-proportional": symphony.load_proportional,
     "changing-load": changing.changing_load,
     "pooled": pooled.pooled,
+    "margins": margins.margins,
     "slices": slices.slices,
     "varying": varying.varying,
 }
@@ -44,7 +45,7 @@ def main() -> None:
     effort = Effort(
         seconds=3.0 if options.quick else 10.0,
         seeds=tuple(range(options.seed, options.seed + seeds)),
-        precision=0.02 if options.quick else 0.004,
+        precision=0.02 if options.quick else 0.002,
         data=options.data,
         quick=options.quick,
     )

@@ -91,7 +91,7 @@ def compare(
 ) -> Row:
     """Plan one configuration in one way."""
     print(f"planning configuration {number}: {plan}", file=sys.stderr, flush=True)
-    pools = {p["gpu"]: _pool(p, reference["bandwidth_gbps"]) for p in reference["pools"]}
+    pools = {p["gpu"]: pool_of(p, reference["bandwidth_gbps"]) for p in reference["pools"]}
     began, cpu = time.perf_counter(), time.process_time()
     case = Case(reference, profiles, pools, Deadline.after(seconds, time.perf_counter))
     found = PLANS[plan](case)
@@ -208,7 +208,8 @@ def _spread(numbers: Sequence[float]) -> dict[str, float]:
     return {"mean": mean(numbers), "min": min(numbers), "max": max(numbers)}
 
 
-def _pool(described: Mapping[str, Any], gbps: float) -> Pool:
+def pool_of(described: Mapping[str, Any], gbps: float) -> Pool:
+    """A pool as the reference data describes it."""
     sharing = Sharing(mode=SharingMode.MPS, max_divisor=described["max_vgpu_divisor"])
     spec = GPUPoolSpec(gpus_per_node=described["gpus_per_server"], bandwidth=Quantity(f"{gbps}G"), sharing=sharing)
     return Pool(described["gpu"], spec, described["count"])
