@@ -17,6 +17,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
+NVIDIA = Path("/dev/nvidiactl")
 
 
 @dataclass(frozen=True)
@@ -28,11 +29,14 @@ class Arguments:
     data: str | None = None
     """Folder of the reference data that it takes as --data; None if it takes none."""
     needs_data: bool = False
+    needs_gpu: bool = False
+    """Whether all of it, not the quick version, needs a GPU of NVIDIA."""
 
 
 ARGUMENTS = {
     "cost_strategies": Arguments(quick=("--workloads", "60")),
     "goodput": Arguments(quick=("--quick",), data="."),
+    "gpu_serving": Arguments(quick=("--device", "cpu", "--quick"), needs_gpu=True),
     "operator_scale": Arguments(quick=("--quick",)),
     "planner_scaling": Arguments(quick=("--seconds", "3")),
     "ppipe_reference": Arguments(quick=("--limit", "6"), data="ppipe", needs_data=True),
@@ -62,6 +66,8 @@ def main() -> None:
         arguments = ARGUMENTS.get(name, Arguments())
         if arguments.needs_data and options.data is None:
             how[name] = "left out: needs --data"
+        elif arguments.needs_gpu and not options.quick and not NVIDIA.exists():
+            how[name] = "left out: needs a GPU"
         else:
             command = [*(arguments.quick if options.quick else ())]
             if arguments.data is not None and options.data is not None:

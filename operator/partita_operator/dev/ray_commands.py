@@ -38,6 +38,8 @@ class RayClassNode:
     """Further labels of the Ray node."""
     num_cpus: int = 8
     """CPUs that it claims to have, whatever the host has."""
+    num_gpus: int = 0
+    """GPUs of the host that are this node's; emulated ones are none."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ def start_command(
         "--disable-usage-stats",
         "--log-color=false",
         "--node-ip-address=127.0.0.1",
-        "--num-gpus=0",
+        f"--num-gpus={0 if pool is None else pool.num_gpus}",
         f"--object-store-memory={config.object_store_mib << 20}",
         f"--dashboard-agent-listen-port={node_ports.dashboard_agent}",
         # Any free port, for the fixed range that is the default belongs to all nodes of a host.
