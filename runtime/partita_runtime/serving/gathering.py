@@ -26,10 +26,11 @@ class Scheduled(NamedTuple):
 class Gathering:
     """What all frontends of a session have said of themselves. `now` is on the rank's clock (microseconds)."""
 
-    def __init__(self, session_key: str) -> None:
+    def __init__(self, session_key: str, now: int) -> None:
         self._session_key = session_key
         self._meter = Meter(latencies=deque(maxlen=_LATENCIES))
         self._window = Window(self._meter)
+        self._window.keep(Snapshot(now, 0, {}, None), 0)
         self._parts: dict[Hashable, tuple[int, Part]] = {}
         """By frontend: since when it has used its plan, and what it said last."""
 

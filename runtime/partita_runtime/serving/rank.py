@@ -105,7 +105,7 @@ class RankServer(Receiver[RankMessage]):
         self._token = secrets.token_hex(16)
         self._peers: dict[Stream[RankMessage], _Peer] = {}
         self._tables: list[Table] = []
-        self._gathering = Gathering(session_key)
+        self._gathering = Gathering(session_key, now_micros())
         self._server: asyncio.Server | None = None
         self._ticking: asyncio.Task[None] | None = None
 

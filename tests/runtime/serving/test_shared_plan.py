@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.runtime.scheduling.plans import module, plan_of, stage
 
@@ -97,6 +97,7 @@ def test_a_worker_runs_the_batches_of_both_frontends_one_after_the_other() -> No
     assert (counted.stages[REF].workers, counted.workers["w"].busy_micros) == (("w",), 2000)
 
 
+@settings(max_examples=50, deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3000), st.integers(500, 9000)), max_size=40),
     st.integers(1, 3),
