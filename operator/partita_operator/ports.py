@@ -256,6 +256,8 @@ class OperatorSettings:
     profile_backoff_seconds: int = 20
     resync_seconds: float = 5.0
     """How often a settled session is looked at again."""
+    namespaces: tuple[str, ...] = ()
+    """Namespaces whose sessions are looked after. Empty: all."""
     lease: str = ""
     """namespace/name of the Lease by which replicas of the operator agree on which one works; empty: there is one."""
     lease_seconds: int = 15

@@ -53,3 +53,49 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- $environment | toJson -}}
 {{- end -}}
+
+{{/* Rights in the namespaces with sessions. */}}
+{{- define "partita.sessionRules" -}}
+# What people write is read; finalizers are patched.
+- apiGroups: [partita.dev]
+  resources: [inferencesessions]
+  verbs: [get, list, watch, patch]
+- apiGroups: [partita.dev]
+  resources: [pipelineplans]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [partita.dev]
+  resources: [inferencesessions/status, pipelineplans/status]
+  verbs: [get, patch]
+# Plans are owned by their session and hold back its deletion.
+- apiGroups: [partita.dev]
+  resources: [inferencesessions/finalizers]
+  verbs: [update]
+# Profiles are kept in ConfigMaps.
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [get, create, patch]
+- apiGroups: [""]
+  resources: [events]
+  verbs: [create, patch]
+{{- if .Values.kuberay.image }}
+# Sessions of engine.kind KubeRay run in a RayService of their namespace; running RayClusters are scaled.
+- apiGroups: [ray.io]
+  resources: [rayservices]
+  verbs: [get, list, create, patch, delete]
+- apiGroups: [ray.io]
+  resources: [rayclusters]
+  verbs: [get, patch]
+{{- end }}
+{{- if or .Values.profiling.image .Values.kuberay.image }}
+# Models are profiled in Jobs; the result is the end of the log.
+- apiGroups: [batch]
+  resources: [jobs]
+  verbs: [get, create, delete]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [list]
+- apiGroups: [""]
+  resources: [pods/log]
+  verbs: [get]
+{{- end }}
+{{- end -}}

@@ -140,6 +140,12 @@ def operator() -> None:
     help="How often a settled session is looked at again.",
 )
 @click.option(
+    "--namespace",
+    "namespaces",
+    multiple=True,
+    help="Look after the sessions of this namespace; may be repeated. Default: of all.",
+)
+@click.option(
     "--lease",
     default=DEFAULTS.lease,
     callback=lambda _context, _option, text: lease_name(text),
@@ -216,7 +222,7 @@ async def _engines(settings: OperatorSettings, kubeconfig: Path | None, resource
         return Engines(ray, None)
     kubernetes = await resources.enter_async_context(client(load_config(kubeconfig)))
     options = ServingOptions(runtime_env=with_policy(dict(settings.runtime_env), settings.model_policy))
-    kuberay = KubeRayEngine(kubernetes, settings.kuberay, settings.kuberay_token, options)
+    kuberay = KubeRayEngine(kubernetes, settings.kuberay, settings.kuberay_token, options, settings.namespaces)
     resources.push_async_callback(kuberay.close)
     return Engines(ray, kuberay)
 

@@ -7,7 +7,7 @@ the Ray cluster that serves; whether clients can reach it is what the RayService
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -69,8 +69,9 @@ class KubeRayEngine:
         settings: KubeRaySettings,
         token: str | None = None,
         options: ServingOptions = ServingOptions(),  # noqa: B008 - it is frozen
+        namespaces: Collection[str] = (),
     ) -> None:
-        self._services = RayServices(client)
+        self._services = RayServices(client, namespaces)
         self._settings = settings
         self._token = token
         self._options = options.model_copy(update={"frontend_resources": {FRONTEND_RESOURCE: 1.0}})

@@ -55,7 +55,7 @@ async def run_operator(
     metrics.watch_queue(lambda: len(queue))
     searches = Searches(solver, metrics, on_answer=lambda session: queue.add((Kind.SESSION, session)))
     async with client(config) as kubernetes:
-        cache = ClusterCache(kubernetes)
+        cache = ClusterCache(kubernetes, settings.namespaces)
         lease = LeaseStore(kubernetes, *settings.lease.split("/")) if settings.lease else None
         leadership = Leadership(lease, settings.lease_seconds)
         metrics.watch_leadership(lambda: leadership.leads)
@@ -145,7 +145,7 @@ async def _work(config: SingleConfig, around: Surroundings, queue: WorkQueue[Key
         webhook = Webhook(settings.webhook_port, settings.webhook_certificates, admission.judge)
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task(watch(config, doorbell.ring, settings.health_port, webhook))
+            group.create_task(watch(config, doorbell.ring, settings.health_port, webhook, settings.namespaces))
             group.create_task(_lead(around, queue))
     except* LeadershipLostError as lost:
         raise LeadershipLostError(f"{_first(lost)} Another replica leads; this one ends.") from None

@@ -75,16 +75,19 @@ async def pass_pool(name: str, around: Surroundings) -> float | None:
 async def sweep(around: Surroundings) -> None:
     """List everything anew, and take down applications of sessions that are gone or have moved to another engine.
 
+    Applications of namespaces that this operator does not look after are left alone.
     Raises ApiServerUnavailableError: what cannot be listed must not count as gone. Raises EngineUnavailableError
     after all engines that can be reached have been looked at.
     """
     await around.cache.refresh()
-    sessions = around.cache.cluster().sessions
+    sessions, namespaces = around.cache.cluster().sessions, around.settings.namespaces
     problems = []
     for engine in around.engines.known():
         try:
             for key in sorted(await engine.sessions()):
                 session = sessions.get(key)
+                if namespaces and key.partition("/")[0] not in namespaces:
+                    continue
                 if session is None or around.engines.of(session) is not engine:
                     around.leadership.ensure()
                     logger.info("session %s: it is not served here any more; its applications are removed", key)

@@ -7,7 +7,7 @@ cancels whatever else it finds there, so that it has one in a thread of its own.
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -62,8 +62,17 @@ class Backoffs:
             yield 10.0
 
 
-async def watch(config: SingleConfig, on_event: OnEvent, health_port: int, webhook: Webhook | None = None) -> None:
-    """Watch, and serve the webhook if there is one, until cancelled; both call into the present event loop."""
+async def watch(
+    config: SingleConfig,
+    on_event: OnEvent,
+    health_port: int,
+    webhook: Webhook | None = None,
+    namespaces: Collection[str] = (),
+) -> None:
+    """Watch all namespaces, or those given, and serve the webhook if there is one, until cancelled.
+
+    Both call into the present event loop.
+    """
     loop = asyncio.get_running_loop()
 
     def report(kind: Kind, type: str | None, raw: dict[str, Any]) -> None:
@@ -82,7 +91,7 @@ async def watch(config: SingleConfig, on_event: OnEvent, health_port: int, webho
 
         def run(stop: threading.Event = stop, ended: asyncio.Future[None] = ended) -> None:
             try:
-                asyncio.run(_run_kopf(registry, _settings(webhook), health_port, stop))
+                asyncio.run(_run_kopf(registry, _settings(webhook), health_port, stop, namespaces))
             except Exception:
                 logger.exception("watching the cluster failed; it is tried again")
             finally:
@@ -99,7 +108,11 @@ async def watch(config: SingleConfig, on_event: OnEvent, health_port: int, webho
 
 
 async def _run_kopf(
-    registry: kopf.OperatorRegistry, settings: kopf.OperatorSettings, health_port: int, stop: threading.Event
+    registry: kopf.OperatorRegistry,
+    settings: kopf.OperatorSettings,
+    health_port: int,
+    stop: threading.Event,
+    namespaces: Collection[str],
 ) -> None:
     await kopf.operator(
         registry=registry,
@@ -107,7 +120,8 @@ async def _run_kopf(
         # By itself kopf would ask for the user's name, which a container's user has not.
         identity=f"partita@{gethostname()}",
         standalone=True,
-        clusterwide=True,
+        clusterwide=not namespaces,
+        namespaces=tuple(namespaces),
         stop_flag=stop,
         liveness_endpoint=f"http://0.0.0.0:{health_port}/healthz",
     )

@@ -4,7 +4,7 @@ The operator's own writes go in at once, so that a pass sees what the one before
 watch has missed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 from functools import partial
 from http import HTTPStatus
@@ -15,6 +15,7 @@ from lightkube import AsyncClient
 
 from partita_api.meta import API_VERSION
 from partita_operator.kube.resources import (
+    ALL_NAMESPACES,
     Document,
     PlanResource,
     PoolResource,
@@ -62,8 +63,10 @@ def key_of(kind: Kind, raw: Document) -> Key:
 class ClusterCache:
     """The objects as last seen. Not for use from several threads."""
 
-    def __init__(self, client: AsyncClient) -> None:
+    def __init__(self, client: AsyncClient, namespaces: Collection[str] = ()) -> None:
+        """Of all namespaces, unless some are given."""
         self._client = client
+        self._namespaces = tuple(namespaces) or (ALL_NAMESPACES,)
         self._raw: dict[Key, Document] = {}
         self._changed: set[Key] = set()
         """What has come, changed or gone since `_cluster` was read."""
@@ -115,9 +118,9 @@ class ClusterCache:
         return self._cluster
 
     async def _list(self, kind: Kind) -> list[Document]:
-        namespaces: dict[str, Any] = {} if kind is Kind.POOL else {"namespace": "*"}
+        places: list[dict[str, Any]] = [{}] if kind is Kind.POOL else [{"namespace": name} for name in self._namespaces]
         try:
-            return [raw async for raw in self._client.list(_RESOURCES[kind], **namespaces)]
+            return [raw for place in places async for raw in self._client.list(_RESOURCES[kind], **place)]
         except httpx2.HTTPStatusError as error:
             # Not an ApiError: the answer to an unknown kind is plain text rather than a Status.
             if error.response.status_code != HTTPStatus.NOT_FOUND:

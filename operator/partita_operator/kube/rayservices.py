@@ -1,6 +1,6 @@
 """KubeRay's custom resources, as far as Partita reads and writes them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -9,6 +9,7 @@ from lightkube import AsyncClient
 from lightkube.generic_resource import create_namespaced_resource
 from lightkube.types import CascadeType, PatchType
 
+from partita_operator.kube.resources import ALL_NAMESPACES
 from partita_operator.kube.retries import retried
 from partita_operator.ports import EngineUnavailableError
 
@@ -24,18 +25,24 @@ class RayServices:
     All calls raise EngineUnavailableError if the API server refuses them, and ApiServerUnavailableError if it is away.
     """
 
-    def __init__(self, client: AsyncClient) -> None:
+    def __init__(self, client: AsyncClient, namespaces: Collection[str] = ()) -> None:
+        """Of all namespaces, unless some are given."""
         self._client = client
+        self._namespaces = tuple(namespaces) or (ALL_NAMESPACES,)
 
     async def get(self, namespace: str, name: str) -> Document | None:
         """A RayService; None if there is none, or no KubeRay."""
         return await self._get(RayServiceResource, namespace, name)
 
     async def labelled(self, labels: Mapping[str, str]) -> list[Document]:
-        """The RayServices of all namespaces that have these labels; none where there is no KubeRay."""
+        """The RayServices that have these labels; none where there is no KubeRay."""
 
         async def listed() -> list[Document]:
-            return [raw async for raw in self._client.list(RayServiceResource, namespace="*", labels=dict(labels))]
+            return [
+                raw
+                for namespace in self._namespaces
+                async for raw in self._client.list(RayServiceResource, namespace=namespace, labels=dict(labels))
+            ]
 
         try:
             return await retried(listed)

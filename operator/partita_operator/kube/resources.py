@@ -17,6 +17,8 @@ SessionResource: Final = create_namespaced_resource(GROUP, VERSION, "InferenceSe
 PlanResource: Final = create_namespaced_resource(GROUP, VERSION, "PipelinePlan", "pipelineplans")
 
 Document = Mapping[str, Any]
+ALL_NAMESPACES: Final = "*"
+"""Stands for all of them in a list request."""
 S = TypeVar("S", bound=BaseModel)
 
 _NO_SPEC: Final = InferenceSessionSpec.model_validate(

@@ -26,6 +26,7 @@ NOTHING: dict[str, Any] = {
     "networkPolicies": {"enabled": True, "apiServer": {"cidrs": []}},
 }
 """Whatever can be left out is."""
+IN_NAMESPACES: dict[str, Any] = {**EVERYTHING, "namespaces": ["team-a", "team-b"]}
 BY_CERT_MANAGER: dict[str, Any] = {"admission": {"enabled": True, "certManager": {"enabled": True}}}
 BY_AN_ISSUER: dict[str, Any] = {
     "admission": {"enabled": True, "certManager": {"enabled": True, "issuerRef": {"kind": "Issuer", "name": "ours"}}}
@@ -54,7 +55,7 @@ def marked(directory: Path) -> tuple[Path, set[str]]:
 def test_every_branch_is_taken_and_left_out(tmp_path: Path) -> None:
     chart, marks = marked(tmp_path)
     seen = []
-    for values in (None, EVERYTHING, NOTHING, BY_CERT_MANAGER, BY_AN_ISSUER):
+    for values in (None, EVERYTHING, IN_NAMESPACES, NOTHING, BY_CERT_MANAGER, BY_AN_ISSUER):
         with charts.Chart.load(chart) as loaded:
             manifests = loaded.render(values, name="partita", namespace="partita-system")
         texts = [text for path, text in manifests.items() if path.endswith(".yaml")]

@@ -79,7 +79,11 @@ def pod(values: dict[str, Any] | None = None) -> dict[str, Any]:
 
 def rules(values: dict[str, Any] | None = None) -> Iterator[tuple[str, str, str]]:
     """(API group, resource, verb) of everything that the operator may do."""
-    for rule in rendered(values)["ClusterRole", "partita"]["rules"]:
+    yield from granted(rendered(values)["ClusterRole", "partita"])
+
+
+def granted(role: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    for rule in role["rules"]:
         for group in rule["apiGroups"]:
             for resource in rule["resources"]:
                 for verb in rule["verbs"]:
@@ -240,6 +244,39 @@ RAY_CLUSTERS = {("ray.io", "rayclusters", verb) for verb in ("get", "patch")}
 )
 def test_rights_come_with_what_needs_them(values: dict[str, Any], want: set[tuple[str, str, str]]) -> None:
     assert set(rules(values)) - set(rules()) == want
+
+
+CLUSTER_SCOPED = {"customresourcedefinitions", "gpupools", "gpupools/status", "nodes"}
+
+
+def test_rights_in_namespaces_are_the_same_and_nowhere_else() -> None:
+    everywhere = {**EVERYTHING, "mig": {"enabled": False}}
+    scoped = documents({**everywhere, "namespaces": ["team-a", "team-b"]})
+    roles = {
+        (found["metadata"].get("namespace"), found["metadata"]["name"]): set(granted(found))
+        for found in scoped
+        if found["kind"] in ("ClusterRole", "Role")
+        and not found["metadata"]["name"].endswith(("-view", "-edit", "-lease"))
+    }
+    assert set(roles) == {
+        (None, "partita"),
+        ("team-a", "partita"),
+        ("team-b", "partita"),
+        ("default", "partita-events"),
+    }
+    assert {resource for _, resource, _ in roles[None, "partita"]} == CLUSTER_SCOPED
+    assert roles["team-a", "partita"] == roles["team-b", "partita"]
+    assert not {resource for _, resource, _ in roles["team-a", "partita"]} & CLUSTER_SCOPED
+    assert roles[None, "partita"] | roles["team-a", "partita"] == set(rules(everywhere))
+    bound = {
+        (found["metadata"].get("namespace"), found["roleRef"]["kind"], found["roleRef"]["name"])
+        for found in scoped
+        if found["kind"] in ("ClusterRoleBinding", "RoleBinding")
+    }
+    assert bound >= {(namespace, "Role" if namespace else "ClusterRole", name) for namespace, name in roles}
+    (container,) = pod({"namespaces": ["team-a", "team-b"]})["containers"]
+    context = run.make_context("run", list(container["args"]), auto_envvar_prefix="PARTITA")
+    assert context.params["namespaces"] == ("team-a", "team-b")
 
 
 def test_everything_belongs_to_the_release() -> None:

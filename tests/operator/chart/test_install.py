@@ -10,6 +10,7 @@ from uuid import uuid4
 import httpx
 import pytest
 from tests.operator.chart.charts import chart_for
+from tests.operator.kubectl import session
 from tests.operator.kubelet_double import KubeletDouble
 
 from partita_operator.dev.control_plane import ControlPlane
@@ -38,12 +39,17 @@ def until(look: Callable[[], Any], is_wanted: Callable[[Any], bool], log: Callab
         time.sleep(0.25)
 
 
+@pytest.mark.parametrize("scoped", [False, True], ids=["all namespaces", "one namespace"])
 def test_the_operator_runs_with_the_rights_of_the_chart(
-    control_plane: ControlPlane, api: httpx.Client, tmp_path: Path
+    control_plane: ControlPlane, api: httpx.Client, tmp_path: Path, scoped: bool
 ) -> None:
     node, namespace, pool = (f"{word}-{uuid4().hex[:8]}" for word in ("node", "partita", "pool"))
+    mine, others = f"{namespace}-mine", f"{namespace}-others"
+    for name in (mine, others):
+        api.post("/api/v1/namespaces", json={"metadata": {"name": name}}).raise_for_status()
     metrics_port, health_port = free_ports(2)
     values = {
+        "namespaces": [mine] if scoped else [],
         "replicas": 1,  # all of this node's pods have the ports of this machine
         "ray": {"address": "http://127.0.0.1:1"},
         "nodeSelector": {"kubernetes.io/hostname": node},
@@ -80,6 +86,15 @@ def test_the_operator_runs_with_the_rights_of_the_chart(
                 lambda status: status.get("nodes") == 1 and bool(status.get("conditions")),
                 lambda: logs(api, namespace),
             )
+            for name in (mine, others):
+                api.post(sessions(name), json=session("traffic", pools=[pool])).raise_for_status()
+            for name in (mine,) if scoped else (mine, others):
+                until(
+                    lambda name=name: api.get(f"{sessions(name)}/traffic").json().get("status", {}),  # type: ignore[misc]
+                    lambda status: bool(status.get("conditions")),
+                    lambda: logs(api, namespace),
+                )
+            assert ("status" in api.get(f"{sessions(others)}/traffic").json()) == (not scoped)
             assert httpx.get(f"http://127.0.0.1:{health_port}/healthz").is_success
             assert "partita_reconcile" in httpx.get(f"http://127.0.0.1:{metrics_port}/metrics").text
             log = logs(api, namespace)
@@ -88,7 +103,16 @@ def test_the_operator_runs_with_the_rights_of_the_chart(
             until(lambda: api.get(f"{pools}/{pool}").status_code, lambda status: status == httpx.codes.NOT_FOUND)
         finally:
             helm.uninstall("partita", wait="watcher", timeout=60)
+            for name in (mine, others):  # there is no engine that could say that nothing of them is left
+                patch = {"metadata": {"finalizers": None}}
+                merge = {"Content-Type": "application/merge-patch+json"}
+                api.patch(f"{sessions(name)}/traffic", json=patch, headers=merge)
+                api.delete(f"/api/v1/namespaces/{name}")
     assert api.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/partita").status_code == httpx.codes.NOT_FOUND
+
+
+def sessions(namespace: str) -> str:
+    return f"/apis/partita.dev/v1alpha1/namespaces/{namespace}/inferencesessions"
 
 
 def logs(api: httpx.Client, namespace: str) -> str:
