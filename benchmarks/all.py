@@ -42,6 +42,7 @@ ARGUMENTS = {
     "ppipe_reference": Arguments(quick=("--limit", "6"), data="ppipe", needs_data=True),
     "prepartition": Arguments(quick=("--seeds", "3")),
     "serving_overhead": Arguments(quick=("--seconds", "3")),
+    "reconcile_passes": Arguments(quick=("--quick",)),
     "scheduler_throughput": Arguments(quick=()),
     "soak": Arguments(quick=("--minutes", "1")),
     "simulator_speed": Arguments(quick=("--requests", "50000", "--repeats", "1")),
