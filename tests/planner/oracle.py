@@ -56,7 +56,7 @@ def every_template(problem: PlanningProblem, module: str, rate: float) -> Iterat
         for ends in cuts(blocks, count):
             for chosen in product(vgpus, repeat=count):
                 if all(batch in problem.profiles[module, name].batch_sizes for name, _ in chosen):
-                    yield _template(problem, module, rate, batch, ends, chosen)
+                    yield template(problem, module, rate, batch, ends, chosen)
 
 
 def cuts(blocks: int, count: int) -> Iterator[tuple[int, ...]]:
@@ -69,7 +69,7 @@ def cuts(blocks: int, count: int) -> Iterator[tuple[int, ...]]:
             yield (first, *(first + end for end in rest))
 
 
-def _template(
+def template(
     problem: PlanningProblem,
     module: str,
     rate: float,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import inf
 
 from partita_planner.configurations.exact_split import Option
-from partita_planner.configurations.module_scheduling import SchedulingRules, whole_machines
+from partita_planner.configurations.module_scheduling import SchedulingRules, shared_latency, whole_machines
 from partita_planner.configurations.workload import Configuration, Module, Workload
 
 
@@ -43,6 +43,8 @@ def configuration_latency(configuration: Configuration, rate: float, rules: Sche
 
     A module that may use no other configuration must also serve its machine at part load with it.
     """
+    if rules.shares_evenly:
+        return shared_latency(configuration, rate, rules.dispatch)
     left = rate
     if rules.max_configurations == 1:
         rest = rate - whole_machines(rate, configuration) * configuration.throughput

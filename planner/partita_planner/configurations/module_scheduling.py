@@ -3,12 +3,15 @@
 Algorithm 1 goes down the configurations by throughput-cost ratio. Each that is in time for what is left, rw, gets
 floor(rw / t) machines at full load; a machine at part load takes the rest where rw < t. The algorithm takes the
 machine at part load to collect at its own rate, also where it has the configuration of those at full load.
+
+Where single requests are dealt and there is one configuration only, its machines have equal shares of the load instead;
+so they have with two configurations, if none is in time for what the first one leaves.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from math import floor
+from math import ceil, floor
 
 from partita_planner.configurations.dispatch import Dispatch
 from partita_planner.configurations.schedule import ROUNDING, Allocation, Schedule
@@ -34,6 +37,11 @@ class SchedulingRules:
     """Configurations that a module may use; None for any number."""
     dummies: Dummies = Dummies.FILL
 
+    @property
+    def shares_evenly(self) -> bool:
+        """Whether the machines of a module always have equal shares of the load."""
+        return self.max_configurations == 1 and self.dispatch is not Dispatch.BATCH_AWARE
+
 
 @dataclass(frozen=True)
 class Part:
@@ -57,6 +65,8 @@ def schedule_module(
 
     `residual_budget`, if given, holds for all but the machines at full load of the first configuration.
     """
+    if rules.shares_evenly:
+        return _shared_evenly(module, budget, rules)
     later = budget if residual_budget is None else residual_budget
     parts = _algorithm_1(module, budget, later, rules)
     candidates = [schedule_of(parts, module.rate, rules.dispatch)] if _rest(module.rate, parts) == 0 else []
@@ -65,7 +75,25 @@ def schedule_module(
             schedule_of(kept, module.rate, rules.dispatch)
             for kept in _with_dummies(module, parts, budget, later, rules)
         ]
+    if not candidates and rules.dispatch is not Dispatch.BATCH_AWARE:
+        return _shared_evenly(module, budget, rules)
     return min(candidates, key=lambda s: (s.occupancy, s.latency), default=None)
+
+
+def shared_latency(configuration: Configuration, rate: float, dispatch: Dispatch) -> float:
+    """Worst case of as many machines as `rate` needs, each with an equal share of it."""
+    machines = ceil(rate / configuration.throughput - ROUNDING)
+    collecting = configuration.concurrency if dispatch is Dispatch.PER_GPU else 1
+    return dispatch.latency(configuration, rate * min(1.0, collecting / machines))
+
+
+def _shared_evenly(module: Module, budget: float, rules: SchedulingRules) -> Schedule | None:
+    """The best configuration whose machines are in time with equal shares of the rate."""
+    for configuration in module.ranked:
+        latency = shared_latency(configuration, module.rate, rules.dispatch)
+        if latency <= budget:
+            return Schedule((Allocation(configuration, module.rate),), latency)
+    return None
 
 
 def schedule_of(parts: Sequence[Part], rate: float, dispatch: Dispatch) -> Schedule:
