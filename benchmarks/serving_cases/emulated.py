@@ -38,6 +38,9 @@ class EmulatedSession:
     stages: int = 1
     function: str | None = None
     """Entry point of a function behind the model."""
+    http_port: int | None = None
+    """Of the frontend itself, 0 for a free one."""
+    frontends: int = 1
 
     @property
     def key(self) -> str:
@@ -65,6 +68,7 @@ class EmulatedSession:
                     "slo": {"latencyMs": self.slo_ms},
                     "rate": {"requestsPerSecond": 100},
                     "batching": {"policy": self.policy},
+                    "frontend": {"httpPort": self.http_port, "replicas": self.frontends},
                     "planner": {"blocks": self.stages},
                     "modules": modules,
                     "edges": edges,

@@ -1,0 +1,283 @@
+"""How many requests Partita serves in time, and what it adds to a request, beside plain Ray Serve.
+
+All run on the same local Ray cluster, on the same emulated GPUs (by default four of 1.053 b + 5.072 ms, as ResNet50 on
+a 1080Ti in Symphony's appendix C; SLO 100 ms), and answer the same Open Inference Protocol requests of 1, 150 and 600
+KB:
+
+- `proxy`: Partita with one frontend and a replica for each GPU, behind Serve's HTTP proxy;
+- `port`: the same on the frontend's own HTTP port;
+- `proxy2`: as `proxy`, with two frontends, which a rank schedules for;
+- `plain`: `@serve.batch` with a replica for each GPU, behind the same proxy, at the batch size and wait that carry
+  most.
+
+Looked for is the highest rate of Poisson arrivals with 99 % answered within the SLO: doubled until it fails, then
+bisected. The client is on the same machine. A rate counts as carried if one of two tries carries it; where the client
+itself was late, which says more of the machine than of the systems, a try does not count, up to three times. The
+settings of `@serve.batch` are searched in the same way: each must carry more than the best one before it.
+
+First comes the latency at 20 requests/s less the model's time for one sample: Partita (`proxy`, `port`) with the Eager
+policy, which does not wait for a batch to fill, `@serve.batch` with no wait.
+
+The last line is a summary in JSON.
+
+    python benchmarks/serving.py [--quick] [--only SYSTEM]... [--sizes 1,150,600] [--python-proxy]
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.serving_cases.emulated import POOL
+from benchmarks.serving_cases.plain_serve import BatchSetting, Setting, plain_serve
+from benchmarks.serving_cases.served import READY_SECONDS, await_until, base_url, put, python_path, runs
+from benchmarks.serving_cases.swift_client import run_swift_load
+
+from partita_api.inferencesession import BatchingPolicy
+from partita_operator.dev.ray_cluster import RayCluster, ray_cluster
+from partita_operator.dev.ray_commands import RayClassNode, RayClusterConfig
+from partita_runtime.load.arrivals import RateSchedule, arrival_times
+from partita_runtime.load.generator import LoadConfig
+from partita_runtime.load.inference_request import encode_request
+from partita_runtime.load.report import LoadReport
+from partita_runtime.serving.applications import ServingOptions
+
+ATTAINMENT = 0.99
+LOW_RATE = 20.0
+FIRST_RATE = 50.0
+PARTITA = ("proxy", "port")
+SYSTEMS = ("plain", *PARTITA, "proxy2")
+_TRIES = 2
+_MOST_LATE_TRIES = 3
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How closely it is looked."""
+
+    seconds: float
+    """Length of each measurement."""
+    step: float
+    """Two rates this factor apart are not told from each other."""
+    batch_sizes: tuple[int, ...]
+    waits_ms: tuple[float, ...]
+
+
+THOROUGH = Effort(seconds=8.0, step=1.05, batch_sizes=(8, 16, 32, 45), waits_ms=(0.0, 5.0, 20.0, 40.0))
+QUICK = Effort(seconds=3.0, step=1.25, batch_sizes=(45,), waits_ms=(5.0, 20.0))
+
+
+def main() -> None:
+    """Deploys the systems one after the other and measures them."""
+    options = _arguments().parse_args()
+    effort = QUICK if options.quick else THOROUGH
+    config = RayClusterConfig(
+        nodes=(RayClassNode(POOL, slots=options.gpus),),
+        fast_proxy=not options.python_proxy,
+        environment={"PYTHONPATH": python_path()},
+    )
+    rows = []
+    with tempfile.TemporaryDirectory() as state, ray_cluster(Path(state), config) as cluster:
+        for kilobytes in options.sizes:
+            setting = Setting(
+                gpus=options.gpus,
+                alpha_micros=options.alpha,
+                beta_micros=options.beta,
+                slo_ms=options.slo,
+                allowance_ms=options.allowance,
+                batch_size=options.batch_size,
+                payload_bytes=1024 * kilobytes,
+            )
+            rows += measure(Bench(cluster, setting, effort), [s for s in SYSTEMS if s in (options.only or SYSTEMS)])
+    print(json.dumps({"quick": options.quick, "cpus": os.cpu_count(), "rows": rows, "factors": factors(rows)}))
+
+
+def measure(bench: "Bench", systems: Sequence[str]) -> list[dict[str, Any]]:
+    """One row for each system, of requests of one size."""
+    rows = []
+    if "plain" in systems:
+        bench.deploy_plain(BatchSetting(1, 0.0))
+        added = bench.added_ms(bench.plain_url)
+        rate, batches = bench.best_plain()
+        rows.append(bench.row("plain", rate, added) | {"batches": asdict(batches)})
+    wanted = [name for name in PARTITA if name in systems]
+    if wanted:
+        bench.deploy_partita(BatchingPolicy.EAGER)
+        overheads = {name: bench.added_ms(bench.partita_url(name)) for name in wanted}
+        bench.deploy_partita(BatchingPolicy.DEFERRED)
+        rows += [bench.row(name, bench.highest_rate(bench.partita_url(name)), overheads[name]) for name in wanted]
+    if "proxy2" in systems:
+        bench.deploy_partita(BatchingPolicy.DEFERRED, frontends=2)
+        rows.append(bench.row("proxy2", bench.highest_rate(bench.partita_url("proxy")), {}))
+    return rows
+
+
+def factors(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """By size and way in: how many times what `@serve.batch` carries."""
+    plain = {row["kilobytes"]: row["rate"] for row in rows if row["system"] == "plain"}
+    found: dict[str, dict[str, float]] = {}
+    for row in rows:
+        if row["system"] != "plain" and plain.get(row["kilobytes"]):
+            found.setdefault(f"{row['kilobytes']} KB", {})[row["system"]] = round(
+                row["rate"] / plain[row["kilobytes"]], 2
+            )
+    return found
+
+
+class Bench:
+    """A cluster, and the requests of one size."""
+
+    def __init__(self, cluster: RayCluster, setting: Setting, effort: Effort) -> None:
+        self._cluster = cluster
+        self._setting = setting
+        self._effort = effort
+        sample = np.random.default_rng(0).random((1, *setting.input.shape), np.float32)
+        self._payload = encode_request({"input": sample})
+
+    @property
+    def plain_url(self) -> str:
+        """Where plain Ray Serve answers."""
+        return f"{base_url(self._cluster)}/plain"
+
+    def partita_url(self, system: str) -> str:
+        """Where Partita answers, by the way in that is called so."""
+        behind_proxy = f"{base_url(self._cluster)}/default/bench"
+        if system == "proxy":
+            return behind_proxy
+        return f"http://{httpx.get(f'{behind_proxy}/partita/signals').json()['httpAddress']}"
+
+    def deploy_plain(self, batches: BatchSetting) -> None:
+        """Make plain Ray Serve what runs, set like this."""
+        self._deploy([plain_serve(self._setting, batches)], self.plain_url)
+
+    def deploy_partita(self, policy: BatchingPolicy, frontends: int = 1) -> None:
+        """Make Partita what runs, under this policy."""
+        options = ServingOptions(stage_cpus=0.1, frontend_cpus=0.1)
+        self._deploy(self._setting.session(policy, frontends).applications(options), self.partita_url("proxy"))
+
+    def best_plain(self) -> tuple[float, BatchSetting]:
+        """The highest rate that `@serve.batch` carries, and how it is then set."""
+        best, found = 0.0, BatchSetting(self._effort.batch_sizes[-1], self._effort.waits_ms[-1])
+        for size, wait in product(reversed(self._effort.batch_sizes), reversed(self._effort.waits_ms)):
+            batches = BatchSetting(size, wait)
+            self.deploy_plain(batches)
+            print(f"{self._name} plain: batches of {size}, wait of {wait:g} ms", flush=True)
+            rate = self.highest_rate(self.plain_url, above=best)
+            if rate > best:
+                best, found = rate, batches
+        return best, found
+
+    def highest_rate(self, url: str, above: float = 0.0) -> float:
+        """The highest rate that is carried; 0 if it is not more than `above`."""
+        step = self._effort.step
+        carried, rate = 0.0, above * step or FIRST_RATE
+        while self.carries(url, rate):
+            carried, rate = rate, 2 * rate
+        while carried and rate / carried > step:
+            middle = (carried * rate) ** 0.5
+            if self.carries(url, middle):
+                carried = middle
+            else:
+                rate = middle
+        return carried
+
+    def carries(self, url: str, rate: float) -> bool:
+        """Whether 99 % of the requests are answered in time."""
+        for _ in range(_TRIES):
+            report = self._load(url, rate, self._effort.seconds)
+            for _ in range(_MOST_LATE_TRIES - 1):
+                if report.attainment >= ATTAINMENT or not report.warnings:
+                    break
+                report = self._load(url, rate, self._effort.seconds)
+            doubt = ", client late" if report.warnings else ""
+            print(
+                f"{self._name} {url} {rate:6.0f}/s: {report.attainment:.2%} in time, p50 {report.p50_ms or 0:.1f} ms, "
+                f"p99 {report.p99_ms or 0:.1f} ms, {dict(report.outcomes)}{doubt}",
+                flush=True,
+            )
+            if report.attainment >= ATTAINMENT:
+                return True
+        return False
+
+    def added_ms(self, url: str) -> dict[str, float]:
+        """Percentiles of the latency at a low rate, less the model's time for one sample."""
+        report = self._load(url, LOW_RATE, 2 * self._effort.seconds)
+        model_ms = self._setting.stage.latency_micros[0] / 1000
+        found = {f"p{p}": round(report.latency_percentiles_ms[p] - model_ms, 2) for p in (50, 99)}
+        print(f"{self._name} {url}: added at {LOW_RATE:g} requests/s: {found}", flush=True)
+        return found
+
+    def row(self, system: str, rate: float, added_ms: dict[str, float]) -> dict[str, Any]:
+        """What was measured of a system."""
+        print(f"{self._name} {system}: {rate:.0f} requests/s, {added_ms} ms added at low load", flush=True)
+        found = {"kilobytes": self._setting.payload_bytes // 1024, "system": system, "rate": round(rate, 1)}
+        return found | {"added_ms": added_ms}
+
+    @property
+    def _name(self) -> str:
+        return f"{self._setting.payload_bytes // 1024:4} KB"
+
+    def _load(self, url: str, rate: float, seconds: float) -> LoadReport:
+        schedule = arrival_times(
+            self._setting.interface.session.rate.arrival,
+            RateSchedule.constant(rate),
+            seconds,
+            np.random.default_rng(1),
+        )
+        return run_swift_load(
+            LoadConfig(
+                url=f"{url}/v2/models/bench/infer",
+                payloads=[self._payload],
+                schedule=schedule,
+                duration_s=seconds,
+                slo_s=self._setting.slo_ms / 1000,
+                timeout_s=10,
+            )
+        )
+
+    def _deploy(self, applications: list[dict[str, Any]], url: str) -> None:
+        """Bring these up, and no others, wait until they answer in time, and so warm them up."""
+        put(self._cluster, applications)
+        await_until(lambda: runs(self._cluster, applications), f"{url} is up")
+        deadline = time.monotonic() + READY_SECONDS
+        while self._load(url, LOW_RATE, 2.0).attainment < ATTAINMENT:
+            if time.monotonic() > deadline:
+                raise SystemExit(f"{url} did not answer in time within {READY_SECONDS:.0f} s")
+
+
+def _arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="shorter, coarser, fewer settings of @serve.batch")
+    parser.add_argument("--only", action="append", choices=SYSTEMS, help="only this system (may be repeated)")
+    parser.add_argument(
+        "--sizes",
+        type=lambda text: tuple(int(size) for size in text.split(",")),
+        default=(1, 150, 600),
+        help="KB of a request, one after the other (default 1,150,600)",
+    )
+    parser.add_argument("--gpus", type=int, default=4, help="emulated GPUs (default 4)")
+    parser.add_argument("--alpha", type=int, default=1053, help="microseconds for each sample (default 1053)")
+    parser.add_argument("--beta", type=int, default=5072, help="microseconds for each batch (default 5072)")
+    parser.add_argument("--slo", type=int, default=100, help="milliseconds in which to answer (default 100)")
+    parser.add_argument(
+        "--allowance", type=int, default=15, help="milliseconds of the SLO left for the client's side (default 15)"
+    )
+    parser.add_argument("--batch-size", type=int, default=64, help="largest batch of a GPU (default 64)")
+    parser.add_argument("--python-proxy", action="store_true", help="Serve's own proxy instead of HAProxy")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""A load generator that costs little itself: the same request over and over, on connections that stay open.
+
+`partita_runtime.load.generator` speaks HTTP by a library that costs a client several times as much CPU, which on a
+machine that serves as well is taken from what is measured.
+"""
+
+import asyncio
+from collections import deque
+from typing import Any, Final, cast
+from urllib.parse import urlsplit
+
+import httptools
+import uvloop
+
+from partita_runtime.load.generator import LoadConfig
+from partita_runtime.load.report import NO_CONNECTION, TIMED_OUT, LoadReport, RequestRecord, summarize
+
+_MOST_CONNECTIONS: Final = 1000
+_FEWEST_CONNECTIONS: Final = 64
+
+
+def run_swift_load(config: LoadConfig) -> LoadReport:
+    """Send the schedule, open loop, and wait for the last answer, `timeout_s` after the last request at most.
+
+    Only the first payload is sent. Requests beyond twice those that fit into the SLO at the mean rate wait for a
+    connection, which is part of their latency.
+    """
+    records = uvloop.run(_Load(config).run())
+    return summarize(records, slo_s=config.slo_s, duration_s=config.duration_s)
+
+
+class _Load:
+    def __init__(self, config: LoadConfig) -> None:
+        self._config = config
+        url, payload = urlsplit(config.url), config.payloads[0]
+        assert url.hostname is not None
+        self._host, self._port = url.hostname, url.port or 80
+        headers = {"Host": url.netloc, "Content-Length": str(len(payload.body)), **payload.headers}
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        self.request = f"POST {url.path} HTTP/1.1\r\n{lines}\r\n".encode() + payload.body
+        self._due = config.schedule.tolist()
+        self._sent = [0.0] * len(self._due)
+        self._records: list[RequestRecord | None] = [None] * len(self._due)
+        self._ended = 0
+        self._free: list[_Connection] = []
+        self._waiting: deque[int] = deque()
+        self._all_ended = asyncio.Event()
+
+    async def run(self) -> list[RequestRecord]:
+        loop = asyncio.get_running_loop()
+        self._clock = loop.time
+        rate = len(self._due) / self._config.duration_s
+        count = min(_MOST_CONNECTIONS, max(_FEWEST_CONNECTIONS, round(2 * rate * self._config.slo_s)))
+        for _ in range(count):
+            await loop.create_connection(lambda: _Connection(self), self._host, self._port)
+        self._start = self._clock()
+        for number, due in enumerate(self._due):
+            wait = due - (self._clock() - self._start)
+            if wait > 0 or not number % 16:  # even when late, so that answers get their turn
+                await asyncio.sleep(max(0.0, wait))
+            self._sent[number] = self._clock() - self._start
+            if self._free:
+                self._free.pop().send(number)
+            else:
+                self._waiting.append(number)
+        try:
+            async with asyncio.timeout(self._config.timeout_s):
+                while self._ended < len(self._due):
+                    self._all_ended.clear()
+                    await self._all_ended.wait()
+        except TimeoutError:
+            pass
+        late = self._clock() - self._start
+        return [
+            record or RequestRecord(due, sent, late, TIMED_OUT)
+            for record, due, sent in zip(self._records, self._due, self._sent, strict=True)
+        ]
+
+    def free(self, connection: "_Connection") -> None:
+        """A connection may be used."""
+        if self._waiting:
+            connection.send(self._waiting.popleft())
+        else:
+            self._free.append(connection)
+
+    def lost(self, connection: "_Connection", number: int | None) -> None:
+        """A connection is closed, perhaps amid a request."""
+        if connection in self._free:
+            self._free.remove(connection)
+        if number is not None:
+            self.ended(number, NO_CONNECTION)
+
+    def ended(self, number: int, outcome: str) -> None:
+        """What became of a request."""
+        now = self._clock() - self._start
+        self._records[number] = RequestRecord(self._due[number], self._sent[number], now, outcome)
+        self._ended += 1
+        if self._ended == len(self._due):
+            self._all_ended.set()
+
+
+class _Connection(asyncio.Protocol):
+    """One request at a time."""
+
+    def __init__(self, load: _Load) -> None:
+        self._load = load
+        self._number: int | None = None
+        self._stays = True
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._load.free(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._load.lost(self, self._number)
+
+    def send(self, number: int) -> None:
+        """Send the request."""
+        self._number = number
+        self._parser: Any = httptools.HttpResponseParser(self)
+        self._transport.write(self._load.request)
+
+    def data_received(self, data: bytes) -> None:
+        self._parser.feed_data(data)
+
+    def on_message_complete(self) -> None:
+        """Called by the parser."""
+        number, self._number = self._number, None
+        assert number is not None
+        self._load.ended(number, str(self._parser.get_status_code()))
+        if self._parser.should_keep_alive():
+            self._load.free(self)
+        else:
+            self._transport.close()
