@@ -28,7 +28,7 @@ class DelayEstimate:
     """
 
     def __init__(self, first_guess: int, most: int) -> None:
-        """`first_guess` (microseconds) is the answer before enough was seen, `most` the largest for one sample."""
+        """`first_guess` (microseconds) is the least answer before enough was seen, `most` the largest for one sample."""
         self._first_guess = first_guess
         self._most = most
         self._seen: deque[tuple[int, int, int]] = deque(maxlen=_KEPT)
@@ -42,7 +42,8 @@ class DelayEstimate:
         while self._seen and now - self._seen[0][0] > _FORGOTTEN_MICROS:
             self._seen.popleft()
         if len(self._seen) < _ENOUGH:
-            return self._first_guess, 0
+            usual = float(np.median([micros for _, _, micros in self._seen])) if self._seen else 0.0
+            return max(self._first_guess, min(round(usual), self._most)), 0
         times, sizes, delays = np.array(self._seen, np.float64).T
         spread = sizes.var()
         slope = max(0.0, float(np.cov(sizes, delays, bias=True)[0, 1] / spread)) if spread else 0.0

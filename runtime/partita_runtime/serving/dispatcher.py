@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from partita_runtime.execution.executor import Array
 from partita_runtime.logs import concerning
-from partita_runtime.scheduling.events import Action, Dispatch, Drop, StageRef
+from partita_runtime.scheduling.events import Action, Dispatch, Drop, DropReason, StageRef
 from partita_runtime.scheduling.plan import SchedulingPlan
 from partita_runtime.scheduling.signals import CoreSignals
 from partita_runtime.serving.delays import Margins
@@ -87,6 +87,8 @@ class Dispatcher:
         self._observer = observer
         self._links = Links(self.id, self)
         self._core = make_scheduler(plan, self.id, self._carry_out)
+        self._sending_micros = 0
+        """What is kept free for a batch's way to its first stage, whatever its size."""
         self.answering_micros = 0
         """What is kept free for a request's way from its last result to its response."""
         self._ready = {
@@ -257,14 +259,22 @@ class Dispatcher:
 
     def _keep_margins(self, now: int) -> None:
         self.answering_micros, _ = self.margins.answering.line(now)
-        self._core.set_delays(*self.margins.sending.line(now))
+        self._sending_micros, per_request = self.margins.sending.line(now)
+        self._core.set_delays(self._sending_micros, per_request)
 
-    def _carry_out(self, actions: Sequence[Action], due: int) -> None:
+    def _carry_out(self, actions: Sequence[Action], due: int, late: int) -> None:
         for action in actions:
             if isinstance(action, Drop):
+                if action.reason is DropReason.TOO_LATE:
+                    self._dropped_late(late)
                 self._sub_requests.dropped(action, due)
             else:
                 self._dispatch(action, due)
+
+    def _dropped_late(self, late: int) -> None:
+        """An event loop that is always later than the margin would drop everything, and send nothing to learn by."""
+        if late > self._sending_micros:
+            self.margins.sending.observe(1, late, now_micros())
 
     def _dispatch(self, dispatch: Dispatch, due: int) -> None:
         if not all(self._links.reaches(worker) for worker in dispatch.path):

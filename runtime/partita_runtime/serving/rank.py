@@ -78,8 +78,9 @@ class Table:
 
     def _decide(self, due: int) -> None:
         """As `scheduler.CoreInProcess` does: a moment that came late is part of a batch's way."""
-        at = max(due, now_micros() - self.shared.delay)
-        for seat, decided in self.shared.advance(at).items():
+        now = now_micros()
+        at = max(due, now - self.shared.delay)
+        for seat, decided in self.shared.advance(at, max(0, now - due)).items():
             self._streams[seat].send(decided)
 
 

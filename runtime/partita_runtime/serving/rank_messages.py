@@ -87,7 +87,9 @@ class Decided(WireModel):
 
     kind: Literal["decided"] = "decided"
     due: int
-    """When it should have been decided."""
+    """The moment that it was decided for."""
+    late: Micros = 0
+    """By how much that was missed."""
     drops: tuple[tuple[Id, Name, DropReason, str], ...] = ()
     """Sub-requests that are given up: id, module, reason, detail."""
     grants: tuple[Grant, ...] = ()

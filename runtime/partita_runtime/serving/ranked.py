@@ -223,7 +223,7 @@ class RankedScheduler:
             case Seated():
                 self._take_seat()
             case Decided() if self._seated:
-                self._carry_out([*self._drops(message), *map(self._granted, message.grants)], message.due)
+                self._carry_out([*self._drops(message), *map(self._granted, message.grants)], message.due, message.late)
             case _:
                 raise WireError(f"a {message.kind} message is not expected here")
 
@@ -301,7 +301,7 @@ class RankedScheduler:
                 del self._wanted[request_id]
                 drops.append(Drop(request_id, wanted.module, DropReason.NO_RANK))
         if drops:
-            self._carry_out(drops, now)
+            self._carry_out(drops, now, 0)
         return moments[0][0] + 1 if moments else None
 
 

@@ -21,8 +21,8 @@ def now_micros() -> int:
     return time.monotonic_ns() // 1000
 
 
-CarryOut = Callable[[Sequence[Action], int], None]
-"""Takes what was decided, and when it should have been (microseconds)."""
+CarryOut = Callable[[Sequence[Action], int, int], None]
+"""Takes what was decided, the moment that it was decided for, and by how much that was missed (microseconds)."""
 
 
 class Scheduler(Protocol):
@@ -162,8 +162,9 @@ class CoreInProcess:
         How late the event loop usually is, is part of a batch's way, which the core has allowed for. So it is told
         the moment that it waited for, not the later one, from which its batch would not be in time any more.
         """
-        at = max(due, now_micros() - self._sending_micros)
-        self._carry_out(self._core.advance(at), at)
+        now = now_micros()
+        at = max(due, now - self._sending_micros)
+        self._carry_out(self._core.advance(at), at, max(0, now - due))
 
     def _record(self, line: str) -> None:
         if self._trace is not None:

@@ -122,8 +122,8 @@ class SharedPlan:
             if batch_id in seat.batches:
                 core.lost(self._end(seat, batch_id), now)
 
-    def advance(self, due: int) -> dict[str, Decided]:
-        """Everything that is due, by seat, as it is told there."""
+    def advance(self, due: int, late: int = 0) -> dict[str, Decided]:
+        """Everything that is due, by seat, as it is told there: decided `late` microseconds after it should have been."""
         drops: defaultdict[_Seat, list[tuple[int, str, DropReason, str]]] = defaultdict(list)
         grants: defaultdict[_Seat, list[Grant]] = defaultdict(list)
         for action in self._core.advance(due):
@@ -136,7 +136,9 @@ class SharedPlan:
                 seat, module = self._modules[action.module]
                 grants[seat].append(self._granted(seat, module, action))
         return {
-            seat.name: Decided(due=due - seat.clock.micros, drops=tuple(drops[seat]), grants=tuple(grants[seat]))
+            seat.name: Decided(
+                due=due - seat.clock.micros, late=late, drops=tuple(drops[seat]), grants=tuple(grants[seat])
+            )
             for seat in {**grants, **drops}
         }
 
