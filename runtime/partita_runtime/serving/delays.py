@@ -28,7 +28,7 @@ class DelayEstimate:
     """
 
     def __init__(self, first_guess: int, most: int) -> None:
-        """`first_guess` (microseconds) is the least answer before enough was seen, `most` the largest for one sample."""
+        """`first_guess` (microseconds) is the least answer until enough was seen, `most` the largest for a sample."""
         self._first_guess = first_guess
         self._most = most
         self._seen: deque[tuple[int, int, int]] = deque(maxlen=_KEPT)

@@ -123,7 +123,7 @@ class SharedPlan:
                 core.lost(self._end(seat, batch_id), now)
 
     def advance(self, due: int, late: int = 0) -> dict[str, Decided]:
-        """Everything that is due, by seat, as it is told there: decided `late` microseconds after it should have been."""
+        """Everything that is due, by seat, as it is told there; `late` is by how many microseconds."""
         drops: defaultdict[_Seat, list[tuple[int, str, DropReason, str]]] = defaultdict(list)
         grants: defaultdict[_Seat, list[Grant]] = defaultdict(list)
         for action in self._core.advance(due):
