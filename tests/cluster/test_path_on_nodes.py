@@ -28,6 +28,7 @@ IMAGE = os.environ.get("CLUSTER_IMAGE", "partita.dev/e2e:dev")
 OPERATOR, USERS = "partita-system", "users"
 PRODUCTS = {"l4": "NVIDIA-L4", "t4": "Tesla-T4"}
 GPUS = 3
+OPERATORS = 2
 INPUT = np.random.default_rng(0).standard_normal((3, 32, 32)).astype(np.float32)
 TOLERANCE = 0.02
 """Of answers whose feature maps are FP16 where models are cut."""
@@ -66,6 +67,7 @@ def values(resync_seconds: int) -> Json:
         "image": {"repository": repository, "tag": tag},
         "ray": {"address": f"http://{ADDRESS}:8265", "serveUrl": f"http://{ADDRESS}:8000"},
         "profiling": {"image": IMAGE, "timeoutSeconds": 600},
+        "replicas": OPERATORS,
         "resyncSeconds": resync_seconds,
         "admission": {"enabled": True, "failurePolicy": "Fail"},
     }
@@ -129,7 +131,7 @@ async def test_an_installed_operator_profiles_plans_serves_is_upgraded_and_leave
         assert profiled == set(PRODUCTS.items())
 
         helm.upgrade(chart, "partita", values(resync_seconds=1), timeout=300)
-        await eventually(lambda: running_operators(kubectl), lambda pods: len(pods) == 1, PATIENCE_SECONDS)
+        await eventually(lambda: running_operators(kubectl), lambda pods: len(pods) == OPERATORS, PATIENCE_SECONDS)
         np.testing.assert_array_equal(await asyncio.to_thread(answer, "detection"), got)
 
         users("delete", "isess", "detection", "--timeout=120s")

@@ -49,8 +49,9 @@ def test_nothing_left_out_is_ever_needed(asked: PlanningProblem, whole: bool, la
             assert any(never_needs_more(units, mine) for units in rivals), raw
 
 
-def test_nothing_left_out_is_needed_at_full_size() -> None:
-    """Ten blocks, four classes of four vGPU sizes, batches of 1 to 32, three stages: pipelines drawn at random."""
+@pytest.mark.parametrize("most_stages", [3, pytest.param(4, marks=pytest.mark.slow)])
+def test_nothing_left_out_is_needed_at_full_size(most_stages: int) -> None:
+    """Ten blocks, four classes of four vGPU sizes, batches of 1 to 32: pipelines drawn at random."""
     dice, sizes, divisors = Random(1), (1, 2, 4, 8, 16, 32), (1, 2, 3, 4)
     slowness = {"a": 1.0, "b": 1.7, "c": 2.4, "d": 3.5}
     made = []
@@ -58,7 +59,7 @@ def test_nothing_left_out_is_needed_at_full_size() -> None:
         blocks = [1000 * slow * dice.uniform(0.5, 2) for _ in range(10)]
         rows = {v: [[t * v**0.9 * (0.4 + 0.6 * b**0.95) for b in sizes] for t in blocks] for v in divisors}
         made.append(profile("m").on(name).batches(*sizes).measured(rows).cuts(*[40_000] * 9))
-    wanted = session("s").model("m").slo(150).rate(300).planner(max_stages=3, margin_percent=0)
+    wanted = session("s").model("m").slo(150).rate(300).planner(max_stages=most_stages, margin_percent=0)
     asked = problem(wanted, [pool(name).gpus(9).mps(4).bandwidth("10G") for name in slowness], made)
     task = Task.of(asked)
     limits = replace(task.limits(asked.rate, 150_000), whole_gpus=True, latency_counts=False)
@@ -68,7 +69,7 @@ def test_nothing_left_out_is_needed_at_full_size() -> None:
     assert found.complete
     in_time = 0
     while in_time < 40:
-        ends = sorted(dice.sample(range(1, 10), dice.randrange(3)))
+        ends = sorted(dice.sample(range(1, 10), dice.randrange(most_stages)))
         chosen = tuple((dice.choice("abcd"), dice.choice(divisors)) for _ in range(len(ends) + 1))
         raw = oracle.template(asked, "m", asked.rate, dice.choice(sizes), (*ends, 10), chosen)
         if raw.latency <= 150_000:
