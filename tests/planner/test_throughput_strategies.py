@@ -133,10 +133,10 @@ def test_pooled_sharing_is_most(asked: PlanningProblem) -> None:
     found = pooled(whole, [demand], task.market, unhurried)
 
     serves = found.value * demand.capacity if isinstance(found, Found) else 1e-3
-    assert oracle.every_option(asked, raw, serves * (1 + 3e-4), task.graph.slo_micros) == []
+    assert oracle.every_option(asked, raw, serves * (1 + 3e-4), task.graph.slo_micros, occupancy=False) == []
     if isinstance(found, Found):
         assert gpus_missing(found.deployments, task.market.pools) == {}
-        assert oracle.every_option(asked, raw, serves * (1 - 1e-6), task.graph.slo_micros)
+        assert oracle.every_option(asked, raw, serves * (1 - 1e-6), task.graph.slo_micros, occupancy=False)
 
 
 @pytest.mark.parametrize("weight", [0.0, -1.0, float("nan"), float("inf")])
