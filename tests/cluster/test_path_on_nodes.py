@@ -106,15 +106,17 @@ async def test_an_installed_operator_profiles_plans_serves_is_upgraded_and_leave
 
     with config.Config(kubeconfig_path=KUBECONFIG, namespace=OPERATOR) as helm:
         helm.install(chart, "partita", values(resync_seconds=2), create_namespace=True, timeout=300)
-        kubectl.apply(*want_pools.values())
+        await eventually(lambda: running_operators(kubectl), lambda pods: len(pods) == OPERATORS, PATIENCE_SECONDS)
+        # Until nodes have heard of the webhook's Service, nothing is let in.
+        await eventually(lambda: applied(kubectl, *want_pools.values()), lambda complaint: complaint == "")
         asked = {**detection(), "metadata": {"name": "detection", "namespace": USERS}}
         del asked["spec"]["poolSelector"]
         asked["spec"]["slo"] = {"latencyMs": 4000}
         asked["spec"]["rate"] = {"requestsPerSecond": 1}
         asks_for_no_pool = {**asked, "spec": {**asked["spec"], "pools": ["l4", "h100"]}}
-        refused = users.run("apply", "--validate=false", "-f", "-", stdin=yaml.safe_dump(asks_for_no_pool))
-        assert "PoolNotFound" in refused.stderr, "the API server asks the operator through its Service"
-        assert "h100" in refused.stderr
+        refused = applied(users, asks_for_no_pool)
+        assert "PoolNotFound" in refused, "the API server asks the operator through its Service"
+        assert "h100" in refused
         users.apply(asked)
 
         profiled: set[tuple[str, str]] = set()
@@ -140,6 +142,11 @@ async def test_an_installed_operator_profiles_plans_serves_is_upgraded_and_leave
         helm.uninstall("partita", wait="watcher", timeout=120)
     assert kubectl.list("deployments", "-n", OPERATOR) == []
     assert "partita" not in kubectl("get", "clusterroles,clusterrolebindings", "-o", "name")
+
+
+def applied(kubectl: Kubectl, *manifests: Json) -> str:
+    """Apply the manifests; what there is to complain of."""
+    return kubectl.run("apply", "--validate=false", "-f", "-", stdin=yaml.safe_dump_all(manifests)).stderr
 
 
 def is_ready(session: Json | None) -> bool:
