@@ -127,9 +127,11 @@ class _Curve(NamedTuple):
         """The least of cost + second_price * L for L from `low` to `high`."""
         best = self.flat_from
         if second_price > 0:
-            best = min(best, self.duration + sqrt(self.area / second_price))
-        budget = min(max(best, low), high)
-        return max(self.flat, self.area / (budget - self.duration)) + second_price * budget
+            turn = self.duration + sqrt(self.area / second_price)
+            best = turn if turn < best else best
+        budget = low if best < low else high if best > high else best
+        paid = self.area / (budget - self.duration)
+        return (paid if paid > self.flat else self.flat) + second_price * budget
 
     def highest(self, second_price: float, limit: float) -> float:
         """The highest L with cost + second_price * L below `limit`; 0 if there is none."""

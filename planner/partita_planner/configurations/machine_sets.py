@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import ceil, floor, inf
+from operator import itemgetter
 from typing import NamedTuple
 
 from partita_planner.configurations.schedule import ROUNDING, Allocation
@@ -69,7 +70,8 @@ class _Usable(NamedTuple):
 
     def count(self, rate: float) -> int:
         """Machines for `rate`, at least one."""
-        return max(1, ceil(rate / self.throughput - ROUNDING))
+        machines = ceil(rate / self.throughput - ROUNDING)
+        return machines if machines > 1 else 1
 
 
 class _Line(NamedTuple):
@@ -106,10 +108,10 @@ class _Best:
     """What a set must stay below to replace it."""
     trail: _Trail | None
 
-    def offer(self, price: float, trail: _Trail) -> None:
-        """Take the set if it is cheaper."""
+    def offer(self, price: float, configuration: Configuration, machines: int, lower: _Trail | None) -> None:
+        """Take the set of these machines and the `lower` ones if it is cheaper."""
         if price < self.limit:
-            self.limit, self.trail = price * (1 - ROUNDING), trail
+            self.limit, self.trail = price * (1 - ROUNDING), _Trail(configuration, machines, lower)
 
     def machines(self) -> Machines | None:
         """Its machines, highest ratio first."""
@@ -125,7 +127,7 @@ def _one_or_two(rate: float, usable: Sequence[_Usable], best: _Best) -> None:
     for k, main in enumerate(usable):
         demand = max(rate, main.needed)
         alone = main.count(demand)
-        best.offer(alone * main.price, _Trail(main.configuration, alone, None))
+        best.offer(alone * main.price, main.configuration, alone, None)
         full = floor(rate / main.throughput)
         left = demand - full * main.throughput
         paid = full * main.price
@@ -136,8 +138,8 @@ def _one_or_two(rate: float, usable: Sequence[_Usable], best: _Best) -> None:
                 continue
             count = other.count(max(left, other.needed))
             if other.request_price > main.request_price:
-                trail = _Trail(main.configuration, full, _Trail(other.configuration, count, None))
-                best.offer(paid + count * other.price, trail)
+                rest = _Trail(other.configuration, count, None)
+                best.offer(paid + count * other.price, main.configuration, full, rest)
 
 
 def _lowest(lines: Sequence[_Line], most: float) -> list[_Line]:
@@ -159,22 +161,24 @@ def _grown(
 
     Sets that are complete are offered. `closes` if the configuration is the last one of its ratio.
     """
-    configuration, throughput, price, _, _ = choice
+    configuration, throughput, price, _, needed_of_choice = choice
     grown = []
-    for label in labels:
-        needed = max(choice.needed, label.needed)
-        enough = choice.count(max(rate, needed) - label.rate)
-        best.offer(label.price + enough * price, _Trail(configuration, enough, label.trail))
-        count = choice.count(needed - label.rate) if closes else 1
+    for served, paid, needed_of_label, trail in labels:
+        needed = needed_of_choice if needed_of_choice > needed_of_label else needed_of_label
+        enough = choice.count((rate if rate > needed else needed) - served)
+        best.offer(paid + enough * price, configuration, enough, trail)
+        if enough == 1:
+            continue
+        count = choice.count(needed - served) if closes else 1
         while count < enough:
-            serves, costs = label.rate + count * throughput, label.price + count * price
+            serves, costs = served + count * throughput, paid + count * price
             left = best.limit - costs
             for base, slope in ahead:
                 if base - serves * slope < left:
                     break
             else:
                 break
-            grown.append(_Label(serves, costs, needed, _Trail(configuration, count, label.trail)))
+            grown.append(_Label(serves, costs, needed, _Trail(configuration, count, trail)))
             count += 1
     return grown
 
@@ -183,8 +187,8 @@ def _undominated(labels: Sequence[_Label]) -> list[_Label]:
     """Those that serve more than every cheaper one."""
     kept: list[_Label] = []
     most = -inf
-    for label in sorted(labels, key=lambda x: (x.price, -x.rate)):
-        if label.rate > most:
-            most = label.rate
-            kept.append(_Label(label.rate, label.price, 0.0, label.trail))
+    for price, less, trail in sorted([(x.price, -x.rate, x.trail) for x in labels], key=itemgetter(0, 1)):
+        if -less > most:
+            most = -less
+            kept.append(_Label(most, price, 0.0, trail))
     return kept
