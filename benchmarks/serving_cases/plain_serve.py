@@ -1,26 +1,18 @@
 """What Partita is compared with: emulated GPUs behind Ray Serve's own `@serve.batch`, answering the same requests."""
 
-import asyncio
 import json
-import threading
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
 from benchmarks.serving_cases.emulated import MODULE, OUTPUT, POOL, EmulatedSession
+from benchmarks.serving_cases.serve_batch_replica import ServeBatchReplica
 from ray import serve
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
 from partita_api.inferencesession import BatchingPolicy
 from partita_api.module import TensorSpec
 from partita_runtime.execution.emulated import EmulatedExecutor
 from partita_runtime.execution.stage_build import EmulatedStage
 from partita_runtime.serving.interface import Interface
-from partita_runtime.serving.oip import HEADER_LENGTH, decode_request, encode_answer
 
 
 @dataclass(frozen=True)
@@ -104,36 +96,13 @@ def application(args: dict[str, str]) -> serve.Application:
     return deployment.bind(Setting(**json.loads(args["setting"])))
 
 
-class PlainServe:
+class PlainServe(ServeBatchReplica):
     """One emulated GPU."""
 
     def __init__(self, setting: Setting) -> None:
-        self._interface = setting.interface
-        self._executor = EmulatedExecutor(setting.stage)
-        self._gpu = threading.Lock()
+        super().__init__(EmulatedExecutor(setting.stage), setting.interface, MODULE)
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
         """Called by Serve."""
         batches = BatchSetting(**user_config)
-        self._run.set_max_batch_size(batches.batch_size)
-        self._run.set_batch_wait_timeout_s(batches.wait_ms / 1000)
-
-    def __serve_build_asgi_app__(self) -> Starlette:
-        """Called by Serve once the replica is constructed."""
-        return Starlette(routes=[Route("/v2/models/bench/infer", self.infer, methods=["POST"])])
-
-    async def infer(self, request: Request) -> Response:
-        """One request of one sample."""
-        wanted = decode_request(await request.body(), request.headers.get(HEADER_LENGTH), self._interface)
-        row = await self._run(wanted.inputs["input"][0])
-        headers, content = encode_answer(wanted, self._interface, {MODULE: row[None]})
-        return Response(content, headers=headers)
-
-    @serve.batch(max_batch_size=1)
-    async def _run(self, samples: list[np.ndarray]) -> Sequence[np.ndarray]:
-        (outputs,) = await asyncio.to_thread(self._run_on_gpu, np.stack(samples))
-        return list(outputs)
-
-    def _run_on_gpu(self, batch: np.ndarray) -> list[np.ndarray]:
-        with self._gpu:
-            return self._executor.run([batch])
+        self.set_batches(batches.batch_size, batches.wait_ms / 1000)

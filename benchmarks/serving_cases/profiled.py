@@ -1,25 +1,18 @@
 """A session of one real model on one accelerator, profiled first, and `@serve.batch` with the same executor."""
 
-import asyncio
 import json
 import os
 import subprocess
 import sys
-import threading
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
 from typing import Any
 
-import numpy as np
+from benchmarks.serving_cases.serve_batch_replica import ServeBatchReplica
 from benchmarks.serving_cases.served import python_path
 from numpy.typing import NDArray
 from ray import serve
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
 from partita_api.digest import canonical_json
 from partita_api.gpupool import GPUPool
@@ -32,7 +25,6 @@ from partita_runtime.execution.build import build_executor
 from partita_runtime.execution.stage_build import StageBuild
 from partita_runtime.serving.applications import ServingOptions, frontend_application, stage_applications
 from partita_runtime.serving.interface import Interface
-from partita_runtime.serving.oip import HEADER_LENGTH, decode_request, encode_answer
 from partita_runtime.serving.stage_arguments import stage_build
 
 POOL = "accelerators"
@@ -185,48 +177,23 @@ class ProfiledSession:
         ]
 
 
-class PlainServe:
-    """The model behind `@serve.batch`, answering the same requests as Partita."""
+class PlainServe(ServeBatchReplica):
+    """The model with the executor that Partita's stages have."""
 
-    def __init__(self, build: StageBuild, interface: Interface, name: str, batch_wait_s: float) -> None:
-        self._interface = interface
-        self._name = name
-        self._executor = build_executor(build).executor
-        self._executor.warm_up(range(1, build.max_batch + 1))
-        self._accelerator = threading.Lock()
-        self._run.set_max_batch_size(build.max_batch)
-        self._run.set_batch_wait_timeout_s(batch_wait_s)
-
-    def __serve_build_asgi_app__(self) -> Starlette:
-        """Called by Serve once the replica is constructed."""
-        return Starlette(routes=[Route(f"/v2/models/{self._name}/infer", self.infer, methods=["POST"])])
-
-    async def infer(self, request: Request) -> Response:
-        """One request of one sample."""
-        wanted = decode_request(await request.body(), request.headers.get(HEADER_LENGTH), self._interface)
-        row = await self._run(wanted.inputs["input"][0])
-        headers, content = encode_answer(wanted, self._interface, {MODULE: row[None]})
-        return Response(content, headers=headers)
-
-    @serve.batch(max_batch_size=1)
-    async def _run(self, samples: list[Array]) -> Sequence[Array]:
-        (outputs,) = await asyncio.to_thread(self._run_batch, np.stack(samples))
-        return list(outputs)
-
-    def _run_batch(self, batch: Array) -> list[Array]:
-        with self._accelerator:
-            return self._executor.run([batch])
+    def __init__(self, build: StageBuild, interface: Interface, batch_wait_s: float) -> None:
+        executor = build_executor(build).executor
+        executor.warm_up(range(1, build.max_batch + 1))
+        super().__init__(executor, interface, MODULE)
+        self.set_batches(build.max_batch, batch_wait_s)
 
 
 def plain_application(args: dict[str, str]) -> serve.Application:
     """Built by Serve from the configuration's `args`."""
     session = InferenceSession.model_validate_json(args["session"])
     outputs = tuple(TensorSpec.model_validate(spec) for spec in json.loads(args["outputs"]))
-    name = session.metadata.name
     deployment = serve.deployment(serve.ingress()(PlainServe), name="PlainServe")
     return deployment.bind(
         StageBuild.model_validate_json(args["build"]),
-        Interface(name, session.spec, {MODULE: outputs}),
-        name,
+        Interface(session.metadata.name, session.spec, {MODULE: outputs}),
         float(args["batch_wait_ms"]) / 1000,
     )

@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from partita_api.conditions import ConditionStatus, ConditionType
 from partita_api.inferencesession import InferenceSession, Signals
-from partita_operator.reconcile.findings import Finding, progress_findings
+from partita_operator.reconcile.findings import Finding, listed, progress_findings
 from partita_operator.reconcile.holds import held
 from partita_operator.reconcile.plan import rollout_summary
 from partita_operator.reconcile.planning import Planning
@@ -18,8 +17,6 @@ from partita_operator.reconcile.requests import Rollback
 from partita_operator.reconcile.rollout import Rollout
 from partita_operator.reconcile.validation import SpecProblem
 from partita_operator.reconcile.world import SessionWorld
-
-_LISTED: Final = 4
 
 
 @dataclass(frozen=True)
@@ -70,7 +67,7 @@ def _profiled(step: Pass) -> Finding:
     if found.running:
         names = [f"{module} on {pool}" for module, pool in found.running]
         message = (
-            f"{there} of {wanted} profiles are there; under way: {_some(names)}. {_missing(found.missing)}".strip()
+            f"{there} of {wanted} profiles are there; under way: {listed(names)}. {_missing(found.missing)}".strip()
         )
         return Finding(type, False, Reason.PROFILING, message)
     if found.missing:
@@ -178,7 +175,7 @@ def _still_serving(step: Pass) -> str:
 
 
 def _missing(missing: Mapping[Pair, str]) -> str:
-    return _some([f"{module} on {pool}: {why}" for (module, pool), why in missing.items()], "; ")
+    return listed([f"{module} on {pool}: {why}" for (module, pool), why in missing.items()], "; ")
 
 
 def _warnings(step: Pass) -> str:
@@ -188,9 +185,4 @@ def _warnings(step: Pass) -> str:
         for (module, _), key in step.profiling.ready.items()
         for line in step.world.profiles[key].environment.get("warnings", "").splitlines()
     }
-    return _some(list(said), "; ")
-
-
-def _some(items: list[str], separator: str = ", ") -> str:
-    more = f"{separator}and {len(items) - _LISTED} more" if len(items) > _LISTED else ""
-    return separator.join(items[:_LISTED]) + more
+    return listed(list(said), "; ")

@@ -1,6 +1,6 @@
 """Conditions as the reconcilers conclude them, and the events that their changes are worth."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -24,6 +24,8 @@ WORTH_AN_EVENT: Final = frozenset(
 )
 """Reconciling and Stalled say the same as these, once more."""
 
+_LISTED: Final = 4
+"""Most things that a message names."""
 _WARNINGS: Final = frozenset(PROBLEMS) | frozenset(NoPlanReason)
 
 
@@ -96,3 +98,9 @@ def seconds_in_state(conditions: Iterable[Condition], type: ConditionType, now: 
     """For how long the condition of `type` has had its status; 0 if it is not there."""
     found = condition(conditions, type)
     return 0.0 if found is None else seconds_since(found.last_transition_time, now)
+
+
+def listed(items: Sequence[str], separator: str = ", ") -> str:
+    """The first few things, for a message, and how many more there are."""
+    more = f"{separator}and {len(items) - _LISTED} more" if len(items) > _LISTED else ""
+    return separator.join(items[:_LISTED]) + more

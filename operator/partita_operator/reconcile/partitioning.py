@@ -27,7 +27,7 @@ from partita_operator.reconcile.accounting import holding
 from partita_operator.reconcile.actions import Action, PartitionNode, PublishConfigurations
 from partita_operator.reconcile.clock import seconds_since, timestamp
 from partita_operator.reconcile.configurations import knows, to_publish
-from partita_operator.reconcile.findings import Finding
+from partita_operator.reconcile.findings import Finding, listed
 from partita_operator.reconcile.gpu_labels import CUT_AS, CUT_BY, DRAINING, MIG_CONFIG, MIG_STATE
 from partita_operator.reconcile.node_eligibility import mark, on_node, refusal
 from partita_operator.reconcile.reasons import Reason
@@ -36,7 +36,6 @@ from partita_planner.mig.errors import MigError
 from partita_planner.mig.partitioning import Configuration, WantedPartitioning, wanted_partitioning
 from partita_planner.mig.products import ProductTable, known_products
 
-_LISTED: Final = 4
 _MOST_IN_STATUS: Final = 64
 _UNDER_WAY: Final = frozenset({"pending", "rebooting"})
 _PASSES_TO_SETTLE: Final = 3
@@ -282,13 +281,13 @@ def _conclusion(roll: _Roll, now: datetime) -> tuple[Finding, bool]:
         return _finding(Reason.PARTITIONING_FAILED, f"{world.partitioner.problem} {counted}"), True
     if failed := roll.those(Phase.FAILED):
         message = (
-            f"mig-manager failed on {_some(failed)}, so that no other node is begun. {counted} See its log there; once "
-            "it has succeeded, which a new pod of mig-manager tries again, the others follow."
+            f"mig-manager failed on {listed(failed)}, so that no other node is begun. {counted} See its log there; "
+            "once it has succeeded, which a new pod of mig-manager tries again, the others follow."
         )
         return _finding(Reason.PARTITIONING_FAILED, message), True
     if changed := roll.those(Phase.CHANGED):
         message = (
-            f"Somebody else has changed {MIG_CONFIG} of {_some(changed)}, which is left so. {counted} To let Partita "
+            f"Somebody else has changed {MIG_CONFIG} of {listed(changed)}, which is left so. {counted} To let Partita "
             f"cut a node again: kubectl label node {changed[0]} {CUT_AS}-"
         )
         return _finding(Reason.LABELS_CHANGED, message), True
@@ -296,15 +295,15 @@ def _conclusion(roll: _Roll, now: datetime) -> tuple[Finding, bool]:
         return Finding(ConditionType.PARTITIONED, True, Reason.PARTITIONED, counted), False
     if not roll.approved and phases[Phase.WAITING] + phases[Phase.DRAINING] > 0:
         message = (
-            f"Change {roll.wanted.change} waits for approval: it drains and cuts {_some(roll.those(Phase.WAITING))}. "
+            f"Change {roll.wanted.change} waits for approval: it drains and cuts {listed(roll.those(Phase.WAITING))}. "
             f"{counted} To approve: kubectl annotate gpool {world.pool.metadata.name} --overwrite "
             f"{APPROVED_ANNOTATION}={roll.wanted.change}"
         )
         return _finding(Reason.AWAITING_APPROVAL, message), False
     if under_way := roll.those(Phase.DRAINING, Phase.CUTTING, Phase.CUT, Phase.WAITING):
-        steps = _some([_described(roll, name, now) for name in under_way], "; ")
+        steps = listed([_described(roll, name, now) for name in under_way], "; ")
         return _finding(Reason.PARTITIONING, f"{counted} {steps}."), False
-    refused = _some([f"{name} {why}" for name, why in roll.refused.items()], "; ")
+    refused = listed([f"{name} {why}" for name, why in roll.refused.items()], "; ")
     message = f"{counted} There are no more nodes that can be cut{f': {refused}' if refused else ''}."
     return _finding(Reason.NOT_ENOUGH_NODES, message), True
 
@@ -322,7 +321,7 @@ def _described(roll: _Roll, name: str, now: datetime) -> str:
         return f"{name} is being cut (mig-manager: {state}{offers}, for {seconds} s)"
     if bound := _bound_to(roll, name):
         return (
-            f"{name} waits for {_some(bound)} of engine Ray, whose replicas Partita cannot take off a node: let them "
+            f"{name} waits for {listed(bound)} of engine Ray, whose replicas Partita cannot take off a node: let them "
             "use other pools, or delete them"
         )
     left = roll.world.partitioner.replicas.get(name, 0)
@@ -331,8 +330,3 @@ def _described(roll: _Roll, name: str, now: datetime) -> str:
 
 def _finding(reason: Reason, message: str) -> Finding:
     return Finding(ConditionType.PARTITIONED, False, reason, message)
-
-
-def _some(items: list[str], separator: str = ", ") -> str:
-    more = f"{separator}and {len(items) - _LISTED} more" if len(items) > _LISTED else ""
-    return separator.join(items[:_LISTED]) + more

@@ -14,13 +14,12 @@ from partita_api.inferencesession import InferenceSession
 from partita_api.pipelineplan import PipelinePlan
 from partita_operator.ports import StageTarget
 from partita_operator.reconcile.accounting import outranked_limits, usable_pools
-from partita_operator.reconcile.findings import condition
+from partita_operator.reconcile.findings import condition, listed
 from partita_operator.reconcile.reasons import Reason
 from partita_operator.reconcile.world import Cluster, SessionWorld
 from partita_planner.problem import NoPlan, NoPlanReason
 from partita_runtime.autoscaling.replicas import planned_targets
 
-_NAMED: Final = 4
 _ADVICE: Final = "Raise its spec.priority, add accelerators, or let it use other pools."
 
 Targets = tuple[StageTarget, ...]
@@ -109,8 +108,7 @@ def _takers(session: InferenceSession, cluster: Cluster, pools: Iterable[str]) -
         for pool in wanted
         if other.claimed.get(pool, 0) > 0
     ]
-    more = f", and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-    return ", ".join(found[:_NAMED]) + more
+    return listed(found)
 
 
 def _accelerators(plan: PipelinePlan, targets: Targets) -> dict[str, int]:
