@@ -29,7 +29,9 @@ SPREAD = 0.05
 """Of the rate from second to second (log-normal)."""
 POPULARITY = 0.5
 """Exponent of Zipf's law, by which GPUs are needed."""
-SETTINGS = Autoscaling.model_validate({"windowSeconds": 5, "coolDownSeconds": 10, "idleFractionThreshold": "30%"})
+SETTINGS = Autoscaling.model_validate(
+    {"windowSeconds": 5, "coolDownSeconds": 10, "lookAheadSeconds": 20, "idleFractionThreshold": "30%"}
+)
 START_UP_SECONDS = 5.0
 
 

@@ -178,6 +178,13 @@ class Autoscaling(SpecModel):
     )
     window_seconds: int = Field(default=10, ge=1, le=3600, description="Seconds over which the signals are averaged.")
     cool_down_seconds: int = Field(default=30, ge=0, le=86_400, description="Seconds between two steps.")
+    look_ahead_seconds: int = Field(
+        default=60,
+        ge=0,
+        le=3600,
+        description="Replicas are added for what a rising rate will be so many seconds later: about a window, a "
+        "cool-down and the start of a replica. 0: only for what was lost.",
+    )
     max_replicas: int = Field(default=1000, ge=1, le=100_000, description="Most replicas of one stage.")
 
 

@@ -159,6 +159,7 @@ def _scale(
         _free(world, target, present),
         settled,
         keeps_planned=world.session.spec.rate.source is RateSource.DECLARED,
+        rates={module.name: world.rates for module in target.spec.modules},
     )
 
 

@@ -3,17 +3,22 @@
 Symphony's rule (section 4.2): deferred batching makes both signals honest, so with N accelerators a bad rate r
 asks for N * r / (1 - r) more of them, and an idle fraction f gives back N * f. Here the rule is applied to the
 samples per second that a pipeline can serve, so that its stages stay matched; an idle share up to the
-threshold is kept for bursts, so that giving back never leads to the overload that would ask for more.
+threshold is kept for bursts, so that giving back never leads to the overload that would ask for more. Beyond
+Symphony's rule, a load that rises counts as what it will be when new replicas serve, so that they are there
+before anything is lost.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, inf
+from types import MappingProxyType
 from typing import Final
 
 from partita_api.inferencesession import Autoscaling, AutoscalingMode
 from partita_api.pipelineplan import ModulePlan, PipelinePlan, PooledPipeline
+from partita_runtime.autoscaling.load_level import RateHistory
 from partita_runtime.autoscaling.stages import MeasuredPlan, MeasuredStage, StageTarget
+from partita_runtime.autoscaling.trend import expected_growth
 from partita_runtime.scheduling.events import StageRef
 
 MAX_GROWTH: Final = 4.0
@@ -54,6 +59,7 @@ def autoscale(
     free: Mapping[str, int],
     settled_seconds: float = inf,
     keeps_planned: bool = False,
+    rates: Mapping[str, RateHistory] = MappingProxyType({}),
 ) -> AutoscaleDecision:
     """The replicas that `plan` should have now.
 
@@ -61,6 +67,7 @@ def autoscale(
     accelerators that nobody uses, by pool, and `settled_seconds` is how long ago replicas last changed, by a step
     or by a roll-out. Every stage keeps between 1 and `settings.max_replicas` replicas, and what is added fits in
     `free`. With `keeps_planned` no stage gives back what the plan says: its rate was declared, and may come any time.
+    `rates` are the request rates of late, by module, in any one unit; a module without them counts as steady.
     """
     present = _counts(planned_targets(plan)) | _counts(targets)
     present = {ref: present[ref] for ref in _counts(planned_targets(plan))}
@@ -72,7 +79,9 @@ def autoscale(
     if signals is None or signals.plan != plan.metadata.name:
         return _decision(present, present, f"The frontends do not report on plan {plan.metadata.name} yet.")
     least = _counts(planned_targets(plan)) if keeps_planned else dict.fromkeys(present, 1)
-    wanted, reasons = _follow_load(settings, plan, present, least, signals, free)
+    ahead = settings.look_ahead_seconds
+    growth = {module: expected_growth(history, ahead) for module, history in rates.items()}
+    wanted, reasons = _follow_load(settings, plan, present, least, signals, free, growth)
     if settings.mode is AutoscalingMode.ADVISORY:
         advice = "Advice only, as autoscaling.mode is Advisory: " if wanted != present else ""
         return _decision(present, present, advice + " ".join(reasons))
@@ -86,6 +95,7 @@ def _follow_load(
     least: Counts,
     signals: MeasuredPlan,
     free: Mapping[str, int],
+    growth: Mapping[str, float],
 ) -> tuple[Counts, list[str]]:
     measured = {StageRef(s.module, s.pipeline, s.stage): s for s in signals.stages}
     room = {pool: held + free.get(pool, 0) for pool, held in _gpus(plan, present).items()}
@@ -96,10 +106,26 @@ def _follow_load(
         if not seen:
             continue
         bad_rate = max(stage.bad_rate for stage in seen)
+        rise = growth.get(module.name, 0.0)
+        expected = (1 + rise) * sum(_load(module, pipeline, measured) for pipeline in module.pipelines)
         if bad_rate > settings.bad_rate_threshold.fraction:
-            reasons.append(_grow(settings, plan, module, wanted, measured, bad_rate, room))
+            problem = f"Module {module.name}: {bad_rate:.1%} of its requests were dropped or late"
+            idle = min(_idle(module, pipeline, measured) for pipeline in module.pipelines)
+            if idle > settings.idle_fraction_threshold.fraction:
+                reasons.append(
+                    f"{problem} although its GPUs are idle for {idle:.1%} of the time, so more of them would not help: "
+                    "look at the network and at the profiles, or raise planner.marginPercent."
+                )
+                continue
+            needed = _total(module, wanted) * min((1 + rise) / max(1 - bad_rate, _ROUNDING), 1 + MAX_GROWTH)
+            reasons.append(_grow(settings, plan, module, wanted, measured, needed, room, problem))
+        elif rise and expected > _total(module, wanted) * (1 + _ROUNDING):
+            problem = f"Module {module.name}: its rate rises, by {rise:.0%} within {settings.look_ahead_seconds} s"
+            reasons.append(_grow(settings, plan, module, wanted, measured, expected, room, problem))
         else:
-            reasons += [_shrink(settings, module, pipeline, wanted, least, measured) for pipeline in module.pipelines]
+            reasons += [
+                _shrink(settings, module, pipeline, wanted, least, measured, rise) for pipeline in module.pipelines
+            ]
     said = [reason for reason in reasons if reason]
     return wanted, said or ["Bad rate and idle fraction are within their thresholds."]
 
@@ -110,25 +136,17 @@ def _grow(
     module: ModulePlan,
     wanted: Counts,
     measured: Mapping[StageRef, MeasuredStage],
-    bad_rate: float,
+    needed: float,
     room: Mapping[str, int],
+    problem: str,
 ) -> str:
-    """Adds capacity * r / (1 - r) to the module, its first pipelines first; says what was done."""
-    problem = f"Module {module.name}: {bad_rate:.1%} of its requests were dropped or late"
+    """Adds what the module lacks of `needed` samples per second, its first pipelines first; says what was done."""
     stages = _stages(module)
     coming = sum(max(0, wanted[ref] - (measured[ref].ready if ref in measured else 0)) for ref in stages)
     if coming:
         return f"{problem}; {coming} replicas are still coming up."
-    idle = min(_idle(module, pipeline, measured) for pipeline in module.pipelines)
-    if idle > settings.idle_fraction_threshold.fraction:
-        return (
-            f"{problem} although its GPUs are idle for {idle:.1%} of the time, so more of them would not help: "
-            "look at the network and at the profiles, or raise planner.marginPercent."
-        )
     before = {ref: wanted[ref] for ref in stages}
-    missing = sum(_capacity(module, p, wanted) for p in module.pipelines) * min(
-        bad_rate / max(1 - bad_rate, _ROUNDING), MAX_GROWTH
-    )
+    missing = needed - _total(module, wanted)
     for pipeline in module.pipelines:
         while missing > _ROUNDING:
             gained = _raise_bottleneck(settings, plan, module, pipeline, wanted, room)
@@ -172,16 +190,18 @@ def _shrink(
     wanted: Counts,
     least: Counts,
     measured: Mapping[StageRef, MeasuredStage],
+    rise: float,
 ) -> str:
-    """Gives back what the pipeline's busiest stage has idle beyond the threshold; says what was done, if anything."""
+    """Gives back what the pipeline's busiest stage has idle beyond the threshold; says what was done, if anything.
+
+    `rise` is the share by which the load will grow meanwhile.
+    """
     threshold = settings.idle_fraction_threshold.fraction
     refs = [StageRef(module.name, pipeline.name, position) for position in range(len(pipeline.stages))]
     idle = _idle(module, pipeline, measured)
     if idle <= threshold or any(ref not in measured for ref in refs):
         return ""
-    load = max(
-        measured[ref].ready * (1 - measured[ref].idle_fraction) * _rate(pipeline, ref.stage) for ref in refs
-    ) / max(1 - threshold, _ROUNDING)
+    load = _load(module, pipeline, measured) * (1 + rise) / max(1 - threshold, _ROUNDING)
     before = {ref: wanted[ref] for ref in refs}
     for ref in refs:
         needed = max(least[ref], ceil(load / _rate(pipeline, ref.stage) - _ROUNDING))
@@ -197,6 +217,24 @@ def _idle(module: ModulePlan, pipeline: PooledPipeline, measured: Mapping[StageR
     """Idle fraction of the pipeline's busiest stage; 0 where nothing was measured."""
     refs = (StageRef(module.name, pipeline.name, position) for position in range(len(pipeline.stages)))
     return min((measured[ref].idle_fraction for ref in refs if ref in measured), default=0.0)
+
+
+def _load(module: ModulePlan, pipeline: PooledPipeline, measured: Mapping[StageRef, MeasuredStage]) -> float:
+    """Samples per second with which the pipeline's busiest stage would be as busy as it was; 0 where none is known."""
+    refs = (StageRef(module.name, pipeline.name, position) for position in range(len(pipeline.stages)))
+    return max(
+        (
+            measured[ref].ready * (1 - measured[ref].idle_fraction) * _rate(pipeline, ref.stage)
+            for ref in refs
+            if ref in measured
+        ),
+        default=0.0,
+    )
+
+
+def _total(module: ModulePlan, counts: Counts) -> float:
+    """Samples per second that all pipelines of the module can serve with these replicas."""
+    return sum(_capacity(module, pipeline, counts) for pipeline in module.pipelines)
 
 
 def _capacity(module: ModulePlan, pipeline: PooledPipeline, counts: Counts) -> float:

@@ -7,6 +7,7 @@ from math import inf
 from partita_api.inferencesession import Autoscaling
 from partita_api.meta import ObjectMeta
 from partita_api.pipelineplan import PipelinePlan, PipelinePlanSpec
+from partita_runtime.autoscaling.load_level import RateHistory
 from partita_runtime.autoscaling.replicas import autoscale, planned_targets
 from partita_runtime.autoscaling.stages import StageTarget
 from partita_runtime.scheduling.core import SchedulingCore
@@ -71,6 +72,7 @@ class Scaler:
         }
         self._changed_at: int | None = None
         self._before: Snapshot | None = None
+        self._rates = {module.name: RateHistory() for module in plan.modules}
         self.steps: list[ScalingStep] = []
 
     @property
@@ -90,6 +92,8 @@ class Scaler:
         before, after = self._before or self._snapshot(), self._snapshot()
         self._before = after
         signals = session_signals(Situation("simulated", self._scheduled), before, after, ())
+        for name, arrived in _arrived(before.core, after.core).items():
+            self._rates[name] = self._rates[name].add(now / 1e6, arrived * 1e6 / self._window)
         held = self._held()
         decision = autoscale(
             scaling.settings,
@@ -99,6 +103,7 @@ class Scaler:
             {pool: scaling.gpus.get(pool, 0) - held.get(pool, 0) for pool in scaling.gpus.keys() | held.keys()},
             inf if self._changed_at is None else (now - self._changed_at) / 1e6,
             scaling.keeps_planned,
+            self._rates,
         )
         if decision.changed:
             self._changed_at = now
@@ -145,6 +150,13 @@ class Scaler:
 
 def _ref(target: StageTarget) -> StageRef:
     return StageRef(target.module, target.pipeline, target.stage)
+
+
+def _arrived(before: CoreSignals | None, after: CoreSignals | None) -> dict[str, int]:
+    """Requests that arrived between two snapshots, by module."""
+    earlier = {name: module.arrived for name, module in before.modules.items()} if before else {}
+    modules = after.modules if after else {}
+    return {name: module.arrived - earlier.get(name, 0) for name, module in modules.items()}
 
 
 def _ended(before: CoreSignals | None, after: CoreSignals | None) -> tuple[int, int, int]:

@@ -7,6 +7,7 @@ from tests.runtime.autoscaling.load_model import PlanSignals, flat_top, plan_of
 
 from partita_api.inferencesession import Autoscaling
 from partita_api.pipelineplan import PipelinePlan
+from partita_runtime.autoscaling.load_level import RateHistory, RateSample
 from partita_runtime.autoscaling.replicas import autoscale, planned_targets
 from partita_runtime.autoscaling.stages import StageTarget
 
@@ -122,6 +123,42 @@ def test_when_it_may_act(
     decision = autoscale(settings(**changes), ONE_STAGE, present, measured, PLENTY, settled_seconds)
     assert counts(decision.targets) == want
     assert [word for word in want_words if word not in decision.reason] == []
+
+
+RISING = RateHistory(tuple(RateSample(10.0 * at, 40 + 10 * at) for at in range(7)))
+"""From 40 to 100 in a minute: 160 in another."""
+STEADY = RateHistory(tuple(RateSample(10.0 * at, 100) for at in range(7)))
+
+
+@pytest.mark.parametrize(
+    ("plan", "load", "rates", "changes", "want"),
+    [
+        pytest.param(ONE_STAGE, 1000, RISING, {}, [16], id="added for what comes, before anything is lost"),
+        pytest.param(ONE_STAGE, 1000, RISING, {"lookAheadSeconds": 30}, [13], id="as far as it looks ahead"),
+        pytest.param(ONE_STAGE, 1000, RISING, {"lookAheadSeconds": 0}, [10], id="it may not look ahead"),
+        pytest.param(ONE_STAGE, 1000, STEADY, {}, [10], id="a steady load asks for no more"),
+        pytest.param(ONE_STAGE, 600, RISING, {}, [10], id="there is enough for what comes"),
+        pytest.param(ONE_STAGE, 690, RISING, {}, [12], id="idle, and too few for what comes"),
+        pytest.param(ONE_STAGE, 1250, RISING, {}, [20], id="what is lost is carried on, too"),
+        pytest.param(ONE_STAGE, 350, RISING, {}, [8], id="less is given back while the load rises"),
+        pytest.param(TWO_STAGES, 400, RISING, {}, [7, 13], id="stages grow matched"),
+        pytest.param(TWO_PIPELINES, 500, RISING, {}, [5, 3], id="the first pipeline grows first"),
+    ],
+)
+def test_a_load_that_rises_counts_as_what_it_will_be(
+    plan: PipelinePlan, load: float, rates: RateHistory, changes: dict[str, object], want: list[int]
+) -> None:
+    present = planned_targets(plan)
+    measured = flat_top(plan, present, {"m": load})
+    decision = autoscale(settings(**changes), plan, present, measured, PLENTY, rates={"m": rates})
+    assert counts(decision.targets) == want
+
+
+def test_a_step_for_a_rise_says_so() -> None:
+    present = planned_targets(ONE_STAGE)
+    measured = flat_top(ONE_STAGE, present, {"m": 1000})
+    decision = autoscale(settings(), ONE_STAGE, present, measured, PLENTY, rates={"m": RISING})
+    assert "rises, by 60% within 60 s: stage 0 of p from 10 to 16 replicas" in decision.reason
 
 
 def test_disabling_brings_the_planned_replicas_back() -> None:

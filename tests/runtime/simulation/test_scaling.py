@@ -56,6 +56,24 @@ def test_replicas_that_are_given_back_lose_nothing() -> None:
     assert report.mean_gpus["gpu"] == pytest.approx(sum(held(report)[:-1]) / 16)
 
 
+def test_replicas_are_there_before_a_rising_load_needs_them() -> None:
+    rises = ",".join(f"{at}:{120 + 8 * max(0, at - 20)}" for at in range(60))
+    ahead, behind = (
+        run(rises, scaling(replicas=3, free=20, windowSeconds=5, coolDownSeconds=5, lookAheadSeconds=look), seconds=60)
+        for look in (20, 0)
+    )
+    assert 1 - ahead.attainment < 0.4 * (1 - behind.attainment)
+    assert ahead.mean_gpus["gpu"] < 1.2 * behind.mean_gpus["gpu"]
+
+
+def test_looking_ahead_costs_nothing_while_the_load_is_steady() -> None:
+    ahead, behind = (
+        run("480", scaling(replicas=8, windowSeconds=5, coolDownSeconds=5, lookAheadSeconds=look), seconds=60)
+        for look in (20, 0)
+    )
+    assert ahead.mean_gpus == behind.mean_gpus
+
+
 def test_a_replica_takes_no_batch_before_it_has_started() -> None:
     report = run("200", scaling(start_up=3.0), seconds=8)
 
