@@ -1,8 +1,7 @@
-"""Files of models: found, fetched, compared with their digest, and read without running what is pickled in them."""
+"""Files of models: found, compared with their digest, and read without running what is pickled in them."""
 
 import hashlib
 import os
-import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ import torch
 from torch.export import ExportedProgram
 
 from partita_api.module import ModelSource
+from partita_runtime.models.elsewhere import fetch
 from partita_runtime.models.errors import ModelError, ModelErrorReason
 from partita_runtime.models.policy import ModelPolicy
 
@@ -28,7 +28,7 @@ _PICKLED_OBJECT: Final = "opaque_obj_"
 def local_file(source: ModelSource, policy: ModelPolicy) -> Path:
     """The model's file on this machine, with the digest that the session says, if it says one.
 
-    A file elsewhere is fetched by fsspec, where the platform has allowed its place and the session has its digest.
+    A file elsewhere is fetched, where the platform has allowed its place and the session has its digest.
     Raises ModelError.
     """
     assert source.file is not None  # the caller has looked
@@ -85,18 +85,10 @@ def _fetched(uri: str, sha256: str) -> Path:
     directory.mkdir(mode=0o700, exist_ok=True)
     path = directory / f"{sha256}{Path(urlsplit(uri).path).suffix}"
     if not path.is_file():
-        try:
-            import fsspec
-
-            with tempfile.NamedTemporaryFile(dir=directory, delete=False) as target, fsspec.open(uri) as content:
-                shutil.copyfileobj(content, target)
-        except Exception as error:
-            raise ModelError(
-                ModelErrorReason.FILE_UNREADABLE,
-                f"{uri} cannot be fetched ({type(error).__name__}); see whether it is there, whether the pod has "
-                "credentials for it, and whether fsspec's package for it, such as s3fs, is in the image",
-            ) from error
-        os.replace(target.name, path)
+        with tempfile.TemporaryDirectory(dir=directory) as temporary:
+            target = Path(temporary) / "model"
+            fetch(uri, sha256, target)
+            os.replace(target, path)
     _compare(path, uri, sha256)
     return path
 
