@@ -22,9 +22,12 @@ class OutputTensor:
     """Its first dimension is -1: how many rows there are depends on the request."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Interface:
-    """The tensors of a session. All have a leading dimension: samples in a request, rows in an answer."""
+    """The tensors of a session. All have a leading dimension: samples in a request, rows in an answer.
+
+    Each equals itself only, so that what is known of it can be kept.
+    """
 
     model_name: str
     """The session's name, which is the protocol's model name."""

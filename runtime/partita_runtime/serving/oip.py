@@ -7,7 +7,8 @@ Specification: https://github.com/open-inference/open-inference-protocol; the bi
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final
+from functools import lru_cache
+from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -15,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from partita_api.module import TensorSpec
 from partita_runtime.execution.executor import NUMPY_DTYPES, Array
 from partita_runtime.serving.inference import (
+    DATATYPES,
     MAX_ID,
     MODEL_VERSION,
     Body,
@@ -32,6 +34,11 @@ from partita_runtime.serving.inference import (
 from partita_runtime.serving.interface import Interface
 
 HEADER_LENGTH: Final = "inference-header-content-length"
+
+_MOST_KEPT: Final = 256
+"""Headers that are kept for requests, and answers, that have the same one."""
+_MOST_KEPT_BYTES: Final = 1024
+_ITEM_BYTES: Final = {name: dtype.itemsize for dtype, name in DATATYPES.items()}
 
 
 class _Header(BaseModel):
@@ -67,27 +74,49 @@ class _RequestHeader(_Header):
     outputs: Annotated[tuple[_OutputHeader, ...], Field(max_length=256)] = ()
 
 
+class _Place(NamedTuple):
+    """Where in a request's binary data one input is, which has been checked as far as it can be without it."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    elements: int
+    offset: int
+
+
+class _Form(NamedTuple):
+    """What a request's header says."""
+
+    header: _RequestHeader
+    outputs: dict[str, bool] | None
+    places: tuple[_Place, ...] | None
+    """Of all inputs, if that is all there is to them; None if there is more to be looked at."""
+    binary_bytes: int
+    """Length of the binary data, if there are places."""
+
+
 def decode_request(body: Body, header_length: str | None, interface: Interface) -> InferRequest:
     """The request in an HTTP body; `header_length` is the header of that name.
 
     Raises RequestError (400) that says what is wrong and what is expected.
     """
     length = _header_length(header_length, len(body))
-    try:
-        header = _RequestHeader.model_validate_json(bytes(body[:length]))
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"])) or "the body"
-        raise RequestError(400, f"no inference request: {where}: {first['msg']}") from None
-    outputs = _wanted(header, interface)
-    inputs, images = _inputs(header.inputs, memoryview(body)[length:], interface)
+    read = _read_again if length <= _MOST_KEPT_BYTES else _read
+    form = read(bytes(body[:length]), interface)
+    inputs: Mapping[str, Array]
+    if form.places is not None and form.binary_bytes == len(body) - length:
+        inputs, images = _placed(form.places, body, length), {}
+        samples = form.places[0].shape[0] if form.places else 1
+    else:
+        inputs, images = _inputs(form.header.inputs, memoryview(body)[length:], interface)
+        samples = samples_of(inputs, images)
     return InferRequest(
-        id=header.id,
-        samples=samples_of(inputs, images),
+        id=form.header.id,
+        samples=samples,
         inputs=inputs,
-        outputs=outputs,
-        binary=header.parameters.binary_data_output,
-        timeout_micros=header.parameters.timeout,
+        outputs=form.outputs,
+        binary=form.header.parameters.binary_data_output,
+        timeout_micros=form.header.parameters.timeout,
         images=images,
     )
 
@@ -100,28 +129,92 @@ def encode_answer(
     Raises RequestError (500) if a tensor that was asked for is not there or cannot be encoded.
     """
     wanted = dict.fromkeys(tensors, request.binary) if request.outputs is None else request.outputs
-    described, blobs = [], []
-    for name, binary in wanted.items():
-        array, datatype = answered(name, tensors)
-        output: dict[str, Any] = {"name": name, "datatype": datatype, "shape": list(array.shape)}
-        if binary:
-            output["parameters"] = {"binary_data_size": array.nbytes}
-            blobs.append(array.tobytes())
-        elif array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise RequestError(
-                500, f"output {name!r} has infinities or NaN, which JSON cannot say; ask for binary data"
-            )
-        else:
-            output["data"] = array.reshape(-1).tolist()
-        described.append(output)
-    answer = {"model_name": interface.model_name, "model_version": MODEL_VERSION, "outputs": described}
-    if request.id is not None:
-        answer["id"] = request.id
-    text = json.dumps(answer, separators=(",", ":")).encode()
+    found = {name: answered(name, tensors) for name in wanted}
+    blobs = [array for name, (array, _) in found.items() if wanted[name]]
+    if request.id is None and len(blobs) == len(found):
+        described = tuple([(name, datatype, array.shape) for name, (array, datatype) in found.items()])
+        text = _binary_header(interface.model_name, described)
+    else:
+        outputs = [_output(name, *found[name], binary) for name, binary in wanted.items()]
+        text = _header(interface.model_name, outputs, request.id)
     if not blobs:
         return {"content-type": "application/json"}, text
     headers = {"content-type": "application/octet-stream", HEADER_LENGTH: str(len(text))}
     return headers, b"".join((text, *blobs))
+
+
+def _output(name: str, array: Array, datatype: str, binary: bool) -> dict[str, Any]:
+    output: dict[str, Any] = {"name": name, "datatype": datatype, "shape": list(array.shape)}
+    if binary:
+        output["parameters"] = {"binary_data_size": array.nbytes}
+    elif array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise RequestError(500, f"output {name!r} has infinities or NaN, which JSON cannot say; ask for binary data")
+    else:
+        output["data"] = array.reshape(-1).tolist()
+    return output
+
+
+@lru_cache(maxsize=_MOST_KEPT)
+def _binary_header(model: str, described: tuple[tuple[str, str, tuple[int, ...]], ...]) -> bytes:
+    outputs = [
+        {
+            "name": name,
+            "datatype": datatype,
+            "shape": list(shape),
+            "parameters": {"binary_data_size": math.prod(shape) * _ITEM_BYTES[datatype]},
+        }
+        for name, datatype, shape in described
+    ]
+    return _header(model, outputs, None)
+
+
+def _header(model: str, outputs: Sequence[Mapping[str, Any]], request_id: str | None) -> bytes:
+    answer = {"model_name": model, "model_version": MODEL_VERSION, "outputs": outputs}
+    if request_id is not None:
+        answer["id"] = request_id
+    return json.dumps(answer, separators=(",", ":")).encode()
+
+
+def _read(text: bytes, interface: Interface) -> _Form:
+    try:
+        header = _RequestHeader.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the body"
+        raise RequestError(400, f"no inference request: {where}: {first['msg']}") from None
+    outputs = _wanted(header, interface)
+    places = _places(header.inputs, interface)
+    return _Form(header, outputs, places, sum([p.elements * p.dtype.itemsize for p in places or ()]))
+
+
+# Most clients say the same of each of their requests, and only the binary data differ.
+_read_again: Final = lru_cache(maxsize=_MOST_KEPT)(_read)
+
+
+def _places(headers: Sequence[_InputHeader], interface: Interface) -> tuple[_Place, ...] | None:
+    check_inputs([header.name for header in headers], interface)
+    places: list[_Place] = []
+    offset = 0
+    for header in headers:
+        size = header.parameters.binary_data_size
+        if size is None or header.datatype == "BYTES":
+            return None
+        spec = interface.inputs[header.name]
+        check_tensor(header.name, header.datatype, header.shape, spec)
+        place = _Place(header.name, NUMPY_DTYPES[spec.dtype], header.shape, math.prod(header.shape), offset)
+        places.append(place)
+        if size != place.elements * place.dtype.itemsize or place.shape[0] != places[0].shape[0]:
+            return None
+        offset += size
+    return tuple(places)
+
+
+def _placed(places: Sequence[_Place], body: Body, start: int) -> dict[str, Array]:
+    arrays = {}
+    for name, dtype, shape, elements, offset in places:
+        array = np.frombuffer(body, dtype, elements, start + offset).reshape(shape)
+        arrays[name] = check_numbers(name, array)
+    return arrays
 
 
 def _header_length(given: str | None, body: int) -> int:
