@@ -1,9 +1,7 @@
 """Counts how accepted requests end, whichever protocol they came by."""
 
-import asyncio
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Self
 
 from partita_runtime.serving.driver import RETRY_AFTER_SECONDS, ClientLeftError, Driver, UnservedError
 from partita_runtime.serving.inference import RequestError, check_model
@@ -25,33 +23,45 @@ def driver_for(session: Session, model: str | None = None, version: str | None =
     return driver
 
 
-@contextmanager
-def counted(
-    session: Session, driver: Driver, samples: int, arrived: int, headers: Mapping[str, str]
-) -> Iterator["RequestTrace | None"]:
-    """Counts a request of so many samples, which arrived at `arrived` (microseconds), by how the block ends.
+class Counted:
+    """A request of so many samples, which arrived at `arrived` (microseconds), counted by how it ends.
 
-    Gives its trace, if it is sampled; the `headers` may say what it is part of.
+    As a context manager: by how the block ends.
     """
-    tracer = session.tracer
-    trace = None if tracer is None else tracer.begin(driver.epoch.plan.name, samples, arrived, headers)
-    problem = ""
-    session.meter.arrived += samples
-    outcome = Outcome.CANCELLED
-    try:
-        yield trace
-        slo = driver.epoch.session.slo.latency_ms * 1000
-        outcome = Outcome.IN_TIME if now_micros() - arrived <= slo else Outcome.LATE
-    except UnservedError as error:
-        outcome, problem = error.outcome, str(error)
-        raise
-    except (asyncio.CancelledError, ClientLeftError):
-        raise
-    except Exception as error:
-        outcome, problem = Outcome.FAILED, str(error)
-        raise
-    finally:
+
+    __slots__ = ("_arrived", "_driver", "_meter", "_samples", "trace")
+
+    def __init__(
+        self, session: Session, driver: Driver, samples: int, arrived: int, headers: Mapping[str, str]
+    ) -> None:
+        """The `headers` may say what it is part of, if it is traced."""
+        self._driver, self._meter, self._samples, self._arrived = driver, session.meter, samples, arrived
+        self.trace: RequestTrace | None = None
+        """Its trace, if it is sampled."""
+        if session.tracer is not None:
+            self.trace = session.tracer.begin(driver.epoch.plan.name, samples, arrived, headers)
+        self._meter.arrived += samples
+
+    def end(self, error: BaseException | None = None) -> None:
+        """It is answered, or has failed with this."""
         now = now_micros()
-        session.meter.ended(outcome, now - arrived, now, samples)
-        if trace is not None:
-            trace.end(outcome.value, now, problem)
+        match error:
+            case None:
+                in_time = now - self._arrived <= self._driver.slo_micros
+                outcome = Outcome.IN_TIME if in_time else Outcome.LATE
+            case UnservedError():
+                outcome = error.outcome
+            case Exception() if not isinstance(error, ClientLeftError):
+                outcome = Outcome.FAILED
+            case _:
+                outcome = Outcome.CANCELLED
+        self._meter.ended(outcome, now - self._arrived, now, self._samples)
+        if self.trace is not None:
+            problem = "" if outcome is Outcome.CANCELLED or error is None else str(error)
+            self.trace.end(outcome.value, now, problem)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _where: object) -> None:
+        self.end(error)

@@ -3,7 +3,6 @@
 Which sub-requests there are is the business of `scheduling.requests`; here is only what each of them works on.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -28,7 +27,7 @@ class Sample:
         self._answers: dict[int, tuple[SubRequest, Sequence[Array]]] = {}
         self._rows: dict[int, Mapping[str, Array]] = {}
         """By sub-request, and by downstream module (or by output name, for a sink): what it answered."""
-        self.cut_off: Counter[str] = Counter()
+        self.cut_off: dict[str, int] = {}
         """Sub-requests that were left out, by the module that answered with more than `fanOut.max`."""
 
     def model_input(self, sub: SubRequest) -> Array:
@@ -114,7 +113,8 @@ class Sample:
                     f"which takes {NUMPY_DTYPES[spec.dtype]}{['n', *spec.shape]}"
                 )
             children[edge.target] = min(count, edge.fan_out.max)
-            self.cut_off[sub.module] += count - children[edge.target]
+            if count > edge.fan_out.max:
+                self.cut_off[sub.module] = self.cut_off.get(sub.module, 0) + count - edge.fan_out.max
         self._rows[sub.sub_id] = rows
         return children
 
@@ -156,6 +156,8 @@ def _function_tensors(sink: str, rows: Sequence[Mapping[str, Array]]) -> dict[st
 
 
 def _stacked(module: str, rows: Sequence[Array]) -> Array:
+    if len(rows) == 1:
+        return rows[0][None]
     if len({(row.shape, row.dtype) for row in rows}) > 1:
         raise DataflowError(
             f"{module!r} answered with arrays of different shapes or types, which cannot be one tensor; "

@@ -1,5 +1,6 @@
 """Carries out what the scheduler decides, over streams to replicas, and tells it what becomes of that."""
 
+import asyncio
 import logging
 import uuid
 from collections.abc import Iterable, Sequence
@@ -209,8 +210,8 @@ class Dispatcher:
             case Answer():
                 self._stage_done(flight, stage, message, now)
                 self._ended(message.batch_id, now)
-                for row, sub_id in enumerate(flight.sub_ids):
-                    self._sub_requests.answered(sub_id, [tensor[row] for tensor in tensors], now)
+                self._wake()  # the replica should not wait until the answers are sent
+                asyncio.get_running_loop().call_soon(self._answer, flight, tensors, now)
             case Undelivered() if flight.holder > stage:
                 return  # the next stage has said otherwise
             case Undelivered():
@@ -222,6 +223,10 @@ class Dispatcher:
                 self._core.failed(message.batch_id, now, message.reason)
                 self._ended(message.batch_id, now)
         self._wake()
+
+    def _answer(self, flight: _Flight, tensors: list[Array], now: int) -> None:
+        for row, sub_id in enumerate(flight.sub_ids):
+            self._sub_requests.answered(sub_id, [tensor[row] for tensor in tensors], now)
 
     def _reconnect(self, workers: Iterable[str], now: int) -> None:
         """These replicas get nothing more until they have been reached anew, if they can be."""

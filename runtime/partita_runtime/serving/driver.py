@@ -5,9 +5,9 @@ no request ever sees two plans, or two versions of the session.
 """
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from partita_runtime.execution.executor import Array
 from partita_runtime.scheduling.events import Drop, DropReason
@@ -49,25 +49,29 @@ class ClientLeftError(Exception):
     """The client closed the connection before its request was answered."""
 
 
-@dataclass(eq=False)
-class _Call:
+class Asker(Protocol):
+    """Who waits for a request's answer; called on the event loop, once, and never before `Driver.begin` is back."""
+
+    def answered(self, tensors: dict[str, Array]) -> None:
+        """The tensors that answer it."""
+
+    def failed(self, error: Exception) -> None:
+        """It will not be answered: an UnservedError."""
+
+
+@dataclass(eq=False, slots=True)
+class Call:
     """A request in progress: one graph of sub-requests for each of its samples."""
 
-    samples: dict[int, Sample]
-    answer: asyncio.Future[None]
+    asker: Asker | None
+    """None once that is answered, or gone."""
+    expires: int
+    """When it is given up, after every other rescue."""
+    trace: "RequestTrace | None"
+    """Of a sampled request."""
+    samples: dict[int, Sample] = field(default_factory=dict)
     results: dict[int, tuple[SubRequest, ...]] = field(default_factory=dict)
     """By finished sample."""
-    trace: "RequestTrace | None" = None
-    """Of a sampled request."""
-    answered: int = 0
-    """When the last sample was finished."""
-
-    def fail(self, error: Exception) -> None:
-        if not self.answer.done():
-            self.answer.set_exception(error)
-
-    def expire(self) -> None:
-        self.fail(UnservedError(Outcome.FAILED, 504, "no answer came within four times the SLO"))
 
 
 class Driver:
@@ -84,16 +88,17 @@ class Driver:
         """`sampled` is told how the sub-requests of sampled requests go."""
         self.epoch = epoch
         self.interface = Interface(epoch.session_key.partition("/")[2], epoch.session, epoch.outputs)
-        self._slo_micros = epoch.session.slo.latency_ms * 1000
+        self.slo_micros = epoch.session.slo.latency_ms * 1000
         self._sampled = sampled
-        self.dispatcher = Dispatcher(epoch.plan, self._slo_micros, self, make_scheduler, sampled)
+        self.dispatcher = Dispatcher(epoch.plan, self.slo_micros, self, make_scheduler, sampled)
         functions = [module.function for module in epoch.session.modules if module.function is not None]
         self._functions = FunctionPool(functions, function_processes, self)
         self._meter = meter
         self._graph = RequestGraph(epoch.session, epoch.plan)
-        self._calls: dict[int, _Call] = {}
+        self._calls: dict[int, Call] = {}
         """By sample that is not finished."""
         self._next_sample = 0
+        self._root_samples = {root.name: 1 for root in self.interface.roots}
         self._subs: dict[int, tuple[int, SubRequest]] = {}
         """Unanswered sub-requests, each with its sample."""
 
@@ -110,48 +115,42 @@ class Driver:
         """To be called a few times a second."""
         self.dispatcher.tick()
         self._functions.tick()
+        self._expire()
 
     @property
     def idle(self) -> bool:
         """Whether no request is in progress."""
         return not self._calls
 
-    def infer(
-        self,
-        request: InferRequest,
-        arrived: int,
-        left: asyncio.Future[None] | None = None,
-        trace: "RequestTrace | None" = None,
-    ) -> Coroutine[None, None, dict[str, Array]]:
-        """Take `request` in, which arrived at `arrived`; await what this gives for the tensors that answer it.
+    def begin(self, request: InferRequest, arrived: int, asker: Asker, trace: "RequestTrace | None" = None) -> Call:
+        """Take `request` in, which arrived at `arrived`, for `asker` to be told what becomes of it."""
+        now = self.dispatcher.now()
+        time = self.slo_micros if request.timeout_micros is None else min(self.slo_micros, request.timeout_micros)
+        deadline = arrived + time - self.dispatcher.answering_micros
+        call = Call(asker, now + 4 * self.slo_micros + OVERDUE_MICROS, trace)
+        for row in range(request.samples):
+            sample_id = self._next_sample
+            self._next_sample += 1
+            tensors = {name: array[row] for name, array in request.inputs.items()}
+            call.samples[sample_id] = Sample(self.interface, tensors)
+            self._calls[sample_id] = call
+            self._run(sample_id, self._graph.start(sample_id, deadline, self._root_samples), now)
+        return call
 
-        Raises UnservedError, when awaited, if it will not be answered, and ClientLeftError if `left` is done before.
-        Without `left`, cancel it when the client leaves.
-        """
-        time = self._slo_micros if request.timeout_micros is None else min(self._slo_micros, request.timeout_micros)
-        call = self._begin(request, arrived + time - self.dispatcher.answering_micros, trace)
-        if left is not None:
-            left.add_done_callback(lambda _: call.fail(ClientLeftError()))
-        return self._answer(call)
+    def cancel(self, call: Call) -> None:
+        """Nobody waits for it any more."""
+        call.asker = None
+        self._abandon_all(call, self.dispatcher.now())
 
-    async def _answer(self, call: _Call) -> dict[str, Array]:
-        seconds = (4 * self._slo_micros + OVERDUE_MICROS) / 1e6  # after every other rescue
-        rescue = asyncio.get_running_loop().call_later(seconds, call.expire)
+    async def infer(self, request: InferRequest, arrived: int, trace: "RequestTrace | None" = None) -> dict[str, Array]:
+        """As `begin`: the tensors that answer `request`. Raises UnservedError if it will not be answered."""
+        answer: asyncio.Future[dict[str, Array]] = asyncio.get_running_loop().create_future()
+        call = self.begin(request, arrived, _Awaiting(answer), trace)
         try:
-            await call.answer
-        finally:
-            rescue.cancel()
-            for sample_id in call.samples:
-                if sample_id in self._calls:
-                    self._abandon(sample_id, self.dispatcher.now())
-        try:
-            rows = [sample.sink_rows(call.results[sample_id]) for sample_id, sample in call.samples.items()]
-            tensors = answer_of(self.interface, rows)
-        except DataflowError as error:
-            raise UnservedError(Outcome.FAILED, 500, str(error)) from None
-        ended = now_micros()
-        self.dispatcher.margins.answering.observe(1, ended - call.answered, ended)
-        return tensors
+            return await answer
+        except asyncio.CancelledError:
+            self.cancel(call)
+            raise
 
     # What the dispatcher says (dispatcher.SubRequests).
 
@@ -222,19 +221,6 @@ class Driver:
 
     # Requests and their sub-requests.
 
-    def _begin(self, request: InferRequest, deadline: int, trace: "RequestTrace | None") -> _Call:
-        call = _Call({}, asyncio.get_running_loop().create_future(), trace=trace)
-        roots = {root.name: 1 for root in self.interface.roots}
-        now = self.dispatcher.now()
-        for row in range(request.samples):
-            sample_id = self._next_sample
-            self._next_sample += 1
-            tensors = {name: array[row] for name, array in request.inputs.items()}
-            call.samples[sample_id] = Sample(self.interface, tensors)
-            self._calls[sample_id] = call
-            self._run(sample_id, self._graph.start(sample_id, deadline, roots), now)
-        return call
-
     def _run(self, sample_id: int, spawned: Sequence[SubRequest], now: int) -> None:
         for sub in spawned:
             self._subs[sub.sub_id] = (sample_id, sub)
@@ -259,17 +245,46 @@ class Driver:
             return
         call = self._calls.pop(sample_id)
         call.results[sample_id] = outcome.results
-        self._meter.cut_off.update(call.samples[sample_id].cut_off)
-        if len(call.results) == len(call.samples) and not call.answer.done():
-            call.answered = now
-            call.answer.set_result(None)
+        if cut_off := call.samples[sample_id].cut_off:
+            self._meter.cut_off.update(cut_off)
+        if len(call.results) == len(call.samples):
+            self._finish(call, now)
+
+    def _finish(self, call: Call, now: int) -> None:
+        asker, call.asker = call.asker, None
+        if asker is None:
+            return
+        try:
+            rows = [sample.sink_rows(call.results[sample_id]) for sample_id, sample in call.samples.items()]
+            tensors = answer_of(self.interface, rows)
+        except DataflowError as error:
+            asker.failed(UnservedError(Outcome.FAILED, 500, str(error)))
+        else:
+            asker.answered(tensors)
+        ended = now_micros()
+        self.dispatcher.margins.answering.observe(1, ended - now, ended)
 
     def _fail(self, sub_id: int, error: UnservedError, now: int) -> None:
         if sub_id in self._subs:
             sample_id, _ = self._subs[sub_id]
-            call = self._calls[sample_id]
+            self._fail_call(self._calls[sample_id], error, now)
+
+    def _fail_call(self, call: Call, error: UnservedError, now: int) -> None:
+        self._abandon_all(call, now)
+        asyncio.get_running_loop().call_soon(_tell_failed, call, error)
+
+    def _expire(self) -> None:
+        """Give up what nothing else has: calls are in the order in which they expire."""
+        now = self.dispatcher.now()
+        while self._calls:
+            call = next(iter(self._calls.values()))
+            if call.expires > now:
+                return
+            self._fail_call(call, UnservedError(Outcome.FAILED, 504, "no answer came within four times the SLO"), now)
+
+    def _abandon_all(self, call: Call, now: int) -> None:
+        for sample_id in call.samples:
             self._abandon(sample_id, now)
-            call.fail(error)
 
     def _abandon(self, sample_id: int, now: int) -> None:
         if self._calls.pop(sample_id, None) is None:
@@ -279,3 +294,24 @@ class Driver:
             if self._sampled is not None:
                 self._sampled.ended(sub.sub_id, now, given_up=True)
             self.dispatcher.cancel(sub.sub_id, now)
+
+
+class _Awaiting:
+    """What asks on behalf of a coroutine."""
+
+    def __init__(self, answer: "asyncio.Future[dict[str, Array]]") -> None:
+        self._answer = answer
+
+    def answered(self, tensors: dict[str, Array]) -> None:
+        if not self._answer.done():
+            self._answer.set_result(tensors)
+
+    def failed(self, error: Exception) -> None:
+        if not self._answer.done():
+            self._answer.set_exception(error)
+
+
+def _tell_failed(call: Call, error: UnservedError) -> None:
+    asker, call.asker = call.asker, None
+    if asker is not None:
+        asker.failed(error)

@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from typing import Any, Final
 
 from partita_runtime.serving.http_service import (
-    CLIENT_LEFT,
+    Asked,
     Call,
     Head,
     HttpAnswer,
@@ -15,12 +15,17 @@ from partita_runtime.serving.http_service import (
     too_slow,
 )
 from partita_runtime.serving.inference import RequestError
+from partita_runtime.serving.scheduler import now_micros
 from partita_runtime.serving.session import Session
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 ASGIApp = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+
+
+CLIENT_LEFT: Final = 499
+"""Status of a request whose client closed the connection; nobody receives it."""
 
 
 class _DisconnectedError(Exception):
@@ -46,17 +51,47 @@ def gateway(session: Session) -> ASGIApp:
 
 async def _answer(service: HttpService, head: Head, receive: Receive) -> HttpAnswer:
     try:
-        call = service.call(head)
+        call, arrived = service.call(head), now_micros()
         body = await _body(service, call, receive)
     except RequestError as error:
         return refusal(error)
     except _DisconnectedError:
         return HttpAnswer(CLIENT_LEFT)
+    client = _Client()
+    service.begin(client, call, body, arrived)
+    if client.answered.done():
+        return client.answered.result()
     left = asyncio.create_task(_client_left(receive))
+    left.add_done_callback(client.leave)
     try:
-        return await service.answer(call, body, left)
+        return await client.answered
     finally:
         left.cancel()
+        client.leave()
+
+
+class _Client:
+    """The client of one request, as the service sees it."""
+
+    def __init__(self) -> None:
+        self.answered: asyncio.Future[HttpAnswer] = asyncio.get_running_loop().create_future()
+        self._asked: Asked | None = None
+
+    def began(self, asked: Asked) -> None:
+        self._asked = asked
+
+    def answer(self, answer: HttpAnswer) -> None:
+        self._asked = None
+        if not self.answered.done():
+            self.answered.set_result(answer)
+
+    def leave(self, _: object = None) -> None:
+        """Nobody waits any more."""
+        if self._asked is not None:
+            self._asked.cancel()
+            self._asked = None
+        if not self.answered.done():
+            self.answered.set_result(HttpAnswer(CLIENT_LEFT))
 
 
 def _head(scope: MutableMapping[str, Any]) -> Head:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import grpc
 
-from partita_runtime.serving.counting import counted, driver_for
+from partita_runtime.serving.counting import Counted, driver_for
 from partita_runtime.serving.driver import Driver
 from partita_runtime.serving.endpoint import GRACE_SECONDS, Endpoint
 from partita_runtime.serving.grpc_codec import decode_request, encode_answer, metadata_message
@@ -94,8 +94,8 @@ class _Methods:
             driver = self._driver(request.model_name, request.model_version)
         remaining = context.time_remaining()
         patience = None if remaining is None else max(1, now_micros() - arrived + int(remaining * 1e6))
-        with counted(self._session, driver, wanted.samples, arrived, _text_metadata(context)) as trace:
-            tensors = await driver.infer(wanted.within(patience), arrived, trace=trace)
+        with Counted(self._session, driver, wanted.samples, arrived, _text_metadata(context)) as request:
+            tensors = await driver.infer(wanted.within(patience), arrived, request.trace)
             return encode_answer(wanted, driver.interface, tensors)
 
     def _driver(self, model: str, version: str) -> Driver:

@@ -4,16 +4,17 @@ import asyncio
 import email.utils
 import time
 from enum import Enum, auto
-from functools import cache, lru_cache
+from functools import lru_cache
 from http import HTTPStatus
-from typing import Any, Final, Protocol, cast
-from urllib.parse import unquote
+from typing import Final, Protocol, cast
 
 import httptools
 import numpy as np
 
-from partita_runtime.serving.http_service import Call, Head, HttpAnswer, HttpService, refusal, too_large, too_slow
+from partita_runtime.serving.http_head import Heads, Opening, no_http
+from partita_runtime.serving.http_service import Asked, HttpAnswer, HttpService, refusal, too_large, too_slow
 from partita_runtime.serving.inference import Body, RequestError
+from partita_runtime.serving.scheduler import now_micros
 
 MAX_HEAD_BYTES: Final = 64 * 1024
 """Longest request line with headers; also how much of a next request is taken in while one is being answered."""
@@ -33,8 +34,7 @@ class Connections(Protocol):
     """What a connection is one of."""
 
     service: HttpService
-    base_url: str
-    """What clients may have in front of all paths, as they have it at Serve's proxy."""
+    heads: Heads
     scratch: memoryview
     """Where all connections read into, one after the other, when they do not know yet what comes."""
     closing: bool
@@ -76,7 +76,9 @@ class Connection(asyncio.BufferedProtocol):
         """Bytes that have come and are not yet understood."""
         self._paused_reading = self._paused_writing = False
         self._unsent = 0
-        self._task: asyncio.Task[None] | None = None
+        self._asked: Asked | None = None
+        """What is to be answered."""
+        self._goes_on = False
         self._keep_alive = False
 
     # Called by asyncio.
@@ -90,8 +92,8 @@ class Connection(asyncio.BufferedProtocol):
         """Called by asyncio."""
         self._state = _State.LEAVING
         self._server.gone(self)
-        if self._task is not None:
-            self._task.cancel()
+        if self._asked is not None:
+            self._asked.cancel()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Called by asyncio."""
@@ -156,19 +158,6 @@ class Connection(asyncio.BufferedProtocol):
 
     # The parser's callbacks.
 
-    def on_url(self, url: bytes) -> None:
-        """Called by the parser."""
-        self._url += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Called by the parser."""
-        if not self._complete:
-            self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
-
-    def on_headers_complete(self) -> None:
-        """Called by the parser."""
-        self._has_head = True
-
     def on_body(self, body: bytes) -> None:
         """Called by the parser; only chunked bodies are given to it."""
         if not self._complete:
@@ -190,7 +179,10 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def _go_on(self) -> None:
-        """Take up what has come, as far as it is whole requests."""
+        """Take up what has come, as far as it is whole requests; those that are answered at once do not nest."""
+        if self._goes_on:
+            return
+        self._goes_on = True
         while self._state is _State.WAITING and self._unread:
             end = self._unread.find(b"\r\n\r\n") + 4
             if end < 4:
@@ -198,68 +190,57 @@ class Connection(asyncio.BufferedProtocol):
                     self._refuse(RequestError(431, f"the request's head is longer than {MAX_HEAD_BYTES} bytes"))
                 elif self._deadline is not None:
                     self._deadline = min(self._deadline, self._clock() + HEAD_SECONDS)
-                return
+                break
             head = bytes(memoryview(self._unread)[:end])
             del self._unread[:end]
             self._begin(head)
+        self._goes_on = False
 
     def _begin(self, raw: bytes) -> None:
-        self._url, self._headers, self._chunks, self._filled = b"", dict[str, str](), list[bytes](), 0
-        self._has_head = self._complete = False
-        self._parser = httptools.HttpRequestParser(self)
         try:
-            self._parser.feed_data(raw)
-        except httptools.HttpParserUpgrade:
-            pass  # what else the client would like to speak is up to us
-        except httptools.HttpParserError as error:
-            self._refuse(_no_http(error))
-            return
-        if not self._has_head:
-            return  # empty lines
-        length, chunked = int(self._headers.get("content-length", 0)), "transfer-encoding" in self._headers
-        # What follows a chunked body is in the parser's hands, so that nothing more is taken from there.
-        self._keep_alive = self._parser.should_keep_alive() and not chunked
-        try:
-            self._call = self._service.call(self._head())
+            opening = self._server.heads.read(raw)
         except RequestError as error:
-            self._refuse(error, self._keep_alive and not length)
-        else:
-            self._read_body(length, chunked)
-
-    def _head(self) -> Head:
-        try:
-            path = unquote((httptools.parse_url(self._url).path or b"/").decode("latin-1"))
-        except httptools.HttpParserError as error:
-            raise _no_http(error) from None
-        base_url = self._server.base_url if path.startswith(f"{self._server.base_url}/") else ""
-        return Head(self._parser.get_method().decode(), path.removeprefix(base_url), self._headers, base_url)
-
-    def _read_body(self, length: int, chunked: bool) -> None:
-        if not chunked and len(self._unread) >= length:
+            self._refuse(error)
+            return
+        if opening is None:
+            return
+        self._keep_alive = opening.keep_alive
+        if isinstance(opening.call, RequestError):
+            self._refuse(opening.call, opening.keep_alive and not opening.length)
+            return
+        self._call, self._arrived = opening.call, now_micros()
+        length = opening.length
+        if opening.chunked or len(self._unread) < length:
+            self._read_body(opening, raw)
+        elif length:
             body = bytes(memoryview(self._unread)[:length])
             del self._unread[:length]
             self._serve(body)
-            return
+        else:
+            self._serve(b"")
+
+    def _read_body(self, opening: Opening, raw: bytes) -> None:
         self._deadline = self._clock() + self._service.settings.body_seconds
         begun, self._unread = self._unread, bytearray()
-        if self._headers.get("expect", "").lower() == "100-continue" and not begun:
+        if opening.expects_continue and not begun:
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        if chunked:
+        if opening.chunked:
             self._state = _State.CHUNKED_BODY
-            if begun:
-                self._read_chunks(bytes(begun))
+            self._chunks, self._filled, self._complete = list[bytes](), 0, False
+            self._parser = httptools.HttpRequestParser(self)
+            self._read_chunks(raw + begun)
             return
         self._state = _State.SIZED_BODY
         # Memory that is not written to is not taken: a size that is only said costs nothing.
-        self._body, self._filled = np.empty(length, np.uint8).data, len(begun)
+        self._body, self._filled = np.empty(opening.length, np.uint8).data, len(begun)
         self._body[: len(begun)] = begun
 
     def _read_chunks(self, raw: bytes) -> None:
         try:
             self._parser.feed_data(raw)
-        except httptools.HttpParserError as error:
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             if not self._complete:
-                self._refuse(_no_http(error))
+                self._refuse(no_http(error))
                 return
         if self._filled > self._service.settings.max_request_bytes:
             self._refuse(too_large(self._service.settings))
@@ -270,12 +251,16 @@ class Connection(asyncio.BufferedProtocol):
         self._state, self._deadline = _State.ANSWERING, None
         self._body, self._chunks = memoryview(b""), []
         self._server.works(self)
-        self._task = asyncio.create_task(self._answer(self._call, body))
+        self._service.begin(self, self._call, body, self._arrived)
 
-    async def _answer(self, call: Call, body: Body) -> None:
-        answer = await self._service.answer(call, body)
-        self._task = None
-        self._send(answer, with_content=call.head.method != "HEAD")
+    def began(self, asked: Asked) -> None:
+        """Called by the service: this can be cancelled."""
+        self._asked = asked
+
+    def answer(self, answer: HttpAnswer) -> None:
+        """Called by the service."""
+        self._asked = None
+        self._send(answer, with_content=self._call.head.method != "HEAD")
         self._go_on()
 
     def _refuse(self, error: RequestError, stays: bool = False) -> None:
@@ -319,26 +304,22 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def _response_head(answer: HttpAnswer, stays: bool) -> bytes:
-    described: dict[str, Any] = {
-        **answer.headers,
-        "content-length": len(answer.content),
-        "date": _date(int(time.time())),
-        "connection": "keep-alive" if stays else "close",
-    }
-    lines = "".join(f"{name}: {value}\r\n" for name, value in described.items())
-    return f"{_status_line(answer.status)}\r\n{lines}\r\n".encode("latin-1")
+    first = _first_lines(answer.status, tuple(answer.headers.items()), stays)
+    return b"%bcontent-length: %d\r\ndate: %b\r\n\r\n" % (first, len(answer.content), _date(int(time.time())))
 
 
-@cache
+@lru_cache(maxsize=256)
+def _first_lines(status: int, headers: tuple[tuple[str, str], ...], stays: bool) -> bytes:
+    connection = ("connection", "keep-alive" if stays else "close")
+    lines = "".join([f"{name}: {value}\r\n" for name, value in (*headers, connection)])
+    return f"{_status_line(status)}\r\n{lines}".encode("latin-1")
+
+
 def _status_line(status: int) -> str:
     phrases = {s.value: s.phrase for s in HTTPStatus}
     return f"HTTP/1.1 {status} {phrases.get(status, '')}"
 
 
 @lru_cache(maxsize=1)
-def _date(second: int) -> str:
-    return email.utils.formatdate(second, usegmt=True)
-
-
-def _no_http(error: Exception) -> RequestError:
-    return RequestError(400, f"this is no HTTP: {error}")
+def _date(second: int) -> bytes:
+    return email.utils.formatdate(second, usegmt=True).encode()

@@ -7,6 +7,7 @@ from typing import Final
 
 from partita_runtime.serving.endpoint import GRACE_SECONDS, Endpoint
 from partita_runtime.serving.http_connection import Connection
+from partita_runtime.serving.http_head import Heads
 from partita_runtime.serving.http_service import HttpService
 from partita_runtime.serving.names import route_prefix
 from partita_runtime.serving.session import Session
@@ -27,7 +28,7 @@ class HttpServer:
 
     def __init__(self, session: Session) -> None:
         self.service = HttpService(session)
-        self.base_url = route_prefix(session.key)
+        self.heads = Heads(self.service, route_prefix(session.key))
         self.scratch = memoryview(bytearray(_SCRATCH_BYTES))
         self.closing = False
         self._most = min(session.settings.max_connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0] * 3 // 4)

@@ -6,16 +6,16 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from partita_runtime.serving.counting import counted, driver_for
-from partita_runtime.serving.driver import ClientLeftError
+from partita_runtime.execution.executor import Array
+from partita_runtime.serving.counting import Counted, driver_for
+from partita_runtime.serving.driver import ClientLeftError, Driver
 from partita_runtime.serving.images import IMAGE_TYPES, image_request, is_image, with_images
-from partita_runtime.serving.inference import Body, RequestError, model_metadata, server_metadata
+from partita_runtime.serving.inference import Body, InferRequest, RequestError, model_metadata, server_metadata
 from partita_runtime.serving.metrics import CONTENT_TYPE, metrics_text
 from partita_runtime.serving.oip import HEADER_LENGTH, decode_request, encode_answer
 from partita_runtime.serving.openapi import openapi
-from partita_runtime.serving.scheduler import now_micros
 from partita_runtime.serving.session import FrontendSettings, Session
 
 logger = logging.getLogger(__name__)
@@ -28,9 +28,6 @@ CONTENT_TYPES: Final = (
     "",
 )
 """What the body of an inference request may be."""
-
-CLIENT_LEFT: Final = 499
-"""Status of a request whose client closed the connection; nobody receives it."""
 
 
 class Operation(Enum):
@@ -67,8 +64,6 @@ class Call:
     head: Head
     operation: Operation
     content_type: str
-    arrived: int
-    """When its head was there, in microseconds."""
     model: str | None = None
     version: str | None = None
 
@@ -84,8 +79,25 @@ class HttpAnswer:
     """Whether the connection is of no use any more: there is more of the request than anybody wants to read."""
 
 
+class Asked(Protocol):
+    """A request that will be answered."""
+
+    def cancel(self) -> object:
+        """Nobody waits for the answer any more, and none will come."""
+
+
+class Client(Protocol):
+    """Who is answered; called on the event loop."""
+
+    def began(self, asked: Asked) -> None:
+        """The answer will take time, in which the request may be cancelled."""
+
+    def answer(self, answer: HttpAnswer) -> None:
+        """The answer, once."""
+
+
 class HttpService:
-    """Answers requests for one session, in two steps: `call` once the head is there, `answer` with the whole body."""
+    """Answers requests for one session, in two steps: `call` once the head is there, `begin` with the whole body."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -106,37 +118,40 @@ class HttpService:
         length = head.headers.get("content-length", "0")
         if length.isdecimal() and int(length) > self.settings.max_request_bytes:
             raise too_large(self.settings)
-        return Call(head, operation, content_type, now_micros(), model, version)
+        return Call(head, operation, content_type, model, version)
 
-    async def answer(self, call: Call, body: Body, left: asyncio.Future[None] | None = None) -> HttpAnswer:
-        """The answer, errors included. `left` is done when the client leaves; without it, cancel this then."""
+    def begin(self, client: Client, call: Call, body: Body, arrived: int) -> None:
+        """Have a request answered whose head was there at `arrived` (microseconds), errors included."""
         try:
             if call.operation is Operation.INFER:
-                return await self._infer(call, body, left)
-            return self._tell(call)
-        except RequestError as error:
-            return refusal(error)
-        except ClientLeftError:
-            return HttpAnswer(CLIENT_LEFT)
+                self._infer(client, call, body, arrived)
+                return
+            answer = self._tell(call)
         except Exception as error:
-            logger.error("a request broke the frontend", exc_info=error)
-            return _json({"error": "internal error"}, 500)
+            answer = _told(error)
+        client.answer(answer)
 
-    async def _infer(self, call: Call, body: Body, left: asyncio.Future[None] | None) -> HttpAnswer:
-        headers = call.head.headers
+    def _infer(self, client: Client, call: Call, body: Body, arrived: int) -> None:
         driver = driver_for(self._session, call.model, call.version)
         if is_image(call.content_type, body):
             wanted = image_request(body, driver.interface)
         else:
-            wanted = decode_request(body, headers.get(HEADER_LENGTH), driver.interface)
+            wanted = decode_request(body, call.head.headers.get(HEADER_LENGTH), driver.interface)
         if wanted.images:
+            client.began(asyncio.create_task(self._infer_images(client, call, wanted, driver, arrived)))
+        else:
+            client.began(_Inference(self._session, client, call, wanted, driver, arrived))
+
+    async def _infer_images(
+        self, client: Client, call: Call, wanted: InferRequest, driver: Driver, arrived: int
+    ) -> None:
+        try:
             wanted = await with_images(wanted, driver.interface)
             driver = driver_for(self._session, call.model, call.version)
-        # Nothing is awaited between choosing the driver and its having the request.
-        with counted(self._session, driver, wanted.samples, call.arrived, headers) as trace:
-            tensors = await driver.infer(wanted, call.arrived, left, trace)
-            described, content = encode_answer(wanted, driver.interface, tensors)
-        return HttpAnswer(200, content, described)
+            # Nothing is awaited between choosing the driver and its having the request.
+            client.began(_Inference(self._session, client, call, wanted, driver, arrived))
+        except Exception as error:
+            client.answer(_told(error))
 
     def _tell(self, call: Call) -> HttpAnswer:
         session = self._session
@@ -158,6 +173,42 @@ class HttpService:
         return _json({"ready": session.ready}, 200 if session.ready else 503)
 
 
+class _Inference:
+    """A request that its driver has."""
+
+    __slots__ = ("_call", "_client", "_counted", "_driver", "_wanted")
+
+    def __init__(
+        self, session: Session, client: Client, call: Call, wanted: InferRequest, driver: Driver, arrived: int
+    ) -> None:
+        self._client, self._wanted, self._driver = client, wanted, driver
+        self._counted = Counted(session, driver, wanted.samples, arrived, call.head.headers)
+        try:
+            self._call = driver.begin(wanted, arrived, self, self._counted.trace)
+        except Exception as error:
+            self._counted.end(error)
+            raise
+
+    def cancel(self) -> None:
+        self._driver.cancel(self._call)
+        self._counted.end(ClientLeftError())
+
+    def answered(self, tensors: dict[str, Array]) -> None:
+        """Called by the driver."""
+        try:
+            headers, content = encode_answer(self._wanted, self._driver.interface, tensors)
+        except Exception as error:
+            self.failed(error)
+        else:
+            self._counted.end()
+            self._client.answer(HttpAnswer(200, content, headers))
+
+    def failed(self, error: Exception) -> None:
+        """Called by the driver."""
+        self._counted.end(error)
+        self._client.answer(_told(error))
+
+
 _OF_SERVER: Final[Mapping[str, Operation]] = {
     "v2": Operation.SERVER,
     "v2/health/live": Operation.LIVE,
@@ -171,6 +222,13 @@ _OF_MODEL: Final[Mapping[str, Operation]] = {
     "ready": Operation.MODEL_READY,
     "infer": Operation.INFER,
 }
+
+
+def _told(error: Exception) -> HttpAnswer:
+    if isinstance(error, RequestError):
+        return refusal(error)
+    logger.error("a request broke the frontend", exc_info=error)
+    return _json({"error": "internal error"}, 500)
 
 
 def refusal(error: RequestError) -> HttpAnswer:

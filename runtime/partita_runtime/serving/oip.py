@@ -104,6 +104,7 @@ def decode_request(body: Body, header_length: str | None, interface: Interface) 
     read = _read_again if length <= _MOST_KEPT_BYTES else _read
     form = read(bytes(body[:length]), interface)
     inputs: Mapping[str, Array]
+    images: Mapping[str, tuple[bytes, ...]]
     if form.places is not None and form.binary_bytes == len(body) - length:
         inputs, images = _placed(form.places, body, length), {}
         samples = form.places[0].shape[0] if form.places else 1
@@ -140,7 +141,7 @@ def encode_answer(
     if not blobs:
         return {"content-type": "application/json"}, text
     headers = {"content-type": "application/octet-stream", HEADER_LENGTH: str(len(text))}
-    return headers, b"".join((text, *blobs))
+    return headers, b"".join((text, *[blob.data for blob in blobs]))
 
 
 def _output(name: str, array: Array, datatype: str, binary: bool) -> dict[str, Any]:

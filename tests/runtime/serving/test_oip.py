@@ -74,6 +74,20 @@ def test_binary_tensors_are_views_of_the_body() -> None:
     assert np.shares_memory(request.inputs["right"], np.frombuffer(content, np.uint8))
 
 
+def test_requests_that_say_the_same_have_their_own_tensors() -> None:
+    other = interface(application("plain").model("only", input=(3, 2)))
+    for number in range(3):
+        given = np.full((1, 2, 3), number, np.float32)
+        content, length = binary(given)
+        np.testing.assert_array_equal(decode_request(content, length, PLAIN).inputs["input"], given)
+        with pytest.raises(RequestError, match="24 bytes, but binary_data_size says 24 and 20 bytes are there"):
+            decode_request(content[:-4], length, PLAIN)
+        with pytest.raises(RequestError, match="NaN"):
+            decode_request(content[: int(length)] + np.full(6, np.nan, np.float32).tobytes(), length, PLAIN)
+        with pytest.raises(RequestError, match="must be FP32"):
+            decode_request(content, length, other)
+
+
 def test_what_a_client_asks_for() -> None:
     request = decode_request(
         body(
@@ -198,6 +212,18 @@ def test_answers_in_json() -> None:
             {"name": "more", "datatype": "INT64", "shape": [1], "data": [3]},
         ],
     }
+
+
+@pytest.mark.parametrize("rows", [1, 2, 0])
+def test_answers_in_binary(rows: int) -> None:
+    request = decode_request(body(tensor(), parameters={"binary_data_output": True}), None, PLAIN)
+    answer: dict[str, Array] = {"only": np.full((rows, 4), rows, np.float32), "more": np.arange(rows)}
+    headers, content = encode_answer(request, PLAIN, answer)
+    length = int(headers[HEADER_LENGTH])
+    assert [
+        (output["name"], output["shape"], output["parameters"]) for output in json.loads(content[:length])["outputs"]
+    ] == [("only", [rows, 4], {"binary_data_size": 16 * rows}), ("more", [rows], {"binary_data_size": 8 * rows})]
+    assert content[length:] == answer["only"].tobytes() + answer["more"].tobytes()
 
 
 def test_answers_in_binary_and_json_mixed() -> None:

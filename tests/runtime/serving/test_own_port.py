@@ -101,6 +101,14 @@ async def test_requests_behind_each_other_are_answered_in_turn(plain: Stand) -> 
         assert await is_closed(reader)  # for the refused body was not read, what came after it was not either
 
 
+async def test_thousands_of_requests_may_come_at_once(plain: Stand) -> None:
+    asked = b"GET /v2/health/live HTTP/1.1\r\n\r\n"
+    async with connected(plain) as (reader, writer):
+        writer.write(2000 * asked + REQUEST + asked)
+        statuses = [(await read_answer(reader))[0] for _ in range(2002)]
+    assert statuses == 2002 * [200]
+
+
 async def test_what_is_refused_is_not_read_to_its_end(plain: Stand) -> None:
     async with connected(plain) as (reader, writer):
         writer.write(post(b"", {"Content-Length": None, "Transfer-Encoding": "chunked"}))
