@@ -1,7 +1,7 @@
 """The plan as the scheduling core sees it: stages with their latency tables, ready to be sent to a frontend."""
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Self
 
 from pydantic import model_validator
@@ -144,6 +144,10 @@ def downstream_budgets(session: InferenceSessionSpec, planned: Mapping[str, Modu
 def stage_latency(profile: Profile, first: int, end: int, divisor: int, batch: int) -> float:
     """Microseconds of blocks [first, end) for a batch: measured, or interpolated between measured batch sizes.
 
+    What a larger batch was measured to take, a smaller one does not exceed: noise only ever adds to a measurement, and
+    batches wait for just as long as one more request would still be in time, which must not be longer than they can
+    wait themselves.
+
     Raises KeyError if the profile has no such vGPU divisor, ValueError if the batch is beyond what was measured.
     """
     vgpu = profile.divisor(divisor)
@@ -152,7 +156,8 @@ def stage_latency(profile: Profile, first: int, end: int, divisor: int, batch: i
     sizes = profile.batch_sizes
     if batch > sizes[-1]:
         raise ValueError(f"profile {profile.key} goes up to batches of {sizes[-1]}, not {batch}")
-    totals = [sum(vgpu.median_micros[block][i] for block in range(first, end)) for i in range(len(sizes))]
+    measured = [sum(vgpu.median_micros[block][i] for block in range(first, end)) for i in range(len(sizes))]
+    totals = list(accumulate(reversed(measured), min))[::-1]
     at = next(i for i, size in enumerate(sizes) if size >= batch)
     if sizes[at] == batch or at == 0:
         return totals[at]

@@ -2,12 +2,20 @@
 
 import pytest
 from tests.builders import pool, problem, profile, session
+from tests.runtime.scheduling.plans import Driver
 
 from partita_api.inferencesession import CutDType, Execution
 from partita_api.pipelineplan import PipelinePlanSpec
 from partita_planner.plan import plan
 from partita_planner.problem import Planned, PlanningProblem
-from partita_runtime.scheduling.plan import SchedulingPlan, scheduling_plan, stage_latency
+from partita_runtime.scheduling.plan import (
+    ScheduledModule,
+    ScheduledPipeline,
+    ScheduledStage,
+    SchedulingPlan,
+    scheduling_plan,
+    stage_latency,
+)
 
 SPARSE = profile("m").blocks(2).measured({1: [(100, 200, 400), (10, 20, 40)], 2: [(150, 300, 600), (15, 30, 60)]})
 
@@ -23,6 +31,37 @@ SPARSE = profile("m").blocks(2).measured({1: [(100, 200, 400), (10, 20, 40)], 2:
 )
 def test_stage_latency(first: int, end: int, divisor: int, batch: int, want_micros: float) -> None:
     assert stage_latency(SPARSE.batches(1, 2, 4).build(), first, end, divisor, batch) == pytest.approx(want_micros)
+
+
+@pytest.mark.parametrize(
+    ("measured", "want_micros"),
+    [
+        pytest.param((3300, 1100, 7900), [1100, 1100, 4500, 7900], id="a noisy first size"),
+        pytest.param((100, 400, 300), [100, 300, 300, 300], id="a noisy size between"),
+        pytest.param((100, 200, 400), [100, 200, 300, 400], id="no noise"),
+    ],
+)
+def test_a_batch_never_takes_longer_than_a_larger_one(measured: tuple[float, ...], want_micros: list[float]) -> None:
+    noisy = profile("m").blocks(1).measured({1: [measured]}).batches(1, 2, 4).build()
+    assert [stage_latency(noisy, 0, 1, 1, batch) for batch in range(1, 5)] == pytest.approx(want_micros)
+
+
+def test_a_lone_request_is_served_though_two_were_measured_to_be_faster_than_one() -> None:
+    noisy = profile("m").blocks(1).measured({1: [(3300, 1100, 7900)]}).batches(1, 2, 4).build()
+    stage = ScheduledStage(
+        pool="gpu",
+        first_block=0,
+        end_block=1,
+        vgpu_divisor=1,
+        replicas=1,
+        latency_micros=tuple(round(stage_latency(noisy, 0, 1, 1, batch)) for batch in range(1, 5)),
+    )
+    pipeline = ScheduledPipeline(name="a", batch_size=4, stages=(stage,))
+    module = ScheduledModule(name="m", budget_micros=0, downstream_micros=0, pipelines=(pipeline,))
+    driver = Driver(SchedulingPlan(name="p", modules=(module,))).all_join()
+    driver.arrive(0, "m", 0, 140_000)
+    driver.run()
+    assert [len(dispatch.request_ids) for _, dispatch in driver.dispatches] == [1]
 
 
 def test_latency_of_batches_below_the_smallest_measured_one_is_that_of_the_smallest() -> None:
