@@ -103,6 +103,11 @@ class ControlPlane:
         return f"https://127.0.0.1:{self._state().ports.api_server}"
 
     @property
+    def etcd_url(self) -> str:
+        """etcd's base URL, without a slash at its end; it asks for no credentials."""
+        return f"http://127.0.0.1:{self._state().ports.etcd_client}"
+
+    @property
     def token(self) -> str:
         """The administrator's bearer token."""
         return self._state().token
@@ -203,7 +208,7 @@ class ControlPlane:
     def _probe(self, name: str) -> str:
         ports = self._state().ports
         if name == ETCD:
-            return self._get(f"http://127.0.0.1:{ports.etcd_client}/health")
+            return self._get(f"{self.etcd_url}/health")
         if name == API_SERVER:
             return self._get(f"{self.url}/readyz")
         health = self._get(f"https://127.0.0.1:{ports.controller_manager}/healthz")

@@ -64,7 +64,7 @@ async def run_operator(
             client=kubernetes,
             cache=cache,
             writer=ObjectWriter(kubernetes, cache),
-            profiles=ProfileStore(kubernetes),
+            profiles=ProfileStore(kubernetes, settings.namespaces),
             engines=engines,
             runner=runner,
             searches=searches,
@@ -146,6 +146,7 @@ async def _work(config: SingleConfig, around: Surroundings, queue: WorkQueue[Key
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(watch(config, doorbell.ring, settings.health_port, webhook, settings.namespaces))
+            group.create_task(around.profiles.watch())
             group.create_task(_lead(around, queue))
     except* LeadershipLostError as lost:
         raise LeadershipLostError(f"{_first(lost)} Another replica leads; this one ends.") from None

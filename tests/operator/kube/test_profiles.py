@@ -1,0 +1,121 @@
+"""Profiles in ConfigMaps: read once, and again when somebody has changed them by hand."""
+
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from lightkube import AsyncClient
+from tests.builders import profile
+from tests.operator.kubectl import Kubectl
+
+from partita_api.meta import FIELD_MANAGER
+from partita_operator.dev.control_plane import ControlPlane
+from partita_operator.kube import profiles
+from partita_operator.kube.connection import load_config
+from partita_operator.kube.profiles import ProfileStore, profile_name
+
+PROFILE = profile("detector").build()
+KEY = PROFILE.key
+EDITED = '{"data":{"profile.json":"{}"}}'
+_NUMBERS = itertools.count(1)
+
+pytestmark = pytest.mark.apiserver
+
+
+class CountingClient(AsyncClient):
+    """Counts what it reads one by one."""
+
+    reads = 0
+
+    async def get(self, *arguments: Any, **options: Any) -> Any:
+        self.reads += 1
+        return await super().get(*arguments, **options)
+
+
+@pytest.fixture
+def namespace(control_plane: ControlPlane) -> Iterator[Kubectl]:
+    name = f"profiles-{next(_NUMBERS)}"
+    kubectl = Kubectl(control_plane.kubeconfig, name)
+    kubectl("create", "namespace", name)
+    yield kubectl
+    kubectl("delete", "namespace", name, "--wait=false")
+
+
+@asynccontextmanager
+async def store_of(kubectl: Kubectl, *namespaces: str) -> AsyncIterator[tuple[ProfileStore, CountingClient]]:
+    """A store that holds the profile."""
+    config = load_config(kubectl.kubeconfig)
+    async with CountingClient(config=config, field_manager=FIELD_MANAGER) as client:
+        store = ProfileStore(client, namespaces)
+        await store.store(kubectl.namespace, PROFILE)
+        yield store, client
+
+
+@asynccontextmanager
+async def watch(store: ProfileStore, client: CountingClient, kubectl: Kubectl) -> AsyncIterator[None]:
+    """A time in which the store is told of what changes."""
+    watching = asyncio.create_task(store.watch())
+    try:
+        await until(lambda: reads(store, client, kubectl), 0)
+        yield
+    finally:
+        watching.cancel()
+        await asyncio.wait([watching])
+
+
+async def reads(store: ProfileStore, client: CountingClient, kubectl: Kubectl) -> int:
+    """How often the API server is asked when the profile is wanted."""
+    before = client.reads
+    assert await store.load(kubectl.namespace, {KEY}) == {KEY: PROFILE}
+    return client.reads - before
+
+
+async def gone(store: ProfileStore, kubectl: Kubectl) -> None:
+    await until(lambda: store.load(kubectl.namespace, {KEY}), {})
+
+
+async def until(look: Callable[[], Awaitable[object]], want: object) -> None:
+    deadline = time.monotonic() + 60
+    while await look() != want:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.05)
+
+
+@pytest.fixture(autouse=True)
+def only_the_watch_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profiles, "LOOK_AGAIN_S", 0.0)
+
+
+@pytest.mark.parametrize("everywhere", [True, False], ids=["all namespaces", "one namespace"])
+async def test_a_profile_that_changes_by_hand_is_read_again(namespace: Kubectl, everywhere: bool) -> None:
+    places = () if everywhere else (namespace.namespace,)
+    async with store_of(namespace, *places) as (store, client), watch(store, client, namespace):
+        await namespace.wait("patch", "configmap", profile_name(KEY), "--type=merge", "-p", EDITED)
+        await gone(store, namespace)
+
+        await store.store(namespace.namespace, PROFILE)
+        assert await reads(store, client, namespace) == 0
+        await namespace.wait("delete", "configmap", profile_name(KEY))
+        await gone(store, namespace)
+
+
+async def test_one_that_is_no_longer_told_of_is_looked_up_each_time(namespace: Kubectl) -> None:
+    async with store_of(namespace) as (store, client), watch(store, client, namespace):
+        await namespace.wait("label", "configmap", profile_name(KEY), "partita.dev/profile-")
+        await until(lambda: reads(store, client, namespace), 1)
+        assert await reads(store, client, namespace) == 1
+
+
+async def test_what_was_read_before_a_gap_is_not_trusted_after_it(namespace: Kubectl) -> None:
+    async with store_of(namespace) as (store, client):
+        async with watch(store, client, namespace):
+            pass
+        await namespace.wait("delete", "configmap", profile_name(KEY))
+        watching = asyncio.create_task(store.watch())
+        await gone(store, namespace)
+        watching.cancel()
+        await asyncio.wait([watching])
