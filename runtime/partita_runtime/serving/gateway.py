@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import replace
 from typing import Any, Final
 
 from partita_runtime.serving.http_service import (
@@ -52,9 +53,12 @@ def gateway(session: Session) -> ASGIApp:
 async def _answer(service: HttpService, head: Head, receive: Receive) -> HttpAnswer:
     try:
         call, arrived = service.call(head), now_micros()
-        body = await _body(service, call, receive)
     except RequestError as error:
         return refusal(error)
+    try:
+        body = await _body(service, call, receive)
+    except RequestError as error:
+        return replace(refusal(error), close=True)
     except _DisconnectedError:
         return HttpAnswer(CLIENT_LEFT)
     client = _Client()
@@ -107,23 +111,27 @@ def _head(scope: MutableMapping[str, Any]) -> Head:
 async def _body(service: HttpService, call: Call, receive: Receive) -> bytes:
     """The request's body.
 
-    Raises RequestError as soon as it is known to be too large (413), or when it does not come in time (408).
+    Raises RequestError as soon as it is known to be too large (413), or that there is no room for it (503), or when it
+    does not come in time (408).
     """
     if call.head.method != "POST":
         return b""
     settings = service.settings
     chunks, size, more = [], 0, True
     try:
-        async with asyncio.timeout(settings.body_seconds):
-            while more:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise _DisconnectedError
-                chunks.append(message.get("body", b""))
-                size += len(chunks[-1])
-                more = message.get("more_body", False)
-                if size > settings.max_request_bytes:
-                    raise too_large(settings)
+        with service.reading() as reading:
+            async with asyncio.timeout(settings.body_seconds):
+                while more:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise _DisconnectedError
+                    chunks.append(message.get("body", b""))
+                    size += len(chunks[-1])
+                    more = message.get("more_body", False)
+                    if size > settings.max_request_bytes:
+                        raise too_large(settings)
+                    if more:
+                        reading.grew(len(chunks[-1]))
     except TimeoutError:
         raise too_slow(settings) from None
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)

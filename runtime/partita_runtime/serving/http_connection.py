@@ -76,6 +76,8 @@ class Connection(asyncio.BufferedProtocol):
         """Bytes that have come and are not yet understood."""
         self._paused_reading = self._paused_writing = False
         self._unsent = 0
+        self._reading = self._service.reading()
+        """What of a body is kept until the rest of it comes."""
         self._asked: Asked | None = None
         """What is to be answered."""
         self._goes_on = False
@@ -91,6 +93,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by asyncio."""
         self._state = _State.LEAVING
+        self._reading.end()
         self._server.gone(self)
         if self._asked is not None:
             self._asked.cancel()
@@ -108,6 +111,8 @@ class Connection(asyncio.BufferedProtocol):
                 self._filled += nbytes
                 if self._filled == len(self._body):
                     self._serve(self._body)
+                else:
+                    self._keep(nbytes)
             case _State.CHUNKED_BODY:
                 self._read_chunks(bytes(self._server.scratch[:nbytes]))
             case _State.LEAVING:
@@ -234,6 +239,14 @@ class Connection(asyncio.BufferedProtocol):
         # Memory that is not written to is not taken: a size that is only said costs nothing.
         self._body, self._filled = np.empty(opening.length, np.uint8).data, len(begun)
         self._body[: len(begun)] = begun
+        self._keep(len(begun))
+
+    def _keep(self, size: int) -> None:
+        """So many bytes more wait for the rest of their body."""
+        try:
+            self._reading.grew(size)
+        except RequestError as error:
+            self._refuse(error)
 
     def _read_chunks(self, raw: bytes) -> None:
         try:
@@ -246,10 +259,13 @@ class Connection(asyncio.BufferedProtocol):
             self._refuse(too_large(self._service.settings))
         elif self._complete:
             self._serve(b"".join(self._chunks))
+        else:
+            self._keep(len(raw))
 
     def _serve(self, body: Body) -> None:
         self._state, self._deadline = _State.ANSWERING, None
         self._body, self._chunks = memoryview(b""), []
+        self._reading.end()
         self._server.works(self)
         self._service.begin(self, self._call, body, self._arrived)
 
@@ -293,6 +309,7 @@ class Connection(asyncio.BufferedProtocol):
         self._state = _State.LEAVING
         self._server.works(self)
         self._unread, self._body, self._chunks = bytearray(), memoryview(b""), []
+        self._reading.end()
         if self._paused_reading:
             self._transport.resume_reading()
         self._transport.write_eof()

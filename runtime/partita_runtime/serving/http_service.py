@@ -9,6 +9,7 @@ from enum import Enum, auto
 from typing import Any, Final, Protocol
 
 from partita_runtime.execution.executor import Array
+from partita_runtime.serving.body_memory import BodyReading
 from partita_runtime.serving.counting import Counted, driver_for
 from partita_runtime.serving.driver import ClientLeftError, Driver
 from partita_runtime.serving.images import IMAGE_TYPES, image_request, is_image, with_images
@@ -106,6 +107,10 @@ class HttpService:
     def settings(self) -> FrontendSettings:
         """What bounds a request's body."""
         return self._session.settings
+
+    def reading(self) -> BodyReading:
+        """For a request's body that does not come at once; it must be ended."""
+        return self._session.bodies.reading()
 
     def call(self, head: Head) -> Call:
         """What the request is for. Raises RequestError if it is refused, whatever its body says."""

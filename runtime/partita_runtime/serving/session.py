@@ -5,10 +5,13 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, Self
+
+from pydantic import model_validator
 
 from partita_api.meta import SpecModel
 from partita_runtime.logs import concerning
+from partita_runtime.serving.body_memory import BodyMemory
 from partita_runtime.serving.directory import Announcement
 from partita_runtime.serving.driver import Driver
 from partita_runtime.serving.epoch import Epoch
@@ -38,6 +41,8 @@ class FrontendSettings(SpecModel):
     """Processes for CPU functions, if the session has any."""
     max_request_bytes: int = 64 * 1024 * 1024
     """Largest request body that is read."""
+    max_reading_bytes: int = 256 * 1024 * 1024
+    """Most bytes of all request bodies together that have come in part; the request that would exceed it is refused."""
     body_seconds: float = 60.0
     """How long the client may take to send a request's body."""
     max_connections: int = 10_000
@@ -49,6 +54,15 @@ class FrontendSettings(SpecModel):
     """
     switch_patience_seconds: float = 10.0
     """How long a plan that could serve is left waiting for the rest of its replicas, while another one serves."""
+
+    @model_validator(mode="after")
+    def _any_body_can_be_read(self) -> Self:
+        if self.max_reading_bytes < self.max_request_bytes:
+            raise ValueError(
+                f"maxReadingBytes ({self.max_reading_bytes}) must be at least maxRequestBytes "
+                f"({self.max_request_bytes}), or the largest request could never be read"
+            )
+        return self
 
 
 class ReplicaDirectory(Protocol):
@@ -74,6 +88,8 @@ class Session:
         self.tracer = tracer
         """What samples requests, and traces them; nothing is traced without."""
         self.settings = settings
+        self.bodies = BodyMemory(settings.max_reading_bytes)
+        """What the bodies take that are being read, by all HTTP servers of the session."""
         self.meter = Meter()
         self.grpc_address: str | None = None
         """Where the session is answered for by gRPC, if it is."""

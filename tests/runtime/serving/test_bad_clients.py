@@ -19,6 +19,7 @@ from partita_runtime.serving.session import FrontendSettings
 APP = application("plain").model("only")
 PATH = "/v2/models/plain/infer"
 GOOD, GOOD_HEADERS = infer_body(np.zeros((1, 2, 2), np.float32))
+GOOD_JSON = b'{"inputs":[{"name":"input","datatype":"FP32","shape":[1,2,2],"data":[0,1,2,3]}]}'
 NAN, NAN_HEADERS = infer_body(np.full((1, 2, 2), np.nan, np.float32))
 
 
@@ -123,6 +124,38 @@ async def test_hundreds_of_idle_connections_are_in_nobodys_way(plain: Stand) -> 
             _, writer = await idle.enter_async_context(connected(plain))
             writer.write(b"" if k % 2 else b"POST /v2/models/plain/infer HTTP/1.1\r\nHost: stand\r\n")
         await serves(plain)
+
+
+async def test_bodies_that_come_in_part_share_what_memory_there_is_for_them(way: Way) -> None:
+    most = 300_000
+    settings = FrontendSettings(function_processes=1, max_request_bytes=most, max_reading_bytes=most)
+    body = b" " * (most - len(GOOD_JSON)) + GOOD_JSON
+    async with stand(APP, settings, way=way) as running:
+        bodies = running.session.bodies
+        async with connected(running) as (reader, writer):
+            writer.write(post(body)[:-100])
+            await until(lambda: bodies.taken > most - 1000, "nearly all of it is there")
+            chunked = {"Content-Length": None, "Transfer-Encoding": "chunked"}
+            for head in (post(b"", {"Content-Length": 0x4000}), post(b"", chunked) + b"4000\r\n"):
+                async with connected(running) as (other_reader, other):
+                    other.write(head + b" " * 0x3000)
+                    answer = (await asyncio.wait_for(other_reader.readuntil(b"\r\n\r\n"), 20)).lower()
+                    assert [b" 503 " in answer, b"retry-after: 1" in answer, b"connection: close" in answer] == [
+                        True
+                    ] * 3
+            await serves(running)
+            writer.write(post(body)[-100:])
+            assert b" 200 " in await asyncio.wait_for(reader.readline(), 20)
+        assert bodies.taken == 0
+        async with connected(running) as (_, writer):
+            writer.write(post(body)[:-100])
+            await until(lambda: bodies.taken, "another one begins")
+        await until(lambda: not bodies.taken, "it has left")
+
+
+def test_room_for_less_than_one_request_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least maxRequestBytes"):
+        FrontendSettings(max_request_bytes=1000, max_reading_bytes=999)
 
 
 async def test_a_client_that_never_reads_is_in_nobodys_way(way: Way) -> None:

@@ -1,0 +1,58 @@
+"""How much memory all request bodies that are being read may take together, whichever server reads them."""
+
+from types import TracebackType
+from typing import Self
+
+from partita_runtime.serving.inference import RequestError
+
+
+class BodyMemory:
+    """What the bodies take that have come in part. One that comes whole with its head is no part of it."""
+
+    def __init__(self, most: int) -> None:
+        """`most` is in bytes."""
+        self._most = most
+        self.taken = 0
+        """Bytes that have been read and are waiting for the rest of their bodies."""
+
+    def reading(self) -> "BodyReading":
+        """For one more body; it must be ended."""
+        return BodyReading(self)
+
+    def take(self, size: int) -> None:
+        """Raises RequestError (503) if there is no room for so many bytes more."""
+        if self.taken + size > self._most:
+            raise RequestError(
+                503, f"request bodies of more than {self._most} bytes are being read at once; try again", 1
+            )
+        self.taken += size
+
+    def give(self, size: int) -> None:
+        """So many bytes are not waiting any more."""
+        self.taken -= size
+
+
+class BodyReading:
+    """One body that is being read."""
+
+    def __init__(self, memory: BodyMemory) -> None:
+        self._memory = memory
+        self._size = 0
+
+    def grew(self, size: int) -> None:
+        """So many bytes have come. Raises RequestError (503) if there is no room for them."""
+        self._memory.take(size)
+        self._size += size
+
+    def end(self) -> None:
+        """It is whole, or given up; harmless the second time."""
+        self._memory.give(self._size)
+        self._size = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()
