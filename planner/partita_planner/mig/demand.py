@@ -49,6 +49,13 @@ class ModelDemand(SpecModel):
         min_length=1, description="How often each batch size occurs, in any one unit."
     )
     slices: dict[str, SliceMeasurement] = Field(min_length=1, description="Measurements by MIG profile.")
+    slo_ms: Positive | None = Field(
+        default=None,
+        description="Milliseconds in which a query is to be answered. Default: every measured slice will do.",
+    )
+    execution_share: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=0.75, description="Of slo_ms, that a query may take on its slice; the rest is for waiting."
+    )
 
     @field_validator("batches")
     @classmethod
@@ -59,6 +66,12 @@ class ModelDemand(SpecModel):
     def curves(self) -> tuple[SliceCurve, ...]:
         """The measurements by profile."""
         return tuple(SliceCurve(name, m.utilization, m.throughput) for name, m in self.slices.items())
+
+    def quick_enough(self) -> tuple[SliceCurve, ...]:
+        """The measurements of those batch sizes that leave time for waiting; a slice does one query at a time."""
+        least = 0.0 if self.slo_ms is None else 1000 / (self.execution_share * self.slo_ms)
+        kept = ((c, {b: rate for b, rate in c.throughput.items() if rate >= least}) for c in self.curves())
+        return tuple(replace(curve, throughput=throughput) for curve, throughput in kept)
 
 
 class MigDemand(SpecModel):
@@ -100,7 +113,7 @@ class MigDemand(SpecModel):
         return tuple(
             workload
             for model in self.models
-            for workload in batch_workloads(model.name, model.curves(), model.batches, model.queries_per_second)
+            for workload in batch_workloads(model.name, model.quick_enough(), model.batches, model.queries_per_second)
         )
 
 
@@ -123,7 +136,7 @@ def pack(demand: MigDemand, products: ProductTable, deadline: Deadline) -> Packi
 
 
 def pack_by_paris(demand: MigDemand, products: ProductTable, deadline: Deadline) -> Packing | NoPacking:
-    """PARIS' instances on the demand's GPUs, and what they serve; it proves no bound.
+    """PARIS' instances on the demand's GPUs, and what they serve; it proves no bound, and does not look at SLOs.
 
     Raises MigError, for a demand that has no GPUs or several models, too.
     """
@@ -136,7 +149,8 @@ def pack_by_paris(demand: MigDemand, products: ProductTable, deadline: Deadline)
     if isinstance(found, NoPacking):
         return found
     scale = answer.rate(found.slices) / model.queries_per_second
-    workloads = segment_workloads(answer, demand.workloads())
+    load = batch_workloads(model.name, model.curves(), model.batches, model.queries_per_second)
+    workloads = segment_workloads(answer, load)
     return replace(
         found,
         instances={(model.name, name): found.slices[name] for name in answer.used},
