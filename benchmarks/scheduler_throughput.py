@@ -84,7 +84,7 @@ def throughput(models: int, gpus: int, requests: int) -> dict[str, float]:
         nonlocal batches
         for at, module in part:
             wakeup = core.next_wakeup()
-            while (wakeup is not None and wakeup < at) or (ends and ends[0][0] < at):
+            while (wakeup is not None and wakeup < at) or (ends and ends[0][0] <= at):
                 now = wakeup if wakeup is not None and (not ends or wakeup < ends[0][0]) else ends[0][0]
                 while ends and ends[0][0] <= now:
                     core.completed(heappop(ends)[1], 0, now)
