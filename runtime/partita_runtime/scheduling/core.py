@@ -166,7 +166,9 @@ class SchedulingCore:
         if stage == len(batch.workers) - 1:
             self._count_answers(batch, now)
         if not as_reserved:  # else whoever waits for the worker is due now anyway
-            self._look_at(self._modules.values() if late else self._users(batch.workers[stage]))
+            own = batch.module  # whose latencies may have been corrected
+            users = self._modules.values() if late else self._users(batch.workers[stage])
+            self._look_at([module for module in users if module is own or module.minds_others])
 
     def failed(self, batch_id: int, now: int, reason: str = "") -> None:
         """The batch could not be executed; its workers live.
@@ -228,7 +230,7 @@ class SchedulingCore:
         self._tick(now)
         now = self._clock
         if self._flight.catch_up(now):
-            self._look_at(self._modules.values())
+            self._look_at([module for module in self._modules.values() if module.minds_others])
         actions: list[Action] = []
         if self._decided:
             actions += self._decided
@@ -301,12 +303,10 @@ class SchedulingCore:
             self._flight.abandon(preempted, self._clock, None)
             self._retry(preempted, DropReason.OVERLOAD)
         batch = self._flight.reserve(module, pipeline, path, requests)
-        batch_id, queued, deadline = batch.batch_id, 0, requests[0].deadline
+        batch_id, queued = batch.batch_id, 0
         for request in requests:
             request.batch_id = batch_id
             queued += request.arrived
-            if request.deadline < deadline:
-                deadline = request.deadline
         counters = module.counters
         counters.queueing_micros += batch_size * self._clock - queued
         counters.dispatched += batch_size
@@ -318,11 +318,11 @@ class SchedulingCore:
             batch_id,
             module.name,
             pipeline.name,
-            tuple([request.request_id for request in requests]),
+            batch.request_ids,
             tuple([leg.worker.name for leg in legs]),
             tuple([leg.start for leg in legs]),
             path.finish,
-            deadline,
+            batch.deadline,
             tuple([leg.transfer_start for leg in legs[1:]]),
             None if preempted is None else preempted.batch_id,
         )
@@ -360,17 +360,20 @@ class SchedulingCore:
                 self._agenda.look(module, self._policy.arrived(module, request, self._clock))
 
     def _count_answers(self, batch: Batch, now: int) -> None:
-        live, in_time = self._live, 0
-        requests = batch.wanted()
-        for request in requests:
-            del live[request.request_id]
-            if now <= request.deadline:
-                in_time += 1
-        late = len(requests) - in_time
+        live = self._live
+        if batch.cancelled is None and now <= batch.deadline:  # without a look at each of them
+            for request_id in batch.request_ids:
+                del live[request_id]
+            answered = in_time = len(batch.request_ids)
+        else:
+            requests = batch.wanted()
+            for request in requests:
+                del live[request.request_id]
+            answered, in_time = len(requests), len([request for request in requests if now <= request.deadline])
         batch.module.counters.in_time += in_time
         batch.pipeline.counters.in_time += in_time
-        batch.module.counters.late += late
-        batch.pipeline.counters.late += late
+        batch.module.counters.late += answered - in_time
+        batch.pipeline.counters.late += answered - in_time
 
     def _put_in_force(self, plan: SchedulingPlan, former: dict[str, ModuleState]) -> None:
         """Build the state of `plan`, going on with whatever it has in common with the modules in force before."""

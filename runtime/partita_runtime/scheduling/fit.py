@@ -32,6 +32,7 @@ class Fit:
         """Look at the module again at a time, with this fit in mind."""
         path = self.path
         module.due = until
+        module.blocked = path.initial_wait > 0
         module.blocked_until = path.legs[0].start - self.pipeline.delay(self.pipeline.batch_size)
         module.foreseen = self.pipeline
         module.waiting = path.waiting - path.initial_wait

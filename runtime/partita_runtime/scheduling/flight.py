@@ -1,6 +1,5 @@
 """Batches that were dispatched: what they have reserved, and how feedback corrects it."""
 
-from heapq import heappop, heappush
 from typing import Final
 
 from partita_runtime.scheduling.modules import ModuleState
@@ -8,6 +7,7 @@ from partita_runtime.scheduling.pipelines import PipelineState
 from partita_runtime.scheduling.pools import Worker
 from partita_runtime.scheduling.probe import Path
 from partita_runtime.scheduling.queue import QueuedRequest
+from partita_runtime.scheduling.report_calendar import ReportCalendar
 from partita_runtime.scheduling.timeline import Reservation, delay_behind
 
 _OVERRUN_SHARE: Final = 16
@@ -21,10 +21,12 @@ class Batch:
     __slots__ = (
         "batch_id",
         "cancelled",
+        "deadline",
         "executions",
         "module",
         "pipeline",
         "progress",
+        "request_ids",
         "requests",
         "transfers",
         "workers",
@@ -42,6 +44,9 @@ class Batch:
         self.module = module
         self.pipeline = pipeline
         self.requests = requests
+        self.request_ids = tuple([request.request_id for request in requests])
+        self.deadline = min([request.deadline for request in requests])
+        """The earliest of its requests."""
         self.cancelled: set[int] | None = None
         """Ids of its requests that nobody waits for any more, if there are any."""
         self.workers = workers
@@ -72,8 +77,7 @@ class InFlight:
     def __init__(self) -> None:
         self._batches: dict[int, Batch] = {}
         self._next_id = 0
-        self._report_due: list[tuple[int, int, int, Reservation]] = []
-        """Heap of executions by when their report must be there."""
+        self._reports = ReportCalendar()
         self._orphans: list[Reservation] = []
         """Executions that go on though their batch was abandoned."""
         self.report_delay = 0
@@ -183,9 +187,11 @@ class InFlight:
                 self._orphans.remove(orphan)
                 orphan.release()
         overran = False
-        while self._report_due and self._report_due[0][0] <= now:
-            execution = heappop(self._report_due)[3]
-            if execution.done or execution.expires:
+        while True:
+            execution = self._reports.take_overdue(now)
+            if execution is None:
+                return overran
+            if execution.expires:
                 continue
             if execution.end + self.report_delay <= now:
                 length = execution.end - execution.start
@@ -193,11 +199,9 @@ class InFlight:
                 delay_behind(execution)
                 overran = True
             self._expect_report(execution)
-        return overran
 
     def _expect_report(self, execution: Reservation) -> None:
-        due = execution.end + self.report_delay
-        heappush(self._report_due, (due, execution.batch_id, execution.stage, execution))
+        self._reports.expect(execution, execution.end + self.report_delay)
 
 
 def _place_after(last: Reservation | None, reservation: Reservation) -> Reservation:

@@ -29,6 +29,7 @@ class ModuleState:
     """One module: its queue, its pipelines, and what the policy found when it last looked."""
 
     __slots__ = (
+        "blocked",
         "blocked_until",
         "counters",
         "due",
@@ -52,6 +53,8 @@ class ModuleState:
         self.counters = ModuleCounters()
         self.due = NEVER
         """When to look at it next; NEVER if nothing waits."""
+        self.blocked = False
+        """Whether no path was free when it was last looked at."""
         self.blocked_until = 0
         """Until when no path was free when it was last looked at."""
         self.foreseen: PipelineState | None = None
@@ -60,6 +63,15 @@ class ModuleState:
         """Microseconds before its frontrun at which the batch may go if few workers are idle."""
         self.waiting = 0
         """Microseconds that this batch would have waited between its stages."""
+
+    @property
+    def minds_others(self) -> bool:
+        """Whether it may be due at another time because a batch ends earlier or later than reserved.
+
+        Not if it has one stage only and waits for more requests: a worker is free for it as it is.
+        """
+        foreseen = self.foreseen
+        return foreseen is None or self.blocked or len(self.pipelines) > 1 or len(foreseen.stages) > 1
 
     def take_over(self, former: "ModuleState") -> None:
         """Go on with the queue and the counters of the same module in an earlier plan."""

@@ -1,10 +1,13 @@
 """The path on which a batch would be done soonest, given what is reserved (PPipe, section 5.4 and Algorithm 2)."""
 
+from mypy_extensions import mypyc_attr
+
 from partita_runtime.scheduling.pipelines import PipelineState
 from partita_runtime.scheduling.pools import Worker, WorkerPool
 from partita_runtime.scheduling.timeline import earliest_joint
 
 
+@mypyc_attr(acyclic=True)
 class Leg:
     """One stage of a path, with the transfer that leads to it."""
 
@@ -19,6 +22,7 @@ class Leg:
         """0 for the first stage, and where the network does not matter."""
 
 
+@mypyc_attr(acyclic=True)
 class Path:
     """A worker for every stage, and when; nothing is reserved yet."""
 

@@ -5,9 +5,12 @@ from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import Final
 
+from mypy_extensions import mypyc_attr
+
 _DEADLINE: Final = attrgetter("deadline")
 
 
+@mypyc_attr(acyclic=True)
 class QueuedRequest:
     """A request in the core; in a queue they are ordered by deadline, then by id."""
 
