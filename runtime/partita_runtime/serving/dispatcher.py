@@ -102,6 +102,13 @@ class Dispatcher:
         self._leaving: set[str] = set()
         """Replicas that are left once they have answered everything."""
         self._flights: dict[int, _Flight] = {}
+        self._executions = {
+            StageRef(module.name, pipeline.name, number): stage.latency_micros
+            for module in plan.modules
+            for pipeline in module.pipelines
+            for number, stage in enumerate(pipeline.stages)
+        }
+        self._neighbours: tuple[Dispatcher, ...] = ()
         self._wake, self.now = self._core.wake, self._core.now
         self._keep_margins(now_micros())
 
@@ -144,6 +151,27 @@ class Dispatcher:
                 self._links.close_one(stuck)
         self._links.ask(now)
         self._wake()
+
+    def share_with(self, neighbours: Iterable["Dispatcher"]) -> None:
+        """Others that use the same replicas, each with a scheduler of its own: they learn what this one has there."""
+        known, self._neighbours = self._neighbours, tuple(neighbours)
+        now = now_micros()
+        for neighbour in self._neighbours:
+            if neighbour not in known:
+                for flight in self._flights.values():
+                    neighbour._occupied(self._occupies(flight), now)
+
+    def _occupied(self, until: Iterable[tuple[str, int]], now: int) -> None:
+        for worker, moment in until:
+            self._core.worker_busy(worker, moment, now)
+
+    def _occupies(self, flight: _Flight) -> Iterable[tuple[str, int]]:
+        """The replicas that a batch still needs, and until when by the plan."""
+        dispatch = flight.dispatch
+        for stage in range(flight.stages_done, len(dispatch.path)):
+            ref = StageRef(dispatch.module, dispatch.pipeline, stage)
+            latency = self._executions[ref][len(dispatch.request_ids) - 1]
+            yield dispatch.path[stage], dispatch.starts[stage] + latency
 
     def close(self) -> None:
         """Leave the replicas."""
@@ -289,7 +317,9 @@ class Dispatcher:
         # With a sub-request that was dropped in the same decision, its siblings have become pointless.
         wanted = {sub_id: self._sub_requests.tensor(sub_id) for sub_id in dispatch.request_ids}
         rows = {sub_id: row for sub_id, row in wanted.items() if row is not None}
-        self._flights[dispatch.batch_id] = _Flight(dispatch, due, tuple(rows))
+        flight = self._flights[dispatch.batch_id] = _Flight(dispatch, due, tuple(rows))
+        for neighbour in self._neighbours:
+            neighbour._occupied(self._occupies(flight), due)
         if self._observer is not None:
             self._observer.sent(dispatch, tuple(rows), now_micros())
         try:

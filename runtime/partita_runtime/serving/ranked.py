@@ -143,6 +143,12 @@ class RankedScheduler:
         self._workers.pop(worker, None)
         self._news.left.append(worker)
 
+    def worker_busy(self, worker: str, until: int, now: int) -> None:
+        """As the core's."""
+        if self._seated and worker in self._workers:
+            self._news.busy.append((worker, until))
+            self.wake()
+
     def arrive(self, request_id: int, module: str, deadline: int, now: int) -> None:
         """As the core's."""
         self._wanted[request_id] = _Wanted(module, deadline)

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TICK_SECONDS: Final = 0.25
+FIRST_SECONDS: Final = 0.02
+"""Between looks whether the first plan can serve: until it does, nobody is served at all."""
 _LOAD_AGAIN_SECONDS: Final = 5.0
 _MOST_WARNINGS: Final = 8
 
@@ -111,7 +113,8 @@ class Session:
     def start(self) -> None:
         """Begin to look for replicas, on this event loop; does nothing the second time."""
         if not self._running:
-            self._running = [asyncio.create_task(self._look_forever()), asyncio.create_task(self._tick_forever())]
+            loops = (self._look_forever(), self._tick_forever(), self._begin_soon())
+            self._running = [asyncio.create_task(loop) for loop in loops]
 
     def close(self) -> None:
         """Leave all replicas and end all processes."""
@@ -211,7 +214,15 @@ class Session:
                 self._replicas = ()
             except Exception:
                 logger.exception("session %s", self.key)
+            if self._coming is not None:
+                self._coming.driver.dispatcher.connect(self._replicas)
             await asyncio.sleep(TICK_SECONDS)
+
+    async def _begin_soon(self) -> None:
+        """A frontend that was started anew does not wait for ticks."""
+        while self._serving is None:
+            self._move_on()
+            await asyncio.sleep(FIRST_SECONDS)
 
     async def _tick_forever(self) -> None:
         while True:
@@ -228,6 +239,7 @@ class Session:
             driver.tick()
         self._move_on()
         self._finish()
+        self._acquaint()
         if self._window.is_due(now_micros()):
             self._window.keep(self._snapshot(self._serving), _window_micros(self._serving))
         self._take_part()
@@ -240,6 +252,15 @@ class Session:
         self._serving, self._coming = coming.driver, None
         ids = {"session": self.key, "plan": coming.driver.epoch.plan.name}
         logger.info("session %s: plan %s serves", *ids.values(), extra=concerning(**ids))
+        self._acquaint()
+
+    def _acquaint(self) -> None:
+        """What one driver has under way keeps a replica busy for every other one of the same plan."""
+        drivers = [*self._finishing, *self._serving_driver()]
+        for driver in drivers:
+            plan = driver.epoch.plan.name
+            beside = [d.dispatcher for d in drivers if d is not driver and d.epoch.plan.name == plan]
+            driver.dispatcher.share_with(beside)
 
     def _finish(self) -> None:
         for driver in [d for d in self._finishing if d.idle]:

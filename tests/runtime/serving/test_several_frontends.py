@@ -149,6 +149,26 @@ async def test_one_frontend_becomes_two_and_one_again() -> None:
         assert (await post(one))[0] == 200
 
 
+@pytest.mark.parametrize("before", [1, 2])
+async def test_what_runs_from_before_a_change_keeps_its_replica_busy_after_it(before: int) -> None:
+    """While a batch of a minute runs, one whose client waits for less than two of them is refused rather than sent."""
+    gates: list[Gate] = []
+    slow = application("one").model("only", beta_micros=60_000_000).slo(300_000).planned("p", batch_size=1)
+    first, then = (slow.with_spec(frontend=Frontend(replicas=count)) for count in (before, 3 - before))
+    async with local_rank(slow) as rank, stand(first, FAST_SWITCH, gated(gates, "over"), rank=rank) as one:
+        early = asyncio.create_task(post(one))
+        await until(lambda: gates[0].runs, "a batch runs")
+        one.session.reconfigure(then.epoch)
+        await until(lambda: one.session.serving and one.session.serving.epoch == then.epoch, "it has changed")
+        tensor = {"name": "input", "datatype": "FP32", "shape": [1, 2, 2], "data": [0, 0, 0, 0]}
+        hurried = {"parameters": {"timeout": 90_000_000}, "inputs": [tensor]}
+        answer = await one.client.post("/v2/models/one/infer", json=hurried)
+        gates[0].open.set()
+        assert answer.status_code == 504
+        assert (await early)[0] == 500
+        assert gates[0].runs == 2, "the early one, which is tried twice"
+
+
 class Peer(Receiver[RankMessage]):
     """Whoever connects to a rank."""
 
