@@ -1,14 +1,17 @@
 """How many requests Partita serves in time, and what it adds to a request, beside plain Ray Serve.
 
-All run on the same local Ray cluster, on the same emulated GPUs (by default four of 1.053 b + 5.072 ms, as ResNet50 on
-a 1080Ti in Symphony's appendix C; SLO 100 ms), and answer the same Open Inference Protocol requests of 1, 150 and 600
-KB:
+All run on the same local Ray cluster, on the same emulated GPUs, and answer the same Open Inference Protocol requests
+of 1, 150 and 600 KB:
 
 - `proxy`: Partita with one frontend and a replica for each GPU, behind Serve's HTTP proxy;
 - `port`: the same on the frontend's own HTTP port;
-- `proxy2`: as `proxy`, with two frontends, which a rank schedules for;
 - `plain`: `@serve.batch` with a replica for each GPU, behind the same proxy, at the batch size and wait that carry
-  most.
+  most;
+- `proxy2`, if it is asked for: as `proxy`, with two frontends, which a rank schedules for.
+
+The GPUs are four, SLO 100 ms, and by default so fast (0.05 b + 2 ms) that they limit none of the systems: what is
+compared is the way to a GPU and back. `--gpu-model resnet50-1080ti` has those of Symphony's appendix C (1.053 b + 5.072
+ms, 3533 requests/s at most).
 
 Looked for is the highest rate of Poisson arrivals with 99 % answered within the SLO: doubled until it fails, then
 bisected. The client is on the same machine. A rate counts as carried if one of two tries carries it; where the client
@@ -16,11 +19,12 @@ itself was late, which says more of the machine than of the systems, a try does 
 settings of `@serve.batch` are searched in the same way: each must carry more than the best one before it.
 
 First comes the latency at 20 requests/s less the model's time for one sample: Partita (`proxy`, `port`) with the Eager
-policy, which does not wait for a batch to fill, `@serve.batch` with no wait.
+policy, which does not wait for a batch to fill, `@serve.batch` with no wait. With each rate goes the CPU time of a
+request, by what used it; that says more than the rate where other work is on the machine.
 
-The last line is a summary in JSON.
+It takes a quarter of an hour; the last line is a summary in JSON.
 
-    python benchmarks/serving.py [--quick] [--only SYSTEM]... [--sizes 1,150,600] [--python-proxy]
+    python benchmarks/serving.py [--quick | --thorough] [--only SYSTEM]... [--sizes 1,150,600] [--gpu-model MODEL]
 """
 
 import argparse
@@ -40,6 +44,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from benchmarks.serving_cases.cpu_time import cpu_times, marked_environment, micros_by_role
 from benchmarks.serving_cases.emulated import POOL
 from benchmarks.serving_cases.plain_serve import BatchSetting, Setting, plain_serve
 from benchmarks.serving_cases.served import READY_SECONDS, await_until, base_url, put, python_path, runs
@@ -56,9 +61,15 @@ from partita_runtime.serving.applications import ServingOptions
 
 ATTAINMENT = 0.99
 LOW_RATE = 20.0
-FIRST_RATE = 50.0
+FIRST_RATES = {100: 400.0, 300: 200.0}
+"""Rates that are tried first, by the kilobytes up to which a request has them."""
+LEAST_FIRST_RATE = 50.0
+LEAST_RATE = 5.0
 PARTITA = ("proxy", "port")
-SYSTEMS = ("plain", *PARTITA, "proxy2")
+BY_DEFAULT = ("plain", *PARTITA)
+SYSTEMS = (*BY_DEFAULT, "proxy2")
+GPU_MODELS = {"fast": (50, 2000), "resnet50-1080ti": (1053, 5072)}
+"""Microseconds for each sample, and for each batch."""
 _TRIES = 2
 _MOST_LATE_TRIES = 3
 
@@ -75,6 +86,7 @@ class Effort:
     waits_ms: tuple[float, ...]
 
 
+USUAL = Effort(seconds=4.0, step=1.1, batch_sizes=(16, 45), waits_ms=(5.0, 20.0))
 THOROUGH = Effort(seconds=8.0, step=1.05, batch_sizes=(8, 16, 32, 45), waits_ms=(0.0, 5.0, 20.0, 40.0))
 QUICK = Effort(seconds=3.0, step=1.25, batch_sizes=(45,), waits_ms=(5.0, 20.0))
 
@@ -82,26 +94,30 @@ QUICK = Effort(seconds=3.0, step=1.25, batch_sizes=(45,), waits_ms=(5.0, 20.0))
 def main() -> None:
     """Deploys the systems one after the other and measures them."""
     options = _arguments().parse_args()
-    effort = QUICK if options.quick else THOROUGH
+    effort = QUICK if options.quick else THOROUGH if options.thorough else USUAL
+    alpha, beta = GPU_MODELS[options.gpu_model]
+    print(f"{options.gpus} GPUs of {alpha / 1000} b + {beta / 1000} ms, SLO {options.slo} ms", flush=True)
     config = RayClusterConfig(
         nodes=(RayClassNode(POOL, slots=options.gpus),),
         fast_proxy=not options.python_proxy,
-        environment={"PYTHONPATH": python_path()},
+        environment={"PYTHONPATH": python_path(), **marked_environment()},
     )
     rows = []
     with tempfile.TemporaryDirectory() as state, ray_cluster(Path(state), config) as cluster:
         for kilobytes in options.sizes:
             setting = Setting(
                 gpus=options.gpus,
-                alpha_micros=options.alpha,
-                beta_micros=options.beta,
+                alpha_micros=alpha,
+                beta_micros=beta,
                 slo_ms=options.slo,
                 allowance_ms=options.allowance,
                 batch_size=options.batch_size,
                 payload_bytes=1024 * kilobytes,
             )
-            rows += measure(Bench(cluster, setting, effort), [s for s in SYSTEMS if s in (options.only or SYSTEMS)])
-    print(json.dumps({"quick": options.quick, "cpus": os.cpu_count(), "rows": rows, "factors": factors(rows)}))
+            rows += measure(Bench(cluster, setting, effort), [s for s in SYSTEMS if s in (options.only or BY_DEFAULT)])
+    described = {"effort": asdict(effort), "gpus": options.gpus, "gpu_model": options.gpu_model, "slo_ms": options.slo}
+    summary = {**described, "cpus": os.cpu_count(), "rows": rows, "factors": factors(rows)}
+    print(json.dumps(summary))
 
 
 def measure(bench: "Bench", systems: Sequence[str]) -> list[dict[str, Any]]:
@@ -145,6 +161,10 @@ class Bench:
         self._effort = effort
         sample = np.random.default_rng(0).random((1, *setting.input.shape), np.float32)
         self._payload = encode_request({"input": sample})
+        self._cpu_micros: dict[str, float] = {}
+        """Of a request of the last load, by what used it."""
+        self._carried_micros: dict[str, float] = {}
+        """The same of the last load that was carried."""
 
     @property
     def plain_url(self) -> str:
@@ -182,9 +202,13 @@ class Bench:
     def highest_rate(self, url: str, above: float = 0.0) -> float:
         """The highest rate that is carried; 0 if it is not more than `above`."""
         step = self._effort.step
-        carried, rate = 0.0, above * step or FIRST_RATE
+        carried, rate = 0.0, above * step or self._first_rate
         while self.carries(url, rate):
             carried, rate = rate, 2 * rate
+        while not (carried or above) and rate > LEAST_RATE:
+            rate /= 2
+            if self.carries(url, rate):
+                carried, rate = rate, 2 * rate
         while carried and rate / carried > step:
             middle = (carried * rate) ** 0.5
             if self.carries(url, middle):
@@ -192,6 +216,11 @@ class Bench:
             else:
                 rate = middle
         return carried
+
+    @property
+    def _first_rate(self) -> float:
+        kilobytes = self._setting.payload_bytes // 1024
+        return next((rate for most, rate in FIRST_RATES.items() if kilobytes <= most), LEAST_FIRST_RATE)
 
     def carries(self, url: str, rate: float) -> bool:
         """Whether 99 % of the requests are answered in time."""
@@ -204,10 +233,11 @@ class Bench:
             doubt = ", client late" if report.warnings else ""
             print(
                 f"{self._name} {url} {rate:6.0f}/s: {report.attainment:.2%} in time, p50 {report.p50_ms or 0:.1f} ms, "
-                f"p99 {report.p99_ms or 0:.1f} ms, {dict(report.outcomes)}{doubt}",
+                f"p99 {report.p99_ms or 0:.1f} ms, {dict(report.outcomes)}{doubt}; us of CPU: {self._cpu_micros}",
                 flush=True,
             )
             if report.attainment >= ATTAINMENT:
+                self._carried_micros = self._cpu_micros
                 return True
         return False
 
@@ -223,7 +253,7 @@ class Bench:
         """What was measured of a system."""
         print(f"{self._name} {system}: {rate:.0f} requests/s, {added_ms} ms added at low load", flush=True)
         found = {"kilobytes": self._setting.payload_bytes // 1024, "system": system, "rate": round(rate, 1)}
-        return found | {"added_ms": added_ms}
+        return found | {"added_ms": added_ms, "cpu_micros": self._carried_micros}
 
     @property
     def _name(self) -> str:
@@ -236,7 +266,8 @@ class Bench:
             seconds,
             np.random.default_rng(1),
         )
-        return run_swift_load(
+        before = cpu_times()
+        report = run_swift_load(
             LoadConfig(
                 url=f"{url}/v2/models/bench/infer",
                 payloads=[self._payload],
@@ -246,6 +277,8 @@ class Bench:
                 timeout_s=10,
             )
         )
+        self._cpu_micros = micros_by_role(before, cpu_times(), report.requests)
+        return report
 
     def _deploy(self, applications: list[dict[str, Any]], url: str) -> None:
         """Bring these up, and no others, wait until they answer in time, and so warm them up."""
@@ -259,7 +292,9 @@ class Bench:
 
 def _arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="shorter, coarser, fewer settings of @serve.batch")
+    effort = parser.add_mutually_exclusive_group()
+    effort.add_argument("--quick", action="store_true", help="shorter, coarser, fewer settings of @serve.batch")
+    effort.add_argument("--thorough", action="store_true", help="longer, closer, more settings of @serve.batch: hours")
     parser.add_argument("--only", action="append", choices=SYSTEMS, help="only this system (may be repeated)")
     parser.add_argument(
         "--sizes",
@@ -268,8 +303,7 @@ def _arguments() -> argparse.ArgumentParser:
         help="KB of a request, one after the other (default 1,150,600)",
     )
     parser.add_argument("--gpus", type=int, default=4, help="emulated GPUs (default 4)")
-    parser.add_argument("--alpha", type=int, default=1053, help="microseconds for each sample (default 1053)")
-    parser.add_argument("--beta", type=int, default=5072, help="microseconds for each batch (default 5072)")
+    parser.add_argument("--gpu-model", choices=GPU_MODELS, default="fast", help="what is emulated (default fast)")
     parser.add_argument("--slo", type=int, default=100, help="milliseconds in which to answer (default 100)")
     parser.add_argument(
         "--allowance", type=int, default=15, help="milliseconds of the SLO left for the client's side (default 15)"

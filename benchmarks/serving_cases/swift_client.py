@@ -6,10 +6,10 @@ machine that serves as well is taken from what is measured.
 
 import asyncio
 from collections import deque
-from typing import Any, Final, cast
+from functools import lru_cache
+from typing import Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
-import httptools
 import uvloop
 
 from partita_runtime.load.generator import LoadConfig
@@ -17,6 +17,9 @@ from partita_runtime.load.report import NO_CONNECTION, TIMED_OUT, LoadReport, Re
 
 _MOST_CONNECTIONS: Final = 1000
 _FEWEST_CONNECTIONS: Final = 64
+_MOST_AT_ONCE: Final = 16
+_TICK_SECONDS: Final = 0.001
+"""What the event loop's timers are exact to."""
 
 
 def run_swift_load(config: LoadConfig) -> LoadReport:
@@ -41,6 +44,7 @@ class _Load:
         self._due = config.schedule.tolist()
         self._sent = [0.0] * len(self._due)
         self._records: list[RequestRecord | None] = [None] * len(self._due)
+        self._next = 0
         self._ended = 0
         self._free: list[_Connection] = []
         self._waiting: deque[int] = deque()
@@ -54,17 +58,9 @@ class _Load:
         for _ in range(count):
             await loop.create_connection(lambda: _Connection(self), self._host, self._port)
         self._start = self._clock()
-        for number, due in enumerate(self._due):
-            wait = due - (self._clock() - self._start)
-            if wait > 0 or not number % 16:  # even when late, so that answers get their turn
-                await asyncio.sleep(max(0.0, wait))
-            self._sent[number] = self._clock() - self._start
-            if self._free:
-                self._free.pop().send(number)
-            else:
-                self._waiting.append(number)
+        self._send_due()
         try:
-            async with asyncio.timeout(self._config.timeout_s):
+            async with asyncio.timeout(self._config.duration_s + self._config.timeout_s):
                 while self._ended < len(self._due):
                     self._all_ended.clear()
                     await self._all_ended.wait()
@@ -75,6 +71,22 @@ class _Load:
             record or RequestRecord(due, sent, late, TIMED_OUT)
             for record, due, sent in zip(self._records, self._due, self._sent, strict=True)
         ]
+
+    def _send_due(self) -> None:
+        """Send what is due, a few at most, so that answers get their turn, and come back for the rest."""
+        now = self._clock() - self._start
+        due, number = self._due, self._next
+        while number < len(due) and due[number] <= now + _TICK_SECONDS / 2 and number < self._next + _MOST_AT_ONCE:
+            self._sent[number] = now
+            if self._free:
+                self._free.pop().send(number)
+            else:
+                self._waiting.append(number)
+            number += 1
+        self._next = number
+        if number < len(due):
+            wait = due[number] - now
+            asyncio.get_running_loop().call_later(max(_TICK_SECONDS, wait) if wait > 0 else 0, self._send_due)
 
     def free(self, connection: "_Connection") -> None:
         """A connection may be used."""
@@ -105,7 +117,7 @@ class _Connection(asyncio.Protocol):
     def __init__(self, load: _Load) -> None:
         self._load = load
         self._number: int | None = None
-        self._stays = True
+        self._come = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -117,18 +129,38 @@ class _Connection(asyncio.Protocol):
     def send(self, number: int) -> None:
         """Send the request."""
         self._number = number
-        self._parser: Any = httptools.HttpResponseParser(self)
         self._transport.write(self._load.request)
 
     def data_received(self, data: bytes) -> None:
-        self._parser.feed_data(data)
-
-    def on_message_complete(self) -> None:
-        """Called by the parser."""
+        if self._come:
+            data = self._come + data
+        self._come = data
+        end = data.find(b"\r\n\r\n") + 4
+        if end < 4:
+            return
+        head = _read_head(data[:end])
+        if len(data) < end + head.length:
+            return
+        self._come = b""
         number, self._number = self._number, None
-        assert number is not None
-        self._load.ended(number, str(self._parser.get_status_code()))
-        if self._parser.should_keep_alive():
+        if number is not None:
+            self._load.ended(number, head.status)
+        if head.stays:
             self._load.free(self)
         else:
             self._transport.close()
+
+
+class _Head(NamedTuple):
+    status: str
+    length: int
+    stays: bool
+
+
+@lru_cache(maxsize=256)
+def _read_head(head: bytes) -> _Head:
+    """An answer whose length is not said, such as an error of the proxy's, ends its connection."""
+    first, *lines = head.decode("latin-1").lower().splitlines()
+    headers = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    stays = "content-length" in headers and headers.get("connection") != "close"
+    return _Head(first.split()[1], int(headers.get("content-length", 0)), stays)
