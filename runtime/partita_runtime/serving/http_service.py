@@ -4,9 +4,10 @@ import asyncio
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, Final, Protocol
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, Protocol
 
 from partita_runtime.execution.executor import Array
 from partita_runtime.serving.body_memory import BodyReading
@@ -69,13 +70,12 @@ class Call:
     version: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class HttpAnswer:
+class HttpAnswer(NamedTuple):
     """An answer to a request."""
 
     status: int
     content: bytes = b""
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = MappingProxyType({})
     close: bool = False
     """Whether the connection is of no use any more: there is more of the request than anybody wants to read."""
 

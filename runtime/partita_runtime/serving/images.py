@@ -2,7 +2,6 @@
 
 import asyncio
 import io
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -50,7 +49,7 @@ async def with_images(request: InferRequest, interface: Interface) -> InferReque
         spec, image = interface.inputs[name], interface.images[name]
         rows = await asyncio.gather(*(asyncio.to_thread(image_tensor, data, spec, image) for data in images))
         tensors[name] = np.stack(rows)
-    return replace(request, inputs=tensors, images={})
+    return request._replace(inputs=tensors, images={})
 
 
 def image_tensor(data: bytes, spec: TensorSpec, image: ImageInput) -> Array:

@@ -1,9 +1,9 @@
 """What is asked for and what answers it, whichever protocol carries it: requests, errors, checks. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Final, Self
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 
@@ -39,8 +39,7 @@ class RequestError(Exception):
         self.retry_after_seconds = retry_after_seconds
 
 
-@dataclass(frozen=True)
-class InferRequest:
+class InferRequest(NamedTuple):
     """A checked inference request."""
 
     id: str | None
@@ -53,14 +52,14 @@ class InferRequest:
     """Whether outputs are binary unless said otherwise."""
     timeout_micros: int | None
     """How long the client will wait, if it said so."""
-    images: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict)
+    images: Mapping[str, tuple[bytes, ...]] = MappingProxyType({})
     """Inputs that came as JPEG or PNG images, one a sample; `images.with_images` makes tensors of them."""
 
     def within(self, micros: int | None) -> Self:
         """The same request of a client that waits for no longer than this, if it is a time."""
         if micros is None or (self.timeout_micros is not None and self.timeout_micros <= micros):
             return self
-        return replace(self, timeout_micros=micros)
+        return self._replace(timeout_micros=micros)
 
 
 def server_metadata() -> dict[str, Any]:
@@ -123,7 +122,7 @@ def check_tensor(name: str, datatype: str, shape: Sequence[int], spec: TensorSpe
 
 def check_numbers(name: str, array: Array) -> Array:
     """`array`, the tensor of an input. Raises RequestError (400) if it has elements that are no numbers."""
-    if array.dtype.kind == "f" and np.isnan(array).any():
+    if array.dtype.kind == "f" and np.count_nonzero(np.isnan(array)):
         raise RequestError(400, f"input {name!r} has elements that are not a number (NaN)")
     return array
 
