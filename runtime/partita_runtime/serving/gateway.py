@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
-from dataclasses import replace
 from typing import Any, Final
 
 from partita_runtime.serving.http_service import (
@@ -58,7 +57,7 @@ async def _answer(service: HttpService, head: Head, receive: Receive) -> HttpAns
     try:
         body = await _body(service, call, receive)
     except RequestError as error:
-        return replace(refusal(error), close=True)
+        return refusal(error)._replace(close=True)
     except _DisconnectedError:
         return HttpAnswer(CLIENT_LEFT)
     client = _Client()
