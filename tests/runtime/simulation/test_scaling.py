@@ -62,8 +62,8 @@ def test_replicas_are_there_before_a_rising_load_needs_them() -> None:
         run(rises, scaling(replicas=3, free=20, windowSeconds=5, coolDownSeconds=5, lookAheadSeconds=look), seconds=60)
         for look in (20, 0)
     )
-    assert 1 - ahead.attainment < 0.4 * (1 - behind.attainment)
-    assert ahead.mean_gpus["gpu"] < 1.2 * behind.mean_gpus["gpu"]
+    assert 1 - ahead.attainment < 0.5 * (1 - behind.attainment)
+    assert ahead.mean_gpus["gpu"] < 1.3 * behind.mean_gpus["gpu"]
 
 
 def test_looking_ahead_costs_nothing_while_the_load_is_steady() -> None:
