@@ -7,7 +7,6 @@ from tests.operator.handlers.conftest import Operators
 from tests.operator.kubectl import Kubectl, condition, eventually, pool, reason, session
 
 from partita_api.profile import PROFILE_FILE, Profile
-from partita_operator.kube import profiles as profile_store
 
 pytestmark = pytest.mark.apiserver
 
@@ -134,10 +133,7 @@ async def test_sessions_of_one_name_in_two_namespaces(
         cluster.clear(there.namespace)
 
 
-async def test_objects_deleted_by_hand_come_back(
-    namespace: Kubectl, operators: Operators, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(profile_store, "LOOK_AGAIN_S", 0.2)
+async def test_objects_deleted_by_hand_come_back(namespace: Kubectl, operators: Operators) -> None:
     namespace.apply(pool("fast"), session("traffic"))
 
     async with operators.running():

@@ -1,0 +1,58 @@
+"""The definitions that Helm has installed and does not upgrade: the command of the chart's notes does."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.operator.chart.charts import CHART, chart_for
+from tests.operator.kubectl import Json, Kubectl
+
+from partita_operator.dev.control_plane import ControlPlane
+
+GROUP = "earlier.partita.dev"
+"""The definitions are those of another group here, since other tests use the chart's own."""
+
+pytestmark = pytest.mark.apiserver
+
+
+@pytest.fixture
+def kubectl(control_plane: ControlPlane) -> Iterator[Kubectl]:
+    made = Kubectl(control_plane.kubeconfig, "default")
+    yield made
+    made("delete", "crd", *(f"{kind}.{GROUP}" for kind in ("gpupools", "inferencesessions", "pipelineplans")))
+
+
+def spec_of(definition: Json) -> Json:
+    """The schema of the kind's spec."""
+    found: Json = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    return found
+
+
+def the_notes_command() -> list[str]:
+    """What the notes say to run before an upgrade, without `kubectl`."""
+    lines = (CHART / "templates/NOTES.txt").read_text().splitlines()
+    (command,) = [line.split() for line in lines if line.strip().endswith("-f crds/")]
+    assert command[0] == "kubectl"
+    return command[1:-1]
+
+
+def test_definitions_are_upgraded_by_the_command_of_the_notes(kubectl: Kubectl, tmp_path: Path) -> None:
+    server: str = yaml.safe_load(kubectl("version", "-o", "yaml"))["serverVersion"]["gitVersion"]
+    crds = chart_for(server.removeprefix("v"), tmp_path) / "crds"
+    for path in crds.iterdir():
+        definition = yaml.safe_load(path.read_text().replace("partita.dev", GROUP))
+        path.write_text(yaml.safe_dump(definition))
+        spec = spec_of(definition)
+        del spec["properties"][sorted(spec["properties"].keys() - set(spec.get("required", ())))[0]]
+        # As Helm 4 does, which owns what it has applied.
+        helm = ("apply", "--server-side", "--field-manager=helm", "--validate=false", "-f", "-")
+        kubectl(*helm, stdin=yaml.safe_dump(definition))
+
+    kubectl(*the_notes_command(), str(crds), "--validate=false")
+
+    for path in crds.iterdir():
+        want = yaml.safe_load(path.read_text())
+        found = kubectl.get("crd", want["metadata"]["name"])
+        assert found is not None
+        assert spec_of(found)["properties"].keys() == spec_of(want)["properties"].keys()
