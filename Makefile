@@ -32,10 +32,11 @@ demo: install  ## Serve examples/traffic end to end on this machine: control pla
 demo-emulated: install  ## The same with 16 emulated GPUs of two classes at 200 requests (800 model runs) a second
 	$(BIN)/partita demo --example examples/traffic-emulated --report report/traffic-emulated
 
-cluster: install  ## Four real Kubernetes nodes on this machine (root, Debian 12), with the images of make e2e
+cluster: install  ## Four real Kubernetes nodes on this machine (root, Debian 12), with the images and the chart
 	$(BIN)/partita dev nodes up
 	$(BIN)/partita dev nodes image partita.dev/partita:dev --build-arg EXTRAS=operator,serving
 	$(BIN)/partita dev nodes image partita.dev/e2e:dev --context tests --file tests/cluster/Dockerfile
+	$(BIN)/python -m tests.cluster.installation
 
 e2e: install  ## The whole path on those nodes: chart, profiling pods, Ray in pods, requests, upgrade, removal
 	$(BIN)/python -m pytest -m cluster tests/cluster $(PYTEST_ARGS)

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 
 from tests.operator.kubectl import Json
 
-ADDRESS = "10.96.0.50"
-"""The head's Service: a fixed address, since the cluster made from packages has no DNS."""
 NAMESPACE = "ray"
 _ENVIRONMENT = {
     "HOME": "/tmp",
@@ -20,8 +18,41 @@ _ENVIRONMENT = {
 _PORTS = {"gcs": 6379, "dashboard": 8265, "serve": 8000}
 
 
-def ray_pods(image: str, pools: Mapping[str, Mapping[str, str]], gpus: int) -> list[Json]:
-    """Namespace, Service, head and one worker with `gpus` GPUs for each pool, by name, with its node selector."""
+HEAD = "ray-head"
+"""The head's Service."""
+_NOT_ON_GPUS: Json = {
+    "nodeAffinity": {
+        "preferredDuringSchedulingIgnoredDuringExecution": [
+            {
+                "weight": 100,
+                "preference": {"matchExpressions": [{"key": "nvidia.com/gpu.product", "operator": "DoesNotExist"}]},
+            }
+        ]
+    }
+}
+
+
+def head_service() -> list[Json]:
+    """Namespace and Service of the head."""
+    return [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": HEAD, "namespace": NAMESPACE},
+            "spec": {
+                "selector": {"app": HEAD},
+                "ports": [{"name": name, "port": port} for name, port in _PORTS.items()],
+            },
+        },
+    ]
+
+
+def ray_pods(image: str, address: str, pools: Mapping[str, Mapping[str, str]], gpus: int) -> list[Json]:
+    """The head and one worker with `gpus` GPUs for each pool, by name, with its node selector.
+
+    `address` is that of the head's Service: a cluster made from packages has no DNS.
+    """
     common = ["ray", "start", "--block", "--disable-usage-stats", "--object-store-memory=200000000"]
     head = [*common, "--head", f"--port={_PORTS['gcs']}", "--dashboard-host=0.0.0.0", "--num-cpus=4", "--num-gpus=0"]
     workers = [
@@ -30,40 +61,27 @@ def ray_pods(image: str, pools: Mapping[str, Mapping[str, str]], gpus: int) -> l
             image,
             [
                 *common,
-                f"--address={ADDRESS}:{_PORTS['gcs']}",
+                f"--address={address}:{_PORTS['gcs']}",
                 "--num-cpus=8",
                 f"--num-gpus={gpus}",
                 f'--resources={{"partita-pool-{pool}": {gpus}}}',
                 f"--labels=partita.dev/pool={pool}",
             ],
-            {"nodeSelector": dict(selector), "limits": {"nvidia.com/gpu": str(gpus)}},
+            {"nodeSelector": dict(selector)},
+            {"nvidia.com/gpu": str(gpus)},
         )
         for pool, selector in pools.items()
     ]
-    return [
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
-        {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": {"name": "ray-head", "namespace": NAMESPACE},
-            "spec": {
-                "clusterIP": ADDRESS,
-                "selector": {"app": "ray-head"},
-                "ports": [{"name": name, "port": port} for name, port in _PORTS.items()],
-            },
-        },
-        _pod("ray-head", image, head, {"nodeSelector": {"kubernetes.io/hostname": "control"}, "limits": {}}),
-        *workers,
-    ]
+    return [_pod(HEAD, image, head, {"affinity": _NOT_ON_GPUS}, {}), *workers]
 
 
-def _pod(name: str, image: str, command: list[str], placement: Json) -> Json:
+def _pod(name: str, image: str, command: list[str], placement: Json, limits: Json) -> Json:
     container = {
         "name": "ray",
         "image": image,
         "command": command,
         "env": [{"name": key, "value": value} for key, value in _ENVIRONMENT.items()],
-        "resources": {"limits": placement["limits"]},
+        "resources": {"limits": limits},
         "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],
     }
     return {
@@ -73,7 +91,7 @@ def _pod(name: str, image: str, command: list[str], placement: Json) -> Json:
         "spec": {
             "restartPolicy": "Always",
             "enableServiceLinks": False,
-            "nodeSelector": placement["nodeSelector"],
+            **placement,
             "containers": [container],
             "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}],
         },

@@ -1,21 +1,27 @@
 """The whole path on real nodes: chart installed, models profiled in pods, Ray in pods, a session served, all removed.
 
 Needs a cluster with nodes that have the GPUs of `partita dev nodes up` and an image with the models of `tests/e2e`:
-`make cluster` makes both. Another cluster: CLUSTER_KUBECONFIG, and CLUSTER_IMAGE for an image that it can pull.
+`make cluster` makes both. With CLUSTER_IMAGE, the name of an image that it can pull, the cluster is that of KUBECONFIG.
+Nothing is touched but what this test makes, and the cluster is asked for every address.
 """
 
 import asyncio
 import os
+import re
+import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tritonclient.http as triton
 import yaml
-from tests.cluster.ray_pods import ADDRESS, NAMESPACE, ray_pods
+from tests.cluster import installation
+from tests.cluster.installation import NAMESPACE as OPERATOR
+from tests.cluster.installation import RELEASE, chart_here, image_of, is_installed
+from tests.cluster.ray_pods import HEAD, NAMESPACE, head_service, ray_pods
 from tests.e2e.conftest import detection
-from tests.operator.chart.charts import chart_for
 from tests.operator.kubectl import Json, Kubectl, condition, eventually
 
 from partita_api.inferencesession import InferenceSession
@@ -23,9 +29,10 @@ from partita_runtime.load.reference import WholeModels
 
 config = pytest.importorskip("helm_python.config", reason="Helm's SDK is missing: pip install helm-python-sdk")
 
-KUBECONFIG = Path(os.environ.get("CLUSTER_KUBECONFIG", ".partita/cluster/kubeconfig")).absolute()
+OF_ANOTHER_CLUSTER = os.environ.get("KUBECONFIG", "") if "CLUSTER_IMAGE" in os.environ else ""
+KUBECONFIG = Path(OF_ANOTHER_CLUSTER).expanduser().absolute() if OF_ANOTHER_CLUSTER else installation.KUBECONFIG
 IMAGE = os.environ.get("CLUSTER_IMAGE", "partita.dev/e2e:dev")
-OPERATOR, USERS = "partita-system", "users"
+USERS = "users"
 PRODUCTS = {"l4": "NVIDIA-L4", "t4": "Tesla-T4"}
 GPUS = 3
 OPERATORS = 2
@@ -44,12 +51,21 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def kubectl() -> Iterator[Kubectl]:
     """The cluster's administrator, with pools and a Ray cluster of three GPUs in each."""
-    found = Kubectl(KUBECONFIG, "default")
-    Kubectl(KUBECONFIG, NAMESPACE).apply(*ray_pods(IMAGE, {pool: selector(pool) for pool in PRODUCTS}, GPUS))
+    found, ray = Kubectl(KUBECONFIG, "default"), Kubectl(KUBECONFIG, NAMESPACE)
+    ray.apply(*head_service())
+    ray.apply(*ray_pods(IMAGE, head_address(ray), {pool: selector(pool) for pool in PRODUCTS}, GPUS))
     yield found
-    found("delete", "isess", "--all", "-n", USERS, "--timeout=120s")  # while there is an operator to let it go
-    found("delete", "gpool", "--all", "--timeout=120s")
+    found.run("delete", "isess", "--all", "-n", USERS, "--timeout=120s")  # while there is an operator to let it go
+    found.run("delete", "gpool", *PRODUCTS, "--timeout=120s")
     found("delete", "namespace", NAMESPACE, USERS, OPERATOR, "--ignore-not-found", "--timeout=300s")
+
+
+def head_address(kubectl: Kubectl) -> str:
+    """The address that the cluster has given the Service of Ray's head."""
+    service = kubectl.get("service", HEAD)
+    assert service is not None
+    address: str = service["spec"]["clusterIP"]
+    return f"[{address}]" if ":" in address else address
 
 
 def selector(pool: str) -> dict[str, str]:
@@ -61,11 +77,10 @@ def pool(name: str, price: str) -> Json:
     return {"apiVersion": "partita.dev/v1alpha1", "kind": "GPUPool", "metadata": {"name": name}, "spec": spec}
 
 
-def values(resync_seconds: int) -> Json:
-    repository, _, tag = IMAGE.rpartition(":")
+def values(ray: str, resync_seconds: int) -> Json:
     return {
-        "image": {"repository": repository, "tag": tag},
-        "ray": {"address": f"http://{ADDRESS}:8265", "serveUrl": f"http://{ADDRESS}:8000"},
+        "image": image_of(IMAGE),
+        "ray": {"address": f"http://{ray}:8265", "serveUrl": f"http://{ray}:8000"},
         "profiling": {"image": IMAGE, "timeoutSeconds": 600},
         "replicas": OPERATORS,
         "resyncSeconds": resync_seconds,
@@ -74,11 +89,28 @@ def values(resync_seconds: int) -> Json:
 
 
 def answer(session: str) -> np.ndarray:
-    with triton.InferenceServerClient(f"{ADDRESS}:8000/{USERS}/{session}") as client:
+    with forwarded(8000) as near, triton.InferenceServerClient(f"{near}/{USERS}/{session}") as client:
         tensor = triton.InferInput("input", [1, *INPUT.shape], "FP32")
         tensor.set_data_from_numpy(INPUT[None])
         found: np.ndarray = client.infer(session, [tensor]).as_numpy("classifier")
         return found
+
+
+@contextmanager
+def forwarded(port: int) -> Iterator[str]:
+    """Where a port of Ray's head can be reached from here, which need not be where Services can be."""
+    words = ["-n", NAMESPACE, "port-forward", f"service/{HEAD}", f":{port}"]
+    with subprocess.Popen(
+        ["kubectl", "--kubeconfig", str(KUBECONFIG), *words], stdout=subprocess.PIPE, text=True
+    ) as forwarding:
+        try:
+            assert forwarding.stdout is not None
+            said = forwarding.stdout.readline()
+            found = re.match(r"Forwarding from (127\.0\.0\.1:\d+) ", said)
+            assert found, f"kubectl port-forward says {said!r}"
+            yield found[1]
+        finally:
+            forwarding.terminate()
 
 
 def profiled_on(users: Kubectl) -> set[tuple[str, str]]:
@@ -98,14 +130,15 @@ def profiled_on(users: Kubectl) -> set[tuple[str, str]]:
 async def test_an_installed_operator_profiles_plans_serves_is_upgraded_and_leaves_nothing(
     kubectl: Kubectl, tmp_path: Path
 ) -> None:
-    server: str = yaml.safe_load(kubectl("version", "-o", "yaml"))["serverVersion"]["gitVersion"]
-    chart = str(chart_for(server.removeprefix("v"), tmp_path))
+    chart = chart_here(kubectl, tmp_path)
     kubectl("create", "namespace", USERS)
-    users = Kubectl(KUBECONFIG, USERS)
+    users, ray = Kubectl(KUBECONFIG, USERS), head_address(Kubectl(KUBECONFIG, NAMESPACE))
     want_pools = {"l4": pool("l4", "0.8"), "t4": pool("t4", "0.35")}
 
     with config.Config(kubeconfig_path=KUBECONFIG, namespace=OPERATOR) as helm:
-        helm.install(chart, "partita", values(resync_seconds=2), create_namespace=True, timeout=300)
+        if not OF_ANOTHER_CLUSTER and is_installed(helm):
+            helm.uninstall(RELEASE, wait="watcher", timeout=120)  # what `make cluster` has installed
+        helm.install(chart, RELEASE, values(ray, resync_seconds=2), create_namespace=True, timeout=300)
         await eventually(lambda: running_operators(kubectl), lambda pods: len(pods) == OPERATORS, PATIENCE_SECONDS)
         # Until nodes have heard of the webhook's Service, nothing is let in.
         await eventually(lambda: applied(kubectl, *want_pools.values()), lambda complaint: complaint == "")
@@ -132,16 +165,16 @@ async def test_an_installed_operator_profiles_plans_serves_is_upgraded_and_leave
         np.testing.assert_allclose(got, want, atol=TOLERANCE * np.abs(want).max())
         assert profiled == set(PRODUCTS.items())
 
-        helm.upgrade(chart, "partita", values(resync_seconds=1), timeout=300)
+        helm.upgrade(chart, RELEASE, values(ray, resync_seconds=1), timeout=300)
         await eventually(lambda: running_operators(kubectl), lambda pods: len(pods) == OPERATORS, PATIENCE_SECONDS)
         np.testing.assert_array_equal(await asyncio.to_thread(answer, "detection"), got)
 
         users("delete", "isess", "detection", "--timeout=120s")
         await eventually(lambda: users.list("pplan"), lambda plans: plans == [])
-        kubectl("delete", "gpool", "--all", "--timeout=120s")
-        helm.uninstall("partita", wait="watcher", timeout=120)
+        kubectl("delete", "gpool", *want_pools, "--timeout=120s")
+        helm.uninstall(RELEASE, wait="watcher", timeout=120)
     assert kubectl.list("deployments", "-n", OPERATOR) == []
-    assert "partita" not in kubectl("get", "clusterroles,clusterrolebindings", "-o", "name")
+    assert RELEASE not in kubectl("get", "clusterroles,clusterrolebindings", "-o", "name")
 
 
 def applied(kubectl: Kubectl, *manifests: Json) -> str:
