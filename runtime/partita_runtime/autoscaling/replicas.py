@@ -67,7 +67,7 @@ def autoscale(
     accelerators that nobody uses, by pool, and `settled_seconds` is how long ago replicas last changed, by a step
     or by a roll-out. Every stage keeps between 1 and `settings.max_replicas` replicas, and what is added fits in
     `free`. With `keeps_planned` no stage gives back what the plan says: its rate was declared, and may come any time.
-    `rates` are the request rates of late, by module, in any one unit; a module without them counts as steady.
+    `rates` are the requests per second of late, by module; a module without them counts as steady.
     """
     present = _counts(planned_targets(plan)) | _counts(targets)
     present = {ref: present[ref] for ref in _counts(planned_targets(plan))}
@@ -79,8 +79,8 @@ def autoscale(
     if signals is None or signals.plan != plan.metadata.name:
         return _decision(present, present, f"The frontends do not report on plan {plan.metadata.name} yet.")
     least = _counts(planned_targets(plan)) if keeps_planned else dict.fromkeys(present, 1)
-    ahead = settings.look_ahead_seconds
-    growth = {module: expected_growth(history, ahead) for module, history in rates.items()}
+    ahead, window = settings.look_ahead_seconds, settings.window_seconds
+    growth = {module: expected_growth(history, ahead, window) for module, history in rates.items()}
     wanted, reasons = _follow_load(settings, plan, present, least, signals, free, growth)
     if settings.mode is AutoscalingMode.ADVISORY:
         advice = "Advice only, as autoscaling.mode is Advisory: " if wanted != present else ""

@@ -18,10 +18,11 @@ MOST: Final = 1.0
 """The largest growth expected: twice the rate."""
 
 
-def expected_growth(history: RateHistory, ahead_seconds: float) -> float:
+def expected_growth(history: RateHistory, ahead_seconds: float, window_seconds: float) -> float:
     """Share by which the rate will have grown `ahead_seconds` after the last sample; 0 unless it surely rises.
 
-    It looks back for as long as it looks ahead.
+    It looks back for as long as it looks ahead. Every sample is the mean of `window_seconds`, and so fluctuates by at
+    least the root of the requests that arrived then, whatever a few samples look like.
     """
     samples = history.samples
     if ahead_seconds <= 0 or not samples:
@@ -29,13 +30,13 @@ def expected_growth(history: RateHistory, ahead_seconds: float) -> float:
     of_late = [sample for sample in samples if sample.at >= samples[-1].at - ahead_seconds]
     if len(of_late) < LEAST_SAMPLES:
         return 0.0
-    now, slope, error = _line(of_late)
+    now, slope, error = _line(of_late, window_seconds)
     if now <= 0:
         return 0.0
     return min(MOST, max(0.0, slope - DOUBT * error) * ahead_seconds / now)
 
 
-def _line(samples: Sequence[RateSample]) -> tuple[float, float, float]:
+def _line(samples: Sequence[RateSample], window_seconds: float) -> tuple[float, float, float]:
     """Least squares: the line's rate at the last sample, its slope per second, and the slope's standard error."""
     count = len(samples)
     mean_at = sum(sample.at for sample in samples) / count
@@ -43,5 +44,6 @@ def _line(samples: Sequence[RateSample]) -> tuple[float, float, float]:
     spread = sum((sample.at - mean_at) ** 2 for sample in samples)
     slope = sum((sample.at - mean_at) * (sample.rate - mean_rate) for sample in samples) / spread
     squares = sum((sample.rate - mean_rate - slope * (sample.at - mean_at)) ** 2 for sample in samples)
-    error = sqrt(squares / (count - 2) / spread)
+    variance = max(squares / (count - 2), mean_rate / window_seconds)
+    error = sqrt(variance / spread)
     return mean_rate + slope * (samples[-1].at - mean_at), slope, error

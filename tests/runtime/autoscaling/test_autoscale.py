@@ -125,9 +125,9 @@ def test_when_it_may_act(
     assert [word for word in want_words if word not in decision.reason] == []
 
 
-RISING = RateHistory(tuple(RateSample(10.0 * at, 40 + 10 * at) for at in range(7)))
-"""From 40 to 100 in a minute: 160 in another."""
-STEADY = RateHistory(tuple(RateSample(10.0 * at, 100) for at in range(7)))
+RISING = RateHistory(tuple(RateSample(10.0 * at, 4e6 + 1e6 * at) for at in range(7)))
+"""From 4 to 10 million in a minute: 16 in another."""
+STEADY = RateHistory(tuple(RateSample(10.0 * at, 1e7) for at in range(7)))
 
 
 @pytest.mark.parametrize(
