@@ -128,6 +128,11 @@ class PlannerSettings(SpecModel):
     max_stages: int = Field(default=2, ge=1, le=4, description="Most stages in a pipeline of one module.")
     blocks: int = Field(default=10, ge=1, le=20, description="Blocks that a model is pre-partitioned into.")
     max_batch_size: int = Field(default=16, ge=1, le=64, description="Largest batch size that is profiled and planned.")
+    share_gpus: bool = Field(
+        default=False,
+        description="Whether whole models that leave GPUs partly idle are put on fewer GPUs that hold all of them "
+        "(sub-clusters). Needs objective Cost or Power, and costModel Allocated.",
+    )
     time_limit_seconds: int = Field(default=30, ge=1, le=3600, description="Most seconds that one solve may take.")
     approval: Approval = Field(
         default=Approval.AUTOMATIC,

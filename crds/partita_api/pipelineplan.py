@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from math import ceil
-from typing import ClassVar
+from typing import ClassVar, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from partita_api.conditions import Condition
 from partita_api.inferencesession import ObjectiveKind
@@ -44,6 +44,11 @@ class Stage(SpecModel):
     replicas: int = Field(ge=1, le=1_000_000, description="How many vGPUs.")
     latency_micros: int = Field(ge=0, description="Execution time of one batch, from the profile.")
     transfer_micros: int = Field(ge=0, default=0, description="Time to move one batch to the next stage.")
+    subcluster: ModuleName | None = Field(
+        default=None,
+        description="The sub-cluster that runs it: each of its vGPUs holds all models whose stages name it, and runs "
+        "their batches in turn. None: the vGPUs are the stage's own.",
+    )
 
 
 class PooledPipeline(SpecModel):
@@ -188,18 +193,44 @@ class PipelinePlanSpec(SpecModel):
     alternatives: tuple[Alternative, ...] = Field(default=(), max_length=16, description="What else was considered.")
     profiles: tuple[ProfileRef, ...] = Field(default=(), max_length=1024, description="The profiles it was made from.")
 
+    @model_validator(mode="after")
+    def _subclusters_agree(self) -> Self:
+        sizes: dict[str, tuple[str, int, int]] = {}
+        for module in self.modules:
+            for pipeline in module.pipelines:
+                for stage in pipeline.stages:
+                    if stage.subcluster is None:
+                        continue
+                    if len(pipeline.stages) > 1:
+                        raise ValueError(
+                            f"{module.name}/{pipeline.name}: a sub-cluster holds whole models, not one of "
+                            f"{len(pipeline.stages)} stages"
+                        )
+                    size = stage.pool, stage.vgpu_divisor, stage.replicas
+                    if sizes.setdefault(stage.subcluster, size) != size:
+                        raise ValueError(
+                            f"sub-cluster {stage.subcluster!r}: all of its stages need the same pool, vgpuDivisor and "
+                            f"replicas, not {sizes[stage.subcluster]} and {size}"
+                        )
+        return self
+
     def gpus(self, replicas: Mapping[tuple[str, str, int], int] | None = None) -> dict[str, int]:
         """Whole accelerators that the plan takes, by pool.
 
-        `replicas` by module, pipeline and position of the stage stand in for the planned ones.
+        `replicas` by module, pipeline and position of the stage stand in for the planned ones. A sub-cluster has as
+        many vGPUs as the stage of it that has most.
         """
         present = replicas or {}
-        return whole_accelerators(
-            (stage.pool, stage.vgpu_divisor, present.get((module.name, pipeline.name, position), stage.replicas))
-            for module in self.modules
-            for pipeline in module.pipelines
-            for position, stage in enumerate(pipeline.stages)
-        )
+        vgpus: dict[tuple[str, ...], tuple[str, int, int]] = {}
+        for module in self.modules:
+            for pipeline in module.pipelines:
+                for position, stage in enumerate(pipeline.stages):
+                    own = (module.name, pipeline.name, str(position))
+                    place = own if stage.subcluster is None else (stage.subcluster,)
+                    count = present.get((module.name, pipeline.name, position), stage.replicas)
+                    most = max(count, vgpus[place][2]) if place in vgpus else count
+                    vgpus[place] = stage.pool, stage.vgpu_divisor, most
+        return whole_accelerators(vgpus.values())
 
 
 class StageStatus(StatusModel):

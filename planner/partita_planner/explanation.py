@@ -14,14 +14,24 @@ FULL_PATH = 0.98
 
 
 def explained(
-    plan: PipelinePlanSpec, task: Task, solution: Solution, found: Sensitivity, others: tuple[Alternative, ...]
+    plan: PipelinePlanSpec,
+    task: Task,
+    solution: Solution,
+    found: Sensitivity,
+    others: tuple[Alternative, ...],
+    beginning: str = "",
 ) -> PipelinePlanSpec:
-    """`plan`, which carries `solution` out, with why it is as it is; `others` are other strategies' answers."""
+    """`plan`, which carries `solution` out, with why it is as it is; `others` are other strategies' answers.
+
+    `beginning` is said first.
+    """
     constraints = (*_pools(task, solution, found), _latency(task, solution, found))
     strategy = plan.solution.strategy
     without = (alternative(strategy, task, solution, other, pool) for pool, other in found.without.items())
     runner_up = _best(task, [other for other in (*others, *without) if _is_another(task, solution, other)])
     words = [_achieved(task, solution), _full_pools(task, solution), _path(task, solution), *_worths(task, found)]
+    if beginning:
+        words.insert(0, beginning)
     words.append(f"The runner-up is {runner_up.summary}" if runner_up else "No other plan was found to compare with.")
     update = {"explanation": " ".join(words)[:4096], "constraints": constraints[:64], "runner_up": runner_up}
     return plan.model_copy(update={"solution": plan.solution.model_copy(update=update), "alternatives": others})

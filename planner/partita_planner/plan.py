@@ -5,7 +5,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Final
 
-from partita_api.inferencesession import ObjectiveKind
+from partita_api.inferencesession import CostModel, ObjectiveKind
 from partita_api.pipelineplan import PipelinePlanSpec
 from partita_planner.assembly import assemble
 from partita_planner.deadline import Deadline
@@ -21,6 +21,7 @@ from partita_planner.session_graph import session_problems
 from partita_planner.strategies import STRATEGIES
 from partita_planner.strategies.no_partitioning import NO_PARTITIONING
 from partita_planner.strategies.strategy import Unanswered
+from partita_planner.subclusters.sharing import in_words, with_shared_gpus
 from partita_planner.task import Task
 from partita_planner.validate import validate
 
@@ -68,6 +69,8 @@ def plan(
         solution = with_fewest_gpus(task, solution, deadline.share(SEARCH_SHARE))
     seconds = clock() - began
     found = assemble(task, solution, strategy.name, seconds)
+    if problem.spec.planner.share_gpus:
+        found = with_shared_gpus(found, problem)
     if violations := validate(found, problem):
         return _bug(violations)
     if problem.incumbent is not None and _stays(problem.incumbent, found, problem):
@@ -75,7 +78,7 @@ def plan(
     others = () if strategy is BASELINE else (alternative(BASELINE.name, task, solution, baseline),)
     again = Deadline.after(min(explain_seconds, deadline.left), clock)
     changes = sensitivity(task, solution, strategy.solve, again, seconds, deadline)
-    return Planned(explained(found, task, solution, changes, others))
+    return Planned(explained(found, task, solution, changes, others, in_words(found)))
 
 
 def _refused(problem: PlanningProblem) -> NoPlan | None:
@@ -90,6 +93,11 @@ def _refused(problem: PlanningProblem) -> NoPlan | None:
             f"planner.strategy {problem.spec.planner.strategy} plans for objective {possible} only, not "
             f"{problem.spec.objective.kind}: choose planner.strategy partita, or objective.kind {possible}"
         )
+    objective = problem.spec.objective
+    if problem.spec.planner.share_gpus and (
+        objective.kind.seeks_throughput or objective.cost_model is not CostModel.ALLOCATED
+    ):
+        wrong.append("planner.shareGpus needs objective.kind Cost or Power, and objective.costModel Allocated")
     if not 0 < problem.rate < inf:
         wrong.append(f"the rate to plan for is {problem.rate:g} requests/s: it must be above 0, and finite")
     names = [pool.name for pool in problem.pools]

@@ -97,6 +97,7 @@ class _Check:
             for pipeline in module.pipelines:
                 yield from self._pipeline_numbers(module, pipeline)
         yield from self._latency()
+        yield from self._subclusters()
         yield from self._capacity()
         yield from self._throughput()
         yield from self._costs()
@@ -130,6 +131,7 @@ class _Check:
             for pipeline in module.pipelines:
                 worst = (pipeline.batch_size - 1) * 1e6 / self._arriving(module)
                 worst += sum(stage.latency_micros + stage.transfer_micros for stage in pipeline.stages)
+                worst += self._longest_beside(module, pipeline)
                 if worst > budget[module.name] + 1:
                     yield (
                         f"pipeline {module.name}/{pipeline.name} may take {worst:.0f} us, "
@@ -146,10 +148,53 @@ class _Check:
         if total > slo:
             yield f"budgets add up to {total} us on the longest path, more than the SLO less its margin, {slo:.0f} us"
 
+    def _members(self) -> dict[str, list[tuple[ModulePlan, PooledPipeline, Stage]]]:
+        """What each sub-cluster runs."""
+        members: dict[str, list[tuple[ModulePlan, PooledPipeline, Stage]]] = {}
+        for module in self.plan.modules:
+            for pipeline in module.pipelines:
+                for stage in pipeline.stages:
+                    if stage.subcluster is not None:
+                        members.setdefault(stage.subcluster, []).append((module, pipeline, stage))
+        return members
+
+    def _longest_beside(self, module: ModulePlan, pipeline: PooledPipeline) -> int:
+        """The longest batch of another model that may have begun on the GPUs of the pipeline's sub-cluster."""
+        members = self._members().get(pipeline.stages[0].subcluster or "", [])
+        return max((s.latency_micros for m, _, s in members if m.name != module.name), default=0)
+
+    def _subclusters(self) -> Iterator[str]:
+        """All models of a sub-cluster fit a vGPU's memory, and its vGPUs have the time for what they are to serve."""
+        for name, members in self._members().items():
+            _, _, first = members[0]
+            busy = weights = largest = 0.0
+            for module, pipeline, stage in members:
+                profile = self.problem.profiles[module.name, stage.pool]
+                execution = ceil(_execution_micros(profile, stage, pipeline.batch_size))
+                busy += float(pipeline.throughput) * execution / pipeline.batch_size / 1e6
+                blocks = profile.memory[stage.blocks.first : stage.blocks.end]
+                weights += sum(block.weights_bytes for block in blocks)
+                activations = max((block.activation_bytes for block in blocks), default=0)
+                largest = max(largest, pipeline.batch_size * activations)
+            if busy > first.replicas * (1 + TOLERANCE):
+                yield f"sub-cluster {name!r} needs {busy:g} vGPUs for what it is to serve, and has {first.replicas}"
+            memory = self.pools[first.pool].spec.memory
+            if memory is not None and (weights + largest) * first.vgpu_divisor > float(memory):
+                yield f"the models of sub-cluster {name!r} do not fit the memory of a vGPU of {first.pool!r}"
+
+    def _vgpus(self) -> Iterator[Stage]:
+        """A stage for each group of vGPUs: those of a sub-cluster count once."""
+        seen: set[str] = set()
+        for stage in (s for m in self.plan.modules for p in m.pipelines for s in p.stages):
+            if stage.subcluster not in seen:
+                yield stage
+            if stage.subcluster is not None:
+                seen.add(stage.subcluster)
+
     def _capacity(self) -> Iterator[str]:
         """No pool gives more GPUs than it has, each divided into vGPUs of one size only."""
         vgpus: dict[tuple[str, int], int] = {}
-        for stage in (s for m in self.plan.modules for p in m.pipelines for s in p.stages):
+        for stage in self._vgpus():
             key = (stage.pool, stage.vgpu_divisor)
             vgpus[key] = vgpus.get(key, 0) + stage.replicas
         for name, pool in self.pools.items():
@@ -190,9 +235,9 @@ class _Check:
                 occupancy += share * self._sample_price(module, pipeline, self._price)
                 watts_at_work += share * self._sample_price(module, pipeline, self._watts)
                 left -= served
-            for stage in (s for p in module.pipelines for s in p.stages):
-                allocated += stage.replicas * self._price(stage)
-                watts += stage.replicas * self._watts(stage)
+        for stage in self._vgpus():
+            allocated += stage.replicas * self._price(stage)
+            watts += stage.replicas * self._watts(stage)
         for kind, said, want, unit in (
             ("allocated cost", self.plan.cost.allocated_per_hour, allocated, "an hour"),
             ("occupancy cost", self.plan.cost.occupancy_per_hour, occupancy, "an hour"),
@@ -243,6 +288,9 @@ class _Check:
         return self.problem.rate * self._calls()[module.name]
 
     def _pipeline_rate(self, module: ModulePlan, pipeline: PooledPipeline) -> float:
+        """Samples per second; of a sub-cluster, the share that the plan says, which `_subclusters` checks."""
+        if pipeline.stages[0].subcluster is not None:
+            return float(pipeline.throughput)
         return min(stage.replicas * self._vgpu_rate(module, pipeline, stage) for stage in pipeline.stages)
 
     def _vgpu_rate(self, module: ModulePlan, pipeline: PooledPipeline, stage: Stage) -> float:

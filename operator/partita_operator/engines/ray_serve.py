@@ -24,6 +24,7 @@ from partita_operator.engines.serve_state import (
     own_configs,
     read_state,
 )
+from partita_operator.engines.shared_vgpus import stages_of
 from partita_operator.ports import (
     EngineUnavailableError,
     OperatorSettings,
@@ -34,7 +35,7 @@ from partita_operator.ports import (
     StageReadiness,
 )
 from partita_runtime.models.policy import with_policy
-from partita_runtime.serving.applications import ServingOptions, frontend_name, parse_application
+from partita_runtime.serving.applications import ServingOptions, frontend_name
 
 APPLICATIONS: Final = "/api/serve/applications/"
 CONTROLLER: Final = "ServeController"
@@ -209,10 +210,10 @@ def serving_status(
     frontend = state.applications.get(frontend_name(session_key))
     plans: dict[str, list[StageReadiness]] = {}
     for app in state.of_session(session_key).values():
-        parsed = parse_application(app.name)
-        if parsed and parsed.plan and parsed.stage:
-            readiness = StageReadiness(*parsed.stage, ready=app.ready, message=diagnosis(app, state, capacity, now))
-            plans.setdefault(parsed.plan, []).append(readiness)
+        message = diagnosis(app, state, capacity, now)
+        for plan, stages in stages_of(app.config if app.config is not None else {"name": app.name}).items():
+            readiness = [StageReadiness(*stage, ready=app.ready, message=message) for stage in stages]
+            plans.setdefault(plan, []).extend(readiness)
     messages = [progress]
     if frontend is not None:
         messages.append(_about_frontend(diagnosis(frontend, state, capacity, now) or answer.problem))

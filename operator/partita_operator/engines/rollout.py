@@ -7,6 +7,9 @@ again and again, this carries a migration to its end, whoever began it and howev
 Where new replicas find no node for a while because the cluster has no room for both plans, the old one gives up
 replicas until there is one of each new stage; where even that does not fit, the old one is removed first; and a
 new plan that cannot fit at all leaves the old one alone.
+
+A sub-cluster that is in both plans keeps its vGPUs: they load what is new beside what serves, and forget what is old
+once the frontend has left it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,6 +25,7 @@ from partita_operator.engines.serve_state import (
     ServeState,
     own_configs,
 )
+from partita_operator.engines.shared_vgpus import beside, for_plans, has_loaded, stages_of
 from partita_operator.ports import ServingSpec
 from partita_runtime.scheduling.events import StageRef
 from partita_runtime.serving.applications import (
@@ -102,12 +106,12 @@ def next_step(
     old = _old_stages(wanted, present, told, report)
     if told != wanted.plan and old:
         return _migrate(wanted, state, frontend, old, capacity, now)
-    plans = sorted({str(_plan_of(app["name"])) for app in old})
+    plans = sorted({plan for app in old for plan in stages_of(app)})
     message = f"Waiting until the frontend has left plan {', '.join(plans)}." if plans else ""
     if not message and _is_stuck(wanted, state, now):
         short = _lacks(_room(capacity, state, {app["name"] for app in wanted.stages}), wanted.stages)
         message = _does_not_fit(wanted, short) if short else ""
-    return Step((wanted.frontend, *old, *wanted.stages), message)
+    return Step((wanted.frontend, *beside(old, wanted.stages)), message)
 
 
 def told_plan(frontend: AppConfig | None) -> str | None:
@@ -138,10 +142,12 @@ def _old_stages(
     if told != wanted.plan:
         needed = {told, report.plan if report else None}
     elif report is None:
-        needed = {_plan_of(name) for name in present}
+        needed = {plan for config in present.values() for plan in stages_of(config)}
     else:
         needed = {report.plan, *report.draining}
-    return [config for name, config in present.items() if _plan_of(name) in needed - {wanted.plan, None}]
+    others = {plan for plan in needed if plan is not None and plan != wanted.plan}
+    held = [for_plans(config, others) for config in present.values()]
+    return [config for config in held if config is not None]
 
 
 def _migrate(
@@ -149,20 +155,25 @@ def _migrate(
 ) -> Step:
     """Brings the new stages up beside the old ones, and moves the frontend once they are up."""
     room = _room(capacity, state, {app["name"] for app in (*old, *wanted.stages)})
-    old_demands, new_demands = [demand(app) for app in old], [demand(app) for app in wanted.stages]
+    kept = [app for app in beside(old, wanted.stages) if _is_in(app, old) and _is_in(app, wanted.stages)]
+    for app in kept:
+        for resource, units in total([demand(app)]).items():
+            room[resource] = max(0.0, room.get(resource, 0.0) - units)
+    old_demands = [demand(app) for app in old if not _is_in(app, kept)]
+    new_demands = [demand(app) for app in wanted.stages if not _is_in(app, kept)]
     both = side_by_side(room, old_demands, new_demands)
     if _is_stuck(wanted, state, now):
         if both is None:
             return _without_room_for_both(wanted, frontend, old, room)
-        old = [_scaled(app, both.old[app["name"]]) for app in old]
-    new = [_scaled(app, both.new[app["name"]] if both else 1) for app in wanted.stages]
+        old = [app if _is_in(app, kept) else _scaled(app, both.old[app["name"]]) for app in old]
+    new = [app if _is_in(app, kept) else _scaled(app, both.new[app["name"]] if both else 1) for app in wanted.stages]
     waiting = [app["name"] for app in new if not _is_up(app, state.applications.get(app["name"]), now)]
     if not waiting:
-        return Step((wanted.frontend, *old, *new), f"Moving the frontend to plan {wanted.plan}.")
+        return Step((wanted.frontend, *beside(old, new)), f"Moving the frontend to plan {wanted.plan}.")
     message = f"Waiting for the replicas of plan {wanted.plan}: {', '.join(map(_stage_words, waiting))}."
     if both is None or any(both.new[d.name] < d.replicas for d in new_demands):
         message += " The cluster has no room for both plans in full, so until the old one is gone they run with less."
-    return Step((frontend, *old, *new), message)
+    return Step((frontend, *beside(old, new)), message)
 
 
 def _without_room_for_both(wanted: Wanted, frontend: AppConfig, old: Sequence[AppConfig], room: Resources) -> Step:
@@ -175,7 +186,7 @@ def _without_room_for_both(wanted: Wanted, frontend: AppConfig, old: Sequence[Ap
             "requests are turned away until the new one is up. Free accelerators let migrations go without a gap.",
         )
     return Step(
-        (frontend, *old, *(_scaled(app, 1) for app in wanted.stages)),
+        (frontend, *beside(old, [_scaled(app, 1) for app in wanted.stages])),
         _does_not_fit(wanted, f"{short}; the old plan goes on"),
     )
 
@@ -205,6 +216,8 @@ def _is_up(wanted: AppConfig, running: Application | None, now: float) -> bool:
     if running is None or running.status == DELETING:
         return False
     count = wanted["deployments"][0]["num_replicas"]
+    if not has_loaded(wanted, running, now - running.deployed > PATIENCE_SECONDS):
+        return False
     if running.ready >= count:
         return True
     late = [r for d in running.deployments for r in d.replicas if r.state != "RUNNING"]
@@ -229,13 +242,14 @@ def _scaled(app: AppConfig, replicas: int) -> AppConfig:
     return {**app, "deployments": [{**deployment, "num_replicas": replicas}]}
 
 
-def _plan_of(name: str) -> str | None:
-    parsed = parse_application(name)
-    return parsed.plan if parsed else None
+def _is_in(app: AppConfig, apps: Sequence[AppConfig]) -> bool:
+    return any(app["name"] == other["name"] for other in apps)
 
 
 def _stage_words(name: str) -> str:
     parsed = parse_application(name)
+    if parsed is not None and parsed.subcluster is not None:
+        return f"sub-cluster {parsed.subcluster}"
     if parsed is None or parsed.stage is None:
         return name
     ref = parsed.stage

@@ -5,33 +5,43 @@ disturbs nobody: changed `args` would restart an application, so all that may ch
 `num_replicas` (how many vGPUs) and `user_config` (which plan the frontend serves). Both change in place.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import floor
 from typing import Any
 
 from partita_api.gpupool import GPUPool, SharingMode
 from partita_api.inferencesession import InferenceSession
 from partita_api.meta import SpecModel
-from partita_api.pipelineplan import PipelinePlan, PooledPipeline
+from partita_api.pipelineplan import PipelinePlan, Stage
 from partita_api.profile import Profile
 from partita_runtime.scheduling.events import StageRef
 from partita_runtime.serving.epoch import epoch
 from partita_runtime.serving.names import (
     FRONTEND,
     STAGE,
+    SUBCLUSTER,
     ApplicationName,
     frontend_name,
     parse_application,
     route_prefix,
     stage_name,
+    subcluster_name,
 )
-from partita_runtime.serving.stage_arguments import StageArguments, has_gpus, stage_build
+from partita_runtime.serving.stage_arguments import (
+    StageArguments,
+    SubclusterArguments,
+    SubclusterModels,
+    has_gpus,
+    stage_build,
+    stage_memory,
+)
 
 __all__ = [
     "ApplicationName",
     "ServingOptions",
     "frontend_application",
     "frontend_name",
+    "holding_both",
     "parse_application",
     "route_prefix",
     "stage_applications",
@@ -105,43 +115,104 @@ def stage_applications(
     replicas: Mapping[StageRef, int],
     options: ServingOptions = ServingOptions(),  # noqa: B008 - it is frozen
 ) -> list[dict[str, Any]]:
-    """The applications of all stages of `plan`, with as many replicas as `replicas` says, else as planned."""
-    return [
-        _stage_application(
-            session, plan.metadata.name, module.name, pipeline, number, profiles, pools, replicas, options
-        )
-        for module in plan.spec.modules
-        for pipeline in module.pipelines
-        for number in range(len(pipeline.stages))
+    """The applications of all stages of `plan`, with as many replicas as `replicas` says, else as planned.
+
+    The stages of a sub-cluster are one application, with as many replicas as the stage of it that should have most.
+    """
+    alone: list[dict[str, Any]] = []
+    together: dict[str, list[tuple[StageArguments, Stage, int]]] = {}
+    for module in plan.spec.modules:
+        for pipeline in module.pipelines:
+            for number, stage in enumerate(pipeline.stages):
+                ref = StageRef(module.name, pipeline.name, number)
+                count = replicas.get(ref, stage.replicas)
+                pool = pools[stage.pool]
+                profile = profiles[module.name, stage.pool]
+                arguments = _arguments(session, plan.metadata.name, ref, stage, pipeline.batch_size, profile, pool)
+                if stage.subcluster is None:
+                    alone.append(_stage_application(arguments, stage, count, pool, options))
+                else:
+                    together.setdefault(stage.subcluster, []).append((arguments, stage, count))
+    shared = [
+        _subcluster_application(name, members, pools[members[0][1].pool], options) for name, members in together.items()
     ]
+    return [*alone, *shared]
+
+
+def holding_both(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """The application of a sub-cluster whose vGPUs hold the models of two plans, while one takes over.
+
+    It has the larger number of replicas; all else is as in `new`.
+    """
+    (before,), (after,) = old["deployments"], new["deployments"]
+    kept = [stage for stage in before["user_config"]["stages"] if stage not in after["user_config"]["stages"]]
+    user_config = {**after["user_config"], "stages": [*kept, *after["user_config"]["stages"]]}
+    count = max(before["num_replicas"], after["num_replicas"])
+    return {**new, "deployments": [{**after, "num_replicas": count, "user_config": user_config}]}
+
+
+def _arguments(
+    session: InferenceSession,
+    plan: str,
+    ref: StageRef,
+    stage: Stage,
+    batch_size: int,
+    profile: Profile,
+    pool: GPUPool,
+) -> StageArguments:
+    static, dynamic = stage_memory(stage, batch_size, profile)
+    return StageArguments(
+        session_key=session.key,
+        plan=plan,
+        module=ref.module,
+        pipeline=ref.pipeline,
+        stage=ref.stage,
+        pool=stage.pool,
+        profile=profile.key,
+        build=stage_build(session.spec, ref.module, stage, batch_size, profile, pool),
+        **({"static_bytes": static, "dynamic_bytes": dynamic} if stage.subcluster is not None else {}),
+    )
+
+
+def _subcluster_application(
+    subcluster: str,
+    members: Sequence[tuple[StageArguments, Stage, int]],
+    pool: GPUPool,
+    options: ServingOptions,
+) -> dict[str, Any]:
+    first, stage, _ = members[0]
+    memory = pool.spec.memory
+    arguments = SubclusterArguments(session_key=first.session_key, subcluster=subcluster)
+    models = SubclusterModels(
+        stages=tuple(member for member, _, _ in members),
+        memory_bytes=None if memory is None else int(float(memory) / stage.vgpu_divisor),
+    )
+    return {
+        "name": subcluster_name(first.session_key, stage.pool, stage.vgpu_divisor, subcluster),
+        "route_prefix": None,
+        "import_path": "partita_runtime.serving.subcluster:application",
+        "runtime_env": options.runtime_env,
+        "args": arguments.model_dump(mode="json", by_alias=True, exclude_defaults=True),
+        "deployments": [
+            {
+                "name": SUBCLUSTER,
+                "num_replicas": max(count for _, _, count in members),
+                "user_config": models.model_dump(mode="json", by_alias=True, exclude_defaults=True),
+                "graceful_shutdown_wait_loop_s": 0.1,
+                "graceful_shutdown_timeout_s": options.drain_seconds,
+                "health_check_period_s": options.health_check_seconds,
+                "ray_actor_options": _stage_actor_options(pool, stage.vgpu_divisor, options),
+            }
+        ],
+    }
 
 
 def _stage_application(
-    session: InferenceSession,
-    plan: str,
-    module: str,
-    pipeline: PooledPipeline,
-    number: int,
-    profiles: Mapping[tuple[str, str], Profile],
-    pools: Mapping[str, GPUPool],
-    replicas: Mapping[StageRef, int],
-    options: ServingOptions,
+    arguments: StageArguments, stage: Stage, count: int, pool: GPUPool, options: ServingOptions
 ) -> dict[str, Any]:
-    ref = StageRef(module, pipeline.name, number)
-    stage = pipeline.stages[number]
-    pool, profile = pools[stage.pool], profiles[module, stage.pool]
-    arguments = StageArguments(
-        session_key=session.key,
-        plan=plan,
-        module=module,
-        pipeline=pipeline.name,
-        stage=number,
-        pool=stage.pool,
-        profile=profile.key,
-        build=stage_build(session.spec, module, stage, pipeline.batch_size, profile, pool),
-    )
+    ref = StageRef(arguments.module, arguments.pipeline, arguments.stage)
     return {
-        "name": stage_name(session.key, plan, ref),
+        "name": stage_name(arguments.session_key, arguments.plan, ref),
         "route_prefix": None,
         "import_path": "partita_runtime.serving.stage:application",
         "runtime_env": options.runtime_env,
@@ -149,7 +220,7 @@ def _stage_application(
         "deployments": [
             {
                 "name": STAGE,
-                "num_replicas": replicas.get(ref, stage.replicas),
+                "num_replicas": count,
                 # The replica drains itself once Serve lets it go, so Serve's own wait (it sees no request) is short.
                 "graceful_shutdown_wait_loop_s": 0.1,
                 "graceful_shutdown_timeout_s": options.drain_seconds,

@@ -39,6 +39,13 @@ class Announcement(SpecModel):
     """Digest of the cut of the model that it has loaded."""
     warnings: tuple[str, ...] = ()
     """What it had to do otherwise than planned, such as running on the CPU."""
+    vgpu: str | None = None
+    """The vGPU that it shares with replicas of other stages; None if it has one of its own."""
+
+    @property
+    def worker(self) -> str:
+        """What runs its batches, one at a time."""
+        return self.vgpu or self.replica
 
     @property
     def ref(self) -> StageRef:

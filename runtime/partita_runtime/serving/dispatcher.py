@@ -55,6 +55,8 @@ class _Flight:
     """A batch that has been sent."""
 
     dispatch: Dispatch
+    replicas: tuple[str, ...]
+    """The replica of each stage."""
     due: int
     """When it should have been sent; timers are late at times."""
     sub_ids: tuple[int, ...]
@@ -64,9 +66,9 @@ class _Flight:
     holder: int = 0
     """The stage whose replica has it, as far as is known: without that one, and those after it, it is lost."""
 
-    def needs(self, worker: str) -> bool:
+    def needs(self, replica: str) -> bool:
         """Whether it is lost with this replica."""
-        return worker in self.dispatch.path[self.holder :]
+        return replica in self.replicas[self.holder :]
 
 
 class Dispatcher:
@@ -87,6 +89,10 @@ class Dispatcher:
         self._sub_requests = sub_requests
         self._observer = observer
         self._links = Links(self.id, self)
+        self._joined: dict[str, Announcement] = {}
+        """Replicas that took batches and are not lost, by id."""
+        self._replicas: dict[tuple[StageRef, str], str] = {}
+        """Their ids, by stage and worker: a worker that several models share has a replica for each of them."""
         self._core = make_scheduler(plan, self.id, self._carry_out)
         self._sending_micros = 0
         """What is kept free for a batch's way to its first stage, whatever its size."""
@@ -145,7 +151,7 @@ class Dispatcher:
         self._core.tick()
         for flight in [*self._flights.values()]:
             if now - flight.dispatch.finish > OVERDUE_MICROS + 2 * self._slo_micros:
-                stuck = flight.dispatch.path[max(flight.stages_done, flight.holder)]
+                stuck = flight.replicas[max(flight.stages_done, flight.holder)]
                 batch = flight.dispatch.batch_id
                 logger.warning("batch %d is overdue at replica %s", batch, stuck, extra=self._about(flight.dispatch))
                 self._links.close_one(stuck)
@@ -182,56 +188,62 @@ class Dispatcher:
 
     def joined(self, replica: Announcement) -> None:
         """A replica takes batches."""
-        self._core.worker_joined(replica.ref, replica.replica, replica.node, now_micros())
+        self._joined[replica.replica] = replica
+        self._replicas[replica.ref, replica.worker] = replica.replica
+        self._core.worker_joined(replica.ref, replica.worker, replica.node, now_micros())
         self._ready[replica.ref].add(replica.replica)
         self._wake()
 
-    def draining(self, worker: str) -> None:
+    def draining(self, replica: str) -> None:
         """A replica takes nothing more; it is left once it has nothing more to answer."""
-        self._forget(worker)
-        self._leaving.add(worker)
-        self._core.worker_draining(worker, now_micros())
-        self._leave_drained(worker)
+        self._leaving.add(replica)
+        self._rest(replica, now_micros())
+        self._leave_drained(replica)
         self._wake()
 
-    def lost(self, worker: str) -> None:
+    def lost(self, replica: str) -> None:
         """A replica is gone, and what it had with it."""
-        self._forget(worker)
-        self._leaving.discard(worker)
+        left = self._joined.pop(replica)
+        del self._replicas[left.ref, left.worker]
+        self._forget(replica)
+        self._leaving.discard(replica)
         now = now_micros()
-        flights = [flight for flight in self._flights.values() if worker in flight.dispatch.path]
+        flights = [flight for flight in self._flights.values() if replica in flight.replicas]
         for flight in flights:
-            stage = flight.dispatch.path.index(worker)
+            stage = flight.replicas.index(replica)
             if stage < flight.holder and stage >= flight.stages_done:  # its report was lost with it
                 self._core.completed(flight.dispatch.batch_id, stage, now, 0)
                 flight.stages_done = stage + 1
-        self._core.worker_lost(worker, now)
+        if any(other.worker == left.worker for other in self._joined.values()):
+            self._core.worker_left(left.ref, left.worker, now)
+        else:
+            self._core.worker_lost(left.worker, now)
         for flight in flights:
-            if flight.needs(worker):
+            if flight.needs(replica):
                 self._core.lost(flight.dispatch.batch_id, now)  # it had reported it, but not handed it on
                 self._ended(flight.dispatch.batch_id, now)
         self._wake()
 
-    def admit_answer(self, worker: str, answer: Answer) -> None:
+    def admit_answer(self, replica: str, answer: Answer) -> None:
         """Answers must be as many rows as the batch has; answers to batches that were given up are let through."""
         flight = self._flights.get(answer.batch_id)
         rows = {tensor.shape[:1] for tensor in answer.tensors}
         if flight is not None and rows != {(len(flight.sub_ids),)}:
-            raise WireError(f"replica {worker} answered a batch of {len(flight.sub_ids)} with rows {rows}")
+            raise WireError(f"replica {replica} answered a batch of {len(flight.sub_ids)} with rows {rows}")
 
-    def taken(self, worker: str, batch_id: int) -> None:
+    def taken(self, replica: str, batch_id: int) -> None:
         """A replica has got a batch from the one before, which may go now."""
         flight = self._flights.get(batch_id)
-        if flight is not None and worker in flight.dispatch.path:
-            self._held(flight, flight.dispatch.path.index(worker))
+        if flight is not None and replica in flight.replicas:
+            self._held(flight, flight.replicas.index(replica))
 
-    def reported(self, worker: str, message: Report | Answer | Undelivered | Failed, tensors: list[Array]) -> None:
+    def reported(self, replica: str, message: Report | Answer | Undelivered | Failed, tensors: list[Array]) -> None:
         """A stage has run a batch, or failed to."""
         flight = self._flights.get(message.batch_id)
-        if flight is None or worker not in flight.dispatch.path:
+        if flight is None or replica not in flight.replicas:
             return
         now = self.now()
-        stage = flight.dispatch.path.index(worker)
+        stage = flight.replicas.index(replica)
         match message:
             case Report():
                 self._stage_done(flight, stage, message, now)
@@ -246,7 +258,7 @@ class Dispatcher:
                 logger.warning("batch %d: %s", message.batch_id, message.reason, extra=self._about(flight.dispatch))
                 self._core.lost(message.batch_id, now)
                 self._ended(message.batch_id, now)
-                self._reconnect(flight.dispatch.path[stage + 1 :][:1], now)
+                self._reconnect(flight.replicas[stage + 1 :][:1], now)
             case Failed():
                 self._core.failed(message.batch_id, now, message.reason)
                 self._ended(message.batch_id, now)
@@ -256,12 +268,20 @@ class Dispatcher:
         for row, sub_id in enumerate(flight.sub_ids):
             self._sub_requests.answered(sub_id, [tensor[row] for tensor in tensors], now)
 
-    def _reconnect(self, workers: Iterable[str], now: int) -> None:
+    def _reconnect(self, replicas: Iterable[str], now: int) -> None:
         """These replicas get nothing more until they have been reached anew, if they can be."""
-        for worker in workers:
-            self._forget(worker)
-            self._core.worker_draining(worker, now)
-            self._links.close_one(worker)
+        for replica in replicas:
+            self._rest(replica, now)
+            self._links.close_one(replica)
+
+    def _rest(self, replica: str, now: int) -> None:
+        """The replica gets no new batches; other models on its vGPU do."""
+        self._forget(replica)
+        resting = self._joined.get(replica)
+        if resting is not None and resting.vgpu is None:
+            self._core.worker_draining(resting.worker, now)
+        elif resting is not None:
+            self._core.worker_left(resting.ref, resting.worker, now)
 
     def _stage_done(self, flight: _Flight, stage: int, message: Report | Answer, now: int) -> None:
         if self._observer is not None:
@@ -275,18 +295,18 @@ class Dispatcher:
         self._held(flight, stage)
 
     def _held(self, flight: _Flight, stage: int) -> None:
-        passed = flight.dispatch.path[flight.holder : stage]
+        passed = flight.replicas[flight.holder : stage]
         flight.holder = max(flight.holder, stage)
-        for worker in passed:
-            self._leave_drained(worker)
+        for replica in passed:
+            self._leave_drained(replica)
 
     def _about(self, dispatch: Dispatch) -> dict[str, object]:
         """What a log line about a batch is about."""
         return concerning(plan=self._plan.name, module=dispatch.module, batch=dispatch.batch_id)
 
-    def _forget(self, worker: str) -> None:
-        for workers in self._ready.values():
-            workers.discard(worker)
+    def _forget(self, replica: str) -> None:
+        for replicas in self._ready.values():
+            replicas.discard(replica)
 
     # What the scheduler decides.
 
@@ -310,40 +330,43 @@ class Dispatcher:
             self.margins.sending.observe(1, late, now_micros())
 
     def _dispatch(self, dispatch: Dispatch, due: int) -> None:
-        if not all(self._links.reaches(worker) for worker in dispatch.path):
+        refs = [StageRef(dispatch.module, dispatch.pipeline, stage) for stage in range(len(dispatch.path))]
+        replicas = tuple([self._replicas.get(place, "") for place in zip(refs, dispatch.path, strict=True)])
+        if not all(self._links.reaches(replica) for replica in replicas):
             self._core.lost(dispatch.batch_id, due)  # decided elsewhere, before it was known there
             self._wake()
             return
         # With a sub-request that was dropped in the same decision, its siblings have become pointless.
         wanted = {sub_id: self._sub_requests.tensor(sub_id) for sub_id in dispatch.request_ids}
         rows = {sub_id: row for sub_id, row in wanted.items() if row is not None}
-        flight = self._flights[dispatch.batch_id] = _Flight(dispatch, due, tuple(rows))
+        flight = self._flights[dispatch.batch_id] = _Flight(dispatch, replicas, due, tuple(rows))
         for neighbour in self._neighbours:
             neighbour._occupied(self._occupies(flight), due)
         if self._observer is not None:
             self._observer.sent(dispatch, tuple(rows), now_micros())
         try:
-            self._send(dispatch, [*rows.values()])
+            self._send(flight, [*rows.values()])
         except WireError as error:
             self._core.failed(dispatch.batch_id, due, str(error))
             self._ended(dispatch.batch_id, now_micros())
             self._wake()
 
-    def _send(self, dispatch: Dispatch, rows: list[Array]) -> None:
+    def _send(self, flight: _Flight, rows: list[Array]) -> None:
         if not rows:
             raise WireError("nobody waits for the batch any more")
         header = tensor_header((len(rows), *rows[0].shape), rows[0].dtype)
-        path = tuple(self._links.hop(worker) for worker in dispatch.path[1:])
-        batch = Batch(batch_id=dispatch.batch_id, frontend=self.id, path=path, tensors=(header,))
-        self._links.send(dispatch.path[0], batch, rows)
+        first, *others = flight.replicas
+        path = tuple([self._links.hop(replica) for replica in others])
+        batch = Batch(batch_id=flight.dispatch.batch_id, frontend=self.id, path=path, tensors=(header,))
+        self._links.send(first, batch, rows)
 
     def _ended(self, batch_id: int, now: int) -> None:
         flight = self._flights.pop(batch_id)
         if self._observer is not None:
             self._observer.over(batch_id, now)
-        for worker in flight.dispatch.path:
-            self._leave_drained(worker)
+        for replica in flight.replicas:
+            self._leave_drained(replica)
 
-    def _leave_drained(self, worker: str) -> None:
-        if worker in self._leaving and not any(f.needs(worker) for f in self._flights.values()):
-            self._links.close_one(worker)
+    def _leave_drained(self, replica: str) -> None:
+        if replica in self._leaving and not any(f.needs(replica) for f in self._flights.values()):
+            self._links.close_one(replica)

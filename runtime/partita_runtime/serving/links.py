@@ -40,19 +40,19 @@ class LinkListener(Protocol):
     def joined(self, replica: Announcement) -> None:
         """The replica takes batches."""
 
-    def draining(self, worker: str) -> None:
+    def draining(self, replica: str) -> None:
         """The replica finishes what it has and takes nothing more."""
 
-    def lost(self, worker: str) -> None:
+    def lost(self, replica: str) -> None:
         """The replica had joined and cannot be reached any more."""
 
-    def admit_answer(self, worker: str, answer: Answer) -> None:
+    def admit_answer(self, replica: str, answer: Answer) -> None:
         """Raise WireError to refuse an answer before its tensors are received."""
 
-    def taken(self, worker: str, batch_id: int) -> None:
+    def taken(self, replica: str, batch_id: int) -> None:
         """The replica has got a batch from the stage before."""
 
-    def reported(self, worker: str, message: Report | Answer | Undelivered | Failed, tensors: list[Array]) -> None:
+    def reported(self, replica: str, message: Report | Answer | Undelivered | Failed, tensors: list[Array]) -> None:
         """The replica says how a batch went."""
 
 
@@ -77,24 +77,24 @@ class Links:
                 self._connecting.add(connecting)
                 connecting.add_done_callback(self._connecting.discard)
 
-    def hop(self, worker: str) -> Hop:
+    def hop(self, replica: str) -> Hop:
         """Where the stage before can reach a replica. Raises KeyError if it is not connected."""
-        return self._links[worker].replica.hop
+        return self._links[replica].replica.hop
 
-    def reaches(self, worker: str) -> bool:
+    def reaches(self, replica: str) -> bool:
         """Whether a replica is connected, and was not left."""
-        link = self._links.get(worker)
+        link = self._links.get(replica)
         return link is not None and link.stream is not None and link.stream.is_open
 
-    def send(self, worker: str, message: Message, tensors: Sequence[Array]) -> None:
+    def send(self, replica: str, message: Message, tensors: Sequence[Array]) -> None:
         """Send to a replica; nothing happens if it is lost, which the listener learns."""
-        link = self._links.get(worker)
+        link = self._links.get(replica)
         if link is not None and link.stream is not None:
             link.stream.send(message, tensors)
 
-    def close_one(self, worker: str) -> None:
+    def close_one(self, replica: str) -> None:
         """Leave a replica; the listener is told that it is lost, if it had joined."""
-        link = self._links.get(worker)
+        link = self._links.get(replica)
         if link is not None and link.stream is not None:
             link.stream.close()
 
@@ -109,8 +109,8 @@ class Links:
         """Leave all replicas."""
         for task in self._connecting:
             task.cancel()
-        for worker in [*self._links]:
-            self.close_one(worker)
+        for replica in [*self._links]:
+            self.close_one(replica)
 
     async def _connect(self, link: "_Link") -> None:
         replica = link.replica

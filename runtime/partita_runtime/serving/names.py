@@ -2,6 +2,7 @@
 
     partita.<namespace>.<session>.frontend
     partita.<namespace>.<session>.<plan>.<module>.<pipeline>.<stage>
+    partita.<namespace>.<session>.<pool>.<divisor>.<sub-cluster>.subcluster
 
 A dot inside of a part is written as an underscore, which Kubernetes names never contain.
 """
@@ -16,6 +17,8 @@ FRONTEND: Final = "frontend"
 """The last part of a frontend application's name, and the name of its deployment."""
 STAGE: Final = "stage"
 """The name of the deployment in a stage application."""
+SUBCLUSTER: Final = "subcluster"
+"""The last part of a sub-cluster application's name, and the name of its deployment."""
 
 _PART: Final = re.compile(r"[A-Za-z0-9]([-.A-Za-z0-9]*[A-Za-z0-9])?")
 
@@ -26,9 +29,11 @@ class ApplicationName(NamedTuple):
     session_key: str
     """namespace/name of the InferenceSession."""
     plan: str | None
-    """The PipelinePlan that a stage application belongs to; None for the frontend."""
+    """The PipelinePlan that a stage application belongs to; None for the others, which outlive plans."""
     stage: StageRef | None
-    """The stage; None for the frontend."""
+    """The stage; None for the others."""
+    subcluster: str | None = None
+    """The sub-cluster, if it is one's."""
 
 
 def frontend_name(session_key: str) -> str:
@@ -53,6 +58,15 @@ def stage_name(session_key: str, plan: str, stage: StageRef) -> str:
     )
 
 
+def subcluster_name(session_key: str, pool: str, divisor: int, subcluster: str) -> str:
+    """The name of the application of a sub-cluster of vGPUs that are 1/divisor of the pool's accelerators.
+
+    It has no plan in it: models come and go with plans, and the vGPUs stay.
+    """
+    parts = (_written(pool), str(divisor), _written(subcluster), SUBCLUSTER)
+    return ".".join((PREFIX, *_session_parts(session_key), *parts))
+
+
 def parse_application(name: str) -> ApplicationName | None:
     """What the name of a Serve application says; None if it is none of Partita's."""
     prefix, *parts = name.split(".")
@@ -64,6 +78,8 @@ def parse_application(name: str) -> ApplicationName | None:
             return ApplicationName(f"{namespace}/{session}", None, None)
         case [namespace, session, plan, module, pipeline, stage] if stage.isdecimal():
             return ApplicationName(f"{namespace}/{session}", plan, StageRef(module, pipeline, int(stage)))
+        case [namespace, session, _pool, divisor, subcluster, "subcluster"] if divisor.isdecimal():
+            return ApplicationName(f"{namespace}/{session}", None, None, subcluster)
     return None
 
 

@@ -52,7 +52,7 @@ class Told(WireModel):
     joined: tuple[tuple[Name, Name, _StageNumber, Name, Name], ...] = ()
     """Replicas that take batches: module, pipeline, stage, worker, node."""
     busy: tuple[tuple[Name, Micros], ...] = ()
-    """Workers with a batch that another rank decided, and until when."""
+    """Workers with a batch that was decided elsewhere, and until when."""
     arrived: tuple[tuple[Id, Name, Micros, Micros], ...] = ()
     """Sub-requests: id, module, deadline, when it arrived."""
     cancelled: tuple[Id, ...] = ()
@@ -63,6 +63,8 @@ class Told(WireModel):
     """Batches that could not be run, and why."""
     draining: tuple[Name, ...] = ()
     """Workers that take nothing more, from whomever."""
+    parted: tuple[tuple[Name, Name, _StageNumber, Name], ...] = ()
+    """Workers that take nothing more of one stage from this frontend: module, pipeline, stage, worker."""
     left: tuple[Name, ...] = ()
     """Workers that this frontend cannot reach any more."""
     lost: tuple[Id, ...] = ()

@@ -48,6 +48,7 @@ class _News:
     completed: list[tuple[int, int, int, int | None]] = field(default_factory=list)
     failed: list[tuple[int, str]] = field(default_factory=list)
     draining: list[str] = field(default_factory=list)
+    parted: list[tuple[str, str, int, str]] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     lost: list[int] = field(default_factory=list)
 
@@ -63,6 +64,7 @@ class _News:
             completed=tuple(self.completed),
             failed=tuple(self.failed),
             draining=tuple(self.draining),
+            parted=tuple(self.parted),
             left=tuple(self.left),
             lost=tuple(self.lost),
         )
@@ -83,8 +85,8 @@ class RankedScheduler:
             for number, stage in enumerate(pipeline.stages)
         }
         self._delays = (0, 0)
-        self._workers: dict[str, tuple[StageRef, str]] = {}
-        """Replicas that take batches, each with its node."""
+        self._workers: dict[str, dict[StageRef, str]] = {}
+        """Workers that take batches: of which stages, and their node."""
         self._wanted: dict[int, _Wanted] = {}
         self._batches: dict[int, _Held] = {}
         self._next_batch = 0
@@ -130,7 +132,7 @@ class RankedScheduler:
 
     def worker_joined(self, stage: StageRef, worker: str, node: str, now: int) -> None:
         """As the core's."""
-        self._workers[worker] = (stage, node)
+        self._workers.setdefault(worker, {})[stage] = node
         self._news.joined.append((*stage, worker, node))
 
     def worker_draining(self, worker: str, now: int) -> None:
@@ -148,6 +150,11 @@ class RankedScheduler:
         if self._seated and worker in self._workers:
             self._news.busy.append((worker, until))
             self.wake()
+
+    def worker_left(self, stage: StageRef, worker: str, now: int) -> None:
+        """As the core's, for what this frontend sends."""
+        self._workers.get(worker, {}).pop(stage, None)
+        self._news.parted.append((*stage, worker))
 
     def arrive(self, request_id: int, module: str, deadline: int, now: int) -> None:
         """As the core's."""
@@ -250,7 +257,7 @@ class RankedScheduler:
         self._last_moments = []
         self._news = _News(
             delays=self._delays,
-            joined=[(*stage, worker, node) for worker, (stage, node) in self._workers.items()],
+            joined=[(*stage, worker, node) for worker, held in self._workers.items() for stage, node in held.items()],
             busy=sorted(self._busy(), key=lambda busy: busy[1]),
             arrived=[(r, w.module, w.deadline, now) for r, w in self._wanted.items() if w.batch_id is None],
         )

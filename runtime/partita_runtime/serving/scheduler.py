@@ -58,6 +58,8 @@ class Scheduler(Protocol):
 
     def worker_lost(self, worker: str, now: int) -> None: ...
 
+    def worker_left(self, stage: StageRef, worker: str, now: int) -> None: ...
+
     def worker_busy(self, worker: str, until: int, now: int) -> None: ...
 
     def arrive(self, request_id: int, module: str, deadline: int, now: int) -> None: ...
@@ -125,6 +127,7 @@ class CoreInProcess:
         self.worker_joined = self._core.worker_joined
         self.worker_draining = self._core.worker_draining
         self.worker_lost = self._core.worker_lost
+        self.worker_left = self._core.worker_left
         self.worker_busy = self._core.worker_busy
         self.wake = self._alarm.wake
 

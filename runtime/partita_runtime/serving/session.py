@@ -255,12 +255,10 @@ class Session:
         self._acquaint()
 
     def _acquaint(self) -> None:
-        """What one driver has under way keeps a replica busy for every other one of the same plan."""
+        """What one driver has under way keeps a replica busy for every other one, of the same plan or sub-cluster."""
         drivers = [*self._finishing, *self._serving_driver()]
         for driver in drivers:
-            plan = driver.epoch.plan.name
-            beside = [d.dispatcher for d in drivers if d is not driver and d.epoch.plan.name == plan]
-            driver.dispatcher.share_with(beside)
+            driver.dispatcher.share_with(d.dispatcher for d in drivers if d is not driver)
 
     def _finish(self) -> None:
         for driver in [d for d in self._finishing if d.idle]:

@@ -116,6 +116,8 @@ class SharedPlan:
                 core.failed(self._end(seat, batch_id), now, reason)
         for worker in told.draining:
             core.worker_draining(worker, now)
+        for module, pipeline, stage, worker in told.parted:
+            core.worker_left(StageRef(_share(module, seat), pipeline, stage), worker, now)
         for worker in told.left:
             self._left(seat, worker, now)
         for batch_id in told.lost:

@@ -1,4 +1,4 @@
-"""What one stage replica is to build and be, out of session, plan, profile and pool."""
+"""What one stage replica, or one vGPU of a sub-cluster, is to build and be: out of session, plan, profile and pool."""
 
 from partita_api.gpupool import GPUPool, SharingMode
 from partita_api.inferencesession import InferenceSessionSpec
@@ -20,6 +20,25 @@ class StageArguments(SpecModel):
     profile: str
     """Content key of the profile that the plan was made from."""
     build: StageBuild
+    static_bytes: int = 0
+    """Memory that its weights take, as long as it is loaded; 0 where the profile does not say."""
+    dynamic_bytes: int = 0
+    """Memory that a batch of the largest size takes besides, while it runs."""
+
+
+class SubclusterArguments(SpecModel):
+    """The `args` of a sub-cluster's application. They never change while it exists."""
+
+    session_key: str
+    subcluster: str
+
+
+class SubclusterModels(SpecModel):
+    """Its `user_config`: what each of its vGPUs holds. It changes in place, a fifth of the replicas at a time."""
+
+    stages: tuple[StageArguments, ...]
+    memory_bytes: int | None = None
+    """A vGPU's memory; None if it is not known."""
 
 
 def stage_build(
@@ -58,6 +77,13 @@ def stage_build(
         if emulated
         else None,
     )
+
+
+def stage_memory(stage: Stage, batch_size: int, profile: Profile) -> tuple[int, int]:
+    """Bytes of the stage's weights, and of what a batch takes besides; zeros where the profile does not say."""
+    blocks = profile.memory[stage.blocks.first : stage.blocks.end]
+    weights = sum(block.weights_bytes for block in blocks)
+    return weights, batch_size * max((block.activation_bytes for block in blocks), default=0)
 
 
 def has_gpus(pool: GPUPool) -> bool:

@@ -7,7 +7,6 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -15,6 +14,7 @@ from typing import Final
 from partita_runtime.execution.executor import BuiltExecutor
 from partita_runtime.logs import concerning
 from partita_runtime.serving.streams import DEAD_PEER_SECONDS, Receiver, Stream, connect
+from partita_runtime.serving.vgpu import Vgpu
 from partita_runtime.serving.wire import (
     MAX_REASON,
     STAGE_DIALECT,
@@ -39,8 +39,6 @@ from partita_runtime.serving.wire import (
 
 logger = logging.getLogger(__name__)
 
-HUNG_SECONDS: Final = 60.0
-"""A batch that runs for longer than this means that the device hangs."""
 UNSURE_SECONDS: Final = 2.0 * DEAD_PEER_SECONDS
 """What was sent longer ago than this has arrived, or its stream would have been found to be broken."""
 
@@ -55,19 +53,18 @@ class _Work:
 class StageWorker:
     """Runs the batches that it is sent, in order of arrival; use it on the event loop that it was started on."""
 
-    def __init__(self, built: BuiltExecutor, max_batch: int) -> None:
+    def __init__(self, built: BuiltExecutor, max_batch: int, vgpu: Vgpu | None = None) -> None:
+        """`vgpu` is one that it shares with other workers, and that somebody else stops; else it has its own."""
         self._built = built
         self._max_batch = max_batch
         self._token = secrets.token_hex(16)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="partita-stage")
-        self._queue: asyncio.Queue[_Work] = asyncio.Queue()
+        self._vgpu = vgpu or Vgpu()
+        self._own_vgpu = vgpu is None
         self._peers: dict[Stream[Message], Hello] = {}
         self._frontends: dict[str, Stream[Message]] = {}
         self._onward: dict[Hop, asyncio.Task[_Onward]] = {}
         self._handovers: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
-        self._runner: asyncio.Task[None] | None = None
-        self._running_since: float | None = None
         self._draining = False
         self._deserted = asyncio.Event()
 
@@ -75,16 +72,13 @@ class StageWorker:
         """Listen on a free port of `host`; the address to announce."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: Stream(STAGE_DIALECT, self), host, 0)
-        self._runner = asyncio.create_task(self._run())
+        self._vgpu.start()
         port = self._server.sockets[0].getsockname()[1]
         return Hop(host=host, port=port, token=self._token)
 
     def check_health(self) -> None:
         """Raises RuntimeError if no more batches will be run."""
-        if self._runner is None or self._runner.done():
-            raise RuntimeError("the stage's executor has ended")
-        if self._running_since is not None and time.monotonic() - self._running_since > HUNG_SECONDS:
-            raise RuntimeError(f"a batch has been running for more than {HUNG_SECONDS:.0f} s")
+        self._vgpu.check_health()
 
     async def drain(self) -> None:
         """Ask the frontends for no more work, and return once they have left with all their answers."""
@@ -98,13 +92,12 @@ class StageWorker:
         """Close everything, whatever is under way."""
         if self._server is not None:
             self._server.close()
-        if self._runner is not None:
-            self._runner.cancel()
+        if self._own_vgpu:
+            self._vgpu.stop()
         for stream in [*self._peers]:
             stream.close()
         for task in [*self._onward.values(), *self._handovers]:
             task.cancel()
-        self._thread.shutdown(wait=False, cancel_futures=True)
 
     def admit(self, stream: Stream[Message], message: Message) -> None:
         """Peers must say Hello with the replica's token, and may then send batches that fit the stage."""
@@ -131,7 +124,7 @@ class StageWorker:
             case Batch():
                 if self._peers[stream].frontend is None:
                     self._tell(message, Taken(batch_id=message.batch_id))
-                self._queue.put_nowait(_Work(message, tensors, time.monotonic_ns()))
+                self._vgpu.put(partial(self._work, _Work(message, tensors, time.monotonic_ns())))
 
     def lost(self, stream: Stream[Message]) -> None:
         """Called by the stream."""
@@ -144,26 +137,19 @@ class StageWorker:
         if self._draining and not self._frontends:
             self._deserted.set()
 
-    async def _run(self) -> None:
-        while True:
-            work = await self._queue.get()
-            if work.batch.frontend not in self._frontends:
-                continue  # nobody is left to answer
-            try:
-                await self._execute(work)
-            except Exception as error:
-                logger.exception("batch %d failed", work.batch.batch_id, extra=concerning(batch=work.batch.batch_id))
-                reason = f"{type(error).__name__}: {error}"[:MAX_REASON]
-                self._tell(work.batch, Failed(batch_id=work.batch.batch_id, reason=reason))
+    async def _work(self, work: _Work) -> None:
+        if work.batch.frontend not in self._frontends:
+            return  # nobody is left to answer
+        try:
+            await self._execute(work)
+        except Exception as error:
+            logger.exception("batch %d failed", work.batch.batch_id, extra=concerning(batch=work.batch.batch_id))
+            reason = f"{type(error).__name__}: {error}"[:MAX_REASON]
+            self._tell(work.batch, Failed(batch_id=work.batch.batch_id, reason=reason))
 
     async def _execute(self, work: _Work) -> None:
         started = time.monotonic_ns()
-        self._running_since = started / 1e9
-        try:
-            run = self._built.executor.run
-            outputs = await asyncio.get_running_loop().run_in_executor(self._thread, run, work.tensors)
-        finally:
-            self._running_since = None
+        outputs = await self._vgpu.compute(partial(self._built.executor.run, work.tensors))
         ended = time.monotonic_ns()
         self._hand_on(work.batch, outputs, (started - work.arrived) // 1000, (ended - started) // 1000)
 

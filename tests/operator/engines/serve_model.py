@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from partita_operator.engines.placement import fits
 from partita_operator.engines.rollout import FrontendReport, demand, told_plan
 from partita_operator.engines.serve_state import AppConfig, Application, Deployment, Replica, ServeState
+from partita_operator.engines.shared_vgpus import stages_of
 from partita_runtime.scheduling.events import StageRef
-from partita_runtime.serving.applications import frontend_name, parse_application, stage_name
+from partita_runtime.serving.applications import frontend_name, parse_application, stage_name, subcluster_name
 
 SESSION = "default/traffic"
 FRONTEND = frontend_name(SESSION)
@@ -24,6 +25,15 @@ def stage_config(
     options = {"num_cpus": 0.0, "num_gpus": 0, "resources": {pool: share}}
     deployment = {"name": "stage", "num_replicas": replicas, "ray_actor_options": options}
     return {"name": stage_name(session, plan, StageRef("m", "p", stage)), "deployments": [deployment]}
+
+
+def subcluster_config(plan: str, modules: str, replicas: int, pool: str = "a") -> AppConfig:
+    """A sub-cluster that holds a model for each letter."""
+    options = {"num_cpus": 0.0, "num_gpus": 0, "resources": {pool: 1.0}}
+    stages = [{"plan": plan, "module": module, "pipeline": "p", "stage": 0} for module in modules]
+    deployment = {"name": "subcluster", "num_replicas": replicas, "ray_actor_options": options}
+    told = {"user_config": {"stages": stages}}
+    return {"name": subcluster_name(SESSION, pool, 1, "all"), "deployments": [{**deployment, **told}]}
 
 
 def application(
@@ -56,6 +66,8 @@ class ServeModel:
     now: float = 0.0
     configs: dict[str, AppConfig] = field(default_factory=dict)
     replicas: dict[str, list[Replica]] = field(default_factory=dict)
+    loaded: dict[str, AppConfig] = field(default_factory=dict)
+    """What sub-clusters have loaded all of."""
     serving: str | None = None
     """The plan that the frontend uses."""
     broken: frozenset[str] = frozenset()
@@ -73,9 +85,10 @@ class ServeModel:
     def tick(self) -> None:
         """Places replicas, makes the placed ones ready, and lets the frontend move on."""
         self.now += TICK_SECONDS
+        self.loaded = {name: config for name, config in self.configs.items() if not self._plans(name) & self.broken}
         for name, replicas in self.replicas.items():
             for at, replica in enumerate(replicas):
-                if replica.placed and self._plan(name) not in self.broken:
+                if replica.placed and not self._plans(name) & self.broken:
                     replicas[at] = Replica("RUNNING", True, replica.started)
                 elif not replica.placed and fits(self._free(), self._each(name)):
                     replicas[at] = Replica("STARTING", True, replica.started)
@@ -85,12 +98,15 @@ class ServeModel:
 
     def is_complete(self, plan: str | None) -> bool:
         """Whether every stage of the plan has a replica that is ready."""
-        stages = [name for name in self.configs if plan and self._plan(name) == plan]
-        return bool(stages) and all(self._running(name) for name in stages)
+        stages = [name for name in self.configs if plan in self._plans(name)]
+        return bool(stages) and all(self._running(name) and plan in self._loaded_plans(name) for name in stages)
 
     @property
     def state(self) -> ServeState:
-        apps = {name: application(config, self.replicas[name]) for name, config in self.configs.items()}
+        apps = {
+            name: application(config, self.replicas[name], "RUNNING" if self._has_loaded(name) else "DEPLOYING")
+            for name, config in self.configs.items()
+        }
         return ServeState(running=True, applications=apps)
 
     @property
@@ -118,7 +134,12 @@ class ServeModel:
     def _each(self, name: str) -> Mapping[str, float]:
         return {} if name == FRONTEND else demand(self.configs[name]).each
 
-    @staticmethod
-    def _plan(name: str) -> str | None:
+    def _plans(self, name: str) -> set[str]:
+        return {*stages_of(self.configs[name])} if name in self.configs else set()
+
+    def _loaded_plans(self, name: str) -> set[str]:
+        return {*stages_of(self.loaded.get(name, {"name": ""}))}
+
+    def _has_loaded(self, name: str) -> bool:
         parsed = parse_application(name)
-        return parsed.plan if parsed else None
+        return parsed is None or parsed.subcluster is None or self.loaded.get(name) == self.configs[name]

@@ -36,6 +36,8 @@ class Model:
     entrypoint: str | None = None
     """Where the real model is; it then runs on the CPU."""
     image: ImageInput | None = None
+    memory: tuple[int, int] | None = None
+    """Bytes of a block's weights, and of its activations for one sample."""
 
     @property
     def pool(self) -> str:
@@ -64,6 +66,10 @@ class Application:
     fields: Mapping[str, Any] | None = None
     slices: tuple[int, ...] = (1,)
     """A pipeline for each of them, on vGPUs that are 1/slice of a GPU and take `slice` times as long."""
+    subcluster: str | None = None
+    """The sub-cluster that holds all models."""
+    pool_memory: str | None = None
+    """Of one accelerator."""
 
     def model(self, name: str, **fields: Any) -> Self:
         return replace(self, models=(*self.models, Model(name, **fields)))
@@ -120,7 +126,10 @@ class Application:
         """A pool of emulated accelerators, and one of CPUs for models that are real."""
         curve = LatencyCurve(model="*", alpha_micros=1000, beta_micros=0)  # the profiles have times of their own
         emulations = {EMULATED: Emulation(curves=(curve,)), REAL: Emulation.model_validate({"slowdown": "1"})}
-        return {name: pool(name).with_spec(emulation=emulation).build() for name, emulation in emulations.items()}
+        memory = {} if self.pool_memory is None else {"memory": self.pool_memory}
+        return {
+            name: pool(name).with_spec(emulation=emulation, **memory).build() for name, emulation in emulations.items()
+        }
 
     @property
     def profiles(self) -> dict[tuple[str, str], Profile]:
@@ -175,12 +184,19 @@ class Application:
                     self.profiles[module.name, stage.pool],
                     self.pools[stage.pool],
                 ),
+                **self._memory(module.name, pipeline.batch_size),
             )
             for module in self.plan.spec.modules
             for pipeline in module.pipelines
             for number, stage in enumerate(pipeline.stages)
             for _ in range(stage.replicas)
         ]
+
+    def _memory(self, name: str, batch_size: int) -> dict[str, int]:
+        (memory,) = [model.memory for model in self.models if model.name == name]
+        if memory is None:
+            return {}
+        return {"static_bytes": BLOCKS * memory[0], "dynamic_bytes": batch_size * memory[1]}
 
     def _module_plan(self, model: Model) -> dict[str, Any]:
         cuts = [BLOCKS * k // self.stages for k in range(self.stages + 1)]
@@ -193,6 +209,7 @@ class Application:
                     "vgpu_divisor": divisor,
                     "replicas": self.replicas,
                     "latency_micros": 1,
+                    "subcluster": self.subcluster,
                 }
                 for first, end in itertools.pairwise(cuts)
             ]
@@ -237,8 +254,8 @@ def _profile(model: Model, slices: Sequence[int]) -> Profile:
         .batches(*range(1, 17))
         .divisors(*slices)
         .cuts(256)
-        .build()
     )
+    built = (built if model.memory is None else built.memory(*model.memory)).build()
     request = built.request.model_copy(update={"input": TensorSpec(shape=model.input), "blocks": BLOCKS})
     outputs = tuple(TensorSpec(shape=shape) for shape in model.outputs)
     partition = built.partition if model.source is None else _digest_of_cut(model)

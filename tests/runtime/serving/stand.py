@@ -17,6 +17,7 @@ from partita_runtime.execution.build import build_executor
 from partita_runtime.execution.executor import BuiltExecutor
 from partita_runtime.serving.directory import Announcement, Entries
 from partita_runtime.serving.gateway import gateway
+from partita_runtime.serving.held_models import HeldModels, warmed
 from partita_runtime.serving.http_server import http_endpoint
 from partita_runtime.serving.rank_link import RankFinder
 from partita_runtime.serving.session import FrontendSettings, Session
@@ -55,12 +56,16 @@ class Stand:
     url: str
     """host:port/namespace/session, as tritonclient takes it."""
     workers: dict[str, StageWorker] = field(default_factory=dict)
+    vgpus: dict[str, HeldModels] = field(default_factory=dict)
+    """Those of a sub-cluster."""
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     async def add_replicas(
         self, app: Application, wrap: Callable[[BuiltExecutor], BuiltExecutor] = lambda built: built
     ) -> list[str]:
         """Start all replicas of the application's plan and announce them; their ids."""
+        if app.subcluster is not None:
+            return [await self.add_vgpu(app, wrap) for _ in range(app.replicas)]
         return [await self.add_replica(arguments, wrap) for arguments in app.stage_arguments()]
 
     async def add_replica(
@@ -75,6 +80,23 @@ class Stand:
         replica = self.announce(arguments, way(await worker.start("127.0.0.1")), built.warnings)
         self.workers[replica] = worker
         return replica
+
+    async def add_vgpu(self, app: Application, wrap: Callable[[BuiltExecutor], BuiltExecutor]) -> str:
+        """Start a vGPU that holds all models of the application's plan; its id."""
+        vgpu = f"vgpu-{next(self._numbers)}"
+        self.vgpus[vgpu] = HeldModels(vgpu, vgpu, "127.0.0.1", lambda build: wrap(warmed(build)))
+        await self.hold(vgpu, app)
+        return vgpu
+
+    async def hold(self, vgpu: str, *apps: Application, memory: int | None = None) -> None:
+        """Have a vGPU hold the models of these plans and no others, and announce what it holds."""
+        wanted = [arguments for app in apps for arguments in app.stage_arguments()[:: app.replicas]]
+        for announcement in self.vgpus[vgpu].announcements:
+            if announcement.plan not in [app.plan_name for app in apps]:
+                self.directory.entries.withdraw(announcement.replica)
+        await self.vgpus[vgpu].hold(wanted, memory)
+        for announcement in self.vgpus[vgpu].announcements:
+            self.directory.entries.announce(announcement, 0.0)
 
     def announce(self, arguments: StageArguments, hop: Hop, warnings: tuple[str, ...] = ()) -> str:
         """Announce a replica that listens already; its id."""
@@ -202,3 +224,5 @@ async def stand(
             session.close()
             for worker in running.workers.values():
                 await worker.stop()
+            for vgpu in running.vgpus.values():
+                await vgpu.close()

@@ -1,0 +1,244 @@
+"""A plan whose models leave GPUs partly idle, on fewer GPUs that they share: sub-clusters (Symphony, section 4.4).
+
+Whole models on whole GPUs of one pool are put together for as long as that saves GPUs, fit their memory, and each
+model's budget has room for a batch of another that runs when its own could.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from decimal import ROUND_FLOOR
+from math import ceil, inf
+
+from partita_api.inferencesession import ObjectiveKind
+from partita_api.pipelineplan import ModulePlan, PipelinePlanSpec, Stage
+from partita_api.profile import Profile
+from partita_planner.assembly import quantity
+from partita_planner.latency import SECOND, collection_micros
+from partita_planner.problem import PlanningProblem, Pool
+from partita_planner.session_graph import module_rates
+
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class _Option:
+    """A batch size of a model."""
+
+    batch: int
+    latency_micros: int
+    load: float
+    """GPUs that the model keeps busy, with what is kept free."""
+    least_budget: int
+    """Its latency, and the time in which its batch is collected."""
+    dynamic_bytes: int
+
+
+@dataclass(frozen=True)
+class _Member:
+    """A model that may share its GPUs."""
+
+    module: ModulePlan
+    stage: Stage
+    options: tuple[_Option, ...]
+    static_bytes: int
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Models on the same GPUs, each with its batch size; a model alone is as it was."""
+
+    members: tuple[_Member, ...]
+    options: tuple[_Option, ...] = ()
+
+    @property
+    def load(self) -> float:
+        return sum(option.load for option in self.options)
+
+    @property
+    def gpus(self) -> int:
+        return max(1, ceil(self.load - _ROUNDING))
+
+    @property
+    def saved(self) -> int:
+        """GPUs that it takes less than its models alone."""
+        if len(self.members) == 1:
+            return 0
+        return sum(member.stage.replicas for member in self.members) - self.gpus
+
+
+def with_shared_gpus(plan: PipelinePlanSpec, problem: PlanningProblem) -> PipelinePlanSpec:
+    """`plan` with sub-clusters where they save GPUs; it minimises what vGPUs are allocated for."""
+    members = list(_members(plan, problem))
+    groups: list[tuple[Pool, _Group]] = []
+    for pool in sorted(problem.pools, key=lambda pool: pool.name):
+        here = [member for member in members if member.stage.pool == pool.name]
+        left = sorted(here, key=lambda m: (-min(option.load for option in m.options), m.module.name))
+        while left:
+            group = _best_group(left, pool)
+            left = [member for member in left if member not in group.members]
+            if group.saved > 0:
+                groups.append((pool, group))
+    if not groups:
+        return plan
+    placed = {
+        member.module.name: _placed(member.module, f"shared-{number}", group, option)
+        for number, (_, group) in enumerate(groups)
+        for member, option in zip(group.members, group.options, strict=True)
+    }
+    modules = tuple(placed.get(module.name, module) for module in plan.modules)
+    return _priced(plan, modules, groups, problem)
+
+
+def _members(plan: PipelinePlanSpec, problem: PlanningProblem) -> Iterator[_Member]:
+    for module in plan.modules:
+        if len(module.pipelines) != 1 or len(module.pipelines[0].stages) != 1:
+            continue
+        (stage,) = module.pipelines[0].stages
+        if stage.vgpu_divisor == 1:
+            profile = problem.profiles[module.name, stage.pool]
+            static = sum(block.weights_bytes for block in profile.memory)
+            yield _Member(module, stage, tuple(_options(module, profile, problem)), static)
+
+
+def _options(module: ModulePlan, profile: Profile, problem: PlanningProblem) -> Iterator[_Option]:
+    planner = problem.spec.planner
+    rate = float(module.rate)
+    (whole,) = [vgpu for vgpu in profile.latency if vgpu.divisor == 1]
+    activations = max((block.activation_bytes for block in profile.memory), default=0)
+    for column, batch in enumerate(profile.batch_sizes):
+        if batch <= planner.max_batch_size:
+            latency = max(1, ceil(sum(row[column] for row in whole.median_micros)))
+            load = rate / (1 - planner.headroom_percent / 100) * latency / batch / SECOND
+            least = collection_micros(batch, rate) + latency
+            yield _Option(batch, latency, load, least, batch * activations)
+
+
+def _best_group(candidates: Sequence[_Member], pool: Pool) -> _Group:
+    """The first candidate with those others, taken busiest first while they fit, with which it saves most."""
+    group = best = _Group((candidates[0],))
+    for candidate in candidates[1:]:
+        wider = _arranged((*group.members, candidate), pool)
+        if wider is not None:
+            group = wider
+            if group.saved > best.saved:
+                best = group
+    return best
+
+
+def _arranged(members: tuple[_Member, ...], pool: Pool) -> _Group | None:
+    """The batch sizes with the least load; None if no choice of them keeps memory and budgets.
+
+    For each longest batch that there may be, every model takes the size with the least load of those that are no
+    longer, and that leave time for a batch of another that has just begun.
+    """
+    found: list[_Group] = []
+    for longest in sorted({option.latency_micros for member in members for option in member.options}):
+        options: list[_Option] = []
+        for member in members:
+            budget = member.module.budget_micros - longest
+            able = [o for o in member.options if o.latency_micros <= longest and o.least_budget <= budget]
+            options += [min(able, key=lambda option: option.load)] if able else []
+        if len(options) == len(members) and _fit(members, options, pool):
+            found.append(_Group(members, tuple(options)))
+    return min(found, key=lambda group: group.load, default=None)
+
+
+def _fit(members: Sequence[_Member], options: Sequence[_Option], pool: Pool) -> bool:
+    """Symphony, appendix A, equation 5; where the pool does not say its memory, it is not checked."""
+    needed = sum(member.static_bytes for member in members) + max(option.dynamic_bytes for option in options)
+    return pool.spec.memory is None or needed <= float(pool.spec.memory)
+
+
+def _placed(module: ModulePlan, subcluster: str, group: _Group, option: _Option) -> ModulePlan:
+    (pipeline,) = module.pipelines
+    kept = {"subcluster": subcluster, "replicas": group.gpus, "latency_micros": option.latency_micros}
+    stage = pipeline.stages[0].model_copy(update=kept)
+    served = option.load * option.batch / option.latency_micros * SECOND * group.gpus / group.load
+    update = {"stages": (stage,), "batch_size": option.batch, "throughput": quantity(served, ROUND_FLOOR)}
+    return module.model_copy(update={"pipelines": (pipeline.model_copy(update=update),)})
+
+
+def _priced(
+    plan: PipelinePlanSpec,
+    modules: tuple[ModulePlan, ...],
+    groups: Sequence[tuple[Pool, _Group]],
+    problem: PlanningProblem,
+) -> PipelinePlanSpec:
+    """The plan with these modules, and what it then costs and serves."""
+    money = float(plan.cost.allocated_per_hour) - sum(_price(pool) * group.saved for pool, group in groups)
+    watts = None if plan.cost.power_watts is None else float(plan.cost.power_watts)
+    if watts is not None:
+        watts -= sum(_power(pool) * group.saved for pool, group in groups)
+    in_watts = problem.spec.objective.kind is ObjectiveKind.POWER
+    value = watts if in_watts and watts is not None else money
+    bound = min(float(plan.solution.bound), value, _bound(problem, _power if in_watts else _price))
+    calls = module_rates(problem.spec, 1.0)
+    served = min(sum(float(p.throughput) for p in m.pipelines) / calls[m.name] for m in modules if m.pipelines)
+    solution = {
+        "value": quantity(value),
+        "bound": quantity(bound),
+        "gap": quantity((value - bound) / value if value else 0.0),
+    }
+    busy = float(plan.cost.occupancy_per_hour) + sum(_price(pool) * _busier(group) for pool, group in groups)
+    cost = {
+        "allocated_per_hour": quantity(money),
+        "occupancy_per_hour": quantity(busy),
+        "power_watts": None if watts is None else quantity(watts),
+    }
+    return plan.model_copy(
+        update={
+            "modules": modules,
+            "cost": plan.cost.model_copy(update=cost),
+            "solution": plan.solution.model_copy(update=solution),
+            "throughput": quantity(served, ROUND_FLOOR),
+        }
+    )
+
+
+def in_words(plan: PipelinePlanSpec) -> str:
+    """What its sub-clusters are; empty if it has none."""
+    groups: dict[str, tuple[Stage, list[str]]] = {}
+    for module in plan.modules:
+        for stage in (stage for pipeline in module.pipelines for stage in pipeline.stages):
+            if stage.subcluster is not None:
+                groups.setdefault(stage.subcluster, (stage, []))[1].append(module.name)
+    said = [
+        f"{', '.join(names)} share {stage.replicas} GPUs of {stage.pool} (sub-cluster {name})."
+        for name, (stage, names) in groups.items()
+    ]
+    value = f"With that the plan's value is {float(plan.solution.value):.6g}; before it, on GPUs of their own:"
+    return " ".join([*said, value]) if said else ""
+
+
+def _busier(group: _Group) -> float:
+    """GPUs that its models keep busier than in the batches that they had alone, at their rates."""
+    return sum(
+        float(member.module.rate)
+        * (option.latency_micros / option.batch - member.stage.latency_micros / member.module.pipelines[0].batch_size)
+        / SECOND
+        for member, option in zip(group.members, group.options, strict=True)
+    )
+
+
+def _bound(problem: PlanningProblem, price: Callable[[Pool], float]) -> float:
+    """What no plan is below, whoever shares: every block at its cheapest, and no GPU idle but for what is kept free."""
+    needed = module_rates(problem.spec, problem.rate / (1 - problem.spec.planner.headroom_percent / 100))
+    pools = {pool.name: pool for pool in problem.pools}
+    least: dict[str, list[float]] = {}
+    for (module, name), profile in problem.profiles.items():
+        if module not in needed or name not in pools:
+            continue
+        blocks = least.setdefault(module, [inf] * profile.blocks)
+        for vgpu in profile.latency:
+            for number, row in enumerate(vgpu.median_micros[: len(blocks)]):
+                each = min(micros / batch for micros, batch in zip(row, profile.batch_sizes, strict=True))
+                blocks[number] = min(blocks[number], price(pools[name]) / vgpu.divisor * each / 1e6)
+    return sum(needed[module] * sum(blocks) for module, blocks in least.items())
+
+
+def _price(pool: Pool) -> float:
+    return float(pool.spec.price_per_hour)
+
+
+def _power(pool: Pool) -> float:
+    return float(pool.spec.power_watts or 0)

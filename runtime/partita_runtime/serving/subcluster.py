@@ -1,0 +1,74 @@
+"""The Serve deployment of a sub-cluster: each replica is a vGPU with several models, which come and go by plan."""
+
+import asyncio
+import logging
+from typing import Any
+
+import ray
+from ray import serve
+
+from partita_runtime.logs import log_as_environment_says
+from partita_runtime.serving.directory import ANNOUNCE_SECONDS, Directory
+from partita_runtime.serving.held_models import HeldModels
+from partita_runtime.serving.names import SUBCLUSTER
+from partita_runtime.serving.stage_arguments import SubclusterArguments, SubclusterModels
+
+logger = logging.getLogger(__name__)
+
+
+class SubclusterReplica:
+    """One vGPU. Serve counts it as ready once its first models are loaded and warmed up."""
+
+    def __init__(self, arguments: SubclusterArguments) -> None:
+        replica = serve.get_replica_context().replica_id.unique_id
+        log_as_environment_says(session=arguments.session_key, replica=replica)
+        node = ray.get_runtime_context().get_node_id()
+        self._models = HeldModels(replica, node, ray.util.get_node_ip_address())
+        self._directory = Directory()
+        self._announcing: asyncio.Task[None] | None = None
+        self._known: set[str] = set()
+        """What the directory was told of."""
+
+    async def reconfigure(self, user_config: dict[str, Any]) -> None:
+        """Hold other models; called by Serve before the replica is ready, and whenever they change."""
+        if self._announcing is None:
+            self._announcing = asyncio.create_task(self._announce())
+        wanted = SubclusterModels.model_validate(user_config)
+        await self._models.hold(wanted.stages, wanted.memory_bytes)
+
+    async def check_health(self) -> None:
+        """Raises if no more batches will be run; Serve then replaces the replica."""
+        self._models.check_health()
+
+    async def __del__(self) -> None:
+        """Serve awaits this before it ends the process, for up to the deployment's graceful_shutdown_timeout_s."""
+        if self._announcing is not None:
+            self._announcing.cancel()
+        try:
+            await self._withdraw(self._known)
+        except LookupError:
+            logger.info("the directory is away; it will forget this replica by itself")
+        await self._models.close()
+
+    async def _announce(self) -> None:
+        while True:
+            announcements = self._models.announcements
+            try:
+                await self._withdraw(self._known - {a.replica for a in announcements})
+                for announcement in announcements:
+                    self._known.add(announcement.replica)
+                    await self._directory.announce(announcement)
+            except LookupError as error:
+                logger.warning("cannot be announced now: %s", error)
+            await asyncio.sleep(ANNOUNCE_SECONDS)
+
+    async def _withdraw(self, replicas: set[str]) -> None:
+        for replica in sorted(replicas):
+            await self._directory.withdraw(replica)
+            self._known.discard(replica)
+
+
+def application(args: dict[str, Any]) -> serve.Application:
+    """Built by Serve from the `args` of the declarative configuration."""
+    deployment = serve.deployment(name=SUBCLUSTER)(SubclusterReplica)
+    return deployment.bind(SubclusterArguments.model_validate(args))

@@ -1,0 +1,106 @@
+"""Rollouts of sub-clusters on a model of Serve: their vGPUs stay, and models come and go."""
+
+from tests.operator.engines.serve_model import (
+    FRONTEND,
+    SESSION,
+    ServeModel,
+    application,
+    frontend_config,
+    stage_config,
+    subcluster_config,
+)
+from tests.operator.engines.test_rollout import rolled_out, step, told
+
+from partita_operator.engines.frontend import Answer
+from partita_operator.engines.ray_serve import serving_status
+from partita_operator.engines.rollout import Wanted, next_step
+from partita_operator.engines.serve_state import ServeState
+from partita_operator.engines.shared_vgpus import stages_of
+from partita_runtime.scheduling.events import StageRef
+
+
+def wanted(plan: str, modules: str, replicas: int) -> Wanted:
+    return Wanted(SESSION, plan, frontend_config(plan), (subcluster_config(plan, modules, replicas),))
+
+
+SUBCLUSTER = wanted("one", "ab", 2).stages[0]["name"]
+
+
+def held(serve: ServeModel) -> dict[str, str]:
+    stages = stages_of(serve.configs[SUBCLUSTER])
+    return {plan: "".join(ref.module for ref in refs) for plan, refs in stages.items()}
+
+
+def test_models_of_a_new_plan_are_loaded_beside_those_that_serve_and_then_take_over() -> None:
+    serve = rolled_out({"a": 2}, wanted("one", "ab", 2))
+    before = [*serve.replicas[SUBCLUSTER]]
+    seen = []
+    for _ in range(6):
+        message = step(serve, wanted("two", "abc", 2))
+        seen.append((told(serve), held(serve), message))
+        assert serve.is_complete(serve.serving)
+    both = {"one": "ab", "two": "abc"}
+    assert seen[0] == ("one", both, "Waiting for the replicas of plan two: sub-cluster all.")
+    assert ("two", both, "Moving the frontend to plan two.") in seen
+    assert seen[-1] == ("two", {"two": "abc"}, "")
+    assert serve.replicas[SUBCLUSTER] == before, "no vGPU was given back or taken"
+
+
+def test_the_frontend_does_not_move_before_all_vgpus_have_loaded_the_models() -> None:
+    serve = rolled_out({"a": 2}, wanted("one", "ab", 2))
+    serve.broken = frozenset({"two"})
+    for _ in range(5):
+        step(serve, wanted("two", "abc", 2))
+        assert (told(serve), serve.serving) == ("one", "one")
+    serve.broken = frozenset()
+    for _ in range(5):
+        step(serve, wanted("two", "abc", 2))
+    assert serve.serving == "two"
+
+
+def test_models_are_kept_until_the_frontend_says_that_it_left() -> None:
+    serve = rolled_out({"a": 2}, wanted("one", "ab", 2))
+    while told(serve) != "two":
+        step(serve, wanted("two", "a", 2))
+    for report in (None, serve.report):
+        serve.serving = "one"
+        decided = next_step(wanted("two", "a", 2), serve.state, report and serve.report, serve.capacity, serve.now)
+        (app,) = [app for app in decided.applications if app["name"] == SUBCLUSTER]
+        assert {*stages_of(app)} == {"one", "two"}
+
+
+def test_a_subcluster_grows_in_place() -> None:
+    serve = rolled_out({"a": 4}, wanted("one", "ab", 2))
+    for _ in range(6):
+        step(serve, wanted("two", "ab", 4))
+        assert serve.is_complete(serve.serving)
+    assert (serve.serving, len(serve.replicas[SUBCLUSTER])) == ("two", 4)
+
+
+def test_stages_of_their_own_give_way_to_a_subcluster_and_take_over_from_it() -> None:
+    alone = Wanted(SESSION, "one", frontend_config("one"), (stage_config("one", 0, 2),))
+    serve = rolled_out({"a": 4}, alone)
+    for target in (wanted("two", "ab", 2), alone):
+        for _ in range(8):
+            step(serve, target)
+            assert serve.is_complete(serve.serving)
+        assert serve.serving == target.plan
+        assert {*serve.configs} == {FRONTEND, target.stages[0]["name"]}
+
+
+def test_every_stage_that_a_subcluster_holds_is_reported_under_its_plan() -> None:
+    serve = rolled_out({"a": 2}, wanted("one", "ab", 2))
+    app = application(subcluster_config("one", "ab", 2), serve.replicas[SUBCLUSTER])
+    status = serving_status(
+        SESSION,
+        ServeState(running=True, applications={app.name: app}),
+        Answer(None),
+        {"a": 2},
+        url="http://serve",
+        progress="",
+        now=0.0,
+    )
+    (serving,) = status.plans
+    assert serving.plan == "one"
+    refs = [(StageRef(s.module, s.pipeline, s.stage), s.ready) for s in serving.stages]
+    assert refs == [(StageRef("a", "p", 0), 2), (StageRef("b", "p", 0), 2)]

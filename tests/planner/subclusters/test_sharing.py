@@ -1,0 +1,103 @@
+"""Models that leave GPUs partly idle share them, where that saves GPUs and keeps memory and deadlines."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.builders import PoolBuilder, pool, problem, profile, session
+from tests.planner.planned import planned, refused
+
+from partita_api.pipelineplan import PipelinePlanSpec
+from partita_planner.problem import PlanningProblem
+from partita_planner.validate import validate
+
+MEGABYTE = 1_000_000
+
+
+def asked(
+    rate: int = 100, slo: int = 200, on: PoolBuilder | None = None, models: str = "abc", **settings: Any
+) -> PlanningProblem:
+    """Models in a row that each keep a little of a GPU busy: 10 ms a batch of one, 12 ms a batch of two."""
+    fields = {"share_gpus": True, "max_batch_size": 2, "strategy": "no-partitioning", **settings}
+    asked_for = session("s").slo(slo).rate(rate).chain(*models).planner(**fields)
+    profiles = [profile(m).batches(1, 2).linear(2000, 8000).memory(10 * MEGABYTE, MEGABYTE) for m in models]
+    return problem(asked_for, [on or pool("fast").price("3").gpus(8)], profiles)
+
+
+def subclusters(plan: PipelinePlanSpec) -> dict[str, tuple[str | None, int]]:
+    stages = {m.name: m.pipelines[0].stages[0] for m in plan.modules}
+    return {name: (stage.subcluster, stage.replicas) for name, stage in stages.items()}
+
+
+def test_models_share_as_few_gpus_as_their_loads_need() -> None:
+    shared = planned(asked())
+    assert subclusters(shared) == dict.fromkeys("abc", ("shared-0", 2)), "0.6 GPUs each"
+    assert shared.gpus() == {"fast": 2}
+    assert float(shared.cost.allocated_per_hour) == float(shared.solution.value) == 6
+    assert float(shared.throughput) == pytest.approx(100 * 2 / 1.8)
+    assert "a, b, c share 2 GPUs of fast (sub-cluster shared-0)." in shared.solution.explanation
+
+
+def test_without_the_setting_each_has_its_own() -> None:
+    alone = planned(asked(share_gpus=False))
+    assert subclusters(alone) == dict.fromkeys("abc", (None, 1))
+
+
+def test_none_share_where_that_saves_nothing() -> None:
+    assert {name for name, _ in subclusters(planned(asked(rate=160))).values()} == {None}, "0.96 GPUs each"
+
+
+@pytest.mark.parametrize(
+    ("memory", "want"),
+    [
+        pytest.param("302M", {"a": "shared-0", "b": "shared-0", "c": "shared-0"}, id="all fit"),
+        pytest.param("300M", {"a": "shared-0", "b": "shared-0", "c": None}, id="two fit"),
+        pytest.param("200M", {"a": None, "b": None, "c": None}, id="one fits"),
+    ],
+)
+def test_models_that_share_fit_a_gpus_memory(memory: str, want: dict[str, str | None]) -> None:
+    """Ten blocks of 10 MB each, and 2 MB for a batch of two."""
+    plan = planned(asked(rate=50, on=pool("fast").gpus(8).memory(memory)))
+    assert {name: subcluster for name, (subcluster, _) in subclusters(plan).items()} == want
+
+
+def test_models_share_only_where_one_may_wait_for_another() -> None:
+    tight, loose = planned(asked(slo=70, rate=80)), planned(asked(slo=120, rate=80))
+    assert tight.gpus() == {"fast": 3}
+    assert loose.gpus() == {"fast": 2}
+
+
+def test_the_plan_in_force_stays_and_is_valid() -> None:
+    first = asked()
+    plan = planned(first)
+    assert planned(replace(first, incumbent=plan)) == plan
+
+
+def test_the_validator_finds_what_a_subcluster_cannot_do() -> None:
+    first = asked(on=pool("fast").price("3").gpus(8).memory("302M"))
+    document = planned(first).model_dump(mode="json")
+    document["modules"][0]["pipelines"][0]["throughput"] = "200"
+    wrong = validate(PipelinePlanSpec.model_validate(document), first)
+    assert any("sub-cluster 'shared-0' needs" in words for words in wrong), wrong
+    tighter = asked(on=pool("fast").price("3").gpus(8).memory("301M"))
+    wrong = validate(planned(first), tighter)
+    assert wrong == ("the models of sub-cluster 'shared-0' do not fit the memory of a vGPU of 'fast'",)
+
+
+def test_objectives_that_share_gpus_by_themselves_are_refused() -> None:
+    built = asked()
+    objective = built.spec.objective.model_copy(update={"cost_model": "Occupancy"})
+    spec = built.spec.model_copy(update={"objective": objective})
+    assert "planner.shareGpus needs objective.kind Cost or Power" in refused(replace(built, spec=spec)).message
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 400), st.integers(60, 400), st.sampled_from(("ab", "abc", "abcde")))
+def test_sharing_never_costs_more(rate: int, slo: int, models: str) -> None:
+    on = pool("fast").price("3").gpus(60)
+    alone = planned(asked(rate, slo, on, models, share_gpus=False))
+    shared = planned(asked(rate, slo, on, models))
+    assert float(shared.solution.bound) <= float(shared.solution.value) <= float(alone.solution.value)
+    assert shared.gpus()["fast"] <= alone.gpus()["fast"]
