@@ -232,6 +232,7 @@ class Backend(StrEnum):
     EAGER = "Eager"
     INDUCTOR = "Inductor"
     CUDA_GRAPHS = "CudaGraphs"
+    TENSORRT = "TensorRT"
 
 
 class CutDType(StrEnum):
@@ -247,7 +248,8 @@ class Execution(SpecModel):
     backend: Backend = Field(
         default=Backend.EAGER,
         description="Eager: as torch runs it. Inductor: compiled. CudaGraphs: recorded on the GPU for each batch size, "
-        "and replayed. What cannot be built runs Eager, and the status says so.",
+        "and replayed. TensorRT: an engine for each batch size, where torch_tensorrt is installed. What cannot be "
+        "built runs Eager, and the status says so.",
     )
     cut_dtype: CutDType = Field(
         default=CutDType.FP16, description="Element type of feature maps between stages; FP16 halves the traffic."

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from partita_api.inferencesession import InferenceSession
-from partita_api.pipelineplan import PipelinePlanSpec
+from partita_api.pipelineplan import PipelinePlanSpec, Stage
 from partita_api.plan_changes import PlannedChange
 from partita_planner.difference import Change
 from partita_planner.problem import NoPlan, Outcome
@@ -168,10 +168,16 @@ def _stages(session: InferenceSession, spec: PipelinePlanSpec) -> Table:
                     str(pipeline.batch_size),
                     f"{stage.blocks.first}-{stage.blocks.end - 1}",
                     stage.pool,
-                    f"{stage.replicas} x 1/{stage.vgpu_divisor}" if stage.vgpu_divisor > 1 else str(stage.replicas),
+                    _vgpus(stage),
                     f"{stage.latency_micros / 1e3:.1f}",
                 )
     return table
+
+
+def _vgpus(stage: Stage) -> str:
+    """How many, as shares of an accelerator, and with whom they are shared."""
+    share = f" x 1/{stage.vgpu_divisor}" if stage.vgpu_divisor > 1 else ""
+    return f"{stage.replicas}{share}" + (f" ({stage.subcluster})" if stage.subcluster is not None else "")
 
 
 def _in_words(spec: PipelinePlanSpec) -> str:

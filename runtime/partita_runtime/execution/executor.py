@@ -39,7 +39,7 @@ class BuiltExecutor:
 
     executor: StageExecutor
     backend_used: str
-    """Eager, Inductor, CudaGraphs or Emulated."""
+    """Eager, Inductor, CudaGraphs, TensorRT or Emulated."""
     device_used: str
     """cpu, cuda or none."""
     inputs: tuple[TensorSpec, ...]

@@ -22,12 +22,14 @@ from partita_runtime.execution.torch_stage import (
     TorchExecutor,
     stage_boundaries,
 )
+from partita_runtime.execution.torch_tensor_rt import tensor_rt
 from partita_runtime.models.errors import ModelError, ModelErrorReason
 from partita_runtime.models.partition import PartitionedModel, partition_source
 
 _BUILDERS: Final[Mapping[Backend, Callable[[StageBlocks, Boundary], Compute]]] = {
     Backend.INDUCTOR: inductor,
     Backend.CUDA_GRAPHS: cuda_graphs,
+    Backend.TENSORRT: tensor_rt,
 }
 """Backends that may raise CannotBuildError; each falls back to Eager, which is always there."""
 

@@ -63,7 +63,8 @@ class _Graphs:
                 self._blocks(*inputs)
         torch.cuda.current_stream().wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
+        # Batches of other models may run in another thread of the process meanwhile (sub-clusters).
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             outputs = self._blocks(*inputs)
         self._pool = graph.pool()
         return _Recorded(graph, inputs, outputs)

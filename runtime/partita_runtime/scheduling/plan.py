@@ -24,6 +24,8 @@ class ScheduledStage(SpecModel):
     """Execution time of a batch of b samples at index b - 1, for b up to the pipeline's batch size."""
     output_bytes: int = 0
     """Bytes of one sample's feature map to the next stage, at the cut's element type; 0 for the last stage."""
+    subcluster: str | None = None
+    """Stages that name the same one have the same workers."""
 
     @model_validator(mode="after")
     def _has_work(self) -> Self:
@@ -185,6 +187,7 @@ def _pipeline(
                     for b in range(1, pipeline.batch_size + 1)
                 ),
                 output_bytes=crossing // 2 if cut_dtype is CutDType.FP16 else crossing,
+                subcluster=stage.subcluster,
             )
         )
     return ScheduledPipeline(name=pipeline.name, batch_size=pipeline.batch_size, stages=tuple(stages))

@@ -68,9 +68,22 @@ class Space:
 
 
 def placements(plan: SchedulingPlan, gpus_per_node: Mapping[str, int] | None = None) -> list[Placement]:
-    """All replicas of a plan on as few accelerators, and these on as few nodes, as they need."""
+    """All replicas of a plan on as few accelerators, and these on as few nodes, as they need.
+
+    The stages of a sub-cluster have the same workers.
+    """
     space = Space(plan, gpus_per_node)
-    return [space.add(ref) for ref, stage in stages_of(plan) for _ in range(stage.replicas)]
+    shared: dict[tuple[str, int], Placement] = {}
+    placed = []
+    for ref, stage in stages_of(plan):
+        for number in range(stage.replicas):
+            there = shared.get((stage.subcluster or "", number))
+            if there is None:
+                there = space.add(ref)
+            if stage.subcluster is not None:
+                shared[stage.subcluster, number] = there
+            placed.append(there._replace(stage=ref))
+    return placed
 
 
 def stages_of(plan: SchedulingPlan) -> Iterable[tuple[StageRef, ScheduledStage]]:
