@@ -158,6 +158,13 @@ class Batching(SpecModel):
         "Eager: dispatch to an idle GPU at once. "
         "Elsa: each call by itself, on the smallest vGPU that is in time (for calls that are batches themselves).",
     )
+    modules: dict[ModuleName, BatchingPolicy] = Field(
+        default={}, max_length=MAX_MODULES, description="Another policy for some modules, by their names."
+    )
+
+    def policy_of(self, module: str) -> BatchingPolicy:
+        """The policy by which a module's requests are put together."""
+        return self.modules.get(module, self.policy)
 
 
 class AutoscalingMode(StrEnum):

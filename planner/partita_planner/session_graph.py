@@ -107,6 +107,9 @@ def _edge_problems(spec: InferenceSessionSpec) -> Iterator[str]:
 def _setting_problems(spec: InferenceSessionSpec) -> Iterator[str]:
     if spec.rate.gamma_shape is not None and spec.rate.arrival is not ArrivalProcess.GAMMA:
         yield f"rate.gammaShape needs rate.arrival Gamma, not {spec.rate.arrival}: set it, or remove gammaShape"
+    models = {module.name for module in spec.modules if module.model is not None}
+    if unknown := sorted(spec.batching.modules.keys() - models):
+        yield f"batching.modules names {', '.join(unknown)}, which is no model of the session: remove it"
     for field, port in (("httpPort", spec.frontend.http_port), ("grpcPort", spec.frontend.grpc_port)):
         if spec.frontend.replicas > 1 and port:
             yield (

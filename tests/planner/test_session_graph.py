@@ -45,6 +45,11 @@ CHAIN = session("s").chain("a", "b")
             id="shape without Gamma",
         ),
         pytest.param(
+            CHAIN.with_spec(batching={"modules": {"moon": "Elsa"}}),
+            "batching.modules names moon, which is no model of the session: remove it",
+            id="a policy for no model",
+        ),
+        pytest.param(
             CHAIN.with_spec(frontend={"replicas": 2, "grpc_port": 9000}),
             "frontend.grpcPort is 9000, but several of 2 frontends may be on one node: set it to 0",
             id="a port for two frontends",

@@ -129,7 +129,7 @@ class SchedulingCore:
         request = QueuedRequest(deadline, request_id, clock, 0, module)
         self._live[request_id] = request
         state.queue.add(request)
-        self._agenda.look(state, self._policy.arrived(state, request, clock))
+        self._agenda.look(state, self._policies[module].arrived(state, request, clock))
 
     def cancel(self, request_id: int, now: int) -> None:
         """Nobody waits for the request any more: it is taken from the queue, or its answer no longer counts.
@@ -286,7 +286,7 @@ class SchedulingCore:
     def _consider(self, module: ModuleState, actions: list[Action]) -> Candidate | None:
         """The batch of `module` that could go now, if any; what is dropped on the way joins `actions`."""
         dropped: list[Dropped] = []
-        candidate = self._policy.candidate(module, self._clock, dropped)
+        candidate = self._policies[module.name].candidate(module, self._clock, dropped)
         for request, reason in dropped:
             actions.append(self._drop(module, request, reason))
         if candidate is None:
@@ -357,7 +357,7 @@ class SchedulingCore:
                     )
                     self._live[request.request_id] = request
                 module.queue.add(request)
-                self._agenda.look(module, self._policy.arrived(module, request, self._clock))
+                self._agenda.look(module, self._policies[module.name].arrived(module, request, self._clock))
 
     def _count_answers(self, batch: Batch, now: int) -> None:
         live = self._live
@@ -379,7 +379,8 @@ class SchedulingCore:
         """Build the state of `plan`, going on with whatever it has in common with the modules in force before."""
         modules = module_states(plan)
         load = Load(modules.values())
-        self._policy = make_policy(plan.policy, load, self._flight)
+        made = {name: make_policy(name, load, self._flight) for name in plan.policies}
+        self._policies = {module.name: made[module.policy or plan.policy] for module in plan.modules}
         self._plan, self._modules, self._load = plan, modules, load
         self._stages = {user.stage.ref: user.stage for user in self._load.users.values()}
         self._agenda = Agenda(list(modules.values()))
@@ -398,7 +399,7 @@ class SchedulingCore:
         self._apply_delays()
         for module in self._modules.values():
             for request in module.queue:
-                self._agenda.look(module, self._policy.arrived(module, request, self._clock))
+                self._agenda.look(module, self._policies[module.name].arrived(module, request, self._clock))
 
     def _apply_delays(self) -> None:
         for module in self._modules.values():

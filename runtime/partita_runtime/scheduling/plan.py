@@ -70,6 +70,8 @@ class ScheduledModule(SpecModel):
     downstream_micros: int
     """Longest sum of budgets after this module: its deadlines are that much before the request's."""
     pipelines: tuple[ScheduledPipeline, ...]
+    policy: str | None = None
+    """Its batching policy, if it is another one than the plan's."""
 
     @model_validator(mode="after")
     def _pipelines_differ(self) -> Self:
@@ -88,6 +90,11 @@ class SchedulingPlan(SpecModel):
     bandwidth: dict[str, float] = {}
     """Bits per second of one node's network, by pool."""
     modules: tuple[ScheduledModule, ...]
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """All batching policies that it needs, each once."""
+        return tuple(dict.fromkeys([self.policy, *(module.policy or self.policy for module in self.modules)]))
 
     @model_validator(mode="after")
     def _modules_differ(self) -> Self:
@@ -121,6 +128,7 @@ def scheduling_plan(
                     _pipeline(module.name, pipeline, profiles, session.execution.cut_dtype)
                     for pipeline in module.pipelines
                 ),
+                policy=session.batching.modules.get(module.name),
             )
             for module in plan.modules
             if module.pipelines

@@ -117,7 +117,7 @@ class Application:
             session(self.name)
             .slo(self.slo_ms)
             .planner(blocks=BLOCKS)
-            .with_spec(**modules, **(self.fields or {}))
+            .with_spec(**{**modules, **(self.fields or {})})
             .build()
         )
 

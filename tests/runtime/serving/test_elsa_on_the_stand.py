@@ -1,12 +1,13 @@
 """Calls that are batches themselves, on slices of unequal size, under ELSA: the policy that simulations have, live."""
 
+import asyncio
 import dataclasses
 from pathlib import Path
 
 from tests.runtime.serving.plans import application
 from tests.runtime.serving.stand import Stand, post, stand
 
-from partita_api.inferencesession import BatchingPolicy
+from partita_api.inferencesession import Batching, BatchingPolicy
 from partita_runtime.scheduling.events import StageRef
 from partita_runtime.serving.session import FrontendSettings
 from partita_runtime.simulation.replay import Replay, replay
@@ -45,3 +46,18 @@ async def test_a_call_goes_as_a_whole_to_the_smallest_slice_that_is_in_time(tmp_
         assert executed(running) == {WHOLE: 1, QUARTER: 2}
         assert running.session.signals().batch_sizes == {1: 1, 2: 1, 8: 1}
     assert replayed(tmp_path).difference is None
+
+
+async def test_one_module_may_take_calls_as_they_come_while_another_puts_them_together() -> None:
+    """Eight calls at once: each stays by itself where that is asked for, and they are together everywhere else."""
+    batching = Batching(policy=BatchingPolicy.DEFERRED, modules={"queries": BatchingPolicy.ELSA})
+    app = application("mixed").model("queries", outputs=((2, 2),)).model("joined").edge("queries", "joined")
+    async with stand(app.slo(2_000).with_spec(batching=batching)) as running:
+        answers = await asyncio.gather(*(post(running) for _ in range(8)))
+        assert [status for status, _ in answers] == [200] * 8, answers
+        assert running.session.serving is not None
+        core = running.session.serving.dispatcher.signals()
+        assert core is not None
+        batches = {module: core.pipelines[module, "p0"].batch_sizes for module in ("queries", "joined")}
+        assert batches["queries"] == {1: 8}
+        assert sum(batches["joined"].values()) < 8, batches
