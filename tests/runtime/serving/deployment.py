@@ -14,7 +14,7 @@ from tests.runtime.serving.plans import REAL, Application
 
 from partita_operator.dev.ray_cluster import RayCluster
 from partita_runtime.scheduling.events import StageRef
-from partita_runtime.serving.applications import ServingOptions, frontend_application, stage_applications
+from partita_runtime.serving.applications import ServingOptions, frontend_application, holding_both, stage_applications
 
 PATIENCE_SECONDS = 90.0
 OPTIONS = ServingOptions(
@@ -56,6 +56,17 @@ class Deployment:
             self._take([frontend_application(app.session, app.plan, app.profiles, app.pools, OPTIONS)])
         self._put()
         self.until(lambda: all(self.ready(app) for app in apps), "everything serves")
+
+    def apply_both(self, old: Application, new: Application) -> None:
+        """Have the vGPUs of sub-clusters that are in both plans hold the models of both."""
+        before = {app["name"]: app for app in _stages(old)}
+        self._take([holding_both(before[app["name"]], app) if app["name"] in before else app for app in _stages(new)])
+        self._put()
+
+    def running(self, name: str) -> bool:
+        """Whether Serve has done with an application all that it was told."""
+        details = self.cluster.get("/api/serve/applications/")
+        return bool(details["applications"][name]["status"] == "RUNNING")
 
     def remove(self, unwanted: Callable[[str], bool]) -> None:
         """Take down the applications with such names."""
@@ -128,17 +139,30 @@ class Deployment:
         assert answer.is_success, answer.text
 
 
+def _stages(app: Application) -> list[dict[str, Any]]:
+    return stage_applications(app.session, app.plan, app.profiles, app.pools, {}, OPTIONS)
+
+
 class Loading:
     """Steady load from another thread, until told to stop."""
 
     def __init__(self, deployment: Deployment, app: Application, rate: float) -> None:
         self._stop = False
+        self._sent = 0
         self._thread = ThreadPoolExecutor(1)
         url = f"http://{deployment.url(app)}/v2/models/{app.name}/infer"
         sample = np.zeros((1, *app.models[0].input), np.float32)
         self._done: Future[Load] = self._thread.submit(
-            lambda: asyncio.run(steady_load(url, sample, rate, lambda _: self._stop, most_seconds=150))
+            lambda: asyncio.run(steady_load(url, sample, rate, self._is_enough, most_seconds=150))
         )
+
+    def sent(self) -> int:
+        """Requests so far."""
+        return self._sent
+
+    def _is_enough(self, load: Load) -> bool:
+        self._sent = load.sent
+        return self._stop
 
     def stop(self) -> Load:
         """What became of the requests, all of which have ended."""
