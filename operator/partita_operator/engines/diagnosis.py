@@ -30,6 +30,8 @@ def diagnosis(app: Application, state: ServeState, capacity: Resources, now: flo
                 f"{len(late)} of {deployment.target} replicas find no node with {needs} free"
                 f"{_shortage(deployment.resources, state, capacity)}. Add nodes with it, or free some."
             )
+    if app.leaving is not None:  # it says that it is not well, so that Serve starts another one in its place
+        return ""
     if app.status == "UNHEALTHY" or (app.ready == 0 and app.message):
         words = app.message or " ".join(deployment.message for deployment in app.deployments)
         return f"its replicas fail: {_last_words(words)}. See the replicas' logs in the Ray dashboard."

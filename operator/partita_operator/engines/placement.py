@@ -13,6 +13,16 @@ Resources = Mapping[str, float]
 
 
 @dataclass(frozen=True)
+class RayNode:
+    """A node of the Ray cluster that is alive."""
+
+    id: str
+    started: float
+    """When it joined (Unix seconds)."""
+    total: Resources
+
+
+@dataclass(frozen=True)
 class Demand:
     """Replicas of one stage."""
 

@@ -1,10 +1,11 @@
 """The REST API of a Ray cluster's dashboard: a thin client whose errors say what to do."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import httpx
 
+from partita_operator.engines.placement import RayNode
 from partita_operator.ports import EngineUnavailableError
 
 TIMEOUT_SECONDS: Final = 15.0
@@ -60,16 +61,14 @@ class RayDashboard:
             raise RefusedError(self.address, f"{method} {path}", answer.status_code, answer.text)
         return answer
 
-    async def capacity(self) -> dict[str, float]:
-        """Total units of each resource on the nodes that are alive, such as CPU, GPU and custom resources."""
+    async def nodes(self) -> list[RayNode]:
+        """The nodes that are alive."""
         answer = await self.get("/api/v0/nodes", detail="true", limit=_MOST_NODES)
-        total: dict[str, float] = {}
-        for node in answer["data"]["result"]["result"]:
-            if node["state"] != "ALIVE":
-                continue
-            for resource, units in (node["resources_total"] or {}).items():
-                total[resource] = total.get(resource, 0.0) + units
-        return total
+        return [
+            RayNode(node["node_id"], (node["start_time_ms"] or 0) / 1000, node["resources_total"] or {})
+            for node in answer["data"]["result"]["result"]
+            if node["state"] == "ALIVE"
+        ]
 
     async def has_live_actor(self, class_name: str) -> bool:
         """Whether an actor of the class runs, or is about to, anywhere in the cluster."""
@@ -81,6 +80,15 @@ class RayDashboard:
     async def close(self) -> None:
         """Closes its connections."""
         await self._client.aclose()
+
+
+def capacity(nodes: Iterable[RayNode]) -> dict[str, float]:
+    """Total units of each resource on these nodes, such as CPU, GPU and custom resources."""
+    total: dict[str, float] = {}
+    for node in nodes:
+        for resource, units in node.total.items():
+            total[resource] = total.get(resource, 0.0) + units
+    return total
 
 
 class RefusedError(EngineUnavailableError):

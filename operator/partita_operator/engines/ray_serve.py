@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from partita_api.inferencesession import InferenceSession
 from partita_operator.engines.diagnosis import diagnosis
 from partita_operator.engines.frontend import Answer, Frontends, session_signals, session_url
-from partita_operator.engines.ray_dashboard import RayDashboard
+from partita_operator.engines.ray_dashboard import RayDashboard, capacity
 from partita_operator.engines.rollout import FrontendReport, failed_for_long, next_step, told_plan, wanted_applications
 from partita_operator.engines.serve_state import (
     AppConfig,
@@ -25,6 +25,7 @@ from partita_operator.engines.serve_state import (
     read_state,
 )
 from partita_operator.engines.shared_vgpus import stages_of
+from partita_operator.engines.spreading import spread, with_relocations
 from partita_operator.ports import (
     EngineUnavailableError,
     OperatorSettings,
@@ -110,20 +111,24 @@ class RayServeEngine:
             state = await self._read()
             answer = await self._ask_frontend(state, wanted.session_key)
             report = FrontendReport(answer.signals.plan) if answer.signals else None
-            step = next_step(wanted, state, report, await self._dashboard.capacity(), time.time())
+            nodes, now = await self._dashboard.nodes(), time.time()
+            step = next_step(wanted, state, report, capacity(nodes), now)
             self._progress[wanted.session_key] = step.message
-            await self._write(state, wanted.session_key, step.applications)
+            applications = with_relocations(step.applications, state)
+            if report is not None and not step.message:
+                applications = spread(applications, state, wanted.session_key, nodes, now)
+            await self._write(state, wanted.session_key, applications)
 
     async def observe(self, session_key: str) -> ServingStatus:
         """What runs for the session (namespace/name)."""
         state = await self._read(STATE_SECONDS)
-        capacity = await self._dashboard.capacity()
+        nodes = await self._dashboard.nodes()
         answer = await self._ask_frontend(state, session_key)
         return serving_status(
             session_key,
             state,
             answer,
-            capacity,
+            capacity(nodes),
             url=session_url(self._url(state), session_key),
             progress=self._progress.get(session_key, ""),
             now=time.time(),
@@ -154,7 +159,7 @@ class RayServeEngine:
 
     async def capacity(self) -> Mapping[str, float]:
         """Total units of each resource in the engine's cluster, CPUs and the like included."""
-        return await self._dashboard.capacity()
+        return capacity(await self._dashboard.nodes())
 
     async def close(self) -> None:
         """Closes all connections."""

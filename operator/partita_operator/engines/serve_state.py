@@ -10,11 +10,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from pydantic import ValidationError
+
 from partita_operator.ports import EngineUnavailableError
 from partita_runtime.serving.applications import parse_application
+from partita_runtime.serving.relocation import Relocation
 
 DELETING: Final = "DELETING"
 DEPLOY_FAILED: Final = "DEPLOY_FAILED"
+RUNNING: Final = "RUNNING"
+STOPPING: Final = "STOPPING"
 
 _CLUSTER_OPTIONS: Final = ("proxy_location", "http_options", "grpc_options", "target_capacity")
 """What a PUT sets besides the applications."""
@@ -34,10 +39,17 @@ class Replica:
     """One replica of a deployment."""
 
     state: str
-    placed: bool
-    """Whether it has found a node."""
+    node: str | None
+    """Id of the Ray node that it was placed on, if it has found one."""
     started: float
     """When it was asked for (Unix seconds)."""
+    id: str = ""
+    """Unique; a replica that is started anew has another."""
+
+    @property
+    def placed(self) -> bool:
+        """Whether it has found a node."""
+        return self.node is not None
 
 
 @dataclass(frozen=True)
@@ -54,7 +66,7 @@ class Deployment:
     @property
     def ready(self) -> int:
         """Replicas that are up."""
-        return sum(replica.state == "RUNNING" for replica in self.replicas)
+        return sum(replica.state == RUNNING for replica in self.replicas)
 
 
 @dataclass(frozen=True)
@@ -74,8 +86,22 @@ class Application:
 
     @property
     def ready(self) -> int:
-        """Replicas of its one deployment that are up."""
-        return sum(deployment.ready for deployment in self.deployments)
+        """Replicas of its one deployment that serve, one included that goes on until another has taken its place."""
+        up = sum(deployment.ready for deployment in self.deployments)
+        stands_in = self.leaving is not None and self.leaving.state == STOPPING
+        return up + (stands_in and up < sum(deployment.target for deployment in self.deployments))
+
+    @property
+    def relocation(self) -> Relocation | None:
+        """What was last done to spread its replicas over the nodes."""
+        return told_relocation(self.config) if self.config else None
+
+    @property
+    def leaving(self) -> Replica | None:
+        """The replica that is to go once another one has taken its place, while it is there."""
+        told = self.relocation
+        replicas = (replica for deployment in self.deployments for replica in deployment.replicas)
+        return next((replica for replica in replicas if told and replica.id == told.replica), None)
 
     @property
     def session_key(self) -> str | None:
@@ -114,6 +140,17 @@ def own_configs(state: ServeState, session_key: str) -> dict[str, AppConfig]:
         for name, app in state.of_session(session_key).items()
         if app.config is not None and app.status != DELETING
     }
+
+
+def told_relocation(config: AppConfig) -> Relocation | None:
+    """What a stage's configuration says of spreading its replicas over the nodes."""
+    parsed = parse_application(config["name"])
+    if parsed is None or parsed.stage is None:
+        return None
+    try:
+        return Relocation.model_validate(config["deployments"][0]["user_config"])
+    except (KeyError, IndexError, ValidationError):
+        return None
 
 
 def config_to_put(
@@ -162,7 +199,8 @@ def _application(name: str, app: Mapping[str, Any]) -> Application:
                 target=deployment["target_num_replicas"],
                 resources={name: units for name, units in deployment["required_resources"].items() if units},
                 replicas=tuple(
-                    Replica(r["state"], r.get("node_id") is not None, r["start_time_s"]) for r in deployment["replicas"]
+                    Replica(r["state"], r.get("node_id"), r["start_time_s"], r["replica_id"])
+                    for r in deployment["replicas"]
                 ),
             )
             for deployment in app["deployments"].values()

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from typing import Any
 
 import ray
@@ -13,6 +14,7 @@ from partita_runtime.execution.stage_build import StageBuild
 from partita_runtime.logs import log_as_environment_says
 from partita_runtime.serving.directory import ANNOUNCE_SECONDS, Announcement, Directory
 from partita_runtime.serving.names import STAGE
+from partita_runtime.serving.relocation import STAND_IN_SECONDS, Relocation
 from partita_runtime.serving.stage_arguments import StageArguments
 from partita_runtime.serving.worker import StageWorker
 
@@ -53,13 +55,23 @@ class StageReplica:
         )
         self._directory = Directory()
         self._announcing = asyncio.create_task(self._announce())
+        self._leaving: Relocation | None = None
+
+    async def reconfigure(self, user_config: dict[str, Any]) -> None:
+        """Called by Serve when one of the stage's replicas is to make place for another one."""
+        told = Relocation.model_validate(user_config)
+        self._leaving = told if told.replica == self._announcement.replica else None
 
     async def check_health(self) -> None:
-        """Raises if no more batches will be run; Serve then replaces the replica."""
+        """Raises if no more batches will be run, or another node is to run them; Serve then replaces the replica."""
         self._worker.check_health()
+        if self._leaving is not None:
+            raise RuntimeError("it is well, and goes so that another one can run on a node with fewer of them")
 
     async def __del__(self) -> None:
         """Serve awaits this before it ends the process, for up to the deployment's graceful_shutdown_timeout_s."""
+        if self._leaving is not None:
+            await self._stand_in(self._leaving.others)
         self._announcing.cancel()
         try:
             await self._directory.withdraw(self._announcement.replica)
@@ -67,6 +79,21 @@ class StageReplica:
             logger.info("the directory is away; it will forget this replica by itself")
         await self._worker.drain()
         await self._worker.stop()
+
+    async def _stand_in(self, others: int) -> None:
+        """Go on serving until so many other replicas of the stage do, or there is nobody to serve."""
+        own = self._announcement
+        patience = time.monotonic() + STAND_IN_SECONDS
+        while self._worker.is_used and time.monotonic() < patience:
+            try:
+                there = await self._directory.replicas(own.session_key)
+            except LookupError:
+                there = []
+            if sum(a.plan == own.plan and a.ref == own.ref and a.replica != own.replica for a in there) >= others:
+                await asyncio.sleep(2 * ANNOUNCE_SECONDS)  # the frontends have them in use by then
+                return
+            await asyncio.sleep(ANNOUNCE_SECONDS)
+        logger.warning("no other replica of the stage came up in place of this one, which ends all the same")
 
     async def _announce(self) -> None:
         while True:

@@ -80,6 +80,11 @@ class StageWorker:
         """Raises RuntimeError if no more batches will be run."""
         self._vgpu.check_health()
 
+    @property
+    def is_used(self) -> bool:
+        """Whether there is a frontend that may send batches."""
+        return bool(self._frontends)
+
     async def drain(self) -> None:
         """Ask the frontends for no more work, and return once they have left with all their answers."""
         self._draining = True

@@ -66,7 +66,8 @@ class DashboardDouble:
         """What GET answers."""
         if path == APPLICATIONS:
             return {"controller_info": {"actor_id": "1"} if self.serve_runs else {}, "applications": self.apps}
-        found = [{"state": "ALIVE", "resources_total": {"CPU": 8.0}}] if path.endswith("/nodes") else []
+        node = {"node_id": "n1", "start_time_ms": 0, "state": "ALIVE", "resources_total": {"CPU": 8.0}}
+        found = [node] if path.endswith("/nodes") else []
         if path.endswith("/actors") and self.controller_alive:
             found = [{"state": "ALIVE"}]
         return {"data": {"result": {"result": found}}}

@@ -80,7 +80,7 @@ class ServeModel:
             wanted = app["deployments"][0].get("num_replicas", 1)
             have = self.replicas.setdefault(app["name"], [])
             have[wanted:] = []
-            have += [Replica("STARTING", placed=False, started=self.now)] * (wanted - len(have))
+            have += [Replica("STARTING", node=None, started=self.now)] * (wanted - len(have))
 
     def tick(self) -> None:
         """Places replicas, makes the placed ones ready, and lets the frontend move on."""
@@ -89,9 +89,9 @@ class ServeModel:
         for name, replicas in self.replicas.items():
             for at, replica in enumerate(replicas):
                 if replica.placed and not self._plans(name) & self.broken:
-                    replicas[at] = Replica("RUNNING", True, replica.started)
+                    replicas[at] = Replica("RUNNING", "node", replica.started)
                 elif not replica.placed and fits(self._free(), self._each(name)):
-                    replicas[at] = Replica("STARTING", True, replica.started)
+                    replicas[at] = Replica("STARTING", "node", replica.started)
         told = told_plan(self.configs.get(FRONTEND))
         if told and self.is_complete(told) and self._running(FRONTEND):
             self.serving = told

@@ -7,13 +7,20 @@ from tests.operator.engines.serve_model import application, stage_config
 
 from partita_operator.engines.diagnosis import diagnosis
 from partita_operator.engines.serve_state import Application, Replica, ServeState
+from partita_runtime.serving.relocation import Relocation
 
 NOW = 1000.0
-UP = Replica("RUNNING", placed=True, started=0.0)
-LOST = Replica("STARTING", placed=False, started=NOW - 60)
-NEW = Replica("STARTING", placed=False, started=NOW - 1)
-LOADING = Replica("STARTING", placed=True, started=NOW - 60)
+UP = Replica("RUNNING", node="n1", started=0.0)
+LOST = Replica("STARTING", node=None, started=NOW - 60)
+NEW = Replica("STARTING", node=None, started=NOW - 1)
+LOADING = Replica("STARTING", node="n1", started=NOW - 60)
 STAGE = stage_config("one", 0, 3, "partita-pool-a")
+GOING = Replica("STOPPING", node="n1", started=0.0, id="going")
+RELOCATION = Relocation(replica="going", others=3, since=0, unevenness=9, among="x")
+SPREADING = {
+    **STAGE,
+    "deployments": [{**STAGE["deployments"][0], "user_config": RELOCATION.model_dump(mode="json", by_alias=True)}],
+}
 TRACEBACK = "Deploying app failed with exception:\nTraceback ...\nModuleNotFoundError: No module named 'vision'\n"
 
 
@@ -46,6 +53,13 @@ TRACEBACK = "Deploying app failed with exception:\nTraceback ...\nModuleNotFound
             3,
             ["RuntimeError: CUDA", "logs"],
             id="crashes",
+        ),
+        pytest.param(application(SPREADING, [UP, UP, GOING], "UNHEALTHY", "health check failed"), 3, [], id="moves"),
+        pytest.param(
+            application(SPREADING, [UP, GOING, LOST], "UNHEALTHY", "health check failed"),
+            2,
+            ["1 of 3 replicas", "2 of 2 partita-pool-a are in use"],
+            id="moves, and finds no node",
         ),
         pytest.param(application(STAGE, [], "DELETING"), 3, ["being removed"], id="being removed"),
     ],

@@ -22,8 +22,8 @@ from partita_operator.ports import EngineUnavailableError, OperatorSettings, Ser
 
 Json = dict[str, Any]
 SETTINGS = KubeRaySettings(image="registry/serving:1")
-UP = Replica("RUNNING", placed=True, started=0.0)
-LOST = Replica("STARTING", placed=False, started=0.0)
+UP = Replica("RUNNING", node="n1", started=0.0)
+LOST = Replica("STARTING", node=None, started=0.0)
 
 
 def conditions(ready: str, reason: str = "Initializing", upgrade: str = "False") -> Json:

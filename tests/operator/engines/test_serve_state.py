@@ -112,13 +112,13 @@ def test_replicas_and_resources_are_read() -> None:
         "target_num_replicas": 3,
         "required_resources": {"CPU": 0.1, "GPU": 0.0, "partita-pool-a": 0.5},
         "replicas": [
-            {"state": "RUNNING", "node_id": "n1", "start_time_s": 10.0},
-            {"state": "STARTING", "start_time_s": 20.0},
+            {"replica_id": "r1", "state": "RUNNING", "node_id": "n1", "start_time_s": 10.0},
+            {"replica_id": "r2", "state": "STARTING", "start_time_s": 20.0},
         ],
     }
     state = read_state(details(app(OURS, deployments={"stage": deployment})))
     (running,) = state.applications[OURS].deployments
     assert running.resources == {"CPU": 0.1, "partita-pool-a": 0.5}
-    assert [(r.placed, r.started) for r in running.replicas] == [(True, 10.0), (False, 20.0)]
+    assert [(r.id, r.placed, r.started) for r in running.replicas] == [("r1", True, 10.0), ("r2", False, 20.0)]
     assert (running.ready, running.target) == (1, 3)
     assert state.applications[OURS].ready == 1

@@ -1,0 +1,185 @@
+"""Which replica makes place so that a stage is spread over the nodes, and when none does."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import count, cycle
+
+import pytest
+from tests.operator.engines.serve_model import FRONTEND, SESSION, application, frontend_config, stage_config
+
+from partita_operator.engines.placement import RayNode
+from partita_operator.engines.serve_state import AppConfig, Replica, ServeState, told_relocation
+from partita_operator.engines.spreading import MOST_IN_VAIN, SETTLED_SECONDS, spread, with_relocations
+from partita_runtime.serving.relocation import STAND_IN_SECONDS
+
+NOW = 10_000.0
+POOL = "a"
+
+
+def nodes(*slots: float, started: float = 0.0) -> list[RayNode]:
+    """Nodes n0, n1, ... with so many units of the pool's resource."""
+    return [RayNode(f"n{at}", started, {POOL: units}) for at, units in enumerate(slots)]
+
+
+def replicas(*on: int, started: float = 0.0, state: str = "RUNNING") -> list[Replica]:
+    """Replicas on the nodes of these numbers."""
+    return [Replica(state, f"n{node}", started + at, f"r{at}") for at, node in enumerate(on)]
+
+
+def stage(number: int, wanted: int) -> AppConfig:
+    config = stage_config("one", number, wanted, POOL)
+    (deployment,) = config["deployments"]
+    return {**config, "deployments": [{**deployment, "graceful_shutdown_timeout_s": 30.0}]}
+
+
+def state(*stages: Sequence[Replica], status: str = "RUNNING", frontend: str = "RUNNING") -> ServeState:
+    """A session with these stages, and its frontend, all as wanted but for what is said."""
+    apps = [application(frontend_config("one"), [Replica(frontend, "n9", 0.0, "f")])]
+    apps += [application(stage(at, len(has)), has, status) for at, has in enumerate(stages)]
+    return ServeState(running=True, applications={app.name: app for app in apps})
+
+
+def configs(seen: ServeState) -> list[AppConfig]:
+    return [app.config for app in seen.applications.values() if app.config is not None]
+
+
+def leaving(seen: ServeState, there: Sequence[RayNode], now: float = NOW) -> list[str]:
+    decided = spread(configs(seen), seen, SESSION, there, now)
+    return [told.replica for config in decided if (told := told_relocation(config))]
+
+
+@pytest.mark.parametrize(
+    ("seen", "there", "want"),
+    [
+        pytest.param(state(replicas(0, 0)), nodes(2, 2), ["r1"], id="all on one node"),
+        pytest.param(state(replicas(0, 1)), nodes(2, 2), [], id="spread"),
+        pytest.param(state(replicas(0, 0, 1)), nodes(3, 3), [], id="as even as can be"),
+        pytest.param(state(replicas(0, 0, 1, 0)), nodes(4, 4), ["r3"], id="the newest of the fullest node"),
+        pytest.param(state(replicas(0)), nodes(2, 2), [], id="one replica"),
+        pytest.param(state(replicas(0, 0)), nodes(2), [], id="one node"),
+        pytest.param(state(replicas(0, 0)), nodes(2, 0), [], id="the other node is not of the pool"),
+        pytest.param(state(replicas(0, 0), replicas(1, 1)), nodes(2, 2), [], id="no room on the other node"),
+        pytest.param(state(replicas(0, 1), replicas(0, 0)), nodes(4, 4), ["r1"], id="a later stage"),
+        pytest.param(state(replicas(0, 0), replicas(1, 1)), nodes(4, 4), ["r1"], id="one stage at a time"),
+        pytest.param(state(replicas(0, 0)), nodes(2, 2, started=NOW - 5), [], id="the nodes have just come"),
+        pytest.param(state(replicas(0, 0, started=NOW - 5)), nodes(2, 2), [], id="they have just been started"),
+        pytest.param(state(replicas(0, 0), status="DEPLOYING"), nodes(2, 2), [], id="something is being deployed"),
+        pytest.param(state(replicas(0, 0), status="UNHEALTHY"), nodes(2, 2), [], id="something is not well"),
+        pytest.param(state(replicas(0, 0), frontend="STARTING"), nodes(2, 2), [], id="the frontend starts"),
+        pytest.param(
+            state(replicas(0, 0), replicas(0, 1, state="STARTING")), nodes(4, 4), [], id="another stage is not up"
+        ),
+        pytest.param(state(replicas(0, 0, 7)), nodes(3, 3), [], id="a replica on a node that is being lost"),
+    ],
+)
+def test_a_replica_makes_place_only_where_that_helps_and_all_is_well(
+    seen: ServeState, there: list[RayNode], want: list[str]
+) -> None:
+    assert leaving(seen, there) == want
+
+
+def test_nothing_goes_while_the_rollout_has_something_to_change() -> None:
+    seen = state(replicas(0, 0))
+    scaled = [config if config["name"] == FRONTEND else stage(0, 3) for config in configs(seen)]
+    assert spread(scaled, seen, SESSION, nodes(2, 2), NOW) == tuple(scaled)
+
+
+def test_what_it_was_told_stays_in_the_configuration_and_the_time_for_leaving_only_while_it_leaves() -> None:
+    before = state(replicas(0, 0))
+    frontend, told = spread(configs(before), before, SESSION, nodes(2, 2), NOW)
+    assert told["deployments"][0]["graceful_shutdown_timeout_s"] == 30.0 + STAND_IN_SECONDS
+    for left, want_timeout in ((replicas(0, 0), 30.0 + STAND_IN_SECONDS), (replicas(0, 1)[:1], 30.0)):
+        app = application(told, left)
+        seen = ServeState(running=True, applications={app.name: app})
+        (kept,) = with_relocations([stage(0, 2)], seen)
+        assert told_relocation(kept) == told_relocation(told)
+        assert kept["deployments"][0]["graceful_shutdown_timeout_s"] == want_timeout
+    assert with_relocations([frontend, stage(0, 2)], before) == (frontend, stage(0, 2))
+
+
+def test_one_that_leaves_counts_until_another_has_its_place() -> None:
+    before = state(replicas(0, 0))
+    _, told = spread(configs(before), before, SESSION, nodes(2, 2), NOW)
+    stays, goes = replicas(0, 0)
+    goes = Replica("STOPPING", goes.node, goes.started, goes.id)
+    new = [Replica(word, "n1", NOW, "r9") for word in ("STARTING", "RUNNING")]
+    assert [application(told, [stays, goes, *n]).ready for n in ([], new[:1], new[1:])] == [2, 2, 2]
+    assert application(told, [stays]).ready == 1
+
+
+@dataclass
+class Cluster:
+    """Serve with one stage: a replica that must go is replaced at once, on the next node in turn that has room."""
+
+    there: list[RayNode]
+    on: list[int]
+    stuck_on: int | None = None
+    """Where Ray places everything, whatever is free."""
+    now: float = NOW
+    moves: int = 0
+    config: AppConfig = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._names = count()
+        self._turn = cycle(range(len(self.there)))
+        self.config = stage(0, len(self.on))
+        self._replicas = [Replica("RUNNING", f"n{node}", 0.0, f"r{next(self._names)}") for node in self.on]
+
+    def counts(self) -> list[int]:
+        found = Counter(replica.node for replica in self._replicas)
+        return [found[node.id] for node in self.there]
+
+    def run(self, seconds: float) -> None:
+        """Passes of the operator, every ten seconds."""
+        until = self.now + seconds
+        while self.now < until:
+            seen = ServeState(
+                running=True, applications={self.config["name"]: application(self.config, self._replicas)}
+            )
+            (self.config,) = spread(
+                with_relocations([stage(0, len(self.on))], seen), seen, SESSION, self.there, self.now
+            )
+            told = told_relocation(self.config)
+            gone = [replica for replica in self._replicas if told and replica.id == told.replica]
+            if gone:
+                self.moves += 1
+                node = self._next_node()
+                self._replicas.remove(gone[0])
+                self._replicas.append(Replica("RUNNING", node, self.now, f"r{next(self._names)}"))
+            self.now += 10.0
+
+    def _next_node(self) -> str:
+        if self.stuck_on is not None:
+            return f"n{self.stuck_on}"
+        full = {node.id for node, used in zip(self.there, self.counts(), strict=True) if used >= node.total[POOL]}
+        return next(name for turn in self._turn if (name := f"n{turn}") not in full)
+
+
+@pytest.mark.parametrize(
+    ("slots", "on", "want"),
+    [
+        pytest.param((2, 2), (0, 0), [1, 1], id="two full nodes"),
+        pytest.param((8, 8), (0,) * 6, [3, 3], id="nodes with room for all"),
+        pytest.param((4, 4, 4), (0, 0, 0, 0, 1, 1, 1, 1), [3, 3, 2], id="one of three came back"),
+        pytest.param((4, 1), (0, 0, 0, 0), [3, 1], id="little room on the other"),
+    ],
+)
+def test_a_stage_is_spread_one_replica_at_a_time_and_then_left_alone(
+    slots: tuple[int, ...], on: tuple[int, ...], want: list[int]
+) -> None:
+    cluster = Cluster(nodes(*slots), list(on))
+    cluster.run(SETTLED_SECONDS * 200)
+    assert sorted(cluster.counts(), reverse=True) == want
+    moves = cluster.moves
+    cluster.run(SETTLED_SECONDS * 200)
+    assert cluster.moves == moves
+
+
+def test_replicas_that_always_come_back_to_the_same_node_are_soon_left_alone() -> None:
+    cluster = Cluster(nodes(4, 4), [0, 0], stuck_on=0)
+    cluster.run(24 * 3600)
+    assert cluster.moves == MOST_IN_VAIN
+    cluster.there = [*cluster.there, RayNode("n2", cluster.now, {POOL: 4})]
+    cluster.run(24 * 3600)
+    assert cluster.moves == 2 * MOST_IN_VAIN

@@ -1,0 +1,84 @@
+"""A node of a real Ray cluster is lost and comes back: the stage is spread again, and nobody notices."""
+
+import asyncio
+from collections import Counter
+from functools import partial
+from typing import Any
+
+import httpx
+import pytest
+from tests.operator.dev_fixtures import RayClusterFactory
+from tests.operator.engines.test_ray_serve import OPTIONS, applications, remove_all, rolled_out, spec, traffic, until
+from tests.runtime.serving.plans import EMULATED, REAL
+
+from partita_operator.dev.ray_cluster import RayCluster
+from partita_operator.dev.ray_commands import RayClassNode, RayClusterConfig
+from partita_operator.engines import spreading
+from partita_operator.engines.ray_serve import RayServeEngine
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
+
+STAGE = "partita.default.traffic.plan-1.a.p0.0"
+TENSOR = {"name": "input", "datatype": "FP32", "shape": [1, 2, 2], "data": [1.0, 2.0, 3.0, 4.0]}
+
+
+def replicas(cluster: RayCluster) -> list[dict[str, Any]]:
+    (deployment,) = applications(cluster)[STAGE]["deployments"].values()
+    return [replica for replica in deployment["replicas"] if replica["state"] == "RUNNING"]
+
+
+def counts(cluster: RayCluster) -> list[int]:
+    """Replicas of the stage that are up, by node, the most first."""
+    return sorted(Counter(replica["node_id"] for replica in replicas(cluster)).values(), reverse=True)
+
+
+async def test_a_stage_is_spread_again_after_a_node_came_back_and_no_request_fails(
+    start_ray: RayClusterFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both nodes have room for all, so that it is by choice that the replicas are not on one of them."""
+    monkeypatch.setattr(spreading, "SETTLED_SECONDS", 2.0)
+    nodes = (RayClassNode(REAL, slots=1), RayClassNode(EMULATED, slots=2), RayClassNode(EMULATED, slots=2))
+    notices_soon = {"RAY_health_check_period_ms": "1000"}
+    cluster = start_ray(RayClusterConfig(nodes, environment=notices_soon))
+    options = OPTIONS.model_copy(update={"frontend_resources": {f"partita-pool-{REAL}": 0.1}})
+    engine = RayServeEngine(
+        cluster.dashboard_url, cluster.auth_token, serve_http_port=cluster.serve_http_port, options=options
+    )
+    wanted = spec(traffic(), 2)
+    status = await rolled_out(engine, wanted)
+
+    async def spread_out() -> list[int]:
+        await engine.apply(wanted)
+        return await asyncio.to_thread(counts, cluster)
+
+    await until(spread_out, lambda seen: seen == [1, 1])
+
+    await asyncio.to_thread(cluster.kill_node, f"{EMULATED}-0")
+    await until(spread_out, lambda seen: seen == [2])
+    await asyncio.to_thread(cluster.start_node, f"{EMULATED}-0")
+
+    answers: Counter[int] = Counter()
+    over = asyncio.Event()
+
+    async def ask() -> None:
+        async with httpx.AsyncClient(timeout=30) as client:
+            while not over.is_set():
+                answer = await client.post(f"{status.url}/v2/models/traffic/infer", json={"inputs": [TENSOR]})
+                answers[answer.status_code] += 1
+
+    asking = asyncio.create_task(ask())
+    await until(spread_out, lambda seen: seen == [1, 1])
+    before = answers.total()
+    await until(partial(asyncio.sleep, 0, answers), lambda seen: seen.total() > before + 20)
+    over.set()
+    await asking
+    assert answers.keys() == {200}
+
+    async def message() -> str:
+        await engine.apply(wanted)
+        seen = await engine.observe("default/traffic")
+        return " ".join([seen.message, *(stage.message for plan in seen.plans for stage in plan.stages)]).strip()
+
+    await until(message, lambda words: not words)
+    await until(partial(remove_all, engine), lambda left: not left)
+    await engine.close()
