@@ -5,6 +5,7 @@ no request ever sees two plans, or two versions of the session.
 """
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -24,6 +25,8 @@ from partita_runtime.serving.signals import Meter, Outcome
 
 if TYPE_CHECKING:
     from partita_runtime.serving.tracing import RequestTrace, SubRequestTraces
+
+logger = logging.getLogger(__name__)
 
 RETRY_AFTER_SECONDS: Final = 1
 
@@ -260,7 +263,10 @@ class Driver:
         except DataflowError as error:
             asker.failed(UnservedError(Outcome.FAILED, 500, str(error)))
         else:
-            asker.answered(tensors)
+            try:
+                asker.answered(tensors)
+            except Exception:  # is of this request only; others of its batch come after it
+                logger.exception("a request broke the frontend")
         ended = now_micros()
         self.dispatcher.margins.answering.observe(1, ended - now, ended)
 

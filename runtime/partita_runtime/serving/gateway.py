@@ -28,6 +28,10 @@ CLIENT_LEFT: Final = 499
 """Status of a request whose client closed the connection; nobody receives it."""
 
 
+WATCH_AFTER_SECONDS: Final = 0.2
+"""When one begins to look whether the client is still there: to watch each request costs more than what is saved."""
+
+
 class _DisconnectedError(Exception):
     """The client left before its request was there."""
 
@@ -64,12 +68,11 @@ async def _answer(service: HttpService, head: Head, receive: Receive) -> HttpAns
     service.begin(client, call, body, arrived)
     if client.answered.done():
         return client.answered.result()
-    left = asyncio.create_task(_client_left(receive))
-    left.add_done_callback(client.leave)
+    watching = asyncio.get_running_loop().call_later(WATCH_AFTER_SECONDS, client.watch, receive)
     try:
         return await client.answered
     finally:
-        left.cancel()
+        watching.cancel()
         client.leave()
 
 
@@ -79,6 +82,12 @@ class _Client:
     def __init__(self) -> None:
         self.answered: asyncio.Future[HttpAnswer] = asyncio.get_running_loop().create_future()
         self._asked: Asked | None = None
+        self._left: asyncio.Task[None] | None = None
+
+    def watch(self, receive: Receive) -> None:
+        """Leave when the client does."""
+        self._left = asyncio.create_task(_client_left(receive))
+        self._left.add_done_callback(self.leave)
 
     def began(self, asked: Asked) -> None:
         self._asked = asked
@@ -90,6 +99,8 @@ class _Client:
 
     def leave(self, _: object = None) -> None:
         """Nobody waits any more."""
+        if self._left is not None:
+            self._left.cancel()
         if self._asked is not None:
             self._asked.cancel()
             self._asked = None
