@@ -4,6 +4,7 @@ A structural schema (apiextensions v1) has no references, no `oneOf` over types 
 schema that pydantic writes is flattened here. CEL rules come from each model's `cel_rules`.
 """
 
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -218,9 +219,10 @@ def _object_body(node: dict[str, Any], defs: dict[str, Any], rules: dict[str, li
         if node.get("title") in rules:
             body["x-kubernetes-validations"] = rules[node["title"]]
         return body
-    values = node.get("additionalProperties")
+    # Kubernetes has no patterns for keys; the values' schema is what it can check.
+    values = node.get("additionalProperties") or next(iter(node.get("patternProperties", {}).values()), None)
     if isinstance(values, dict) and values:
-        return {"additionalProperties": _flatten(values, defs, rules)}
+        return {"additionalProperties": deepcopy(_flatten(values, defs, rules))}  # YAML marks what is shared
     return {"x-kubernetes-preserve-unknown-fields": True}
 
 
