@@ -2,6 +2,9 @@
 
 import asyncio
 import contextlib
+import resource
+import sys
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Callable
 
 import httpx
@@ -244,3 +247,37 @@ async def test_a_port_can_be_taken_changed_and_left(
         assert published(session) is None
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection(host, int(port))
+
+
+CONNECT = """
+import resource, socket, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+held = [socket.create_connection((sys.argv[1], int(sys.argv[2]))) for _ in range(int(sys.argv[3]))]
+print(len(held), flush=True)
+sys.stdin.read()
+"""
+"""A client that keeps so many connections open and says nothing."""
+
+
+async def test_ten_thousand_idle_connections_are_in_nobodys_way() -> None:
+    count, (soft, hard) = 10_000, resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 14_000:
+        pytest.skip(f"a process may have {hard} open files here, too few for {count} connections")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    try:
+        async with stand(APP, way=on_its_own_port) as running:
+            host, port = running.url.split("/")[0].split(":")
+            client = await asyncio.create_subprocess_exec(
+                sys.executable, "-c", CONNECT, host, port, str(count - 10), stdin=PIPE, stdout=PIPE
+            )
+            try:
+                assert client.stdout is not None
+                assert await asyncio.wait_for(client.stdout.readline(), 120) == b"9990\n"
+                for _ in range(20):
+                    assert (await running.client.post(PATH, content=GOOD, headers=GOOD_HEADERS)).is_success
+                assert running.session.meter.outcomes == {"in_time": 20}
+            finally:
+                client.kill()
+                await client.wait()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
