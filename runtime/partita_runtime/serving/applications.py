@@ -65,7 +65,9 @@ class ServingOptions(SpecModel):
     drain_seconds: float = 30.0
     """How long a replica that is retired may take to finish the batches that it has."""
     health_check_seconds: float = 2.0
-    """How often Serve asks a replica whether it is well; a dead one is replaced after this."""
+    """How often Serve asks a stage replica whether it is well; a dead one is replaced after this."""
+    frontend_health_check_seconds: float = 0.5
+    """The same for a frontend: while it is dead, nobody may be there to answer."""
 
 
 def frontend_application(
@@ -95,7 +97,7 @@ def frontend_application(
                 "max_ongoing_requests": 100_000,
                 "user_config": serving.model_dump(mode="json", by_alias=True, exclude_defaults=True),
                 "graceful_shutdown_timeout_s": options.drain_seconds,
-                "health_check_period_s": options.health_check_seconds,
+                "health_check_period_s": options.frontend_health_check_seconds,
                 # Requests are counted, by how they end; a line in the log for each of them would only cost time.
                 "logging_config": {"enable_access_log": False},
                 "ray_actor_options": {
