@@ -14,6 +14,7 @@ from partita_api.meta import ObjectMeta
 from partita_api.module import Edge, FunctionSource, ImageInput, ModelSource, Module, TensorSpec
 from partita_api.pipelineplan import PipelinePlan, PipelinePlanSpec
 from partita_api.profile import Profile
+from partita_api.quantity import Quantity
 from partita_runtime.scheduling.events import StageRef
 from partita_runtime.serving.epoch import Epoch, epoch
 from partita_runtime.serving.stage_arguments import StageArguments, stage_build
@@ -126,7 +127,7 @@ class Application:
         """A pool of emulated accelerators, and one of CPUs for models that are real."""
         curve = LatencyCurve(model="*", alpha_micros=1000, beta_micros=0)  # the profiles have times of their own
         emulations = {EMULATED: Emulation(curves=(curve,)), REAL: Emulation.model_validate({"slowdown": "1"})}
-        memory = {} if self.pool_memory is None else {"memory": self.pool_memory}
+        memory = {} if self.pool_memory is None else {"memory": Quantity(self.pool_memory)}
         return {
             name: pool(name).with_spec(emulation=emulation, **memory).build() for name, emulation in emulations.items()
         }

@@ -1,6 +1,7 @@
 """Serve applications of a session: their names, what may change in place, and what they ask of the cluster."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,13 +16,15 @@ from partita_runtime.serving.applications import (
     ServingOptions,
     frontend_application,
     frontend_name,
+    holding_both,
     parse_application,
     route_prefix,
     stage_applications,
     stage_name,
 )
 from partita_runtime.serving.epoch import Epoch
-from partita_runtime.serving.stage_arguments import StageArguments
+from partita_runtime.serving.names import subcluster_name
+from partita_runtime.serving.stage_arguments import StageArguments, SubclusterModels
 
 STAGE = StageRef("detector", "p0", 1)
 
@@ -63,6 +66,32 @@ def test_names_are_read_back(name: str, want: ApplicationName | None) -> None:
 def test_parts_that_could_not_be_read_back_are_refused(part: str) -> None:
     with pytest.raises(ValueError, match="cannot be part of an application's name"):
         stage_name("default/traffic", "plan", StageRef("m", part, 0))
+
+
+def test_a_subcluster_is_one_application_whatever_the_plan() -> None:
+    app = replace(
+        application("both").model("a", outputs=((2, 2),), memory=(5, 7)).model("b", memory=(5, 9)).edge("a", "b"),
+        subcluster="all",
+        replicas=3,
+        batch_size=2,
+        pool_memory="4Ki",
+    )
+    other = app.planned("plan-2", replicas=4)
+    old, new = (stage_applications(a.session, a.plan, a.profiles, a.pools, {}) for a in (app, other))
+    ((only,), (after,)) = old, new
+    assert (only["name"], only["args"]) == (after["name"], after["args"])
+    read = parse_application(only["name"])
+    assert read == ApplicationName("default/both", None, None, "all")
+    assert only["name"] == subcluster_name("default/both", EMULATED, 1, "all")
+    told = SubclusterModels.model_validate(only["deployments"][0]["user_config"])
+    assert told.memory_bytes == 4096
+    assert [(s.module, s.static_bytes, s.dynamic_bytes) for s in told.stages] == [("a", 20, 14), ("b", 20, 18)]
+    (both,) = holding_both(only, after)["deployments"]
+    assert both["num_replicas"] == 4
+    held = SubclusterModels.model_validate(both["user_config"]).stages
+    assert [(s.plan, s.module) for s in held] == [(p, m) for p in ("plan-1", "plan-2") for m in "ab"]
+    scaled = stage_applications(app.session, app.plan, app.profiles, app.pools, {StageRef("b", "p0", 0): 5})
+    assert scaled[0]["deployments"][0]["num_replicas"] == 5, "as many as the stage that asks for most"
 
 
 def test_sessions_have_a_path_of_their_own() -> None:
