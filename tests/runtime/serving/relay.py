@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 
 from partita_runtime.serving.wire import Hop
@@ -16,10 +17,12 @@ class Relay:
     port: int = 0
     server: asyncio.Server | None = None
     connections: int = 0
+    """Those that are passed on, or were."""
     swallowed: set[int] = field(default_factory=set)
     """Connections, in order from 0, whose bytes to the replica never arrive."""
     deaf: bool = False
     """Whether what the replica says is lost."""
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
     _passing: dict[asyncio.Task[None], int] = field(default_factory=dict)
     """Each direction of each connection, with the connection's number."""
 
@@ -30,9 +33,8 @@ class Relay:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Called for every connection."""
-        number = self.connections
+        number = next(self._numbers)
         swallow = number in self.swallowed
-        self.connections += 1
         assert self.to is not None
         away_reader, away_writer = await asyncio.open_connection(self.to.host, self.to.port)
         for passing in (
@@ -42,6 +44,7 @@ class Relay:
             task = asyncio.create_task(passing)
             self._passing[task] = number
             task.add_done_callback(self._passing.pop)
+        self.connections += 1  # only now can it be cut
 
     async def _pass(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, works: Callable[[], bool]
