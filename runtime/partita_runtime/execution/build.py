@@ -22,3 +22,10 @@ def build_executor(build: StageBuild) -> BuiltExecutor:
     from partita_runtime.execution.torch_build import build_torch_executor  # torch only where a model is run
 
     return build_torch_executor(build)
+
+
+def warmed(build: StageBuild) -> BuiltExecutor:
+    """The executor of a stage, run once at every batch size. Raises ModelError, as `build_executor`."""
+    built = build_executor(build)
+    built.executor.warm_up(range(1, build.max_batch + 1))
+    return built

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from partita_runtime.execution.build import build_executor
+from partita_runtime.execution.build import warmed
 from partita_runtime.execution.executor import BuiltExecutor
 from partita_runtime.execution.stage_build import StageBuild
 from partita_runtime.logs import concerning
@@ -182,13 +182,6 @@ def check_memory(arguments: StageArguments, there: Sequence[_Loaded], memory_byt
             f"{memory_bytes}; it is loaded once models that no plan uses are gone, or set fewer models, or smaller "
             "batches (planner.maxBatchSize), to a sub-cluster"
         )
-
-
-def warmed(build: StageBuild) -> BuiltExecutor:
-    """The executor of a stage, run once at every batch size."""
-    built = build_executor(build)
-    built.executor.warm_up(range(1, build.max_batch + 1))
-    return built
 
 
 def _name(arguments: StageArguments) -> str:

@@ -8,9 +8,7 @@ from typing import Any
 import ray
 from ray import serve
 
-from partita_runtime.execution.build import build_executor
-from partita_runtime.execution.executor import BuiltExecutor
-from partita_runtime.execution.stage_build import StageBuild
+from partita_runtime.execution.build import warmed
 from partita_runtime.logs import log_as_environment_says
 from partita_runtime.serving.directory import ANNOUNCE_SECONDS, Announcement, Directory
 from partita_runtime.serving.names import STAGE
@@ -34,7 +32,7 @@ class StageReplica:
             pool=arguments.pool,
             replica=serve.get_replica_context().replica_id.unique_id,
         )
-        built = await asyncio.to_thread(_warm, arguments.build)
+        built = await asyncio.to_thread(warmed, arguments.build)
         for warning in built.warnings:
             logger.warning("%s", warning)
         self._worker = StageWorker(built, arguments.build.max_batch)
@@ -108,9 +106,3 @@ def application(args: dict[str, Any]) -> serve.Application:
     """Built by Serve from the `args` of the declarative configuration."""
     deployment = serve.deployment(name=STAGE)(StageReplica)
     return deployment.bind(StageArguments.model_validate(args))
-
-
-def _warm(build: StageBuild) -> BuiltExecutor:
-    built = build_executor(build)
-    built.executor.warm_up(range(1, build.max_batch + 1))
-    return built

@@ -13,11 +13,11 @@ import uvicorn
 from tests.runtime.serving.load import infer_body
 from tests.runtime.serving.plans import Application, stage_refs
 
-from partita_runtime.execution.build import build_executor
+from partita_runtime.execution.build import build_executor, warmed
 from partita_runtime.execution.executor import BuiltExecutor
 from partita_runtime.serving.directory import Announcement, Entries
 from partita_runtime.serving.gateway import gateway
-from partita_runtime.serving.held_models import HeldModels, warmed
+from partita_runtime.serving.held_models import HeldModels
 from partita_runtime.serving.http_server import http_endpoint
 from partita_runtime.serving.rank_link import RankFinder
 from partita_runtime.serving.session import FrontendSettings, Session

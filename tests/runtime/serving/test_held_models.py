@@ -14,9 +14,10 @@ from tests.runtime.serving.plans import Application, application
 from tests.runtime.serving.stand import SAMPLE, Stand, post, stand, until
 
 from partita_api.inferencesession import Frontend
+from partita_runtime.execution.build import warmed
 from partita_runtime.execution.executor import Array, BuiltExecutor, StageExecutor
 from partita_runtime.execution.stage_build import StageBuild
-from partita_runtime.serving.held_models import HeldModels, NoRoomError, covers, warmed
+from partita_runtime.serving.held_models import HeldModels, NoRoomError, covers
 
 MEGABYTE = 1_000_000
 
