@@ -69,7 +69,14 @@ class ModelSource(SpecModel):
 
     cel_rules: ClassVar[tuple[tuple[str, str], ...]] = (
         ("has(self.entrypoint) != has(self.file)", "a model needs either entrypoint or file, and not both"),
-        ("!has(self.sha256) || has(self.file)", "sha256 is the digest of a file, and needs file"),
+        (
+            "!has(self.weights) || has(self.entrypoint)",
+            "weights are loaded into the model of an entrypoint, and need entrypoint",
+        ),
+        (
+            "!has(self.sha256) || has(self.file) || has(self.weights)",
+            "sha256 is the digest of a file, and needs file or weights",
+        ),
     )
 
     entrypoint: str | None = Field(
@@ -84,18 +91,26 @@ class ModelSource(SpecModel):
     file: str | None = Field(
         default=None, max_length=1024, description="Path or URI of a torch.export (.pt2) or TorchScript (.pt) file."
     )
+    weights: str | None = Field(
+        default=None,
+        max_length=1024,
+        description="Path or URI of the weights for the entrypoint's model: .safetensors, or a state dict (.pt, .pth, "
+        ".bin).",
+    )
     sha256: str | None = Field(
         default=None,
         pattern=r"^[0-9a-f]{64}$",
-        description="SHA-256 digest of the file, which is checked before it is loaded.",
+        description="SHA-256 digest of the file, or of the weights, which is checked before they are loaded.",
     )
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         if (self.entrypoint is None) == (self.file is None):
             raise ValueError("a model needs either entrypoint or file, and not both")
-        if self.sha256 is not None and self.file is None:
-            raise ValueError("sha256 is the digest of a file, and needs file")
+        if self.weights is not None and self.entrypoint is None:
+            raise ValueError("weights are loaded into the model of an entrypoint, and need entrypoint")
+        if self.sha256 is not None and self.file is None and self.weights is None:
+            raise ValueError("sha256 is the digest of a file, and needs file or weights")
         return self
 
 

@@ -24,7 +24,8 @@ def run(request: ProfileRequest, progress: Progress, *, now: datetime, seconds: 
     seconds: how long the timing may take for each vGPU divisor. Warnings go to `progress` and into the profile's
     environment. Raises ModelError, or VgpuError if a co-tenant process dies.
     """
-    progress(f"loading {request.model.entrypoint or request.model.file}")
+    model_of, weights = request.model.entrypoint or request.model.file, request.model.weights
+    progress(f"loading {model_of}" + (f" with {weights}" if weights else ""))
     whole = load_model(request.model)
     model = partition(whole, request.input, request.blocks)
     progress(f"cut into {len(model.blocks)} blocks, partition {model.digest}")

@@ -122,6 +122,16 @@ MIG = {"product": "H100-80GB", "layouts": [{"nodes": 1, "gpus": [{"count": 1, "s
             "either entrypoint or file",
             id="neither entrypoint nor file",
         ),
+        pytest.param(
+            SESSION,
+            "spec.modules.0.model",
+            {"file": "m.pt2", "weights": "m.safetensors"},
+            "need entrypoint",
+            id="weights of no entrypoint",
+        ),
+        pytest.param(
+            SESSION, "spec.modules.0.model.sha256", "0" * 64, "needs file or weights", id="a digest of nothing"
+        ),
         pytest.param(SESSION, "spec.edges.0.to", "nowhere", "modules of this session", id="edge to nowhere"),
         pytest.param(SESSION, "spec.edges.0.to", "detector", "to itself", id="edge to itself"),
         pytest.param(

@@ -13,7 +13,6 @@ from urllib.parse import unquote, urlsplit
 import torch
 from torch.export import ExportedProgram
 
-from partita_api.module import ModelSource
 from partita_runtime.models.elsewhere import fetch
 from partita_runtime.models.errors import ModelError, ModelErrorReason
 from partita_runtime.models.policy import ModelPolicy
@@ -25,29 +24,28 @@ _PICKLED_OBJECT: Final = "opaque_obj_"
 """How torch.export names entries that it would unpickle whatever they are."""
 
 
-def local_file(source: ModelSource, policy: ModelPolicy) -> Path:
-    """The model's file on this machine, with the digest that the session says, if it says one.
+def local_file(file: str, sha256: str | None, policy: ModelPolicy) -> Path:
+    """A file that a session names, on this machine, with the digest that the session says, if it says one.
 
     A file elsewhere is fetched, where the platform has allowed its place and the session has its digest.
     Raises ModelError.
     """
-    assert source.file is not None  # the caller has looked
-    url = urlsplit(source.file)
+    url = urlsplit(file)
     if url.scheme not in ("", "file"):
-        if policy.files is None or source.sha256 is None:
+        if policy.files is None or sha256 is None:
             raise ModelError(
                 ModelErrorReason.FILE_UNREADABLE,
-                f"{source.file}: files elsewhere need their sha256 in the session, and their place among those that "
+                f"{file}: files elsewhere need their sha256 in the session, and their place among those that "
                 "the platform allows (models.allowedFiles of the chart); or mount a volume with the file",
             )
-        return _fetched(source.file, source.sha256)
-    path = Path(unquote(url.path)) if url.scheme else Path(source.file)
+        return _fetched(file, sha256)
+    path = Path(unquote(url.path)) if url.scheme else Path(file)
     if not path.is_file():
         raise ModelError(
             ModelErrorReason.FILE_UNREADABLE, f"there is no file {path}; mount the volume that has it at that path"
         )
-    if source.sha256 is not None:
-        _compare(path, source.file, source.sha256)
+    if sha256 is not None:
+        _compare(path, file, sha256)
     return path
 
 

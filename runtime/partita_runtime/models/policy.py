@@ -76,18 +76,21 @@ class ModelPolicy(SpecModel):
 
     def source_problem(self, source: ModelSource) -> str:
         """Why a model may not be loaded; empty if it may."""
-        if source.entrypoint is not None:
-            return self.entrypoint_problem(source.entrypoint)
-        assert source.file is not None  # ModelSource has exactly one of the two
-        where = _normal(source.file)
+        if source.entrypoint is not None and (problem := self.entrypoint_problem(source.entrypoint)):
+            return problem
+        file = source.file or source.weights
+        return self._file_problem(file, source.sha256) if file is not None else ""
+
+    def _file_problem(self, file: str, sha256: str | None) -> str:
+        where = _normal(file)
         if self.files is not None and not any(where.startswith(prefix) for prefix in self.files):
             return (
-                f"file {source.file} is in none of the places that the platform allows "
+                f"file {file} is in none of the places that the platform allows "
                 f"({', '.join(self.files or ()) or 'none'}); put it there, or have its place added to "
                 "models.allowedFiles of the chart"
             )
-        if self.require_digest and source.sha256 is None:
-            return f"file {source.file} needs its digest, for the platform requires it: set sha256 beside file"
+        if self.require_digest and sha256 is None:
+            return f"file {file} needs its digest, for the platform requires it: set sha256 beside it"
         return ""
 
     def session_problems(self, spec: InferenceSessionSpec) -> list[str]:

@@ -10,20 +10,25 @@ from partita_api.module import ModelSource
 from partita_runtime.models.errors import ModelError, ModelErrorReason
 from partita_runtime.models.files import LoadedModel, load_file, local_file
 from partita_runtime.models.policy import policy_here
+from partita_runtime.models.weights import load_weights
 
 
 def load_model(source: ModelSource) -> LoadedModel:
     """The model on the CPU, in eval mode: a module (TorchScript included), or an exported program.
 
     Raises ModelError, before anything is imported or read where the platform does not allow the source. Weights drawn
-    at random are the entrypoint's to seed.
+    at random are the entrypoint's to seed, unless the source has weights.
     """
     policy = policy_here()
     if problem := policy.source_problem(source):
         raise ModelError(ModelErrorReason.FORBIDDEN, problem)
-    if source.entrypoint is not None:
-        return _from_entrypoint(source.entrypoint, source.kwargs)
-    return load_file(local_file(source, policy))
+    if source.entrypoint is None:
+        assert source.file is not None  # ModelSource has one of the two
+        return load_file(local_file(source.file, source.sha256, policy))
+    model = _from_entrypoint(source.entrypoint, source.kwargs)
+    if source.weights is not None:
+        load_weights(model, local_file(source.weights, source.sha256, policy))
+    return model
 
 
 def resolve_entrypoint(entrypoint: str) -> Callable[..., Any]:
