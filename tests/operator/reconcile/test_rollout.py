@@ -69,6 +69,8 @@ def test_replicas_follow_the_load_and_outlive_the_operator() -> None:
     assert replicas(made) == 4
     (plan,) = made.plans.values()
     assert [stage.desired for stage in plan.status.stages] == [4]
+    (said,) = [event.message for _, event in made.events if event.reason == "Scaled"]
+    assert "50.0% of its requests were dropped or late" in said
 
     made.restart()
     made.engine.reported.clear()
