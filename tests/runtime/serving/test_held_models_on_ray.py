@@ -1,4 +1,7 @@
-"""Several models on the same emulated GPUs of a real Ray cluster, deployed as the operator deploys them."""
+"""Several models on the same emulated GPUs of a real Ray cluster, deployed as the operator deploys them.
+
+To be run before `test_ray_serve_failures.py`, which leaves the cluster without one of its nodes.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
