@@ -22,7 +22,7 @@ First comes the latency at 20 requests/s less the model's time for one sample: P
 policy, which does not wait for a batch to fill, `@serve.batch` with no wait. With each rate goes the CPU time of a
 request, by what used it; that says more than the rate where other work is on the machine.
 
-It takes a quarter of an hour; the last line is a summary in JSON.
+It takes about twenty minutes; the last line is a summary in JSON.
 
     python benchmarks/serving.py [--quick | --thorough] [--only SYSTEM]... [--sizes 1,150,600] [--gpu-model MODEL]
 """
