@@ -21,7 +21,7 @@ from partita_api.module import ModelSource, TensorSpec
 from partita_api.pipelineplan import PipelinePlan
 from partita_api.profile import Profile, ProfileRequest
 from partita_profiling.result import REQUEST_VARIABLE, ProfileFailure, parse_result
-from partita_runtime.execution.build import build_executor
+from partita_runtime.execution.build import warmed
 from partita_runtime.execution.stage_build import StageBuild
 from partita_runtime.serving.applications import ServingOptions, frontend_application, stage_applications
 from partita_runtime.serving.interface import Interface
@@ -181,9 +181,7 @@ class PlainServe(ServeBatchReplica):
     """The model with the executor that Partita's stages have."""
 
     def __init__(self, build: StageBuild, interface: Interface, batch_wait_s: float) -> None:
-        executor = build_executor(build).executor
-        executor.warm_up(range(1, build.max_batch + 1))
-        super().__init__(executor, interface, MODULE)
+        super().__init__(warmed(build).executor, interface, MODULE)
         self.set_batches(build.max_batch, batch_wait_s)
 
 

@@ -1,6 +1,6 @@
 """PipelinePlan: the planner's answer for one session, immutable but for its approval."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from math import ceil
 from typing import ClassVar, Self
@@ -196,23 +196,33 @@ class PipelinePlanSpec(SpecModel):
     @model_validator(mode="after")
     def _subclusters_agree(self) -> Self:
         sizes: dict[str, tuple[str, int, int]] = {}
+        for module, pipeline, _, stage in self.stages():
+            if stage.subcluster is None:
+                continue
+            if len(pipeline.stages) > 1:
+                raise ValueError(
+                    f"{module.name}/{pipeline.name}: a sub-cluster holds whole models, not one of "
+                    f"{len(pipeline.stages)} stages"
+                )
+            size = stage.pool, stage.vgpu_divisor, stage.replicas
+            if sizes.setdefault(stage.subcluster, size) != size:
+                raise ValueError(
+                    f"sub-cluster {stage.subcluster!r}: all of its stages need the same pool, vgpuDivisor and "
+                    f"replicas, not {sizes[stage.subcluster]} and {size}"
+                )
+        return self
+
+    def stages(self) -> Iterator[tuple[ModulePlan, PooledPipeline, int, Stage]]:
+        """All stages, each with its module, its pipeline and its position there."""
         for module in self.modules:
             for pipeline in module.pipelines:
-                for stage in pipeline.stages:
-                    if stage.subcluster is None:
-                        continue
-                    if len(pipeline.stages) > 1:
-                        raise ValueError(
-                            f"{module.name}/{pipeline.name}: a sub-cluster holds whole models, not one of "
-                            f"{len(pipeline.stages)} stages"
-                        )
-                    size = stage.pool, stage.vgpu_divisor, stage.replicas
-                    if sizes.setdefault(stage.subcluster, size) != size:
-                        raise ValueError(
-                            f"sub-cluster {stage.subcluster!r}: all of its stages need the same pool, vgpuDivisor and "
-                            f"replicas, not {sizes[stage.subcluster]} and {size}"
-                        )
-        return self
+                for position, stage in enumerate(pipeline.stages):
+                    yield module, pipeline, position, stage
+
+    @property
+    def shares_gpus(self) -> bool:
+        """Whether it has sub-clusters."""
+        return any(stage.subcluster is not None for _, _, _, stage in self.stages())
 
     def gpus(self, replicas: Mapping[tuple[str, str, int], int] | None = None) -> dict[str, int]:
         """Whole accelerators that the plan takes, by pool.
@@ -222,14 +232,12 @@ class PipelinePlanSpec(SpecModel):
         """
         present = replicas or {}
         vgpus: dict[tuple[str, ...], tuple[str, int, int]] = {}
-        for module in self.modules:
-            for pipeline in module.pipelines:
-                for position, stage in enumerate(pipeline.stages):
-                    own = (module.name, pipeline.name, str(position))
-                    place = own if stage.subcluster is None else (stage.subcluster,)
-                    count = present.get((module.name, pipeline.name, position), stage.replicas)
-                    most = max(count, vgpus[place][2]) if place in vgpus else count
-                    vgpus[place] = stage.pool, stage.vgpu_divisor, most
+        for module, pipeline, position, stage in self.stages():
+            own = (module.name, pipeline.name, str(position))
+            place = own if stage.subcluster is None else (stage.subcluster,)
+            count = present.get((module.name, pipeline.name, position), stage.replicas)
+            most = max(count, vgpus[place][2]) if place in vgpus else count
+            vgpus[place] = stage.pool, stage.vgpu_divisor, most
         return whole_accelerators(vgpus.values())
 
 

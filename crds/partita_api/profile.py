@@ -112,6 +112,12 @@ class Profile(SpecModel):
             raise ValueError("a profile needs latencies of at least one vGPU divisor")
         return self
 
+    def memory_bytes(self, first: int, end: int, batch: int) -> tuple[int, int]:
+        """What the weights of blocks [first, end) take, and a batch besides; zeros where it was not measured."""
+        blocks = self.memory[first:end]
+        weights = sum(block.weights_bytes for block in blocks)
+        return weights, batch * max((block.activation_bytes for block in blocks), default=0)
+
     def divisor(self, divisor: int) -> VgpuLatency | None:
         """The times for one vGPU divisor, if it was measured."""
         return next((v for v in self.latency if v.divisor == divisor), None)

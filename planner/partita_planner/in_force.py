@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from partita_api.pipelineplan import PipelinePlanSpec, PooledPipeline
+from partita_api.pipelineplan import PooledPipeline
 from partita_planner.allocation import Deployment, Deployments, in_dispatch_order
 from partita_planner.latency import SECOND, collection_micros
 from partita_planner.session_graph import module_rates
@@ -18,7 +18,7 @@ def deployments_in_force(task: Task, rate: float) -> Deployments | None:
     more stages, vGPUs, sub-clusters, or parts of GPUs where stages own whole ones.
     """
     plan = task.problem.incumbent
-    if plan is None or _shares(plan) or validate(plan, task.problem):
+    if plan is None or plan.shares_gpus or validate(plan, task.problem):
         return None
     rates = module_rates(task.problem.spec, rate)
     found: dict[str, tuple[Deployment, ...]] = {}
@@ -30,11 +30,6 @@ def deployments_in_force(task: Task, rate: float) -> Deployments | None:
     slowest = {name: max(d.template.latency_micros for d in group) for name, group in found.items()}
     allowed = all(_allowed(task, deployment) for group in found.values() for deployment in group)
     return found if allowed and task.graph.longest(slowest) <= task.graph.slo_micros else None
-
-
-def _shares(plan: PipelinePlanSpec) -> bool:
-    stages = (stage for module in plan.modules for pipeline in module.pipelines for stage in pipeline.stages)
-    return any(stage.subcluster is not None for stage in stages)
 
 
 def _deployment(pipeline: PooledPipeline, classes: Mapping[str, ModuleClass], rate: float) -> Deployment:

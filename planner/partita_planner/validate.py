@@ -115,7 +115,8 @@ class _Check:
             if not _near(stage.transfer_micros, transfer, absolute=1.0):
                 yield f"{label} says that stage {position} sends for {stage.transfer_micros} us, not {transfer:.0f} us"
             memory = self.pools[stage.pool].spec.memory
-            if memory is not None and _memory_bytes(profile, stage, pipeline.batch_size) > float(memory):
+            together = stage.vgpu_divisor * sum(_memory_bytes(profile, stage, pipeline.batch_size))
+            if memory is not None and together > float(memory):
                 yield f"{label} does not fit the memory of a vGPU of {stage.pool!r} in stage {position}"
         serves = self._pipeline_rate(module, pipeline)
         if not _near(float(pipeline.throughput), serves):
@@ -151,11 +152,9 @@ class _Check:
     def _members(self) -> dict[str, list[tuple[ModulePlan, PooledPipeline, Stage]]]:
         """What each sub-cluster runs."""
         members: dict[str, list[tuple[ModulePlan, PooledPipeline, Stage]]] = {}
-        for module in self.plan.modules:
-            for pipeline in module.pipelines:
-                for stage in pipeline.stages:
-                    if stage.subcluster is not None:
-                        members.setdefault(stage.subcluster, []).append((module, pipeline, stage))
+        for module, pipeline, _, stage in self.plan.stages():
+            if stage.subcluster is not None:
+                members.setdefault(stage.subcluster, []).append((module, pipeline, stage))
         return members
 
     def _longest_beside(self, module: ModulePlan, pipeline: PooledPipeline) -> int:
@@ -172,10 +171,9 @@ class _Check:
                 profile = self.problem.profiles[module.name, stage.pool]
                 execution = ceil(_execution_micros(profile, stage, pipeline.batch_size))
                 busy += float(pipeline.throughput) * execution / pipeline.batch_size / 1e6
-                blocks = profile.memory[stage.blocks.first : stage.blocks.end]
-                weights += sum(block.weights_bytes for block in blocks)
-                activations = max((block.activation_bytes for block in blocks), default=0)
-                largest = max(largest, pipeline.batch_size * activations)
+                static, dynamic = _memory_bytes(profile, stage, pipeline.batch_size)
+                weights += static
+                largest = max(largest, dynamic)
             if busy > first.replicas * (1 + TOLERANCE):
                 yield f"sub-cluster {name!r} needs {busy:g} vGPUs for what it is to serve, and has {first.replicas}"
             memory = self.pools[first.pool].spec.memory
@@ -185,7 +183,7 @@ class _Check:
     def _vgpus(self) -> Iterator[Stage]:
         """A stage for each group of vGPUs: those of a sub-cluster count once."""
         seen: set[str] = set()
-        for stage in (s for m in self.plan.modules for p in m.pipelines for s in p.stages):
+        for _, _, _, stage in self.plan.stages():
             if stage.subcluster not in seen:
                 yield stage
             if stage.subcluster is not None:
@@ -337,11 +335,11 @@ def _execution_micros(profile: Profile, stage: Stage, batch: int) -> float:
     return max(1.0, sum(row[column] for row in rows[stage.blocks.first : stage.blocks.end]))
 
 
-def _memory_bytes(profile: Profile, stage: Stage, batch: int) -> int:
-    """What the replicas that share one accelerator need together."""
+def _memory_bytes(profile: Profile, stage: Stage, batch: int) -> tuple[int, int]:
+    """What the weights of a replica need, and what a batch needs besides."""
     blocks = profile.memory[stage.blocks.first : stage.blocks.end]
     weights = sum(block.weights_bytes for block in blocks)
-    return stage.vgpu_divisor * (weights + batch * max((block.activation_bytes for block in blocks), default=0))
+    return weights, batch * max((block.activation_bytes for block in blocks), default=0)
 
 
 def _near(said: float, want: float, absolute: float = TOLERANCE) -> bool:

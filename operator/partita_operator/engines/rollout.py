@@ -20,6 +20,7 @@ from partita_operator.engines.placement import Demand, Resources, missing, side_
 from partita_operator.engines.serve_state import (
     DELETING,
     DEPLOY_FAILED,
+    RUNNING,
     AppConfig,
     Application,
     ServeState,
@@ -220,7 +221,7 @@ def _is_up(wanted: AppConfig, running: Application | None, now: float) -> bool:
         return False
     if running.ready >= count:
         return True
-    late = [r for d in running.deployments for r in d.replicas if r.state != "RUNNING"]
+    late = [r for d in running.deployments for r in d.replicas if r.state != RUNNING]
     return running.ready >= 1 and bool(late) and all(now - r.started > PATIENCE_SECONDS for r in late)
 
 

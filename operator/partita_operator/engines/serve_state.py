@@ -19,6 +19,7 @@ from partita_runtime.serving.relocation import Relocation
 DELETING: Final = "DELETING"
 DEPLOY_FAILED: Final = "DEPLOY_FAILED"
 RUNNING: Final = "RUNNING"
+"""Of an application that is as it should be, and of a replica that is up."""
 STOPPING: Final = "STOPPING"
 
 _CLUSTER_OPTIONS: Final = ("proxy_location", "http_options", "grpc_options", "target_capacity")

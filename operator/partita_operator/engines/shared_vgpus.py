@@ -1,13 +1,11 @@
 """The applications of sub-clusters, which outlive plans: their vGPUs hold the models of one plan or of two."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
-from partita_operator.engines.serve_state import AppConfig, Application
+from partita_operator.engines.serve_state import RUNNING, AppConfig, Application
 from partita_runtime.scheduling.events import StageRef
 from partita_runtime.serving.applications import holding_both, parse_application
-
-RUNNING: Final = "RUNNING"
 
 
 def stages_of(config: AppConfig) -> dict[str, list[StageRef]]:

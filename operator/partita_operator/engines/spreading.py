@@ -30,7 +30,6 @@ PAUSE_SECONDS: Final = 60.0
 """How long the first replica that went in vain is left alone; doubled with each that follows."""
 MOST_IN_VAIN: Final = 5
 """After so many nothing more is tried until there are other nodes, or another number of replicas."""
-_HEALTHY: Final = "RUNNING"
 
 
 def with_relocations(applications: Sequence[AppConfig], state: ServeState) -> tuple[AppConfig, ...]:
@@ -116,7 +115,7 @@ def _paused(last: Relocation | None, in_vain: int, now: float) -> bool:
 def _is_settled(app: Application, now: float) -> bool:
     """Whether it has run as it should for a while."""
     return (
-        app.status == _HEALTHY
+        app.status == RUNNING
         and bool(app.deployments)
         and all(
             len(deployment.replicas) == deployment.target

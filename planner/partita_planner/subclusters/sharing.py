@@ -96,7 +96,7 @@ def _members(plan: PipelinePlanSpec, problem: PlanningProblem) -> Iterator[_Memb
         (stage,) = module.pipelines[0].stages
         if stage.vgpu_divisor == 1:
             profile = problem.profiles[module.name, stage.pool]
-            static = sum(block.weights_bytes for block in profile.memory)
+            static, _ = profile.memory_bytes(0, profile.blocks, 1)
             yield _Member(module, stage, tuple(_options(module, profile, problem)), static)
 
 
@@ -104,13 +104,13 @@ def _options(module: ModulePlan, profile: Profile, problem: PlanningProblem) -> 
     planner = problem.spec.planner
     rate = float(module.rate)
     (whole,) = [vgpu for vgpu in profile.latency if vgpu.divisor == 1]
-    activations = max((block.activation_bytes for block in profile.memory), default=0)
     for column, batch in enumerate(profile.batch_sizes):
         if batch <= planner.max_batch_size:
             latency = max(1, ceil(sum(row[column] for row in whole.median_micros)))
             load = rate / (1 - planner.headroom_percent / 100) * latency / batch / SECOND
             least = collection_micros(batch, rate) + latency
-            yield _Option(batch, latency, load, least, batch * activations)
+            _, dynamic = profile.memory_bytes(0, profile.blocks, batch)
+            yield _Option(batch, latency, load, least, dynamic)
 
 
 def _best_group(candidates: Sequence[_Member], pool: Pool) -> _Group:
@@ -198,10 +198,9 @@ def _priced(
 def in_words(plan: PipelinePlanSpec) -> str:
     """What its sub-clusters are; empty if it has none."""
     groups: dict[str, tuple[Stage, list[str]]] = {}
-    for module in plan.modules:
-        for stage in (stage for pipeline in module.pipelines for stage in pipeline.stages):
-            if stage.subcluster is not None:
-                groups.setdefault(stage.subcluster, (stage, []))[1].append(module.name)
+    for module, _, _, stage in plan.stages():
+        if stage.subcluster is not None:
+            groups.setdefault(stage.subcluster, (stage, []))[1].append(module.name)
     said = [
         f"{', '.join(names)} share {stage.replicas} GPUs of {stage.pool} (sub-cluster {name})."
         for name, (stage, names) in groups.items()

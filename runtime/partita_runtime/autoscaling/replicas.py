@@ -171,7 +171,7 @@ def _raise_bottleneck(
     `room` is the number of whole accelerators that the plan may take, by pool.
     """
     capacity = _capacity(module, pipeline, wanted)
-    refs = [StageRef(module.name, pipeline.name, position) for position in range(len(pipeline.stages))]
+    refs = _refs(module, pipeline)
     limiting = [ref for ref in refs if wanted[ref] * _rate(pipeline, ref.stage) <= capacity * (1 + _ROUNDING)]
     if any(wanted[ref] >= settings.max_replicas for ref in limiting):
         return 0.0
@@ -197,7 +197,7 @@ def _shrink(
     `rise` is the share by which the load will grow meanwhile.
     """
     threshold = settings.idle_fraction_threshold.fraction
-    refs = [StageRef(module.name, pipeline.name, position) for position in range(len(pipeline.stages))]
+    refs = _refs(module, pipeline)
     idle = _idle(module, pipeline, measured)
     if idle <= threshold or any(ref not in measured for ref in refs):
         return ""
@@ -215,17 +215,15 @@ def _shrink(
 
 def _idle(module: ModulePlan, pipeline: PooledPipeline, measured: Mapping[StageRef, MeasuredStage]) -> float:
     """Idle fraction of the pipeline's busiest stage; 0 where nothing was measured."""
-    refs = (StageRef(module.name, pipeline.name, position) for position in range(len(pipeline.stages)))
-    return min((measured[ref].idle_fraction for ref in refs if ref in measured), default=0.0)
+    return min((measured[ref].idle_fraction for ref in _refs(module, pipeline) if ref in measured), default=0.0)
 
 
 def _load(module: ModulePlan, pipeline: PooledPipeline, measured: Mapping[StageRef, MeasuredStage]) -> float:
     """Samples per second with which the pipeline's busiest stage would be as busy as it was; 0 where none is known."""
-    refs = (StageRef(module.name, pipeline.name, position) for position in range(len(pipeline.stages)))
     return max(
         (
             measured[ref].ready * (1 - measured[ref].idle_fraction) * _rate(pipeline, ref.stage)
-            for ref in refs
+            for ref in _refs(module, pipeline)
             if ref in measured
         ),
         default=0.0,
@@ -239,10 +237,7 @@ def _total(module: ModulePlan, counts: Counts) -> float:
 
 def _capacity(module: ModulePlan, pipeline: PooledPipeline, counts: Counts) -> float:
     """Samples per second that the pipeline can serve with these replicas."""
-    return min(
-        counts[StageRef(module.name, pipeline.name, position)] * _rate(pipeline, position)
-        for position in range(len(pipeline.stages))
-    )
+    return min(counts[ref] * _rate(pipeline, ref.stage) for ref in _refs(module, pipeline))
 
 
 def _rate(pipeline: PooledPipeline, position: int) -> float:
@@ -251,7 +246,11 @@ def _rate(pipeline: PooledPipeline, position: int) -> float:
 
 
 def _stages(module: ModulePlan) -> list[StageRef]:
-    return [StageRef(module.name, p.name, position) for p in module.pipelines for position in range(len(p.stages))]
+    return [ref for pipeline in module.pipelines for ref in _refs(module, pipeline)]
+
+
+def _refs(module: ModulePlan, pipeline: PooledPipeline) -> list[StageRef]:
+    return [StageRef(module.name, pipeline.name, position) for position in range(len(pipeline.stages))]
 
 
 def _changes(module: ModulePlan, before: Counts, after: Counts) -> str:

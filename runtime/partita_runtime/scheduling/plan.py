@@ -1,6 +1,6 @@
 """The plan as the scheduling core sees it: stages with their latency tables, ready to be sent to a frontend."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Self
 
@@ -10,6 +10,7 @@ from partita_api.inferencesession import BatchingPolicy, CutDType, InferenceSess
 from partita_api.meta import SpecModel
 from partita_api.pipelineplan import ModulePlan, PipelinePlanSpec, PooledPipeline
 from partita_api.profile import Profile
+from partita_runtime.scheduling.events import StageRef
 
 
 class ScheduledStage(SpecModel):
@@ -95,6 +96,13 @@ class SchedulingPlan(SpecModel):
     def policies(self) -> tuple[str, ...]:
         """All batching policies that it needs, each once."""
         return tuple(dict.fromkeys([self.policy, *(module.policy or self.policy for module in self.modules)]))
+
+    def stages(self) -> Iterator[tuple[StageRef, ScheduledStage]]:
+        """All stages, in the plan's order."""
+        for module in self.modules:
+            for pipeline in module.pipelines:
+                for number, stage in enumerate(pipeline.stages):
+                    yield StageRef(module.name, pipeline.name, number), stage
 
     @model_validator(mode="after")
     def _modules_differ(self) -> Self:

@@ -33,7 +33,6 @@ from partita_runtime.serving.stage_arguments import (
     SubclusterModels,
     has_gpus,
     stage_build,
-    stage_memory,
 )
 
 __all__ = [
@@ -162,7 +161,7 @@ def _arguments(
     profile: Profile,
     pool: GPUPool,
 ) -> StageArguments:
-    static, dynamic = stage_memory(stage, batch_size, profile)
+    static, dynamic = profile.memory_bytes(stage.blocks.first, stage.blocks.end, batch_size)
     return StageArguments(
         session_key=session.key,
         plan=plan,
@@ -197,13 +196,8 @@ def _subcluster_application(
         "args": arguments.model_dump(mode="json", by_alias=True, exclude_defaults=True),
         "deployments": [
             {
-                "name": SUBCLUSTER,
-                "num_replicas": max(count for _, _, count in members),
+                **_vgpus(SUBCLUSTER, max(count for _, _, count in members), pool, stage.vgpu_divisor, options),
                 "user_config": models.model_dump(mode="json", by_alias=True, exclude_defaults=True),
-                "graceful_shutdown_wait_loop_s": 0.1,
-                "graceful_shutdown_timeout_s": options.drain_seconds,
-                "health_check_period_s": options.health_check_seconds,
-                "ray_actor_options": _stage_actor_options(pool, stage.vgpu_divisor, options),
             }
         ],
     }
@@ -219,17 +213,20 @@ def _stage_application(
         "import_path": "partita_runtime.serving.stage:application",
         "runtime_env": options.runtime_env,
         "args": arguments.model_dump(mode="json", by_alias=True, exclude_defaults=True),
-        "deployments": [
-            {
-                "name": STAGE,
-                "num_replicas": count,
-                # The replica drains itself once Serve lets it go, so Serve's own wait (it sees no request) is short.
-                "graceful_shutdown_wait_loop_s": 0.1,
-                "graceful_shutdown_timeout_s": options.drain_seconds,
-                "health_check_period_s": options.health_check_seconds,
-                "ray_actor_options": _stage_actor_options(pool, stage.vgpu_divisor, options),
-            }
-        ],
+        "deployments": [_vgpus(STAGE, count, pool, stage.vgpu_divisor, options)],
+    }
+
+
+def _vgpus(name: str, count: int, pool: GPUPool, divisor: int, options: ServingOptions) -> dict[str, Any]:
+    """A deployment whose replicas are one vGPU each."""
+    return {
+        "name": name,
+        "num_replicas": count,
+        # The replica drains itself once Serve lets it go, so Serve's own wait (it sees no request) is short.
+        "graceful_shutdown_wait_loop_s": 0.1,
+        "graceful_shutdown_timeout_s": options.drain_seconds,
+        "health_check_period_s": options.health_check_seconds,
+        "ray_actor_options": _stage_actor_options(pool, divisor, options),
     }
 
 

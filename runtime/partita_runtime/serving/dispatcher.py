@@ -98,22 +98,12 @@ class Dispatcher:
         """What is kept free for a batch's way to its first stage, whatever its size."""
         self.answering_micros = 0
         """What is kept free for a request's way from its last result to its response."""
-        self._ready = {
-            StageRef(module.name, pipeline.name, number): set[str]()
-            for module in plan.modules
-            for pipeline in module.pipelines
-            for number in range(len(pipeline.stages))
-        }
+        self._ready = {ref: set[str]() for ref, _ in plan.stages()}
         """Replicas that take batches, by stage."""
         self._leaving: set[str] = set()
         """Replicas that are left once they have answered everything."""
         self._flights: dict[int, _Flight] = {}
-        self._executions = {
-            StageRef(module.name, pipeline.name, number): stage.latency_micros
-            for module in plan.modules
-            for pipeline in module.pipelines
-            for number, stage in enumerate(pipeline.stages)
-        }
+        self._executions = {ref: stage.latency_micros for ref, stage in plan.stages()}
         self._neighbours: tuple[Dispatcher, ...] = ()
         self._wake, self.now = self._core.wake, self._core.now
         self._keep_margins(now_micros())

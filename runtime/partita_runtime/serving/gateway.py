@@ -23,11 +23,8 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 ASGIApp = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
-
 CLIENT_LEFT: Final = 499
 """Status of a request whose client closed the connection; nobody receives it."""
-
-
 WATCH_AFTER_SECONDS: Final = 0.2
 """When one begins to look whether the client is still there: to watch each request costs more than what is saved."""
 

@@ -78,12 +78,7 @@ class RankedScheduler:
         self._name = name
         self._carry_out = carry_out
         self._least = {module.name: _least_micros(plan, module.name) for module in plan.modules}
-        self._executions = {
-            StageRef(module.name, pipeline.name, number): stage.latency_micros
-            for module in plan.modules
-            for pipeline in module.pipelines
-            for number, stage in enumerate(pipeline.stages)
-        }
+        self._executions = {ref: stage.latency_micros for ref, stage in plan.stages()}
         self._delays = (0, 0)
         self._workers: dict[str, dict[StageRef, str]] = {}
         """Workers that take batches: of which stages, and their node."""

@@ -79,13 +79,6 @@ def stage_build(
     )
 
 
-def stage_memory(stage: Stage, batch_size: int, profile: Profile) -> tuple[int, int]:
-    """Bytes of the stage's weights, and of what a batch takes besides; zeros where the profile does not say."""
-    blocks = profile.memory[stage.blocks.first : stage.blocks.end]
-    weights = sum(block.weights_bytes for block in blocks)
-    return weights, batch_size * max((block.activation_bytes for block in blocks), default=0)
-
-
 def has_gpus(pool: GPUPool) -> bool:
     """Whether the pool's accelerators are there and are GPUs."""
     return pool.spec.emulation is None and pool.spec.sharing.mode is not SharingMode.CPU

@@ -1,11 +1,11 @@
 """Where the workers of a simulated plan are: on which accelerators, and these on which nodes."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from partita_runtime.scheduling.events import StageRef
-from partita_runtime.scheduling.plan import ScheduledStage, SchedulingPlan
+from partita_runtime.scheduling.plan import SchedulingPlan
 
 
 class Placement(NamedTuple):
@@ -35,7 +35,7 @@ class Space:
 
     def __init__(self, plan: SchedulingPlan, gpus_per_node: Mapping[str, int] | None = None) -> None:
         self._per_node = gpus_per_node or {}
-        self._stages = dict(stages_of(plan))
+        self._stages = dict(plan.stages())
         self._used: dict[str, set[int]] = {stage.pool: set() for stage in self._stages.values()}
         self._by_stage: dict[StageRef, list[_Accelerator]] = {ref: [] for ref in self._stages}
         self._replicas = dict.fromkeys(self._stages, 0)
@@ -75,7 +75,7 @@ def placements(plan: SchedulingPlan, gpus_per_node: Mapping[str, int] | None = N
     space = Space(plan, gpus_per_node)
     shared: dict[tuple[str, int], Placement] = {}
     placed = []
-    for ref, stage in stages_of(plan):
+    for ref, stage in plan.stages():
         for number in range(stage.replicas):
             there = shared.get((stage.subcluster or "", number))
             if there is None:
@@ -84,11 +84,3 @@ def placements(plan: SchedulingPlan, gpus_per_node: Mapping[str, int] | None = N
                 shared[stage.subcluster, number] = there
             placed.append(there._replace(stage=ref))
     return placed
-
-
-def stages_of(plan: SchedulingPlan) -> Iterable[tuple[StageRef, ScheduledStage]]:
-    """All stages in the plan's order."""
-    for module in plan.modules:
-        for pipeline in module.pipelines:
-            for number, stage in enumerate(pipeline.stages):
-                yield StageRef(module.name, pipeline.name, number), stage

@@ -40,8 +40,7 @@ class Scaling:
     def __post_init__(self) -> None:
         if self.start_up_seconds < 0:
             raise ValueError(f"a replica takes 0 s or more to start, not {self.start_up_seconds:g}")
-        stages = (stage for module in self.plan.modules for pipeline in module.pipelines for stage in pipeline.stages)
-        if any(stage.subcluster is not None for stage in stages):
+        if self.plan.shares_gpus:
             raise ValueError("a plan with sub-clusters cannot be scaled in simulation; simulate it as planned")
         lacking = {pool: gpus for pool, gpus in self.plan.gpus().items() if gpus > self.gpus.get(pool, 0)}
         if lacking:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.runtime.models.intruder import Intruder
 
 from partita_api.module import ModelSource
 from partita_runtime.models.errors import ModelError
@@ -187,16 +188,6 @@ def test_files_elsewhere_are_fetched_where_the_platform_allows_their_place(
         load_model(source.model_copy(update={"sha256": DIGEST}))
     with pytest.raises(ModelError, match="sha256"):
         load_model(source.model_copy(update={"sha256": None}))
-
-
-class Intruder:
-    """Writes a file when it is unpickled."""
-
-    def __init__(self, trace: Path) -> None:
-        self.trace = trace
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return os.system, (f"touch {self.trace}",)
 
 
 @pytest.mark.parametrize(

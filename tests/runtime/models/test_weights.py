@@ -1,6 +1,5 @@
 """Weights from a file for an entrypoint's model: read as tensors, all of them, from where the platform allows."""
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file, save_model
+from tests.runtime.models.intruder import Intruder
 from tests.runtime.models.sample_models import Residuals
 
 from partita_api.module import ModelSource
@@ -46,16 +46,6 @@ def test_the_model_gets_the_weights_of_the_file(name: str, save: Save, tmp_path:
     assert not loaded.training
     want = trained.state_dict()
     assert all(torch.equal(tensor, want[key]) for key, tensor in loaded.state_dict().items())
-
-
-class Intruder:
-    """Writes a file when it is unpickled."""
-
-    def __init__(self, trace: Path) -> None:
-        self.trace = trace
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return os.system, (f"touch {self.trace}",)
 
 
 def test_a_pickled_object_among_the_weights_is_not_run(tmp_path: Path) -> None:
