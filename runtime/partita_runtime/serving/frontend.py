@@ -19,6 +19,8 @@ from partita_runtime.serving.rank_actor import RankActor
 from partita_runtime.serving.session import FrontendSettings, Session
 from partita_runtime.serving.trace_settings import tracer_of
 
+JOIN_SECONDS: Final = 10.0
+"""How long one of several frontends may take to find the replicas before Serve sends it requests anyhow."""
 COLLECT_AFTER: Final = 20_000
 """Objects that come and stay before the garbage collector looks at them."""
 
@@ -44,6 +46,8 @@ class Frontend:
         epoch = Epoch.model_validate(user_config)
         self._session.reconfigure(epoch)
         ports = epoch.session.frontend
+        if ports.replicas > 1 and self._session.serving is None:
+            await self._session.wait_until_ready(JOIN_SECONDS)
         await asyncio.gather(self._grpc.move_to(ports.grpc_port), self._http.move_to(ports.http_port))
 
     async def __del__(self) -> None:

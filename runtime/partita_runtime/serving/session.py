@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, Self
@@ -137,6 +138,13 @@ class Session:
         """Whether every stage of the serving plan has a replica, and somebody decides what runs there."""
         dispatcher = self._serving.dispatcher if self._serving else None
         return dispatcher is not None and dispatcher.scheduled and all(dispatcher.ready_replicas().values())
+
+    async def wait_until_ready(self, seconds: float) -> None:
+        """Return once requests can be answered, or when that much time has passed."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not self.ready:
+                    await asyncio.sleep(FIRST_SECONDS)
 
     def reconfigure(self, epoch: Epoch) -> None:
         """Move to `epoch` as soon as its replicas and functions are ready; go on as before until then."""

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -163,24 +164,59 @@ async def test_a_session_comes_up_moves_to_another_plan_and_goes(cluster: RayClu
 async def test_requests_go_on_while_the_plan_changes(engine: RayServeEngine) -> None:
     one, two = traffic().planned("plan-1"), traffic().planned("plan-2", batch_size=4)
     status = await rolled_out(engine, spec(one))
+    async with asking(status.url) as answered:
+        await rolled_out(engine, spec(two))
+        await answered()
+
+
+async def test_requests_go_on_while_a_second_frontend_comes_and_goes(
+    cluster: RayCluster, engine: RayServeEngine
+) -> None:
+    async def frontends(count: int) -> str:
+        """Applies until that many frontends run and know of each other, and none is leaving; the session's address."""
+        app = traffic().planned("plan-1").with_spec(frontend={"replicas": count, "httpPort": 0})
+
+        async def look() -> tuple[list[str], int]:
+            status = await rolled_out(engine, spec(app))
+            running = applications(cluster)["partita.default.traffic.frontend"]["deployments"].values()
+            states = [replica["state"] for deployment in running for replica in deployment["replicas"]]
+            return states, len((status.http_address or "").split(","))
+
+        await until(look, lambda seen: seen == (["RUNNING"] * count, count))
+        return (await engine.observe("default/traffic")).url
+
+    async with asking(await frontends(1)) as answered:
+        await frontends(2)
+        await answered()
+        await frontends(1)
+        await answered()
+
+
+@asynccontextmanager
+async def asking(url: str) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    """Requests one after the other, all of which must be answered; yields what waits until some more were."""
     tensor = {"name": "input", "datatype": "FP32", "shape": [1, 2, 2], "data": [1.0, 2.0, 3.0, 4.0]}
-    answers: list[int] = []
-    migrated = asyncio.Event()
+    answers: list[str] = []
+    done = asyncio.Event()
 
     async def ask() -> None:
         async with httpx.AsyncClient(timeout=30) as client:
-            while not migrated.is_set():
-                answer = await client.post(f"{status.url}/v2/models/traffic/infer", json={"inputs": [tensor]})
-                answers.append(answer.status_code)
+            while not done.is_set():
+                answer = await client.post(f"{url}/v2/models/traffic/infer", json={"inputs": [tensor]})
+                answers.append("answered" if answer.is_success else f"{answer.status_code}: {answer.text}")
 
-    asking = asyncio.create_task(ask())
-    await until(lambda: asyncio.sleep(0, len(answers)), lambda count: count > 10)
-    await rolled_out(engine, spec(two))
-    after = len(answers)
-    await until(lambda: asyncio.sleep(0, len(answers)), lambda count: count > after + 10)
-    migrated.set()
-    await asking
-    assert set(answers) == {200}
+    async def answered() -> None:
+        before = len(answers)
+        await until(lambda: asyncio.sleep(0, len(answers)), lambda count: count > before + 10)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(ask())
+        try:
+            await answered()
+            yield answered
+        finally:
+            done.set()
+    assert set(answers) == {"answered"}
 
 
 async def test_without_room_for_both_plans_the_old_one_goes_first_and_that_is_said(engine: RayServeEngine) -> None:
