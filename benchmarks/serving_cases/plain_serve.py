@@ -1,11 +1,11 @@
-"""What Partita is compared with: emulated GPUs behind Ray Serve's own `@serve.batch`, answering the same requests."""
+"""What Partita is compared with: emulated GPUs behind Ray Serve's own `@serve.batch`, as it comes and tuned."""
 
 import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from benchmarks.serving_cases.emulated import MODULE, OUTPUT, POOL, EmulatedSession
-from benchmarks.serving_cases.serve_batch_replica import ServeBatchReplica
+from benchmarks.serving_cases.serve_batch_replica import BytesReplica, ServeBatchReplica
 from ray import serve
 
 from partita_api.inferencesession import BatchingPolicy
@@ -71,19 +71,34 @@ class BatchSetting:
 
 
 def plain_serve(setting: Setting, batches: BatchSetting) -> dict[str, Any]:
-    """The Ray Serve application, under /plain; other `batches` take effect in place."""
+    """Ray Serve as it comes, under /plain; other `batches` take effect in place.
+
+    Nothing is set but what `@serve.batch` needs to see whole batches: replicas, and requests in each.
+    """
+    return _application(setting, batches, "PlainServe", "plain", "application")
+
+
+def tuned_serve(setting: Setting, batches: BatchSetting) -> dict[str, Any]:
+    """Ray Serve with what makes it faster, besides the flags of its environment, under /tuned: no log of each request,
+    an ASGI application, and Partita's way to read requests and to write answers.
+    """
+    application = _application(setting, batches, "TunedServe", "tuned", "tuned_application")
+    application["deployments"][0]["logging_config"] = {"enable_access_log": False}
+    return application
+
+
+def _application(setting: Setting, batches: BatchSetting, deployment: str, name: str, builder: str) -> dict[str, Any]:
     return {
-        "name": "plain",
-        "route_prefix": "/plain",
-        "import_path": "benchmarks.serving_cases.plain_serve:application",
+        "name": name,
+        "route_prefix": f"/{name}",
+        "import_path": f"benchmarks.serving_cases.plain_serve:{builder}",
         "args": {"setting": json.dumps(asdict(setting))},
         "deployments": [
             {
-                "name": "PlainServe",
+                "name": deployment,
                 "num_replicas": setting.gpus,
                 "max_ongoing_requests": 4 * setting.batch_size,
                 "user_config": asdict(batches),
-                "logging_config": {"enable_access_log": False},
                 "ray_actor_options": {"num_cpus": 0.1, "resources": {f"partita-pool-{POOL}": 1}},
             }
         ],
@@ -92,11 +107,28 @@ def plain_serve(setting: Setting, batches: BatchSetting) -> dict[str, Any]:
 
 def application(args: dict[str, str]) -> serve.Application:
     """Built by Serve from the configuration's `args`."""
-    deployment = serve.deployment(serve.ingress()(PlainServe), name="PlainServe")
+    return serve.deployment(PlainServe).bind(Setting(**json.loads(args["setting"])))
+
+
+def tuned_application(args: dict[str, str]) -> serve.Application:
+    """Built by Serve from the configuration's `args`."""
+    deployment = serve.deployment(serve.ingress()(TunedServe), name="TunedServe")
     return deployment.bind(Setting(**json.loads(args["setting"])))
 
 
-class PlainServe(ServeBatchReplica):
+class PlainServe(BytesReplica):
+    """One emulated GPU."""
+
+    def __init__(self, setting: Setting) -> None:
+        super().__init__(EmulatedExecutor(setting.stage))
+
+    def reconfigure(self, user_config: dict[str, Any]) -> None:
+        """Called by Serve."""
+        batches = BatchSetting(**user_config)
+        self.set_batches(batches.batch_size, batches.wait_ms / 1000)
+
+
+class TunedServe(ServeBatchReplica):
     """One emulated GPU."""
 
     def __init__(self, setting: Setting) -> None:

@@ -1,4 +1,4 @@
-"""A model on one accelerator behind Ray Serve's own `@serve.batch`, answering the same requests as Partita."""
+"""A model on one accelerator behind Ray Serve's own `@serve.batch`, with two ways in; one is to be chosen."""
 
 import asyncio
 import threading
@@ -16,19 +16,47 @@ from partita_runtime.serving.interface import Interface
 from partita_runtime.serving.oip import HEADER_LENGTH, decode_request, encode_answer
 
 
-class ServeBatchReplica:
-    """Answers requests of one sample for the only module of an interface; to be deployed with `serve.ingress()`."""
+class _BatchedModel:
+    """The model, and the batches that Serve makes for it."""
 
-    def __init__(self, executor: StageExecutor, interface: Interface, module: str) -> None:
+    def __init__(self, executor: StageExecutor) -> None:
         self._executor = executor
-        self._interface = interface
-        self._module = module
         self._accelerator = threading.Lock()
 
     def set_batches(self, most: int, wait_seconds: float) -> None:
         """The largest batch, and how long one waits to fill."""
         self._run.set_max_batch_size(most)
         self._run.set_batch_wait_timeout_s(wait_seconds)
+
+    @serve.batch(max_batch_size=1)
+    async def _run(self, samples: list[Array]) -> Sequence[Array]:
+        (outputs,) = await asyncio.to_thread(self._run_batch, np.stack(samples))
+        return list(outputs)
+
+    def _run_batch(self, batch: Array) -> list[Array]:
+        with self._accelerator:
+            return self._executor.run([batch])
+
+
+class BytesReplica(_BatchedModel):
+    """As Serve's documentation has a deployment written: the request's body is one sample's bytes, the answer too."""
+
+    async def __call__(self, request: Request) -> Response:
+        """One sample of 32-bit floats."""
+        row = await self._run(np.frombuffer(await request.body(), np.float32))
+        return Response(row.tobytes(), media_type="application/octet-stream")
+
+
+class ServeBatchReplica(_BatchedModel):
+    """Answers requests of one sample for the only module of an interface; to be deployed with `serve.ingress()`.
+
+    What reads requests and writes answers is Partita's.
+    """
+
+    def __init__(self, executor: StageExecutor, interface: Interface, module: str) -> None:
+        super().__init__(executor)
+        self._interface = interface
+        self._module = module
 
     def __serve_build_asgi_app__(self) -> Starlette:
         """Called by Serve once the replica is constructed."""
@@ -40,12 +68,3 @@ class ServeBatchReplica:
         row = await self._run(wanted.inputs["input"][0])
         headers, content = encode_answer(wanted, self._interface, {self._module: row[None]})
         return Response(content, headers=headers)
-
-    @serve.batch(max_batch_size=1)
-    async def _run(self, samples: list[Array]) -> Sequence[Array]:
-        (outputs,) = await asyncio.to_thread(self._run_batch, np.stack(samples))
-        return list(outputs)
-
-    def _run_batch(self, batch: Array) -> list[Array]:
-        with self._accelerator:
-            return self._executor.run([batch])
