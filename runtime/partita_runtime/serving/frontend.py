@@ -46,8 +46,8 @@ class Frontend:
         epoch = Epoch.model_validate(user_config)
         self._session.reconfigure(epoch)
         ports = epoch.session.frontend
-        if ports.replicas > 1 and self._session.serving is None:
-            await self._session.wait_until_ready(JOIN_SECONDS)
+        if ports.replicas > 1:
+            await self._session.first_plan(JOIN_SECONDS)
         await asyncio.gather(self._grpc.move_to(ports.grpc_port), self._http.move_to(ports.http_port))
 
     async def __del__(self) -> None:

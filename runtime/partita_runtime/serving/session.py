@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, Self
@@ -114,8 +113,9 @@ class Session:
     def start(self) -> None:
         """Begin to look for replicas, on this event loop; does nothing the second time."""
         if not self._running:
-            loops = (self._look_forever(), self._tick_forever(), self._begin_soon())
-            self._running = [asyncio.create_task(loop) for loop in loops]
+            self._beginning = asyncio.create_task(self._begin_soon())
+            others = (self._look_forever(), self._tick_forever())
+            self._running = [self._beginning, *(asyncio.create_task(loop) for loop in others)]
 
     def close(self) -> None:
         """Leave all replicas and end all processes."""
@@ -139,12 +139,9 @@ class Session:
         dispatcher = self._serving.dispatcher if self._serving else None
         return dispatcher is not None and dispatcher.scheduled and all(dispatcher.ready_replicas().values())
 
-    async def wait_until_ready(self, seconds: float) -> None:
-        """Return once requests can be answered, or when that much time has passed."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                while not self.ready:
-                    await asyncio.sleep(FIRST_SECONDS)
+    async def first_plan(self, seconds: float) -> None:
+        """Return once a plan serves, or when that much time has passed. The session must have been started."""
+        await asyncio.wait({self._beginning}, timeout=seconds)
 
     def reconfigure(self, epoch: Epoch) -> None:
         """Move to `epoch` as soon as its replicas and functions are ready; go on as before until then."""
