@@ -14,7 +14,7 @@ OUTPUT: Final = "function.number"
 REFUSED: Final = (503, 504)
 """Statuses of an honest refusal: too much to do, no replica, too late."""
 FROM_PROXY: Final = (500, 502, 503, 504)
-"""What Serve's proxy answers, without our explanation, where a frontend is gone; 500 where one died with the request."""
+"""What Serve's proxy answers, without our explanation, where a frontend is gone; 500 where one died with it."""
 PATIENCE_SECONDS: Final = 30.0
 _KEEP_IDLE_S: Final = 3.0
 _MOST_EXAMPLES: Final = 10
