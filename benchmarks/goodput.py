@@ -41,11 +41,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="of the first of the runs at each rate")
     parser.add_argument("--data", type=Path, help="folder with the reference data")
     options = parser.parse_args()
-    seeds = 1 if options.quick else 2
+    seeds = 1 if options.quick else 3
     effort = Effort(
-        seconds=3.0 if options.quick else 10.0,
+        seconds=10.0 if options.quick else 30.0,
         seeds=tuple(range(options.seed, options.seed + seeds)),
-        precision=0.02 if options.quick else 0.002,
+        precision=0.02 if options.quick else 0.005,
         data=options.data,
         quick=options.quick,
     )

@@ -17,6 +17,8 @@ from partita_runtime.simulation.search import goodput
 from partita_runtime.simulation.streams import Stream, simulate_streams
 
 LARGEST_BATCH = 256
+TARGET = 0.99
+"""Share of each model's requests that are to be in time."""
 
 
 @dataclass(frozen=True)
@@ -117,10 +119,14 @@ class Deployment:
 
         def worst(rate: float) -> float:
             rates = dict.fromkeys(names, rate / len(names))
-            reports = [self.run(rates, effort.seconds, seed) for seed in effort.seeds]
-            return min(report.attainment for by_model in reports for report in by_model.values())
+            least = 1.0
+            for seed in effort.seeds:
+                least = min(least, *(report.attainment for report in self.run(rates, effort.seconds, seed).values()))
+                if least < TARGET:  # overload takes the longest to simulate
+                    break
+            return least
 
-        return goodput(worst, at_most, precision=effort.precision)
+        return goodput(worst, at_most, TARGET, effort.precision)
 
 
 def shared(models: Sequence[Model], gpus: int, policy: str) -> Deployment:

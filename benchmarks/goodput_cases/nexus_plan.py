@@ -11,6 +11,9 @@ from partita_runtime.scheduling.events import StageRef
 from partita_runtime.scheduling.plan import SchedulingPlan
 from partita_runtime.simulation.placement import Placement
 
+ROUNDED_MS: Final = 1.0
+"""Symphony's SLOs are twice the time of a batch of four, rounded down to whole milliseconds (its appendix C). Taken
+literally, they would leave batches of three or, for one model, none: so much is added where Nexus plans."""
 SPARSE: Final = 0.1
 """Utilisation of a GPU at which hardly any request finds it busy."""
 
@@ -34,7 +37,8 @@ class _Node:
     def feasible(self) -> bool:
         """Whether all batches fit into the cycle, and requests that just missed one meet their SLO with the next."""
         return self.busy_ms <= self.duty_ms and all(
-            self.duty_ms + model.latency_ms(self.batch(model, rate)) <= model.slo_ms for model, rate in self.sessions
+            self.duty_ms + model.latency_ms(self.batch(model, rate)) <= _planned_slo_ms(model)
+            for model, rate in self.sessions
         )
 
 
@@ -43,7 +47,7 @@ def nexus_deployment(models: Sequence[Model], gpus: int) -> Deployment:
 
     A model's rate is spread evenly over the GPUs that it needs.
     """
-    busy = sum(m.latency_ms(m.uncoordinated_batch()) / m.uncoordinated_batch() / 1000 for m in models)
+    busy = sum(m.latency_ms(_largest_batch(m)) / _largest_batch(m) / 1000 for m in models)
     low, high = 0.0, gpus * len(models) / busy
     best: list[_Node] = []
     while high - low > 0.002 * high:
@@ -65,6 +69,15 @@ def nexus_deployment(models: Sequence[Model], gpus: int) -> Deployment:
     return Deployment(plan, tuple(placed), {model.name: model.slo_ms for model in models})
 
 
+def _planned_slo_ms(model: Model) -> float:
+    return model.slo_ms + ROUNDED_MS
+
+
+def _largest_batch(model: Model) -> int:
+    """The largest for which a request that just missed one meets its SLO with the next."""
+    return model.largest_batch(_planned_slo_ms(model) / 2)
+
+
 def _pack(models: Sequence[Model], rate: float) -> list[_Node]:
     """Nodes for this rate of every model: best fit decreasing by occupancy.
 
@@ -72,8 +85,8 @@ def _pack(models: Sequence[Model], rate: float) -> list[_Node]:
     """
     single: list[_Node] = []
     for model in models:
-        batch = model.uncoordinated_batch()
-        if 2 * model.latency_ms(batch) > model.slo_ms:
+        batch = _largest_batch(model)
+        if 2 * model.latency_ms(batch) > _planned_slo_ms(model):
             count = ceil(rate * model.latency_ms(1) / 1000 / SPARSE)
             single += [_Node(model.latency_ms(1) / SPARSE, ((model, rate / count),))] * count
             continue
@@ -95,10 +108,10 @@ def _pack(models: Sequence[Model], rate: float) -> list[_Node]:
 def _alone(model: Model, rate: float) -> _Node:
     """The node of one session with the longest duty cycle."""
     nodes = (
-        _Node(min(1000 * batch / rate, model.slo_ms - model.latency_ms(batch)), ((model, rate),))
-        for batch in range(model.uncoordinated_batch(), 0, -1)
+        _Node(min(1000 * batch / rate, _planned_slo_ms(model) - model.latency_ms(batch)), ((model, rate),))
+        for batch in range(_largest_batch(model), 0, -1)
     )
-    return next((node for node in nodes if node.feasible()), _Node(model.slo_ms / 2, ((model, rate),)))
+    return next((node for node in nodes if node.feasible()), _Node(_planned_slo_ms(model) / 2, ((model, rate),)))
 
 
 def _merged(one: _Node, other: _Node) -> _Node | None:

@@ -5,7 +5,17 @@ from collections.abc import Sequence
 from benchmarks.goodput_cases.measure import Deployment, Effort, Model, Row, read_models, say, shared
 from benchmarks.goodput_cases.nexus_plan import nexus_deployment
 
-SINGLE = ("Deferred", "Eager", "Timeout:40", "Clockwork", "Nexus", "Shepherd", "ServeBatch:10")
+SINGLE = (
+    "Deferred",
+    "Eager",
+    "Timeout:40",
+    "Shepherd",
+    "Nexus",
+    "Clockwork",
+    "Clockwork:5",
+    "Clockwork:0",
+    "ServeBatch:10",
+)
 MANY = ("Deferred", "Eager", "Nexus", "Shepherd", "Clockwork")
 RESNET50 = Model("ResNet50", 1.053, 5.072, 25)
 INCEPTION = Model("InceptionResNetV2", 5.090, 18.368, 70)

@@ -87,6 +87,27 @@ def test_nexus_drops_what_keeps_its_window_from_being_in_time() -> None:
     assert [d.request_ids for _, d in driver.dispatches] == [(0,), (2, 3, 4)]
 
 
+def test_clockwork_gives_up_who_stands_before_a_larger_batch() -> None:
+    driver = Driver(plan_of(ONE, policy="Clockwork:0")).all_join()
+    driver.arrive(0, "m", 0, 5000)
+    driver.arrive(1, "m", 10, 1250)
+    for number in (2, 3, 4):
+        driver.arrive(number, "m", 20, 5000)
+    driver.run()
+
+    assert driver.reasons() == {1: DropReason.OVERLOAD}
+    assert [d.request_ids for _, d in driver.dispatches] == [(0,), (2, 3, 4)]
+
+
+def test_clockwork_wants_to_be_done_before_the_deadline() -> None:
+    driver = Driver(plan_of(module("m").pipeline(4, stage("gpu", beta=6500)), policy="Clockwork:0")).all_join()
+    driver.arrive(0, "m", 0, 11_000)
+    driver.arrive(1, "m", 20_000, 32_000)
+    driver.run()
+
+    assert driver.reasons() == {0: DropReason.TOO_LATE}
+
+
 def test_requests_of_a_lost_worker_are_bound_anew() -> None:
     driver = Driver(plan_of(TWO, policy="Nexus")).all_join()
     for number, at in enumerate([0, 5, 10]):
