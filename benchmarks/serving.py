@@ -18,9 +18,9 @@ compared is the way to a GPU and back. `--gpu-model resnet50-1080ti` has those o
 ms, 3533 requests/s at most).
 
 Looked for is the highest rate of Poisson arrivals with 99 % answered within the SLO: doubled until it fails, then
-bisected. The client is on the same machine. A rate counts as carried if one of two tries carries it (`--quick`: of
-one); where the client itself was late, which says more of the machine than of the systems, a try does not count, up to
-three times. The settings of `@serve.batch` are searched in the same way: each must carry more than the best before it.
+bisected. The client is on the same machine. A rate counts as carried if one of two tries carries it; where the client
+itself was late, which says more of the machine than of the systems, a try does not count, up to three times. The
+settings of `@serve.batch` are searched in the same way: each must carry more than the best one before it.
 
 First comes the latency at 20 requests/s less the model's time for one sample: Partita (`proxy`, `port`) with the Eager
 policy, which does not wait for a batch to fill, `@serve.batch` with no wait. With each rate goes the CPU time of a
@@ -77,6 +77,7 @@ BY_DEFAULT = (*SERVE, *PARTITA)
 SYSTEMS = (*BY_DEFAULT, "proxy2")
 GPU_MODELS = {"fast": (50, 2000), "resnet50-1080ti": (1053, 5072)}
 """Microseconds for each sample, and for each batch."""
+_TRIES = 2
 _MOST_LATE_TRIES = 3
 
 
@@ -90,13 +91,11 @@ class Effort:
     """Two rates this factor apart are not told from each other."""
     batch_sizes: tuple[int, ...]
     waits_ms: tuple[float, ...]
-    tries: int = 2
-    """A rate counts as carried if one of them carries it."""
 
 
 USUAL = Effort(seconds=4.0, step=1.1, batch_sizes=(16, 45), waits_ms=(5.0, 20.0))
 THOROUGH = Effort(seconds=8.0, step=1.05, batch_sizes=(8, 16, 32, 45), waits_ms=(0.0, 5.0, 20.0, 40.0))
-QUICK = Effort(seconds=2.0, step=1.25, batch_sizes=(45,), waits_ms=(5.0, 20.0), tries=1)
+QUICK = Effort(seconds=2.0, step=1.25, batch_sizes=(45,), waits_ms=(5.0, 20.0))
 
 
 def main() -> None:
@@ -227,7 +226,7 @@ class Bench:
 
     def carries(self, system: str, rate: float) -> bool:
         """Whether 99 % of the requests are answered in time."""
-        for _ in range(self._effort.tries):
+        for _ in range(_TRIES):
             report = self._load(system, rate, self._effort.seconds)
             for _ in range(_MOST_LATE_TRIES - 1):
                 if report.attainment >= ATTAINMENT or not report.warnings:
