@@ -22,6 +22,7 @@ from partita_runtime.serving.inference import (
     model_metadata,
     samples_of,
     split_bytes,
+    whole_number,
 )
 from partita_runtime.serving.interface import Interface
 
@@ -41,14 +42,14 @@ def decode_request(message: Any, interface: Interface) -> InferRequest:
     for output in message.outputs:
         check_output(output.name, interface, output.parameters)
     inputs, images = _inputs(message, interface)
-    whole_number("priority", message.parameters)
+    whole_number("priority", _parameter("priority", message.parameters))
     return InferRequest(
         id=message.id or None,
         samples=samples_of(inputs, images),
         inputs=inputs,
         outputs={output.name: True for output in message.outputs} or None,
         binary=True,
-        timeout_micros=whole_number("timeout", message.parameters) or None,
+        timeout_micros=whole_number("timeout", _parameter("timeout", message.parameters)) or None,
         images=images,
     )
 
@@ -73,17 +74,10 @@ def metadata_message(interface: Interface) -> Any:
     return MESSAGES["ModelMetadataResponse"](**model_metadata(interface))
 
 
-def whole_number(name: str, parameters: Any) -> int:
-    """The parameter of this name; 0 where it is not set. Raises RequestError (400) unless it is a whole number >= 0."""
-    if name not in parameters:
-        return 0
-    kind = parameters[name].WhichOneof("parameter_choice")
-    value: Any = getattr(parameters[name], kind) if kind is not None else None
-    if isinstance(value, str) and value.isascii() and value.isdecimal():
-        return int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise RequestError(400, f"parameter {name!r} must be a whole number from 0, not {value!r}")
-    return value
+def _parameter(name: str, parameters: Any) -> Any:
+    """The parameter of this name; None where it is not set."""
+    kind = parameters[name].WhichOneof("parameter_choice") if name in parameters else None
+    return None if kind is None else getattr(parameters[name], kind)
 
 
 def _inputs(message: Any, interface: Interface) -> tuple[dict[str, Array], dict[str, tuple[bytes, ...]]]:

@@ -17,6 +17,8 @@ Body = bytes | memoryview
 MODEL_VERSION: Final = "1"
 MAX_ID: Final = 1024
 """Most characters in a request's id."""
+_MAX_DIGITS: Final = 20
+"""Of 64 bits."""
 
 DATATYPES: Final[Mapping[np.dtype[Any], str]] = {np.dtype(dtype): name for name, dtype in NUMPY_DTYPES.items()} | {
     np.dtype(np.bool_): "BOOL",
@@ -60,6 +62,20 @@ class InferRequest(NamedTuple):
         if micros is None or (self.timeout_micros is not None and self.timeout_micros <= micros):
             return self
         return self._replace(timeout_micros=micros)
+
+
+def whole_number(name: str, value: object) -> int:
+    """A request's parameter of this name; 0 for None. Raises RequestError (400) unless it is a whole number from 0.
+
+    It may be written as text, since not every client has numbers for parameters.
+    """
+    if value is None:
+        return 0
+    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= _MAX_DIGITS:
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise RequestError(400, f"parameter {name!r} must be a whole number from 0, not {value!r:.80}")
+    return value
 
 
 def server_metadata() -> dict[str, Any]:

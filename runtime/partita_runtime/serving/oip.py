@@ -30,6 +30,7 @@ from partita_runtime.serving.inference import (
     check_tensor,
     samples_of,
     split_bytes,
+    whole_number,
 )
 from partita_runtime.serving.interface import Interface
 
@@ -49,7 +50,8 @@ class _Parameters(_Header):
     binary_data_size: int | None = Field(default=None, ge=0)
     binary_data: bool | None = None
     binary_data_output: bool = False
-    timeout: int | None = Field(default=None, gt=0)
+    timeout: Any = None
+    priority: Any = None
     classification: int = 0
     shared_memory_region: str | None = None
 
@@ -93,6 +95,7 @@ class _Form(NamedTuple):
     """Of all inputs, if that is all there is to them; None if there is more to be looked at."""
     binary_bytes: int
     """Length of the binary data, if there are places."""
+    timeout_micros: int | None
 
 
 def decode_request(body: Body, header_length: str | None, interface: Interface) -> InferRequest:
@@ -112,12 +115,12 @@ def decode_request(body: Body, header_length: str | None, interface: Interface) 
         inputs, images = _inputs(form.header.inputs, memoryview(body)[length:], interface)
         samples = samples_of(inputs, images)
     return InferRequest(
-        id=form.header.id,
+        id=form.header.id or None,
         samples=samples,
         inputs=inputs,
         outputs=form.outputs,
         binary=form.header.parameters.binary_data_output,
-        timeout_micros=form.header.parameters.timeout,
+        timeout_micros=form.timeout_micros,
         images=images,
     )
 
@@ -184,8 +187,10 @@ def _read(text: bytes, interface: Interface) -> _Form:
         where = ".".join(map(str, first["loc"])) or "the body"
         raise RequestError(400, f"no inference request: {where}: {first['msg']}") from None
     outputs = _wanted(header, interface)
+    whole_number("priority", header.parameters.priority)
+    timeout = whole_number("timeout", header.parameters.timeout) or None
     places = _places(header.inputs, interface)
-    return _Form(header, outputs, places, sum([p.elements * p.dtype.itemsize for p in places or ()]))
+    return _Form(header, outputs, places, sum([p.elements * p.dtype.itemsize for p in places or ()]), timeout)
 
 
 # Most clients say the same of each of their requests, and only the binary data differ.

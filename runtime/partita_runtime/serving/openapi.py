@@ -86,7 +86,12 @@ def _schemas(interface: Interface) -> dict[str, Json]:
     binary = _object(binary_data_size={"type": "integer", "minimum": 0, "description": "Bytes of the tensor."})
     inputs = [_input(name, interface) for name in interface.inputs]
     parameters = _object(
-        timeout={"type": "integer", "minimum": 1, "description": "Microseconds; may shorten the SLO, not lengthen it."},
+        timeout={
+            "type": "integer",
+            "minimum": 0,
+            "description": "Microseconds; may shorten the SLO, not lengthen it. 0 says nothing.",
+        },
+        priority={"type": "integer", "minimum": 0, "description": "Changes nothing: deadlines decide."},
         binary_data_output={"type": "boolean", "description": "Whether outputs are binary unless said otherwise."},
     )
     request = _object(

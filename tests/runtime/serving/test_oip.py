@@ -128,7 +128,6 @@ def test_what_a_client_asks_for() -> None:
         pytest.param(body(tensor(data=[[1, 2], [3]])), "no array of FP32 numbers", id="ragged data"),
         pytest.param(body(tensor(data=[None] * 6)), "no array of FP32 numbers", id="nulls as data"),
         pytest.param(body(tensor(), id=7), "id", id="id is no text"),
-        pytest.param(body(tensor(), parameters={"timeout": 0}), "timeout", id="no time at all"),
         pytest.param(body(tensor(), outputs=[{"name": "other"}]), "unknown output 'other'", id="unknown output"),
         pytest.param(
             body(tensor(), outputs=[{"name": "only", "parameters": {"classification": 3}}]),

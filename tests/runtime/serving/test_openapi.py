@@ -53,7 +53,9 @@ def request(**tensor: Any) -> dict[str, Any]:
         pytest.param(request(shape=[1, 4, 3]), False, id="another shape"),
         pytest.param(request(shape=[65, 3, 4]), False, id="too many samples"),
         pytest.param({"inputs": []}, False, id="no inputs"),
-        pytest.param({**request(), "parameters": {"timeout": 0}}, False, id="no time"),
+        pytest.param({**request(), "parameters": {"timeout": 0}}, True, id="no timeout"),
+        pytest.param({**request(), "parameters": {"timeout": -1}}, False, id="a past timeout"),
+        pytest.param({**request(), "parameters": {"priority": 1}}, True, id="a priority"),
     ],
 )
 async def test_what_it_says_of_requests_is_what_the_session_takes(body: dict[str, Any], want: bool) -> None:
