@@ -6,6 +6,17 @@ from typing import Self
 from partita_runtime.serving.inference import RequestError
 
 
+class NoRoomError(RequestError):
+    """There is no room for more of a body now."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(
+            503,
+            f"request bodies of more than {most} bytes in all (max_reading_bytes) are being read at once; try again",
+            1,
+        )
+
+
 class BodyMemory:
     """What the bodies take that have come in part. One that comes whole with its head is no part of it."""
 
@@ -20,11 +31,9 @@ class BodyMemory:
         return BodyReading(self)
 
     def take(self, size: int) -> None:
-        """Raises RequestError (503) if there is no room for so many bytes more."""
+        """Raises NoRoomError if there is none for so many bytes more."""
         if self.taken + size > self._most:
-            raise RequestError(
-                503, f"request bodies of more than {self._most} bytes are being read at once; try again", 1
-            )
+            raise NoRoomError(self._most)
         self.taken += size
 
     def give(self, size: int) -> None:
@@ -40,7 +49,7 @@ class BodyReading:
         self._size = 0
 
     def grew(self, size: int) -> None:
-        """So many bytes have come. Raises RequestError (503) if there is no room for them."""
+        """So many bytes have come. Raises NoRoomError if there is none for them."""
         self._memory.take(size)
         self._size += size
 

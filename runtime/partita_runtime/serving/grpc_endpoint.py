@@ -1,17 +1,21 @@
 """The session's gRPC interface: the Open Inference Protocol beside HTTP, on a port of its own."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
 import grpc
+from google.protobuf.message import DecodeError
 
+from partita_runtime.serving.body_memory import NoRoomError
 from partita_runtime.serving.counting import Counted, driver_for
 from partita_runtime.serving.driver import Driver
 from partita_runtime.serving.endpoint import GRACE_SECONDS, Endpoint
 from partita_runtime.serving.grpc_codec import decode_request, encode_answer, metadata_message
 from partita_runtime.serving.grpc_messages import MESSAGES, METHODS, SERVICE
+from partita_runtime.serving.http_service import too_slow
 from partita_runtime.serving.images import with_images
 from partita_runtime.serving.inference import RequestError, server_metadata
 from partita_runtime.serving.scheduler import now_micros
@@ -22,11 +26,15 @@ logger = logging.getLogger(__name__)
 _STATUS: Final[Mapping[int, grpc.StatusCode]] = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
     404: grpc.StatusCode.NOT_FOUND,
+    408: grpc.StatusCode.DEADLINE_EXCEEDED,
     413: grpc.StatusCode.RESOURCE_EXHAUSTED,
     503: grpc.StatusCode.UNAVAILABLE,
     504: grpc.StatusCode.DEADLINE_EXCEEDED,
 }
 """What an error's HTTP status is in gRPC; INTERNAL for all others."""
+
+PROMPT_SECONDS: Final = 0.5
+"""A message that takes longer to come counts as one of those that come in part."""
 
 
 def grpc_endpoint(session: Session, host: str) -> Endpoint:
@@ -85,8 +93,9 @@ class _Methods:
     async def ModelMetadata(self, request: Any, _context: Any) -> Any:  # noqa: N802
         return metadata_message(self._driver(request.name, request.version).interface)
 
-    async def ModelInfer(self, request: Any, context: Any) -> Any:  # noqa: N802
+    async def ModelInfer(self, _messages: Any, context: Any) -> Any:  # noqa: N802
         arrived = now_micros()
+        request = await self._read(context)
         driver = self._driver(request.model_name, request.model_version)
         wanted = decode_request(request, driver.interface)
         if wanted.images:
@@ -98,6 +107,31 @@ class _Methods:
             tensors = await driver.infer(wanted.within(patience), arrived, request.trace)
             return encode_answer(wanted, driver.interface, tensors)
 
+    async def _read(self, context: Any) -> Any:
+        """The call's message. As nobody says how much of it is there, one that does not come at once has room kept
+        for the largest.
+
+        Raises NoRoomError if there is none, else RequestError if it does not come in time (408), or is none (400).
+        """
+        settings = self._session.settings
+        reading = asyncio.ensure_future(context.read())
+        try:
+            await asyncio.wait((reading,), timeout=PROMPT_SECONDS)
+            if not reading.done():
+                with self._session.bodies.reading() as room:
+                    room.grew(settings.max_request_bytes)
+                    await asyncio.wait((reading,), timeout=settings.body_seconds)
+            if not reading.done():
+                raise too_slow(settings)
+            message = reading.result()
+        except DecodeError:
+            raise RequestError(400, "the message is no ModelInferRequest") from None
+        finally:
+            reading.cancel()
+        if message is grpc.aio.EOF:
+            raise RequestError(400, "the call has no message, or one that cannot be taken")
+        return message
+
     def _driver(self, model: str, version: str) -> Driver:
         return driver_for(self._session, model, version or None)
 
@@ -106,12 +140,16 @@ def _text_metadata(context: Any) -> dict[str, str]:
     return {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
 
 
+# A message that is asked for, rather than given to the method, need not be there before it is known to have room.
+_HANDLERS: Final = {"ModelInfer": grpc.stream_unary_rpc_method_handler}
+
+
 def _service(session: Session) -> grpc.GenericRpcHandler:
     methods = _Methods(session)
     return grpc.method_handlers_generic_handler(
         SERVICE,
         {
-            name: grpc.unary_unary_rpc_method_handler(
+            name: _HANDLERS.get(name, grpc.unary_unary_rpc_method_handler)(
                 _answering(getattr(methods, name)),
                 request_deserializer=MESSAGES[f"{name}Request"].FromString,
                 response_serializer=MESSAGES[f"{name}Response"].SerializeToString,
@@ -130,7 +168,9 @@ def _answering(method: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, A
         except RequestError as error:
             if error.retry_after_seconds is not None:
                 context.set_trailing_metadata((("retry-after", str(error.retry_after_seconds)),))
-            await context.abort(_STATUS.get(error.status, grpc.StatusCode.INTERNAL), str(error))
+            status = _STATUS.get(error.status, grpc.StatusCode.INTERNAL)
+            exhausted = isinstance(error, NoRoomError)
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED if exhausted else status, str(error))
         except Exception as error:
             logger.error("a request broke the frontend", exc_info=error)
             await context.abort(grpc.StatusCode.INTERNAL, "internal error")
