@@ -146,14 +146,14 @@ def _stages(app: Application) -> list[dict[str, Any]]:
 class Loading:
     """Steady load from another thread, until told to stop."""
 
-    def __init__(self, deployment: Deployment, app: Application, rate: float) -> None:
+    def __init__(self, deployment: Deployment, app: Application, rate: float, try_again: bool = False) -> None:
         self._stop = False
         self._sent = 0
         self._thread = ThreadPoolExecutor(1)
         url = f"http://{deployment.url(app)}/v2/models/{app.name}/infer"
         sample = np.zeros((1, *app.models[0].input), np.float32)
         self._done: Future[Load] = self._thread.submit(
-            lambda: asyncio.run(steady_load(url, sample, rate, self._is_enough, most_seconds=150))
+            lambda: asyncio.run(steady_load(url, sample, rate, self._is_enough, 150, try_again))
         )
 
     def sent(self) -> int:

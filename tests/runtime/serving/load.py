@@ -9,6 +9,8 @@ import httpx
 import numpy as np
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
+TRANSIENT = ("broken", 500, 502, 503, 504)
+"""What a client tries again after: what Serve's proxy says of a request whose frontend died, and what the next may."""
 
 
 @dataclass
@@ -19,6 +21,8 @@ class Load:
     """Answers by HTTP status; `broken` for connections that gave none."""
     errors: list[str] = field(default_factory=list)
     sent: int = 0
+    tried_again: Counter[int | str] = field(default_factory=Counter)
+    """What made clients try again."""
 
     @property
     def answered(self) -> int:
@@ -36,24 +40,38 @@ def infer_body(tensor: np.ndarray, name: str = "input") -> tuple[bytes, dict[str
 
 
 async def steady_load(
-    url: str, tensor: np.ndarray, rate: float, enough: Callable[[Load], bool], most_seconds: float = 60.0
+    url: str,
+    tensor: np.ndarray,
+    rate: float,
+    enough: Callable[[Load], bool],
+    most_seconds: float = 60.0,
+    try_again: bool = False,
 ) -> Load:
-    """Send `tensor` to the infer endpoint at `url`, `rate` times a second until `enough`; wait for all answers."""
+    """Send `tensor` to the infer endpoint at `url`, `rate` times a second until `enough`; wait for all answers.
+
+    With `try_again` each client does so until it is answered, or `most_seconds` are over.
+    """
     content, headers = infer_body(tensor)
     load = Load()
+    loop = asyncio.get_running_loop()
 
-    async def send(client: httpx.AsyncClient) -> None:
+    async def once(client: httpx.AsyncClient) -> tuple[int | str, str]:
         try:
             answer = await client.post(url, content=content, headers=headers)
         except httpx.TransportError as error:
-            load.statuses["broken"] += 1
-            load.errors.append(repr(error))
-            return
-        load.statuses[answer.status_code] += 1
-        if not answer.is_success:
-            load.errors.append(answer.text)
+            return "broken", repr(error)
+        return answer.status_code, answer.text
 
-    loop = asyncio.get_running_loop()
+    async def send(client: httpx.AsyncClient) -> None:
+        status, text = await once(client)
+        while try_again and status in TRANSIENT and loop.time() - started < most_seconds:
+            load.tried_again[status] += 1
+            await asyncio.sleep(0.05)
+            status, text = await once(client)
+        load.statuses[status] += 1
+        if status != 200:
+            load.errors.append(text)
+
     limits = httpx.Limits(max_connections=500, max_keepalive_connections=500)
     started = loop.time()
     async with httpx.AsyncClient(timeout=30, limits=limits) as client, asyncio.TaskGroup() as sending:
