@@ -22,22 +22,19 @@ class Agenda:
             module.due = at
             self._index.set(module.order, at)
 
-    def settle(self, module: ModuleState) -> None:
-        """Look at a module at what is in its `due`."""
-        if module.due != NEVER:
-            self._index.set(module.order, module.due)
-
     def next_time(self) -> int:
         """When to look at a module next; NEVER if nothing waits."""
         return self._index.least()
 
-    def take_due(self, now: int) -> ModuleState | None:
-        """The next module that is to be looked at now, if any; it is off the agenda."""
+    def next_due(self, now: int) -> ModuleState | None:
+        """The next module that is to be looked at now, if any, to be settled thereafter; nothing is in its `due`."""
         index = self._index
         if index.least() > now:
             return None
-        number = index.earliest()
-        index.set(number, NEVER)
-        module = self._modules[number]
+        module = self._modules[index.earliest()]
         module.due = NEVER
         return module
+
+    def settle(self, module: ModuleState) -> None:
+        """Look at a module again at what is in its `due`."""
+        self._index.set(module.order, module.due)

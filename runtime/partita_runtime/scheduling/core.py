@@ -240,7 +240,7 @@ class SchedulingCore:
         agenda, flight = self._agenda, self._flight
         while True:
             while True:
-                due = agenda.take_due(now)
+                due = agenda.next_due(now)
                 if due is None:
                     break
                 candidate = self._consider(due, actions)
@@ -289,10 +289,9 @@ class SchedulingCore:
         candidate = self._policies[module.name].candidate(module, self._clock, dropped)
         for request, reason in dropped:
             actions.append(self._drop(module, request, reason))
-        if candidate is None:
-            self._agenda.settle(module)
-        else:
+        if candidate is not None:
             module.due = NEVER
+        self._agenda.settle(module)
         return candidate
 
     def _dispatch(self, module: ModuleState, candidate: Candidate) -> Dispatch:

@@ -7,75 +7,96 @@ NEVER: Final = 1 << 60
 """A time after all others (microseconds)."""
 
 
+class _Node:
+    """A node of the tree: a leaf is its own child, the root its own parent.
+
+    An object and no place in a list of times: compiled, a time in an object is a plain machine word.
+    """
+
+    __slots__ = ("least", "left", "number", "parent", "right")
+
+    def __init__(self, number: int, least: int) -> None:
+        self.number = number
+        """Of the resource that a leaf stands for."""
+        self.least = least
+        """When the first resource below becomes free."""
+        self.parent = self
+        self.left = self
+        self.right = self
+
+
 class FreeIndex:
     """The time at which each of a row of resources becomes free; all operations are O(log n) or less."""
 
-    __slots__ = ("_leaves", "_tree")
+    __slots__ = ("_leaves", "_root")
 
     def __init__(self, times: Sequence[int] = ()) -> None:
-        leaves = 1
-        while leaves < len(times):
-            leaves *= 2
-        tree = [NEVER] * leaves + list(times) + [NEVER] * (leaves - len(times))
-        for node in range(leaves - 1, 0, -1):
-            tree[node] = min(tree[2 * node], tree[2 * node + 1])
-        self._leaves = leaves
-        self._tree = tree
+        self._leaves = [_Node(number, time) for number, time in enumerate(times or (NEVER,))]
+        nodes = self._leaves
+        while len(nodes) > 1:
+            pairs = [_joined(nodes[i], nodes[i + 1]) for i in range(0, len(nodes) - 1, 2)]
+            nodes = pairs + nodes[2 * len(pairs) :]
+        self._root = nodes[0]
 
     def set(self, number: int, free_at: int) -> None:
         """Resource `number` (from 0) becomes free at `free_at`; NEVER takes it out."""
-        while number >= self._leaves:
-            self._grow()
-        tree = self._tree
-        node = self._leaves + number
-        tree[node] = free_at
-        lowest = free_at
-        while node > 1:
-            other = tree[node ^ 1]
-            if other < lowest:
-                lowest = other
-            node >>= 1
-            if tree[node] == lowest:
-                break
-            tree[node] = lowest
+        if number >= len(self._leaves):
+            self._grow(number + 1)
+        node = self._leaves[number]
+        node.least = free_at
+        while True:
+            parent = node.parent
+            least = parent.left.least
+            other = parent.right.least
+            if other < least:
+                least = other
+            if parent.least == least:  # as at the root, once its own time is right
+                return
+            parent.least = least
+            node = parent
 
     def earliest(self) -> int:
         """The number of the resource that becomes free first, the lowest number among equals."""
-        tree, leaves = self._tree, self._leaves
-        node = 1
-        while node < leaves:
-            node *= 2
-            if tree[node + 1] < tree[node]:
-                node += 1
-        return node - leaves
+        node = self._root
+        while True:
+            left = node.left
+            if left is node:
+                return node.number
+            node = left if left.least == node.least else node.right
 
     def least(self) -> int:
         """When the first resource becomes free; NEVER if there is none."""
-        return self._tree[1]
+        return self._root.least
 
     def first_free(self, at: int, start: int = 0) -> int:
         """The lowest number, from `start` on, of a resource that is free at a time; -1 if none is."""
-        tree, leaves = self._tree, self._leaves
-        if start >= leaves:
+        if start >= len(self._leaves):
             return -1
-        node = 1
-        if start:
-            node = leaves + start
-            while tree[node] > at:
-                while node & 1:  # the right end of its parent: climb
-                    node >>= 1
-                if node == 0:
+        node = self._leaves[start] if start else self._root
+        while node.least > at:
+            parent = node.parent
+            while parent.right is node:  # the right end of its parent: climb
+                if parent is node:
                     return -1
-                node += 1
-        elif tree[1] > at:
-            return -1
-        while node < leaves:
-            node *= 2
-            if tree[node] > at:
-                node += 1
-        return node - leaves
+                node, parent = parent, parent.parent
+            if parent is node:
+                return -1
+            node = parent.right
+        while True:
+            left = node.left
+            if left is node:
+                return node.number
+            node = left if left.least <= at else node.right
 
-    def _grow(self) -> None:
-        times = self._tree[self._leaves :]
-        grown = FreeIndex([*times, *[NEVER] * self._leaves])
-        self._leaves, self._tree = grown._leaves, grown._tree
+    def _grow(self, size: int) -> None:
+        times = [leaf.least for leaf in self._leaves]
+        grown = FreeIndex([*times, *[NEVER] * (max(size, 2 * len(times)) - len(times))])
+        self._leaves, self._root = grown._leaves, grown._root
+
+
+def _joined(left: _Node, right: _Node) -> _Node:
+    """A node above two others."""
+    node = _Node(-1, min(left.least, right.least))
+    node.left, node.right = left, right
+    left.parent = right.parent = node
+    return node
