@@ -25,7 +25,7 @@ from partita_operator.engines.serve_state import (
     read_state,
 )
 from partita_operator.engines.shared_vgpus import stages_of
-from partita_operator.engines.spreading import spread, with_relocations
+from partita_operator.engines.spreading import spread_if_able, with_relocations
 from partita_operator.ports import (
     EngineUnavailableError,
     OperatorSettings,
@@ -115,8 +115,10 @@ class RayServeEngine:
             step = next_step(wanted, state, report, capacity(nodes), now)
             self._progress[wanted.session_key] = step.message
             applications = with_relocations(step.applications, state)
-            if report is not None and not step.message:
-                applications = spread(applications, state, wanted.session_key, nodes, now)
+            if answer.signals and not step.message:
+                able = answer.signals.can_make_place
+                applications, problem = spread_if_able(applications, state, wanted.session_key, nodes, now, able)
+                self._progress[wanted.session_key] = problem
             await self._write(state, wanted.session_key, applications)
 
     async def observe(self, session_key: str) -> ServingStatus:

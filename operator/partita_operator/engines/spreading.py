@@ -31,6 +31,11 @@ PAUSE_SECONDS: Final = 60.0
 MOST_IN_VAIN: Final = 5
 """After so many nothing more is tried until there are other nodes, or another number of replicas."""
 
+CANNOT_SPREAD: Final = (
+    "The replicas of a stage are unevenly spread over the nodes, and cannot be told to make place, as their version of "
+    "Partita is older than the operator's: bring the Ray cluster's image, or its Python environment, to this version."
+)
+
 
 def with_relocations(applications: Sequence[AppConfig], state: ServeState) -> tuple[AppConfig, ...]:
     """The applications with what was last done to spread them, which a rollout says nothing of."""
@@ -40,6 +45,24 @@ def with_relocations(applications: Sequence[AppConfig], state: ServeState) -> tu
         else config
         for config in applications
     )
+
+
+def spread_if_able(
+    applications: Sequence[AppConfig],
+    state: ServeState,
+    session_key: str,
+    nodes: Sequence[RayNode],
+    now: float,
+    able: bool,
+) -> tuple[tuple[AppConfig, ...], str]:
+    """As `spread`, and what keeps it from being done, if the replicas are not `able` to make place when they are told.
+
+    Serve gives a replica up that cannot take what it is told.
+    """
+    changed = spread(applications, state, session_key, nodes, now)
+    if able or changed == tuple(applications):
+        return changed, ""
+    return tuple(applications), CANNOT_SPREAD
 
 
 def spread(

@@ -39,6 +39,8 @@ class Announcement(SpecModel):
     """Digest of the cut of the model that it has loaded."""
     warnings: tuple[str, ...] = ()
     """What it had to do otherwise than planned, such as running on the CPU."""
+    can_make_place: bool = False
+    """Whether it takes what stages are told by `relocation.Relocation`; older ones would fail at it."""
     vgpu: str | None = None
     """The vGPU that it shares with replicas of other stages; None if it has one of its own."""
 
@@ -51,6 +53,14 @@ class Announcement(SpecModel):
     def ref(self) -> StageRef:
         """The stage that it runs."""
         return StageRef(self.module, self.pipeline, self.stage)
+
+
+def as_of_now(announcement: Announcement) -> Announcement:
+    """What a replica of another version announced: what that does not know of is at its default.
+
+    It was pickled, which leaves out what its class did not have, and lets that be missing here.
+    """
+    return Announcement.model_construct(**announcement.__dict__)
 
 
 class Entries:
@@ -106,7 +116,7 @@ class Directory:
     async def replicas(self, session_key: str) -> list[Announcement]:
         """The replicas of a session that are ready."""
         answer: list[Announcement] = await self._call("replicas", session_key)
-        return answer
+        return [as_of_now(announcement) for announcement in answer]
 
     async def _call(self, method: str, argument: object) -> Any:
         if self._actor is None:

@@ -177,7 +177,8 @@ class Session:
             addresses = {"grpc_address": self.grpc_address, "http_address": self.http_address}
             measured = measured.model_copy(update=addresses)
         warnings = self._warnings(measured.plan) + measured.warnings
-        return measured.model_copy(update={"warnings": warnings[:_MOST_WARNINGS]})
+        can_make_place = all(r.can_make_place for r in self._replicas if r.plan == measured.plan and r.vgpu is None)
+        return measured.model_copy(update={"warnings": warnings[:_MOST_WARNINGS], "can_make_place": can_make_place})
 
     @property
     def counted(self) -> Meter:

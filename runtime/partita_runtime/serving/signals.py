@@ -73,6 +73,8 @@ class SessionSignals(StatusModel):
     """host:port where the frontend answers by gRPC, if it does; of several frontends, separated by commas."""
     http_address: str | None = None
     """host:port where it answers by HTTP itself, if it does."""
+    can_make_place: bool = False
+    """Whether all replicas with a vGPU of their own can be told to make place for one on another node."""
     warnings: tuple[str, ...] = ()
     """What is not as planned, such as replicas on the CPU, or a profile that is far off; each with its stage."""
     offered_rate: float

@@ -50,6 +50,7 @@ class StageReplica:
             profile=arguments.profile,
             partition=built.partition,
             warnings=built.warnings,
+            can_make_place=True,
         )
         self._directory = Directory()
         self._announcing = asyncio.create_task(self._announce())

@@ -10,7 +10,7 @@ from tests.operator.engines.serve_model import FRONTEND, SESSION, application, f
 
 from partita_operator.engines.placement import RayNode
 from partita_operator.engines.serve_state import AppConfig, Replica, ServeState, told_relocation
-from partita_operator.engines.spreading import MOST_IN_VAIN, SETTLED_SECONDS, spread, with_relocations
+from partita_operator.engines.spreading import MOST_IN_VAIN, SETTLED_SECONDS, spread, spread_if_able, with_relocations
 from partita_runtime.serving.relocation import STAND_IN_SECONDS
 
 NOW = 10_000.0
@@ -77,6 +77,22 @@ def test_a_replica_makes_place_only_where_that_helps_and_all_is_well(
     seen: ServeState, there: list[RayNode], want: list[str]
 ) -> None:
     assert leaving(seen, there) == want
+
+
+@pytest.mark.parametrize(
+    ("seen", "able", "want_going", "want_message"),
+    [
+        pytest.param(state(replicas(0, 0)), True, True, "", id="new enough"),
+        pytest.param(state(replicas(0, 0)), False, False, "older than the operator's", id="older"),
+        pytest.param(state(replicas(0, 1)), False, False, "", id="older, with nothing to be done"),
+    ],
+)
+def test_replicas_that_cannot_be_told_are_left_where_they_are(
+    seen: ServeState, able: bool, want_going: bool, want_message: str
+) -> None:
+    found, message = spread_if_able(configs(seen), seen, SESSION, nodes(2, 2), NOW, able)
+    assert any(told_relocation(config) for config in found) is want_going
+    assert (want_message in message, bool(message)) == (True, bool(want_message))
 
 
 def test_nothing_goes_while_the_rollout_has_something_to_change() -> None:

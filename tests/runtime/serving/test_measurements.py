@@ -15,7 +15,7 @@ from partita_runtime.scheduling.signals import (
     WorkerSignals,
 )
 from partita_runtime.serving.delays import DelayEstimate
-from partita_runtime.serving.directory import FORGET_SECONDS, Announcement, Entries
+from partita_runtime.serving.directory import FORGET_SECONDS, Announcement, Entries, as_of_now
 from partita_runtime.serving.metrics import metrics_text
 from partita_runtime.serving.signals import Meter, Outcome, Situation, Snapshot, session_signals
 from partita_runtime.serving.wire import Hop
@@ -236,3 +236,19 @@ def test_the_directory_forgets_who_is_silent() -> None:
     entries.withdraw("a")
     entries.withdraw("never there")
     assert [a.replica for a in entries.replicas("default/a", now=FORGET_SECONDS)] == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("without", "more"),
+    [
+        pytest.param(("can_make_place",), {}, id="of an older version"),
+        pytest.param((), {"not_known_here": 1}, id="of a newer version"),
+    ],
+)
+def test_what_replicas_of_another_version_announce_is_taken(without: tuple[str, ...], more: dict[str, int]) -> None:
+    there = announcement("a")
+    state = there.__getstate__()
+    state["__dict__"] = {name: value for name, value in state["__dict__"].items() if name not in without} | more
+    came = Announcement.__new__(Announcement)
+    came.__setstate__(state)
+    assert as_of_now(came) == there

@@ -371,3 +371,13 @@ def test_dtypes_of_cuts_are_those_of_the_plan() -> None:
     assert first.emulation is not None
     assert second.emulation is not None
     assert first.emulation.outputs == second.emulation.inputs == (TensorSpec(shape=(64,), dtype=DType.FP16),)
+
+
+async def test_it_says_whether_all_replicas_can_make_place() -> None:
+    async with stand(two_stages()) as running:
+        announced = running.directory.entries.replicas(running.session.key, 0.0)
+        assert len(announced) == 4
+        for announcement in announced:
+            assert not running.session.signals().can_make_place, "one is left that is of an older version"
+            running.directory.entries.announce(announcement.model_copy(update={"can_make_place": True}), 0.0)
+        await until(lambda: running.session.signals().can_make_place, "all can")
