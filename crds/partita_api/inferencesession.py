@@ -175,8 +175,33 @@ class AutoscalingMode(StrEnum):
     DISABLED = "Disabled"
 
 
+class ScaleToZero(SpecModel):
+    """When a session that nobody uses gives all of its replicas back, and how long a request then waits for them."""
+
+    after_seconds: int = Field(
+        ge=1,
+        le=2_592_000,
+        description="Seconds without a request after which no stage keeps a replica. The frontends stay.",
+    )
+    hold_seconds: int = Field(
+        default=120,
+        ge=1,
+        le=3600,
+        description="Most seconds that a request is held while replicas start; after that it is answered 503. Its SLO "
+        "begins once they are there.",
+    )
+
+
 class Autoscaling(SpecModel):
     """How the number of replicas follows the load."""
+
+    cel_rules: ClassVar[tuple[tuple[str, str], ...]] = (
+        (
+            "!has(self.scaleToZero) || !has(self.mode) || self.mode != 'Disabled'",
+            "autoscaling.scaleToZero needs autoscaling.mode Enabled, or Advisory to be told only; with Disabled leave "
+            "it out",
+        ),
+    )
 
     mode: AutoscalingMode = Field(
         default=AutoscalingMode.ENABLED,
@@ -198,6 +223,20 @@ class Autoscaling(SpecModel):
         "cool-down and the start of a replica. 0: only for what was lost.",
     )
     max_replicas: int = Field(default=1000, ge=1, le=100_000, description="Most replicas of one stage.")
+    scale_to_zero: ScaleToZero | None = Field(
+        default=None,
+        description="Give all replicas back while nobody uses the session, and hold the next request until they are "
+        "there again. Without it every stage keeps at least one.",
+    )
+
+    @model_validator(mode="after")
+    def _somebody_scales(self) -> Self:
+        if self.scale_to_zero is not None and self.mode is AutoscalingMode.DISABLED:
+            raise ValueError(
+                "autoscaling.scaleToZero needs autoscaling.mode Enabled, or Advisory to be told only, not Disabled: "
+                "change the mode, or leave scaleToZero out"
+            )
+        return self
 
 
 class EngineKind(StrEnum):
@@ -444,6 +483,10 @@ class InferenceSessionStatus(StatusModel):
     )
     signals: Signals | None = Field(default=None, description="What the frontends measured.")
     last_scaled: str | None = Field(default=None, description="When the autoscaler last changed replicas (RFC 3339).")
+    asleep_since: str | None = Field(
+        default=None,
+        description="Since when the plan in force has no replicas, for want of requests (RFC 3339); none while it has.",
+    )
     conditions: tuple[Condition, ...] = Field(default=(), max_length=16, json_schema_extra=_map_list("type"))
 
 

@@ -97,6 +97,10 @@ class SessionSignals:
     plan: str | None
     """The plan that the frontends used."""
     stages: tuple[StageSignals, ...]
+    held: int = 0
+    """Requests that wait for replicas, or did until a moment ago."""
+    idle_seconds: float = 0.0
+    """For how long no request has been there."""
 
 
 class ServingEngine(Protocol):

@@ -173,6 +173,13 @@ MIG = {"product": "H100-80GB", "layouts": [{"nodes": 1, "gpus": [{"count": 1, "s
             "needs engine.kind Ray",
             id="an address for KubeRay",
         ),
+        pytest.param(
+            SESSION,
+            "spec.autoscaling",
+            {"mode": "Disabled", "scaleToZero": {"afterSeconds": 300}},
+            "needs autoscaling.mode Enabled",
+            id="nobody to scale to zero",
+        ),
         pytest.param(POOL, "spec.sharing.mode", "Whole", "needs sharing.mode MPS", id="divided without MPS"),
         pytest.param(POOL, "spec.mig", MIG, "needs sharing.mode MIG", id="slices of a pool that is divided by MPS"),
         pytest.param(

@@ -75,6 +75,42 @@ async def test_replicas_follow_the_load_and_no_request_is_lost(system: System, n
     assert set(doubled.statuses) <= {200, 503, 504}
 
 
+async def test_a_session_that_nobody_uses_sleeps_until_a_request_comes_which_is_held_and_answered(
+    system: System, namespace: Kubectl
+) -> None:
+    namespace.apply(emulated(autoscaling={"scaleToZero": {"afterSeconds": 2}}))
+    await until_ready(namespace, "emulated")
+    want = ask(system, namespace, "emulated")
+
+    def pool() -> Json:
+        return (namespace.get("gpupool", "e2e-emulated") or {})["status"]
+
+    found = await eventually(
+        lambda: namespace.get("isess", "emulated"), lambda s: reason(s) == ("True", "ScaledToZero"), 60
+    )
+    assert found["status"]["asleepSince"]
+    await eventually(
+        lambda: {name for name in system.applications(namespace.namespace) if "frontend" not in name},
+        lambda stages: not stages,
+        60,
+    )
+    await eventually(lambda: float(pool()["free"]), lambda free: free == 6, 60)
+    system.kill_operator()
+    system.start_operator()
+
+    answer = await asyncio.to_thread(ask, system, namespace, "emulated")
+
+    np.testing.assert_array_equal(answer["detector"], want["detector"])
+    signals = system.signals(namespace.namespace, "emulated")
+    assert signals["outcomes"].keys() <= {"in_time", "late"}
+    await eventually(
+        lambda: reason(namespace.get("isess", "emulated")), lambda now: now == ("True", "ScaledToZero"), 60
+    )
+    said = [event["message"] for event in namespace.list("events") if event["reason"] == "Scaled"]
+    assert any("all replicas are given back" in message for message in said)
+    assert any("held: it wakes" in message for message in said)
+
+
 async def test_a_changed_slo_is_rolled_out_under_load_without_a_failed_request(
     system: System, namespace: Kubectl
 ) -> None:

@@ -60,10 +60,11 @@ class EngineDouble:
         stages = tuple(
             StageReadiness(t.module, t.pipeline, t.stage, ready=min(t.replicas, self.most_ready)) for t in spec.targets
         )
-        up = all(stage.ready > 0 for stage in stages)
+        asleep = not any(t.replicas for t in spec.targets)
+        up = asleep or all(stage.ready > 0 for stage in stages)
         name, ports = spec.plan.metadata.name, spec.session.spec.frontend
         return ServingStatus(
-            plans=(PlanServing(name, stages),),
+            plans=() if asleep else (PlanServing(name, stages),),
             serving_plan=name if up else None,
             frontend_ready=up,
             url=f"http://engine/{session_key}" if up else None,

@@ -226,6 +226,7 @@ def _scaling(
         free,
         start_up,
         keeps_planned=session.spec.rate.source is RateSource.DECLARED,
+        slo_seconds=session.spec.slo.latency_ms / 1000,
         gpus_per_node={pool.name: pool.spec.gpus_per_node for pool in problem.pools},
     )
 

@@ -67,6 +67,8 @@ def session_signals(measured: FrontendSignals) -> SessionSignals:
         stages=tuple(
             StageSignals(s.module, s.pipeline, s.stage, s.ready, s.idle_fraction, s.bad_rate) for s in measured.stages
         ),
+        held=measured.held,
+        idle_seconds=measured.idle_seconds,
     )
 
 

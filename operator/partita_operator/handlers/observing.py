@@ -44,7 +44,7 @@ async def observe_session(session: InferenceSession, cluster: Cluster, around: S
         around.profiles.load(namespace, wanted_keys(session, cluster, around.settings)),
         _observe_runs(namespace, session, around),
     )
-    memory.rates = with_measured_rate(memory.rates, engine.signals, asyncio.get_running_loop().time())
+    memory.rates = with_measured_rate(memory.rates, session, engine.signals, asyncio.get_running_loop().time())
     return SessionWorld(
         session=session,
         cluster=cluster,

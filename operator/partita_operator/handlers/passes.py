@@ -1,11 +1,13 @@
 """One pass over a session or a pool: look, decide, write the status, tell, act."""
 
+import contextlib
 import logging
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from lightkube import ApiError
 
-from partita_api.inferencesession import InferenceSession
+from partita_api.inferencesession import InferenceSession, InferenceSessionStatus
 from partita_operator.handlers.acting import carry_out, carry_out_of_pool
 from partita_operator.handlers.observing import observe_pool, observe_session
 from partita_operator.handlers.surroundings import Surroundings
@@ -13,9 +15,10 @@ from partita_operator.kube.events import publish
 from partita_operator.kube.retries import ApiServerUnavailableError
 from partita_operator.kube.writes import Owner
 from partita_operator.ports import EngineUnavailableError
-from partita_operator.reconcile.actions import Event
+from partita_operator.reconcile.actions import Decision, Event
 from partita_operator.reconcile.pool import reconcile_pool
 from partita_operator.reconcile.session import reconcile_session
+from partita_operator.reconcile.world import SessionWorld
 
 logger = logging.getLogger(__name__)
 
@@ -37,18 +40,28 @@ async def pass_session(key: str, around: Surroundings) -> float | None:
     world = await observe_session(session, cluster, around)
     around.leadership.ensure()  # looking may have taken a while
     now = datetime.now(UTC)
-    decision = reconcile_session(world, now)
-    for name, status in decision.plan_statuses.items():
-        if status != world.plans[name].status:
-            await around.writer.write_status(world.plans[name], status)
-    if decision.status != session.status:
-        await around.writer.write_status(session, decision.status)
+    async with contextlib.AsyncExitStack() as deciding:
+        if session.status.asleep_since is not None and world.signals is not None and world.signals.held:
+            await deciding.enter_async_context(around.plan_creation)
+            world = replace(world, cluster=around.cache.cluster())
+        decision = reconcile_session(world, now)
+        await _write_statuses(decision, world, around)
     await _tell(session, decision.events, now, around)
     memory = around.memory(key)
     memory.problem = await carry_out(decision.actions, world, around)
     if memory.problem:
         raise PassFailedError(memory.problem)
     return decision.requeue_after
+
+
+async def _write_statuses(
+    decision: Decision[InferenceSessionStatus], world: SessionWorld, around: Surroundings
+) -> None:
+    for name, status in decision.plan_statuses.items():
+        if status != world.plans[name].status:
+            await around.writer.write_status(world.plans[name], status)
+    if decision.status != world.session.status:
+        await around.writer.write_status(world.session, decision.status)
 
 
 async def pass_pool(name: str, around: Surroundings) -> float | None:

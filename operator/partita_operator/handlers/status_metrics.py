@@ -75,7 +75,11 @@ def _of_sessions(cluster: Cluster | None, measured: Mapping[str, Signals]) -> It
     conditions = GaugeMetricFamily(
         "partita_session_condition", "Whether a condition is True.", labels=("session", "condition")
     )
+    asleep = GaugeMetricFamily(
+        "partita_session_asleep", "Whether the session has scaled to zero for want of requests.", labels=("session",)
+    )
     for key, session in sessions.items():
+        asleep.add_metric((key,), float(session.status.asleep_since is not None))
         slo.add_metric((key,), session.spec.slo.latency_ms / 1000)
         if key in signals:
             for quantile, field in _QUANTILES:
@@ -85,7 +89,7 @@ def _of_sessions(cluster: Cluster | None, measured: Mapping[str, Signals]) -> It
             throughput.add_metric((key,), float(session.status.active_plan.throughput))
         for condition in session.status.conditions:
             conditions.add_metric((key, condition.type), float(condition.status == "True"))
-    yield from (latency, slo, cost, throughput, conditions)
+    yield from (latency, slo, cost, throughput, asleep, conditions)
 
 
 def _of_pools(cluster: Cluster | None) -> Iterator[Metric]:

@@ -47,7 +47,7 @@ class Surroundings:
     pool_problems: dict[str, str] = field(default_factory=dict)
     """What the last steps with the GPUs of pools failed with."""
     plan_creation: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held while a plan is checked against what is free and created, so that nothing is given away twice."""
+    """Held while a plan is checked against what is free, and created or woken, so that nothing is given away twice."""
 
     def memory(self, session: str) -> Memory:
         """What is remembered of the session."""

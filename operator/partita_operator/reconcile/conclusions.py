@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from partita_api.conditions import ConditionStatus, ConditionType
 from partita_api.inferencesession import InferenceSession, Signals
-from partita_operator.reconcile.findings import Finding, listed, progress_findings
+from partita_operator.reconcile.findings import Finding, condition, listed, progress_findings
 from partita_operator.reconcile.holds import held
-from partita_operator.reconcile.plan import rollout_summary
+from partita_operator.reconcile.plan import rollout_summary, sleep_summary
 from partita_operator.reconcile.planning import Planning
 from partita_operator.reconcile.priorities import outranked_shortage
 from partita_operator.reconcile.profiling import Pair, Profiling
@@ -120,10 +120,15 @@ def _rolled_out(step: Pass, planned: Finding) -> Finding:
     )
     if rollout.obstacle:
         return Finding(type, False, Reason.ROLLING_OUT, summary.strip())
+    if rollout.serves and rollout.asleep:
+        return Finding(type, True, Reason.SCALED_TO_ZERO, sleep_summary(rollout, step.world.serving.message))
     if rollout.serves and not rollout.missing:
         return Finding(type, True, Reason.ROLLED_OUT, summary.strip())
-    reason = Reason.SCALING if rollout.serves and rollout.every_stage_up else Reason.ROLLING_OUT
-    return Finding(type, False, reason, summary.strip())
+    if rollout.serves and rollout.every_stage_up:
+        return Finding(type, False, Reason.SCALING, summary.strip())
+    if rollout.serves and _was_asleep(step):
+        return Finding(type, False, Reason.WAKING, f"Requests are held until replicas are up. {summary}".strip())
+    return Finding(type, False, Reason.ROLLING_OUT, summary.strip())
 
 
 def _ready(step: Pass, profiled: Finding, planned: Finding, rolled_out: Finding) -> tuple[Finding, bool]:
@@ -140,9 +145,23 @@ def _ready(step: Pass, profiled: Finding, planned: Finding, rolled_out: Finding)
     if step.world.serving is None:
         message = f"{step.world.problem} What served before is left as it is; it is tried again."
         return Finding(ConditionType.READY, ConditionStatus.UNKNOWN, Reason.ENGINE_UNAVAILABLE, message), False
-    if step.rollout.serves and step.rollout.every_stage_up and step.rollout.target == step.planning.wanted:
+    at_target = step.rollout.serves and step.rollout.target == step.planning.wanted
+    if at_target and step.rollout.asleep and step.rollout.cannot_wake:
+        message = (
+            f"It has scaled to zero, and could not wake now: {step.rollout.cannot_wake}. Requests that come are held "
+            "and then refused. Let other sessions have less, add accelerators, or raise its spec.priority."
+        )
+        return Finding(ConditionType.READY, False, Reason.NO_ROOM_TO_WAKE, message), True
+    if at_target and step.rollout.asleep:
+        return Finding(ConditionType.READY, True, Reason.SCALED_TO_ZERO, rolled_out.message), False
+    if at_target and step.rollout.every_stage_up:
         return Finding(ConditionType.READY, True, Reason.SERVING, rolled_out.message), False
     return Finding(ConditionType.READY, False, rolled_out.reason, rolled_out.message), False
+
+
+def _was_asleep(step: Pass) -> bool:
+    before = condition(step.world.session.status.conditions, ConditionType.ROLLED_OUT)
+    return before is not None and before.reason in (Reason.SCALED_TO_ZERO, Reason.WAKING)
 
 
 def _not_ready(step: Pass, reason: str, message: str) -> Finding:

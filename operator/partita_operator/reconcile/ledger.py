@@ -119,6 +119,12 @@ def owner_of(session: InferenceSession) -> Owner:
     return meta.namespace, meta.name, meta.uid
 
 
+def sleeping_plan(session: InferenceSession) -> str | None:
+    """The session's plan in force, if it has no replicas for want of requests: it then holds no accelerators."""
+    status = session.status
+    return status.active_plan.name if status.active_plan is not None and status.asleep_since is not None else None
+
+
 def account_of(session: InferenceSession, plans: Plans) -> Account:
     """The account of a session with these plans."""
     status, meta = session.status, session.metadata
@@ -126,7 +132,10 @@ def account_of(session: InferenceSession, plans: Plans) -> Account:
     pending = status.pending_plan
     # A plan that a person or a window holds takes nothing from others yet.
     coming = None if status.preview is not None and status.preview.plan == pending else pending
-    needs = {name: accelerators(plans[name]) for name in {active, pending} if name is not None and name in plans}
+    asleep = sleeping_plan(session)
+    needs = {
+        name: accelerators(plans[name]) for name in {active, pending} - {asleep} if name is not None and name in plans
+    }
     heading = plans.get(coming or active or "")
     return Account(
         key=session.key,

@@ -76,6 +76,13 @@ def _progress(
             Finding(rolled_out, False, reason, message),
             Finding(reconciling, False, Reason.SETTLED, "Nothing is under way."),
         )
+    if rollout.serves and rollout.asleep:
+        message = sleep_summary(rollout)
+        return (
+            Finding(ready, True, Reason.SCALED_TO_ZERO, message),
+            Finding(rolled_out, True, Reason.SCALED_TO_ZERO, message),
+            Finding(reconciling, False, Reason.SETTLED, message),
+        )
     complete = rollout.serves and not rollout.missing
     usable = rollout.serves and rollout.every_stage_up
     summary = rollout_summary(rollout)
@@ -99,6 +106,12 @@ def _why_not(plan: PipelinePlan, rollout: Rollout) -> tuple[Reason, str]:
     if not plan.spec.approved:
         return Reason.AWAITING_APPROVAL, approval_hint(plan)
     return Reason.SUPERSEDED, "Another plan serves; this one is kept for a rollback."
+
+
+def sleep_summary(rollout: Rollout, besides: str = "") -> str:
+    """That the plan has no replicas, in a sentence."""
+    name = rollout.target.metadata.name if rollout.target is not None else ""
+    return f"Plan {name} has scaled to zero: the next request is held until its replicas are up. {besides}".strip()
 
 
 def rollout_summary(rollout: Rollout) -> str:

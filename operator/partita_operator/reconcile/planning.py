@@ -59,8 +59,16 @@ class Planning:
     requeue_after: float | None = None
 
 
-def with_measured_rate(history: RateHistory, signals: SessionSignals | None, seconds: float) -> RateHistory:
-    """The history with what was measured at `seconds` of a steady clock; it begins with the first request."""
+def with_measured_rate(
+    history: RateHistory, session: InferenceSession, signals: SessionSignals | None, seconds: float
+) -> RateHistory:
+    """The history with what was measured at `seconds` of a steady clock.
+
+    It begins with the first request, and anew with the one that wakes the session: a time in which nobody needs it
+    says nothing of the rate at which it is needed.
+    """
+    if session.status.asleep_since is not None:
+        return RateHistory()
     if signals is None or (not history.samples and signals.reported.offered_rate.value == 0):
         return history
     return history.add(seconds, float(signals.reported.offered_rate))

@@ -19,6 +19,7 @@ class Reason(StrEnum):
     PROFILING_FAILED = "ProfilingFailed"
     QUOTA_EXCEEDED = "QuotaExceeded"
     OUTRANKED = "Outranked"
+    NO_ROOM_TO_WAKE = "NoRoomToWake"
     ROLLBACK_REFUSED = "RollbackRefused"
     PARTITIONING_DISABLED = "PartitioningDisabled"
     PARTITIONING_FAILED = "PartitioningFailed"
@@ -36,6 +37,7 @@ class Reason(StrEnum):
     ROLLING_OUT = "RollingOut"
     PARTITIONING = "Partitioning"
     SCALING = "Scaling"
+    WAKING = "Waking"
     ENGINE_UNAVAILABLE = "EngineUnavailable"
     ACTION_FAILED = "ActionFailed"
     DELETING = "Deleting"
@@ -46,6 +48,7 @@ class Reason(StrEnum):
     PLAN_READY = "PlanReady"
     ROLLED_OUT = "RolledOut"
     SERVING = "Serving"
+    SCALED_TO_ZERO = "ScaledToZero"
     SETTLED = "Settled"
     APPROVED = "Approved"
     SUPERSEDED = "Superseded"
@@ -74,6 +77,7 @@ PROBLEMS: Final = frozenset(
         Reason.PROFILING_FAILED,
         Reason.QUOTA_EXCEEDED,
         Reason.OUTRANKED,
+        Reason.NO_ROOM_TO_WAKE,
         Reason.ROLLBACK_REFUSED,
         Reason.PARTITIONING_DISABLED,
         Reason.PARTITIONING_FAILED,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from partita_api.conditions import ConditionType
+from partita_api.conditions import ConditionType, is_true
 from partita_api.inferencesession import InferenceSession, RateSource
 from partita_api.pipelineplan import PipelinePlan
 from partita_api.profile import Profile
@@ -19,11 +19,13 @@ from partita_operator.reconcile.actions import Action, ApplyServing, DeletePlan,
 from partita_operator.reconcile.clock import seconds_since
 from partita_operator.reconcile.findings import seconds_in_state
 from partita_operator.reconcile.holds import Hold
+from partita_operator.reconcile.ledger import sleeping_plan
 from partita_operator.reconcile.planning import Planning, recorded_spec
 from partita_operator.reconcile.priorities import give_way
 from partita_operator.reconcile.reasons import Reason
 from partita_operator.reconcile.world import SessionWorld
 from partita_runtime.autoscaling.replicas import AutoscaleDecision, autoscale, planned_targets
+from partita_runtime.autoscaling.sleep import room_missing
 
 KEPT_FOR_ROLLBACK: Final = 3
 MAX_HISTORY: Final = 10
@@ -52,6 +54,8 @@ class Rollout:
     """Whether the replicas change in this pass."""
     outranked: str = ""
     """What there is to say if sessions of higher priority leave too little of the target."""
+    cannot_wake: str = ""
+    """What the target, which is asleep, lacks of accelerators to wake."""
     obstacle: str = ""
     """Why the target cannot be applied."""
     hold: Hold | None = None
@@ -62,6 +66,11 @@ class Rollout:
     def missing(self) -> tuple[StageTarget, ...]:
         """Stages with fewer replicas than they should have."""
         return tuple(t for t in self.targets if self.ready.get(_key(t), 0) < t.replicas)
+
+    @property
+    def asleep(self) -> bool:
+        """Whether the target should have no replicas, since nobody asks for any."""
+        return bool(self.targets) and not any(t.replicas for t in self.targets)
 
     @property
     def every_stage_up(self) -> bool:
@@ -84,7 +93,7 @@ def roll_out(
     waits = hold is not None and hold.plan is not None
     target = wanted if wanted is not None and wanted.spec.approved and not waits else fallback
     if target is None or world.serving is None:
-        present = _present_targets(target) if target else ()
+        present = _present_targets(world, target) if target else ()
         return Rollout(target=target, targets=present, desired=present, hold=hold)
     ready = {
         (s.module, s.pipeline, s.stage): s.ready
@@ -93,10 +102,13 @@ def roll_out(
         for s in plan.stages
     }
     in_use = world.serving.serving_plan == target.metadata.name
-    present = _present_targets(target)
+    present = _present_targets(world, target)
+    asleep = not any(t.replicas for t in present)
     left, outranked = give_way(world, target, present, planning.searching)
     paused = hold is not None and hold.reason == Reason.PAUSED
-    scaling = _scale(world, target, left, now) if in_use and not paused and not outranked else None
+    may_scale = in_use and not outranked and (asleep or not paused)
+    free = _free(world, target, left, taking=asleep)
+    scaling = _scale(world, target, left, free, now) if may_scale else None
     targets = scaling.targets if scaling is not None else left
     spec = _serving_spec(world, target, targets, target == wanted and not planning.rolled_back)
     return Rollout(
@@ -108,6 +120,7 @@ def roll_out(
         scaling=scaling,
         scaled=scaling is not None and scaling.changed,
         outranked=outranked,
+        cannot_wake=room_missing(target, free) if asleep else "",
         obstacle=spec if isinstance(spec, str) else "",
         hold=hold,
         actions=_apply(spec, world.serving),
@@ -138,16 +151,23 @@ def outdated_plans(world: SessionWorld, kept: set[str | None], history: tuple[st
     return tuple(DeletePlan(name) for name in sorted(set(world.plans) - kept - running - set(rollback)))
 
 
-def _present_targets(plan: PipelinePlan) -> tuple[StageTarget, ...]:
-    """The replicas that the plan's status asks for; as planned where it asks for none."""
+def _present_targets(world: SessionWorld, plan: PipelinePlan) -> tuple[StageTarget, ...]:
+    """The replicas that the plan's status asks for; as planned where it asks for none, and none while it sleeps."""
+    if sleeping_plan(world.session) == plan.metadata.name:
+        return tuple(StageTarget(*_key(t), replicas=0) for t in planned_targets(plan))
     desired = {(s.module, s.pipeline, s.stage): s.desired for s in plan.status.stages}
-    return tuple(StageTarget(*_key(t), replicas=desired.get(_key(t), t.replicas)) for t in planned_targets(plan))
+    return tuple(StageTarget(*_key(t), replicas=desired.get(_key(t)) or t.replicas) for t in planned_targets(plan))
 
 
 def _scale(
-    world: SessionWorld, target: PipelinePlan, present: tuple[StageTarget, ...], now: datetime
+    world: SessionWorld,
+    target: PipelinePlan,
+    present: tuple[StageTarget, ...],
+    free: Mapping[str, int],
+    now: datetime,
 ) -> AutoscaleDecision:
     status = world.session.status
+    ready = is_true(status.conditions, ConditionType.READY)
     settled = seconds_in_state(status.conditions, ConditionType.ROLLED_OUT, now)
     if status.last_scaled is not None:
         settled = min(settled, seconds_since(status.last_scaled, now))
@@ -156,17 +176,23 @@ def _scale(
         target,
         present,
         world.signals,
-        _free(world, target, present),
+        free,
         settled,
         keeps_planned=world.session.spec.rate.source is RateSource.DECLARED,
         rates={module.name: world.rates for module in target.spec.modules},
+        awake_seconds=seconds_in_state(status.conditions, ConditionType.READY, now) if ready else 0.0,
+        slo_seconds=world.session.spec.slo.latency_ms / 1000,
     )
 
 
-def _free(world: SessionWorld, target: PipelinePlan, present: tuple[StageTarget, ...]) -> dict[str, int]:
-    """Accelerators by pool that the session may use and that the target does not use now."""
+def _free(world: SessionWorld, target: PipelinePlan, present: tuple[StageTarget, ...], taking: bool) -> dict[str, int]:
+    """Accelerators by pool that the session may use and that the target does not use now.
+
+    With `taking` they may be those of sessions of lower priority: the plan was promised them, which is more than what
+    the autoscaler adds.
+    """
     used = target.spec.gpus({_key(t): t.replicas for t in present})
-    there = available(world.session, world.cluster)
+    there = available(world.session, world.cluster, taking=taking)
     return {pool: there.get(pool, 0) - used.get(pool, 0) for pool in there.keys() | used.keys()}
 
 

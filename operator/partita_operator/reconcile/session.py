@@ -109,6 +109,7 @@ def _status(step: Pass, now: datetime) -> InferenceSessionStatus:
         planned_rate=rate_to_record(world) if step.problem is None else before.planned_rate,
         retried=_retried(step),
         signals=_signals(step),
+        asleep_since=(before.asleep_since or timestamp(now)) if step.rollout.asleep else None,
         last_scaled=timestamp(now) if step.rollout.scaled else before.last_scaled,
         conditions=with_findings(before.conditions, session_findings(step), generation, now),
     )
@@ -164,6 +165,7 @@ def _requeue_after(step: Pass, status: InferenceSessionStatus, now: datetime) ->
     due = [resync, step.planning.requeue_after, step.profiling.requeue_after]
     if step.world.serving is None or step.world.problem:
         return patience(seconds_in_state(status.conditions, ConditionType.ROLLED_OUT, now), resync)
-    if is_true(status.conditions, ConditionType.RECONCILING):
+    # The request that wakes a session waits until the operator has seen it.
+    if is_true(status.conditions, ConditionType.RECONCILING) or status.asleep_since is not None:
         due.append(min(BUSY_SECONDS, resync))
     return min(seconds for seconds in due if seconds is not None)

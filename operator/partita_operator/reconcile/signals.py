@@ -18,8 +18,8 @@ FRACTION_MOVED: Final = 0.05
 """Difference of a bad rate or an idle fraction that counts; crossing the SLO's attainment always does."""
 _SECONDS: Final = 10.0
 """About as long as a window: so many seconds' arrivals fluctuate by three times the root of their number."""
-_FIGURES: Final = re.compile(r"\d+(\.\d+)?(?=%| s )")
-"""Measured shares and the seconds left of a cool-down, within the autoscaler's words."""
+_FIGURES: Final = re.compile(r"\d+(\.\d+)?(?=%| s | requests? )")
+"""Measured shares, the seconds left of a cool-down, and how many requests are held, within the autoscaler's words."""
 
 
 def signals_to_report(session: InferenceSession, measured: Signals) -> Signals:

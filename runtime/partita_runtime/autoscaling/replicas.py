@@ -17,6 +17,7 @@ from typing import Final
 from partita_api.inferencesession import Autoscaling, AutoscalingMode
 from partita_api.pipelineplan import ModulePlan, PipelinePlan, PooledPipeline
 from partita_runtime.autoscaling.load_level import RateHistory
+from partita_runtime.autoscaling.sleep import is_unused, keeps_asleep, replicas_for, room_missing
 from partita_runtime.autoscaling.stages import MeasuredPlan, MeasuredStage, StageTarget
 from partita_runtime.autoscaling.trend import expected_growth
 from partita_runtime.scheduling.events import StageRef
@@ -60,25 +61,41 @@ def autoscale(
     settled_seconds: float = inf,
     keeps_planned: bool = False,
     rates: Mapping[str, RateHistory] = MappingProxyType({}),
+    awake_seconds: float = inf,
+    slo_seconds: float = 0.0,
 ) -> AutoscaleDecision:
     """The replicas that `plan` should have now.
 
     `targets` are the present ones (stages without one have their planned number), `free` is the number of whole
     accelerators that nobody uses, by pool, and `settled_seconds` is how long ago replicas last changed, by a step
     or by a roll-out. Every stage keeps between 1 and `settings.max_replicas` replicas, and what is added fits in
-    `free`. With `keeps_planned` no stage gives back what the plan says: its rate was declared, and may come any time.
-    `rates` are the requests per second of late, by module; a module without them counts as steady.
+    `free`; but all stages have none while the session sleeps, as it may `awake_seconds` after its replicas came up.
+    With `keeps_planned` no stage gives back what the plan says: its rate was declared, and may come any time.
+    `rates` are the requests per second of late, by module; a module without them counts as steady. Requests that wait
+    for replicas bring up as many as answer them within `slo_seconds`, or the planned ones if those are kept.
     """
-    present = _counts(planned_targets(plan)) | _counts(targets)
-    present = {ref: present[ref] for ref in _counts(planned_targets(plan))}
+    planned = _counts(planned_targets(plan))
+    present = planned | _counts(targets)
+    present = {ref: present[ref] for ref in planned}
+    held = signals.held if signals is not None and signals.plan == plan.metadata.name else 0
+    wakened = planned if keeps_planned else replicas_for(held, planned, plan, slo_seconds)
+    if not any(present.values()):
+        return _while_asleep(settings, plan, present, wakened if keeps_asleep(settings) else planned, held, free)
     if settings.mode is AutoscalingMode.DISABLED:
-        return _decision(present, _counts(planned_targets(plan)), "Autoscaling is disabled: replicas are as planned.")
+        return _decision(present, planned, "Autoscaling is disabled: replicas are as planned.")
+    if signals is not None and signals.plan == plan.metadata.name and settings.scale_to_zero is not None:
+        if is_unused(settings.scale_to_zero, signals, awake_seconds):
+            return _fall_asleep(settings, present, settings.scale_to_zero.after_seconds)
+        if held and keeps_asleep(settings):
+            # Nothing is measured yet of the replicas that come up: they look idle.
+            more = {ref: max(count, wakened[ref]) for ref, count in present.items()}
+            return _decision(present, more, f"{_requests(held)} held by now: {_replicas(more)} are to serve them.")
     if settled_seconds < settings.cool_down_seconds:
         left = ceil(settings.cool_down_seconds - settled_seconds)
         return _decision(present, present, f"Replicas changed lately; the next step is {left} s away at the earliest.")
     if signals is None or signals.plan != plan.metadata.name:
         return _decision(present, present, f"The frontends do not report on plan {plan.metadata.name} yet.")
-    least = _counts(planned_targets(plan)) if keeps_planned else dict.fromkeys(present, 1)
+    least = planned if keeps_planned else dict.fromkeys(present, 1)
     ahead, window = settings.look_ahead_seconds, settings.window_seconds
     growth = {module: expected_growth(history, ahead, window) for module, history in rates.items()}
     wanted, reasons = _follow_load(settings, plan, present, least, signals, free, growth)
@@ -86,6 +103,34 @@ def autoscale(
         advice = "Advice only, as autoscaling.mode is Advisory: " if wanted != present else ""
         return _decision(present, present, advice + " ".join(reasons))
     return _decision(present, wanted, " ".join(reasons))
+
+
+def _while_asleep(
+    settings: Autoscaling, plan: PipelinePlan, present: Counts, wakened: Counts, held: int, free: Mapping[str, int]
+) -> AutoscaleDecision:
+    """What a session without replicas does: it wakes for requests, if its plan still has room."""
+    if keeps_asleep(settings) and not held:
+        return _decision(present, present, "It sleeps, and no request is held.")
+    why = f"{_requests(held)} held" if keeps_asleep(settings) else "It may not scale to zero any more"
+    if missing := room_missing(plan, free):
+        return _decision(present, present, f"{why}, but it cannot wake: {missing}.")
+    return _decision(present, wakened, f"{why}: it wakes, and {_replicas(wakened)} come up.")
+
+
+def _fall_asleep(settings: Autoscaling, present: Counts, seconds: int) -> AutoscaleDecision:
+    if settings.mode is AutoscalingMode.ADVISORY:
+        advice = "Advice only, as autoscaling.mode is Advisory: all replicas could be given back"
+        return _decision(present, present, f"{advice}, since no request came for {seconds} s.")
+    reason = f"No request came for {seconds} s: all replicas are given back. The next request is held and wakes it."
+    return _decision(present, dict.fromkeys(present, 0), reason)
+
+
+def _requests(count: int) -> str:
+    return "1 request is" if count == 1 else f"{count} requests are"
+
+
+def _replicas(counts: Counts) -> str:
+    return f"{sum(counts.values())} replicas"
 
 
 def _follow_load(
@@ -199,7 +244,7 @@ def _shrink(
     threshold = settings.idle_fraction_threshold.fraction
     refs = _refs(module, pipeline)
     idle = _idle(module, pipeline, measured)
-    if idle <= threshold or any(ref not in measured for ref in refs):
+    if idle <= threshold or any(ref not in measured or not measured[ref].ready for ref in refs):
         return ""
     load = _load(module, pipeline, measured) * (1 + rise) / max(1 - threshold, _ROUNDING)
     before = {ref: wanted[ref] for ref in refs}

@@ -53,3 +53,11 @@ class MeasuredPlan(Protocol):
     @property
     def stages(self) -> Sequence[MeasuredStage]:
         """Its stages, in any order."""
+
+    @property
+    def held(self) -> int:
+        """Requests that wait for replicas; those that have given up count for a moment longer."""
+
+    @property
+    def idle_seconds(self) -> float:
+        """For how long no request has been there."""

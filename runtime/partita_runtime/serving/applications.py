@@ -118,6 +118,7 @@ def stage_applications(
 ) -> list[dict[str, Any]]:
     """The applications of all stages of `plan`, with as many replicas as `replicas` says, else as planned.
 
+    There is none for a stage of 0 replicas.
     The stages of a sub-cluster are one application, with as many replicas as the stage of it that should have most.
     """
     alone: list[dict[str, Any]] = []
@@ -127,6 +128,8 @@ def stage_applications(
             for number, stage in enumerate(pipeline.stages):
                 ref = StageRef(module.name, pipeline.name, number)
                 count = replicas.get(ref, stage.replicas)
+                if count == 0:
+                    continue  # Serve knows no deployment without replicas
                 pool = pools[stage.pool]
                 profile = profiles[module.name, stage.pool]
                 arguments = _arguments(session, plan.metadata.name, ref, stage, pipeline.batch_size, profile, pool)

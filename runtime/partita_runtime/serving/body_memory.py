@@ -1,4 +1,4 @@
-"""How much memory all request bodies that are being read may take together, whichever server reads them."""
+"""How much memory all request bodies that are being read, or held, may take together, whichever server reads them."""
 
 from types import TracebackType
 from typing import Self
@@ -12,19 +12,23 @@ class NoRoomError(RequestError):
     def __init__(self, most: int) -> None:
         super().__init__(
             503,
-            f"request bodies of more than {most} bytes in all (max_reading_bytes) are being read at once; try again",
+            f"request bodies of more than {most} bytes in all (max_reading_bytes) are being read or held at once; "
+            "try again",
             1,
         )
 
 
 class BodyMemory:
-    """What the bodies take that have come in part. One that comes whole with its head is no part of it."""
+    """What the bodies take that have come in part, or whose requests are held until there are replicas.
+
+    Otherwise one that comes whole with its head is no part of it.
+    """
 
     def __init__(self, most: int) -> None:
         """`most` is in bytes."""
         self._most = most
         self.taken = 0
-        """Bytes that have been read and are waiting for the rest of their bodies."""
+        """Bytes that have been read and are waiting for the rest of their bodies, or for replicas."""
 
     def reading(self) -> "BodyReading":
         """For one more body; it must be ended."""

@@ -1,10 +1,10 @@
 """Counts how accepted requests end, whichever protocol they came by."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
-from partita_runtime.serving.driver import RETRY_AFTER_SECONDS, ClientLeftError, Driver, UnservedError
-from partita_runtime.serving.inference import RequestError, check_model
+from partita_runtime.serving.driver import ClientLeftError, Driver
+from partita_runtime.serving.inference import RETRY_AFTER_SECONDS, RequestError, UnservedError, check_model
 from partita_runtime.serving.scheduler import now_micros
 from partita_runtime.serving.session import Session
 from partita_runtime.serving.signals import Outcome
@@ -24,10 +24,7 @@ def driver_for(session: Session, model: str | None = None, version: str | None =
 
 
 class Counted:
-    """A request of so many samples, which arrived at `arrived` (microseconds), counted by how it ends.
-
-    As a context manager: by how the block ends.
-    """
+    """A request of so many samples, which arrived at `arrived` (microseconds), counted by how it ends."""
 
     __slots__ = ("_arrived", "_driver", "_meter", "_samples", "trace")
 
@@ -41,6 +38,10 @@ class Counted:
         if session.tracer is not None:
             self.trace = session.tracer.begin(driver.epoch.plan.name, samples, arrived, headers)
         self._meter.arrived += samples
+
+    def begin(self, driver: Driver, now: int) -> None:
+        """Its time begins only now, with this driver: it was held."""
+        self._driver, self._arrived = driver, now
 
     def end(self, error: BaseException | None = None) -> None:
         """It is answered, or has failed with this."""
@@ -59,9 +60,3 @@ class Counted:
         if self.trace is not None:
             problem = "" if outcome is Outcome.CANCELLED or error is None else str(error)
             self.trace.end(outcome.value, now, problem)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, _kind: object, error: BaseException | None, _where: object) -> None:
-        self.end(error)

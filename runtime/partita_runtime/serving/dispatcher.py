@@ -100,6 +100,7 @@ class Dispatcher:
         """What is kept free for a request's way from its last result to its response."""
         self._ready = {ref: set[str]() for ref, _ in plan.stages()}
         """Replicas that take batches, by stage."""
+        self._width = 0
         self._leaving: set[str] = set()
         """Replicas that are left once they have answered everything."""
         self._flights: dict[int, _Flight] = {}
@@ -115,6 +116,16 @@ class Dispatcher:
     def ready_replicas(self) -> dict[StageRef, int]:
         """How many replicas take batches, for every stage of the plan."""
         return {ref: len(workers) for ref, workers in self._ready.items()}
+
+    @property
+    def can_serve(self) -> bool:
+        """Whether every module has a pipeline with a replica of each of its stages."""
+        return self._width > 0
+
+    @property
+    def width(self) -> int:
+        """Samples that go at once where each ready replica runs a full batch, at the module that takes fewest."""
+        return self._width
 
     @property
     def scheduled(self) -> bool:
@@ -182,6 +193,7 @@ class Dispatcher:
         self._replicas[replica.ref, replica.worker] = replica.replica
         self._core.worker_joined(replica.ref, replica.worker, replica.node, now_micros())
         self._ready[replica.ref].add(replica.replica)
+        self._width = self._measure_width()
         self._wake()
 
     def draining(self, replica: str) -> None:
@@ -297,6 +309,17 @@ class Dispatcher:
     def _forget(self, replica: str) -> None:
         for replicas in self._ready.values():
             replicas.discard(replica)
+        self._width = self._measure_width()
+
+    def _measure_width(self) -> int:
+        return min(
+            sum(
+                pipeline.batch_size
+                * min(len(self._ready[StageRef(module.name, pipeline.name, n)]) for n in range(len(pipeline.stages)))
+                for pipeline in module.pipelines
+            )
+            for module in self._plan.modules
+        )
 
     # What the scheduler decides.
 

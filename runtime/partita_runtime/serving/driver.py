@@ -17,7 +17,7 @@ from partita_runtime.serving.dataflow import DataflowError, Sample, answer_of
 from partita_runtime.serving.dispatcher import OVERDUE_MICROS, Dispatcher
 from partita_runtime.serving.epoch import Epoch
 from partita_runtime.serving.functions import FunctionError, FunctionInput, FunctionPool
-from partita_runtime.serving.inference import InferRequest, RequestError
+from partita_runtime.serving.inference import InferRequest, UnservedError
 from partita_runtime.serving.interface import Interface
 from partita_runtime.serving.rank_link import AWAY
 from partita_runtime.serving.scheduler import MakeScheduler, now_micros
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-RETRY_AFTER_SECONDS: Final = 1
-
 _DROPS: Final[Mapping[DropReason, tuple[Outcome, int, str]]] = {
     DropReason.TOO_LATE: (Outcome.TOO_LATE, 504, "there is not enough time left to answer within the deadline"),
     DropReason.OVERLOAD: (Outcome.OVERLOAD, 503, "there are more requests than can be answered in time"),
@@ -38,14 +36,6 @@ _DROPS: Final[Mapping[DropReason, tuple[Outcome, int, str]]] = {
     DropReason.EXECUTION_FAILED: (Outcome.FAILED, 500, "module {module!r} failed: {detail}"),
     DropReason.NO_RANK: (Outcome.FAILED, 503, AWAY),
 }
-
-
-class UnservedError(RequestError):
-    """An accepted request that is not answered, and how that is counted."""
-
-    def __init__(self, outcome: Outcome, status: int, message: str) -> None:
-        super().__init__(status, message, RETRY_AFTER_SECONDS if status == 503 else None)
-        self.outcome = outcome
 
 
 class ClientLeftError(Exception):
@@ -144,16 +134,6 @@ class Driver:
         """Nobody waits for it any more."""
         call.asker = None
         self._abandon_all(call, self.dispatcher.now())
-
-    async def infer(self, request: InferRequest, arrived: int, trace: "RequestTrace | None" = None) -> dict[str, Array]:
-        """As `begin`: the tensors that answer `request`. Raises UnservedError if it will not be answered."""
-        answer: asyncio.Future[dict[str, Array]] = asyncio.get_running_loop().create_future()
-        call = self.begin(request, arrived, _Awaiting(answer), trace)
-        try:
-            return await answer
-        except asyncio.CancelledError:
-            self.cancel(call)
-            raise
 
     # What the dispatcher says (dispatcher.SubRequests).
 
@@ -300,21 +280,6 @@ class Driver:
             if self._sampled is not None:
                 self._sampled.ended(sub.sub_id, now, given_up=True)
             self.dispatcher.cancel(sub.sub_id, now)
-
-
-class _Awaiting:
-    """What asks on behalf of a coroutine."""
-
-    def __init__(self, answer: "asyncio.Future[dict[str, Array]]") -> None:
-        self._answer = answer
-
-    def answered(self, tensors: dict[str, Array]) -> None:
-        if not self._answer.done():
-            self._answer.set_result(tensors)
-
-    def failed(self, error: Exception) -> None:
-        if not self._answer.done():
-            self._answer.set_exception(error)
 
 
 def _tell_failed(call: Call, error: UnservedError) -> None:

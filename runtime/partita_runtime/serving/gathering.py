@@ -39,6 +39,8 @@ class Gathering:
         self._parts[frontend] = (now - part.used_micros, part)
         self._meter.arrived += part.arrived
         self._meter.cut_off.update(part.cut_off)
+        self._meter.held += part.were_held[0]
+        self._meter.held_micros += part.were_held[1]
         for outcome, latency, samples in part.ended:
             self._meter.ended(outcome, latency, now, samples)
 
@@ -71,14 +73,17 @@ class Gathering:
         signals = self._window.signals(situation, snapshot, micros)
         if self._window.is_due(now):
             self._window.keep(snapshot, micros)
-        addresses = {
+        said = {
             "grpc_address": _listed(part.grpc_address for part in parts),
             "http_address": _listed(part.http_address for part in parts),
+            "held": sum(part.held for part in parts),
+            "idle_seconds": min((part.idle_micros for part in parts), default=0) / 1e6,
         }
         return Measured(
-            signals=signals.model_copy(update=addresses),
+            signals=signals.model_copy(update=said),
             outcomes=dict(self._meter.outcomes),
             cut_off=dict(self._meter.cut_off),
+            were_held=(self._meter.held, self._meter.held_micros),
         )
 
 

@@ -9,15 +9,17 @@ from typing import Any, Final
 import grpc
 from google.protobuf.message import DecodeError
 
+from partita_runtime.execution.executor import Array
+from partita_runtime.serving.accepted import Accepted
 from partita_runtime.serving.body_memory import NoRoomError
-from partita_runtime.serving.counting import Counted, driver_for
+from partita_runtime.serving.counting import driver_for
 from partita_runtime.serving.driver import Driver
 from partita_runtime.serving.endpoint import GRACE_SECONDS, Endpoint
 from partita_runtime.serving.grpc_codec import decode_request, encode_answer, metadata_message
 from partita_runtime.serving.grpc_messages import MESSAGES, METHODS, SERVICE
 from partita_runtime.serving.http_service import too_slow
 from partita_runtime.serving.images import with_images
-from partita_runtime.serving.inference import RequestError, server_metadata
+from partita_runtime.serving.inference import InferRequest, RequestError, server_metadata
 from partita_runtime.serving.scheduler import now_micros
 from partita_runtime.serving.session import Session
 
@@ -95,17 +97,20 @@ class _Methods:
 
     async def ModelInfer(self, _messages: Any, context: Any) -> Any:  # noqa: N802
         arrived = now_micros()
-        request = await self._read(context)
-        driver = self._driver(request.model_name, request.model_version)
-        wanted = decode_request(request, driver.interface)
+        message = await self._read(context)
+        driver = self._driver(message.model_name, message.model_version)
+        wanted = decode_request(message, driver.interface)
         if wanted.images:
             wanted = await with_images(wanted, driver.interface)
-            driver = self._driver(request.model_name, request.model_version)
+            driver = self._driver(message.model_name, message.model_version)
         remaining = context.time_remaining()
         patience = None if remaining is None else max(1, now_micros() - arrived + int(remaining * 1e6))
-        with Counted(self._session, driver, wanted.samples, arrived, _text_metadata(context)) as request:
-            tensors = await driver.infer(wanted.within(patience), arrived, request.trace)
-            return encode_answer(wanted, driver.interface, tensors)
+        request = _Inference(self._session, wanted.within(patience), driver, arrived, _text_metadata(context))
+        try:
+            return await request.answer
+        except asyncio.CancelledError:
+            request.cancel()
+            raise
 
     async def _read(self, context: Any) -> Any:
         """The call's message. As nobody says how much of it is there, one that does not come at once has room kept
@@ -134,6 +139,29 @@ class _Methods:
 
     def _driver(self, model: str, version: str) -> Driver:
         return driver_for(self._session, model, version or None)
+
+
+class _Inference(Accepted):
+    """A request that came by gRPC."""
+
+    __slots__ = ("answer",)
+
+    def __init__(
+        self, session: Session, wanted: InferRequest, driver: Driver, arrived: int, metadata: Mapping[str, str]
+    ) -> None:
+        self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        super().__init__(session, wanted, driver, arrived, metadata)
+
+    def encoded(self, wanted: InferRequest, driver: Driver, tensors: dict[str, Array]) -> Any:
+        return encode_answer(wanted, driver.interface, tensors)
+
+    def give(self, answer: Any) -> None:
+        if not self.answer.done():
+            self.answer.set_result(answer)
+
+    def refuse(self, error: Exception) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
 
 
 def _text_metadata(context: Any) -> dict[str, str]:

@@ -10,9 +10,10 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
 from partita_runtime.execution.executor import Array
+from partita_runtime.serving.accepted import Accepted
 from partita_runtime.serving.body_memory import BodyReading
-from partita_runtime.serving.counting import Counted, driver_for
-from partita_runtime.serving.driver import ClientLeftError, Driver
+from partita_runtime.serving.counting import driver_for
+from partita_runtime.serving.driver import Driver
 from partita_runtime.serving.images import IMAGE_TYPES, image_request, is_image, with_images
 from partita_runtime.serving.inference import Body, InferRequest, RequestError, model_metadata, server_metadata
 from partita_runtime.serving.metrics import CONTENT_TYPE, metrics_text
@@ -178,39 +179,25 @@ class HttpService:
         return _json({"ready": session.ready}, 200 if session.ready else 503)
 
 
-class _Inference:
-    """A request that its driver has."""
+class _Inference(Accepted):
+    """A request that came by HTTP."""
 
-    __slots__ = ("_call", "_client", "_counted", "_driver", "_wanted")
+    __slots__ = ("_client",)
 
     def __init__(
         self, session: Session, client: Client, call: Call, wanted: InferRequest, driver: Driver, arrived: int
     ) -> None:
-        self._client, self._wanted, self._driver = client, wanted, driver
-        self._counted = Counted(session, driver, wanted.samples, arrived, call.head.headers)
-        try:
-            self._call = driver.begin(wanted, arrived, self, self._counted.trace)
-        except Exception as error:
-            self._counted.end(error)
-            raise
+        self._client = client
+        super().__init__(session, wanted, driver, arrived, call.head.headers)
 
-    def cancel(self) -> None:
-        self._driver.cancel(self._call)
-        self._counted.end(ClientLeftError())
+    def encoded(self, wanted: InferRequest, driver: Driver, tensors: dict[str, Array]) -> HttpAnswer:
+        headers, content = encode_answer(wanted, driver.interface, tensors)
+        return HttpAnswer(200, content, headers)
 
-    def answered(self, tensors: dict[str, Array]) -> None:
-        """Called by the driver."""
-        try:
-            headers, content = encode_answer(self._wanted, self._driver.interface, tensors)
-        except Exception as error:
-            self.failed(error)
-        else:
-            self._counted.end()
-            self._client.answer(HttpAnswer(200, content, headers))
+    def give(self, answer: HttpAnswer) -> None:
+        self._client.answer(answer)
 
-    def failed(self, error: Exception) -> None:
-        """Called by the driver."""
-        self._counted.end(error)
+    def refuse(self, error: Exception) -> None:
         self._client.answer(_told(error))
 
 

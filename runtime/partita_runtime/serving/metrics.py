@@ -30,6 +30,13 @@ def _counters(signals: SessionSignals, meter: Meter) -> Iterator[Metric]:
     for module, count in sorted(meter.cut_off.items()):
         cut_off.add_metric((signals.session, module), count)
     yield cut_off
+    for name, text, total in (
+        ("partita_held_requests", "Requests that were held until there were replicas", meter.held),
+        ("partita_held_seconds", "Seconds for which requests were held, all together", meter.held_micros / 1e6),
+    ):
+        held = CounterMetricFamily(name, text, labels=("session",))
+        held.add_metric((signals.session,), total)
+        yield held
 
 
 def _gauges(signals: SessionSignals) -> Iterator[Metric]:
@@ -38,6 +45,8 @@ def _gauges(signals: SessionSignals) -> Iterator[Metric]:
         ("partita_goodput", "Requests per second that were answered within the SLO", signals.goodput),
         ("partita_bad_rate", "Share of requests that were dropped, late or failed", signals.bad_rate),
         ("partita_idle_fraction", "Share of GPU time without work", signals.idle_fraction),
+        ("partita_waiting_requests", "Requests that wait for replicas", signals.held),
+        ("partita_idle_seconds", "For how long no request has been there", signals.idle_seconds),
     ):
         yield _gauge(name, text, (signals.session,), ("session",), value)
     latency = GaugeMetricFamily(

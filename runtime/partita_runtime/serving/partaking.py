@@ -19,6 +19,7 @@ class Partaking:
         self._ended = meter.told = deque(maxlen=MAX_LATENCIES)
         self._arrived = meter.arrived
         self._cut_off = Counter(meter.cut_off)
+        self._were_held = meter.held, meter.held_micros
         self._link = RankLink(finder, self)
 
     @property
@@ -26,19 +27,28 @@ class Partaking:
         """How the requests at all frontends ended, since the rank began to count."""
         if self.measured is None:
             return self._meter
-        return Meter(outcomes=Counter(self.measured.outcomes), cut_off=Counter(self.measured.cut_off))
+        held, held_micros = self.measured.were_held
+        return Meter(
+            outcomes=Counter(self.measured.outcomes),
+            cut_off=Counter(self.measured.cut_off),
+            held=held,
+            held_micros=held_micros,
+        )
 
     def tick(self, part: Part) -> None:
         """Say what this frontend is at, to which its counters are added; to be called four times a second."""
         self._link.tick()
+        held, held_micros = self._were_held
         counted = {
             "arrived": self._meter.arrived - self._arrived,
             "ended": tuple(self._ended),
             "cut_off": self._meter.cut_off - self._cut_off,
+            "were_held": (self._meter.held - held, self._meter.held_micros - held_micros),
         }
         if self._link.send(part.model_copy(update=counted)):
             self._arrived = self._meter.arrived
             self._cut_off = Counter(self._meter.cut_off)
+            self._were_held = self._meter.held, self._meter.held_micros
             self._ended.clear()
 
     def close(self) -> None:

@@ -121,10 +121,16 @@ class Part(WireModel):
     http_address: str | None
     window_micros: Micros
     """How far back the session looks."""
+    held: _Count = 0
+    """Requests that wait for replicas there."""
+    idle_micros: Micros = 0
+    """For how long no request has been there."""
     arrived: _Count = 0
     ended: tuple[tuple[Outcome, Micros, _Count], ...] = ()
     """Requests that ended: how, after how long, of how many samples."""
     cut_off: dict[str, _Count] = {}
+    were_held: tuple[_Count, Micros] = (0, 0)
+    """How many requests were held, and for how long together."""
 
 
 class Measured(WireModel):
@@ -135,6 +141,7 @@ class Measured(WireModel):
     outcomes: dict[Outcome, _Count]
     """Since the rank began."""
     cut_off: dict[str, _Count]
+    were_held: tuple[_Count, Micros] = (0, 0)
 
 
 RankMessage = TakeSeat | Seated | Told | Decided | TakePart | Part | Measured

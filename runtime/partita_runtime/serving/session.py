@@ -12,10 +12,11 @@ from pydantic import model_validator
 from partita_api.meta import SpecModel
 from partita_runtime.logs import concerning
 from partita_runtime.serving.body_memory import BodyMemory
+from partita_runtime.serving.coming import Coming
 from partita_runtime.serving.directory import Announcement
 from partita_runtime.serving.driver import Driver
 from partita_runtime.serving.epoch import Epoch
-from partita_runtime.serving.functions import FunctionError
+from partita_runtime.serving.inference import InferRequest
 from partita_runtime.serving.measuring import Window
 from partita_runtime.serving.partaking import Partaking
 from partita_runtime.serving.rank_link import AWAY, RankFinder
@@ -23,6 +24,7 @@ from partita_runtime.serving.rank_messages import Part
 from partita_runtime.serving.ranked import RankedScheduler
 from partita_runtime.serving.scheduler import CoreInProcess, MakeScheduler, now_micros
 from partita_runtime.serving.signals import Meter, SessionSignals, Situation, Snapshot
+from partita_runtime.serving.waiting_room import Place, Waiter, WaitingRoom
 
 if TYPE_CHECKING:
     from partita_runtime.serving.tracing import RequestTracer
@@ -32,7 +34,6 @@ logger = logging.getLogger(__name__)
 TICK_SECONDS: Final = 0.25
 FIRST_SECONDS: Final = 0.02
 """Between looks whether the first plan can serve: until it does, nobody is served at all."""
-_LOAD_AGAIN_SECONDS: Final = 5.0
 _MOST_WARNINGS: Final = 8
 
 
@@ -47,6 +48,9 @@ class FrontendSettings(SpecModel):
     """Most bytes of all request bodies together that have come in part; the request that would exceed it is refused."""
     body_seconds: float = 60.0
     """How long the client may take to send a request's body."""
+    max_held_requests: int = 1000
+    """Most requests that are held while a session that has scaled to zero has no replicas; `max_reading_bytes` bounds
+    their bodies, together with those that have come in part."""
     max_connections: int = 10_000
     """Most connections to the frontend's own HTTP port, and at most three quarters of the files that may be open."""
     trace_directory: str | None = None
@@ -93,6 +97,8 @@ class Session:
         self.bodies = BodyMemory(settings.max_reading_bytes)
         """What the bodies take that are being read, by all HTTP servers of the session."""
         self.meter = Meter()
+        self.waiting = WaitingRoom(settings.max_held_requests, self.bodies, self.meter)
+        """Requests that came while there were no replicas."""
         self.grpc_address: str | None = None
         """Where the session is answered for by gRPC, if it is."""
         self.http_address: str | None = None
@@ -104,17 +110,23 @@ class Session:
         self._used_plan: str | None = None
         self._used_since = 0
         self._serving: Driver | None = None
-        self._coming: _Coming | None = None
+        self._coming: Coming | None = None
         self._finishing: list[Driver] = []
         self._window = Window(self.meter)
         self._replicas: Sequence[Announcement] = ()
+        self._last_request = now_micros()
+        """When a request was there last; the beginning if none ever was."""
+        self._arrived = 0
+        """Requests that had arrived at the last tick."""
+        self._replicas_wanted = asyncio.Event()
+        """Whether somebody waits, so that replicas should be noticed at once."""
         self._running: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
         """Begin to look for replicas, on this event loop; does nothing the second time."""
         if not self._running:
             self._beginning = asyncio.create_task(self._begin_soon())
-            others = (self._look_forever(), self._tick_forever())
+            others = (self._look_forever(), self._tick_forever(), self._let_in_soon())
             self._running = [self._beginning, *(asyncio.create_task(loop) for loop in others)]
 
     def close(self) -> None:
@@ -135,9 +147,28 @@ class Session:
 
     @property
     def ready(self) -> bool:
-        """Whether every stage of the serving plan has a replica, and somebody decides what runs there."""
-        dispatcher = self._serving.dispatcher if self._serving else None
-        return dispatcher is not None and dispatcher.scheduled and all(dispatcher.ready_replicas().values())
+        """Whether requests are answered: every stage of the serving plan has a replica, or they are held until then."""
+        if self._serving is None or not self._serving.dispatcher.scheduled:
+            return False
+        return self.may_hold or all(self._serving.dispatcher.ready_replicas().values())
+
+    @property
+    def may_hold(self) -> bool:
+        """Whether requests wait for replicas where there are none."""
+        return self._serving is not None and _hold_micros(self._serving) is not None
+
+    @property
+    def holds(self) -> bool:
+        """Whether a request that comes now does."""
+        return self.may_hold and self._serving is not None and not self._serving.dispatcher.can_serve
+
+    def hold(self, waiter: Waiter, wanted: InferRequest, now: int) -> Place:
+        """Hold a request until there are replicas. Raises UnservedError (503) if there is no room for it."""
+        hold = (_hold_micros(self._serving) if self._serving else None) or 0
+        size = sum(tensor.nbytes for tensor in wanted.inputs.values())
+        place = self.waiting.enter(waiter, wanted.samples, size, now, now + hold)
+        self._replicas_wanted.set()
+        return place
 
     async def first_plan(self, seconds: float) -> None:
         """Return once a plan serves, or when that much time has passed. The session must have been started."""
@@ -155,7 +186,7 @@ class Session:
             logger.info("session %s: plan %s is coming up", *ids.values(), extra=concerning(**ids))
             processes = self.settings.function_processes
             sampled = None if self.tracer is None else self.tracer.sub_requests(epoch.plan)
-            self._coming = _Coming(Driver(epoch, self.meter, processes, self._scheduling(epoch), sampled))
+            self._coming = Coming(Driver(epoch, self.meter, processes, self._scheduling(epoch), sampled))
 
     def _scheduling(self, epoch: Epoch) -> MakeScheduler:
         """With one frontend its own core decides, with several the rank that they share."""
@@ -174,8 +205,13 @@ class Session:
             measured = self._part.measured.signals
         else:
             measured = self._window.signals(situation, self._snapshot(driver), _window_micros(driver))
-            addresses = {"grpc_address": self.grpc_address, "http_address": self.http_address}
-            measured = measured.model_copy(update=addresses)
+            own = {
+                "grpc_address": self.grpc_address,
+                "http_address": self.http_address,
+                "held": self.waiting.asking(now_micros()),
+                "idle_seconds": (now_micros() - self._last_request) / 1e6,
+            }
+            measured = measured.model_copy(update=own)
         warnings = self._warnings(measured.plan) + measured.warnings
         can_make_place = all(r.can_make_place for r in self._replicas if r.plan == measured.plan and r.vgpu is None)
         return measured.model_copy(update={"warnings": warnings[:_MOST_WARNINGS], "can_make_place": can_make_place})
@@ -230,6 +266,29 @@ class Session:
             self._move_on()
             await asyncio.sleep(FIRST_SECONDS)
 
+    async def _let_in_soon(self) -> None:
+        """Who waits for replicas does not wait for ticks, too."""
+        while True:
+            await self._replicas_wanted.wait()
+            try:
+                self._move_on()
+                self._let_in()
+            except Exception:
+                logger.exception("session %s", self.key)
+            if not self.waiting:
+                self._replicas_wanted.clear()
+            await asyncio.sleep(FIRST_SECONDS)
+
+    def _let_in(self) -> None:
+        if self._serving is not None and self._serving.dispatcher.scheduled and self._serving.dispatcher.can_serve:
+            self.waiting.open(self._serving.dispatcher.width, now_micros())
+        self.waiting.expire(now_micros())
+
+    def _note_requests(self) -> None:
+        present = (*self._finishing, *self._serving_driver())
+        if self.waiting or self.meter.arrived != self._arrived or not all(driver.idle for driver in present):
+            self._arrived, self._last_request = self.meter.arrived, now_micros()
+
     async def _tick_forever(self) -> None:
         while True:
             try:
@@ -246,19 +305,31 @@ class Session:
         self._move_on()
         self._finish()
         self._acquaint()
+        self._note_requests()
         if self._window.is_due(now_micros()):
             self._window.keep(self._snapshot(self._serving), _window_micros(self._serving))
         self._take_part()
 
     def _move_on(self) -> None:
         coming = self._coming
-        if coming is None or not coming.may_serve(self.settings.switch_patience_seconds if self.ready else 0.0):
+        if coming is None or not coming.may_serve(self._patience(coming.driver)):
             return
         self._finishing += self._serving_driver()
         self._serving, self._coming = coming.driver, None
         ids = {"session": self.key, "plan": coming.driver.epoch.plan.name}
         logger.info("session %s: plan %s serves", *ids.values(), extra=concerning(**ids))
         self._acquaint()
+
+    def _patience(self, coming: Driver) -> float | None:
+        """For how many seconds a plan waits for the rest of its replicas; None if it serves without any.
+
+        Where requests are held in any case, they may as well be held for the plan to come.
+        """
+        serving = self._serving.dispatcher if self._serving else None
+        if serving is not None and serving.scheduled and all(serving.ready_replicas().values()):
+            return self.settings.switch_patience_seconds
+        served = serving is not None and serving.can_serve
+        return None if _hold_micros(coming) is not None and not served else 0.0
 
     def _acquaint(self) -> None:
         """What one driver has under way keeps a replica busy for every other one, of the same plan or sub-cluster."""
@@ -294,6 +365,8 @@ class Session:
                 grpc_address=self.grpc_address,
                 http_address=self.http_address,
                 window_micros=_window_micros(driver),
+                held=self.waiting.asking(now_micros()),
+                idle_micros=now_micros() - self._last_request,
             )
             self._part.tick(part)
 
@@ -310,55 +383,7 @@ def _window_micros(driver: Driver | None) -> int:
     return driver.epoch.session.autoscaling.window_seconds * 1_000_000 if driver else 0
 
 
-class _Coming:
-    """A driver on its way to serve."""
-
-    def __init__(self, driver: Driver) -> None:
-        self.driver = driver
-        self._problem = ""
-        self._loading = asyncio.create_task(self._load_functions())
-        self._complete_since: int | None = None
-
-    @property
-    def message(self) -> str:
-        """What is being waited for."""
-        missing = [ref for ref, ready in self.driver.dispatcher.ready_replicas().items() if not ready]
-        if self._problem or not missing:
-            unscheduled = "" if self.driver.dispatcher.scheduled else AWAY
-            return self._problem or unscheduled or "waiting for functions, or for the rest of the replicas"
-        return "no replica yet of " + ", ".join(f"{ref.module}/{ref.pipeline}/{ref.stage}" for ref in missing)
-
-    def may_serve(self, patience_seconds: float) -> bool:
-        """Whether all is there, or one replica of every stage has been for as long as our patience lasts."""
-        ready = self.driver.dispatcher.ready_replicas()
-        scheduled = self.driver.dispatcher.scheduled
-        if not all(ready.values()) or not self._loading.done() or not scheduled:
-            self._complete_since = None
-            return False
-        now = now_micros()
-        if self._complete_since is None:
-            self._complete_since = now
-        planned = {
-            (module.name, pipeline.name, number): stage.replicas
-            for module in self.driver.epoch.plan.modules
-            for pipeline in module.pipelines
-            for number, stage in enumerate(pipeline.stages)
-        }
-        everything = all(count >= planned[ref] for ref, count in ready.items())
-        return everything or now - self._complete_since >= patience_seconds * 1e6
-
-    def close(self) -> None:
-        """It will not serve."""
-        self._loading.cancel()
-        self.driver.close()
-
-    async def _load_functions(self) -> None:
-        while True:
-            try:
-                await self.driver.prepare()
-            except FunctionError as error:
-                self._problem = str(error)
-                await asyncio.sleep(_LOAD_AGAIN_SECONDS)
-            else:
-                self._problem = ""
-                return
+def _hold_micros(driver: Driver) -> int | None:
+    """For how long the session has requests held while it has no replicas; None if it does not."""
+    zero = driver.epoch.session.autoscaling.scale_to_zero
+    return None if zero is None else zero.hold_seconds * 1_000_000

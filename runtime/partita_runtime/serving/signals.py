@@ -92,6 +92,10 @@ class SessionSignals(StatusModel):
     outcomes: dict[Outcome, int]
     """Requests that ended, by outcome."""
     stages: tuple[StageSignals, ...]
+    held: int = 0
+    """Requests that wait for replicas; those that gave up waiting count for another ten seconds."""
+    idle_seconds: float = 0.0
+    """For how long no request has been there."""
 
 
 @dataclass
@@ -102,6 +106,10 @@ class Meter:
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     latencies: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=MAX_LATENCIES))
     """When a request was answered, and how long it took."""
+    held: int = 0
+    """Requests that were held until there were replicas, or for as long as that may last."""
+    held_micros: int = 0
+    """For how long, all of them together."""
     cut_off: Counter[str] = field(default_factory=Counter)
     """Sub-requests beyond `fanOut.max` that were left out, by module."""
     told: "deque[tuple[Outcome, int, int]] | None" = None

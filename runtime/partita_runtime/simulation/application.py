@@ -1,16 +1,19 @@
 """The simulated application: its requests, their sub-requests, and the CPU functions between them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
 from partita_api.inferencesession import InferenceSessionSpec
 from partita_runtime.scheduling.core import SchedulingCore
-from partita_runtime.scheduling.events import Dispatch, Drop
+from partita_runtime.scheduling.events import Dispatch, Drop, DropReason
 from partita_runtime.scheduling.plan import SchedulingPlan
 from partita_runtime.scheduling.requests import RequestGraph, SubRequest
 from partita_runtime.simulation.clock import VirtualClock
 from partita_runtime.simulation.report import Tally
+
+Ended = Callable[[DropReason | None], bool]
+"""Told why a request was dropped, or None where it is answered; whether it goes on, as another request."""
 
 
 class Application:
@@ -36,13 +39,23 @@ class Application:
         targets = {edge.target for edge in session.edges}
         self._root_samples = {module.name: 1 for module in session.modules if module.name not in targets}
         self._fan_outs = _fan_outs(session, self._functions)
+        self._next_request = 0
+        self._ends: dict[int, Ended] = {}
         self.tally = Tally()
 
-    def arrive(self) -> None:
-        """One more request."""
-        request_id = self.tally.offered
+    def arrive(self, ended: Ended | None = None) -> None:
+        """One more request, whose SLO begins now; `ended` is told of its end, and may have it not counted as one."""
+        request_id = self._next_request
+        self._next_request += 1
         self.tally.offered += 1
+        if ended is not None:
+            self._ends[request_id] = ended
         self._begin(self._graph.start(request_id, self._clock.now + self._slo, self._root_samples))
+
+    def refused(self, reason: DropReason) -> None:
+        """One more request, which is not let in."""
+        self.tally.offered += 1
+        self.tally.dropped[reason] += 1
 
     def answered(self, dispatch: Dispatch) -> None:
         """All sub-requests of a batch are answered."""
@@ -58,7 +71,14 @@ class Application:
         for pointless in self._graph.failed(drop.request_id):
             self._core.cancel(pointless.sub_id, self._clock.now)
         self._graph.finished(request_id)
-        self.tally.dropped[drop.reason] += 1
+        if self._goes_on(request_id, drop.reason):
+            self.tally.offered -= 1  # it will be once more
+        else:
+            self.tally.dropped[drop.reason] += 1
+
+    def _goes_on(self, request_id: int, reason: DropReason | None) -> bool:
+        ended = self._ends.pop(request_id, None)
+        return ended is not None and ended(reason)
 
     def _begin(self, subs: Iterable[SubRequest]) -> None:
         for sub in subs:
@@ -79,6 +99,7 @@ class Application:
         self._begin(self._graph.completed(sub_id, children))
         outcome = self._graph.finished(request_id)
         if outcome is not None:
+            self._goes_on(request_id, None)
             self.tally.answered(self._clock.now - outcome.deadline + self._slo, self._slo)
 
 

@@ -71,6 +71,10 @@ class SimulationReport:
     """Batches by their size, by "module/pipeline"."""
     timeline: tuple[Execution, ...] = ()
     """All executions, if they were asked for."""
+    held: int = 0
+    """Requests that were held since the session had scaled to zero; their latency begins where that ended."""
+    held_seconds: float = 0.0
+    """For how long, all of them together."""
     scaling: tuple[ScalingStep, ...] = ()
     """What the autoscaler did, if it was in the loop: the start, and then each of its windows."""
 
@@ -108,6 +112,7 @@ class SimulationReport:
             ("latency p50", f"{self.p50_ms:.1f} ms"),
             ("latency p99", f"{self.p99_ms:.1f} ms"),
             ("late", str(self.late)),
+            *((("held", f"{self.held}, for {self.held_seconds / self.held:.1f} s on average"),) if self.held else ()),
             *((f"dropped: {reason}", str(count)) for reason, count in sorted(self.dropped.items())),
             *((f"idle: {pool}", f"{idle:.1%}") for pool, idle in sorted(self.idle_by_pool.items())),
             *((f"GPUs held: {pool}", self._held(pool, mean)) for pool, mean in sorted(self.mean_gpus.items())),

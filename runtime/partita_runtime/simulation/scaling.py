@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
+from typing import Final
 
 from partita_api.inferencesession import Autoscaling
 from partita_api.meta import ObjectMeta
@@ -15,10 +16,15 @@ from partita_runtime.scheduling.events import StageRef
 from partita_runtime.scheduling.plan import SchedulingPlan
 from partita_runtime.scheduling.signals import CoreSignals
 from partita_runtime.serving.signals import Situation, Snapshot, session_signals
+from partita_runtime.simulation.application import Application
 from partita_runtime.simulation.clock import VirtualClock
 from partita_runtime.simulation.cluster import EmulatedCluster
+from partita_runtime.simulation.holding import Doors
 from partita_runtime.simulation.placement import Placement, Space
 from partita_runtime.simulation.report import ScalingStep
+
+LOOK_MICROS: Final = 1_000_000
+"""How often the operator looks at a session that sleeps."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,8 @@ class Scaling:
     """Time from asking for a replica until it takes batches; it holds its accelerator meanwhile."""
     keeps_planned: bool = False
     """Whether no stage goes below its planned replicas."""
+    slo_seconds: float = 0.0
+    """Of requests that are held: within it as many replicas as wake answer them; 0 wakes the planned ones."""
     gpus_per_node: Mapping[str, int] | None = None
     """By pool; 1 for those not named."""
 
@@ -72,6 +80,12 @@ class Scaler:
             ref: [self._space.add(ref) for _ in range(target.replicas)]
             for ref, target in ((_ref(target), target) for target in self._targets)
         }
+        self._up = {ref: {place.worker for place in places} for ref, places in self._replicas.items()}
+        """Replicas that have started, by name."""
+        self._awake_since: int | None = 0
+        """When every stage had a replica; None from when it sleeps until then."""
+        self._doors: Doors | None = None
+        self._looks = False
         self._changed_at: int | None = None
         self._before: Snapshot | None = None
         self._rates = {module.name: RateHistory() for module in plan.modules}
@@ -82,6 +96,31 @@ class Scaler:
         """The replicas as planned."""
         return [place for places in self._replicas.values() for place in places]
 
+    @property
+    def width(self) -> int:
+        """Samples that go at once where each ready replica runs a full batch; 0 while requests are held."""
+        if self._awake_since is None:
+            return 0
+        return min(
+            sum(
+                pipeline.batch_size
+                * min(len(self._up[StageRef(module.name, pipeline.name, n)]) for n in range(len(pipeline.stages)))
+                for pipeline in module.pipelines
+            )
+            for module in self._scheduled.modules
+        )
+
+    def asked_for(self) -> None:
+        """A request is held: the operator sees it at its next look."""
+        if not self._looks:
+            self._looks = True
+            self._clock.at(self._clock.now + LOOK_MICROS, self._look)
+
+    def doors(self, application: Application) -> Doors:
+        """What holds the application's requests while there are no replicas."""
+        self._doors = Doors(application, self._scaling.settings.scale_to_zero, self, self._clock)
+        return self._doors
+
     def begin(self, cluster: EmulatedCluster) -> None:
         """Scale a cluster of the planned replicas from now on."""
         self._cluster = cluster
@@ -89,13 +128,27 @@ class Scaler:
         self.steps.append(ScalingStep(0.0, self._held(), len(self.placed), 0.0, 0.0, 1.0, "Replicas are as planned."))
         self._clock.at(self._window, self._step)
 
+    def _look(self) -> None:
+        self._looks = False
+        if not any(target.replicas for target in self._targets):
+            self._decide()
+
     def _step(self) -> None:
+        self._decide()
+        if self._clock.now + self._window <= self._horizon:
+            self._clock.at(self._clock.now + self._window, self._step)
+
+    def _decide(self) -> None:
         now, scaling = self._clock.now, self._scaling
         before, after = self._before or self._snapshot(), self._snapshot()
         self._before = after
         signals = session_signals(Situation("simulated", self._scheduled), before, after, ())
+        if self._doors is not None:
+            idle = (now - self._doors.last_arrival) / 1e6
+            signals = signals.model_copy(update={"held": self._doors.held, "idle_seconds": idle})
+        seconds = max(after.at - before.at, 1) / 1e6
         for name, arrived in _arrived(before.core, after.core).items():
-            self._rates[name] = self._rates[name].add(now / 1e6, arrived * 1e6 / self._window)
+            self._rates[name] = self._rates[name].add(now / 1e6, arrived / seconds)
         held = self._held()
         decision = autoscale(
             scaling.settings,
@@ -106,26 +159,28 @@ class Scaler:
             inf if self._changed_at is None else (now - self._changed_at) / 1e6,
             scaling.keeps_planned,
             self._rates,
+            awake_seconds=0.0 if self._awake_since is None else (now - self._awake_since) / 1e6,
+            slo_seconds=scaling.slo_seconds,
         )
         if decision.changed:
             self._changed_at = now
             self._targets = decision.targets
             for target in decision.targets:
                 self._make(_ref(target), target.replicas)
+            if not any(target.replicas for target in decision.targets):
+                self._awake_since = None
         arrived, good, bad = _ended(before.core, after.core)
         self.steps.append(
             ScalingStep(
                 now / 1e6,
                 self._held(),
                 sum(stage.ready for stage in signals.stages),
-                arrived * 1e6 / self._window,
+                arrived / seconds,
                 bad / (good + bad) if good + bad else 0.0,
                 signals.idle_fraction,
                 decision.reason,
             )
         )
-        if now + self._window <= self._horizon:
-            self._clock.at(now + self._window, self._step)
 
     def _make(self, ref: StageRef, wanted: int) -> None:
         """So many replicas of a stage, the youngest to go first."""
@@ -136,12 +191,19 @@ class Scaler:
             self._clock.at(self._clock.now + start_up, self._started, ref, replicas[-1])
         while len(replicas) > wanted:
             gone = replicas.pop().worker
+            self._up[ref].discard(gone)
             self._space.remove(gone)
             self._cluster.retire(gone)
 
     def _started(self, ref: StageRef, place: Placement) -> None:
-        if place in self._replicas[ref]:
-            self._cluster.add(place)
+        if place not in self._replicas[ref]:
+            return
+        self._cluster.add(place)
+        self._up[ref].add(place.worker)
+        if self._awake_since is None and all(self._up.values()):
+            self._awake_since = self._changed_at = self._clock.now
+        if self._doors is not None:
+            self._doors.open()
 
     def _held(self) -> dict[str, int]:
         return self._scaling.plan.gpus({(t.module, t.pipeline, t.stage): t.replicas for t in self._targets})

@@ -1,6 +1,7 @@
 """Simulate a session under a plan: which requests are answered in time, and what the workers do meanwhile."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -125,9 +126,14 @@ def simulate_scheduling(
     cluster.schedule(worker_failures(failures, placed, seconds, failing))
     if scaler is not None:
         scaler.begin(cluster)
-    run(clock, core, cluster, application.dropped, times, lambda _: application.arrive(), _telling(progress, horizon))
+    doors = None if scaler is None else scaler.doors(application)
+    arrive = application.arrive if doors is None else doors.arrive
+    run(clock, core, cluster, application.dropped, times, lambda _: arrive(), _telling(progress, horizon))
     idle = cluster.idle_by_worker(horizon)
-    return ended(application.tally, idle, seconds, seed, executions, scaler.steps if scaler else ())
+    report = ended(application.tally, idle, seconds, seed, executions, scaler.steps if scaler else ())
+    if doors is None:
+        return report
+    return replace(report, held=doors.meter.held, held_seconds=doors.meter.held_micros / 1e6)
 
 
 def _telling(progress: Progress | None, horizon: int) -> Callable[[int], None] | None:

@@ -199,7 +199,7 @@ class SimulatedCluster:
         except EngineUnavailableError as error:
             problem = str(error)
         history, seconds = self._rates.get(key, RateHistory()), (self.now - EPOCH).total_seconds()
-        self._rates[key] = with_measured_rate(history, signals, seconds)
+        self._rates[key] = with_measured_rate(history, session, signals, seconds)
         return SessionWorld(
             session=session,
             cluster=self.cluster(),
@@ -301,9 +301,12 @@ def _approved(plan: PipelinePlan) -> PipelinePlan:
     return plan.model_copy(update={"metadata": meta, "spec": plan.spec.model_copy(update={"approved": True})})
 
 
+_MOMENTS = ("last_transition_time", "since", "last_scaled", "asleep_since")
+
+
 def _timeless(value: Any) -> Any:
     if isinstance(value, dict):
-        return {k: _timeless(v) for k, v in value.items() if k not in ("last_transition_time", "since", "last_scaled")}
+        return {k: _timeless(v) for k, v in value.items() if k not in _MOMENTS}
     if isinstance(value, list | tuple):
         return [_timeless(item) for item in value]
     return value

@@ -33,6 +33,8 @@ class PlanSignals:
 
     plan: str | None
     stages: tuple[StageSignals, ...]
+    held: int = 0
+    idle_seconds: float = 0.0
 
 
 def plan_of(modules: Mapping[str, Mapping[str, Sequence[StageShape]]], batch_size: int = 10) -> PipelinePlan:

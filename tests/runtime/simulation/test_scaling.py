@@ -74,6 +74,32 @@ def test_looking_ahead_costs_nothing_while_the_load_is_steady() -> None:
     assert ahead.mean_gpus == behind.mean_gpus
 
 
+def test_a_session_that_nobody_uses_sleeps_and_holds_the_next_requests() -> None:
+    zero = {"afterSeconds": 5, "holdSeconds": 60}
+    report = run("0:20,4:0,20:60", scaling(replicas=3, start_up=4.0, scaleToZero=zero), seconds=40)
+
+    steps = {step.at_seconds: step for step in report.scaling}
+    asleep = [at for at, step in steps.items() if not step.gpus["gpu"]]
+    assert 9 <= min(asleep) <= 11, "five seconds after the last request"
+    assert 20 <= max(asleep) <= 22, "a look after the next one"
+    assert all(steps[at].ready == 0 for at in asleep[1:])
+    assert any("held: it wakes" in step.reason for step in report.scaling)
+    assert report.held >= 60 * 4, "until its replicas have started, four seconds later"
+    assert 1 < report.held_seconds / report.held < 6
+    assert report.offered == report.in_time + report.late + sum(report.dropped.values())
+    assert report.attainment > 0.98
+    assert report.p99_ms <= 400, "being held is none of the latency"
+    assert run("0:20,4:0,20:60", scaling(replicas=3, start_up=4.0, scaleToZero=zero), seconds=40) == report
+
+
+def test_requests_for_which_no_replica_comes_up_in_time_are_refused() -> None:
+    zero = {"afterSeconds": 5, "holdSeconds": 1}
+    report = run("0:20,4:0,20:60", scaling(replicas=3, start_up=6.0, scaleToZero=zero), seconds=30)
+
+    assert report.dropped["NoWorkers"] >= 60 * 4
+    assert report.offered == report.in_time + report.late + sum(report.dropped.values())
+
+
 def test_a_replica_takes_no_batch_before_it_has_started() -> None:
     report = run("200", scaling(start_up=3.0), seconds=8)
 

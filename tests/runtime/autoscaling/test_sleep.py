@@ -1,0 +1,139 @@
+"""Scale to zero: when replicas are all given back, and how many come up for the requests that are held."""
+
+import pytest
+from tests.runtime.autoscaling.load_model import PlanSignals, StageSignals, plan_of
+
+from partita_api.inferencesession import Autoscaling
+from partita_api.pipelineplan import PipelinePlan
+from partita_api.quantity import Quantity
+from partita_runtime.autoscaling.replicas import AutoscaleDecision, autoscale, planned_targets
+from partita_runtime.autoscaling.stages import StageTarget
+
+ROOM = {"big": 10, "small": 10}
+PLAN = plan_of({"m": {"p": [("big", 1, 4, 100_000), ("small", 2, 8, 200_000)]}})
+PLAN = PLAN.model_copy(update={"spec": PLAN.spec.model_copy(update={"throughput": Quantity(400)})})
+"""400/s, on four accelerators of each pool."""
+PLANNED = [4, 8]
+ASLEEP = tuple(StageTarget(t.module, t.pipeline, t.stage, 0) for t in planned_targets(PLAN))
+
+
+def settings(mode: str = "Enabled", zero: bool = True) -> Autoscaling:
+    return Autoscaling.model_validate({"mode": mode, "scaleToZero": {"afterSeconds": 300} if zero else None})
+
+
+def decided(
+    targets: tuple[StageTarget, ...],
+    *,
+    settings: Autoscaling = settings(),  # noqa: B008 - it is frozen
+    idle_seconds: float = 0,
+    held: int = 0,
+    awake_seconds: float = 1000,
+    room: dict[str, int] = ROOM,
+    plan: str | None = "plan-1",
+    keeps_planned: bool = False,
+) -> AutoscaleDecision:
+    signals = PlanSignals(plan, (), held, idle_seconds) if plan is not None else None
+    return autoscale(
+        settings,
+        PLAN,
+        targets,
+        signals,
+        room,
+        keeps_planned=keeps_planned,
+        awake_seconds=awake_seconds,
+        slo_seconds=0.5,
+    )
+
+
+def counts(decision: AutoscaleDecision) -> list[int]:
+    return [target.replicas for target in decision.targets]
+
+
+def test_a_session_without_requests_gives_all_replicas_back() -> None:
+    decision = decided(planned_targets(PLAN), idle_seconds=300)
+
+    assert counts(decision) == [0, 0]
+    assert "No request came for 300 s" in decision.reason
+
+
+@pytest.mark.parametrize(
+    ("seen"),
+    [
+        pytest.param({"idle_seconds": 299}, id="a request came lately"),
+        pytest.param({"idle_seconds": 500, "held": 1}, id="a request is held"),
+        pytest.param({"idle_seconds": 500, "awake_seconds": 200}, id="its replicas came up lately"),
+        pytest.param({"idle_seconds": 500, "settings": settings(zero=False)}, id="it may not scale to zero"),
+        pytest.param({"idle_seconds": 500, "plan": "plan-0"}, id="the frontends are at another plan"),
+        pytest.param({"idle_seconds": 500, "plan": None}, id="the frontends do not report"),
+    ],
+)
+def test_replicas_stay_where(seen: dict[str, object]) -> None:
+    assert counts(decided(planned_targets(PLAN), **seen)) == PLANNED  # type: ignore[arg-type]
+
+
+def test_advisory_only_says_that_it_could_sleep() -> None:
+    decision = decided(planned_targets(PLAN), settings=settings("Advisory"), idle_seconds=300)
+
+    assert counts(decision) == PLANNED
+    assert "Advice only" in decision.reason
+    assert "all replicas could be given back" in decision.reason
+
+
+def test_it_sleeps_until_a_request_is_held() -> None:
+    assert counts(decided(ASLEEP, idle_seconds=10)) == [0, 0]
+    assert counts(decided(ASLEEP, plan=None)) == [0, 0], "nothing is known of requests"
+
+
+@pytest.mark.parametrize(
+    ("held", "want"),
+    [
+        pytest.param(1, [1, 1], id="one replica a stage for the first"),
+        pytest.param(100, [2, 4], id="half of what is planned for half of an SLO's requests"),
+        pytest.param(10_000, PLANNED, id="never more than planned"),
+    ],
+)
+def test_as_many_replicas_wake_as_answer_what_is_held_within_the_slo(held: int, want: list[int]) -> None:
+    assert counts(decided(ASLEEP, held=held)) == want
+
+
+def test_the_planned_replicas_wake_for_a_declared_rate() -> None:
+    assert counts(decided(ASLEEP, held=1, keeps_planned=True)) == PLANNED
+
+
+def test_more_come_up_when_more_is_held_before_the_first_are_there() -> None:
+    first = decided(ASLEEP, held=1)
+    assert counts(decided(first.targets, held=100, awake_seconds=0)) == [2, 4]
+    assert counts(decided(first.targets, held=2, awake_seconds=0)) == [1, 1]
+
+
+def test_replicas_that_have_just_come_up_for_what_is_held_are_not_given_back_as_idle() -> None:
+    signals = PlanSignals("plan-1", tuple(StageSignals("m", "p", n, PLANNED[n], 1.0, 0.0) for n in (0, 1)), held=1)
+    decision = autoscale(settings(), PLAN, planned_targets(PLAN), signals, ROOM, slo_seconds=0.5)
+    assert counts(decision) == PLANNED
+
+
+def test_it_does_not_wake_without_room_for_its_plan() -> None:
+    decision = decided(ASLEEP, held=3, room={"big": 4, "small": 3})
+
+    assert counts(decision) == [0, 0]
+    assert "cannot wake: plan plan-1 needs 4 accelerators of pool small, of which 3 are free" in decision.reason
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param(settings("Disabled", zero=False), id="disabled"),
+        pytest.param(settings(zero=False), id="without scaleToZero"),
+        pytest.param(settings("Advisory"), id="advisory"),
+    ],
+)
+def test_one_that_may_not_sleep_any_more_gets_its_planned_replicas_back(changed: Autoscaling) -> None:
+    assert counts(decided(ASLEEP, settings=changed)) == PLANNED
+    assert counts(decided(ASLEEP, settings=changed, room={})) == [0, 0], "others have its accelerators"
+
+
+def test_stages_without_a_ready_replica_are_not_shrunk() -> None:
+    plan: PipelinePlan = plan_of({"m": {"p": [("big", 1, 4, 100_000)]}})
+    coming_up = PlanSignals("plan-1", (StageSignals("m", "p", 0, 0, 1.0, 0.0),))
+    decision = autoscale(settings(), plan, planned_targets(plan), coming_up, ROOM)
+    assert counts(decision) == [4]
