@@ -121,6 +121,21 @@ def test_scaling_changes_replicas_in_place() -> None:
     assert told(serve) == "one"
 
 
+def test_a_session_that_sleeps_keeps_its_frontend_alone_until_it_wakes() -> None:
+    serve = rolled_out({"a": 8}, wanted("one", 2, 1))
+    assert step(serve, wanted("one")) == ""
+    assert (serve.counts(), told(serve)) == ({}, "one")
+    step(serve, wanted("one", 1, 1))
+    assert (serve.counts(), told(serve)) == ({"one/0": 1, "one/1": 1}, "one")
+
+
+def test_a_new_plan_takes_over_from_one_that_sleeps() -> None:
+    serve = rolled_out({"a": 8}, wanted("one", 2))
+    step(serve, wanted("one"))
+    step(serve, wanted("two", 2))
+    assert (serve.counts(), told(serve)) == ({"two/0": 2}, "two")
+
+
 @pytest.mark.parametrize(
     ("capacity", "old", "new", "want_words", "want_gap"),
     [

@@ -117,6 +117,13 @@ def test_they_are_json_and_always_the_same() -> None:
     assert [frontend(detector_with_crops()), *stages(detector_with_crops())] == first
 
 
+def test_stages_without_replicas_have_no_application() -> None:
+    app = detector_with_crops()
+    assert stages(app, **{model.name: 0 for model in app.models}) == []
+    together = replace(app, functions=(), edges=(), subcluster="shared")
+    assert stages(together, **{model.name: 0 for model in app.models}) == []
+
+
 def test_one_application_for_each_stage() -> None:
     two = Application("a", application("a").model("m").models, stages=2)
     assert [app["name"] for app in stages(two)] == [
