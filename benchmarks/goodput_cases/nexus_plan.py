@@ -11,9 +11,6 @@ from partita_runtime.scheduling.events import StageRef
 from partita_runtime.scheduling.plan import SchedulingPlan
 from partita_runtime.simulation.placement import Placement
 
-ROUNDED_MS: Final = 1.0
-"""Symphony's SLOs are twice the time of a batch of four, rounded down to whole milliseconds (its appendix C). Taken
-literally, they would leave batches of three or, for one model, none: so much is added where Nexus plans."""
 SPARSE: Final = 0.1
 """Utilisation of a GPU at which hardly any request finds it busy."""
 
@@ -37,15 +34,14 @@ class _Node:
     def feasible(self) -> bool:
         """Whether all batches fit into the cycle, and requests that just missed one meet their SLO with the next."""
         return self.busy_ms <= self.duty_ms and all(
-            self.duty_ms + model.latency_ms(self.batch(model, rate)) <= _planned_slo_ms(model)
-            for model, rate in self.sessions
+            self.duty_ms + model.latency_ms(self.batch(model, rate)) <= _slo_ms(model) for model, rate in self.sessions
         )
 
 
 def nexus_deployment(models: Sequence[Model], gpus: int) -> Deployment:
     """The packing for the highest rate, the same for every model, that fits the GPUs.
 
-    A model's rate is spread evenly over the GPUs that it needs.
+    A model's rate is spread evenly over the GPUs that it needs. SLOs are those before they were rounded down.
     """
     busy = sum(m.latency_ms(_largest_batch(m)) / _largest_batch(m) / 1000 for m in models)
     low, high = 0.0, gpus * len(models) / busy
@@ -66,16 +62,21 @@ def nexus_deployment(models: Sequence[Model], gpus: int) -> Deployment:
     replicas = {model.name: sum(place.stage.module == model.name for place in placed) for model in models}
     modules = tuple(model.planned(batches[model.name], replicas[model.name]) for model in models)
     plan = SchedulingPlan(name="nexus", policy="Nexus", modules=modules)
-    return Deployment(plan, tuple(placed), {model.name: model.slo_ms for model in models})
+    return Deployment(plan, tuple(placed), {model.name: _slo_ms(model) for model in models})
 
 
-def _planned_slo_ms(model: Model) -> float:
-    return model.slo_ms + ROUNDED_MS
+def _slo_ms(model: Model) -> float:
+    """Without rounding: Symphony's are twice the time of a batch of four, cut to whole milliseconds (its appendix C).
+
+    Taken literally, they leave Nexus batches of three, and of one model none.
+    """
+    exact = 2 * model.latency_ms(4)
+    return exact if int(exact) == model.slo_ms else model.slo_ms
 
 
 def _largest_batch(model: Model) -> int:
     """The largest for which a request that just missed one meets its SLO with the next."""
-    return model.largest_batch(_planned_slo_ms(model) / 2)
+    return model.largest_batch(_slo_ms(model) / 2)
 
 
 def _pack(models: Sequence[Model], rate: float) -> list[_Node]:
@@ -86,7 +87,7 @@ def _pack(models: Sequence[Model], rate: float) -> list[_Node]:
     single: list[_Node] = []
     for model in models:
         batch = _largest_batch(model)
-        if 2 * model.latency_ms(batch) > _planned_slo_ms(model):
+        if 2 * model.latency_ms(batch) > _slo_ms(model):
             count = ceil(rate * model.latency_ms(1) / 1000 / SPARSE)
             single += [_Node(model.latency_ms(1) / SPARSE, ((model, rate / count),))] * count
             continue
@@ -108,10 +109,10 @@ def _pack(models: Sequence[Model], rate: float) -> list[_Node]:
 def _alone(model: Model, rate: float) -> _Node:
     """The node of one session with the longest duty cycle."""
     nodes = (
-        _Node(min(1000 * batch / rate, _planned_slo_ms(model) - model.latency_ms(batch)), ((model, rate),))
+        _Node(min(1000 * batch / rate, _slo_ms(model) - model.latency_ms(batch)), ((model, rate),))
         for batch in range(_largest_batch(model), 0, -1)
     )
-    return next((node for node in nodes if node.feasible()), _Node(_planned_slo_ms(model) / 2, ((model, rate),)))
+    return next((node for node in nodes if node.feasible()), _Node(_slo_ms(model) / 2, ((model, rate),)))
 
 
 def _merged(one: _Node, other: _Node) -> _Node | None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from math import ceil
 from pathlib import Path
@@ -14,6 +15,7 @@ from benchmarks.goodput_cases.measure import TARGET, Effort, Row, say
 from partita_api.inferencesession import ArrivalProcess
 from partita_runtime.load.arrivals import Times
 from partita_runtime.load.azure_functions import synthetic_schedules
+from partita_runtime.scheduling.events import StageRef
 from partita_runtime.scheduling.plan import ScheduledModule, ScheduledPipeline, ScheduledStage, SchedulingPlan
 from partita_runtime.simulation.arrivals import Arrivals, arrivals_at
 from partita_runtime.simulation.placement import Placement, placements
@@ -115,13 +117,56 @@ def _refined(attained: Callable[[float], float], carried: float) -> float:
 
 
 def spread_out(plan: SchedulingPlan, pools: Sequence[Mapping[str, Any]]) -> list[Placement]:
-    """The GPUs of each stage are dealt out to all servers of their class, so that no server's link has most of them."""
-    servers = {pool["gpu"]: ceil(pool["count"] / pool["gpus_per_server"]) for pool in pools}
-    placed = []
-    for place in placements(plan):
-        pool, _, number = place.gpu.rpartition("-gpu-")
-        placed.append(place._replace(node=f"{pool}-{int(number) % servers[pool]}"))
-    return placed
+    """The GPUs are dealt out to the servers of their class so that the busiest link has little to carry.
+
+    In the order of what they send or receive at the planned throughput, each to the server whose links have least.
+    """
+    traffic = _traffic(plan)
+    placed = placements(plan)
+    sent: dict[str, float] = {}
+    received: dict[str, float] = {}
+    for place in placed:
+        up, down = traffic[place.stage]
+        sent[place.gpu] = sent.get(place.gpu, 0.0) + up
+        received[place.gpu] = received.get(place.gpu, 0.0) + down
+    sizes = {pool["gpu"]: pool["gpus_per_server"] for pool in pools}
+    servers = {
+        pool["gpu"]: [_Server(f"{pool['gpu']}-{n}") for n in range(ceil(pool["count"] / pool["gpus_per_server"]))]
+        for pool in pools
+    }
+    nodes = {}
+    for gpu in sorted(sent, key=lambda gpu: -max(sent[gpu], received[gpu])):
+        pool, _, _ = gpu.rpartition("-gpu-")
+        with_room = [server for server in servers[pool] if server.gpus < sizes[pool]]
+        server = min(with_room, key=lambda server: server.load_with(sent[gpu], received[gpu]))
+        server.gpus, server.up, server.down = server.gpus + 1, server.up + sent[gpu], server.down + received[gpu]
+        nodes[gpu] = server.name
+    return [place._replace(node=nodes[place.gpu]) for place in placed]
+
+
+@dataclass
+class _Server:
+    name: str
+    gpus: int = 0
+    up: float = 0.0
+    down: float = 0.0
+
+    def load_with(self, up: float, down: float) -> tuple[float, float, int]:
+        """Of its busier link, of both, and its GPUs, had it that much more to send and to receive."""
+        return max(self.up + up, self.down + down), self.up + up + self.down + down, self.gpus
+
+
+def _traffic(plan: SchedulingPlan) -> Mapping[StageRef, tuple[float, float]]:
+    """Bytes per second that one replica of each stage sends and receives, if its pipeline is busy."""
+    traffic = {}
+    for module in plan.modules:
+        for pipeline in module.pipelines:
+            rate = _throughput(pipeline)
+            moved = [0, *(stage.output_bytes for stage in pipeline.stages[:-1]), 0]
+            for k, stage in enumerate(pipeline.stages):
+                ref = StageRef(module.name, pipeline.name, k)
+                traffic[ref] = (rate * moved[k + 1] / stage.replicas, rate * moved[k] / stage.replicas)
+    return traffic
 
 
 def attainable(
