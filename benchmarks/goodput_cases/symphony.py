@@ -32,12 +32,12 @@ def inception(effort: Effort) -> Sequence[Row]:
 
 
 def mixed(effort: Effort) -> Sequence[Row]:
-    """All models of Symphony's Table 4, and those with a strong batching effect, on 64 GPUs (Figure 9)."""
+    """All models of Symphony's Table 4 on 64 GPUs (Figure 9); not --quick: those with a strong batching effect, too."""
     if effort.data is None:
         return _skipped("mixed")
     rows = []
     for gpu in ("1080Ti", "A100"):
-        for kind, least in (("all", 0.0), ("strong", 2.0)):
+        for kind, least in (("all", 0.0), ("strong", 2.0))[: 1 if effort.quick else 2]:
             models = read_models(effort.data, gpu, lambda model, least=least: model.beta_ms > least * model.alpha_ms)
             paper = {"all": "2.0 to 2.4 times the baselines", "strong": "3.5 (1080Ti), 5.7 (A100) times"}[kind]
             found = {policy: _carried(models, 64, policy, effort) for policy in MANY}
