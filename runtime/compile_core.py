@@ -34,6 +34,9 @@ def compile_core(into: Path, optimization: str = "3") -> None:
         options = ["--config-file=", "--strict", "--ignore-missing-imports", "--no-warn-unused-ignores"]
         options += ["--allow-subclassing-any", "--allow-untyped-decorators", "--follow-imports=silent"]
         extensions = mypycify([*options, *files], opt_level=optimization, group_name="partita_scheduling")
+        if os.name == "posix":
+            for extension in extensions:  # what nobody outside calls can be inlined
+                extension.extra_compile_args.append("-fvisibility=hidden")
         command = Distribution({"name": "partita", "ext_modules": extensions}).get_command_obj("build_ext")
         command.build_lib, command.build_temp = str(into), "objects"
         command.ensure_finalized()

@@ -119,17 +119,15 @@ class SchedulingCore:
         state = self._modules.get(module)
         if state is None:
             raise KeyError(f"plan {self._plan.name!r} serves no module {module!r}")
-        if request_id in self._live:
+        clock = self._clock if now < self._clock else now
+        request = QueuedRequest(deadline, request_id, clock, 0, module)
+        if self._live.setdefault(request_id, request) is not request:
             raise ValueError(f"request {request_id} is already being served; give each request an id of its own")
-        if now > self._clock:
-            self._clock = now
-        clock = self._clock
+        self._clock = clock
         state.counters.arrived += 1
         state.rate.count(clock)
-        request = QueuedRequest(deadline, request_id, clock, 0, module)
-        self._live[request_id] = request
         state.queue.add(request)
-        self._agenda.look(state, self._policies[module].arrived(state, request, clock))
+        self._agenda.look(state, self._policies[state.order].arrived(state, request, clock))
 
     def cancel(self, request_id: int, now: int) -> None:
         """Nobody waits for the request any more: it is taken from the queue, or its answer no longer counts.
@@ -286,7 +284,7 @@ class SchedulingCore:
     def _consider(self, module: ModuleState, actions: list[Action]) -> Candidate | None:
         """The batch of `module` that could go now, if any; what is dropped on the way joins `actions`."""
         dropped: list[Dropped] = []
-        candidate = self._policies[module.name].candidate(module, self._clock, dropped)
+        candidate = self._policies[module.order].candidate(module, self._clock, dropped)
         for request, reason in dropped:
             actions.append(self._drop(module, request, reason))
         if candidate is not None:
@@ -313,7 +311,7 @@ class SchedulingCore:
         legs = path.legs
         if len(legs) > 1 and len(self._modules) > 1:
             self._look_at_sharers(legs)
-        return Dispatch(
+        fields = (
             batch_id,
             module.name,
             pipeline.name,
@@ -325,6 +323,7 @@ class SchedulingCore:
             tuple([leg.transfer_start for leg in legs[1:]]),
             None if preempted is None else preempted.batch_id,
         )
+        return tuple.__new__(Dispatch, fields)  # Dispatch(...) goes through Python code, and takes far longer
 
     def _look_at_sharers(self, legs: list[Leg]) -> None:
         """What is reserved ahead may be in the way of other modules: of those of its workers, and of its nodes."""
@@ -356,13 +355,14 @@ class SchedulingCore:
                     )
                     self._live[request.request_id] = request
                 module.queue.add(request)
-                self._agenda.look(module, self._policies[module.name].arrived(module, request, self._clock))
+                self._agenda.look(module, self._policies[module.order].arrived(module, request, self._clock))
 
     def _count_answers(self, batch: Batch, now: int) -> None:
         live = self._live
         if batch.cancelled is None and now <= batch.deadline:  # without a look at each of them
+            forget = live.__delitem__
             for request_id in batch.request_ids:
-                del live[request_id]
+                forget(request_id)
             answered = in_time = len(batch.request_ids)
         else:
             requests = batch.wanted()
@@ -379,7 +379,7 @@ class SchedulingCore:
         modules = module_states(plan)
         load = Load(modules.values())
         made = {name: make_policy(name, load, self._flight) for name in plan.policies}
-        self._policies = {module.name: made[module.policy or plan.policy] for module in plan.modules}
+        self._policies = [made[module.policy or plan.policy] for module in plan.modules]
         self._plan, self._modules, self._load = plan, modules, load
         self._stages = {user.stage.ref: user.stage for user in self._load.users.values()}
         self._agenda = Agenda(list(modules.values()))
@@ -398,7 +398,7 @@ class SchedulingCore:
         self._apply_delays()
         for module in self._modules.values():
             for request in module.queue:
-                self._agenda.look(module, self._policies[module.name].arrived(module, request, self._clock))
+                self._agenda.look(module, self._policies[module.order].arrived(module, request, self._clock))
 
     def _apply_delays(self) -> None:
         for module in self._modules.values():

@@ -45,7 +45,11 @@ class Batch:
         self.pipeline = pipeline
         self.requests = requests
         self.request_ids = tuple([request.request_id for request in requests])
-        self.deadline = min([request.deadline for request in requests])
+        deadline = requests[0].deadline
+        for request in requests:
+            if request.deadline < deadline:
+                deadline = request.deadline
+        self.deadline = deadline
         """The earliest of its requests."""
         self.cancelled: set[int] | None = None
         """Ids of its requests that nobody waits for any more, if there are any."""

@@ -62,7 +62,7 @@ class DeadlineQueue:
         """Put a request in its place."""
         request.waits = True
         waiting = self.waiting
-        if not waiting or waiting[-1].precedes(request):
+        if not waiting or waiting[-1].deadline < request.deadline or waiting[-1].precedes(request):
             waiting.append(request)
             return
         position = bisect_right(waiting, request.deadline, key=_DEADLINE)

@@ -20,7 +20,7 @@ class ReportCalendar:
     __slots__ = ("_begun", "_begun_before", "_slot_order", "_slots")
 
     def __init__(self) -> None:
-        self._slots: dict[int, list[tuple[int, Reservation]]] = {}
+        self._slots: dict[int, list[Reservation]] = {}
         self._slot_order: list[int] = []
         """Heap of the slots."""
         self._begun: list[tuple[int, int, int, Reservation]] = []
@@ -30,16 +30,17 @@ class ReportCalendar:
 
     def expect(self, execution: Reservation, due: int) -> None:
         """The report of an execution must be there at `due` (microseconds)."""
+        execution.report_due = due
         slot = due >> _SLOT_BITS
         if slot < self._begun_before:
-            self._begin(due, execution)
+            self._begin(execution)
             return
         executions = self._slots.get(slot)
         if executions is None:
-            self._slots[slot] = [(due, execution)]
+            self._slots[slot] = [execution]
             heappush(self._slot_order, slot)
         else:
-            executions.append((due, execution))
+            executions.append(execution)
 
     def take_overdue(self, now: int) -> Reservation | None:
         """Take out what is not done though its time has come, if anything is: by time, then by batch and stage."""
@@ -54,9 +55,9 @@ class ReportCalendar:
     def _begin_slots(self, last: int) -> None:
         self._begun_before = last + 1
         while self._slot_order and self._slot_order[0] <= last:
-            for due, execution in self._slots.pop(heappop(self._slot_order)):
+            for execution in self._slots.pop(heappop(self._slot_order)):
                 if not execution.done:
-                    self._begin(due, execution)
+                    self._begin(execution)
 
-    def _begin(self, due: int, execution: Reservation) -> None:
-        heappush(self._begun, (due, execution.batch_id, execution.stage, execution))
+    def _begin(self, execution: Reservation) -> None:
+        heappush(self._begun, (execution.report_due, execution.batch_id, execution.stage, execution))

@@ -4,7 +4,7 @@
 class Reservation:
     """One interval on one resource, or, for a transfer, on two at once."""
 
-    __slots__ = ("batch_id", "done", "end", "expires", "following", "stage", "start", "timelines")
+    __slots__ = ("batch_id", "done", "end", "expires", "following", "report_due", "stage", "start", "timelines")
 
     def __init__(self, timelines: "list[Timeline]", start: int, end: int, batch_id: int, stage: int) -> None:
         self.timelines = timelines
@@ -18,6 +18,8 @@ class Reservation:
         self.expires = False
         """Whether it simply ends at `end`: its batch was abandoned, so no report of it counts."""
         self.done = False
+        self.report_due = 0
+        """When the report of it must be there, if it is an execution."""
 
     def place(self) -> None:
         """Take the interval, which must be free."""

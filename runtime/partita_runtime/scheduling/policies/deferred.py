@@ -1,5 +1,6 @@
 """Deferred batching on reserved paths: Partita's policy (Symphony, section 3; PPipe, section 5.4)."""
 
+from functools import lru_cache
 from math import sqrt
 from typing import Final
 
@@ -100,11 +101,6 @@ class Deferred(Policy):
         return 0
 
 
-def _is_shared(fit: Fit) -> bool:
-    """Whether its first worker serves others, too."""
-    return len(fit.path.legs[0].worker.pools) > 1
-
-
 def _few_are_idle(pipeline: PipelineState) -> bool:
     """Whether fewer than sqrt(N) of its N first workers are."""
     row = pipeline.stages[0].pool.row()
@@ -113,4 +109,11 @@ def _few_are_idle(pipeline: PipelineState) -> bool:
 
 def _early(fit: Fit) -> int:
     """How long before its frontrun a batch may go, if few workers are idle (microseconds)."""
-    return round(_SPREAD * fit.path.legs[0].length / sqrt(fit.pipeline.stages[0].pool.size)) if _is_shared(fit) else 0
+    leg = fit.path.legs[0]
+    return _spread(leg.length, fit.pipeline.stages[0].pool.size) if len(leg.worker.pools) > 1 else 0
+
+
+@lru_cache(maxsize=4096)
+def _spread(length: int, workers: int) -> int:
+    """How long before its frontrun a batch of this length may go on so many workers, if few are idle."""
+    return round(_SPREAD * length / sqrt(workers))
