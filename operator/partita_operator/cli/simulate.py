@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from partita_api.inferencesession import ArrivalProcess, AutoscalingMode, InferenceSession, RateSource
+from partita_api.autoscaling import AutoscalingMode
+from partita_api.inferencesession import ArrivalProcess, InferenceSession, RateSource
 from partita_api.pipelineplan import PipelinePlanSpec
 from partita_operator.cli.exit_codes import ExitCode
 from partita_operator.cli.manifests import BadInput, read_manifests, read_profiles

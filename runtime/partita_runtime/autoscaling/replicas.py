@@ -14,7 +14,7 @@ from math import ceil, inf
 from types import MappingProxyType
 from typing import Final
 
-from partita_api.inferencesession import Autoscaling, AutoscalingMode
+from partita_api.autoscaling import Autoscaling, AutoscalingMode
 from partita_api.pipelineplan import ModulePlan, PipelinePlan, PooledPipeline
 from partita_runtime.autoscaling.load_level import RateHistory
 from partita_runtime.autoscaling.sleep import is_unused, keeps_asleep, replicas_for, room_missing

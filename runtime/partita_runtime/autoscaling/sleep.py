@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from math import ceil
 
-from partita_api.inferencesession import Autoscaling, AutoscalingMode, ScaleToZero
+from partita_api.autoscaling import Autoscaling, AutoscalingMode, ScaleToZero
 from partita_api.pipelineplan import PipelinePlan
 from partita_runtime.autoscaling.stages import MeasuredPlan
 from partita_runtime.scheduling.events import StageRef

@@ -2,7 +2,7 @@
 
 from typing import Final, Protocol
 
-from partita_api.inferencesession import ScaleToZero
+from partita_api.autoscaling import ScaleToZero
 from partita_runtime.scheduling.events import DropReason
 from partita_runtime.serving.body_memory import BodyMemory
 from partita_runtime.serving.inference import UnservedError

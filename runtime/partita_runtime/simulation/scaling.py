@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from partita_api.inferencesession import Autoscaling
+from partita_api.autoscaling import Autoscaling
 from partita_api.meta import ObjectMeta
 from partita_api.pipelineplan import PipelinePlan, PipelinePlanSpec
 from partita_runtime.autoscaling.load_level import RateHistory

@@ -5,7 +5,8 @@ from tests.builders import SessionBuilder, pool, session
 from tests.operator.doubles import one_stage_plan, signals
 from tests.operator.reconcile.simulated import SimulatedCluster
 
-from partita_api.inferencesession import Approval, Autoscaling, Rate, RateSource
+from partita_api.autoscaling import Autoscaling
+from partita_api.inferencesession import Approval, Rate, RateSource
 from partita_operator.reconcile.planning import SEARCH_AGAIN_SECONDS
 from partita_planner.problem import NoPlan, NoPlanReason, Outcome, PlanningProblem
 

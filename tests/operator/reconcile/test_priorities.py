@@ -10,14 +10,8 @@ from tests.operator.doubles import signals, with_stages
 from tests.operator.reconcile.simulated import SimulatedCluster
 from tests.runtime.autoscaling.load_model import plan_of
 
-from partita_api.inferencesession import (
-    Approval,
-    Autoscaling,
-    InferenceSession,
-    InferenceSessionSpec,
-    Objective,
-    ObjectiveKind,
-)
+from partita_api.autoscaling import Autoscaling
+from partita_api.inferencesession import Approval, InferenceSession, InferenceSessionSpec, Objective, ObjectiveKind
 from partita_api.meta import PAUSED_ANNOTATION
 from partita_operator.ports import StageTarget
 from partita_operator.reconcile.accounting import available, users

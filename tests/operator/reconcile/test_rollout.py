@@ -5,7 +5,8 @@ from tests.builders import SessionBuilder, pool, session
 from tests.operator.doubles import signals, with_stages
 from tests.operator.reconcile.simulated import SimulatedCluster
 
-from partita_api.inferencesession import Autoscaling, AutoscalingMode, Frontend, Rate, RateSource
+from partita_api.autoscaling import Autoscaling, AutoscalingMode
+from partita_api.inferencesession import Frontend, Rate, RateSource
 from partita_api.meta import FINALIZER
 
 DETECTOR = session("traffic").model("detector").rate(150)

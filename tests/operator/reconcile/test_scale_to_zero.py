@@ -9,7 +9,8 @@ from tests.builders import SessionBuilder, pool, session
 from tests.operator.doubles import signals
 from tests.operator.reconcile.simulated import OperatorKilledError, SimulatedCluster
 
-from partita_api.inferencesession import Autoscaling, AutoscalingMode, Rate, RateSource, ScaleToZero
+from partita_api.autoscaling import Autoscaling, AutoscalingMode, ScaleToZero
+from partita_api.inferencesession import Rate, RateSource
 from partita_api.meta import PAUSED_ANNOTATION
 from partita_operator.reconcile.accounting import users
 

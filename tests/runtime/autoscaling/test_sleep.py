@@ -3,7 +3,7 @@
 import pytest
 from tests.runtime.autoscaling.load_model import PlanSignals, StageSignals, plan_of
 
-from partita_api.inferencesession import Autoscaling
+from partita_api.autoscaling import Autoscaling
 from partita_api.pipelineplan import PipelinePlan
 from partita_api.quantity import Quantity
 from partita_runtime.autoscaling.replicas import AutoscaleDecision, autoscale, planned_targets

@@ -12,7 +12,8 @@ from tests.runtime.serving.local_rank import local_rank
 from tests.runtime.serving.plans import Application, application
 from tests.runtime.serving.stand import SAMPLE, Stand, Way, behind_uvicorn, on_its_own_port, post, stand, until
 
-from partita_api.inferencesession import Autoscaling, Frontend, ScaleToZero
+from partita_api.autoscaling import Autoscaling, ScaleToZero
+from partita_api.inferencesession import Frontend
 from partita_runtime.serving.grpc_endpoint import grpc_endpoint
 from partita_runtime.serving.session import FrontendSettings
 

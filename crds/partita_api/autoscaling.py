@@ -1,0 +1,81 @@
+"""How the number of a session's replicas follows its load."""
+
+from enum import StrEnum
+from typing import ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from partita_api.meta import SpecModel
+from partita_api.quantity import Percent
+
+
+class AutoscalingMode(StrEnum):
+    """What the autoscaler may do."""
+
+    ENABLED = "Enabled"
+    ADVISORY = "Advisory"
+    DISABLED = "Disabled"
+
+
+class ScaleToZero(SpecModel):
+    """When a session that nobody uses gives all of its replicas back, and how long a request then waits for them."""
+
+    after_seconds: int = Field(
+        ge=1,
+        le=2_592_000,
+        description="Seconds without a request after which no stage keeps a replica. The frontends stay.",
+    )
+    hold_seconds: int = Field(
+        default=120,
+        ge=1,
+        le=3600,
+        description="Most seconds that a request is held while replicas start; after that it is answered 503. Its SLO "
+        "begins once they are there.",
+    )
+
+
+class Autoscaling(SpecModel):
+    """How the number of replicas follows the load."""
+
+    cel_rules: ClassVar[tuple[tuple[str, str], ...]] = (
+        (
+            "!has(self.scaleToZero) || !has(self.mode) || self.mode != 'Disabled'",
+            "autoscaling.scaleToZero needs autoscaling.mode Enabled, or Advisory to be told only; with Disabled leave "
+            "it out",
+        ),
+    )
+
+    mode: AutoscalingMode = Field(
+        default=AutoscalingMode.ENABLED,
+        description="Enabled: replicas follow the load. Advisory: only say what would be done. Disabled: as planned.",
+    )
+    bad_rate_threshold: Percent = Field(
+        default=Percent("1%"), description="Share of dropped or late requests above which replicas are added."
+    )
+    idle_fraction_threshold: Percent = Field(
+        default=Percent("30%"), description="Idle share of a stage's GPUs above which replicas are given back."
+    )
+    window_seconds: int = Field(default=10, ge=1, le=3600, description="Seconds over which the signals are averaged.")
+    cool_down_seconds: int = Field(default=30, ge=0, le=86_400, description="Seconds between two steps.")
+    look_ahead_seconds: int = Field(
+        default=60,
+        ge=0,
+        le=3600,
+        description="Replicas are added for what a rising rate will be so many seconds later: about a window, a "
+        "cool-down and the start of a replica. 0: only for what was lost.",
+    )
+    max_replicas: int = Field(default=1000, ge=1, le=100_000, description="Most replicas of one stage.")
+    scale_to_zero: ScaleToZero | None = Field(
+        default=None,
+        description="Give all replicas back while nobody uses the session, and hold the next request until they are "
+        "there again. Without it every stage keeps at least one.",
+    )
+
+    @model_validator(mode="after")
+    def _somebody_scales(self) -> Self:
+        if self.scale_to_zero is not None and self.mode is AutoscalingMode.DISABLED:
+            raise ValueError(
+                "autoscaling.scaleToZero needs autoscaling.mode Enabled, or Advisory to be told only, not Disabled: "
+                "change the mode, or leave scaleToZero out"
+            )
+        return self
