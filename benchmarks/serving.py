@@ -8,7 +8,8 @@ All run on a local Ray cluster, on the same emulated GPUs, and answer requests o
   with the Open Inference Protocol by Partita's own way to read and write it;
 - `proxy`: Partita with one frontend and a replica for each GPU, behind the same HAProxy, with the same flags;
 - `port`: the same on the frontend's own HTTP port;
-- `proxy2`, if it is asked for: as `proxy`, with two frontends, which a rank schedules for.
+- `proxy2`, if it is asked for: as `proxy`, with two frontends, which a rank schedules for;
+- `called`, if it is asked for: as `proxy`, with batches that travel by Ray actor calls.
 
 `plain` and `tuned` are each at the batch size and wait that carry most. `plain` has a cluster of its own, since Serve's
 flags are of the environment; the others come after it on another one. Partita and `tuned` answer the same requests.
@@ -64,6 +65,7 @@ from partita_runtime.load.inference_request import Payload, encode_request
 from partita_runtime.load.report import LoadReport
 from partita_runtime.scheduling import core
 from partita_runtime.serving.applications import ServingOptions
+from partita_runtime.serving.transport import Transport
 
 ATTAINMENT = 0.99
 LOW_RATE = 20.0
@@ -74,7 +76,7 @@ LEAST_RATE = 5.0
 SERVE = ("plain", "tuned")
 PARTITA = ("proxy", "port")
 BY_DEFAULT = (*SERVE, *PARTITA)
-SYSTEMS = (*BY_DEFAULT, "proxy2")
+SYSTEMS = (*BY_DEFAULT, "proxy2", "called")
 GPU_MODELS = {"fast": (50, 2000), "resnet50-1080ti": (1053, 5072)}
 """Microseconds for each sample, and for each batch."""
 _TRIES = 2
@@ -140,11 +142,13 @@ def measure(bench: "Bench", systems: Sequence[str]) -> list[dict[str, Any]]:
             added = bench.added_ms(name)
             rate, batches = bench.best_batches(name)
             rows.append(bench.row(name, rate, added) | {"batches": asdict(batches)})
-    wanted = [name for name in PARTITA if name in systems]
-    if wanted:
-        bench.deploy_partita(BatchingPolicy.EAGER)
+    for transport, names in ((Transport.STREAMS, PARTITA), (Transport.ACTOR_CALLS, ("called",))):
+        wanted = [name for name in names if name in systems]
+        if not wanted:
+            continue
+        bench.deploy_partita(BatchingPolicy.EAGER, transport=transport)
         overheads = {name: bench.added_ms(name) for name in wanted}
-        bench.deploy_partita(BatchingPolicy.DEFERRED)
+        bench.deploy_partita(BatchingPolicy.DEFERRED, transport=transport)
         rows += [bench.row(name, bench.highest_rate(name), overheads[name]) for name in wanted]
     if "proxy2" in systems:
         bench.deploy_partita(BatchingPolicy.DEFERRED, frontends=2)
@@ -184,9 +188,11 @@ class Bench:
         application = plain_serve if system == "plain" else tuned_serve
         self._deploy([application(self._setting, batches)], system)
 
-    def deploy_partita(self, policy: BatchingPolicy, frontends: int = 1) -> None:
+    def deploy_partita(
+        self, policy: BatchingPolicy, frontends: int = 1, transport: Transport = Transport.STREAMS
+    ) -> None:
         """Make Partita what runs, under this policy."""
-        options = ServingOptions(stage_cpus=0.1, frontend_cpus=0.1)
+        options = ServingOptions(stage_cpus=0.1, frontend_cpus=0.1, transport=transport)
         self._deploy(self._setting.session(policy, frontends).applications(options), "proxy")
 
     def best_batches(self, system: str) -> tuple[float, BatchSetting]:

@@ -19,6 +19,7 @@ from partita_planner.mig.parted import Entries
 from partita_planner.problem import Outcome, PlanningProblem
 from partita_runtime.autoscaling.stages import StageTarget as StageTarget
 from partita_runtime.models.policy import ModelPolicy
+from partita_runtime.serving.transport import Transport
 
 
 class EngineUnavailableError(Exception):
@@ -249,6 +250,8 @@ class OperatorSettings:
     """Bearer token of the dashboards of KubeRay's clusters, if they ask for one."""
     runtime_env: Mapping[str, Any] = field(default_factory=dict)
     """Ray runtime environment of frontends, replicas and profiling runs; it must have Partita and the models."""
+    transport: Transport = Transport.STREAMS
+    """How batches travel between the processes of a session."""
     model_policy: ModelPolicy = field(default_factory=ModelPolicy)
     """Which code and which files sessions may name."""
     mig: MigSettings | None = None

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from partita_api.manifests import explain
 from partita_operator.cli.versions import installed_versions
 from partita_operator.engines.kuberay import KubeRayEngine
-from partita_operator.engines.ray_serve import RayServeEngines
+from partita_operator.engines.ray_serve import RayServeEngines, serving_options
 from partita_operator.engines.selection import Engines
 from partita_operator.handlers.leading import LeadershipLostError
 from partita_operator.handlers.operator import run_operator
@@ -28,8 +28,8 @@ from partita_operator.profiling.kubernetes_job import KubernetesJobRunner
 from partita_operator.profiling.ray_job import RayJobRunner
 from partita_planner.plan import plan
 from partita_runtime.logs import LogFormat, log_to_stderr
-from partita_runtime.models.policy import ModelPolicy, with_policy
-from partita_runtime.serving.applications import ServingOptions
+from partita_runtime.models.policy import ModelPolicy
+from partita_runtime.serving.transport import Transport
 
 DEFAULTS = OperatorSettings()
 
@@ -106,6 +106,14 @@ def operator() -> None:
 )
 @click.option(
     "--runtime-env", type=json_object, default="{}", help="JSON: Ray runtime environment with Partita and the models."
+)
+@click.option(
+    "--transport",
+    type=click.Choice([str(way) for way in Transport]),
+    default=str(DEFAULTS.transport),
+    callback=lambda _context, _option, way: Transport(way),
+    help="How batches travel between pods: Streams on free ports, or ActorCalls, on Ray's own, where networks forbid "
+    "those.",
 )
 @click.option(
     "--kuberay",
@@ -221,7 +229,7 @@ async def _engines(settings: OperatorSettings, kubeconfig: Path | None, resource
     if settings.kuberay is None:
         return Engines(ray, None)
     kubernetes = await resources.enter_async_context(client(load_config(kubeconfig)))
-    options = ServingOptions(runtime_env=with_policy(dict(settings.runtime_env), settings.model_policy))
+    options = serving_options(settings)
     kuberay = KubeRayEngine(kubernetes, settings.kuberay, settings.kuberay_token, options, settings.namespaces)
     resources.push_async_callback(kuberay.close)
     return Engines(ray, kuberay)

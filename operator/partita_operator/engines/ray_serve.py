@@ -45,11 +45,17 @@ STATE_SECONDS: Final = 1.0
 """How old a reading may be where nothing is changed by it."""
 
 
+def serving_options(settings: OperatorSettings) -> ServingOptions:
+    """How the processes of sessions run, on whichever cluster."""
+    runtime_env = with_policy(dict(settings.runtime_env), settings.model_policy)
+    return ServingOptions(runtime_env=runtime_env, transport=settings.transport)
+
+
 class RayServeEngines:
     """The Ray clusters that sessions may be served on, each with its own token and no other's."""
 
     def __init__(self, settings: OperatorSettings) -> None:
-        options = ServingOptions(runtime_env=with_policy(dict(settings.runtime_env), settings.model_policy))
+        options = serving_options(settings)
         self._options = options
         self._tokens = {address.rstrip("/"): token for address, token in settings.ray_tokens.items()}
         self._own: RayServeEngine | None = None

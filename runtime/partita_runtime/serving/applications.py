@@ -34,6 +34,7 @@ from partita_runtime.serving.stage_arguments import (
     has_gpus,
     stage_build,
 )
+from partita_runtime.serving.transport import Transport
 
 __all__ = [
     "ApplicationName",
@@ -61,6 +62,8 @@ class ServingOptions(SpecModel):
     """Ray runtime environment of all processes, such as {"working_dir": ...}; it must have Partita and the models."""
     frontend: dict[str, Any] = {}
     """Settings of the frontend, by the names of `frontend.FrontendSettings`."""
+    transport: Transport = Transport.STREAMS
+    """How batches travel between the processes."""
     drain_seconds: float = 30.0
     """How long a replica that is retired may take to finish the batches that it has."""
     health_check_seconds: float = 2.0
@@ -88,7 +91,11 @@ def frontend_application(
         "route_prefix": route_prefix(session.key),
         "import_path": "partita_runtime.serving.frontend:application",
         "runtime_env": options.runtime_env,
-        "args": {"session_key": session.key, "settings": options.frontend},
+        "args": {
+            "session_key": session.key,
+            "settings": options.frontend,
+            **({} if options.transport is Transport.STREAMS else {"transport": options.transport.value}),
+        },
         "deployments": [
             {
                 "name": FRONTEND,
@@ -164,7 +171,9 @@ def _arguments(
     profile: Profile,
     pool: GPUPool,
 ) -> StageArguments:
-    static, dynamic = profile.memory_bytes(stage.blocks.first, stage.blocks.end, batch_size)
+    static, dynamic = 0, 0
+    if stage.subcluster is not None:
+        static, dynamic = profile.memory_bytes(stage.blocks.first, stage.blocks.end, batch_size)
     return StageArguments(
         session_key=session.key,
         plan=plan,
@@ -174,7 +183,8 @@ def _arguments(
         pool=stage.pool,
         profile=profile.key,
         build=stage_build(session.spec, ref.module, stage, batch_size, profile, pool),
-        **({"static_bytes": static, "dynamic_bytes": dynamic} if stage.subcluster is not None else {}),
+        static_bytes=static,
+        dynamic_bytes=dynamic,
     )
 
 
@@ -186,7 +196,7 @@ def _subcluster_application(
 ) -> dict[str, Any]:
     first, stage, _ = members[0]
     memory = pool.spec.memory
-    arguments = SubclusterArguments(session_key=first.session_key, subcluster=subcluster)
+    arguments = SubclusterArguments(session_key=first.session_key, subcluster=subcluster, transport=options.transport)
     models = SubclusterModels(
         stages=tuple(member for member, _, _ in members),
         memory_bytes=None if memory is None else int(float(memory) / stage.vgpu_divisor),
@@ -210,6 +220,7 @@ def _stage_application(
     arguments: StageArguments, stage: Stage, count: int, pool: GPUPool, options: ServingOptions
 ) -> dict[str, Any]:
     ref = StageRef(arguments.module, arguments.pipeline, arguments.stage)
+    arguments = arguments.model_copy(update={"transport": options.transport})
     return {
         "name": stage_name(arguments.session_key, arguments.plan, ref),
         "route_prefix": None,

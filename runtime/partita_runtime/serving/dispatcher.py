@@ -12,6 +12,7 @@ from partita_runtime.logs import concerning
 from partita_runtime.scheduling.events import Action, Dispatch, Drop, DropReason, StageRef
 from partita_runtime.scheduling.plan import SchedulingPlan
 from partita_runtime.scheduling.signals import CoreSignals
+from partita_runtime.serving.carrier import TCP, Carrier
 from partita_runtime.serving.delays import Margins
 from partita_runtime.serving.directory import Announcement
 from partita_runtime.serving.links import Links
@@ -81,6 +82,7 @@ class Dispatcher:
         sub_requests: SubRequests,
         make_scheduler: MakeScheduler,
         observer: BatchObserver | None = None,
+        carrier: Carrier = TCP,
     ) -> None:
         self.id = uuid.uuid4().hex
         self.margins = Margins(slo_micros)
@@ -88,7 +90,7 @@ class Dispatcher:
         self._slo_micros = slo_micros
         self._sub_requests = sub_requests
         self._observer = observer
-        self._links = Links(self.id, self)
+        self._links = Links(self.id, self, carrier)
         self._joined: dict[str, Announcement] = {}
         """Replicas that took batches and are not lost, by id."""
         self._replicas: dict[tuple[StageRef, str], str] = {}

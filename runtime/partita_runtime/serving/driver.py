@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from partita_runtime.execution.executor import Array
 from partita_runtime.scheduling.events import Drop, DropReason
 from partita_runtime.scheduling.requests import RequestGraph, SubRequest
+from partita_runtime.serving.carrier import TCP, Carrier
 from partita_runtime.serving.dataflow import DataflowError, Sample, answer_of
 from partita_runtime.serving.dispatcher import OVERDUE_MICROS, Dispatcher
 from partita_runtime.serving.epoch import Epoch
@@ -77,13 +78,14 @@ class Driver:
         function_processes: int,
         make_scheduler: MakeScheduler,
         sampled: "SubRequestTraces | None" = None,
+        carrier: Carrier = TCP,
     ) -> None:
         """`sampled` is told how the sub-requests of sampled requests go."""
         self.epoch = epoch
         self.interface = Interface(epoch.session_key.partition("/")[2], epoch.session, epoch.outputs)
         self.slo_micros = epoch.session.slo.latency_ms * 1000
         self._sampled = sampled
-        self.dispatcher = Dispatcher(epoch.plan, self.slo_micros, self, make_scheduler, sampled)
+        self.dispatcher = Dispatcher(epoch.plan, self.slo_micros, self, make_scheduler, sampled, carrier)
         functions = [module.function for module in epoch.session.modules if module.function is not None]
         self._functions = FunctionPool(functions, function_processes, self)
         self._meter = meter

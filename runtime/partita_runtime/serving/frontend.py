@@ -9,6 +9,7 @@ import ray
 from ray import serve
 
 from partita_runtime.logs import log_as_environment_says
+from partita_runtime.serving.actor_calls import RayCarrier
 from partita_runtime.serving.directory import Directory
 from partita_runtime.serving.epoch import Epoch
 from partita_runtime.serving.gateway import ASGIApp, gateway
@@ -18,6 +19,7 @@ from partita_runtime.serving.names import FRONTEND
 from partita_runtime.serving.rank_actor import RankActor
 from partita_runtime.serving.session import FrontendSettings, Session
 from partita_runtime.serving.trace_settings import tracer_of
+from partita_runtime.serving.transport import Transport
 
 JOIN_SECONDS: Final = 10.0
 """How long one of several frontends may take to find the replicas before Serve sends it requests anyhow."""
@@ -28,10 +30,11 @@ COLLECT_AFTER: Final = 20_000
 class Frontend:
     """Serves one session. Which plan it serves comes by `user_config`, an Epoch, and changes in place."""
 
-    def __init__(self, session_key: str, settings: FrontendSettings) -> None:
+    def __init__(self, session_key: str, settings: FrontendSettings, transport: Transport = Transport.STREAMS) -> None:
         log_as_environment_says(session=session_key)
         self._tracer = tracer_of(os.environ, session_key)
-        self._session = Session(session_key, settings, Directory(), self._tracer, RankActor(session_key))
+        rank = RankActor(session_key, transport)
+        self._session = Session(session_key, settings, Directory(), self._tracer, rank, RayCarrier(transport))
         host = ray.util.get_node_ip_address()
         self._grpc, self._http = grpc_endpoint(self._session, host), http_endpoint(self._session, host)
         _spare_what_stays()
@@ -70,4 +73,5 @@ def _spare_what_stays() -> None:
 def application(args: dict[str, Any]) -> serve.Application:
     """Built by Serve from the `args` of the declarative configuration."""
     deployment = serve.deployment(name=FRONTEND)(serve.ingress()(Frontend))
-    return deployment.bind(args["session_key"], FrontendSettings.model_validate(args["settings"]))
+    settings = FrontendSettings.model_validate(args["settings"])
+    return deployment.bind(args["session_key"], settings, Transport(args.get("transport", Transport.STREAMS)))

@@ -9,6 +9,7 @@ from partita_runtime.execution.build import warmed
 from partita_runtime.execution.executor import BuiltExecutor
 from partita_runtime.execution.stage_build import StageBuild
 from partita_runtime.logs import concerning
+from partita_runtime.serving.carrier import TCP, Carrier
 from partita_runtime.serving.directory import Announcement
 from partita_runtime.serving.stage_arguments import StageArguments
 from partita_runtime.serving.vgpu import Vgpu
@@ -50,11 +51,13 @@ class HeldModels:
         node: str,
         host: str,
         warm: Callable[[StageBuild], BuiltExecutor] | None = None,
+        carrier: Carrier = TCP,
     ) -> None:
         """`vgpu_id` is what the schedulers call it; `warm` loads a model and runs it at every batch size."""
         self._vgpu_id = vgpu_id
         self._node = node
         self._host = host
+        self._carrier = carrier
         self._warm = warm or warmed
         self._vgpu = Vgpu()
         self._held: dict[str, _Held] = {}
@@ -126,7 +129,7 @@ class HeldModels:
 
     async def _open(self, name: str, arguments: StageArguments, memory_bytes: int | None) -> _Held:
         loaded = await self._load(arguments, memory_bytes)
-        worker = StageWorker(loaded.built, arguments.build.max_batch, self._vgpu)
+        worker = StageWorker(loaded.built, arguments.build.max_batch, self._vgpu, self._carrier)
         hop = await worker.start(self._host)
         announcement = Announcement(
             replica=f"{self._vgpu_id}/{name}",

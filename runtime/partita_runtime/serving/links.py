@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, Protocol
 
+from partita_runtime.serving.carrier import TCP, Carrier
 from partita_runtime.serving.directory import Announcement
 from partita_runtime.serving.streams import Receiver, Stream, connect
 from partita_runtime.serving.wire import (
@@ -59,8 +60,9 @@ class LinkListener(Protocol):
 class Links:
     """Connects to every replica that is announced, and again if a connection breaks while it still is."""
 
-    def __init__(self, frontend: str, listener: LinkListener) -> None:
+    def __init__(self, frontend: str, listener: LinkListener, carrier: Carrier = TCP) -> None:
         """`frontend` is the id that the replicas answer to."""
+        self._carrier = carrier
         self._frontend = frontend
         self._listener = listener
         self._links: dict[str, _Link] = {}
@@ -115,7 +117,7 @@ class Links:
     async def _connect(self, link: "_Link") -> None:
         replica = link.replica
         try:
-            link.stream = await connect(replica.hop, STAGE_DIALECT, link)
+            link.stream = await connect(replica.hop, STAGE_DIALECT, link, self._carrier)
             link.stream.send(Hello(token=replica.hop.token, frontend=self._frontend))
         except OSError as error:
             self._links.pop(replica.replica, None)

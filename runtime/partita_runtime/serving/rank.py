@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from partita_runtime.scheduling.plan import SchedulingPlan
+from partita_runtime.serving.carrier import TCP, Carrier, Listening
 from partita_runtime.serving.gathering import Gathering, Scheduled
 from partita_runtime.serving.rank_link import SILENT_TICKS
 from partita_runtime.serving.rank_messages import (
@@ -101,26 +102,26 @@ class _Peer:
 class RankServer(Receiver[RankMessage]):
     """The rank of one session, behind streams; use it on the event loop that it was started on."""
 
-    def __init__(self, session_key: str) -> None:
+    def __init__(self, session_key: str, carrier: Carrier = TCP) -> None:
         self._session_key = session_key
+        self._carrier = carrier
         self._token = secrets.token_hex(16)
         self._peers: dict[Stream[RankMessage], _Peer] = {}
         self._tables: list[Table] = []
         self._gathering = Gathering(session_key, now_micros())
-        self._server: asyncio.Server | None = None
+        self._listening: Listening | None = None
         self._ticking: asyncio.Task[None] | None = None
 
     async def start(self, host: str) -> Hop:
-        """Listen on a free port of `host`; its address."""
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Stream(RANK_DIALECT, self), host, 0)
+        """Listen, on a free port of `host` unless the carrier has another way; its address."""
+        self._listening = await self._carrier.listen(host, lambda: Stream(RANK_DIALECT, self))
         self._ticking = asyncio.create_task(self._tick_forever())
-        return Hop(host=host, port=self._server.sockets[0].getsockname()[1], token=self._token)
+        return Hop(host=self._listening.host, port=self._listening.port, token=self._token)
 
     async def stop(self) -> None:
         """Close everything."""
-        if self._server is not None:
-            self._server.close()
+        if self._listening is not None:
+            self._listening.close()
         if self._ticking is not None:
             self._ticking.cancel()
         for stream in [*self._peers]:

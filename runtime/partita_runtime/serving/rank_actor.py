@@ -8,8 +8,11 @@ import ray
 from ray.actor import ActorHandle
 
 from partita_runtime.logs import log_as_environment_says
+from partita_runtime.serving.actor_calls import RayCarrier
+from partita_runtime.serving.carrier import Carrier
 from partita_runtime.serving.directory import NAMESPACE
 from partita_runtime.serving.rank import RankServer
+from partita_runtime.serving.transport import Transport
 from partita_runtime.serving.wire import Hop
 
 logger = logging.getLogger(__name__)
@@ -28,9 +31,9 @@ def rank_name(session_key: str) -> str:
 class _RankActor:
     """A `RankServer` behind Ray. Ray starts it anew if it dies; its frontends then find it and tell it everything."""
 
-    def __init__(self, session_key: str) -> None:
+    def __init__(self, session_key: str, transport: Transport) -> None:
         log_as_environment_says(session=session_key)
-        self._server = RankServer(session_key)
+        self._server = RankServer(session_key, RayCarrier(transport, NAMESPACE))
         self._starting: asyncio.Task[Hop] | None = None
         self._watching: asyncio.Task[None] | None = None
 
@@ -53,8 +56,11 @@ class _RankActor:
 class RankActor:
     """Where a session's rank is found (a `rank_link.RankFinder`)."""
 
-    def __init__(self, session_key: str) -> None:
+    def __init__(self, session_key: str, transport: Transport = Transport.STREAMS) -> None:
+        """`transport` is how it is to listen, if it is not there yet."""
+        self.carrier: Carrier = RayCarrier(transport)
         self._session_key = session_key
+        self._transport = transport
         self._actor: ActorHandle[Any] | None = None
 
     async def address(self) -> Hop:
@@ -70,7 +76,7 @@ class RankActor:
                     num_cpus=0,
                     max_restarts=-1,
                 )
-                .remote(self._session_key)
+                .remote(self._session_key, self._transport)
             )
         try:
             hop: Hop = await asyncio.wait_for(self._actor.address.remote(), _ANSWER_SECONDS)

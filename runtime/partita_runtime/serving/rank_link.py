@@ -4,6 +4,7 @@ import asyncio
 import logging
 from typing import Final, Protocol
 
+from partita_runtime.serving.carrier import Carrier
 from partita_runtime.serving.rank_messages import RANK_DIALECT, RankMessage
 from partita_runtime.serving.streams import Receiver, Stream, connect
 from partita_runtime.serving.wire import Array, Hop
@@ -18,7 +19,10 @@ _AGAIN_SECONDS: Final = 0.1
 
 
 class RankFinder(Protocol):
-    """Where a session's rank is found (`rank_actor.RankFinder`)."""
+    """Where a session's rank is found (`rank_actor.RankActor`)."""
+
+    carrier: Carrier
+    """What leads there."""
 
     async def address(self) -> Hop:
         """Where it listens. Raises LookupError while there is none."""
@@ -87,7 +91,7 @@ class RankLink(Receiver[RankMessage]):
             try:
                 hop = await self._finder.address()
                 self._lost.clear()
-                stream = await connect(hop, RANK_DIALECT, self)
+                stream = await connect(hop, RANK_DIALECT, self, self._finder.carrier)
             except (LookupError, OSError) as error:
                 logger.info("the rank is away: %s", error)
             else:

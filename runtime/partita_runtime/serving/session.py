@@ -12,6 +12,7 @@ from pydantic import model_validator
 from partita_api.meta import SpecModel
 from partita_runtime.logs import concerning
 from partita_runtime.serving.body_memory import BodyMemory
+from partita_runtime.serving.carrier import TCP, Carrier
 from partita_runtime.serving.coming import Coming
 from partita_runtime.serving.directory import Announcement
 from partita_runtime.serving.driver import Driver
@@ -88,8 +89,13 @@ class Session:
         directory: ReplicaDirectory,
         tracer: "RequestTracer | None" = None,
         rank: RankFinder | None = None,
+        carrier: Carrier = TCP,
     ) -> None:
-        """`rank` is where several frontends have their batches decided, once the session has several."""
+        """`rank` is where several frontends have their batches decided, once the session has several.
+
+        `carrier` leads to replicas.
+        """
+        self._carrier = carrier
         self.key = session_key
         self.tracer = tracer
         """What samples requests, and traces them; nothing is traced without."""
@@ -186,7 +192,7 @@ class Session:
             logger.info("session %s: plan %s is coming up", *ids.values(), extra=concerning(**ids))
             processes = self.settings.function_processes
             sampled = None if self.tracer is None else self.tracer.sub_requests(epoch.plan)
-            self._coming = Coming(Driver(epoch, self.meter, processes, self._scheduling(epoch), sampled))
+            self._coming = Coming(Driver(epoch, self.meter, processes, self._scheduling(epoch), sampled, self._carrier))
 
     def _scheduling(self, epoch: Epoch) -> MakeScheduler:
         """With one frontend its own core decides, with several the rank that they share."""

@@ -10,6 +10,7 @@ from ray import serve
 
 from partita_runtime.execution.build import warmed
 from partita_runtime.logs import log_as_environment_says
+from partita_runtime.serving.actor_calls import RayCarrier
 from partita_runtime.serving.directory import ANNOUNCE_SECONDS, Announcement, Directory
 from partita_runtime.serving.names import STAGE
 from partita_runtime.serving.relocation import STAND_IN_SECONDS, Relocation
@@ -35,7 +36,7 @@ class StageReplica:
         built = await asyncio.to_thread(warmed, arguments.build)
         for warning in built.warnings:
             logger.warning("%s", warning)
-        self._worker = StageWorker(built, arguments.build.max_batch)
+        self._worker = StageWorker(built, arguments.build.max_batch, carrier=RayCarrier(arguments.transport))
         hop = await self._worker.start(ray.util.get_node_ip_address())
         context = ray.get_runtime_context()
         self._announcement = Announcement(

@@ -6,6 +6,7 @@ from partita_api.meta import SpecModel
 from partita_api.pipelineplan import Stage
 from partita_api.profile import Profile
 from partita_runtime.execution.stage_build import Device, StageBuild, emulated_stage
+from partita_runtime.serving.transport import Transport
 
 
 class StageArguments(SpecModel):
@@ -24,6 +25,8 @@ class StageArguments(SpecModel):
     """Memory that its weights take, as long as it is loaded; 0 where the profile does not say."""
     dynamic_bytes: int = 0
     """Memory that a batch of the largest size takes besides, while it runs."""
+    transport: Transport = Transport.STREAMS
+    """How it listens for batches, where it has a process of its own."""
 
 
 class SubclusterArguments(SpecModel):
@@ -31,6 +34,8 @@ class SubclusterArguments(SpecModel):
 
     session_key: str
     subcluster: str
+    transport: Transport = Transport.STREAMS
+    """How its replicas listen for batches."""
 
 
 class SubclusterModels(SpecModel):

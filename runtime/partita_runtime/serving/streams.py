@@ -1,4 +1,4 @@
-"""One TCP connection that carries messages, as an asyncio protocol."""
+"""One connection that carries messages, as an asyncio protocol."""
 
 import asyncio
 import logging
@@ -6,6 +6,7 @@ import socket
 from collections.abc import Sequence
 from typing import Final, Generic, Protocol, TypeVar, cast
 
+from partita_runtime.serving.carrier import TCP, Carrier
 from partita_runtime.serving.wire import Array, Decoder, Dialect, Hop, MessageT, WireError, WireModel, encode
 
 logger = logging.getLogger(__name__)
@@ -105,13 +106,15 @@ class Stream(asyncio.BufferedProtocol, Generic[MessageT]):
 
 
 async def connect(
-    hop: Hop, dialect: Dialect[MessageT], receiver: Receiver[MessageT], seconds: float = 5.0
+    hop: Hop,
+    dialect: Dialect[MessageT],
+    receiver: Receiver[MessageT],
+    carrier: Carrier = TCP,
+    seconds: float = 5.0,
 ) -> Stream[MessageT]:
     """A stream to whoever listens there. Raises OSError if it cannot be reached in time."""
-    loop = asyncio.get_running_loop()
     async with asyncio.timeout(seconds):
-        _, stream = await loop.create_connection(lambda: Stream(dialect, receiver), hop.host, hop.port)
-    return stream
+        return await carrier.connect(hop, lambda: Stream(dialect, receiver))
 
 
 def _notice_dead_peers(sock: socket.socket) -> None:

@@ -8,6 +8,7 @@ import ray
 from ray import serve
 
 from partita_runtime.logs import log_as_environment_says
+from partita_runtime.serving.actor_calls import RayCarrier
 from partita_runtime.serving.directory import ANNOUNCE_SECONDS, Directory
 from partita_runtime.serving.held_models import HeldModels
 from partita_runtime.serving.names import SUBCLUSTER
@@ -23,7 +24,9 @@ class SubclusterReplica:
         replica = serve.get_replica_context().replica_id.unique_id
         log_as_environment_says(session=arguments.session_key, replica=replica)
         node = ray.get_runtime_context().get_node_id()
-        self._models = HeldModels(replica, node, ray.util.get_node_ip_address())
+        self._models = HeldModels(
+            replica, node, ray.util.get_node_ip_address(), carrier=RayCarrier(arguments.transport)
+        )
         self._directory = Directory()
         self._announcing: asyncio.Task[None] | None = None
         self._known: set[str] = set()

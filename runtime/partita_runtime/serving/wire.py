@@ -63,7 +63,8 @@ _Tensors = Annotated[tuple[TensorHeader, ...], Field(max_length=64)]
 class Hop(WireModel):
     """Where a stage replica listens, and the token that it admits peers by."""
 
-    host: Name
+    host: Annotated[str, Field(max_length=1024)]
+    """An address of its machine, or what else the carrier knows it by."""
     port: int = Field(ge=1, lt=65536)
     token: Name
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from partita_runtime.execution.executor import BuiltExecutor
 from partita_runtime.logs import concerning
+from partita_runtime.serving.carrier import TCP, Carrier, Listening
 from partita_runtime.serving.streams import DEAD_PEER_SECONDS, Receiver, Stream, connect
 from partita_runtime.serving.vgpu import Vgpu
 from partita_runtime.serving.wire import (
@@ -53,8 +54,9 @@ class _Work:
 class StageWorker:
     """Runs the batches that it is sent, in order of arrival; use it on the event loop that it was started on."""
 
-    def __init__(self, built: BuiltExecutor, max_batch: int, vgpu: Vgpu | None = None) -> None:
+    def __init__(self, built: BuiltExecutor, max_batch: int, vgpu: Vgpu | None = None, carrier: Carrier = TCP) -> None:
         """`vgpu` is one that it shares with other workers, and that somebody else stops; else it has its own."""
+        self._carrier = carrier
         self._built = built
         self._max_batch = max_batch
         self._token = secrets.token_hex(16)
@@ -64,17 +66,15 @@ class StageWorker:
         self._frontends: dict[str, Stream[Message]] = {}
         self._onward: dict[Hop, asyncio.Task[_Onward]] = {}
         self._handovers: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server | None = None
+        self._listening: Listening | None = None
         self._draining = False
         self._deserted = asyncio.Event()
 
     async def start(self, host: str) -> Hop:
-        """Listen on a free port of `host`; the address to announce."""
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Stream(STAGE_DIALECT, self), host, 0)
+        """Listen, on a free port of `host` unless the carrier has another way; the address to announce."""
+        self._listening = await self._carrier.listen(host, lambda: Stream(STAGE_DIALECT, self))
         self._vgpu.start()
-        port = self._server.sockets[0].getsockname()[1]
-        return Hop(host=host, port=port, token=self._token)
+        return Hop(host=self._listening.host, port=self._listening.port, token=self._token)
 
     def check_health(self) -> None:
         """Raises RuntimeError if no more batches will be run."""
@@ -95,8 +95,8 @@ class StageWorker:
 
     async def stop(self) -> None:
         """Close everything, whatever is under way."""
-        if self._server is not None:
-            self._server.close()
+        if self._listening is not None:
+            self._listening.close()
         if self._own_vgpu:
             self._vgpu.stop()
         for stream in [*self._peers]:
@@ -191,7 +191,7 @@ class StageWorker:
 
     async def _open(self, hop: Hop) -> "_Onward":
         onward = _Onward(partial(self._undelivered, hop))
-        onward.stream = await connect(hop, STAGE_DIALECT, onward)
+        onward.stream = await connect(hop, STAGE_DIALECT, onward, self._carrier)
         onward.stream.send(Hello(token=hop.token))
         return onward
 

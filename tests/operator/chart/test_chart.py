@@ -35,6 +35,7 @@ EVERYTHING: dict[str, Any] = {
         "authSecret": "ray",
         "tokenSecret": {"name": "ray", "key": "kuberay"},
     },
+    "transport": "ActorCalls",
     "mig": {"enabled": True, "namespace": "nvidia", "products": []},
     "models": {"allowedModules": ["traffic"], "allowedFiles": ["/models/"], "requireDigest": True},
     "profiling": {"image": "registry/profiler:1.2.3"},
@@ -107,6 +108,7 @@ def test_the_operator_understands_its_arguments(values: dict[str, Any] | None) -
     assert context.params["ray_address"] == "http://ray-head-svc.ray.svc:8265"
     expected = (values or {}).get("ray", {}).get("runtimeEnv", {})
     assert context.params["runtime_env"] == expected
+    assert context.params["transport"] == (values or {}).get("transport", "Streams")
     assert context.params["profiler_image"] == (values or {}).get("profiling", {}).get("image")
     kuberay = context.params["kuberay"]
     assert (kuberay.image if kuberay else None) == (values or {}).get("kuberay", {}).get("image")

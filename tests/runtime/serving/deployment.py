@@ -49,11 +49,11 @@ class Deployment:
         self._take([frontend_application(app.session, app.plan, app.profiles, app.pools, OPTIONS)])
         self._put()
 
-    def deploy(self, *apps: Application) -> None:
+    def deploy(self, *apps: Application, options: ServingOptions = OPTIONS) -> None:
         """Bring everything up and wait until it serves."""
         for app in apps:
-            self._take(stage_applications(app.session, app.plan, app.profiles, app.pools, {}, OPTIONS))
-            self._take([frontend_application(app.session, app.plan, app.profiles, app.pools, OPTIONS)])
+            self._take(stage_applications(app.session, app.plan, app.profiles, app.pools, {}, options))
+            self._take([frontend_application(app.session, app.plan, app.profiles, app.pools, options)])
         self._put()
         self.until(lambda: all(self.ready(app) for app in apps), "everything serves")
 

@@ -5,12 +5,15 @@ from collections.abc import AsyncIterator
 
 from tests.runtime.serving.plans import Application
 
+from partita_runtime.serving.carrier import TCP
 from partita_runtime.serving.rank import RankServer
 from partita_runtime.serving.wire import Hop
 
 
 class LocalRank:
     """Where a session's rank is, if there is one."""
+
+    carrier = TCP
 
     def __init__(self, session_key: str) -> None:
         self._session_key = session_key

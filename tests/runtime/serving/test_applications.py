@@ -24,7 +24,8 @@ from partita_runtime.serving.applications import (
 )
 from partita_runtime.serving.epoch import Epoch
 from partita_runtime.serving.names import subcluster_name
-from partita_runtime.serving.stage_arguments import StageArguments, SubclusterModels
+from partita_runtime.serving.stage_arguments import StageArguments, SubclusterArguments, SubclusterModels
+from partita_runtime.serving.transport import Transport
 
 STAGE = StageRef("detector", "p0", 1)
 
@@ -225,6 +226,25 @@ def test_replicas_claim_their_share_of_an_accelerator(
     assert options["resources"] == want_resources
     assert (options["num_cpus"], options["num_gpus"]) == (0.5, want_gpus)
     assert options["runtime_env"]["env_vars"].get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE") == want_share
+
+
+@pytest.mark.parametrize("subcluster", [None, "all"])
+def test_every_process_is_told_what_batches_travel_by(subcluster: str | None) -> None:
+    app = replace(application("a").model("m"), subcluster=subcluster)
+    options = ServingOptions(transport=Transport.ACTOR_CALLS)
+    (stage,) = stage_applications(app.session, app.plan, app.profiles, app.pools, {}, options)
+    arguments = StageArguments if subcluster is None else SubclusterArguments
+    assert arguments.model_validate(stage["args"]).transport is Transport.ACTOR_CALLS
+    assert frontend_application(app.session, app.plan, app.profiles, app.pools, options)["args"]["transport"] == (
+        "ActorCalls"
+    )
+
+
+def test_streams_are_not_spoken_of_so_that_what_runs_already_is_not_restarted() -> None:
+    app = application("a").model("m")
+    (stage,) = stage_applications(app.session, app.plan, app.profiles, app.pools, {})
+    frontend = frontend_application(app.session, app.plan, app.profiles, app.pools)
+    assert "transport" not in {*stage["args"], *frontend["args"]}
 
 
 def test_a_plan_without_its_profiles_is_refused() -> None:
