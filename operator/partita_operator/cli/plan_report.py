@@ -158,19 +158,17 @@ def _stages(session: InferenceSession, spec: PipelinePlanSpec) -> Table:
     table = Table(title=f"{session.key}, {spec.solution.strategy}", title_justify="left")
     for name in ("module", "budget ms", "pipeline", "batch", "blocks", "pool", "vGPUs", "stage ms"):
         table.add_column(name, justify="left" if name in ("module", "pipeline", "pool") else "right")
-    for module in spec.modules:
-        for pipeline in module.pipelines:
-            for stage in pipeline.stages:
-                table.add_row(
-                    module.name,
-                    f"{module.budget_micros / 1e3:.1f}",
-                    pipeline.name,
-                    str(pipeline.batch_size),
-                    f"{stage.blocks.first}-{stage.blocks.end - 1}",
-                    stage.pool,
-                    _vgpus(stage),
-                    f"{stage.latency_micros / 1e3:.1f}",
-                )
+    for module, pipeline, _, stage in spec.stages():
+        table.add_row(
+            module.name,
+            f"{module.budget_micros / 1e3:.1f}",
+            pipeline.name,
+            str(pipeline.batch_size),
+            f"{stage.blocks.first}-{stage.blocks.end - 1}",
+            stage.pool,
+            _vgpus(stage),
+            f"{stage.latency_micros / 1e3:.1f}",
+        )
     return table
 
 

@@ -94,9 +94,7 @@ def stage_rows(result: DemoResult) -> tuple[StageRow, ...]:
                 seen[signals.module, signals.pipeline, signals.stage] = signals
     return tuple(
         StageRow(module.name, pipeline.name, n, pipeline.batch_size, stage, seen.get((module.name, pipeline.name, n)))
-        for module in result.plan.spec.modules
-        for pipeline in module.pipelines
-        for n, stage in enumerate(pipeline.stages)
+        for module, pipeline, n, stage in result.plan.spec.stages()
     )
 
 

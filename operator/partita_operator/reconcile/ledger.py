@@ -152,9 +152,7 @@ def accelerators(plan: PipelinePlan) -> dict[str, int]:
     """What a plan holds by pool: at least its planned replicas, and more where the autoscaler added some."""
     planned = {
         (module.name, pipeline.name, position): stage.replicas
-        for module in plan.spec.modules
-        for pipeline in module.pipelines
-        for position, stage in enumerate(pipeline.stages)
+        for module, pipeline, position, stage in plan.spec.stages()
     }
     desired = {(s.module, s.pipeline, s.stage): s.desired for s in plan.status.stages}
     return plan.spec.gpus({stage: max(count, desired.get(stage, 0)) for stage, count in planned.items()})

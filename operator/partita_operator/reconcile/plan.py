@@ -34,22 +34,20 @@ def _stages(plan: PipelinePlan, rollout: Rollout, serving: ServingStatus | None)
     running: dict[tuple[str, str, int], StageReadiness] | None = None
     if serving is not None:
         running = {(s.module, s.pipeline, s.stage): s for p in serving.plans if p.plan == name for s in p.stages}
-    for module in plan.spec.modules:
-        for pipeline in module.pipelines:
-            for position, stage in enumerate(pipeline.stages):
-                key = (module.name, pipeline.name, position)
-                before, now = known.get(key), running.get(key) if running is not None else None
-                # While the engine cannot be reached, what was last seen stays.
-                ready = before.ready if running is None and before else now.ready if now else 0
-                yield StageStatus(
-                    module=module.name,
-                    pipeline=pipeline.name,
-                    stage=position,
-                    pool=stage.pool,
-                    desired=wanted.get(key, before.desired if before else stage.replicas),
-                    ready=ready,
-                    message=now.message[:1024] if now else "",
-                )
+    for module, pipeline, position, stage in plan.spec.stages():
+        key = (module.name, pipeline.name, position)
+        before, now = known.get(key), running.get(key) if running is not None else None
+        # While the engine cannot be reached, what was last seen stays.
+        ready = before.ready if running is None and before else now.ready if now else 0
+        yield StageStatus(
+            module=module.name,
+            pipeline=pipeline.name,
+            stage=position,
+            pool=stage.pool,
+            desired=wanted.get(key, before.desired if before else stage.replicas),
+            ready=ready,
+            message=now.message[:1024] if now else "",
+        )
 
 
 def _approved(plan: PipelinePlan) -> Finding:

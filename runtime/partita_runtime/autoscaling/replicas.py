@@ -46,9 +46,7 @@ def planned_targets(plan: PipelinePlan) -> tuple[StageTarget, ...]:
     """Replicas of every stage as planned."""
     return tuple(
         StageTarget(module.name, pipeline.name, position, stage.replicas)
-        for module in plan.spec.modules
-        for pipeline in module.pipelines
-        for position, stage in enumerate(pipeline.stages)
+        for module, pipeline, position, stage in plan.spec.stages()
     )
 
 
@@ -77,14 +75,15 @@ def autoscale(
     planned = _counts(planned_targets(plan))
     present = planned | _counts(targets)
     present = {ref: present[ref] for ref in planned}
-    held = signals.held if signals is not None and signals.plan == plan.metadata.name else 0
+    measured = signals if signals is not None and signals.plan == plan.metadata.name else None
+    held = measured.held if measured is not None else 0
     wakened = planned if keeps_planned else replicas_for(held, planned, plan, slo_seconds)
     if not any(present.values()):
         return _while_asleep(settings, plan, present, wakened if keeps_asleep(settings) else planned, held, free)
     if settings.mode is AutoscalingMode.DISABLED:
         return _decision(present, planned, "Autoscaling is disabled: replicas are as planned.")
-    if signals is not None and signals.plan == plan.metadata.name and settings.scale_to_zero is not None:
-        if is_unused(settings.scale_to_zero, signals, awake_seconds):
+    if measured is not None and settings.scale_to_zero is not None:
+        if is_unused(settings.scale_to_zero, measured, awake_seconds):
             return _fall_asleep(settings, present, settings.scale_to_zero.after_seconds)
         if held and keeps_asleep(settings):
             # Nothing is measured yet of the replicas that come up: they look idle.
@@ -93,12 +92,12 @@ def autoscale(
     if settled_seconds < settings.cool_down_seconds:
         left = ceil(settings.cool_down_seconds - settled_seconds)
         return _decision(present, present, f"Replicas changed lately; the next step is {left} s away at the earliest.")
-    if signals is None or signals.plan != plan.metadata.name:
+    if measured is None:
         return _decision(present, present, f"The frontends do not report on plan {plan.metadata.name} yet.")
     least = planned if keeps_planned else dict.fromkeys(present, 1)
     ahead, window = settings.look_ahead_seconds, settings.window_seconds
     growth = {module: expected_growth(history, ahead, window) for module, history in rates.items()}
-    wanted, reasons = _follow_load(settings, plan, present, least, signals, free, growth)
+    wanted, reasons = _follow_load(settings, plan, present, least, measured, free, growth)
     if settings.mode is AutoscalingMode.ADVISORY:
         advice = "Advice only, as autoscaling.mode is Advisory: " if wanted != present else ""
         return _decision(present, present, advice + " ".join(reasons))

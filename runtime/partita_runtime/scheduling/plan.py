@@ -1,6 +1,6 @@
 """The plan as the scheduling core sees it: stages with their latency tables, ready to be sent to a frontend."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Self
 
@@ -103,6 +103,17 @@ class SchedulingPlan(SpecModel):
             for pipeline in module.pipelines:
                 for number, stage in enumerate(pipeline.stages):
                     yield StageRef(module.name, pipeline.name, number), stage
+
+    def width(self, replicas: Mapping[StageRef, Collection[str]]) -> int:
+        """Samples that go at once where each of these runs a full batch, at the module that takes fewest."""
+        return min(
+            sum(
+                pipeline.batch_size
+                * min(len(replicas[StageRef(module.name, pipeline.name, n)]) for n in range(len(pipeline.stages)))
+                for pipeline in module.pipelines
+            )
+            for module in self.modules
+        )
 
     @model_validator(mode="after")
     def _modules_differ(self) -> Self:

@@ -130,20 +130,18 @@ def stage_applications(
     """
     alone: list[dict[str, Any]] = []
     together: dict[str, list[tuple[StageArguments, Stage, int]]] = {}
-    for module in plan.spec.modules:
-        for pipeline in module.pipelines:
-            for number, stage in enumerate(pipeline.stages):
-                ref = StageRef(module.name, pipeline.name, number)
-                count = replicas.get(ref, stage.replicas)
-                if count == 0:
-                    continue  # Serve knows no deployment without replicas
-                pool = pools[stage.pool]
-                profile = profiles[module.name, stage.pool]
-                arguments = _arguments(session, plan.metadata.name, ref, stage, pipeline.batch_size, profile, pool)
-                if stage.subcluster is None:
-                    alone.append(_stage_application(arguments, stage, count, pool, options))
-                else:
-                    together.setdefault(stage.subcluster, []).append((arguments, stage, count))
+    for module, pipeline, number, stage in plan.spec.stages():
+        ref = StageRef(module.name, pipeline.name, number)
+        count = replicas.get(ref, stage.replicas)
+        if count == 0:
+            continue  # Serve knows no deployment without replicas
+        pool = pools[stage.pool]
+        profile = profiles[module.name, stage.pool]
+        arguments = _arguments(session, plan.metadata.name, ref, stage, pipeline.batch_size, profile, pool)
+        if stage.subcluster is None:
+            alone.append(_stage_application(arguments, stage, count, pool, options))
+        else:
+            together.setdefault(stage.subcluster, []).append((arguments, stage, count))
     shared = [
         _subcluster_application(name, members, pools[members[0][1].pool], options) for name, members in together.items()
     ]

@@ -44,13 +44,7 @@ class Coming:
         now = now_micros()
         if self._complete_since is None:
             self._complete_since = now
-        planned = {
-            (module.name, pipeline.name, number): stage.replicas
-            for module in self.driver.epoch.plan.modules
-            for pipeline in module.pipelines
-            for number, stage in enumerate(pipeline.stages)
-        }
-        everything = all(count >= planned[ref] for ref, count in ready.items())
+        everything = all(ready[ref] >= stage.replicas for ref, stage in self.driver.epoch.plan.stages())
         return everything or now - self._complete_since >= (patience_seconds or 0.0) * 1e6
 
     def close(self) -> None:

@@ -195,7 +195,7 @@ class Dispatcher:
         self._replicas[replica.ref, replica.worker] = replica.replica
         self._core.worker_joined(replica.ref, replica.worker, replica.node, now_micros())
         self._ready[replica.ref].add(replica.replica)
-        self._width = self._measure_width()
+        self._width = self._plan.width(self._ready)
         self._wake()
 
     def draining(self, replica: str) -> None:
@@ -311,17 +311,7 @@ class Dispatcher:
     def _forget(self, replica: str) -> None:
         for replicas in self._ready.values():
             replicas.discard(replica)
-        self._width = self._measure_width()
-
-    def _measure_width(self) -> int:
-        return min(
-            sum(
-                pipeline.batch_size
-                * min(len(self._ready[StageRef(module.name, pipeline.name, n)]) for n in range(len(pipeline.stages)))
-                for pipeline in module.pipelines
-            )
-            for module in self._plan.modules
-        )
+        self._width = self._plan.width(self._ready)
 
     # What the scheduler decides.
 

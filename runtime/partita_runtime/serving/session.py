@@ -15,6 +15,7 @@ from partita_runtime.serving.body_memory import BodyMemory
 from partita_runtime.serving.carrier import TCP, Carrier
 from partita_runtime.serving.coming import Coming
 from partita_runtime.serving.directory import Announcement
+from partita_runtime.serving.dispatcher import Dispatcher
 from partita_runtime.serving.driver import Driver
 from partita_runtime.serving.epoch import Epoch
 from partita_runtime.serving.inference import InferRequest
@@ -25,7 +26,7 @@ from partita_runtime.serving.rank_messages import Part
 from partita_runtime.serving.ranked import RankedScheduler
 from partita_runtime.serving.scheduler import CoreInProcess, MakeScheduler, now_micros
 from partita_runtime.serving.signals import Meter, SessionSignals, Situation, Snapshot
-from partita_runtime.serving.waiting_room import Place, Waiter, WaitingRoom
+from partita_runtime.serving.waiting_room import MOST_HELD, Place, Waiter, WaitingRoom
 
 if TYPE_CHECKING:
     from partita_runtime.serving.tracing import RequestTracer
@@ -49,7 +50,7 @@ class FrontendSettings(SpecModel):
     """Most bytes of all request bodies together that have come in part; the request that would exceed it is refused."""
     body_seconds: float = 60.0
     """How long the client may take to send a request's body."""
-    max_held_requests: int = 1000
+    max_held_requests: int = MOST_HELD
     """Most requests that are held while a session that has scaled to zero has no replicas; `max_reading_bytes` bounds
     their bodies, together with those that have come in part."""
     max_connections: int = 10_000
@@ -154,9 +155,8 @@ class Session:
     @property
     def ready(self) -> bool:
         """Whether requests are answered: every stage of the serving plan has a replica, or they are held until then."""
-        if self._serving is None or not self._serving.dispatcher.scheduled:
-            return False
-        return self.may_hold or all(self._serving.dispatcher.ready_replicas().values())
+        serving = self._serving.dispatcher if self._serving else None
+        return _is_complete(serving) or (self.may_hold and serving is not None and serving.scheduled)
 
     @property
     def may_hold(self) -> bool:
@@ -332,7 +332,7 @@ class Session:
         Where requests are held in any case, they may as well be held for the plan to come.
         """
         serving = self._serving.dispatcher if self._serving else None
-        if serving is not None and serving.scheduled and all(serving.ready_replicas().values()):
+        if _is_complete(serving):
             return self.settings.switch_patience_seconds
         served = serving is not None and serving.can_serve
         return None if _hold_micros(coming) is not None and not served else 0.0
@@ -387,6 +387,11 @@ class Session:
 
 def _window_micros(driver: Driver | None) -> int:
     return driver.epoch.session.autoscaling.window_seconds * 1_000_000 if driver else 0
+
+
+def _is_complete(dispatcher: Dispatcher | None) -> bool:
+    """Whether every stage of the plan has a replica, and somebody decides what runs there."""
+    return dispatcher is not None and dispatcher.scheduled and all(dispatcher.ready_replicas().values())
 
 
 def _hold_micros(driver: Driver) -> int | None:

@@ -10,7 +10,6 @@ from typing import Final
 import numpy as np
 
 from partita_api.meta import StatusModel
-from partita_runtime.scheduling.events import StageRef
 from partita_runtime.scheduling.plan import SchedulingPlan
 from partita_runtime.scheduling.signals import CoreSignals
 from partita_runtime.scheduling.signals import StageSignals as CoreStageSignals
@@ -208,26 +207,23 @@ def _far_off(stage: StageSignals) -> str:
 
 def _stages(plan: SchedulingPlan, before: CoreSignals | None, after: CoreSignals) -> tuple[StageSignals, ...]:
     described = []
-    for module in plan.modules:
-        for pipeline in module.pipelines:
-            for number, stage in enumerate(pipeline.stages):
-                ref = StageRef(module.name, pipeline.name, number)
-                counted = after.stages[ref]
-                predicted, actual = _means(before.stages.get(ref) if before else None, counted)
-                described.append(
-                    StageSignals(
-                        module=ref.module,
-                        pipeline=ref.pipeline,
-                        stage=ref.stage,
-                        pool=stage.pool,
-                        planned=stage.replicas,
-                        ready=len(counted.workers),
-                        idle_fraction=_idle_fraction(before, after, counted.workers),
-                        bad_rate=_bad_rate(before, after, module.name),
-                        predicted_micros=predicted,
-                        actual_micros=actual,
-                    )
-                )
+    for ref, stage in plan.stages():
+        counted = after.stages[ref]
+        predicted, actual = _means(before.stages.get(ref) if before else None, counted)
+        described.append(
+            StageSignals(
+                module=ref.module,
+                pipeline=ref.pipeline,
+                stage=ref.stage,
+                pool=stage.pool,
+                planned=stage.replicas,
+                ready=len(counted.workers),
+                idle_fraction=_idle_fraction(before, after, counted.workers),
+                bad_rate=_bad_rate(before, after, ref.module),
+                predicted_micros=predicted,
+                actual_micros=actual,
+            )
+        )
     return tuple(described)
 
 

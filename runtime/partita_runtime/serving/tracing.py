@@ -144,12 +144,7 @@ class SubRequestTraces:
     """
 
     def __init__(self, plan: SchedulingPlan) -> None:
-        self._pools = {
-            StageRef(module.name, pipeline.name, number): stage.pool
-            for module in plan.modules
-            for pipeline in module.pipelines
-            for number, stage in enumerate(pipeline.stages)
-        }
+        self._pools = {ref: stage.pool for ref, stage in plan.stages()}
         self._subs: dict[int, _Sub] = {}
         self._batches: dict[int, _Batch] = {}
 

@@ -12,9 +12,10 @@ from partita_runtime.serving.body_memory import BodyMemory, BodyReading
 from partita_runtime.serving.inference import RequestError, UnservedError
 from partita_runtime.serving.signals import Meter, Outcome
 
+MOST_HELD: Final = 1000
+"""Requests that are held at once, unless a frontend is told otherwise."""
 REMEMBERED_MICROS: Final = 10_000_000
 """For how long somebody who has given up still asks for replicas: whoever starts them does not look all the time."""
-
 
 _NOBODY_CAME: Final = (
     "the session has scaled to zero, and its replicas did not come up for as long as a request is held "
@@ -23,7 +24,7 @@ _NOBODY_CAME: Final = (
 
 
 class Waiter(Protocol):
-    """Who is held; called once, and never before `WaitingRoom.enter` is back."""
+    """Who is held; called once for each time that it waits, and never before `WaitingRoom.enter` is back."""
 
     def let_in(self, now: int) -> None:
         """Replicas are there: its time begins."""

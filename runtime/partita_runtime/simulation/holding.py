@@ -1,18 +1,15 @@
 """Requests of a simulated session that has scaled to zero: they are held as in its frontend, and let in one by one."""
 
-from typing import Final, Protocol
+from typing import Protocol
 
 from partita_api.autoscaling import ScaleToZero
 from partita_runtime.scheduling.events import DropReason
 from partita_runtime.serving.body_memory import BodyMemory
 from partita_runtime.serving.inference import UnservedError
 from partita_runtime.serving.signals import Meter
-from partita_runtime.serving.waiting_room import Place, WaitingRoom
+from partita_runtime.serving.waiting_room import MOST_HELD, Place, WaitingRoom
 from partita_runtime.simulation.application import Application
 from partita_runtime.simulation.clock import VirtualClock
-
-_MOST: Final = 1000
-"""Requests that are held at once, as by a frontend that was told nothing else."""
 
 
 class Replicas(Protocol):
@@ -40,7 +37,7 @@ class Doors:
         self.meter = Meter()
         """Counts what was held."""
         self.last_arrival = 0
-        self._room = WaitingRoom(_MOST, BodyMemory(0), self.meter)
+        self._room = WaitingRoom(MOST_HELD, BodyMemory(0), self.meter)
 
     @property
     def held(self) -> int:

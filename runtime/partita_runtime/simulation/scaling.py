@@ -99,16 +99,7 @@ class Scaler:
     @property
     def width(self) -> int:
         """Samples that go at once where each ready replica runs a full batch; 0 while requests are held."""
-        if self._awake_since is None:
-            return 0
-        return min(
-            sum(
-                pipeline.batch_size
-                * min(len(self._up[StageRef(module.name, pipeline.name, n)]) for n in range(len(pipeline.stages)))
-                for pipeline in module.pipelines
-            )
-            for module in self._scheduled.modules
-        )
+        return 0 if self._awake_since is None else self._scheduled.width(self._up)
 
     def asked_for(self) -> None:
         """A request is held: the operator sees it at its next look."""
