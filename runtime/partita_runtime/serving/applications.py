@@ -68,7 +68,7 @@ class ServingOptions(SpecModel):
     """How long a replica that is retired may take to finish the batches that it has."""
     health_check_seconds: float = 2.0
     """How often Serve asks a stage replica whether it is well; a dead one is replaced after this."""
-    frontend_health_check_seconds: float = 0.5
+    frontend_health_check_seconds: float = 0.2
     """The same for a frontend: while it is dead, nobody may be there to answer."""
 
 

@@ -18,6 +18,7 @@ from partita_runtime.serving.http_server import http_endpoint
 from partita_runtime.serving.names import FRONTEND
 from partita_runtime.serving.rank_actor import RankActor
 from partita_runtime.serving.session import FrontendSettings, Session
+from partita_runtime.serving.spare import Spare
 from partita_runtime.serving.trace_settings import tracer_of
 from partita_runtime.serving.transport import Transport
 
@@ -37,7 +38,8 @@ class Frontend:
         self._session = Session(session_key, settings, Directory(), self._tracer, rank, RayCarrier(transport))
         host = ray.util.get_node_ip_address()
         self._grpc, self._http = grpc_endpoint(self._session, host), http_endpoint(self._session, host)
-        _spare_what_stays()
+        self._spare = Spare()
+        _collect_less()
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
         """Called by Serve once the replica is constructed."""
@@ -52,16 +54,21 @@ class Frontend:
         if ports.replicas > 1:
             await self._session.first_plan(JOIN_SECONDS)
         await asyncio.gather(self._grpc.move_to(ports.grpc_port), self._http.move_to(ports.http_port))
+        if ports.replicas == 1:
+            self._spare.keep()
+        else:
+            self._spare.release()
 
     async def __del__(self) -> None:
         """Serve awaits this once all of its own requests are answered; it knows nothing of those by other ports."""
+        self._spare.release()
         await asyncio.gather(self._grpc.close(), self._http.close())
         self._session.close()
         if self._tracer is not None:
             await asyncio.to_thread(self._tracer.close)
 
 
-def _spare_what_stays() -> None:
+def _collect_less() -> None:
     """Keep the garbage collector off what was imported: looking through it again and again is a tenth of a request's
     CPU time, and now and then a pause of tens of milliseconds. A request's own objects go without it.
     """

@@ -3,6 +3,8 @@
 import os
 import signal
 from collections import Counter
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from tests.runtime.serving.plans import EMULATED, Application
 from tests.runtime.serving.sessions import FAILING, LYING, SHARED, TRAFFIC
 
 from partita_operator.dev.errors import DevError
+from partita_operator.dev.processes import all_pids
 from partita_operator.dev.ray_commands import NODE_LABEL
 
 pytestmark = pytest.mark.ray
@@ -40,6 +43,16 @@ def frontend_pids(deployment: Deployment, app: Application) -> set[int]:
 
 def frontend_pid(deployment: Deployment, app: Application) -> int | None:
     return next(iter(frontend_pids(deployment, app)), None)
+
+
+def idle_processes() -> set[int]:
+    """Ray's processes that have nothing to do yet; this cluster's are the only ones here."""
+    found = set()
+    for pid in all_pids():
+        with suppress(OSError):
+            if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::IDLE"):
+                found.add(pid)
+    return found
 
 
 def share_a_rank(deployment: Deployment, app: Application) -> bool:
@@ -130,6 +143,17 @@ def test_a_killed_frontend_takes_its_own_connections_along_and_no_others(deploym
     after = loaded(deployment, FAILING)
     deployment.until(lambda: deployment.signals(FAILING)["goodput"] > RATE / 2, "it goes on serving")
     all_answered(after.stop())
+
+
+def test_another_frontend_starts_in_the_process_that_is_kept_ready(deployment: Deployment) -> None:
+    before = frontend_pid(deployment, FAILING)
+    assert before is not None
+    deployment.until(idle_processes, "a process is kept ready")
+    ready = idle_processes()
+    os.kill(before, signal.SIGKILL)
+    deployment.until(lambda: frontend_pid(deployment, FAILING) not in (None, before), "there is another one")
+    assert frontend_pid(deployment, FAILING) in ready
+    deployment.until(lambda: deployment.ready(FAILING), "it serves")
 
 
 def test_a_killed_rank_loses_no_request_of_its_frontends(deployment: Deployment) -> None:
