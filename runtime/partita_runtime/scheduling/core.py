@@ -30,7 +30,7 @@ class SchedulingCore:
         """Raises ValueError if the plan names a policy that there is not, as does `switch_plan`."""
         self._roster = Roster()
         self._flight = InFlight()
-        self._live: dict[int, QueuedRequest] = {}
+        self._live: dict[object, QueuedRequest] = {}
         """The requests that wait or are in a batch."""
         self._decided: list[Drop] = []
         """Drops that the next `advance` tells."""
@@ -120,8 +120,9 @@ class SchedulingCore:
         if state is None:
             raise KeyError(f"plan {self._plan.name!r} serves no module {module!r}")
         clock = self._clock if now < self._clock else now
-        request = QueuedRequest(deadline, request_id, clock, 0, module)
-        if self._live.setdefault(request_id, request) is not request:
+        key: object = request_id
+        request = QueuedRequest(deadline, key, clock, 0, module)
+        if self._live.setdefault(key, request) is not request:
             raise ValueError(f"request {request_id} is already being served; give each request an id of its own")
         self._clock = clock
         state.counters.arrived += 1
@@ -336,7 +337,7 @@ class SchedulingCore:
                 self._look_at(self._users(leg.worker))
 
     def _drop(self, module: ModuleState, request: QueuedRequest, reason: DropReason, detail: str = "") -> Drop:
-        del self._live[request.request_id]
+        del self._live[request.key]
         module.counters.dropped[reason] += 1
         return Drop(request.request_id, module.name, reason, detail)
 
@@ -351,9 +352,9 @@ class SchedulingCore:
             else:
                 if failed:
                     request = QueuedRequest(
-                        request.deadline, request.request_id, request.arrived, request.failures + 1, module.name
+                        request.deadline, request.key, request.arrived, request.failures + 1, module.name
                     )
-                    self._live[request.request_id] = request
+                    self._live[request.key] = request
                 module.queue.add(request)
                 self._agenda.look(module, self._policies[module.order].arrived(module, request, self._clock))
 
@@ -367,7 +368,7 @@ class SchedulingCore:
         else:
             requests = batch.wanted()
             for request in requests:
-                del live[request.request_id]
+                del live[request.key]
             answered, in_time = len(requests), len([request for request in requests if now <= request.deadline])
         batch.module.counters.in_time += in_time
         batch.pipeline.counters.in_time += in_time

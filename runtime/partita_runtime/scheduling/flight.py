@@ -44,14 +44,14 @@ class Batch:
         self.module = module
         self.pipeline = pipeline
         self.requests = requests
-        self.request_ids = tuple([request.request_id for request in requests])
+        self.request_ids: tuple[object, ...] = tuple([request.key for request in requests])
         deadline = requests[0].deadline
         for request in requests:
             if request.deadline < deadline:
                 deadline = request.deadline
         self.deadline = deadline
         """The earliest of its requests."""
-        self.cancelled: set[int] | None = None
+        self.cancelled: set[object] | None = None
         """Ids of its requests that nobody waits for any more, if there are any."""
         self.workers = workers
         self.executions: list[Reservation] = []
@@ -72,7 +72,7 @@ class Batch:
         cancelled = self.cancelled
         if cancelled is None:
             return self.requests
-        return [request for request in self.requests if request.request_id not in cancelled]
+        return [request for request in self.requests if request.key not in cancelled]
 
 
 class InFlight:

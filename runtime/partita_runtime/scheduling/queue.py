@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
-from typing import Final
+from typing import Final, cast
 
 from mypy_extensions import mypyc_attr
 
@@ -14,11 +14,14 @@ _DEADLINE: Final = attrgetter("deadline")
 class QueuedRequest:
     """A request in the core; in a queue they are ordered by deadline, then by id."""
 
-    __slots__ = ("arrived", "batch_id", "deadline", "failures", "module", "request_id", "waits")
+    __slots__ = ("arrived", "batch_id", "deadline", "failures", "key", "module", "waits")
 
-    def __init__(self, deadline: int, request_id: int, arrived: int, failures: int, module: str = "") -> None:
+    def __init__(self, deadline: int, key: object, arrived: int, failures: int, module: str = "") -> None:
         self.deadline = deadline
-        self.request_id = request_id
+        self.key = key
+        """The request's id, an int. Compiled code would make another object of an int at each use of it; with tens of
+        thousands of requests in flight, what counts is how many objects each of them has.
+        """
         self.arrived = arrived
         self.failures = failures
         """Executions of it that have failed."""
@@ -27,6 +30,11 @@ class QueuedRequest:
         """Whether it is in the queue of its module."""
         self.batch_id = -1
         """The batch that it was last put into."""
+
+    @property
+    def request_id(self) -> int:
+        """The request's id."""
+        return cast("int", self.key)
 
     def precedes(self, other: "QueuedRequest") -> bool:
         """Whether it comes before another one in a queue."""
