@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
+from partita_runtime.serving.names import PRELOADED
+
 HEAD = "head"
 """The head's name among a cluster's nodes."""
 
@@ -168,8 +170,7 @@ def node_environment(
         # Nodes claim more CPUs than there are; Ray would start an idle Python process for each of them at once.
         "RAY_prestart_worker_first_driver": "0",
         "RAY_enable_worker_prestart": "0",
-        # Every replica needs it: where a process is kept ready, it is there already.
-        "RAY_preload_python_modules": "ray.serve._private.replica,partita_runtime.serving.frontend",
+        **PRELOADED,
         # Replicas meet deadlines here; at Ray's niceness of 15 anything else that runs would come before them.
         "RAY_worker_niceness": "0",
     }

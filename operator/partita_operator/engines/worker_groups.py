@@ -26,6 +26,7 @@ from partita_operator.kube.pods import (
     restricted_pod,
 )
 from partita_operator.kuberay_settings import KubeRaySettings, RayPods
+from partita_runtime.serving.names import PRELOADED
 from partita_runtime.serving.stage_arguments import has_gpus
 
 FRONTENDS: Final = "frontends"
@@ -54,6 +55,8 @@ def frontend_group(settings: KubeRaySettings) -> WorkerGroup:
     """The group for frontends."""
     offered = Capacity(FRONTEND_RESOURCE, settings.frontends_per_pod)
     template = _template(settings, settings.frontends, {"app.kubernetes.io/component": "frontend"}, {}, {})
+    (container,) = template["spec"]["containers"]
+    container["env"] += [{"name": name, "value": value} for name, value in PRELOADED.items()]
     return _group(FRONTENDS, offered, template, gpus=0)
 
 

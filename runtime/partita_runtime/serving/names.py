@@ -19,6 +19,8 @@ STAGE: Final = "stage"
 """The name of the deployment in a stage application."""
 SUBCLUSTER: Final = "subcluster"
 """The last part of a sub-cluster application's name, and the name of its deployment."""
+PRELOADED: Final = {"RAY_preload_python_modules": "ray.serve._private.replica,partita_runtime.serving.frontend"}
+"""In the environment of Ray's nodes: what an idle process loads, so that a frontend can start in it at once."""
 
 _PART: Final = re.compile(r"[A-Za-z0-9]([-.A-Za-z0-9]*[A-Za-z0-9])?")
 

@@ -242,6 +242,15 @@ def test_mps_runs_in_the_pod_whose_gpu_is_divided() -> None:
     assert "lifecycle" not in container(SLICES)
 
 
+def test_idle_processes_where_frontends_are_have_loaded_what_a_frontend_needs() -> None:
+    manifest = rendered([frontend()], T4)
+    groups = {g["groupName"]: g for g in manifest["spec"]["rayClusterConfig"]["workerGroupSpecs"]}
+    (container,) = groups["frontends"]["template"]["spec"]["containers"]
+    environment = {variable["name"]: variable["value"] for variable in container["env"]}
+
+    assert "partita_runtime.serving.frontend" in environment["RAY_preload_python_modules"].split(",")
+
+
 def test_all_pods_are_restricted_and_only_the_head_may_ask_the_api_server() -> None:
     cluster = rendered([frontend()], T4, settings=EVERYTHING)["spec"]["rayClusterConfig"]
     head = cluster["headGroupSpec"]["template"]["spec"]
