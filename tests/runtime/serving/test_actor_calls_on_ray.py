@@ -68,6 +68,12 @@ def test_two_stages_answer_without_a_port_of_their_own(called: Deployment) -> No
     client.close()
     ranks = [called.actor(f"partita-rank/default/{app.name}")["pid"] for app in (SHARED, CALLED)]
     called.until(lambda: listening(ranks[1]) == listening(ranks[0]) - 1, "the rank has no port of its own")
+
+    def all_started() -> bool:
+        """One replica of each stage is enough to serve; those that start have no pid yet."""
+        return all(stage.get("pid") for name in (STEADY.name, CALLED.name) for stage in stages(called, name))
+
+    called.until(all_started, "all replicas have started")
     (by_streams, *_), by_calls = stages(called, STEADY.name), stages(called, CALLED.name)
 
     def no_ports() -> bool:
