@@ -36,7 +36,7 @@ def called(deployment: Deployment) -> Iterator[Deployment]:
 
 
 def stages(deployment: Deployment, name: str) -> list[dict[str, Any]]:
-    return [r for r in deployment.replicas() if f".{name}.plan-1." in r["application"]]
+    return [r for r in deployment.replicas() if f".{name}.plan-" in r["application"]]
 
 
 def listening(pid: int) -> int:
