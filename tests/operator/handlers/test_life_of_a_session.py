@@ -31,8 +31,12 @@ async def test_a_manifest_becomes_a_served_plan(namespace: Kubectl, operators: O
         assert plan["status"]["stages"][0]["ready"] >= 1
         (config_map,) = namespace.list("configmap", "-l", "partita.dev/profile")
         assert Profile.model_validate_json(config_map["data"][PROFILE_FILE]).request.pool == "fast"
-        assert {"ProfilesReady", "PlanReady", "Serving"} <= {e["reason"] for e in namespace.list("events")}
         assert "traffic" in namespace("get", "partita")
+        # Events are posted beside the handlers, and may come after the status.
+        await eventually(
+            lambda: {event["reason"] for event in namespace.list("events")},
+            lambda said: said >= {"ProfilesReady", "PlanReady", "Serving"},
+        )
 
 
 async def test_a_changed_rate_leads_to_another_plan(namespace: Kubectl, operators: Operators) -> None:
