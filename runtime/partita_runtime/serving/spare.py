@@ -23,7 +23,9 @@ STAY_SECONDS: Final = 3600
 """How long Ray leaves it alone; after that it may end it, where it has more processes than CPUs."""
 ANSWER_SECONDS: Final = 10.0
 IDLE: Final = b"ray::IDLE"
+"""What Ray names a process that has nothing to do."""
 STARTING: Final = b"default_worker.py"
+"""In the command of one that still loads, and has no name yet."""
 
 logger = logging.getLogger(__name__)
 

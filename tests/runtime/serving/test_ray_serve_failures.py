@@ -16,6 +16,7 @@ from tests.runtime.serving.sessions import FAILING, LYING, SHARED, TRAFFIC
 from partita_operator.dev.errors import DevError
 from partita_operator.dev.processes import all_pids
 from partita_operator.dev.ray_commands import NODE_LABEL
+from partita_runtime.serving.spare import IDLE
 
 pytestmark = pytest.mark.ray
 
@@ -50,7 +51,7 @@ def idle_processes() -> set[int]:
     found = set()
     for pid in all_pids():
         with suppress(OSError):
-            if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::IDLE"):
+            if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(IDLE):
                 found.add(pid)
     return found
 
