@@ -1,4 +1,4 @@
-"""Requests at a steady rate, whatever comes back and however late."""
+"""Requests at a steady rate, whatever comes back and, up to a bound, however late."""
 
 import asyncio
 from collections import Counter
@@ -46,9 +46,11 @@ async def steady_load(
     enough: Callable[[Load], bool],
     most_seconds: float = 60.0,
     try_again: bool = False,
+    at_once: int = 500,
 ) -> Load:
     """Send `tensor` to the infer endpoint at `url`, `rate` times a second until `enough`; wait for all answers.
 
+    No more than `at_once` are unanswered at a time: fewer are sent by a machine that is too slow for the rate.
     With `try_again` each client does so until it is answered, or `most_seconds` are over.
     """
     content, headers = infer_body(tensor)
@@ -62,6 +64,8 @@ async def steady_load(
             return "broken", repr(error)
         return answer.status_code, answer.text
 
+    room = asyncio.Semaphore(at_once)
+
     async def send(client: httpx.AsyncClient) -> None:
         status, text = await once(client)
         while try_again and status in TRANSIENT and loop.time() - started < most_seconds:
@@ -71,12 +75,14 @@ async def steady_load(
         load.statuses[status] += 1
         if status != 200:
             load.errors.append(text)
+        room.release()
 
-    limits = httpx.Limits(max_connections=500, max_keepalive_connections=500)
+    limits = httpx.Limits(max_connections=at_once, max_keepalive_connections=at_once)
     started = loop.time()
     async with httpx.AsyncClient(timeout=30, limits=limits) as client, asyncio.TaskGroup() as sending:
         while not enough(load):
             assert loop.time() - started < most_seconds, f"load went on for {most_seconds} s: {load}"
+            await room.acquire()
             sending.create_task(send(client))
             load.sent += 1
             await asyncio.sleep(max(0.0, started + load.sent / rate - loop.time()))

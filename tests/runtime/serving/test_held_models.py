@@ -60,7 +60,7 @@ def watched(began: Callable[[], None], ended: Callable[[], None]) -> Callable[[B
 
 def load(running: Stand, enough: Callable[[Load], bool], rate: float = 60) -> asyncio.Task[Load]:
     url = f"http://{running.url}/v2/models/{running.app.name}/infer"
-    return asyncio.create_task(steady_load(url, SAMPLE, rate, enough))
+    return asyncio.create_task(steady_load(url, SAMPLE, rate, enough, at_once=10))
 
 
 async def test_a_vgpu_runs_one_batch_at_a_time_of_whichever_model() -> None:
