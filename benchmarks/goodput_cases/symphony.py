@@ -1,7 +1,9 @@
 """Symphony's experiments: one model, many models, fewest GPUs, and GPU usage in proportion to the load."""
 
 from collections.abc import Sequence
+from math import ceil
 
+from benchmarks.goodput_cases.clairvoyant import clairvoyant_goodput, gpus_needed
 from benchmarks.goodput_cases.measure import Deployment, Effort, Model, Row, read_models, say, shared
 from benchmarks.goodput_cases.nexus_plan import nexus_deployment
 
@@ -17,6 +19,7 @@ SINGLE = (
     "ServeBatch:10",
 )
 MANY = ("Deferred", "Eager", "Nexus", "Shepherd", "Clockwork")
+BOUND = "(bound)"
 RESNET50 = Model("ResNet50", 1.053, 5.072, 25)
 INCEPTION = Model("InceptionResNetV2", 5.090, 18.368, 70)
 
@@ -41,6 +44,7 @@ def mixed(effort: Effort) -> Sequence[Row]:
             models = read_models(effort.data, gpu, lambda model, least=least: model.beta_ms > least * model.alpha_ms)
             paper = {"all": "2.0 to 2.4 times the baselines", "strong": "3.5 (1080Ti), 5.7 (A100) times"}[kind]
             found = {policy: _carried(models, 64, policy, effort) for policy in MANY}
+            found[BOUND] = clairvoyant_goodput(models, 64, _bound(models, 64), effort)
             for policy, rate in found.items():
                 figures = {"goodput": round(rate), "ours_to_this": round(found["Deferred"] / max(rate, 1), 2)}
                 ratio = paper if policy == "Deferred" else ""
@@ -55,6 +59,7 @@ def fewest_gpus(effort: Effort) -> Sequence[Row]:
     models = read_models(effort.data, "A100")
     paper = {"Nexus": "+166 %", "Shepherd": "+90 %"}
     found = {policy: _fewest(models, 15_000, policy, effort) for policy in ("Deferred", "Eager", "Nexus", "Shepherd")}
+    found[BOUND] = ceil(gpus_needed(models, 15_000, effort))
     return [
         Row(
             "GPUs for 15000 r/s, mixed, A100",

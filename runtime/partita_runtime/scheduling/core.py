@@ -316,7 +316,7 @@ class SchedulingCore:
             batch_id,
             module.name,
             pipeline.name,
-            batch.request_ids,
+            tuple([request.key for request in requests]),
             tuple([leg.worker.name for leg in legs]),
             tuple([leg.start for leg in legs]),
             path.finish,
@@ -360,11 +360,13 @@ class SchedulingCore:
 
     def _count_answers(self, batch: Batch, now: int) -> None:
         live = self._live
-        if batch.cancelled is None and now <= batch.deadline:  # without a look at each of them
+        if batch.cancelled is None and now <= batch.deadline:
+            # All keys first: they lie in memory that was not used for long, and so are fetched all at once.
+            keys = [request.key for request in batch.requests]
             forget = live.__delitem__
-            for request_id in batch.request_ids:
-                forget(request_id)
-            answered = in_time = len(batch.request_ids)
+            for key in keys:
+                forget(key)
+            answered = in_time = len(keys)
         else:
             requests = batch.wanted()
             for request in requests:

@@ -26,7 +26,6 @@ class Batch:
         "module",
         "pipeline",
         "progress",
-        "request_ids",
         "requests",
         "transfers",
         "workers",
@@ -44,7 +43,6 @@ class Batch:
         self.module = module
         self.pipeline = pipeline
         self.requests = requests
-        self.request_ids: tuple[object, ...] = tuple([request.key for request in requests])
         deadline = requests[0].deadline
         for request in requests:
             if request.deadline < deadline:
@@ -56,7 +54,7 @@ class Batch:
         self.workers = workers
         self.executions: list[Reservation] = []
         """By stage."""
-        self.transfers: list[Reservation] = []
+        self.transfers: tuple[Reservation, ...] = ()
         """Those of them that use the network."""
         self.progress = 0
         """Stages that are completed."""
@@ -107,12 +105,12 @@ class InFlight:
         last: Reservation | None = None
         for stage, leg in enumerate(path.legs):
             if leg.transfer_length:
-                links = [batch.workers[stage - 1].node.uplink, leg.worker.node.downlink]
+                uplink, downlink = batch.workers[stage - 1].node.uplink, leg.worker.node.downlink
                 sent = leg.transfer_start
-                transfer = Reservation(links, sent, sent + leg.transfer_length, batch.batch_id, stage)
-                batch.transfers.append(transfer)
+                transfer = Reservation(uplink, sent, sent + leg.transfer_length, batch.batch_id, stage, downlink)
+                batch.transfers = (*batch.transfers, transfer)
                 last = _place_after(last, transfer)
-            execution = Reservation([leg.worker], leg.start, leg.start + leg.length, batch.batch_id, stage)
+            execution = Reservation(leg.worker, leg.start, leg.start + leg.length, batch.batch_id, stage)
             batch.executions.append(execution)
             last = _place_after(last, execution)
             self._expect_report(execution)
@@ -176,7 +174,7 @@ class InFlight:
         """Keep a worker free of new batches until then, behind whatever it has reserved."""
         start = max(now, worker.tail)
         if start < until:
-            occupied = Reservation([worker], start, until, _NO_BATCH, 0)
+            occupied = Reservation(worker, start, until, _NO_BATCH, 0)
             occupied.expires = True
             occupied.place()
             self._orphans.append(occupied)

@@ -22,7 +22,19 @@ class Node:
 class Worker(Timeline):
     """One vGPU: it runs one batch at a time, for every pool that it is in."""
 
-    __slots__ = ("busy_micros", "draining", "idle", "last_end", "name", "node", "numbers", "pools", "rows", "since")
+    __slots__ = (
+        "busy_micros",
+        "draining",
+        "idle",
+        "last_end",
+        "more_places",
+        "name",
+        "node",
+        "number",
+        "pools",
+        "row",
+        "since",
+    )
 
     def __init__(self, name: str, node: Node, since: int) -> None:
         super().__init__()
@@ -32,10 +44,12 @@ class Worker(Timeline):
         self.draining = False
         self.pools: dict[WorkerPool, int] = {}
         """Its number in each pool."""
-        self.rows: list[Row] = []
-        """The rows that it is in."""
-        self.numbers: list[int] = []
-        """Its number in each of them."""
+        self.row: Row | None = None
+        """A row that it is in; mostly there is no other."""
+        self.number = 0
+        """Its number there."""
+        self.more_places: list[tuple[Row, int]] = []
+        """The other rows that it is in, and its number in each."""
         self.idle = True
         """Whether nothing is reserved on it."""
         self.last_end = since
@@ -44,16 +58,34 @@ class Worker(Timeline):
         """Time of all executions that ended."""
 
     def changed(self) -> None:
-        idle = not self.reservations
-        if idle != self.idle:
-            self.idle = idle
-            for row in self.rows:
-                row.idle += 1 if idle else -1
-        numbers = self.numbers
-        for i, row in enumerate(self.rows):
-            row.free.set(numbers[i], self.tail)
-            if row.gaps is not None:
-                row.gaps.set(numbers[i], -self.last_start)
+        row = self.row
+        was_idle = self.idle
+        self.idle = not self.reservations
+        if row is not None:
+            row.note(self, self.number, was_idle)
+            if self.more_places:
+                for row, number in self.more_places:
+                    row.note(self, number, was_idle)
+
+    def enter(self, row: "Row", number: int) -> None:
+        """It is in a row with this number from now on."""
+        if self.row is None:
+            self.row, self.number = row, number
+        else:
+            self.more_places.append((row, number))
+
+    def quit(self, row: "Row") -> None:
+        """It is in a row no longer."""
+        if self.row is not row:
+            self.more_places = [place for place in self.more_places if place[0] is not row]
+        elif self.more_places:
+            self.row, self.number = self.more_places.pop()
+        else:
+            self.row = None
+
+    def rows(self) -> "list[Row]":
+        """All rows that it is in."""
+        return [] if self.row is None else [self.row, *[row for row, _ in self.more_places]]
 
     def busy_until(self, now: int) -> int:
         """Time it worked since it joined, what runs now included (microseconds)."""
@@ -80,16 +112,21 @@ class Row:
         """By the negative start of a worker's last reservation, once somebody has asked."""
         for number, worker in enumerate(workers):
             if worker is not None:
-                worker.rows.append(self)
-                worker.numbers.append(number)
+                worker.enter(self, number)
 
     def dissolve(self) -> None:
         """No pool has it any more."""
         for worker in self.workers:
             if worker is not None:
-                place = worker.rows.index(self)
-                del worker.rows[place]
-                del worker.numbers[place]
+                worker.quit(self)
+
+    def note(self, worker: Worker, number: int, was_idle: bool) -> None:
+        """What is reserved on the worker with this number has changed."""
+        if worker.idle != was_idle:
+            self.idle += 1 if worker.idle else -1
+        self.free.set(number, worker.tail)
+        if self.gaps is not None:
+            self.gaps.set(number, -worker.last_start)
 
     def worker(self, number: int) -> Worker:
         """The worker with a number."""
@@ -201,7 +238,7 @@ class WorkerPool:
         """The row of another pool that has the same workers, as those of several models on the same vGPUs do."""
         for worker in self._workers:
             if worker is not None:
-                for row in worker.rows:
+                for row in worker.rows():
                     if row.workers == self._workers:
                         return row
                 break

@@ -4,10 +4,14 @@
 class Reservation:
     """One interval on one resource, or, for a transfer, on two at once."""
 
-    __slots__ = ("batch_id", "done", "end", "expires", "following", "report_due", "stage", "start", "timelines")
+    __slots__ = ("batch_id", "done", "end", "expires", "following", "other", "report_due", "stage", "start", "timeline")
 
-    def __init__(self, timelines: "list[Timeline]", start: int, end: int, batch_id: int, stage: int) -> None:
-        self.timelines = timelines
+    def __init__(
+        self, timeline: "Timeline", start: int, end: int, batch_id: int, stage: int, other: "Timeline | None" = None
+    ) -> None:
+        self.timeline = timeline
+        self.other = other
+        """The second resource, for a transfer."""
         self.start = start
         self.end = end
         self.batch_id = batch_id
@@ -23,14 +27,20 @@ class Reservation:
 
     def place(self) -> None:
         """Take the interval, which must be free."""
-        for timeline in self.timelines:
-            timeline.add(self)
+        self.timeline.add(self)
+        if self.other is not None:
+            self.other.add(self)
 
     def release(self) -> None:
         """Give the interval back."""
         self.done = True
-        for timeline in self.timelines:
-            timeline.remove(self)
+        self.timeline.remove(self)
+        if self.other is not None:
+            self.other.remove(self)
+
+    def timelines(self) -> "list[Timeline]":
+        """All that it is on."""
+        return [self.timeline] if self.other is None else [self.timeline, self.other]
 
 
 class Timeline:
@@ -109,12 +119,12 @@ def delay_behind(overdue: Reservation) -> list[Reservation]:
                 follower.start = reservation.end
                 moved.append(follower)
                 pending.append(follower)
-    for timeline in dict.fromkeys(timeline for reservation in moved for timeline in reservation.timelines):
+    for timeline in dict.fromkeys(timeline for reservation in moved for timeline in reservation.timelines()):
         timeline.changed()
     return moved
 
 
 def _followers(reservation: Reservation) -> list[Reservation]:
-    following = [timeline.after(reservation) for timeline in reservation.timelines]
+    following = [timeline.after(reservation) for timeline in reservation.timelines()]
     following.append(reservation.following)
     return [r for r in following if r is not None and not r.done]

@@ -39,7 +39,7 @@ def pipelines(draw: st.DrawFn) -> PipelineState:
 def _occupy(timeline: Timeline, wanted: list[tuple[int, int]]) -> None:
     for ready, length in wanted:
         start = timeline.earliest(ready, length)
-        Reservation([timeline], start, start + length, 0, 0).place()
+        Reservation(timeline, start, start + length, 0, 0).place()
 
 
 def algorithm_2(pipeline: PipelineState, batch_size: int, now: int) -> int:

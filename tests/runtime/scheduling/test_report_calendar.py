@@ -10,7 +10,7 @@ MOMENTS = st.integers(0, 3000)
 
 
 def execution(batch_id: int, stage: int = 0) -> Reservation:
-    return Reservation([Timeline()], 0, 1, batch_id, stage)
+    return Reservation(Timeline(), 0, 1, batch_id, stage)
 
 
 def taken(calendar: ReportCalendar, now: int) -> list[int]:

@@ -12,7 +12,7 @@ from partita_runtime.scheduling.timeline import Reservation, Timeline, delay_beh
 def timeline(*intervals: tuple[int, int]) -> Timeline:
     made = Timeline()
     for start, end in intervals:
-        Reservation([made], start, end, 0, 0).place()
+        Reservation(made, start, end, 0, 0).place()
     return made
 
 
@@ -63,7 +63,8 @@ def test_a_longer_reservation_delays_what_follows_and_keeps_the_order(
         for used, length in path:
             timelines = [resources[i] for i in sorted(used)]
             start = earliest_joint(timelines[0], timelines[-1], ready, length)
-            leg = Reservation(timelines, start, start + length, number, 0)
+            other = timelines[1] if len(timelines) > 1 else None
+            leg = Reservation(timelines[0], start, start + length, number, 0, other)
             leg.place()
             if last is not None:
                 last.following = leg
