@@ -16,7 +16,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.goodput_cases import changing, margins, pooled, slices, symphony, varying
+from benchmarks.goodput_cases import changing, margins, pooled, slices, sparse, symphony, varying
 from benchmarks.goodput_cases.measure import Effort, Experiment, say
 
 EXPERIMENTS: dict[str, Experiment] = {
@@ -24,6 +24,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "inception": symphony.inception,
     "mixed": symphony.mixed,
     "fewest-gpus": symphony.fewest_gpus,
+    "sparse": sparse.sparse,
     "load-proportional": symphony.load_proportional,
     "changing-load": changing.changing_load,
     "pooled": pooled.pooled,

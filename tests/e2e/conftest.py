@@ -20,7 +20,7 @@ from partita_operator.dev.operator_process import operator_log, start_operator, 
 from partita_operator.dev.ray_cluster import RayCluster
 from partita_operator.dev.ray_commands import RayClassNode, RayClusterConfig
 
-READY_SECONDS = 150
+READY_SECONDS = 220
 IMAGE = np.random.default_rng(0).standard_normal((3, 32, 32)).astype(np.float32)
 TOLERANCE = 0.02
 """Of answers whose feature maps are FP16 where models are cut."""

@@ -5,7 +5,7 @@ from heapq import heappop, heappush
 
 from partita_runtime.scheduling.agenda import Agenda
 from partita_runtime.scheduling.events import Action, Dispatch, Drop, DropReason, StageRef
-from partita_runtime.scheduling.flight import Batch, InFlight
+from partita_runtime.scheduling.flight import Batch, InFlight, dispatched
 from partita_runtime.scheduling.free_index import NEVER
 from partita_runtime.scheduling.load import Load
 from partita_runtime.scheduling.modules import ModuleState, module_states
@@ -312,19 +312,16 @@ class SchedulingCore:
         legs = path.legs
         if len(legs) > 1 and len(self._modules) > 1:
             self._look_at_sharers(legs)
-        fields = (
-            batch_id,
-            module.name,
-            pipeline.name,
-            tuple([request.key for request in requests]),
-            tuple([leg.worker.name for leg in legs]),
-            tuple([leg.start for leg in legs]),
-            path.finish,
-            batch.deadline,
-            tuple([leg.transfer_start for leg in legs[1:]]),
-            None if preempted is None else preempted.batch_id,
-        )
-        return tuple.__new__(Dispatch, fields)  # Dispatch(...) goes through Python code, and takes far longer
+        first = legs[0].worker
+        if len(first.pools) > 1 and pipeline.stages[0].pool.row().has_become_short():
+            self._look_at_early(first)
+        return dispatched(batch, path, preempted)
+
+    def _look_at_early(self, worker: Worker) -> None:
+        """Whoever may go early where few workers are idle."""
+        for module in self._users(worker):
+            if module.early and module.due - module.early <= self._clock:
+                self._agenda.look(module, self._clock)
 
     def _look_at_sharers(self, legs: list[Leg]) -> None:
         """What is reserved ahead may be in the way of other modules: of those of its workers, and of its nodes."""

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from partita_runtime.scheduling.events import Dispatch
 from partita_runtime.scheduling.modules import ModuleState
 from partita_runtime.scheduling.pipelines import PipelineState
 from partita_runtime.scheduling.pools import Worker
@@ -71,6 +72,24 @@ class Batch:
         if cancelled is None:
             return self.requests
         return [request for request in self.requests if request.key not in cancelled]
+
+
+def dispatched(batch: Batch, path: Path, preempted: Batch | None) -> Dispatch:
+    """What is told of a batch that goes."""
+    legs = path.legs
+    fields = (
+        batch.batch_id,
+        batch.module.name,
+        batch.pipeline.name,
+        tuple([request.key for request in batch.requests]),
+        tuple([leg.worker.name for leg in legs]),
+        tuple([leg.start for leg in legs]),
+        path.finish,
+        batch.deadline,
+        tuple([leg.transfer_start for leg in legs[1:]]),
+        None if preempted is None else preempted.batch_id,
+    )
+    return tuple.__new__(Dispatch, fields)  # Dispatch(...) goes through Python code, and takes far longer
 
 
 class InFlight:

@@ -8,19 +8,21 @@ from partita_runtime.scheduling.modules import ModuleState
 from partita_runtime.scheduling.pipelines import PipelineState, StageState
 from partita_runtime.scheduling.pools import WorkerPool
 
-_FRESH_MICROS: Final = 5_000
-"""For so long what others ask of shared workers is not summed up again: rates are averages over far longer."""
+_FRESH_MICROS: Final = 100_000
+"""For so long what a module was found to ask of shared workers counts though nobody looked at it again."""
 
 
 class PoolUser:
     """Whose batches the workers of a pool run."""
 
-    __slots__ = ("module", "pipeline", "stage")
+    __slots__ = ("asked", "module", "pipeline", "stage")
 
     def __init__(self, module: ModuleState, pipeline: PipelineState, stage: StageState) -> None:
         self.module = module
         self.pipeline = pipeline
         self.stage = stage
+        self.asked = 0.0
+        """Its demand when somebody last looked."""
 
     def demand(self, now: int) -> float:
         """Workers kept busy by this stage, were all its batches of the planned size; its pipeline is eligible."""
@@ -40,16 +42,23 @@ class _Share:
         self.users = users
         self.workers = workers
         self._summed = -_FRESH_MICROS
-        """When `_total` was, which is the demand of all users."""
+        """When the demands of all users last were."""
         self._total = 0.0
+        """What all users asked when somebody last looked at each."""
 
-    def left_by_others(self, own: float, now: int) -> float:
-        """Workers that all users but the one with this demand leave."""
+    def left_by_others(self, user: PoolUser, own: float, now: int) -> float:
+        """Workers that all users but this one, with its demand, leave."""
         if len(self.users) == 1:
             return self.workers
         if now - self._summed >= _FRESH_MICROS:
             self._summed = now
-            self._total = sum([user.demand(now) for user in self.users])
+            self._total = 0.0
+            for each in self.users:
+                each.asked = each.demand(now)
+                self._total += each.asked
+        else:
+            self._total += own - user.asked
+            user.asked = own
         others = self._total - own
         return self.workers - others if others > 0 else self.workers
 
@@ -99,8 +108,9 @@ class Load:
         share = self._shares.get(stage.pool)
         if share is None:
             share = self._shares[stage.pool] = self._share(stage)
-        own = self.users[stage.pool].demand(now)
-        left = share.left_by_others(own, now)
+        user = self.users[stage.pool]
+        own = user.demand(now)
+        left = share.left_by_others(user, own, now)
         return own / left if left > 0 else inf
 
     def _share(self, stage: StageState) -> "_Share":

@@ -2,9 +2,13 @@
 
 from collections.abc import Iterator
 from heapq import heappop, heappush
+from typing import Final
 
 from partita_runtime.scheduling.free_index import NEVER, FreeIndex
 from partita_runtime.scheduling.timeline import Timeline
+
+_SINGLES: Final = 9
+"""The square of the three standard deviations that single requests are given."""
 
 
 class Node:
@@ -127,6 +131,20 @@ class Row:
         self.free.set(number, worker.tail)
         if self.gaps is not None:
             self.gaps.set(number, -worker.last_start)
+
+    def is_short(self, batch: int) -> bool:
+        """Whether fewer workers are idle than batches of this size may ask for at once.
+
+        Of N workers about sqrt(N) more than usual are asked for now and then, and up to three times as many where the
+        batches are single requests, which come as they like.
+        """
+        idle = self.idle * self.idle
+        return idle < self.size or idle * batch * batch < _SINGLES * self.size
+
+    def has_become_short(self) -> bool:
+        """Whether that is so since the last worker that became busy, for single requests or for any batch."""
+        idle, before = self.idle * self.idle, (self.idle + 1) * (self.idle + 1)
+        return idle < self.size <= before or idle < _SINGLES * self.size <= before
 
     def worker(self, number: int) -> Worker:
         """The worker with a number."""

@@ -18,7 +18,7 @@ from partita_operator.dev.ports import free_ports
 
 config = pytest.importorskip("helm_python.config", reason="Helm's SDK is missing: pip install helm-python-sdk")
 
-DEADLINE_SECONDS = 90.0
+DEADLINE_SECONDS = 180.0
 
 pytestmark = pytest.mark.apiserver
 

@@ -23,7 +23,7 @@ from partita_operator.dev.control_plane import ControlPlane
 
 pytestmark = pytest.mark.apiserver
 
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 120.0
 
 
 class Terminal:

@@ -15,7 +15,7 @@ REPOSITORY = Path(__file__).parents[3]
 IMPORTS = os.pathsep.join([str(REPOSITORY), *(entry for entry in sys.path if entry)])
 """PYTHONPATH for runs, so that they find the models of the tests."""
 
-DEADLINE_SECONDS = 90.0
+DEADLINE_SECONDS = 180.0
 
 
 def quick(pool: str, seed: int = 0) -> ProfileRequest:

@@ -16,7 +16,7 @@ from partita_operator.dev.ray_cluster import RayCluster
 from partita_runtime.scheduling.events import StageRef
 from partita_runtime.serving.applications import ServingOptions, frontend_application, holding_both, stage_applications
 
-PATIENCE_SECONDS = 90.0
+PATIENCE_SECONDS = 180.0
 OPTIONS = ServingOptions(
     frontend_cpus=0.1,
     frontend_resources={f"partita-pool-{REAL}": 0.1},

@@ -26,7 +26,7 @@ from partita_runtime.serving.tracing import RequestTracer
 from partita_runtime.serving.wire import Hop
 from partita_runtime.serving.worker import StageWorker
 
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 SAMPLE = np.zeros((1, 2, 2), np.float32)
 """What the models under test take unless said otherwise."""
 

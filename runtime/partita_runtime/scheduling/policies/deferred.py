@@ -8,7 +8,6 @@ from partita_runtime.scheduling.events import DropReason
 from partita_runtime.scheduling.fit import Fit, feasible_fit
 from partita_runtime.scheduling.load import Load
 from partita_runtime.scheduling.modules import ModuleState
-from partita_runtime.scheduling.pipelines import PipelineState
 from partita_runtime.scheduling.policy import Candidate, Dropped, Policy
 from partita_runtime.scheduling.probe import probe_finish
 from partita_runtime.scheduling.queue import QueuedRequest
@@ -24,8 +23,8 @@ class Deferred(Policy):
     *latest*, the last moment at which the batch itself meets it; a full batch may go at once. It goes as soon as a
     path is free.
 
-    The windows of several modules on the same workers may open all at once. Of N workers about sqrt(N) more than usual
-    are asked for then, so if fewer than that are idle, a batch goes up to `_SPREAD` l(b) / sqrt(N) before its frontrun.
+    The windows of several modules on the same workers may open all at once. If fewer workers are idle than may be asked
+    for then (`Row.is_short`), a batch goes up to `_SPREAD` l(b) / sqrt(N) before its frontrun.
 
     Under overload the oldest requests are dropped while they would force a batch that is too small to keep up with
     the load (see `Load.sustainable_batch`) and no other worker is idle: served in such batches, all would be late in
@@ -52,7 +51,7 @@ class Deferred(Policy):
         if waiting + 1 < pipeline.batch_size and len(pipeline.stages) > 1:
             waiting += 1
         frontrun = deadline - pipeline.total[waiting] - module.waiting
-        if module.early and _few_are_idle(pipeline):
+        if module.early and pipeline.stages[0].pool.row().is_short(waiting):
             frontrun -= module.early
         return frontrun if frontrun > blocked_until else blocked_until
 
@@ -67,7 +66,7 @@ class Deferred(Policy):
             if batch_size == fit.limit and batch_size < pipeline.batch_size:
                 slack = module.queue.waiting[0].deadline - probe_finish(pipeline, batch_size + 1, now)
                 module.early = _early(fit)
-                early = module.early if module.early and _few_are_idle(pipeline) else 0
+                early = module.early if module.early and pipeline.stages[0].pool.row().is_short(batch_size) else 0
                 if slack > early:
                     due = max(due, now + slack - early)
                 elif slack > 0 and batch_size < self._load.sustainable_batch(pipeline, now):
@@ -99,12 +98,6 @@ class Deferred(Policy):
             if queue[given_up].deadline >= finish:
                 return given_up
         return 0
-
-
-def _few_are_idle(pipeline: PipelineState) -> bool:
-    """Whether fewer than sqrt(N) of its N first workers are."""
-    row = pipeline.stages[0].pool.row()
-    return row.idle * row.idle < row.size
 
 
 def _early(fit: Fit) -> int:
