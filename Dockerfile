@@ -11,7 +11,7 @@ FROM ${BASE} AS build
 ARG EXTRAS=operator
 ARG PIP_INDEX_URL
 ARG PIP_EXTRA_INDEX_URL
-# The scheduling core is compiled, and thus about four times as fast; a BASE without apt needs COMPILED=false.
+# The scheduling core is compiled, and thus five to ten times as fast; a BASE without apt needs COMPILED=false.
 ARG COMPILED=true
 ENV HATCH_BUILD_HOOKS_ENABLE=${COMPILED}
 RUN if [ "$COMPILED" = true ]; then \
