@@ -19,6 +19,8 @@ from partita_runtime.simulation.streams import Stream, simulate_streams
 LARGEST_BATCH = 256
 TARGET = 0.99
 """Share of each model's requests that are to be in time."""
+BOUND = "(bound)"
+"""The subject of a row that says what no scheduler exceeds."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,14 @@ def shared(models: Sequence[Model], gpus: int, policy: str) -> Deployment:
         for model in models
     )
     return Deployment(plan, placed, {model.name: model.slo_ms for model in models})
+
+
+def bad_and_idle(reports: Mapping[str, SimulationReport], gpus: int) -> tuple[float, float]:
+    """The share of all requests that was not in time, and the share of the GPUs' time in which they were idle."""
+    offered = sum(report.offered for report in reports.values())
+    in_time = sum(report.in_time for report in reports.values())
+    any_report = next(iter(reports.values()))  # each has the workers of all
+    return 1 - in_time / max(1, offered), sum(any_report.idle_by_worker.values()) / gpus
 
 
 def read_models(data: Path, gpu: str, keep: Callable[[Model], bool] = lambda _: True) -> list[Model]:

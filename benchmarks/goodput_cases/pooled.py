@@ -10,7 +10,7 @@ from statistics import mean
 from typing import Any
 
 import numpy as np
-from benchmarks.goodput_cases.measure import TARGET, Effort, Row, say
+from benchmarks.goodput_cases.measure import BOUND, TARGET, Effort, Row, say
 
 from partita_api.inferencesession import ArrivalProcess
 from partita_runtime.load.arrivals import Times
@@ -34,7 +34,6 @@ BURST_SPREAD = 0.25
 MINUTE_INVOCATIONS = 98
 """Of all functions of the Azure trace of 2021, on average; PPipe plays it faster until it has the wanted rate."""
 REACTIVE = "reactive"
-BOUND = "(bound)"
 POLICIES = ("Deferred", "Eager", REACTIVE, BOUND)
 
 

@@ -4,7 +4,17 @@ from collections.abc import Sequence
 from math import ceil
 
 from benchmarks.goodput_cases.clairvoyant import clairvoyant_goodput, gpus_needed
-from benchmarks.goodput_cases.measure import Deployment, Effort, Model, Row, read_models, say, shared
+from benchmarks.goodput_cases.measure import (
+    BOUND,
+    Deployment,
+    Effort,
+    Model,
+    Row,
+    bad_and_idle,
+    read_models,
+    say,
+    shared,
+)
 from benchmarks.goodput_cases.nexus_plan import nexus_deployment
 
 SINGLE = (
@@ -19,7 +29,6 @@ SINGLE = (
     "ServeBatch:10",
 )
 MANY = ("Deferred", "Eager", "Nexus", "Shepherd", "Clockwork")
-BOUND = "(bound)"
 RESNET50 = Model("ResNet50", 1.053, 5.072, 25)
 INCEPTION = Model("InceptionResNetV2", 5.090, 18.368, 70)
 
@@ -82,9 +91,7 @@ def load_proportional(effort: Effort) -> Sequence[Row]:
         for share in (0.25, 0.5, 0.75, 1.25, 1.5):
             offered = share * peak
             reports = deployment.run(dict.fromkeys(deployment.slos, offered / 10), effort.seconds, effort.seeds[0])
-            any_report = next(iter(reports.values()))
-            bad = 1 - sum(r.in_time for r in reports.values()) / max(1, sum(r.offered for r in reports.values()))
-            idle = sum(any_report.idle_by_worker.values()) / gpus
+            bad, idle = bad_and_idle(reports, gpus)
             rows.append(
                 Row(
                     f"10 ResNets, 24 GPUs, {share:g} of peak",
