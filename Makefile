@@ -14,14 +14,14 @@ BENCHMARK_ARGS ?= --quick
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(VENV)/.installed: pyproject.toml devtools/pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "No $(PYTHON) here; install Python 3.11 or newer, or: make PYTHON=/path/to/python3"; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Partita needs Python 3.11 or newer; try: make PYTHON=python3.11"; exit 1; }
 	@echo "Installing into $(VENV): Ray, torch and the rest take a few minutes"
 	@$(PYTHON) -m venv $(VENV) || { echo "No venv module; on Debian: apt-get install python3-venv"; exit 1; }
 	@$(BIN)/python -m pip install --quiet --upgrade pip
 	@$(BIN)/python -m pip install --quiet $(TORCH)
-	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]' --editable devtools
 	@touch $@
 
 install: $(VENV)/.installed  ## Make the virtual environment

@@ -2,7 +2,7 @@
 
     python benchmarks/all.py [--quick] [--only NAME]... [--data DIR] [--out report/benchmarks]
 
-Each script of this folder runs in a process of its own; what it prints goes to OUT/NAME.txt, its summary to
+Each script in a subfolder runs in a process of its own; what it prints goes to OUT/NAME.txt, its summary to
 OUT/NAME.json. DIR holds reference data that is not part of this repository (`symphony/`, `ppipe/`); benchmarks that
 need it are left out without it. The last line is a summary in JSON; the exit code is 1 if a benchmark failed.
 """
@@ -54,16 +54,16 @@ ARGUMENTS = {
 
 def main() -> None:
     """Run them, and say how that went."""
-    names = sorted(script.stem for script in HERE.glob("*.py") if script.stem != Path(__file__).stem)
+    scripts = {script.stem: script for script in sorted(HERE.glob("*/*.py"))}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", action="append", choices=names, help="only this benchmark (may be repeated)")
+    parser.add_argument("--only", action="append", choices=scripts, help="only this benchmark (may be repeated)")
     parser.add_argument("--quick", action="store_true", help="less of each: minutes instead of hours, rougher figures")
     parser.add_argument("--data", type=Path, help="folder with the reference data")
     parser.add_argument("--out", type=Path, default=Path("report/benchmarks"), help="folder for what they print")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     how: dict[str, str] = {}
-    for name in options.only or names:
+    for name in options.only or scripts:
         arguments = ARGUMENTS.get(name, Arguments())
         if arguments.needs_data and options.data is None:
             how[name] = "left out: needs --data"
@@ -73,23 +73,23 @@ def main() -> None:
             command = [*(arguments.quick if options.quick else ())]
             if arguments.data is not None and options.data is not None:
                 command += ["--data", str((options.data / arguments.data).resolve())]
-            how[name] = run(name, command, options.out)
+            how[name] = run(scripts[name], command, options.out)
         print(f"{name:24} {how[name]}", flush=True)
     print(json.dumps({"quick": options.quick, "benchmarks": how}))
     raise SystemExit(any(outcome.startswith("failed") for outcome in how.values()))
 
 
-def run(name: str, arguments: list[str], out: Path) -> str:
+def run(script: Path, arguments: list[str], out: Path) -> str:
     """Run one script; how it ended."""
     began = time.perf_counter()
     result = subprocess.run(
-        [sys.executable, str(HERE / f"{name}.py"), *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False
+        [sys.executable, str(script), *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False
     )
-    (out / f"{name}.txt").write_text(result.stdout)
+    (out / f"{script.stem}.txt").write_text(result.stdout)
     if result.returncode:
         return f"failed with exit code {result.returncode}"
     summary = json.loads(result.stdout.splitlines()[-1])
-    (out / f"{name}.json").write_text(json.dumps(summary, indent=2) + "\n")
+    (out / f"{script.stem}.json").write_text(json.dumps(summary, indent=2) + "\n")
     return f"{time.perf_counter() - began:.0f} s"
 
 

@@ -5,7 +5,7 @@ import os
 import hypothesis
 import pytest
 
-pytest_plugins = ["tests.operator.dev_fixtures"]
+pytest_plugins = ["tests.fixtures"]
 
 # How long an example takes says more about the machine than about the code, and a test is to say the same of the same
 # code every time. To look for examples that are not yet known: HYPOTHESIS_PROFILE=search make test-fast

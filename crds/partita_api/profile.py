@@ -5,7 +5,7 @@ from typing import Annotated, Final, Self
 
 from pydantic import Field, model_validator
 
-from partita_api.digest import digest
+from partita_api.digests import digest
 from partita_api.meta import SpecModel
 from partita_api.module import ModelSource, TensorSpec
 

@@ -13,13 +13,13 @@ from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession, Signals
 from partita_api.pipelineplan import PipelinePlan
 from partita_api.profile import Profile, ProfileRequest
-from partita_operator.kuberay_settings import KubeRaySettings
-from partita_operator.mig_settings import MigSettings
+from partita_operator.engines.kuberay.settings import KubeRaySettings
+from partita_operator.partitioning.settings import MigSettings
 from partita_planner.mig.parted import Entries
 from partita_planner.problem import Outcome, PlanningProblem
 from partita_runtime.autoscaling.stages import StageTarget as StageTarget
 from partita_runtime.models.policy import ModelPolicy
-from partita_runtime.serving.transport import Transport
+from partita_runtime.serving.transport.kind import Transport
 
 
 class EngineUnavailableError(Exception):

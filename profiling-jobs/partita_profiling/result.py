@@ -7,7 +7,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from partita_api.digest import canonical_json
+from partita_api.digests import canonical_json
 from partita_api.meta import StatusModel
 from partita_api.profile import Profile
 

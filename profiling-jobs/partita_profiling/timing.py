@@ -15,8 +15,8 @@ from partita_runtime.execution.process_settings import settle_process
 from partita_runtime.execution.slowdown import stretched
 from partita_runtime.execution.torch_build import pick_backend
 from partita_runtime.execution.torch_stage import Boundary, Compute, StageBlocks, stage_boundaries
-from partita_runtime.models.partition import PartitionedModel
-from partita_runtime.models.standard_input import standard_input
+from partita_runtime.models.partitioning import PartitionedModel
+from partita_runtime.models.standard_inputs import standard_input
 
 Progress = Callable[[str], None]
 """Takes one line for people."""

@@ -5,7 +5,7 @@ from decimal import Decimal
 import pytest
 
 from partita_api.conditions import MAX_MESSAGE, Condition, ConditionType, set_condition
-from partita_api.digest import digest
+from partita_api.digests import digest
 from partita_api.quantity import Percent, Quantity
 
 

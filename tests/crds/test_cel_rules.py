@@ -8,7 +8,7 @@ import celpy
 import pytest
 from tests.crds.documents import CROP, DETECTOR, PLAN, POOL, REMOVED, SESSION, Json, changed
 
-from partita_api.crd import KINDS, Kind, structural_schema
+from partita_api.crd_schema import KINDS, Kind, structural_schema
 
 CEL_RESERVED = {"function", "namespace", "package", "import", "const", "loop", "return", "var", "void", "while"}
 """Words that Kubernetes escapes as __word__ in rules."""

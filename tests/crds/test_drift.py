@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from partita_api.crd import KINDS, Kind, crd_yaml
+from partita_api.crd_schema import KINDS, Kind, crd_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -11,14 +11,14 @@ from urllib.request import Request, urlopen
 import numpy as np
 import pytest
 import tritonclient.http as triton
-from tests.operator.dev_fixtures import RayClusterFactory
+from tests.fixtures import RayClusterFactory
 from tests.operator.kubectl import Json, Kubectl, cluster_with_crds
 
-from partita_operator.dev.control_plane import ControlPlane
-from partita_operator.dev.environment import DevEnvironment
-from partita_operator.dev.operator_process import operator_log, start_operator, stop_operator
-from partita_operator.dev.ray_cluster import RayCluster
-from partita_operator.dev.ray_commands import RayClassNode, RayClusterConfig
+from partita_devtools.control_plane.control_plane import ControlPlane
+from partita_devtools.environment import DevEnvironment
+from partita_devtools.operator_process import operator_log, start_operator, stop_operator
+from partita_devtools.ray_cluster.cluster import RayCluster
+from partita_devtools.ray_cluster.commands import RayClassNode, RayClusterConfig
 
 READY_SECONDS = 220
 IMAGE = np.random.default_rng(0).standard_normal((3, 32, 32)).astype(np.float32)

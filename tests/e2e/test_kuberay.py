@@ -9,25 +9,25 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.operator.dev_fixtures import RayClusterFactory
+from tests.fixtures import RayClusterFactory
 from tests.operator.doubles import RunnerDouble
-from tests.operator.engines.kuberay_crds import KINDS, complaints, installable
-from tests.operator.engines.kuberay_double import KubeRayDouble
+from tests.operator.engines.kuberay.kuberay_crds import KINDS, complaints, installable
+from tests.operator.engines.kuberay.kuberay_double import KubeRayDouble
 from tests.operator.handlers.conftest import InProcessSolver
 from tests.operator.kubectl import Json, Kubectl, cluster_with_crds, eventually, pool, reason, session
 
 from partita_api.module import TensorSpec
-from partita_operator.dev.control_plane import ControlPlane
-from partita_operator.dev.ports import free_ports
-from partita_operator.dev.ray_cluster import RayCluster
-from partita_operator.dev.ray_commands import RayClusterConfig
-from partita_operator.engines.kuberay import KubeRayEngine
+from partita_devtools.control_plane.control_plane import ControlPlane
+from partita_devtools.ports import free_ports
+from partita_devtools.ray_cluster.cluster import RayCluster
+from partita_devtools.ray_cluster.commands import RayClusterConfig
+from partita_operator.engines.kuberay.engine import KubeRayEngine
+from partita_operator.engines.kuberay.rayservice_manifest import worker_groups
+from partita_operator.engines.kuberay.settings import KubeRaySettings
 from partita_operator.engines.ray_serve import RayServeEngines
-from partita_operator.engines.rayservice import worker_groups
 from partita_operator.engines.selection import Engines
 from partita_operator.handlers.operator import run_operator
 from partita_operator.kube.connection import client, load_config
-from partita_operator.kuberay_settings import KubeRaySettings
 from partita_operator.ports import OperatorSettings, ProfileRun
 
 pytestmark = [pytest.mark.e2e, pytest.mark.apiserver, pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]

@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 from partita_api.manifests import Manifests, parse_manifests
-from partita_operator.reconcile.accounting import selected_pools
+from partita_operator.reconcile.capacity.accounting import selected_pools
 
 GITOPS = Path(__file__).resolve().parents[2] / "examples" / "gitops"
 CHART = GITOPS.parents[1] / "charts" / "partita"

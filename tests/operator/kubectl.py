@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import pytest
 import yaml
 
-from partita_api.crd import KINDS, crd
-from partita_operator.dev.control_plane import ControlPlane
+from partita_api.crd_schema import KINDS, crd
+from partita_devtools.control_plane.control_plane import ControlPlane
 
 T = TypeVar("T")
 Json = dict[str, Any]

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from partita_operator.reconcile.gpu_labels import MIG_CONFIG, MIG_STATE
+from partita_operator.reconcile.pool.gpu_labels import MIG_CONFIG, MIG_STATE
 from partita_operator.reconcile.world import Node
 from partita_planner.mig.parted import Entries
 

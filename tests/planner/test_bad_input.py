@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 from tests.builders import ProfileBuilder, SessionBuilder, pool, problem, profile, session
-from tests.planner.planned import planned
+from tests.planner.problems.planned import planned
 
 from partita_api.gpupool import GPUPoolSpec
 from partita_api.inferencesession import InferenceSessionSpec, Objective, PlannerSettings, Rate
 from partita_api.profile import BlockMemory, Profile
-from partita_planner.plan import plan
+from partita_planner.planning import plan
 from partita_planner.problem import NoPlan, NoPlanReason, PlanningProblem
 
 MODEL = session("s").model("m")

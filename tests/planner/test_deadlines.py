@@ -8,15 +8,15 @@ from collections.abc import Callable
 import pytest
 from tests.builders import pool, problem, profile, session
 
-from partita_planner.allocation import Aim, gpus_missing
-from partita_planner.cost import least_cost
+from partita_planner.allocation.formulation import Aim, gpus_missing
+from partita_planner.allocation.template_search import Found
 from partita_planner.deadline import NEVER, Deadline
-from partita_planner.plan import plan
+from partita_planner.least_cost.least_cost import least_cost
+from partita_planner.planning import plan
 from partita_planner.problem import NoPlanReason, Planned, PlanningProblem
-from partita_planner.search import Found
 from partita_planner.strategies import STRATEGIES
-from partita_planner.task import Solution, Task
-from partita_planner.validate import validate
+from partita_planner.task.task import Solution, Task
+from partita_planner.validation import validate
 
 LOOKS = 100
 """How often the clock may still be looked at after time is up: every step that is still to come notices it."""

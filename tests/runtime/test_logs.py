@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tests.runtime.serving.in_process.stand import stand
 from tests.runtime.serving.plans import application
-from tests.runtime.serving.stand import stand
 
 from partita_runtime.logs import (
     FORMAT_VARIABLE,

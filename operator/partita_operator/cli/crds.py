@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from partita_api.crd import KINDS, crd_yaml
+from partita_api.crd_schema import KINDS, crd_yaml
 from partita_operator.cli.exit_codes import ExitCode
 
 

@@ -9,24 +9,36 @@ import click
 
 from partita_operator.cli.exit_codes import ExitCode
 
+_CLUSTER: Final = "partita_operator.cli.cluster"
+_OFFLINE: Final = "partita_operator.cli.offline"
+
 SUBCOMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "crds": ("partita_operator.cli.crds:crds", "Write the CustomResourceDefinitions."),
-    "plan": ("partita_operator.cli.plan:plan", "Plan sessions from manifests and profiles, without a cluster."),
-    "mig": ("partita_operator.cli.mig:mig", "Cut GPUs into MIG slices for a load, without a cluster."),
-    "subclusters": ("partita_operator.cli.subclusters:subclusters", "Spread many models over sub-clusters."),
-    "simulate": ("partita_operator.cli.simulate:simulate", "Simulate a plan under load, without a cluster."),
-    "profile": ("partita_operator.cli.profile:profile", "Time the blocks of a session's models on this machine."),
+    "plan": (f"{_OFFLINE}.plan:plan", "Plan sessions from manifests and profiles, without a cluster."),
+    "mig": (f"{_OFFLINE}.mig:mig", "Cut GPUs into MIG slices for a load, without a cluster."),
+    "subclusters": (f"{_OFFLINE}.subclusters:subclusters", "Spread many models over sub-clusters."),
+    "simulate": (f"{_OFFLINE}.simulate:simulate", "Simulate a plan under load, without a cluster."),
+    "profile": (
+        f"{_OFFLINE}.profile:profile",
+        "Time the blocks of a session's models on this machine.",
+    ),
     "load": ("partita_operator.cli.load:load", "Send load to a session and measure its attainment."),
-    "dev": ("partita_operator.cli.dev:dev", "Run a control plane and a Ray cluster on this machine."),
+    "dev": ("partita_devtools.cli.dev:dev", "Run a control plane and a Ray cluster on this machine."),
     "operator": ("partita_operator.cli.operator:operator", "Run the operator."),
-    "explain": ("partita_operator.cli.explain:explain", "Say what serves a session of a cluster, why, and what waits."),
-    "top": ("partita_operator.cli.top:top", "Show a cluster's pools and sessions, live."),
-    "approve": ("partita_operator.cli.session_requests:approve", "Let the plan go that waits for approval."),
-    "pause": ("partita_operator.cli.session_requests:pause", "Keep what a session serves as it is."),
-    "resume": ("partita_operator.cli.session_requests:resume", "Undo a pause."),
-    "rollback": ("partita_operator.cli.session_requests:rollback", "Go back to an earlier plan of a session."),
-    "demo": ("partita_operator.cli.demo:demo", "Serve an example end to end on this machine, and report."),
+    "explain": (
+        f"{_CLUSTER}.explain:explain",
+        "Say what serves a session of a cluster, why, and what waits.",
+    ),
+    "top": (f"{_CLUSTER}.top:top", "Show a cluster's pools and sessions, live."),
+    "approve": (f"{_CLUSTER}.session_requests:approve", "Let the plan go that waits for approval."),
+    "pause": (f"{_CLUSTER}.session_requests:pause", "Keep what a session serves as it is."),
+    "resume": (f"{_CLUSTER}.session_requests:resume", "Undo a pause."),
+    "rollback": (f"{_CLUSTER}.session_requests:rollback", "Go back to an earlier plan of a session."),
+    "demo": ("partita_devtools.cli.demo:demo", "Serve an example end to end on this machine, and report."),
 }
+
+DEVTOOLS: Final = "partita_devtools."
+"""Modules of `dev` and `demo`: a distribution of its own, which the operator's image does not have."""
 
 EXTRA_OF_MODULE: Final[Mapping[str, str]] = {
     "torch": "models",
@@ -37,11 +49,7 @@ EXTRA_OF_MODULE: Final[Mapping[str, str]] = {
     "httpx2": "operator",
     "kopf": "operator",
     "lightkube": "operator",
-    "cryptography": "demo",
-    "jinja2": "demo",
-    "matplotlib": "demo",
-    "skimage": "demo",
-    "transformers": "demo",
+    "matplotlib": "plots",
 }
 
 
@@ -60,11 +68,15 @@ class LazyGroup(click.Group):
         try:
             command: click.Command = getattr(importlib.import_module(module), attribute)
         except ModuleNotFoundError as missing:
-            extra = EXTRA_OF_MODULE.get((missing.name or "").split(".")[0])
-            if extra is None:
+            package = (missing.name or "").split(".")[0]
+            if module.startswith(DEVTOOLS):
+                requirement = "partita-devtools"
+            elif package in EXTRA_OF_MODULE:
+                requirement = f"'partita[{EXTRA_OF_MODULE[package]}]'"
+            else:
                 raise
             raise click.ClickException(
-                f"`partita {cmd_name}` needs {missing.name}; install it with: pip install 'partita[{extra}]'"
+                f"`partita {cmd_name}` needs {missing.name}; install it with: pip install {requirement}"
             ) from missing
         return command
 

@@ -14,22 +14,22 @@ from pydantic import ValidationError
 
 from partita_api.manifests import explain
 from partita_operator.cli.versions import installed_versions
-from partita_operator.engines.kuberay import KubeRayEngine
+from partita_operator.engines.kuberay.engine import KubeRayEngine
+from partita_operator.engines.kuberay.settings import KubeRaySettings
 from partita_operator.engines.ray_serve import RayServeEngines, serving_options
 from partita_operator.engines.selection import Engines
-from partita_operator.handlers.leading import LeadershipLostError
+from partita_operator.handlers.leadership import LeadershipLostError
 from partita_operator.handlers.operator import run_operator
 from partita_operator.kube.connection import NoClusterError, client, load_config
-from partita_operator.kuberay_settings import KubeRaySettings
-from partita_operator.mig_settings import MigSettings
-from partita_operator.planning import ProcessSolver
+from partita_operator.partitioning.settings import MigSettings
 from partita_operator.ports import OperatorSettings, ProfileRunner
 from partita_operator.profiling.kubernetes_job import KubernetesJobRunner
 from partita_operator.profiling.ray_job import RayJobRunner
-from partita_planner.plan import plan
+from partita_operator.solver_process import ProcessSolver
+from partita_planner.planning import plan
 from partita_runtime.logs import LogFormat, log_to_stderr
 from partita_runtime.models.policy import ModelPolicy
-from partita_runtime.serving.transport import Transport
+from partita_runtime.serving.transport.kind import Transport
 
 DEFAULTS = OperatorSettings()
 

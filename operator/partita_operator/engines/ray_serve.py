@@ -12,8 +12,8 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from partita_api.inferencesession import InferenceSession
-from partita_operator.engines.diagnosis import diagnosis
-from partita_operator.engines.frontend import Answer, Frontends, session_signals, session_url
+from partita_operator.engines.failure_diagnosis import diagnosis
+from partita_operator.engines.frontend_client import Answer, Frontends, session_signals, session_url
 from partita_operator.engines.ray_dashboard import RayDashboard, capacity
 from partita_operator.engines.rollout import FrontendReport, failed_for_long, next_step, told_plan, wanted_applications
 from partita_operator.engines.serve_state import (
@@ -36,7 +36,7 @@ from partita_operator.ports import (
     StageReadiness,
 )
 from partita_runtime.models.policy import with_policy
-from partita_runtime.serving.applications import ServingOptions, frontend_name
+from partita_runtime.serving.deploy.applications import ServingOptions, frontend_name
 
 APPLICATIONS: Final = "/api/serve/applications/"
 CONTROLLER: Final = "ServeController"

@@ -29,7 +29,7 @@ from partita_operator.engines.serve_state import (
 from partita_operator.engines.shared_vgpus import beside, for_plans, has_loaded, stages_of
 from partita_operator.ports import ServingSpec
 from partita_runtime.scheduling.events import StageRef
-from partita_runtime.serving.applications import (
+from partita_runtime.serving.deploy.applications import (
     ServingOptions,
     frontend_application,
     parse_application,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from partita_api.inferencesession import EngineKind, InferenceSession
-from partita_operator.engines.kuberay import KubeRayEngine
+from partita_operator.engines.kuberay.engine import KubeRayEngine
 from partita_operator.engines.ray_serve import RayServeEngines
 from partita_operator.ports import EngineUnavailableError, ServingEngine, ServingSpec, ServingStatus, SessionSignals
 

@@ -13,8 +13,8 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from partita_operator.ports import EngineUnavailableError
-from partita_runtime.serving.applications import parse_application
-from partita_runtime.serving.relocation import Relocation
+from partita_runtime.serving.deploy.applications import parse_application
+from partita_runtime.serving.deploy.relocation import Relocation
 
 DELETING: Final = "DELETING"
 DEPLOY_FAILED: Final = "DEPLOY_FAILED"

@@ -5,7 +5,7 @@ from typing import Any
 
 from partita_operator.engines.serve_state import RUNNING, AppConfig, Application
 from partita_runtime.scheduling.events import StageRef
-from partita_runtime.serving.applications import holding_both, parse_application
+from partita_runtime.serving.deploy.applications import holding_both, parse_application
 
 
 def stages_of(config: AppConfig) -> dict[str, list[StageRef]]:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from partita_api.digest import digest
+from partita_api.digests import digest
 from partita_operator.engines.placement import RayNode, Resources, fits
 from partita_operator.engines.serve_state import (
     RUNNING,
@@ -21,8 +21,8 @@ from partita_operator.engines.serve_state import (
     ServeState,
     own_configs,
 )
-from partita_runtime.serving.applications import parse_application
-from partita_runtime.serving.relocation import STAND_IN_SECONDS, Relocation
+from partita_runtime.serving.deploy.applications import parse_application
+from partita_runtime.serving.deploy.relocation import STAND_IN_SECONDS, Relocation
 
 SETTLED_SECONDS: Final = 30.0
 """How long replicas and nodes must be there before anything is moved because of them."""

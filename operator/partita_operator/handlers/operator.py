@@ -9,12 +9,12 @@ from typing import Any, Final
 from lightkube.config.kubeconfig import SingleConfig
 
 from partita_operator.handlers.admission import Admission
-from partita_operator.handlers.leading import Leadership, LeadershipLostError
+from partita_operator.handlers.leadership import Leadership, LeadershipLostError
 from partita_operator.handlers.metrics import Metrics
 from partita_operator.handlers.passes import PassFailedError, pass_pool, pass_session, sweep
-from partita_operator.handlers.searches import Searches
+from partita_operator.handlers.plan_searches import Searches
 from partita_operator.handlers.surroundings import Surroundings
-from partita_operator.handlers.watching import Webhook, watch
+from partita_operator.handlers.watches import Webhook, watch
 from partita_operator.handlers.workqueue import WorkQueue
 from partita_operator.kube.cache import ClusterCache, Key, Kind, KindMissingError, key_of
 from partita_operator.kube.connection import client, load_config

@@ -8,16 +8,16 @@ from datetime import UTC, datetime
 from lightkube import ApiError
 
 from partita_api.inferencesession import InferenceSession, InferenceSessionStatus
-from partita_operator.handlers.acting import carry_out, carry_out_of_pool
-from partita_operator.handlers.observing import observe_pool, observe_session
+from partita_operator.handlers.actions import carry_out, carry_out_of_pool
+from partita_operator.handlers.observation import observe_pool, observe_session
 from partita_operator.handlers.surroundings import Surroundings
 from partita_operator.kube.events import publish
 from partita_operator.kube.retries import ApiServerUnavailableError
 from partita_operator.kube.writes import Owner
 from partita_operator.ports import EngineUnavailableError
 from partita_operator.reconcile.actions import Decision, Event
-from partita_operator.reconcile.pool import reconcile_pool
-from partita_operator.reconcile.session import reconcile_session
+from partita_operator.reconcile.pool.reconciler import reconcile_pool
+from partita_operator.reconcile.session.reconciler import reconcile_session
 from partita_operator.reconcile.world import SessionWorld
 
 logger = logging.getLogger(__name__)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from lightkube import AsyncClient
 
-from partita_operator.handlers.leading import Leadership
+from partita_operator.handlers.leadership import Leadership
 from partita_operator.handlers.metrics import Metrics
-from partita_operator.handlers.searches import Searches
+from partita_operator.handlers.plan_searches import Searches
 from partita_operator.kube.cache import ClusterCache
 from partita_operator.kube.profiles import ProfileStore
 from partita_operator.kube.writes import ObjectWriter

@@ -18,7 +18,7 @@ from lightkube.operators import exists
 from lightkube.resources.core_v1 import ConfigMap
 from pydantic import ValidationError
 
-from partita_api.digest import canonical_json
+from partita_api.digests import canonical_json
 from partita_api.meta import POOL_LABEL, PROFILE_LABEL
 from partita_api.profile import PROFILE_FILE, Profile
 from partita_operator.kube.resources import ALL_NAMESPACES

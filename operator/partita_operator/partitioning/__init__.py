@@ -1,1 +1,4 @@
-"""Who cuts GPUs into slices: NVIDIA's mig-manager."""
+"""Cuts GPUs into MIG slices through NVIDIA's mig-manager.
+
+May import `kube` and `ports`.
+"""

@@ -14,9 +14,9 @@ from lightkube.resources.core_v1 import ConfigMap, Node, Pod
 
 from partita_api.meta import FIELD_MANAGER, POOL_LABEL
 from partita_operator.kube.retries import is_missing, retried
-from partita_operator.mig_settings import MigSettings
+from partita_operator.partitioning.settings import MigSettings
 from partita_operator.ports import NodeStep, PartitionerError, StepKind
-from partita_operator.reconcile.gpu_labels import CUT_AS, CUT_BY, DRAINING, MIG_CONFIG
+from partita_operator.reconcile.pool.gpu_labels import CUT_AS, CUT_BY, DRAINING, MIG_CONFIG
 from partita_planner.mig.errors import BadConfigurationError
 from partita_planner.mig.parted import Entries, parse, render
 

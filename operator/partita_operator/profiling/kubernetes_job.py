@@ -13,7 +13,7 @@ from partita_api.gpupool import GPUPool
 from partita_api.profile import ProfileRequest
 from partita_operator.kube.retries import is_missing, retried
 from partita_operator.ports import ProfileRun, RunPhase
-from partita_operator.profiling.job_manifest import CONTAINER, job_manifest, job_name
+from partita_operator.profiling.kubernetes_job_manifest import CONTAINER, job_manifest, job_name
 from partita_operator.profiling.outcome import finished_run, log_tail, over_time
 from partita_runtime.models.policy import ModelPolicy
 

@@ -4,7 +4,7 @@ import asyncio
 import time
 from typing import Any, Final
 
-from partita_api.digest import canonical_json
+from partita_api.digests import canonical_json
 from partita_api.gpupool import GPUPool
 from partita_api.profile import ProfileRequest
 from partita_operator.engines.ray_dashboard import RayDashboard, RefusedError
@@ -12,7 +12,7 @@ from partita_operator.ports import OperatorSettings, ProfileRun, RunPhase
 from partita_operator.profiling.outcome import finished_run, log_tail, over_time
 from partita_profiling.result import REQUEST_VARIABLE
 from partita_runtime.models.policy import with_policy
-from partita_runtime.serving.stage_arguments import has_gpus
+from partita_runtime.serving.deploy.stage_arguments import has_gpus
 
 JOBS: Final = "/api/jobs/"
 ENTRYPOINT: Final = "python -m partita_profiling"

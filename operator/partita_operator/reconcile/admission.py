@@ -11,11 +11,11 @@ from typing import Final
 from partita_api.gpupool import GPUPool, SharingMode
 from partita_api.inferencesession import InferenceSession
 from partita_api.pipelineplan import PipelinePlan
-from partita_operator.reconcile.accounting import selected_pools, users
-from partita_operator.reconcile.pool_nodes import node_selector
-from partita_operator.reconcile.quotas import quota_use
+from partita_operator.reconcile.capacity.accounting import selected_pools, users
+from partita_operator.reconcile.capacity.quotas import quota_use
+from partita_operator.reconcile.pool.nodes import node_selector
 from partita_operator.reconcile.reasons import Reason
-from partita_operator.reconcile.validation import find_problem
+from partita_operator.reconcile.session.validation import find_problem
 from partita_operator.reconcile.world import Cluster
 from partita_runtime.models.policy import ModelPolicy
 

@@ -22,7 +22,14 @@ from partita_planner.mig.packing import (
     most_served,
     wanted_slices,
 )
-from partita_planner.mig.paris import SliceCurve, batch_workloads, check_distribution, paris, placed, segment_workloads
+from partita_planner.mig.paris_algorithm import (
+    SliceCurve,
+    batch_workloads,
+    check_distribution,
+    paris,
+    placed,
+    segment_workloads,
+)
 from partita_planner.mig.products import ProductTable
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]

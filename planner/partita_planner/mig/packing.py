@@ -19,11 +19,11 @@ from typing import Any, Final
 
 import pyomo.environ as pyo
 
+from partita_planner.allocation.milp import integer, solve
 from partita_planner.deadline import Deadline
 from partita_planner.mig.errors import BadDemandError
 from partita_planner.mig.layouts import Layout, maximal_layouts
 from partita_planner.mig.products import Product
-from partita_planner.milp import integer, solve
 
 MAX_GPUS: Final = 100_000
 ROUNDING: Final = 1e-5

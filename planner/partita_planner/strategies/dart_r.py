@@ -9,15 +9,15 @@ from dataclasses import replace
 from typing import Final
 
 from partita_api.inferencesession import ObjectiveKind
-from partita_planner.allocation import Demand, Market
+from partita_planner.allocation.formulation import Demand, Market
+from partita_planner.allocation.template_search import Found, NothingFound
+from partita_planner.allocation.throughput import most_throughput
 from partita_planner.deadline import Deadline
-from partita_planner.latency import LatencyGraph
-from partita_planner.optimum import demands_at_level, of_all, throughput_plan
-from partita_planner.search import Found, NothingFound
+from partita_planner.session.latency import LatencyGraph
 from partita_planner.strategies.strategy import Strategy
-from partita_planner.task import Task
-from partita_planner.templates import Template
-from partita_planner.throughput import most_throughput
+from partita_planner.task.optimum import demands_at_level, of_all, throughput_plan
+from partita_planner.task.task import Task
+from partita_planner.templates.templates import Template
 
 
 def most_chained(

@@ -7,7 +7,7 @@ from partita_planner.configurations.dispatch import Dispatch
 from partita_planner.configurations.heuristic import Hardware, HeuristicOptions, solve_heuristically
 from partita_planner.configurations.module_scheduling import Dummies, SchedulingRules
 from partita_planner.configurations.splitting import QuantizedSplit
-from partita_planner.strategies.configuration_strategy import configuration_strategy
+from partita_planner.strategies.configurations import configuration_strategy
 
 OPTIONS: Final = HeuristicOptions(
     scheduling=SchedulingRules(Dispatch.ROUND_ROBIN, max_configurations=2, dummies=Dummies.NONE),

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from partita_planner.optimum import best_plan
 from partita_planner.strategies.strategy import Strategy
-from partita_planner.task import Task
+from partita_planner.task.optimum import best_plan
+from partita_planner.task.task import Task
 
 NO_PARTITIONING: Final = Strategy("no-partitioning", narrow=Task.without_partitioning, solve=best_plan)

@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import Final
 
 from partita_planner.configurations.spread import least_occupancy
-from partita_planner.optimum import best_plan
 from partita_planner.strategies.strategy import Strategy
+from partita_planner.task.optimum import best_plan
 
 PARTITA: Final = Strategy(
     "partita",

@@ -10,7 +10,7 @@ from typing import Final
 from partita_planner.configurations.heuristic import HeuristicOptions, solve_heuristically
 from partita_planner.configurations.module_scheduling import Dummies, SchedulingRules
 from partita_planner.configurations.splitting import GreedySplit
-from partita_planner.strategies.configuration_strategy import configuration_strategy
+from partita_planner.strategies.configurations import configuration_strategy
 
 OPTIONS: Final = HeuristicOptions(
     scheduling=SchedulingRules(dummies=Dummies.IN_TIME),

@@ -12,18 +12,18 @@ from typing import Final
 import pyomo.environ as pyo
 
 from partita_api.inferencesession import ObjectiveKind
-from partita_planner.allocation import Aim, Demand, Market, allocation_model, deployments_of, start_from
+from partita_planner.allocation.formulation import Aim, Demand, Market, allocation_model, deployments_of, start_from
+from partita_planner.allocation.latency_split import solve_split
+from partita_planner.allocation.milp import solve
+from partita_planner.allocation.relaxation import Relaxation, relax, rounded
+from partita_planner.allocation.template_search import Found, NothingFound, Search, value_of
+from partita_planner.allocation.throughput import RELATIVE_GAP, highest_level
 from partita_planner.deadline import Deadline
-from partita_planner.latency import LatencyGraph
-from partita_planner.latency_split import solve_split
-from partita_planner.milp import solve
-from partita_planner.optimum import demands_at_level, of_all, throughput_plan
-from partita_planner.relaxation import Relaxation, relax, rounded
-from partita_planner.search import Found, NothingFound, Search, value_of
+from partita_planner.session.latency import LatencyGraph
 from partita_planner.strategies.strategy import Strategy
-from partita_planner.task import Task
-from partita_planner.templates import Template
-from partita_planner.throughput import RELATIVE_GAP, highest_level
+from partita_planner.task.optimum import demands_at_level, of_all, throughput_plan
+from partita_planner.task.task import Task
+from partita_planner.templates.templates import Template
 
 
 def most_published(

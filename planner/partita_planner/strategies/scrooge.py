@@ -7,7 +7,7 @@ from partita_planner.configurations.dispatch import Dispatch
 from partita_planner.configurations.heuristic import HeuristicOptions, solve_heuristically
 from partita_planner.configurations.module_scheduling import Dummies, SchedulingRules
 from partita_planner.configurations.splitting import Criterion, GreedySplit
-from partita_planner.strategies.configuration_strategy import configuration_strategy
+from partita_planner.strategies.configurations import configuration_strategy
 
 OPTIONS: Final = HeuristicOptions(
     scheduling=SchedulingRules(Dispatch.PER_GPU, max_configurations=2, dummies=Dummies.NONE),

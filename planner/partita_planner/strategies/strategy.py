@@ -4,12 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from partita_api.inferencesession import ObjectiveKind
+from partita_planner.allocation.template_search import NothingFound
 from partita_planner.configurations.schedule import Answer
 from partita_planner.configurations.workload import Workload
 from partita_planner.deadline import Deadline
 from partita_planner.problem import NoPlan
-from partita_planner.search import NothingFound
-from partita_planner.task import Solution, Task
+from partita_planner.task.task import Solution, Task
 
 Answering = Callable[[Workload, Deadline], Answer | None]
 """Out of time, the best answer so far, or None."""

@@ -12,8 +12,8 @@ from partita_runtime.execution.executor import Array
 from partita_runtime.models.source import load_model, resolve_entrypoint
 from partita_runtime.scheduling.plan import SchedulingPlan
 from partita_runtime.scheduling.requests import RequestGraph, SubRequest
-from partita_runtime.serving.dataflow import Sample, answer_of
-from partita_runtime.serving.interface import Interface
+from partita_runtime.serving.protocol.interface import Interface
+from partita_runtime.serving.session.dataflow import Sample, answer_of
 
 
 class WholeModels:

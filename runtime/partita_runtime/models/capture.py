@@ -14,7 +14,7 @@ from torch.fx import Graph, GraphModule
 
 from partita_api.module import TensorSpec
 from partita_runtime.models.errors import ModelError, ModelErrorReason
-from partita_runtime.models.standard_input import standard_input
+from partita_runtime.models.standard_inputs import standard_input
 
 MAX_BATCH: Final = 1024
 """The largest batch size that a captured graph is promised to take."""

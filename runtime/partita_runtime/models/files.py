@@ -13,9 +13,9 @@ from urllib.parse import unquote, urlsplit
 import torch
 from torch.export import ExportedProgram
 
-from partita_runtime.models.elsewhere import fetch
 from partita_runtime.models.errors import ModelError, ModelErrorReason
 from partita_runtime.models.policy import ModelPolicy
+from partita_runtime.models.remote_files import fetch
 
 LoadedModel = torch.nn.Module | ExportedProgram
 

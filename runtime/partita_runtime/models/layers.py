@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final
 
-from partita_api.digest import digest
+from partita_api.digests import digest
 from partita_api.inferencesession import CutDType
 from partita_api.module import DType, TensorSpec
 

@@ -3,20 +3,20 @@
 from collections.abc import Iterable
 from heapq import heappop, heappush
 
-from partita_runtime.scheduling.agenda import Agenda
 from partita_runtime.scheduling.events import Action, Dispatch, Drop, DropReason, StageRef
-from partita_runtime.scheduling.flight import Batch, InFlight, dispatched
-from partita_runtime.scheduling.free_index import NEVER
-from partita_runtime.scheduling.load import Load
 from partita_runtime.scheduling.modules import ModuleState, module_states
 from partita_runtime.scheduling.plan import SchedulingPlan
+from partita_runtime.scheduling.policies.policy import Candidate, Dropped
 from partita_runtime.scheduling.policies.registry import make_policy
-from partita_runtime.scheduling.policy import Candidate, Dropped
-from partita_runtime.scheduling.pools import Worker
-from partita_runtime.scheduling.probe import Leg
-from partita_runtime.scheduling.queue import QueuedRequest
-from partita_runtime.scheduling.roster import Roster
+from partita_runtime.scheduling.queues.agenda import Agenda
+from partita_runtime.scheduling.queues.deadline_queue import QueuedRequest
+from partita_runtime.scheduling.reservations.dispatched import Batch, InFlight, dispatched
+from partita_runtime.scheduling.reservations.path_search import Leg
 from partita_runtime.scheduling.signals import CoreSignals, snapshot
+from partita_runtime.scheduling.workers.free_index import NEVER
+from partita_runtime.scheduling.workers.load import Load
+from partita_runtime.scheduling.workers.pools import Worker
+from partita_runtime.scheduling.workers.registry import Roster
 
 
 class SchedulingCore:

@@ -2,12 +2,12 @@
 
 from collections import Counter
 
-from partita_runtime.scheduling.arrival_rate import ArrivalRate
 from partita_runtime.scheduling.events import DropReason
-from partita_runtime.scheduling.free_index import NEVER
 from partita_runtime.scheduling.pipelines import PipelineState
 from partita_runtime.scheduling.plan import SchedulingPlan
-from partita_runtime.scheduling.queue import DeadlineQueue
+from partita_runtime.scheduling.queues.arrival_rate import ArrivalRate
+from partita_runtime.scheduling.queues.deadline_queue import DeadlineQueue
+from partita_runtime.scheduling.workers.free_index import NEVER
 
 
 class ModuleCounters:

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from math import sqrt
 from typing import Final
 
-from partita_runtime.scheduling.correction import LatencyCorrection
 from partita_runtime.scheduling.events import StageRef
 from partita_runtime.scheduling.plan import ScheduledPipeline, ScheduledStage
-from partita_runtime.scheduling.pools import WorkerPool
+from partita_runtime.scheduling.workers.correction import LatencyCorrection
+from partita_runtime.scheduling.workers.pools import WorkerPool
 
 DEVIATIONS: Final = 3
 """Kept free before a deadline: about 99 % of batches meet it, if their times are normally distributed."""

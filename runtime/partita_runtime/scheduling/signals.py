@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from partita_runtime.scheduling.events import DropReason, StageRef
 from partita_runtime.scheduling.modules import ModuleState
 from partita_runtime.scheduling.pipelines import PipelineState, StageState
-from partita_runtime.scheduling.pools import Worker
+from partita_runtime.scheduling.workers.pools import Worker
 
 
 @dataclass(frozen=True, slots=True)

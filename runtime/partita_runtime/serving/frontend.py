@@ -9,18 +9,18 @@ import ray
 from ray import serve
 
 from partita_runtime.logs import log_as_environment_says
-from partita_runtime.serving.actor_calls import RayCarrier
-from partita_runtime.serving.directory import Directory
-from partita_runtime.serving.epoch import Epoch
-from partita_runtime.serving.gateway import ASGIApp, gateway
-from partita_runtime.serving.grpc_endpoint import grpc_endpoint
-from partita_runtime.serving.http_server import http_endpoint
-from partita_runtime.serving.names import FRONTEND
-from partita_runtime.serving.rank_actor import RankActor
-from partita_runtime.serving.session import FrontendSettings, Session
-from partita_runtime.serving.spare import Spare
-from partita_runtime.serving.trace_settings import tracer_of
-from partita_runtime.serving.transport import Transport
+from partita_runtime.serving.coordinator_actor import RankActor
+from partita_runtime.serving.deploy.directory import Directory
+from partita_runtime.serving.deploy.epochs import Epoch
+from partita_runtime.serving.deploy.names import FRONTEND
+from partita_runtime.serving.ingress.asgi import ASGIApp, gateway
+from partita_runtime.serving.ingress.grpc_server import grpc_endpoint
+from partita_runtime.serving.ingress.http_server import http_endpoint
+from partita_runtime.serving.session.session import FrontendSettings, Session
+from partita_runtime.serving.standby import Spare
+from partita_runtime.serving.telemetry.trace_settings import tracer_of
+from partita_runtime.serving.transport.actor_calls import RayCarrier
+from partita_runtime.serving.transport.kind import Transport
 
 JOIN_SECONDS: Final = 10.0
 """How long one of several frontends may take to find the replicas before Serve sends it requests anyhow."""

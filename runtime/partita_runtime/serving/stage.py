@@ -10,12 +10,12 @@ from ray import serve
 
 from partita_runtime.execution.build import warmed
 from partita_runtime.logs import log_as_environment_says
-from partita_runtime.serving.actor_calls import RayCarrier
-from partita_runtime.serving.directory import ANNOUNCE_SECONDS, Announcement, Directory
-from partita_runtime.serving.names import STAGE
-from partita_runtime.serving.relocation import STAND_IN_SECONDS, Relocation
-from partita_runtime.serving.stage_arguments import StageArguments
-from partita_runtime.serving.worker import StageWorker
+from partita_runtime.serving.deploy.directory import ANNOUNCE_SECONDS, Announcement, Directory
+from partita_runtime.serving.deploy.names import STAGE
+from partita_runtime.serving.deploy.relocation import STAND_IN_SECONDS, Relocation
+from partita_runtime.serving.deploy.stage_arguments import StageArguments
+from partita_runtime.serving.replica.worker import StageWorker
+from partita_runtime.serving.transport.actor_calls import RayCarrier
 
 logger = logging.getLogger(__name__)
 

@@ -8,11 +8,11 @@ import ray
 from ray import serve
 
 from partita_runtime.logs import log_as_environment_says
-from partita_runtime.serving.actor_calls import RayCarrier
-from partita_runtime.serving.directory import ANNOUNCE_SECONDS, Directory
-from partita_runtime.serving.held_models import HeldModels
-from partita_runtime.serving.names import SUBCLUSTER
-from partita_runtime.serving.stage_arguments import SubclusterArguments, SubclusterModels
+from partita_runtime.serving.deploy.directory import ANNOUNCE_SECONDS, Directory
+from partita_runtime.serving.deploy.names import SUBCLUSTER
+from partita_runtime.serving.deploy.stage_arguments import SubclusterArguments, SubclusterModels
+from partita_runtime.serving.replica.loaded_models import HeldModels
+from partita_runtime.serving.transport.actor_calls import RayCarrier
 
 logger = logging.getLogger(__name__)
 

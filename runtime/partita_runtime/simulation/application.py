@@ -9,7 +9,7 @@ from partita_runtime.scheduling.core import SchedulingCore
 from partita_runtime.scheduling.events import Dispatch, Drop, DropReason
 from partita_runtime.scheduling.plan import SchedulingPlan
 from partita_runtime.scheduling.requests import RequestGraph, SubRequest
-from partita_runtime.simulation.clock import VirtualClock
+from partita_runtime.simulation.emulation.clock import VirtualClock
 from partita_runtime.simulation.report import Tally
 
 Ended = Callable[[DropReason | None], bool]

@@ -17,13 +17,13 @@ from partita_runtime.scheduling.core import SchedulingCore
 from partita_runtime.scheduling.events import Dispatch, Drop, DropReason, StageRef
 from partita_runtime.scheduling.pipelines import transfer_micros
 from partita_runtime.scheduling.plan import ScheduledModule, ScheduledPipeline, SchedulingPlan
-from partita_runtime.simulation.clock import VirtualClock
-from partita_runtime.simulation.cluster import EmulatedCluster
-from partita_runtime.simulation.conditions import EXACT, NO_DELAYS
-from partita_runtime.simulation.network import Node
-from partita_runtime.simulation.placement import Placement, placements
+from partita_runtime.simulation.emulation.clock import VirtualClock
+from partita_runtime.simulation.emulation.cluster import EmulatedCluster
+from partita_runtime.simulation.emulation.network import Node
+from partita_runtime.simulation.emulation.noise import EXACT, NO_DELAYS
+from partita_runtime.simulation.emulation.placement import Placement, placements
+from partita_runtime.simulation.event_loop import ended, run
 from partita_runtime.simulation.report import SimulationReport, Tally
-from partita_runtime.simulation.run import ended, run
 from partita_runtime.simulation.streams import Stream
 
 

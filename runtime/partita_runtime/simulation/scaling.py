@@ -15,12 +15,12 @@ from partita_runtime.scheduling.core import SchedulingCore
 from partita_runtime.scheduling.events import StageRef
 from partita_runtime.scheduling.plan import SchedulingPlan
 from partita_runtime.scheduling.signals import CoreSignals
-from partita_runtime.serving.signals import Situation, Snapshot, session_signals
+from partita_runtime.serving.telemetry.signals import Situation, Snapshot, session_signals
 from partita_runtime.simulation.application import Application
-from partita_runtime.simulation.clock import VirtualClock
-from partita_runtime.simulation.cluster import EmulatedCluster
-from partita_runtime.simulation.holding import Doors
-from partita_runtime.simulation.placement import Placement, Space
+from partita_runtime.simulation.emulation.clock import VirtualClock
+from partita_runtime.simulation.emulation.cluster import EmulatedCluster
+from partita_runtime.simulation.emulation.placement import Placement, Space
+from partita_runtime.simulation.held_requests import Doors
 from partita_runtime.simulation.report import ScalingStep
 
 LOOK_MICROS: Final = 1_000_000

@@ -12,14 +12,14 @@ from partita_runtime.scheduling.core import SchedulingCore
 from partita_runtime.scheduling.events import Dispatch, Drop, DropReason
 from partita_runtime.scheduling.plan import SchedulingPlan
 from partita_runtime.simulation.arrivals import Arrivals
-from partita_runtime.simulation.clock import VirtualClock
-from partita_runtime.simulation.cluster import EmulatedCluster
-from partita_runtime.simulation.conditions import EXACT, NO_DELAYS, Delays, Noise
-from partita_runtime.simulation.failures import Failure, worker_failures
-from partita_runtime.simulation.network import NO_CONTENTION, Contention
-from partita_runtime.simulation.placement import Placement, placements
+from partita_runtime.simulation.emulation.clock import VirtualClock
+from partita_runtime.simulation.emulation.cluster import EmulatedCluster
+from partita_runtime.simulation.emulation.failures import Failure, worker_failures
+from partita_runtime.simulation.emulation.network import NO_CONTENTION, Contention
+from partita_runtime.simulation.emulation.noise import EXACT, NO_DELAYS, Delays, Noise
+from partita_runtime.simulation.emulation.placement import Placement, placements
+from partita_runtime.simulation.event_loop import ended, run
 from partita_runtime.simulation.report import Execution, SimulationReport, Tally
-from partita_runtime.simulation.run import ended, run
 from partita_runtime.simulation.scaling import Scaler, Scaling
 
 QuerySizes = Callable[[int, np.random.Generator], NDArray[np.int64]]

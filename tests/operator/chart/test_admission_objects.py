@@ -11,8 +11,8 @@ from cryptography import x509
 from tests.operator.chart.charts import chart_for, documents
 from tests.operator.kubectl import Kubectl, cluster_with_crds
 
-from partita_operator.dev.control_plane import ControlPlane
-from partita_operator.handlers.watching import WEBHOOK_PATH
+from partita_devtools.control_plane.control_plane import ControlPlane
+from partita_operator.handlers.watches import WEBHOOK_PATH
 
 cluster = cluster_with_crds
 ON: dict[str, Any] = {"admission": {"enabled": True}}

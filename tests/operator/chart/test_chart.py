@@ -9,8 +9,8 @@ import yaml
 from tests.operator.chart.charts import CHART, documents
 
 from partita_operator.cli.operator import run
-from partita_operator.kuberay_settings import KubeRaySettings
-from partita_operator.mig_settings import MigSettings
+from partita_operator.engines.kuberay.settings import KubeRaySettings
+from partita_operator.partitioning.settings import MigSettings
 from partita_runtime.models.policy import ModelPolicy
 
 WARNING = 2

@@ -13,8 +13,8 @@ from tests.operator.chart.charts import chart_for
 from tests.operator.kubectl import session
 from tests.operator.kubelet_double import KubeletDouble
 
-from partita_operator.dev.control_plane import ControlPlane
-from partita_operator.dev.ports import free_ports
+from partita_devtools.control_plane.control_plane import ControlPlane
+from partita_devtools.ports import free_ports
 
 config = pytest.importorskip("helm_python.config", reason="Helm's SDK is missing: pip install helm-python-sdk")
 

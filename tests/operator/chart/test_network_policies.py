@@ -7,7 +7,7 @@ from tests.builders import pool
 from tests.operator.chart.charts import documents
 from tests.operator.profiling.requests import quick
 
-from partita_operator.profiling.job_manifest import job_manifest
+from partita_operator.profiling.kubernetes_job_manifest import job_manifest
 
 DNS = {(53, "UDP"), (53, "TCP")}
 

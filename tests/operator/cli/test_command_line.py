@@ -8,7 +8,7 @@ import yaml
 from click.testing import CliRunner, Result
 from tests.builders import PoolBuilder, pool, profile, session
 
-from partita_api.crd import KINDS
+from partita_api.crd_schema import KINDS
 from partita_api.meta import SpecModel
 from partita_operator.cli.exit_codes import ExitCode
 from partita_operator.cli.main import SUBCOMMANDS, main

@@ -9,7 +9,7 @@ from tests.builders import pool, session
 from partita_api.conditions import Condition
 from partita_api.gpupool import GPUPoolStatus
 from partita_api.inferencesession import InferenceSessionStatus, PlanSummary, Signals
-from partita_operator.cli.top import report, tables
+from partita_operator.cli.cluster.top import report, tables
 from partita_operator.reconcile.world import Cluster
 
 READY = Condition(

@@ -8,7 +8,7 @@ from partita_operator.engines.rollout import FrontendReport, demand, told_plan
 from partita_operator.engines.serve_state import AppConfig, Application, Deployment, Replica, ServeState
 from partita_operator.engines.shared_vgpus import stages_of
 from partita_runtime.scheduling.events import StageRef
-from partita_runtime.serving.applications import frontend_name, parse_application, stage_name, subcluster_name
+from partita_runtime.serving.deploy.applications import frontend_name, parse_application, stage_name, subcluster_name
 
 SESSION = "default/traffic"
 FRONTEND = frontend_name(SESSION)

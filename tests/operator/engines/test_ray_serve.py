@@ -10,13 +10,13 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.operator.dev_fixtures import RayClusterFactory
+from tests.fixtures import RayClusterFactory
 from tests.runtime.serving.plans import EMULATED, REAL, Application, application
 
 from partita_api.gpupool import Emulation
 from partita_api.quantity import Quantity
-from partita_operator.dev.ray_cluster import RayCluster
-from partita_operator.dev.ray_commands import RayClassNode, RayClusterConfig
+from partita_devtools.ray_cluster.cluster import RayCluster
+from partita_devtools.ray_cluster.commands import RayClassNode, RayClusterConfig
 from partita_operator.engines.ray_serve import RayServeEngine, RayServeEngines
 from partita_operator.ports import (
     EngineUnavailableError,
@@ -25,7 +25,7 @@ from partita_operator.ports import (
     ServingStatus,
     StageTarget,
 )
-from partita_runtime.serving.applications import ServingOptions
+from partita_runtime.serving.deploy.applications import ServingOptions
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 

@@ -11,7 +11,7 @@ from tests.operator.engines.serve_model import FRONTEND, SESSION, application, f
 from partita_operator.engines.placement import RayNode
 from partita_operator.engines.serve_state import AppConfig, Replica, ServeState, told_relocation
 from partita_operator.engines.spreading import MOST_IN_VAIN, SETTLED_SECONDS, spread, spread_if_able, with_relocations
-from partita_runtime.serving.relocation import STAND_IN_SECONDS
+from partita_runtime.serving.deploy.relocation import STAND_IN_SECONDS
 
 NOW = 10_000.0
 POOL = "a"

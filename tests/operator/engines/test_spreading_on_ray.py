@@ -7,12 +7,12 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.operator.dev_fixtures import RayClusterFactory
+from tests.fixtures import RayClusterFactory
 from tests.operator.engines.test_ray_serve import OPTIONS, applications, remove_all, rolled_out, spec, traffic, until
 from tests.runtime.serving.plans import EMULATED, REAL
 
-from partita_operator.dev.ray_cluster import RayCluster
-from partita_operator.dev.ray_commands import RayClassNode, RayClusterConfig
+from partita_devtools.ray_cluster.cluster import RayCluster
+from partita_devtools.ray_cluster.commands import RayClassNode, RayClusterConfig
 from partita_operator.engines import spreading
 from partita_operator.engines.ray_serve import RayServeEngine
 

@@ -11,7 +11,7 @@ from tests.operator.engines.serve_model import (
 )
 from tests.operator.engines.test_rollout import rolled_out, step, told
 
-from partita_operator.engines.frontend import Answer
+from partita_operator.engines.frontend_client import Answer
 from partita_operator.engines.ray_serve import serving_status
 from partita_operator.engines.rollout import Wanted, next_step
 from partita_operator.engines.serve_state import ServeState

@@ -12,10 +12,10 @@ import pytest
 from tests.operator.doubles import EngineDouble, EnginesDouble, RunnerDouble
 from tests.operator.kubectl import Kubectl, cluster_with_crds
 
-from partita_operator.dev.ports import free_ports
+from partita_devtools.ports import free_ports
 from partita_operator.handlers.operator import run_operator
 from partita_operator.ports import OperatorSettings
-from partita_planner.plan import plan
+from partita_planner.planning import plan
 from partita_planner.problem import Outcome, PlanningProblem
 
 _NUMBERS = itertools.count(1)

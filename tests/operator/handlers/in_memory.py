@@ -9,12 +9,12 @@ from lightkube.config.kubeconfig import KubeConfig
 from lightkube.config.models import Cluster as Server
 from lightkube.config.models import User
 from tests.operator.doubles import EngineDouble, EnginesDouble, RunnerDouble, one_stage_plan
-from tests.operator.handlers.api_double import Json
+from tests.operator.handlers.faults.api_double import Json
 
 from partita_api.meta import FIELD_MANAGER
-from partita_operator.handlers.leading import Leadership
+from partita_operator.handlers.leadership import Leadership
 from partita_operator.handlers.metrics import Metrics
-from partita_operator.handlers.searches import Searches
+from partita_operator.handlers.plan_searches import Searches
 from partita_operator.handlers.surroundings import Surroundings
 from partita_operator.kube.cache import ClusterCache
 from partita_operator.kube.profiles import ProfileStore

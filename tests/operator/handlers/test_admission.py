@@ -13,8 +13,8 @@ from tests.operator.chart.charts import documents
 from tests.operator.handlers.conftest import Operators
 from tests.operator.kubectl import Json, Kubectl, eventually, pool, reason, session
 
-from partita_operator.dev.certificates import KeyPair, create_authority, issue_server_certificate
-from partita_operator.dev.ports import free_ports
+from partita_devtools.control_plane.certificates import KeyPair, create_authority, issue_server_certificate
+from partita_devtools.ports import free_ports
 
 pytestmark = pytest.mark.apiserver
 

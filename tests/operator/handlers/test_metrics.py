@@ -16,8 +16,8 @@ from partita_api.gpupool import GPUPoolStatus
 from partita_api.inferencesession import InferenceSessionStatus, PlanSummary, Signals
 from partita_operator.handlers.metrics import Metrics
 from partita_operator.reconcile.world import Cluster
-from partita_runtime.serving.metrics import metrics_text
-from partita_runtime.serving.signals import Meter, SessionSignals, StageSignals
+from partita_runtime.serving.telemetry.metrics import metrics_text
+from partita_runtime.serving.telemetry.signals import Meter, SessionSignals, StageSignals
 
 ROOT = Path(__file__).parents[3]
 REFERENCE = ROOT / "docs" / "reference" / "metrics.md"

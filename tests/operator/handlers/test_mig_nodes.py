@@ -15,8 +15,8 @@ from tests.operator.kubectl import Json, Kubectl, condition, eventually, pool, r
 from tests.operator.mig_manager_double import MigManagerDouble
 
 from partita_operator.cli.main import main
-from partita_operator.mig_settings import MigSettings
-from partita_operator.reconcile.gpu_labels import CUT_AS, DRAINING, MIG_CONFIG, MIG_STATE
+from partita_operator.partitioning.settings import MigSettings
+from partita_operator.reconcile.pool.gpu_labels import CUT_AS, DRAINING, MIG_CONFIG, MIG_STATE
 from partita_operator.reconcile.world import Node
 from partita_planner.mig.parted import parse
 

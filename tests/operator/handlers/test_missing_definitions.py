@@ -6,9 +6,9 @@ import pytest
 from tests.operator.handlers.conftest import Operators
 from tests.operator.kubectl import Kubectl, eventually, pool, reason, session
 
-from partita_api.crd import KINDS, crd
-from partita_operator.dev.binaries import Binaries
-from partita_operator.dev.control_plane import control_plane
+from partita_api.crd_schema import KINDS, crd
+from partita_devtools.control_plane.binaries import Binaries
+from partita_devtools.control_plane.control_plane import control_plane
 
 pytestmark = pytest.mark.apiserver
 

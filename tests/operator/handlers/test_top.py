@@ -18,8 +18,8 @@ from tests.operator.doubles import signals
 from tests.operator.handlers.conftest import Operators
 from tests.operator.kubectl import Json, Kubectl, eventually, pool, reason, session
 
+from partita_devtools.control_plane.control_plane import ControlPlane
 from partita_operator.cli.main import main
-from partita_operator.dev.control_plane import ControlPlane
 
 pytestmark = pytest.mark.apiserver
 

@@ -8,7 +8,7 @@ from lightkube import AsyncClient
 from tests.builders import session
 from tests.crds.documents import PLAN, POOL, SESSION, Json, changed
 
-from partita_api.digest import canonical_json
+from partita_api.digests import canonical_json
 from partita_api.meta import SESSION_SPEC_ANNOTATION
 from partita_operator.kube.cache import ClusterCache, Kind
 from partita_operator.kube.connection import NoClusterError, client, load_config

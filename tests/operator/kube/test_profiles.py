@@ -13,7 +13,7 @@ from tests.builders import profile
 from tests.operator.kubectl import Kubectl
 
 from partita_api.meta import FIELD_MANAGER
-from partita_operator.dev.control_plane import ControlPlane
+from partita_devtools.control_plane.control_plane import ControlPlane
 from partita_operator.kube import profiles
 from partita_operator.kube.connection import load_config
 from partita_operator.kube.profiles import ProfileStore, profile_name

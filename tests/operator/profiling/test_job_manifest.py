@@ -9,7 +9,7 @@ from tests.operator.profiling.requests import quick
 
 from partita_api.gpupool import Emulation, GPUPool, LatencyCurve
 from partita_api.profile import ProfileRequest
-from partita_operator.profiling.job_manifest import job_manifest
+from partita_operator.profiling.kubernetes_job_manifest import job_manifest
 from partita_runtime.models.policy import VARIABLE, ModelPolicy
 
 GPUS = pool("t4").with_spec(node_selector={"nvidia.com/gpu.product": "Tesla-T4"}).build()

@@ -21,7 +21,7 @@ from tests.builders import pool
 from tests.operator.kubelet_double import KubeletDouble
 from tests.operator.profiling.requests import DEADLINE_SECONDS, IMPORTS, is_over, quick, request, until
 
-from partita_operator.dev.control_plane import ControlPlane
+from partita_devtools.control_plane.control_plane import ControlPlane
 from partita_operator.ports import RunPhase
 from partita_operator.profiling.kubernetes_job import KubernetesJobRunner, unfinished_run
 

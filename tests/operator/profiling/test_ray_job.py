@@ -8,7 +8,7 @@ from tests.builders import pool
 from tests.operator.profiling.requests import IMPORTS, is_over, quick, request, until
 
 from partita_api.gpupool import GPUPool, Sharing, SharingMode
-from partita_operator.dev.ray_cluster import RayCluster
+from partita_devtools.ray_cluster.cluster import RayCluster
 from partita_operator.engines.ray_dashboard import RayDashboard
 from partita_operator.ports import EngineUnavailableError, OperatorSettings, ProfileRun, RunPhase
 from partita_operator.profiling.ray_job import JOBS, RayJobRunner, job, submission_id

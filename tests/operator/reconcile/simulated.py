@@ -18,7 +18,6 @@ from partita_api.meta import FINALIZER
 from partita_api.pipelineplan import PipelinePlan
 from partita_api.profile import Profile
 from partita_operator.ports import EngineUnavailableError, OperatorSettings
-from partita_operator.reconcile.accounting import available, fits
 from partita_operator.reconcile.actions import (
     Action,
     AddFinalizer,
@@ -36,10 +35,11 @@ from partita_operator.reconcile.actions import (
     StartProfile,
     StoreProfile,
 )
-from partita_operator.reconcile.ledger import Ledger
-from partita_operator.reconcile.planning import with_measured_rate
-from partita_operator.reconcile.pool import reconcile_pool
-from partita_operator.reconcile.session import reconcile_session
+from partita_operator.reconcile.capacity.accounting import available, fits
+from partita_operator.reconcile.capacity.ledger import Ledger
+from partita_operator.reconcile.pool.reconciler import reconcile_pool
+from partita_operator.reconcile.session.planning import with_measured_rate
+from partita_operator.reconcile.session.reconciler import reconcile_session
 from partita_operator.reconcile.world import Cluster, PoolWorld, Search, SessionWorld
 from partita_planner.problem import Outcome, PlanningProblem
 from partita_runtime.autoscaling.load_level import RateHistory

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.builders import SessionBuilder, pool, session
 from tests.operator.mig_manager_double import MigManagerDouble
-from tests.operator.reconcile.cut_nodes import Nodes, approved
+from tests.operator.reconcile.pool.cut_nodes import Nodes, approved
 from tests.operator.reconcile.simulated import SimulatedCluster
 
 from partita_api.inferencesession import Approval, InferenceSession

@@ -1,4 +1,4 @@
-"""Checks the dump of `benchmarks/cost_strategies.py` from its numbers alone; shares no code with what made it."""
+"""Checks the dump of `benchmarks/planner/cost_strategies.py` from its numbers alone, with code of its own."""
 
 from collections.abc import Iterator
 from math import isclose

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.planner.configurations.dump_checker import violations
 
-SCRIPT = Path(__file__).resolve().parents[3] / "benchmarks" / "cost_strategies.py"
+SCRIPT = Path(__file__).resolve().parents[3] / "benchmarks/planner/cost_strategies.py"
 STRATEGIES = {
     "partita",
     "partita-allocated",

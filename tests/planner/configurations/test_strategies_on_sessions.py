@@ -3,10 +3,10 @@
 import pytest
 from tests.builders import SessionBuilder, linear_profiles, pool, problem, profile, session
 
-from partita_planner.plan import plan
+from partita_planner.planning import plan
 from partita_planner.problem import NoPlan, NoPlanReason, Outcome, Planned
 from partita_planner.strategies import STRATEGIES
-from partita_planner.validate import validate
+from partita_planner.validation import validate
 
 TRAFFIC = (
     session("traffic")

@@ -11,9 +11,9 @@ from partita_planner.deadline import Deadline
 from partita_planner.mig.manifests import FLEET_LABEL, Fleet, mig_parted_config, node_configs, slice_pools
 from partita_planner.mig.packing import Packing, fewest_gpus, wanted_slices
 from partita_planner.mig.products import known_products
-from partita_planner.offline import plan_offline
-from partita_planner.plan import plan
+from partita_planner.planning import plan
 from partita_planner.problem import Planned
+from partita_planner.several_sessions.offline import plan_offline
 
 H100 = known_products().product("H100-80GB")
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.builders import PoolBuilder, pool, problem, profile, session
-from tests.planner.planned import planned, refused
+from tests.planner.problems.planned import planned, refused
 
 from partita_api.pipelineplan import PipelinePlanSpec
 from partita_planner.problem import PlanningProblem
-from partita_planner.validate import validate
+from partita_planner.validation import validate
 
 MEGABYTE = 1_000_000
 

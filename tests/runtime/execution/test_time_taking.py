@@ -162,7 +162,7 @@ def test_stage_that_makes_no_sense_is_refused(fields: dict[str, object], says: s
         "partita_runtime",
         "partita_runtime.models.errors",
         "partita_runtime.models.layers",
-        "partita_runtime.models.standard_input",
+        "partita_runtime.models.standard_inputs",
         "partita_runtime.execution.build",
         "partita_runtime.execution.emulated",
         "partita_runtime.execution.slowdown",

@@ -14,7 +14,7 @@ from partita_runtime.execution.executor import Array, BuiltExecutor
 from partita_runtime.execution.stage_build import Device, StageBuild
 from partita_runtime.execution.torch_stage import LARGEST_HALF
 from partita_runtime.models.errors import ModelError, ModelErrorReason
-from partita_runtime.models.standard_input import standard_input
+from partita_runtime.models.standard_inputs import standard_input
 
 SMALL = TensorSpec(shape=(3, 16, 16))
 

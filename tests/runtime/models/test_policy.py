@@ -17,7 +17,7 @@ from partita_api.module import ModelSource
 from partita_runtime.models.errors import ModelError
 from partita_runtime.models.policy import VARIABLE, ModelPolicy, policy_here, policy_text, with_policy
 from partita_runtime.models.source import load_model
-from partita_runtime.serving import function_process
+from partita_runtime.serving.session import function_process
 
 HERE = "tests.runtime.models"
 FORBIDDEN = f"{HERE}.never_imported"

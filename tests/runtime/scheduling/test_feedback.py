@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from tests.runtime.scheduling.plans import Driver, module, plan_of, stage
 
-from partita_runtime.scheduling.arrival_rate import ArrivalRate
-from partita_runtime.scheduling.correction import LatencyCorrection
 from partita_runtime.scheduling.events import DropReason, StageRef
 from partita_runtime.scheduling.pipelines import DEVIATIONS, PipelineState
+from partita_runtime.scheduling.queues.arrival_rate import ArrivalRate
+from partita_runtime.scheduling.workers.correction import LatencyCorrection
 
 
 def one_worker(took: int, batch_size: int = 1) -> Driver:

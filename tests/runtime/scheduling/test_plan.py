@@ -6,7 +6,7 @@ from tests.runtime.scheduling.plans import Driver
 
 from partita_api.inferencesession import CutDType, Execution
 from partita_api.pipelineplan import PipelinePlanSpec
-from partita_planner.plan import plan
+from partita_planner.planning import plan
 from partita_planner.problem import Planned, PlanningProblem
 from partita_runtime.scheduling.plan import (
     ScheduledModule,

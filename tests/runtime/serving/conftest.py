@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 
 import pytest
-from tests.operator.dev_fixtures import RayClusterFactory
-from tests.runtime.serving.collector import Collector, collector
-from tests.runtime.serving.deployment import Deployment
+from tests.fixtures import RayClusterFactory
+from tests.runtime.serving.on_ray.deployment import Deployment
 from tests.runtime.serving.plans import EMULATED, REAL
 from tests.runtime.serving.sessions import FAILING, LYING, LYING_AS_IT_IS, NETWORK, SHARED, STEADY, TRAFFIC
+from tests.runtime.serving.telemetry.collector import Collector, collector
 
-from partita_operator.dev.ray_commands import RayClassNode, RayClusterConfig
+from partita_devtools.ray_cluster.commands import RayClassNode, RayClusterConfig
 
 
 @pytest.fixture(scope="package")

@@ -16,10 +16,10 @@ from partita_api.pipelineplan import PipelinePlan, PipelinePlanSpec
 from partita_api.profile import Profile
 from partita_api.quantity import Quantity
 from partita_runtime.scheduling.events import StageRef
-from partita_runtime.serving.epoch import Epoch, epoch
-from partita_runtime.serving.stage_arguments import StageArguments, stage_build
+from partita_runtime.serving.deploy.epochs import Epoch, epoch
+from partita_runtime.serving.deploy.stage_arguments import StageArguments, stage_build
 
-FUNCTIONS = "tests.runtime.serving.functions"
+FUNCTIONS = "tests.runtime.serving.session.functions"
 BLOCKS = 4
 EMULATED, REAL = "emulated", "cpus"
 """The pools of sessions under test."""
@@ -265,7 +265,7 @@ def _profile(model: Model, slices: Sequence[int]) -> Profile:
 
 @cache
 def _digest_of_cut(model: Model) -> str:
-    from partita_runtime.models.partition import partition_source  # torch only where a model is real
+    from partita_runtime.models.partitioning import partition_source  # torch only where a model is real
 
     assert model.source is not None
     return partition_source(model.source, TensorSpec(shape=model.input), BLOCKS).digest

@@ -10,12 +10,18 @@ from tests.runtime.scheduling.plans import module, plan_of, stage
 from partita_api.inferencesession import ArrivalProcess
 from partita_runtime.scheduling.events import DropReason
 from partita_runtime.simulation.arrivals import arrivals_at
-from partita_runtime.simulation.conditions import Noise
-from partita_runtime.simulation.failures import Failure, GpuFailure, RandomFailures, WorkerFailure, worker_failures
-from partita_runtime.simulation.network import Contention
-from partita_runtime.simulation.placement import placements
+from partita_runtime.simulation.emulation.failures import (
+    Failure,
+    GpuFailure,
+    RandomFailures,
+    WorkerFailure,
+    worker_failures,
+)
+from partita_runtime.simulation.emulation.network import Contention
+from partita_runtime.simulation.emulation.noise import Noise
+from partita_runtime.simulation.emulation.placement import placements
 from partita_runtime.simulation.report import SimulationReport
-from partita_runtime.simulation.simulate import simulate_scheduling
+from partita_runtime.simulation.simulator import simulate_scheduling
 
 PLAN = plan_of(
     module("m").pipeline(

@@ -5,8 +5,8 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from benchmarks.goodput_cases.clairvoyant import needed_ms
-from benchmarks.goodput_cases.measure import Model
+from benchmarks.scheduling.goodput_cases.clairvoyant import needed_ms
+from benchmarks.scheduling.goodput_cases.measure import Model
 
 MODEL = Model("model", alpha_ms=1.0, beta_ms=4.0, slo_ms=12.0)
 

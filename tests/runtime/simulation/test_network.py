@@ -5,8 +5,8 @@ from tests.runtime.scheduling.plans import module, plan_of, stage
 
 from partita_api.inferencesession import ArrivalProcess
 from partita_runtime.simulation.arrivals import arrivals_at
-from partita_runtime.simulation.clock import VirtualClock
-from partita_runtime.simulation.network import Contention, Node, network_of
+from partita_runtime.simulation.emulation.clock import VirtualClock
+from partita_runtime.simulation.emulation.network import Contention, Node, network_of
 from partita_runtime.simulation.streams import Stream, simulate_streams
 
 Transfer = tuple[int, str, str, int]

@@ -11,10 +11,10 @@ from partita_api.inferencesession import ArrivalProcess
 from partita_runtime.scheduling.events import Dispatch
 from partita_runtime.scheduling.trace import RecordedCore
 from partita_runtime.simulation.arrivals import arrivals_at
-from partita_runtime.simulation.conditions import Delays, Noise
-from partita_runtime.simulation.failures import WorkerFailure
-from partita_runtime.simulation.replay import replay
-from partita_runtime.simulation.simulate import simulate_scheduling
+from partita_runtime.simulation.emulation.failures import WorkerFailure
+from partita_runtime.simulation.emulation.noise import Delays, Noise
+from partita_runtime.simulation.simulator import simulate_scheduling
+from partita_runtime.simulation.trace_replay import replay
 
 PLAN = plan_of(
     module("m").pipeline(

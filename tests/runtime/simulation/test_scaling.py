@@ -13,7 +13,7 @@ from partita_runtime.load.arrivals import RateSchedule
 from partita_runtime.simulation.arrivals import arrivals_at
 from partita_runtime.simulation.report import SimulationReport
 from partita_runtime.simulation.scaling import Scaling
-from partita_runtime.simulation.simulate import simulate_scheduling
+from partita_runtime.simulation.simulator import simulate_scheduling
 from partita_runtime.simulation.streams import Stream, simulate_streams
 
 SETTINGS = {"windowSeconds": 1, "coolDownSeconds": 2, "idleFractionThreshold": "20%"}

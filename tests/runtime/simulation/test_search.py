@@ -2,7 +2,7 @@
 
 import pytest
 
-from partita_runtime.simulation.search import goodput, load_factor
+from partita_runtime.simulation.load_search import goodput, load_factor
 
 
 def service(capacity: float):  # type: ignore[no-untyped-def]

@@ -4,7 +4,7 @@ import pytest
 from tests.builders import pool, problem, profile, session
 
 from partita_api.inferencesession import ArrivalProcess
-from partita_planner.plan import plan
+from partita_planner.planning import plan
 from partita_planner.problem import Planned
 from partita_runtime.scheduling.events import StageRef
 from partita_runtime.scheduling.plan import (
@@ -15,9 +15,9 @@ from partita_runtime.scheduling.plan import (
     scheduling_plan,
 )
 from partita_runtime.simulation.arrivals import arrivals_at, arrivals_of
-from partita_runtime.simulation.placement import Placement, placements
+from partita_runtime.simulation.emulation.placement import Placement, placements
 from partita_runtime.simulation.scaling import Scaling
-from partita_runtime.simulation.simulate import simulate
+from partita_runtime.simulation.simulator import simulate
 from partita_runtime.simulation.streams import Stream, simulate_streams
 
 

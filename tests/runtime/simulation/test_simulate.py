@@ -8,16 +8,16 @@ from tests.builders import SessionBuilder, linear_profiles, pool, problem, profi
 from tests.runtime.scheduling.plans import module, plan_of, stage
 
 from partita_api.inferencesession import ArrivalProcess, Rate
-from partita_planner.plan import plan
+from partita_planner.planning import plan
 from partita_planner.problem import Planned
 from partita_runtime.load.arrivals import RateSchedule
 from partita_runtime.scheduling.events import DropReason, StageRef
 from partita_runtime.simulation.arrivals import arrivals_at, arrivals_from_trace, arrivals_of
-from partita_runtime.simulation.conditions import Delays, Noise
-from partita_runtime.simulation.failures import WorkerFailure
-from partita_runtime.simulation.placement import Placement, placements
+from partita_runtime.simulation.emulation.failures import WorkerFailure
+from partita_runtime.simulation.emulation.noise import Delays, Noise
+from partita_runtime.simulation.emulation.placement import Placement, placements
 from partita_runtime.simulation.report import SimulationReport
-from partita_runtime.simulation.simulate import simulate, simulate_scheduling
+from partita_runtime.simulation.simulator import simulate, simulate_scheduling
 
 POISSON = ArrivalProcess.POISSON
 

@@ -7,7 +7,7 @@ from tests.runtime.scheduling.plans import module, plan_of, refs, stage
 from partita_api.inferencesession import ArrivalProcess
 from partita_runtime.scheduling.policies.registry import POLICIES
 from partita_runtime.simulation.arrivals import arrivals_at, arrivals_from_trace
-from partita_runtime.simulation.placement import Placement, placements
+from partita_runtime.simulation.emulation.placement import Placement, placements
 from partita_runtime.simulation.streams import Stream, simulate_streams
 
 POISSON = ArrivalProcess.POISSON

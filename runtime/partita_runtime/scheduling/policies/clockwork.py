@@ -5,12 +5,12 @@ from operator import attrgetter
 from typing import Final
 
 from partita_runtime.scheduling.events import DropReason
-from partita_runtime.scheduling.fit import Fit, hold, rest
 from partita_runtime.scheduling.modules import ModuleState
 from partita_runtime.scheduling.pipelines import PipelineState
-from partita_runtime.scheduling.policy import Candidate, Dropped, Policy
-from partita_runtime.scheduling.probe import probe, probe_finish
-from partita_runtime.scheduling.queue import QueuedRequest
+from partita_runtime.scheduling.policies.feasible_batch import Fit, hold, rest
+from partita_runtime.scheduling.policies.policy import Candidate, Dropped, Policy
+from partita_runtime.scheduling.queues.deadline_queue import QueuedRequest
+from partita_runtime.scheduling.reservations.path_search import probe, probe_finish
 
 AHEAD_MS: Final = 10.0
 """What the release schedules ahead, if not told otherwise (`schedule_ahead` of its scheduler `INFER5`)."""

@@ -5,12 +5,12 @@ from math import sqrt
 from typing import Final
 
 from partita_runtime.scheduling.events import DropReason
-from partita_runtime.scheduling.fit import Fit, feasible_fit
-from partita_runtime.scheduling.load import Load
 from partita_runtime.scheduling.modules import ModuleState
-from partita_runtime.scheduling.policy import Candidate, Dropped, Policy
-from partita_runtime.scheduling.probe import probe_finish
-from partita_runtime.scheduling.queue import QueuedRequest
+from partita_runtime.scheduling.policies.feasible_batch import Fit, feasible_fit
+from partita_runtime.scheduling.policies.policy import Candidate, Dropped, Policy
+from partita_runtime.scheduling.queues.deadline_queue import QueuedRequest
+from partita_runtime.scheduling.reservations.path_search import probe_finish
+from partita_runtime.scheduling.workers.load import Load
 
 _SPREAD: Final = 4
 """In simulations of 35 models on 64 GPUs, 2 and 6 did worse."""

@@ -1,9 +1,9 @@
 """Eager batching: whatever waits goes as soon as a path is free (Symphony, section 3)."""
 
-from partita_runtime.scheduling.fit import feasible_fit
 from partita_runtime.scheduling.modules import ModuleState
-from partita_runtime.scheduling.policy import Candidate, Dropped, Policy
-from partita_runtime.scheduling.queue import QueuedRequest
+from partita_runtime.scheduling.policies.feasible_batch import feasible_fit
+from partita_runtime.scheduling.policies.policy import Candidate, Dropped, Policy
+from partita_runtime.scheduling.queues.deadline_queue import QueuedRequest
 
 
 class Eager(Policy):

@@ -1,11 +1,11 @@
 """ELSA: the smallest slice that is fast enough (PARIS and ELSA, section IV-C, Algorithm 2)."""
 
-from partita_runtime.scheduling.fit import hold, rest
 from partita_runtime.scheduling.modules import ModuleState
-from partita_runtime.scheduling.policy import Candidate, Dropped, Policy
-from partita_runtime.scheduling.probe import Path, probe
-from partita_runtime.scheduling.query import next_query
-from partita_runtime.scheduling.queue import QueuedRequest
+from partita_runtime.scheduling.policies.feasible_batch import hold, rest
+from partita_runtime.scheduling.policies.policy import Candidate, Dropped, Policy
+from partita_runtime.scheduling.queues.deadline_queue import QueuedRequest
+from partita_runtime.scheduling.queues.query import next_query
+from partita_runtime.scheduling.reservations.path_search import Path, probe
 
 
 class Elsa(Policy):

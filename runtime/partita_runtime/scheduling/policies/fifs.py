@@ -1,11 +1,11 @@
 """First idle, first serve: Triton's scheduling of queries to GPU instances (PARIS and ELSA, section III-C)."""
 
-from partita_runtime.scheduling.fit import hold, rest
 from partita_runtime.scheduling.modules import ModuleState
-from partita_runtime.scheduling.policy import Candidate, Dropped, Policy
-from partita_runtime.scheduling.probe import probe
-from partita_runtime.scheduling.query import next_query
-from partita_runtime.scheduling.queue import QueuedRequest
+from partita_runtime.scheduling.policies.feasible_batch import hold, rest
+from partita_runtime.scheduling.policies.policy import Candidate, Dropped, Policy
+from partita_runtime.scheduling.queues.deadline_queue import QueuedRequest
+from partita_runtime.scheduling.queues.query import next_query
+from partita_runtime.scheduling.reservations.path_search import probe
 
 
 class Fifs(Policy):

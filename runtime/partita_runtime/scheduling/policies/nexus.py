@@ -4,13 +4,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from partita_runtime.scheduling.events import DropReason
-from partita_runtime.scheduling.fit import hold
-from partita_runtime.scheduling.free_index import NEVER
-from partita_runtime.scheduling.lanes import Lane, Lanes
 from partita_runtime.scheduling.modules import ModuleState
-from partita_runtime.scheduling.policy import Candidate, Dropped, Policy
-from partita_runtime.scheduling.probe import Path, probe
-from partita_runtime.scheduling.queue import QueuedRequest
+from partita_runtime.scheduling.policies.feasible_batch import hold
+from partita_runtime.scheduling.policies.policy import Candidate, Dropped, Policy
+from partita_runtime.scheduling.queues.deadline_queue import QueuedRequest
+from partita_runtime.scheduling.queues.worker_queues import Lane, Lanes
+from partita_runtime.scheduling.reservations.path_search import Path, probe
+from partita_runtime.scheduling.workers.free_index import NEVER
 
 
 class Nexus(Policy):

@@ -4,18 +4,18 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from partita_api.inferencesession import BatchingPolicy
-from partita_runtime.scheduling.flight import InFlight
-from partita_runtime.scheduling.load import Load
 from partita_runtime.scheduling.policies.clockwork import Clockwork
 from partita_runtime.scheduling.policies.deferred import Deferred
 from partita_runtime.scheduling.policies.eager import Eager
 from partita_runtime.scheduling.policies.elsa import Elsa
 from partita_runtime.scheduling.policies.fifs import Fifs
 from partita_runtime.scheduling.policies.nexus import Nexus
+from partita_runtime.scheduling.policies.policy import Policy
 from partita_runtime.scheduling.policies.serve_batch import ServeBatch
 from partita_runtime.scheduling.policies.shepherd import Shepherd
 from partita_runtime.scheduling.policies.timeout import Timeout
-from partita_runtime.scheduling.policy import Policy
+from partita_runtime.scheduling.reservations.dispatched import InFlight
+from partita_runtime.scheduling.workers.load import Load
 
 
 class Entry(NamedTuple):

@@ -2,13 +2,13 @@
 
 from typing import Final
 
-from partita_runtime.scheduling.fit import Misfit, best_fit, give_up_oldest, hold, rest
-from partita_runtime.scheduling.flight import InFlight
 from partita_runtime.scheduling.modules import ModuleState
 from partita_runtime.scheduling.pipelines import PipelineState
-from partita_runtime.scheduling.policy import Candidate, Dropped, Policy
-from partita_runtime.scheduling.probe import Leg, Path
-from partita_runtime.scheduling.queue import QueuedRequest
+from partita_runtime.scheduling.policies.feasible_batch import Misfit, best_fit, give_up_oldest, hold, rest
+from partita_runtime.scheduling.policies.policy import Candidate, Dropped, Policy
+from partita_runtime.scheduling.queues.deadline_queue import QueuedRequest
+from partita_runtime.scheduling.reservations.dispatched import InFlight
+from partita_runtime.scheduling.reservations.path_search import Leg, Path
 
 PREEMPTION_RATIO: Final = 3
 """How many times the running batch a candidate must be to preempt it."""

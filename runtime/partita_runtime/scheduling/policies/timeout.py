@@ -1,9 +1,9 @@
 """Batching by a timeout, as in TensorFlow Serving and Triton (Symphony, section 3.4)."""
 
-from partita_runtime.scheduling.fit import feasible_fit
 from partita_runtime.scheduling.modules import ModuleState
-from partita_runtime.scheduling.policy import Candidate, Dropped, Policy
-from partita_runtime.scheduling.queue import QueuedRequest
+from partita_runtime.scheduling.policies.feasible_batch import feasible_fit
+from partita_runtime.scheduling.policies.policy import Candidate, Dropped, Policy
+from partita_runtime.scheduling.queues.deadline_queue import QueuedRequest
 
 
 class Timeout(Policy):

@@ -1,0 +1,125 @@
+"""The manifests of a crowd, and how it is put on an API server: nodes that no kubelet runs, pools, sessions."""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from lightkube import AsyncClient
+from lightkube.resources.apiextensions_v1 import CustomResourceDefinition
+from lightkube.resources.core_v1 import Namespace
+from lightkube.resources.core_v1 import Node as NodeResource
+
+from partita_api.crd_schema import KINDS, crd
+from partita_api.meta import API_VERSION
+from partita_operator.kube.resources import PoolResource, SessionResource
+
+POOL_LABEL: Final = "crowd/pool"
+GPUS_A_NODE: Final = 4
+SESSIONS_A_NAMESPACE: Final = 50
+POOLS_A_SESSION: Final = 3
+_AT_ONCE: Final = 32
+_IMAGES: Final = 40
+"""Container images in a node's status, which are most of it on real nodes."""
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """How many of each there are."""
+
+    sessions: int
+    pools: int
+    nodes: int
+
+    def definitions(self) -> list[Json]:
+        return [crd(kind) for kind in KINDS]
+
+    def namespaces(self) -> list[str]:
+        return [f"team-{i}" for i in range(-(-self.sessions // SESSIONS_A_NAMESPACE))]
+
+    def node_manifests(self) -> Iterable[Json]:
+        for i in range(self.nodes):
+            gpus = {"cpu": "64", "memory": "256Gi", "nvidia.com/gpu": str(GPUS_A_NODE)}
+            images = [
+                {"names": [f"registry.example/team/image-{i % 50}-{n}@sha256:{n:064d}"], "sizeBytes": 10**9}
+                for n in range(_IMAGES)
+            ]
+            ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "kubelet is ready"}
+            yield {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {"name": f"node-{i}", "labels": {POOL_LABEL: _pool(i % self.pools)}},
+                "status": {"allocatable": gpus, "capacity": gpus, "conditions": [ready], "images": images},
+            }
+
+    def pool_manifests(self) -> Iterable[Json]:
+        for i in range(self.pools):
+            curves = [{"model": "*", "alphaMicros": 1000, "betaMicros": 4000}]
+            spec = {
+                "nodeSelector": {POOL_LABEL: _pool(i)},
+                "pricePerHour": str(1 + i % 5),
+                "emulation": {"curves": curves},
+            }
+            yield {"apiVersion": API_VERSION, "kind": "GPUPool", "metadata": {"name": _pool(i)}, "spec": spec}
+
+    def session_manifests(self) -> Iterable[Json]:
+        for i in range(self.sessions):
+            pools = sorted({_pool((i + 7 * n) % self.pools) for n in range(POOLS_A_SESSION)})
+            modules = [
+                {"name": name, "model": {"entrypoint": f"models:{name}"}, "input": {"shape": [3, 32, 32]}}
+                for name in ("detector", "classifier")
+            ]
+            yield {
+                "apiVersion": API_VERSION,
+                "kind": "InferenceSession",
+                "metadata": {
+                    "name": f"session-{i}",
+                    "namespace": f"team-{i // SESSIONS_A_NAMESPACE}",
+                },
+                "spec": {
+                    "slo": {"latencyMs": 200},
+                    "rate": {"requestsPerSecond": 50 + i % 100},
+                    "priority": i % 3,
+                    "pools": pools,
+                    "modules": modules,
+                    "edges": [{"from": "detector", "to": "classifier"}],
+                },
+            }
+
+
+async def install(client: AsyncClient, crowd: Crowd) -> None:
+    """Partita's definitions, the namespaces, the nodes and the pools. Sessions come by `add_sessions`."""
+    for definition in crowd.definitions():
+        await client.create(CustomResourceDefinition.from_dict(definition))
+    for _ in range(100):
+        try:
+            async for _ in client.list(SessionResource, namespace="*"):
+                pass
+            break
+        except Exception:  # the answer to a kind that is not served yet is no Status
+            await asyncio.sleep(0.2)
+    for name in crowd.namespaces():
+        await client.create(Namespace.from_dict({"metadata": {"name": name}}))
+    await _all(client, (NodeResource.from_dict(node) for node in crowd.node_manifests()))
+    await _all(client, (PoolResource.from_dict(pool) for pool in crowd.pool_manifests()))
+
+
+async def add_sessions(client: AsyncClient, crowd: Crowd) -> None:
+    """All sessions, as one `kubectl apply` of many would bring them."""
+    await _all(client, (SessionResource.from_dict(session) for session in crowd.session_manifests()))
+
+
+async def _all(client: AsyncClient, objects: Iterable[Any]) -> None:
+    slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def create(one: Any) -> None:
+        async with slots:
+            await client.create(one)
+
+    await asyncio.gather(*(create(one) for one in objects))
+
+
+def _pool(number: int) -> str:
+    return f"pool-{number}"

@@ -1,0 +1,29 @@
+"""The process that is measured: the operator around the doubles. Arguments: kubeconfig, metrics port, health port."""
+
+import asyncio
+import logging
+import signal
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[3]))
+
+from benchmarks.operator.operator_cases.engine import surroundings
+
+from partita_operator.handlers.operator import run_operator
+from partita_operator.ports import OperatorSettings
+
+
+async def main() -> None:
+    """Run until SIGTERM."""
+    logging.basicConfig(level=logging.WARNING)
+    kubeconfig, metrics_port, health_port = sys.argv[1:]
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    engines, runner, solver = surroundings()
+    settings = OperatorSettings(metrics_port=int(metrics_port), health_port=int(health_port))
+    await run_operator(settings, Path(kubeconfig), engines=engines, runner=runner, solver=solver, stop=stop)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,1 @@
+"""The experiments of `benchmarks/scheduling/goodput.py`."""

@@ -1,0 +1,74 @@
+"""Serve applications on a local Ray cluster, brought up and looked at by Serve's REST interface."""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from partita_devtools.errors import DevError
+from partita_devtools.ray_cluster.cluster import RayCluster
+
+READY_SECONDS = 120.0
+
+_PATH = "/api/serve/applications/"
+
+
+def python_path() -> str:
+    """PYTHONPATH by which the cluster's processes import what this one does, and the benchmarks."""
+    return os.pathsep.join([str(Path(__file__).parents[3]), *(entry for entry in sys.path if entry)])
+
+
+def put(cluster: RayCluster, applications: list[dict[str, Any]]) -> None:
+    """Make these the applications of the cluster, and no others."""
+    answer = httpx.put(
+        f"{cluster.dashboard_url}{_PATH}",
+        headers={"Authorization": f"Bearer {cluster.auth_token}"},
+        json={
+            "proxy_location": "HeadOnly",
+            "http_options": {"host": "127.0.0.1", "port": cluster.serve_http_port},
+            "applications": applications,
+        },
+        timeout=60,
+    )
+    answer.raise_for_status()
+
+
+def runs(cluster: RayCluster, applications: list[dict[str, Any]]) -> bool:
+    """Whether these applications run with all replicas, and no others do; False while Serve does not say."""
+    try:
+        found = cluster.get(_PATH)["applications"]
+    except DevError:
+        return False
+    return found.keys() == {application["name"] for application in applications} and all(
+        deployment["status"] == "HEALTHY" and len(deployment["replicas"]) == deployment["target_num_replicas"]
+        for application in found.values()
+        for deployment in application["deployments"].values() or [{"status": "", "replicas": ()}]
+    )
+
+
+def replicas(cluster: RayCluster) -> list[dict[str, Any]]:
+    """All replicas, as Serve describes them, each with its application's name. Raises DevError if it does not say."""
+    return [
+        {**replica, "application": name}
+        for name, application in cluster.get(_PATH)["applications"].items()
+        for deployment in application["deployments"].values()
+        for replica in deployment["replicas"]
+    ]
+
+
+def base_url(cluster: RayCluster) -> str:
+    """Where Serve's proxy answers."""
+    return f"http://127.0.0.1:{cluster.serve_http_port}"
+
+
+def await_until(reached: Callable[[], bool], what: str, seconds: float = READY_SECONDS) -> None:
+    """Ask twice a second until `reached()`; ends the program, saying `what` did not come, after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not reached():
+        if time.monotonic() > deadline:
+            raise SystemExit(f"within {seconds:.0f} s: not yet {what}")
+        time.sleep(0.5)

@@ -1,0 +1,4 @@
+"""The subcommands `partita dev` and `partita demo`.
+
+May import all of `partita_devtools`.
+"""

@@ -1,0 +1,121 @@
+"""`partita demo`: an example served end to end on this machine, with a report."""
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import click
+
+from partita_devtools.demo.config import DEFAULT_PHASES, DemoConfig
+from partita_devtools.demo.console import print_result, slo_met
+from partita_devtools.demo.errors import DemoError
+from partita_devtools.demo.example import Example, read_example
+from partita_devtools.demo.report.write import write_report
+from partita_devtools.demo.result import DemoResult
+from partita_devtools.demo.run import install_crds, run_demo
+from partita_devtools.environment import DEFAULT_RAY, DEFAULT_STATE_DIR, DevConfig, DevEnvironment, dev_up
+from partita_devtools.errors import DevError
+from partita_devtools.operator_process import operator_log, start_operator
+from partita_operator.cli.exit_codes import ExitCode
+from partita_operator.cli.output import OutputFormat, emit, output_option, report
+
+
+@click.command()
+@click.option(
+    "--example",
+    "directory",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default=Path("examples/traffic"),
+    show_default=True,
+    help="Folder with manifests, and the Python package that they name.",
+)
+@click.option(
+    "--report",
+    "report_directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("report"),
+    show_default=True,
+    help="Where index.html goes.",
+)
+@click.option(
+    "--state-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=DEFAULT_STATE_DIR,
+    show_default=True,
+    help="Where state, kubeconfig and logs are kept.",
+)
+@click.option(
+    "--kubeconfig",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Use this cluster instead of starting a control plane.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(1),
+    default=60.0,
+    show_default=True,
+    help="Length of the planned load; double load and planned load again follow, half as long each.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of arrivals and inputs.")
+@output_option
+def demo(
+    directory: Path,
+    report_directory: Path,
+    state_dir: Path,
+    kubeconfig: Path | None,
+    seconds: float,
+    seed: int,
+    output: OutputFormat,
+) -> None:
+    """Bring up a control plane, Ray and the operator; serve an example; send load; write a report.
+
+    All of it stays up afterwards, to look at: `partita dev status`, and `partita dev down` to stop it. Exit code 4 if
+    the planned load was not served within the SLO, or answers differ from those of the whole models.
+    """
+    try:
+        example = read_example(directory)
+        environment = _environment(example, state_dir, kubeconfig)
+        config = DemoConfig(
+            example=directory,
+            kubeconfig=environment.kubeconfig,
+            phases=tuple(replace(p, seconds=p.seconds * seconds / DEFAULT_PHASES[0].seconds) for p in DEFAULT_PHASES),
+            seed=seed,
+            operator_log=operator_log(environment.state_dir),
+        )
+        install_crds(config)
+        start_operator(environment, report)
+        result = run_demo(config, report)
+    except (DemoError, DevError) as error:
+        raise click.ClickException(str(error)) from error
+    page = write_report(result, report_directory)
+    emit(_facts(result, page), output, lambda console: print_result(result, console))
+    report(f"report: {page}")
+    report(f"It is still running: export KUBECONFIG={environment.kubeconfig}; kubectl get partita -A")
+    report(f"To stop it all: make down, or partita dev down --state-dir {state_dir}")
+    if not slo_met(result):
+        raise SystemExit(ExitCode.MISSED)
+
+
+def _environment(example: Example, state_dir: Path, kubeconfig: Path | None) -> DevEnvironment:
+    ray = replace(DEFAULT_RAY, nodes=example.ray_nodes, environment={"PYTHONPATH": str(example.python_path)})
+    return dev_up(DevConfig(state_dir, kubeconfig, ray=ray), report)
+
+
+def _facts(result: DemoResult, page: Path) -> dict[str, object]:
+    """What a script would want to know."""
+    return {
+        "session": result.session.key,
+        "plan": result.plan.metadata.name,
+        "cost_per_hour": str(result.plan.spec.cost.allocated_per_hour),
+        "ready_after_s": round(result.ready_after_s, 1),
+        "slo_met": slo_met(result),
+        "phases": [
+            {"name": phase.name, **_without_series(json.loads(phase.report.to_json()))} for phase in result.phases
+        ],
+        "verification": asdict(result.verification) if result.verification else None,
+        "report": str(page),
+    }
+
+
+def _without_series(load_report: dict[str, object]) -> dict[str, object]:
+    return {k: v for k, v in load_report.items() if k not in ("seconds", "latency_percentiles_ms")}

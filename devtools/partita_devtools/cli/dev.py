@@ -1,0 +1,137 @@
+"""`partita dev`: a Kubernetes control plane and a Ray cluster on this machine."""
+
+from dataclasses import replace
+from os import pathsep
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from partita_devtools.cli.nodes import nodes
+from partita_devtools.environment import DEFAULT_RAY, DEFAULT_STATE_DIR, DevConfig, dev_down, dev_status, dev_up
+from partita_devtools.errors import DevError
+from partita_devtools.operator_process import operator_running, start_operator, stop_operator
+from partita_devtools.ray_cluster.commands import RayClassNode
+from partita_operator.cli.exit_codes import ExitCode
+from partita_operator.cli.output import OutputFormat, emit, output_option, report
+
+state_dir_option = click.option(
+    "--state-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=DEFAULT_STATE_DIR,
+    show_default=True,
+    help="Where state, kubeconfig and logs are kept.",
+)
+
+
+def pool_node(text: str) -> RayClassNode:
+    """The Ray node that NAME=SLOTS stands for, such as fast=4."""
+    name, _, slots = text.partition("=")
+    try:
+        return RayClassNode(name, slots=float(slots))
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is not of the form NAME=SLOTS, such as fast=4") from None
+
+
+@click.group()
+def dev() -> None:
+    """Run a control plane and a Ray cluster on this machine."""
+
+
+dev.add_command(nodes)
+
+
+@dev.command()
+@state_dir_option
+@click.option(
+    "--kubeconfig",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Use this cluster instead of starting a control plane.",
+)
+@click.option(
+    "--pool",
+    "pools",
+    type=pool_node,
+    metavar="NAME=SLOTS",
+    multiple=True,
+    help="A Ray node for the pool NAME with so many accelerators; repeatable. Default: large=8 and small=16.",
+)
+@click.option(
+    "--python-path",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    multiple=True,
+    help="Directory from which models are imported; repeatable.",
+)
+@click.option("--operator/--no-operator", "with_operator", default=False, help="Start the operator, too.")
+@output_option
+def up(
+    state_dir: Path,
+    kubeconfig: Path | None,
+    pools: tuple[RayClassNode, ...],
+    python_path: tuple[Path, ...],
+    with_operator: bool,
+    output: OutputFormat,
+) -> None:
+    """Bring up the control plane and Ray; what runs already is left as it is.
+
+    The first time, Kubernetes is downloaded, or built from Debian's sources (5 to 10 minutes).
+    """
+    ray = replace(DEFAULT_RAY, nodes=pools or DEFAULT_RAY.nodes)
+    if python_path:
+        ray = replace(ray, environment={"PYTHONPATH": pathsep.join(str(path.absolute()) for path in python_path)})
+    try:
+        environment = dev_up(DevConfig(state_dir, kubeconfig, ray=ray), report)
+        if with_operator:
+            start_operator(environment, report)
+    except DevError as error:
+        raise click.ClickException(str(error)) from error
+    _print_status(state_dir, output)
+
+
+@dev.command()
+@state_dir_option
+@output_option
+def status(state_dir: Path, output: OutputFormat) -> None:
+    """Say what runs; exit code 1 if anything is missing."""
+    _print_status(state_dir, output)
+
+
+@dev.command()
+@state_dir_option
+@click.option("--delete-data", is_flag=True, help="Also forget everything that was in the API server.")
+def down(state_dir: Path, delete_data: bool) -> None:
+    """Stop everything that `up` and the demonstrations started; nothing else."""
+    try:
+        stop_operator(state_dir.absolute())
+        dev_down(state_dir, report, delete_data=delete_data)
+    except DevError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _print_status(state_dir: Path, output: OutputFormat) -> None:
+    found = dev_status(state_dir)
+    environment = found.environment
+    if environment is None:
+        raise click.ClickException(f"nothing was brought up in {state_dir}; start with: partita dev up")
+    with_operator = operator_running(environment.state_dir)
+    facts: dict[str, str | bool] = {
+        "kubeconfig": str(environment.kubeconfig),
+        "ray_dashboard": environment.ray.dashboard_url,
+        "serve_url": f"http://127.0.0.1:{environment.ray.serve_http_port}",
+        "operator_running": with_operator,
+    }
+    components = [{"name": c.name, "healthy": c.healthy, "detail": c.detail} for c in found.components]
+
+    def table(console: Console) -> None:
+        rows = Table("component", "state")
+        for component in found.components:
+            rows.add_row(component.name, component.detail)
+        rows.add_row("operator", "ok" if with_operator else "not started")
+        console.print(rows)
+        for name, value in facts.items():
+            console.print(f"{name}: {value}", soft_wrap=True, highlight=False)
+
+    emit({**facts, "components": components}, output, table)
+    if not found.healthy:
+        raise SystemExit(ExitCode.FAILED)

@@ -1,0 +1,183 @@
+"""`partita dev nodes`: a Kubernetes cluster with nodes that run pods, on this machine."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from partita_devtools.control_plane.binaries import find_binaries
+from partita_devtools.errors import DevError
+from partita_devtools.nodes.cluster import NodeCluster, load_nodes, start_nodes, stop_nodes
+from partita_devtools.nodes.image import build_image
+from partita_devtools.nodes.node import NodeSpec
+from partita_operator.cli.exit_codes import ExitCode
+from partita_operator.cli.output import OutputFormat, emit, output_option, report
+
+DEFAULT_STATE_DIR = Path(".partita/cluster")
+DEFAULT_NODES = (
+    NodeSpec("control"),
+    NodeSpec("l4", "NVIDIA-L4", gpus=4, cpus=2.0),
+    NodeSpec("t4", "Tesla-T4", gpus=4, cpus=1.0),
+    NodeSpec("p4", "Tesla-P4", gpus=4, cpus=0.5),
+)
+
+state_dir_option = click.option(
+    "--state-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=DEFAULT_STATE_DIR,
+    show_default=True,
+    help="Where keys, data, kubeconfig, logs and pods' file systems are kept.",
+)
+
+
+def node_spec(text: str) -> NodeSpec:
+    """The node that NAME or NAME=PRODUCT:GPUS[:CPUS] stands for, such as l4=NVIDIA-L4:4:1.5."""
+    name, _, claim = text.partition("=")
+    spec = NodeSpec(name)
+    try:
+        if claim:
+            product, gpus, cpus = claim.split(":") if claim.count(":") > 1 else (*claim.split(":"), "")
+            spec = replace(spec, product=product, gpus=int(gpus), cpus=float(cpus) if cpus else None)
+    except ValueError:
+        message = f"{text!r} is neither NAME nor NAME=PRODUCT:GPUS[:CPUS], such as l4=NVIDIA-L4:4:1.5"
+        raise click.BadParameter(message) from None
+    return spec
+
+
+def build_argument(text: str) -> tuple[str, str]:
+    """The name and the value of NAME=VALUE."""
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise click.BadParameter(f"{text!r} is not of the form NAME=VALUE, such as EXTRAS=operator")
+    return name, value
+
+
+@click.group()
+def nodes() -> None:
+    """Run a Kubernetes cluster with real nodes on this machine (root, Debian 12)."""
+
+
+@nodes.command()
+@state_dir_option
+@click.option(
+    "--node",
+    "specs",
+    type=node_spec,
+    metavar="NAME[=PRODUCT:GPUS[:CPUS]]",
+    multiple=True,
+    help="A node with so many GPUs of a product, whose pods share so many CPUs; repeatable. "
+    "Default: control, l4=NVIDIA-L4:4:2, t4=Tesla-T4:4:1 and p4=Tesla-P4:4:0.5.",
+)
+@output_option
+def up(state_dir: Path, specs: tuple[NodeSpec, ...], output: OutputFormat) -> None:
+    """Bring up the control plane and the nodes; a cluster that runs is left as it is."""
+    try:
+        start_nodes(state_dir, specs or DEFAULT_NODES, binaries=find_binaries(report=report), report=report)
+    except DevError as error:
+        raise click.ClickException(str(error)) from error
+    _print_status(state_dir, output)
+
+
+@nodes.command()
+@state_dir_option
+@output_option
+def status(state_dir: Path, output: OutputFormat) -> None:
+    """Say what runs; exit code 1 if anything is missing."""
+    _print_status(state_dir, output)
+
+
+@nodes.command()
+@click.argument("tag")
+@state_dir_option
+@click.option(
+    "--context",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default=Path(),
+    help="Directory of the Dockerfile and of what it copies. Default: this one.",
+)
+@click.option(
+    "--file",
+    "dockerfile",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Another Dockerfile than that of the context.",
+)
+@click.option(
+    "--build-arg",
+    "arguments",
+    type=build_argument,
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="Argument of the build; repeatable. Default of BASE: a Debian 12 with Python, made here.",
+)
+@click.option(
+    "--cache-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path(".partita/image"),
+    show_default=True,
+    help="Where the layers of earlier builds are kept.",
+)
+def image(
+    tag: str,
+    state_dir: Path,
+    context: Path,
+    dockerfile: Path | None,
+    arguments: tuple[tuple[str, str], ...],
+    cache_dir: Path,
+) -> None:
+    """Build the image TAG and give it to every node, without a registry."""
+    archive = cache_dir.absolute() / "image.tar"
+    try:
+        cluster = _cluster(state_dir)
+        build_image(
+            context,
+            tag,
+            archive,
+            work_dir=cache_dir.absolute(),
+            arguments=dict(arguments),
+            report=report,
+            dockerfile=dockerfile,
+        )
+        cluster.import_image(archive, report)
+    except DevError as error:
+        raise click.ClickException(str(error)) from error
+    finally:
+        archive.unlink(missing_ok=True)
+
+
+@nodes.command()
+@state_dir_option
+def down(state_dir: Path) -> None:
+    """Stop the nodes and all their pods, and delete what `up` made."""
+    try:
+        stop_nodes(state_dir, report)
+    except DevError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _cluster(state_dir: Path) -> NodeCluster:
+    if (found := load_nodes(state_dir)) is None:
+        raise DevError(f"no nodes were brought up in {state_dir}; start with: partita dev nodes up")
+    return found
+
+
+def _print_status(state_dir: Path, output: OutputFormat) -> None:
+    try:
+        cluster = _cluster(state_dir)
+    except DevError as error:
+        raise click.ClickException(str(error)) from error
+    components = cluster.health()
+    kubeconfig = str(cluster.control_plane.kubeconfig)
+
+    def table(console: Console) -> None:
+        rows = Table("component", "state")
+        for name, detail in components.items():
+            rows.add_row(name, detail)
+        console.print(rows)
+        console.print(f"kubeconfig: {kubeconfig}", soft_wrap=True, highlight=False)
+
+    listed = [{"name": name, "healthy": detail == "ok", "detail": detail} for name, detail in components.items()]
+    emit({"kubeconfig": kubeconfig, "components": listed}, output, table)
+    if set(components.values()) != {"ok"}:
+        raise SystemExit(ExitCode.FAILED)

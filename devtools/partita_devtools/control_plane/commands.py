@@ -1,0 +1,122 @@
+"""The command lines of a control plane's programs: what is switched on in them, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from partita_devtools.control_plane.binaries import Binaries
+
+ETCD, API_SERVER, CONTROLLER_MANAGER = "etcd", "kube-apiserver", "kube-controller-manager"
+
+_SERVICE_RANGE = "10.96.0.0/16"
+API_SERVICE_ADDRESS = "10.96.0.1"
+"""Where pods look for the API server: the first address of the Services' range."""
+
+
+@dataclass(frozen=True)
+class Ports:
+    """The TCP ports of a control plane on 127.0.0.1."""
+
+    api_server: int
+    controller_manager: int
+    etcd_client: int
+    etcd_peer: int
+
+
+@dataclass(frozen=True)
+class StateFiles:
+    """The files that a control plane's programs read, all below its state directory."""
+
+    directory: Path
+
+    @property
+    def pki(self) -> Path:
+        """Directory of keys and certificates: `ca`, `kube-apiserver`, `kube-controller-manager`."""
+        return self.directory / "pki"
+
+    @property
+    def service_account_key(self) -> Path:
+        """The private key that signs service-account tokens."""
+        return self.pki / "service-accounts.key"
+
+    @property
+    def tokens(self) -> Path:
+        """The static tokens: one `token,user,uid,"groups"` a line."""
+        return self.directory / "tokens.csv"
+
+    @property
+    def controller_manager_kubeconfig(self) -> Path:
+        """The controller manager's own credentials."""
+        return self.directory / "controller-manager.kubeconfig"
+
+
+def command(name: str, binaries: Binaries, ports: Ports, files: StateFiles) -> list[str]:
+    """The command line that starts the program `name` (one of the three constants above)."""
+    if name == ETCD:
+        return _etcd(binaries, ports, files)
+    if name == API_SERVER:
+        return _api_server(binaries, ports, files)
+    return _controller_manager(binaries, ports, files)
+
+
+def _etcd(binaries: Binaries, ports: Ports, files: StateFiles) -> list[str]:
+    client = f"http://127.0.0.1:{ports.etcd_client}"
+    peer = f"http://127.0.0.1:{ports.etcd_peer}"
+    return [
+        binaries.etcd,
+        f"--data-dir={files.directory / 'etcd'}",
+        f"--listen-client-urls={client}",
+        f"--advertise-client-urls={client}",
+        f"--listen-peer-urls={peer}",
+        f"--initial-advertise-peer-urls={peer}",
+        f"--initial-cluster=default={peer}",
+    ]
+
+
+def _api_server(binaries: Binaries, ports: Ports, files: StateFiles) -> list[str]:
+    return [
+        binaries.kube_apiserver,
+        f"--etcd-servers=http://127.0.0.1:{ports.etcd_client}",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={ports.api_server}",
+        "--advertise-address=127.0.0.1",
+        # A loopback address is not allowed in the endpoints of the `kubernetes` service.
+        "--endpoint-reconciler-type=none",
+        f"--service-cluster-ip-range={_SERVICE_RANGE}",
+        f"--tls-cert-file={files.pki / f'{API_SERVER}.crt'}",
+        f"--tls-private-key-file={files.pki / f'{API_SERVER}.key'}",
+        f"--token-auth-file={files.tokens}",
+        "--authorization-mode=Node,RBAC",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        f"--service-account-key-file={files.service_account_key}",
+        f"--service-account-signing-key-file={files.service_account_key}",
+        # Nodes are on this machine and reachable by address only: pod logs come through here.
+        "--kubelet-preferred-address-types=InternalIP",
+        "--allow-privileged=true",
+        *_feature_gates(binaries),
+    ]
+
+
+def _controller_manager(binaries: Binaries, ports: Ports, files: StateFiles) -> list[str]:
+    # Up to 1.21 it also serves plain HTTP on a fixed port unless told not to; later the flag is gone.
+    no_plain_http = ["--port=0"] if binaries.release < (1, 22) else []
+    return [
+        binaries.kube_controller_manager,
+        f"--kubeconfig={files.controller_manager_kubeconfig}",
+        "--bind-address=127.0.0.1",
+        f"--secure-port={ports.controller_manager}",
+        *no_plain_http,
+        f"--tls-cert-file={files.pki / f'{CONTROLLER_MANAGER}.crt'}",
+        f"--tls-private-key-file={files.pki / f'{CONTROLLER_MANAGER}.key'}",
+        "--leader-elect=false",
+        "--use-service-account-credentials=true",
+        f"--service-account-private-key-file={files.service_account_key}",
+        f"--root-ca-file={files.pki / 'ca.crt'}",
+        *_feature_gates(binaries),
+    ]
+
+
+def _feature_gates(binaries: Binaries) -> list[str]:
+    # Removal of finished Jobs by `ttlSecondsAfterFinished` is on by itself from 1.21.
+    return ["--feature-gates=TTLAfterFinished=true"] if binaries.release < (1, 21) else []

@@ -1,0 +1,362 @@
+"""etcd, kube-apiserver and kube-controller-manager as plain processes on the loopback interface.
+
+Authentication and RBAC are real, service-account tokens are signed with a key of their own, Jobs get
+their pods and owned objects are collected; there are no nodes, so nothing runs the pods.
+
+Everything about one control plane lies in its state directory: keys, etcd's data, logs, and
+`control-plane.json` with ports, processes and the administrator's token.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import signal
+import ssl
+import time
+import urllib.request
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from http.client import HTTPException
+from pathlib import Path
+
+from partita_devtools.commands import Report, last_lines
+from partita_devtools.control_plane.binaries import Binaries, find_binaries
+from partita_devtools.control_plane.certificates import (
+    KeyPair,
+    create_authority,
+    create_signing_key,
+    issue_server_certificate,
+)
+from partita_devtools.control_plane.commands import (
+    API_SERVER,
+    API_SERVICE_ADDRESS,
+    CONTROLLER_MANAGER,
+    ETCD,
+    Ports,
+    StateFiles,
+    command,
+)
+from partita_devtools.errors import DevError
+from partita_devtools.files import locked, read_json, write_json, write_private
+from partita_devtools.ports import free_ports, is_free
+from partita_devtools.processes import ProcessIdentity, is_running, send, spawn, stop_all
+
+_PROGRAMS = (ETCD, API_SERVER, CONTROLLER_MANAGER)
+_START_TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True)
+class _State:
+    """What `control-plane.json` holds."""
+
+    ports: Ports
+    binaries: Binaries
+    token: str
+    dies_with_parent: bool
+    processes: dict[str, ProcessIdentity]
+
+    def write(self, path: Path) -> None:
+        document = asdict(self)
+        document["binaries"]["directory"] = str(self.binaries.directory)
+        write_json(path, document)
+
+    @classmethod
+    def read(cls, path: Path) -> _State | None:
+        document = read_json(path)
+        if document is None:
+            return None
+        binaries = document["binaries"]
+        return cls(
+            ports=Ports(**document["ports"]),
+            binaries=Binaries(Path(binaries["directory"]), tuple(binaries["release"])),
+            token=document["token"],
+            dies_with_parent=document["dies_with_parent"],
+            processes={name: ProcessIdentity(**identity) for name, identity in document["processes"].items()},
+        )
+
+
+@dataclass(frozen=True)
+class ControlPlane:
+    """A control plane, running or not, known by its state directory (an absolute path).
+
+    `start_control_plane`, `control_plane` and `load_control_plane` give one.
+    """
+
+    state_dir: Path
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig file (user `partita-admin` in group `system:masters`)."""
+        return self.state_dir / "kubeconfig"
+
+    @property
+    def authority(self) -> KeyPair:
+        """The certificate authority of the API server; it may sign further loopback servers."""
+        return KeyPair(self.state_dir / "pki/ca.crt", self.state_dir / "pki/ca.key")
+
+    @property
+    def url(self) -> str:
+        """The API server's base URL, without a slash at its end."""
+        return f"https://127.0.0.1:{self._state().ports.api_server}"
+
+    @property
+    def etcd_url(self) -> str:
+        """etcd's base URL, without a slash at its end; it asks for no credentials."""
+        return f"http://127.0.0.1:{self._state().ports.etcd_client}"
+
+    @property
+    def token(self) -> str:
+        """The administrator's bearer token."""
+        return self._state().token
+
+    @property
+    def binaries(self) -> Binaries:
+        """The programs that it was started from."""
+        return self._state().binaries
+
+    @property
+    def processes(self) -> dict[str, ProcessIdentity]:
+        """The processes started last, by program name, whether or not they still run."""
+        return self._state().processes
+
+    def is_running(self) -> bool:
+        """Whether all three processes run; says nothing about whether they answer."""
+        processes = self.processes
+        return len(processes) == len(_PROGRAMS) and all(map(is_running, processes.values()))
+
+    def health(self) -> dict[str, str]:
+        """For each program `ok`, `not running`, or how its health endpoint failed."""
+        processes = self.processes
+        return {
+            name: self._probe(name) if name in processes and is_running(processes[name]) else "not running"
+            for name in _PROGRAMS
+        }
+
+    def pause_api_server(self) -> None:
+        """Freeze the API server: connections stay open and new ones are taken, but nothing is answered."""
+        send(self.processes[API_SERVER], signal.SIGSTOP)
+
+    def resume_api_server(self) -> None:
+        """Let a paused API server go on; returns once it answers."""
+        send(self.processes[API_SERVER], signal.SIGCONT)
+        self._wait_for(API_SERVER)
+
+    def kill_api_server(self) -> None:
+        """Kill the API server with SIGKILL; etcd and the controller manager run on."""
+        stop_all([self.processes[API_SERVER]], grace_s=0.0)
+
+    def restart_api_server(self) -> None:
+        """Start the API server again on the same port and data, killing it first if it runs."""
+        self.kill_api_server()
+        self._launch(API_SERVER)
+        self._wait_for(API_SERVER)
+
+    def stop_controller_manager(self) -> None:
+        """Stop the controller manager, so that nothing is made in answer to what is deleted."""
+        if (process := self.processes.get(CONTROLLER_MANAGER)) is not None:
+            stop_all([process])
+
+    def stop(self) -> None:
+        """Stop what was started and nothing else; does nothing when nothing runs.
+
+        The data stays, so that a later start on the same state directory finds it again.
+        """
+        state = _State.read(self._state_file)
+        if state is None:
+            return
+        for name in (CONTROLLER_MANAGER, API_SERVER, ETCD):
+            if name in state.processes:
+                stop_all([state.processes[name]])
+        replace(state, processes={}).write(self._state_file)
+
+    @property
+    def _state_file(self) -> Path:
+        return self.state_dir / "control-plane.json"
+
+    def _state(self) -> _State:
+        state = _State.read(self._state_file)
+        if state is None:
+            raise DevError(f"no control plane was started in {self.state_dir}; start one: partita dev up")
+        return state
+
+    def _log(self, name: str) -> Path:
+        return self.state_dir / "logs" / f"{name}.log"
+
+    def _launch(self, name: str) -> None:
+        state = self._state()
+        process = spawn(
+            command(name, state.binaries, state.ports, StateFiles(self.state_dir)),
+            log=self._log(name),
+            dies_with_parent=state.dies_with_parent,
+        )
+        replace(state, processes={**state.processes, name: process}).write(self._state_file)
+
+    def _wait_for(self, name: str) -> None:
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        process = self.processes[name]
+        while (answer := self._probe(name)) != "ok":
+            ended = not is_running(process)
+            if ended or time.monotonic() > deadline:
+                what = "ended" if ended else f"is not healthy after {_START_TIMEOUT_S:.0f} s ({answer})"
+                end = "\n  ".join(last_lines(self._log(name), 6))
+                raise DevError(f"{name} {what}; the end of its log {self._log(name)}:\n  {end}")
+            time.sleep(0.1)
+
+    def _probe(self, name: str) -> str:
+        ports = self._state().ports
+        if name == ETCD:
+            return self._get(f"{self.etcd_url}/health")
+        if name == API_SERVER:
+            return self._get(f"{self.url}/readyz")
+        health = self._get(f"https://127.0.0.1:{ports.controller_manager}/healthz")
+        # Only when its controllers work does a namespace have the account that pods need.
+        account = f"{self.url}/api/v1/namespaces/default/serviceaccounts/default"
+        return self._get(account) if health == "ok" else health
+
+    def _get(self, url: str) -> str:
+        request = urllib.request.Request(url, headers={"Authorization": f"Bearer {self.token}"})
+        context = ssl.create_default_context(cafile=str(self.authority.certificate))
+        try:
+            with urllib.request.urlopen(request, timeout=5.0, context=context):
+                return "ok"
+        except (OSError, HTTPException) as error:
+            return str(error)
+
+
+def start_control_plane(
+    state_dir: Path,
+    *,
+    binaries: Binaries,
+    report: Report,
+    api_server_port: int | None = None,
+    dies_with_parent: bool = False,
+) -> ControlPlane:
+    """Start a control plane in `state_dir` and wait until it serves; one that runs already is returned.
+
+    A stopped one comes back with its data, its credentials and, where it is still free, its port.
+    `api_server_port` is the port on 127.0.0.1 (default: a free one). With `dies_with_parent` the
+    processes end when the calling thread does; otherwise they survive the caller.
+    Raises DevError, with the end of the log concerned, if it does not come up; nothing runs then.
+    """
+    plane = ControlPlane(state_dir.absolute())
+    with locked(plane.state_dir / "control-plane.lock", report=report, purpose="start a control plane"):
+        previous = _State.read(plane._state_file)
+        if previous is not None and plane.is_running():
+            return plane
+        plane.stop()
+        started = time.monotonic()
+        state = _prepare(plane, previous, binaries, api_server_port, dies_with_parent)
+        state.write(plane._state_file)
+        try:
+            for name in _PROGRAMS:
+                report(f"starting {name} (log: {plane._log(name)})")
+                plane._launch(name)
+                plane._wait_for(name)
+        except BaseException:
+            plane.stop()
+            raise
+        report(f"Kubernetes serves at {plane.url} after {time.monotonic() - started:.1f} s")
+        return plane
+
+
+def load_control_plane(state_dir: Path) -> ControlPlane | None:
+    """The control plane that was started in `state_dir`, running or not; None if there never was one."""
+    plane = ControlPlane(state_dir.absolute())
+    return plane if plane._state_file.exists() else None
+
+
+@contextmanager
+def control_plane(
+    state_dir: Path, *, binaries: Binaries | None = None, report: Report = print
+) -> Iterator[ControlPlane]:
+    """A control plane for the length of a `with` block; it does not outlive this process in any case."""
+    plane = start_control_plane(
+        state_dir,
+        binaries=binaries or find_binaries(report=report),
+        report=report,
+        dies_with_parent=True,
+    )
+    try:
+        yield plane
+    finally:
+        plane.stop()
+
+
+def _prepare(
+    plane: ControlPlane,
+    previous: _State | None,
+    binaries: Binaries,
+    api_server_port: int | None,
+    dies_with_parent: bool,
+) -> _State:
+    """Write what the programs read and say what they are to be started with."""
+    files = StateFiles(plane.state_dir)
+    if previous is None:
+        create_authority(files.pki)
+        create_signing_key(files.service_account_key)
+        issue_server_certificate(plane.authority, files.pki, API_SERVER, API_SERVICE_ADDRESS)
+        issue_server_certificate(plane.authority, files.pki, CONTROLLER_MANAGER)
+    admin_token = previous.token if previous is not None else secrets.token_hex(16)
+    controller_token = secrets.token_hex(16)
+    write_private(
+        files.tokens,
+        f'{admin_token},partita-admin,partita-admin,"system:masters"\n'
+        f"{controller_token},system:kube-controller-manager,kube-controller-manager\n".encode(),
+    )
+    ports = _choose_ports(previous.ports if previous is not None else None, api_server_port)
+    url = f"https://127.0.0.1:{ports.api_server}"
+    write_kubeconfig(plane.kubeconfig, url, plane.authority.certificate, admin_token)
+    write_kubeconfig(files.controller_manager_kubeconfig, url, plane.authority.certificate, controller_token)
+    return _State(
+        ports=ports,
+        binaries=binaries,
+        token=admin_token,
+        dies_with_parent=dies_with_parent,
+        processes={},
+    )
+
+
+def _choose_ports(previous: Ports | None, api_server_port: int | None) -> Ports:
+    fresh = free_ports(4)
+    ports = Ports(*fresh)
+    if previous is not None and is_free(previous.api_server):
+        ports = replace(ports, api_server=previous.api_server)
+    if api_server_port is not None:
+        if not is_free(api_server_port):
+            raise DevError(f"port {api_server_port} is taken; give another port for the API server")
+        ports = replace(ports, api_server=api_server_port)
+    return ports
+
+
+def write_kubeconfig(path: Path, url: str, authority: Path, token: str, namespace: str = "default") -> None:
+    """Write a kubeconfig for the bearer of `token`; `authority` is the PEM certificate that signs `url`'s."""
+    write_private(
+        path,
+        json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "partita-dev",
+                "clusters": [
+                    {
+                        "name": "partita-dev",
+                        "cluster": {
+                            "server": url,
+                            "certificate-authority-data": b64encode(authority.read_bytes()).decode(),
+                        },
+                    }
+                ],
+                "users": [{"name": "partita-dev", "user": {"token": token}}],
+                "contexts": [
+                    {
+                        "name": "partita-dev",
+                        "context": {"cluster": "partita-dev", "user": "partita-dev", "namespace": namespace},
+                    }
+                ],
+            },
+            indent=2,
+        ).encode(),
+    )

@@ -1,0 +1,92 @@
+"""Watching conditions come about. Pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from partita_api.conditions import Condition, ConditionType, is_true
+from partita_api.gpupool import GPUPool
+from partita_api.inferencesession import InferenceSession
+from partita_api.pipelineplan import PipelinePlan
+from partita_devtools.demo.result import ConditionChange
+
+SHOWN: Final = (
+    ConditionType.PROFILED,
+    ConditionType.PLANNED,
+    ConditionType.APPROVED,
+    ConditionType.ROLLED_OUT,
+    ConditionType.READY,
+    ConditionType.SLO_MET,
+)
+"""Reconciling and Stalled say the same as these, once more."""
+SHOWN_OF_PLANS: Final = (ConditionType.APPROVED,)
+"""The others are the session's, too."""
+
+
+@dataclass(frozen=True)
+class Observation:
+    """The demonstration's objects at one moment."""
+
+    session: InferenceSession
+    pools: tuple[GPUPool, ...]
+    plans: tuple[PipelinePlan, ...]
+    """Those of the session."""
+
+    @property
+    def serves(self) -> bool:
+        """Whether the session, as it was applied, is up."""
+        status = self.session.status
+        return (
+            status.observed_generation == self.session.metadata.generation
+            and is_true(status.conditions, ConditionType.READY)
+            and is_true(status.conditions, ConditionType.ROLLED_OUT)
+            and status.url is not None
+            and self.active_plan is not None
+        )
+
+    @property
+    def active_plan(self) -> PipelinePlan | None:
+        """The plan in force."""
+        summary = self.session.status.active_plan
+        return next((p for p in self.plans if summary is not None and p.metadata.name == summary.name), None)
+
+    @property
+    def obstacle(self) -> str | None:
+        """Why nothing will happen without a person, if so."""
+        status = self.session.status
+        if status.observed_generation != self.session.metadata.generation:
+            return None
+        return next(
+            (c.message for c in status.conditions if c.type == ConditionType.STALLED and c.status == "True"), None
+        )
+
+    def conditions(self) -> dict[tuple[str, str], Condition]:
+        """The conditions that are shown, by object and type."""
+        objects: Iterable[tuple[GPUPool | InferenceSession | PipelinePlan, tuple[ConditionType, ...]]] = (
+            *((pool, SHOWN) for pool in self.pools),
+            (self.session, SHOWN),
+            *((plan, SHOWN_OF_PLANS) for plan in self.plans),
+        )
+        return {
+            (f"{item.kind} {item.metadata.name}", c.type): c
+            for item, shown in objects
+            for c in item.status.conditions
+            if c.type in shown
+        }
+
+
+def changes(
+    before: Mapping[tuple[str, str], Condition], after: Mapping[tuple[str, str], Condition], at_s: float
+) -> tuple[ConditionChange, ...]:
+    """What is new in `after`, in the order in which conditions come about."""
+    new = [
+        ConditionChange(at_s, name, type, str(c.status), c.reason, c.message)
+        for (name, type), c in after.items()
+        if (name, type) not in before or _said(before[name, type]) != _said(c)
+    ]
+    order = {str(type): i for i, type in enumerate(SHOWN)}
+    return tuple(sorted(new, key=lambda change: order[change.type]))
+
+
+def _said(condition: Condition) -> tuple[str, str, str]:
+    return str(condition.status), condition.reason, condition.message

@@ -1,0 +1,117 @@
+"""An example: a folder with manifests, and beside it the Python packages that they name."""
+
+import importlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from partita_api.gpupool import GPUPool
+from partita_api.inferencesession import InferenceSession
+from partita_api.manifests import ManifestError, Manifests, parse_manifests
+from partita_api.module import DType, TensorSpec
+from partita_devtools.demo.errors import DemoError
+from partita_devtools.ray_cluster.commands import RayClassNode
+from partita_runtime.execution.executor import NUMPY_DTYPES
+from partita_runtime.serving.protocol.interface import Interface
+
+PHOTOGRAPHS: Final = "photos:photographs"
+"""Where a package keeps its function from a count and a seed to normalised photographs."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """The manifests of an example: one session, and the pools that it uses."""
+
+    directory: Path
+    session: InferenceSession
+    pools: tuple[GPUPool, ...]
+
+    @property
+    def python_path(self) -> Path:
+        """What must be on the PYTHONPATH of whatever runs the example's models."""
+        return self.directory.parent.absolute()
+
+    @property
+    def is_emulated(self) -> bool:
+        """Whether executions only take time, so that answers mean nothing."""
+        return all(pool.spec.emulation is not None and pool.spec.emulation.curves for pool in self.pools)
+
+    @property
+    def ray_nodes(self) -> tuple[RayClassNode, ...]:
+        """A Ray node for each pool, with as many accelerators as the pool declares."""
+        return tuple(RayClassNode(pool.metadata.name, slots=pool.spec.count or 1) for pool in self.pools)
+
+
+def read_example(directory: Path, namespace: str = "default") -> Example:
+    """The example in `directory`; a session without a namespace is put into `namespace`. Raises DemoError."""
+    paths = sorted((directory / "manifests").glob("*.yaml"))
+    if not paths:
+        raise DemoError(f"there are no manifests/*.yaml in {directory}; give an example such as examples/traffic")
+    found = Manifests()
+    try:
+        for path in paths:
+            found += parse_manifests(path.read_text(), str(path))
+    except ManifestError as error:
+        raise DemoError(str(error)) from error
+    if len(found.sessions) != 1 or not found.pools:
+        raise DemoError(
+            f"{directory} has {len(found.sessions)} sessions and {len(found.pools)} pools; "
+            "a demonstration needs exactly one session, and pools"
+        )
+    (session,) = found.sessions
+    placed = session.metadata.model_copy(update={"namespace": session.metadata.namespace or namespace})
+    return Example(directory, session.model_copy(update={"metadata": placed}), found.pools)
+
+
+@contextmanager
+def importable(example: Example) -> Iterator[None]:
+    """Let this process import the example's packages for the length of a `with` block."""
+    path = str(example.python_path)
+    sys.path.insert(0, path)
+    try:
+        yield
+    finally:
+        sys.path.remove(path)
+
+
+def samples(example: Example, count: int, seed: int) -> dict[str, NDArray[Any]]:
+    """`count` samples for the session's inputs, by input name, each `[count, ...]`.
+
+    Photographs where the package of the session's first model has them in the right size, else noise.
+    """
+    inputs = Interface(example.session.metadata.name, example.session.spec, {}).inputs
+    photographs = _photographs(example, count, seed)
+    return {
+        name: photographs
+        if photographs is not None and photographs.shape[1:] == spec.shape and spec.dtype is DType.FP32
+        else _noise(spec, count, seed)
+        for name, spec in inputs.items()
+    }
+
+
+def _photographs(example: Example, count: int, seed: int) -> NDArray[np.float32] | None:
+    model = next(module.model for module in example.session.spec.modules if module.model is not None)
+    if model.entrypoint is None or example.is_emulated:
+        return None
+    module, _, function = PHOTOGRAPHS.partition(":")
+    try:
+        with importable(example):
+            make = getattr(importlib.import_module(f"{model.entrypoint.partition('.')[0]}.{module}"), function)
+    except (ImportError, AttributeError):
+        return None
+    photographs: NDArray[np.float32] = make(count, seed)
+    return photographs
+
+
+def _noise(spec: TensorSpec, count: int, seed: int) -> NDArray[Any]:
+    generator = np.random.default_rng(seed)
+    dtype = NUMPY_DTYPES[spec.dtype]
+    if dtype.kind == "f":
+        return generator.standard_normal((count, *spec.shape)).astype(dtype)
+    return generator.integers(0, 256, (count, *spec.shape)).astype(dtype)

@@ -1,0 +1,106 @@
+"""The demonstration from start to end: apply, wait, compare, send load, look."""
+
+import asyncio
+import os
+import platform
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import TypeVar
+
+from lightkube import AsyncClient
+
+from partita_devtools.commands import Report
+from partita_devtools.demo.config import DemoConfig
+from partita_devtools.demo.errors import DemoError
+from partita_devtools.demo.example import Example, read_example, samples
+from partita_devtools.demo.kubernetes import apply_crds, apply_example, demo_client
+from partita_devtools.demo.result import DemoResult, Verification
+from partita_devtools.demo.traffic import Endpoint, send_phases, wait_until_reachable
+from partita_devtools.demo.verification import verify
+from partita_devtools.demo.watch import Watch
+from partita_operator.kube.connection import NoClusterError, load_config
+from partita_operator.kube.retries import ApiServerUnavailableError
+from partita_runtime.load.inference_request import encode_request
+
+T = TypeVar("T")
+
+
+def install_crds(config: DemoConfig) -> None:
+    """Apply the CRDs alone, for an operator that is still to be started. Raises DemoError."""
+    asyncio.run(_with_client(config, apply_crds))
+
+
+def run_demo(config: DemoConfig, report: Report) -> DemoResult:
+    """Demonstrate the example on the cluster of `config.kubeconfig`, where an operator runs.
+
+    `report` gets a line for every step and every change of a condition. What was applied stays. Raises DemoError.
+    """
+    example = read_example(config.example, config.namespace)
+    return asyncio.run(_with_client(config, lambda client: _demonstrate(client, example, config, report)))
+
+
+async def _demonstrate(client: AsyncClient, example: Example, config: DemoConfig, report: Report) -> DemoResult:
+    name = example.session.metadata.name
+    started_at = datetime.now(UTC).isoformat(timespec="seconds")
+    await apply_crds(client)
+    report(f"applying {len(example.pools)} pools and session {name} from {example.directory}")
+    await apply_example(client, example)
+    watch = Watch(client, example, report)
+    found = await watch.until_serving(config)
+    ready_after_s = watch.elapsed()
+    assert found.session.status.url is not None  # it serves
+    endpoint = Endpoint(found.session.status.url, name)
+    await wait_until_reachable(endpoint)
+    report(f"{name} serves at {endpoint.base_url} after {ready_after_s:.1f} s")
+
+    verification = await _verification(endpoint, example, config, report)
+    inputs = samples(example, config.payloads, config.seed)
+    payloads = [
+        encode_request({input: tensor[i : i + 1] for input, tensor in inputs.items()}) for i in range(config.payloads)
+    ]
+    load_after_s = watch.elapsed()
+    phases, looks = await send_phases(
+        endpoint, found.session, config.phases, payloads, seed=config.seed, look=watch.look, report=report
+    )
+
+    found = await watch.look()
+    plan = found.active_plan
+    if plan is None:
+        raise DemoError(f"session {name} has lost its plan under load; see its conditions above")
+    return DemoResult(
+        started_at=started_at,
+        machine=f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPU cores",
+        emulated=example.is_emulated,
+        session=found.session,
+        plan=plan,
+        pools=found.pools,
+        ready_after_s=ready_after_s,
+        load_after_s=load_after_s,
+        timeline=tuple(watch.timeline),
+        phases=phases,
+        samples=looks,
+        verification=verification,
+    )
+
+
+async def _verification(
+    endpoint: Endpoint, example: Example, config: DemoConfig, report: Report
+) -> Verification | None:
+    if example.is_emulated or config.verified_requests == 0:
+        return None
+    report(f"comparing {config.verified_requests} answers with those of the whole models")
+    found = await verify(endpoint, example, samples(example, config.verified_requests, config.seed + 1))
+    for difference in found.differences:
+        report(f"warning: {difference}")
+    return found
+
+
+async def _with_client(config: DemoConfig, work: Callable[[AsyncClient], Awaitable[T]]) -> T:
+    try:
+        client = demo_client(load_config(config.kubeconfig))
+        try:
+            return await work(client)
+        finally:
+            await client.close()
+    except (NoClusterError, ApiServerUnavailableError) as error:
+        raise DemoError(f"{error} Is the development environment up? partita dev status") from error

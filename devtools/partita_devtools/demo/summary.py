@@ -1,0 +1,162 @@
+"""What a result says, in the figures that people ask for. Pure."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from partita_api.inferencesession import ObjectiveKind
+from partita_api.pipelineplan import Alternative, PipelinePlanSpec, Stage
+from partita_devtools.demo.result import DemoResult, Sample
+from partita_runtime.serving.telemetry.signals import StageSignals
+
+WITHOUT_PARTITIONING: Final = "no-partitioning"
+"""The planning strategy that leaves every model whole."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The plan beside the best one that leaves every model whole."""
+
+    value: float
+    """Price per hour, or requests per second: the plan's objective."""
+    whole: Alternative | None
+    """None if it was not computed."""
+
+    @property
+    def whole_value(self) -> float | None:
+        """The objective without partitioning; None if there is no such plan, or none was computed."""
+        if self.whole is None or not self.whole.feasible or self.whole.value is None:
+            return None
+        return float(self.whole.value)
+
+    @property
+    def ratio(self) -> float | None:
+        """The plan's objective as a share of that without partitioning."""
+        return self.value / self.whole_value if self.whole_value else None
+
+
+def comparison(plan: PipelinePlanSpec) -> Comparison:
+    """The plan's objective beside that of whole models."""
+    whole = next((a for a in plan.alternatives if a.strategy == WITHOUT_PARTITIONING), None)
+    return Comparison(float(plan.solution.value), whole)
+
+
+def achievement(plan: PipelinePlanSpec) -> str:
+    """What the plan reaches of its objective, for people."""
+    match plan.solution.kind:
+        case ObjectiveKind.COST:
+            return f"costs {float(plan.cost.allocated_per_hour):.2f} an hour"
+        case ObjectiveKind.POWER:
+            return f"draws {float(plan.solution.value):.0f} W"
+        case _:
+            return f"serves {plan.throughput} requests/s"
+
+
+def comparison_sentence(plan: PipelinePlanSpec) -> str:
+    """The comparison for people."""
+    found = comparison(plan)
+    if found.whole is None:
+        return "no plan without partitioning was computed"
+    if found.whole_value is None or found.ratio is None:
+        return "without partitioning there is no plan at all"
+    change = abs(1 - found.ratio)
+    kind = plan.solution.kind
+    digits = 2 if kind is ObjectiveKind.COST else 0
+    without = f"{found.whole_value:.{digits}f} {kind.unit} without partitioning"
+    word = "more" if found.ratio > 1 else "less"
+    return f"the same as {without}" if change < 0.0005 else f"{change:.0%} {word} than {without}"
+
+
+@dataclass(frozen=True)
+class StageRow:
+    """One stage of the plan, and how it did in the last look that saw it at work."""
+
+    module: str
+    pipeline: str
+    number: int
+    batch_size: int
+    stage: Stage
+    last: StageSignals | None
+
+    @property
+    def key(self) -> str:
+        """module/pipeline/number."""
+        return f"{self.module}/{self.pipeline}/{self.number}"
+
+
+def stage_rows(result: DemoResult) -> tuple[StageRow, ...]:
+    """Every stage of the plan."""
+    seen: dict[tuple[str, str, int], StageSignals] = {}
+    for sample in result.samples:
+        for signals in sample.signals.stages:
+            if signals.actual_micros > 0 or (signals.module, signals.pipeline, signals.stage) not in seen:
+                seen[signals.module, signals.pipeline, signals.stage] = signals
+    return tuple(
+        StageRow(module.name, pipeline.name, n, pipeline.batch_size, stage, seen.get((module.name, pipeline.name, n)))
+        for module, pipeline, n, stage in result.plan.spec.stages()
+    )
+
+
+def utilization(result: DemoResult) -> dict[str, list[tuple[float, float]]]:
+    """For each pool of the plan, seconds since the load began and the busy share of its replicas' time."""
+    divisors = {row.key: row.stage.vgpu_divisor for row in stage_rows(result)}
+    series: dict[str, list[tuple[float, float]]] = {pool: [] for pool in result.plan.spec.gpus()}
+    for sample in result.samples:
+        for pool, busy in _busy(sample, divisors).items():
+            series.setdefault(pool, []).append((sample.at_s, busy))
+    return series
+
+
+def replicas(result: DemoResult) -> dict[str, list[tuple[float, int]]]:
+    """For each stage, by key, seconds since the load began and the replicas that take batches."""
+    series: dict[str, list[tuple[float, int]]] = {row.key: [] for row in stage_rows(result)}
+    for sample in result.samples:
+        for stage in sample.signals.stages:
+            series.setdefault(f"{stage.module}/{stage.pipeline}/{stage.stage}", []).append((sample.at_s, stage.ready))
+    return series
+
+
+def batch_sizes(result: DemoResult) -> dict[int, int]:
+    """Batches that were dispatched under load, by size, over windows that do not overlap."""
+    counts: Counter[int] = Counter()
+    for sample in _disjoint(result.samples):
+        counts.update(sample.signals.batch_sizes)
+    return dict(sorted(counts.items()))
+
+
+def mean_utilization(result: DemoResult, phase: int = 0) -> float | None:
+    """Busy share of all replicas' time within a phase of load; None if it was not looked at then."""
+    start = result.phases[phase].start_s
+    end = start + result.phases[phase].report.duration_s
+    # The first windows of a phase reach back into the time before it.
+    settled = [s for s in result.samples if start + s.signals.window_seconds <= s.at_s <= end]
+    within = settled or [s for s in result.samples if start <= s.at_s <= end]
+    return 1 - sum(s.signals.idle_fraction for s in within) / len(within) if within else None
+
+
+def accelerators(result: DemoResult) -> dict[str, tuple[int, int]]:
+    """For each pool, the accelerators that the plan allocates, and those that there are."""
+    used = result.plan.spec.gpus()
+    return {
+        pool.metadata.name: (used.get(pool.metadata.name, 0), pool.status.capacity or pool.spec.count or 0)
+        for pool in result.pools
+    }
+
+
+def _busy(sample: Sample, divisors: Mapping[str, int]) -> dict[str, float]:
+    weights: defaultdict[str, float] = defaultdict(float)
+    busy: defaultdict[str, float] = defaultdict(float)
+    for stage in sample.signals.stages:
+        weight = stage.ready / divisors.get(f"{stage.module}/{stage.pipeline}/{stage.stage}", 1)
+        weights[stage.pool] += weight
+        busy[stage.pool] += weight * (1 - stage.idle_fraction)
+    return {pool: busy[pool] / weight for pool, weight in weights.items() if weight}
+
+
+def _disjoint(samples: tuple[Sample, ...]) -> Iterator[Sample]:
+    covered = float("-inf")
+    for sample in samples:
+        if sample.at_s - sample.signals.window_seconds >= covered - 0.5:
+            covered = sample.at_s
+            yield sample

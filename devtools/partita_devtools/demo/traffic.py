@@ -1,0 +1,171 @@
+"""Sends the phases of load, and looks at the session meanwhile."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+import httpx
+import numpy as np
+from pydantic import ValidationError
+
+from partita_api.inferencesession import InferenceSession
+from partita_devtools.commands import Report
+from partita_devtools.demo.conditions import Observation
+from partita_devtools.demo.config import LoadPhase
+from partita_devtools.demo.errors import DemoError
+from partita_devtools.demo.result import Phase, Sample
+from partita_runtime.load.arrivals import RateSchedule, arrival_times
+from partita_runtime.load.generator import LoadConfig, Progress, run_load
+from partita_runtime.load.inference_request import Payload
+from partita_runtime.serving.telemetry.signals import SessionSignals
+
+_SAMPLE_EVERY_S = 1.0
+_REPORT_EVERY_S = 5.0
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a session answers."""
+
+    base_url: str
+    model: str
+
+    @property
+    def infer_url(self) -> str:
+        """URL of infer requests."""
+        return f"{self.base_url.rstrip('/')}/v2/models/{self.model}/infer"
+
+    @property
+    def signals_url(self) -> str:
+        """URL of what the frontend measures."""
+        return f"{self.base_url.rstrip('/')}/partita/signals"
+
+    @property
+    def ready_url(self) -> str:
+        """URL that answers 200 once requests are served."""
+        return f"{self.base_url.rstrip('/')}/v2/health/ready"
+
+
+async def wait_until_reachable(endpoint: Endpoint, timeout_s: float = 60.0) -> None:
+    """Return once the frontend answers that it is ready. Raises DemoError if it does not in time."""
+    deadline = time.monotonic() + timeout_s
+    said = "nothing"
+    async with httpx.AsyncClient(timeout=5.0) as http:
+        while time.monotonic() < deadline:
+            try:
+                answer = await http.get(endpoint.ready_url)
+                if answer.status_code == 200:
+                    return
+                said = f"{answer.status_code} {answer.text[:200]}"
+            except httpx.HTTPError as error:
+                said = repr(error)
+            await asyncio.sleep(0.2)
+    raise DemoError(f"the frontend is not ready at {endpoint.ready_url}: {said}; is Ray Serve's proxy at that port?")
+
+
+async def send_phases(
+    endpoint: Endpoint,
+    session: InferenceSession,
+    phases: Sequence[LoadPhase],
+    payloads: Sequence[Payload],
+    *,
+    seed: int,
+    look: Callable[[], Awaitable[Observation]],
+    report: Report,
+) -> tuple[tuple[Phase, ...], tuple[Sample, ...]]:
+    """Send the phases one after the other; what became of them, and what `look` and the frontend said meanwhile."""
+    sampler = _Sampler(endpoint, look, report)
+    sampling = asyncio.create_task(sampler.run())
+    done = []
+    try:
+        for number, phase in enumerate(phases):
+            done.append(await _send(endpoint, session, phase, payloads, seed + number, sampler, report))
+        await asyncio.sleep(_SAMPLE_EVERY_S)
+    finally:
+        sampling.cancel()
+    return tuple(done), tuple(sampler.samples)
+
+
+async def _send(
+    endpoint: Endpoint,
+    session: InferenceSession,
+    phase: LoadPhase,
+    payloads: Sequence[Payload],
+    seed: int,
+    sampler: "_Sampler",
+    report: Report,
+) -> Phase:
+    declared, slo_s = session.spec.rate, session.spec.slo.latency_ms / 1000
+    rate = declared.requests_per_second * phase.factor
+    report(f"{phase.name}: {rate:g} requests/s for {phase.seconds:.0f} s")
+    shape = float(declared.gamma_shape) if declared.gamma_shape is not None else 1.0
+    generator = np.random.default_rng(seed)
+    load = LoadConfig(
+        url=endpoint.infer_url,
+        payloads=payloads,
+        schedule=arrival_times(declared.arrival, RateSchedule.constant(rate), phase.seconds, generator, shape),
+        duration_s=phase.seconds,
+        slo_s=slo_s,
+        timeout_s=max(10.0, 3 * slo_s),
+    )
+    start_s = sampler.elapsed()
+    run = await run_load(load, _ProgressLines(phase, report))
+    for warning in run.report.warnings:
+        report(f"warning: {warning}")
+    return Phase(phase.name, start_s, rate, run.report)
+
+
+@dataclass
+class _ProgressLines:
+    phase: LoadPhase
+    report: Report
+    _due: float = 0.0
+
+    def __call__(self, progress: Progress) -> None:
+        if progress.elapsed_s >= self._due:
+            self._due = progress.elapsed_s + _REPORT_EVERY_S
+            self.report(
+                f"{self.phase.name}: {progress.elapsed_s:.0f} of {self.phase.seconds:.0f} s, {progress.sent} sent, "
+                f"{progress.good} answered in time, {progress.in_flight} in flight"
+            )
+
+
+@dataclass
+class _Sampler:
+    endpoint: Endpoint
+    look: Callable[[], Awaitable[Observation]]
+    report: Report
+    samples: list[Sample] = field(default_factory=list)
+    _started: float = field(default_factory=time.monotonic)
+
+    def elapsed(self) -> float:
+        return time.monotonic() - self._started
+
+    async def run(self) -> None:
+        async with httpx.AsyncClient(timeout=5.0) as http:
+            while True:
+                await self._sample(http)
+                await asyncio.sleep(_SAMPLE_EVERY_S)
+
+    async def _sample(self, http: httpx.AsyncClient) -> None:
+        found = await self.look()
+        try:
+            answer = await http.get(self.endpoint.signals_url)
+            answer.raise_for_status()
+            signals = SessionSignals.model_validate_json(answer.content)
+        except (httpx.HTTPError, ValidationError) as error:
+            self.report(f"warning: no signals at {self.endpoint.signals_url}: {error}")
+            return
+        self.samples.append(Sample(self.elapsed(), signals, _desired(found), _recommended(found)))
+
+
+def _desired(found: Observation) -> dict[str, int]:
+    plan = found.active_plan
+    stages = plan.status.stages if plan is not None else ()
+    return {f"{stage.module}/{stage.pipeline}/{stage.stage}": stage.desired for stage in stages}
+
+
+def _recommended(found: Observation) -> str:
+    signals = found.session.status.signals
+    return signals.recommended if signals is not None else ""

@@ -1,0 +1,304 @@
+"""A cluster of real nodes on this machine: control plane, scheduler, kube-proxy, and a kubelet and containerd a node.
+
+Its state lies in one directory; `nodes.json` there says what was started. Needs root and Debian's packages
+`containerd`, `runc`, `containernetworking-plugins`, `iptables`, `conntrack` and `busybox-static`.
+"""
+
+from __future__ import annotations
+
+import shutil
+import ssl
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from os import environ, geteuid
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from partita_devtools.commands import Report, last_lines
+from partita_devtools.control_plane.binaries import Binaries
+from partita_devtools.control_plane.control_plane import ControlPlane, load_control_plane, start_control_plane
+from partita_devtools.errors import DevError
+from partita_devtools.files import read_json, write_json
+from partita_devtools.nodes import container_runtime, control_groups, kubelet, network
+from partita_devtools.nodes.node import GPU_RESOURCE, Node, NodeSpec
+from partita_devtools.ports import free_ports
+from partita_devtools.processes import ProcessIdentity, is_running, related, spawn, stop, stop_all
+
+SCHEDULER, PROXY, KUBELET = "kube-scheduler", "kube-proxy", "kubelet"
+_TOOLS = {"containerd": "containerd", "runc": "runc", "iptables": "iptables", "conntrack": "conntrack"}
+_MARKER = "PARTITA_DEV_NODES"
+_START_TIMEOUT_S = 120.0
+_STOP_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True)
+class NodeCluster:
+    """A cluster that `start_nodes` started, known by its state directory (an absolute path)."""
+
+    state_dir: Path
+    control_plane: ControlPlane
+    nodes: tuple[Node, ...]
+
+    def health(self) -> dict[str, str]:
+        """For each program of the control plane and each node `ok`, or what is wrong with it."""
+        ready = _readiness(self.control_plane)
+        return {
+            **self.control_plane.health(),
+            **{f"node {node.name}": ready.get(node.name, "not registered") for node in self.nodes},
+        }
+
+    def import_image(self, archive: Path, report: Report) -> None:
+        """Give every node the images in an archive, as `docker save` and `buildah push docker-archive:` write them."""
+        for node in self.nodes:
+            report(f"{node.name}: importing {archive.name}")
+            container_runtime.import_image(node, archive)
+
+
+def start_nodes(state_dir: Path, specs: Sequence[NodeSpec], *, binaries: Binaries, report: Report) -> NodeCluster:
+    """Start the control plane and the nodes and wait until all are ready; a cluster that runs already is returned.
+
+    Raises DevError, saying what is missing or showing the end of the log concerned; nothing runs then.
+    """
+    _require(binaries)
+    state_dir = state_dir.absolute()
+    if (running := load_nodes(state_dir)) is not None and set(running.health().values()) == {"ok"}:
+        return running
+    stop_nodes(state_dir, report)
+    plane = start_control_plane(state_dir, binaries=binaries, report=report)
+    nodes = tuple(Node(spec, number, state_dir / "nodes" / spec.name) for number, spec in enumerate(specs, 1))
+    write_json(_record(state_dir), {"nodes": [asdict(spec) for spec in specs], "processes": {}})
+    cluster = NodeCluster(state_dir, plane, nodes)
+    try:
+        network.connect(nodes, int(plane.url.rpartition(":")[2]))
+        _start_programs(cluster, binaries, report)
+        _wait_until_ready(cluster)
+        for node in nodes:
+            _claim_gpus(plane, node)
+    except BaseException:
+        stop_nodes(state_dir, report)
+        raise
+    return cluster
+
+
+def load_nodes(state_dir: Path) -> NodeCluster | None:
+    """The cluster last started in `state_dir`, running or not; None if there never was one."""
+    state_dir = state_dir.absolute()
+    record, plane = read_json(_record(state_dir)), load_control_plane(state_dir)
+    if record is None or plane is None:
+        return None
+    specs = (NodeSpec(**spec) for spec in record["nodes"])
+    nodes = tuple(Node(spec, number, state_dir / "nodes" / spec.name) for number, spec in enumerate(specs, 1))
+    return NodeCluster(state_dir, plane, nodes)
+
+
+def stop_nodes(state_dir: Path, report: Report) -> None:
+    """Stop what `start_nodes` started, with every pod; remove networks, mounts, control groups and data. Idempotent."""
+    state_dir = state_dir.absolute()
+    cluster = load_nodes(state_dir)
+    if cluster is None:
+        return
+    report("stopping the nodes and their pods")
+    record = read_json(_record(state_dir)) or {}
+    processes = {name: ProcessIdentity(**process) for name, process in record.get("processes", {}).items()}
+    _delete_pods(cluster, processes)
+    roots = list(processes.values())
+    stop(lambda: related(roots, marker=f"{_MARKER}={state_dir}"), grace_s=5.0)
+    # Where no kubelet was left to end a pod in good order.
+    stop(lambda: [process for node in cluster.nodes for process in control_groups.processes(node)], grace_s=0.0)
+    cluster.control_plane.stop()
+    _forget_services(cluster)
+    network.disconnect(cluster.nodes)
+    for node in cluster.nodes:
+        _unmount_below(node.directory)
+        control_groups.remove(node)
+    shutil.rmtree(state_dir)
+
+
+def _delete_pods(cluster: NodeCluster, processes: Mapping[str, ProcessIdentity]) -> None:
+    """End all pods through the API server, so that the kubelets take down their networks and volumes, too."""
+    plane = cluster.control_plane
+    # Nothing is to make or place new ones meanwhile.
+    stop_all([process for name, process in processes.items() if name == SCHEDULER])
+    plane.stop_controller_manager()
+    deadline = time.monotonic() + _STOP_TIMEOUT_S
+    try:
+        with _client(plane) as client:
+            while pods := client.get("/api/v1/pods").raise_for_status().json()["items"]:
+                if time.monotonic() > deadline:
+                    return
+                for pod in pods:
+                    if "deletionTimestamp" not in pod["metadata"]:
+                        path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
+                        client.delete(path, params={"gracePeriodSeconds": "1"})
+                time.sleep(0.5)
+    except (httpx.HTTPError, DevError):
+        return  # It does not answer: what is left is killed.
+
+
+def _require(binaries: Binaries) -> None:
+    if geteuid() != 0:
+        raise DevError("nodes need root: they make network devices, control groups and mounts")
+    tools = [package for tool, package in _TOOLS.items() if shutil.which(tool) is None]
+    if not Path("/bin/busybox").exists():
+        tools.append("busybox-static")
+    if not Path("/usr/lib/cni/bridge").exists():
+        tools.append("containernetworking-plugins")
+    if tools:
+        raise DevError(f"packages are missing; install them with: apt-get install {' '.join(tools)}")
+    absent = [program for program in (SCHEDULER, PROXY, KUBELET) if not (binaries.directory / program).exists()]
+    if absent:
+        raise DevError(
+            f"{binaries.directory} lacks {', '.join(absent)}: put them beside kube-apiserver, of its version"
+        )
+
+
+def _start_programs(cluster: NodeCluster, binaries: Binaries, report: Report) -> None:
+    plane, directory = cluster.control_plane, cluster.state_dir
+    scheduler_port, proxy_port, proxy_health = free_ports(3)
+    pause = directory / "pause.tar"
+    container_runtime.write_pause_image(pause)
+    plain_http = ["--port=0"] if binaries.release < (1, 23) else []
+    _launch(
+        cluster,
+        SCHEDULER,
+        [
+            str(binaries.directory / SCHEDULER),
+            f"--kubeconfig={plane.kubeconfig}",
+            "--leader-elect=false",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={scheduler_port}",
+            *plain_http,
+        ],
+    )
+    for node in cluster.nodes:
+        report(f"starting node {node.name} (logs: {directory / 'logs'})")
+        node.directory.mkdir(parents=True, exist_ok=True)
+        control_groups.create(node)
+        container_runtime.write_configuration(node)
+        kubelet.write_configuration(node)
+        runtime = _with_own_logs(node, container_runtime.command(node))
+        process = _launch(cluster, f"{node.name}-containerd", runtime)
+        _wait_for_socket(cluster, node, process)
+        container_runtime.import_image(node, pause)
+        beside_it = ["nsenter", f"--mount=/proc/{process.pid}/ns/mnt"]
+        _launch(cluster, f"{node.name}-kubelet", [*beside_it, *kubelet.command(node, binaries, plane.kubeconfig)])
+    # One serves all nodes, since they share the machine's rules.
+    _launch(
+        cluster,
+        PROXY,
+        [
+            str(binaries.directory / PROXY),
+            f"--kubeconfig={plane.kubeconfig}",
+            "--proxy-mode=iptables",
+            f"--cluster-cidr={network.POD_RANGE}",
+            f"--hostname-override={cluster.nodes[0].name}",
+            f"--metrics-bind-address=127.0.0.1:{proxy_port}",
+            f"--healthz-bind-address=127.0.0.1:{proxy_health}",
+            # The machine's limits stay as they are.
+            "--conntrack-max-per-core=0",
+            "--conntrack-tcp-timeout-established=0s",
+            "--conntrack-tcp-timeout-close-wait=0s",
+        ],
+    )
+
+
+def _with_own_logs(node: Node, argv: list[str]) -> list[str]:
+    """`argv` in a mount namespace where `/var/log` is the node's own: kubelets delete the logs of each other's pods."""
+    logs = node.directory / "log"
+    logs.mkdir(exist_ok=True)
+    script = 'mount --bind "$1" /var/log && shift && exec "$@"'
+    return ["unshare", "--mount", "--propagation=private", "sh", "-c", script, "sh", str(logs), *argv]
+
+
+def _launch(cluster: NodeCluster, name: str, argv: list[str]) -> ProcessIdentity:
+    process = spawn(argv, log=_log(cluster, name), environment={**environ, _MARKER: str(cluster.state_dir)})
+    record: dict[str, Any] = read_json(_record(cluster.state_dir)) or {}
+    record["processes"] = {**record.get("processes", {}), name: asdict(process)}
+    write_json(_record(cluster.state_dir), record)
+    return process
+
+
+def _wait_for_socket(cluster: NodeCluster, node: Node, process: ProcessIdentity) -> None:
+    deadline = time.monotonic() + _START_TIMEOUT_S
+    argv = ["ctr", "--address", str(node.socket), "version"]
+    while subprocess.run(argv, capture_output=True, check=False).returncode:
+        if not is_running(process) or time.monotonic() > deadline:
+            raise DevError(_ending(cluster, f"{node.name}-containerd"))
+        time.sleep(0.2)
+
+
+def _wait_until_ready(cluster: NodeCluster) -> None:
+    deadline = time.monotonic() + _START_TIMEOUT_S
+    while late := _not_ready(cluster):
+        if time.monotonic() > deadline:
+            raise DevError(_ending(cluster, f"{late[0].name}-kubelet"))
+        time.sleep(0.5)
+
+
+def _not_ready(cluster: NodeCluster) -> list[Node]:
+    ready = _readiness(cluster.control_plane)
+    return [node for node in cluster.nodes if ready.get(node.name) != "ok"]
+
+
+def _readiness(plane: ControlPlane) -> dict[str, str]:
+    """For each registered node `ok`, or why its kubelet says that it is not ready."""
+    try:
+        with _client(plane) as client:
+            items = client.get("/api/v1/nodes").raise_for_status().json()["items"]
+    except httpx.HTTPError as error:
+        return {"": str(error)}
+    found: dict[str, str] = {}
+    for item in items:
+        conditions = {condition["type"]: condition for condition in item["status"].get("conditions", ())}
+        ready = conditions.get("Ready", {"status": "Unknown", "message": "says nothing yet"})
+        found[item["metadata"]["name"]] = "ok" if ready["status"] == "True" else ready["message"]
+    return found
+
+
+def _claim_gpus(plane: ControlPlane, node: Node) -> None:
+    """Add the GPUs to the node's capacity, as a device plugin would; its kubelet keeps what it does not know."""
+    if node.spec.gpus:
+        with _client(plane) as client:
+            client.patch(
+                f"/api/v1/nodes/{node.name}/status",
+                json={"status": {"capacity": {GPU_RESOURCE: str(node.spec.gpus)}}},
+                headers={"Content-Type": "application/merge-patch+json"},
+            ).raise_for_status()
+
+
+def _client(plane: ControlPlane) -> httpx.Client:
+    context = ssl.create_default_context(cafile=str(plane.authority.certificate))
+    return httpx.Client(base_url=plane.url, headers={"Authorization": f"Bearer {plane.token}"}, verify=context)
+
+
+def _forget_services(cluster: NodeCluster) -> None:
+    """Remove kube-proxy's rules."""
+    proxy = cluster.control_plane.binaries.directory / PROXY
+    if proxy.exists():
+        subprocess.run([str(proxy), "--cleanup"], capture_output=True, check=False)
+    network.forget_services()
+
+
+def _unmount_below(directory: Path) -> None:
+    mounts = Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()
+    points = [line.split()[1].encode().decode("unicode_escape") for line in mounts]
+    for point in sorted((point for point in points if Path(point).is_relative_to(directory)), reverse=True):
+        subprocess.run(["umount", "--lazy", point], capture_output=True, check=False)
+
+
+def _ending(cluster: NodeCluster, name: str) -> str:
+    log = _log(cluster, name)
+    end = "\n  ".join(last_lines(log, 8))
+    return f"{name} did not come up; the end of its log {log}:\n  {end}"
+
+
+def _log(cluster: NodeCluster, name: str) -> Path:
+    return cluster.state_dir / "logs" / f"{name}.log"
+
+
+def _record(state_dir: Path) -> Path:
+    return state_dir / "nodes.json"

@@ -1,0 +1,123 @@
+"""An image built from the project's own Dockerfile without a registry: Debian's buildah on a base made by debootstrap.
+
+What pip is told on this machine (indexes, directories of wheels, certificates) it is told in the build, too.
+"""
+
+from __future__ import annotations
+
+import ast
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from partita_devtools.commands import Report, run_logged
+from partita_devtools.errors import DevError
+
+_BASE = "localhost/partita-base:bookworm"
+_MIRROR = "http://deb.debian.org/debian"
+_PACKAGES = "python3,python3-dev,python3-venv,ca-certificates"
+_TOOLS = ("buildah", "debootstrap")
+
+
+def build_image(
+    source: Path,
+    tag: str,
+    archive: Path,
+    *,
+    work_dir: Path,
+    arguments: Mapping[str, str],
+    report: Report,
+    dockerfile: Path | None = None,
+) -> None:
+    """Build `source`'s Dockerfile (or another) and write the image `tag` as an archive for `NodeCluster.import_image`.
+
+    `arguments` are the build's; BASE is a Debian 12 with Python unless given. `work_dir` keeps the base and the layers
+    of earlier builds; the log is `image.log` there. Takes minutes. Raises DevError with the end of the log if it fails.
+    """
+    if absent := [tool for tool in _TOOLS if shutil.which(tool) is None]:
+        raise DevError(f"packages are missing; install them with: apt-get install {' '.join(absent)}")
+    log = work_dir / "image.log"
+    work_dir.mkdir(parents=True, exist_ok=True)
+    buildah = _buildah(work_dir)
+    if "BASE" not in arguments:
+        _make_base(work_dir, buildah, log, report)
+    arguments = {"BASE": _BASE, **arguments}
+    words = [word for name, value in arguments.items() for word in ("--build-arg", f"{name}={value}")]
+    file = [] if dockerfile is None else ["--file", str(dockerfile.absolute())]
+    volumes = [word for volume in _pip_volumes(_pip_settings(), work_dir) for word in ("--volume", volume)]
+    run_logged(
+        [*buildah, "bud", "--isolation", "chroot", "--layers", *words, *volumes, *file, "--tag", tag, str(source)],
+        phase=f"building {tag} (log: {log})",
+        log=log,
+        report=report,
+    )
+    archive.unlink(missing_ok=True)
+    run_logged(
+        [*buildah, "push", tag, f"docker-archive:{archive}:{tag}"],
+        phase=f"writing {archive}",
+        log=log,
+        report=report,
+    )
+
+
+def _buildah(work_dir: Path) -> list[str]:
+    storage = work_dir / "storage"
+    return [
+        "buildah",
+        "--root",
+        str(storage / "root"),
+        "--runroot",
+        str(storage / "run"),
+        "--storage-driver",
+        "overlay",
+    ]
+
+
+def _make_base(work_dir: Path, buildah: list[str], log: Path, report: Report) -> None:
+    if (
+        subprocess.run([*buildah, "inspect", "--type", "image", _BASE], capture_output=True, check=False).returncode
+        == 0
+    ):
+        return
+    system = work_dir / "base"
+    shutil.rmtree(system, ignore_errors=True)
+    run_logged(
+        ["debootstrap", "--variant=minbase", f"--include={_PACKAGES}", "bookworm", str(system), _MIRROR],
+        phase="making a Debian 12 with Python for the image to start from",
+        log=log,
+        report=report,
+    )
+    done = subprocess.run([*buildah, "from", "scratch"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise DevError(f"buildah cannot start an image: {done.stderr.strip()}")
+    container = done.stdout.strip()
+    for argv in (["add", container, str(system), "/"], ["commit", "--rm", container, _BASE]):
+        run_logged([*buildah, *argv], phase="packing it", log=log, report=report)
+    shutil.rmtree(system)
+
+
+def _pip_settings() -> dict[str, str]:
+    """What pip is told here by its files and by the environment, which comes first, by name of the setting."""
+    argv = [sys.executable, "-m", "pip", "config", "list"]
+    lines = subprocess.run(argv, capture_output=True, text=True, check=False).stdout.splitlines()
+    settings: dict[str, str] = {}
+    for line in sorted(lines, key=lambda line: line.startswith(":env:")):
+        name, _, value = line.partition("=")
+        settings[name.rpartition(".")[2]] = str(ast.literal_eval(value))
+    return settings
+
+
+def _pip_volumes(settings: Mapping[str, str], work_dir: Path) -> list[str]:
+    """Those settings as a file for the build, and what of this machine they refer to, for `--volume`."""
+    file = work_dir / "pip.conf"
+    file.write_text(
+        "".join(["[global]\n", *(f"{name} = {value}\n" for name, value in settings.items())]), encoding="utf-8"
+    )
+    words = [word.removeprefix("file://") for value in settings.values() for word in value.split()]
+    paths = {Path(word) for word in words if word.startswith("/") and Path(word).exists()}
+    # The packages of an index lie beside it; a certificate is often a link to one in its directory.
+    whole = {path.parent if path.name == "simple" or path.is_file() else path for path in paths}
+    mounted = sorted(path for path in whole if not any(parent in whole for parent in path.parents))
+    return [f"{file}:/etc/pip.conf:ro", *(f"{path}:{path}:ro" for path in mounted)]

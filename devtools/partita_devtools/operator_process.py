@@ -1,0 +1,112 @@
+"""The operator as a background process of a development environment.
+
+`operator.json` in the state directory records it; its log is `logs/operator.log`.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import asdict
+from os import environ
+from pathlib import Path
+
+from partita_devtools.commands import Report, last_lines
+from partita_devtools.environment import DevEnvironment
+from partita_devtools.errors import DevError
+from partita_devtools.files import read_json, write_json
+from partita_devtools.ports import free_ports
+from partita_devtools.processes import ProcessIdentity, is_running, related, spawn, stop
+
+_START_TIMEOUT_S = 60.0
+_MARKER = "PARTITA_DEV_OPERATOR"
+
+
+def start_operator(
+    environment: DevEnvironment,
+    report: Report,
+    settings: Mapping[str, str] | None = None,
+    *,
+    dies_with_parent: bool = False,
+) -> None:
+    """Start the operator on the environment's Kubernetes and Ray; one that runs already is left as it is.
+
+    `settings` are further environment variables (PARTITA_*). With `dies_with_parent` it ends when the calling thread
+    does. Returns when it is healthy; raises DevError with the end of its log if it is not within a minute.
+    """
+    state_dir = environment.state_dir
+    if operator_running(state_dir):
+        report("the operator runs already")
+        return
+    health_port, metrics_port = free_ports(2)
+    log = operator_log(state_dir)
+    ray = environment.ray
+    report(f"starting the operator (log: {log})")
+    process = spawn(
+        [sys.executable, "-m", "partita_operator", "operator", "run"],
+        log=log,
+        environment={
+            **environ,
+            **ray.config.environment,
+            "KUBECONFIG": str(environment.kubeconfig),
+            "PARTITA_RAY_ADDRESS": ray.dashboard_url,
+            "PARTITA_RAY_TOKEN": ray.auth_token,
+            "PARTITA_SERVE_URL": f"http://127.0.0.1:{ray.serve_http_port}",
+            "PARTITA_SERVE_HTTP_PORT": str(ray.serve_http_port),
+            "PARTITA_HEALTH_PORT": str(health_port),
+            "PARTITA_METRICS_PORT": str(metrics_port),
+            **(settings or {}),
+            _MARKER: str(state_dir),
+        },
+        dies_with_parent=dies_with_parent,
+    )
+    write_json(_record(state_dir), {"process": asdict(process), "health_port": health_port})
+    deadline = time.monotonic() + _START_TIMEOUT_S
+    while not _healthy(health_port):
+        if not is_running(process) or time.monotonic() > deadline:
+            end = "\n  ".join(last_lines(log, 8))
+            stop_operator(state_dir)
+            raise DevError(f"the operator did not come up; the end of its log {log}:\n  {end}")
+        time.sleep(0.2)
+
+
+def stop_operator(state_dir: Path, *, grace_s: float = 10.0) -> None:
+    """Stop the operator that `start_operator` started, and the solver processes it has; idempotent.
+
+    It has `grace_s` seconds to end by itself: with 0 it is killed at once.
+    """
+    process = _process(state_dir)
+    roots = [] if process is None else [process]
+    stop(lambda: related(roots, marker=f"{_MARKER}={state_dir}"), grace_s=grace_s)
+    _record(state_dir).unlink(missing_ok=True)
+
+
+def operator_running(state_dir: Path) -> bool:
+    """Whether the operator that `start_operator` started runs."""
+    process = _process(state_dir)
+    return process is not None and is_running(process)
+
+
+def operator_log(state_dir: Path) -> Path:
+    """Where the operator's output goes."""
+    return state_dir / "logs" / "operator.log"
+
+
+def _record(state_dir: Path) -> Path:
+    return state_dir / "operator.json"
+
+
+def _process(state_dir: Path) -> ProcessIdentity | None:
+    record = read_json(_record(state_dir))
+    return None if record is None else ProcessIdentity(**record["process"])
+
+
+def _healthy(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=2.0) as answer:
+            return bool(answer.status == 200)
+    except (OSError, urllib.error.URLError):
+        return False

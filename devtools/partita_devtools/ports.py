@@ -1,0 +1,42 @@
+"""Free TCP ports on the loopback interface."""
+
+from __future__ import annotations
+
+import random
+import socket
+from contextlib import ExitStack
+
+from partita_devtools.errors import DevError
+
+# Below those that the kernel takes for outgoing connections (usually 32768 and up), so
+# that a port found free here is not taken by one before its server binds it.
+_LOWEST, _HIGHEST = 20000, 30000
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen on 127.0.0.1:`port` now."""
+    with socket.socket() as candidate:
+        candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            candidate.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+def free_ports(count: int) -> list[int]:
+    """`count` different ports that nothing listens on. Raises DevError if there are not that many."""
+    found: list[int] = []
+    with ExitStack() as held:
+        for port in random.sample(range(_LOWEST, _HIGHEST), _HIGHEST - _LOWEST):
+            if len(found) == count:
+                break
+            candidate = held.enter_context(socket.socket())
+            try:
+                candidate.bind(("0.0.0.0", port))
+            except OSError:
+                continue
+            found.append(port)
+    if len(found) < count:
+        raise DevError(f"found only {len(found)} of {count} free ports between {_LOWEST} and {_HIGHEST}")
+    return found

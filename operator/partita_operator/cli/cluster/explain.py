@@ -1,0 +1,77 @@
+"""`partita explain`: what serves a session of a cluster, why this plan, what waits, and what was before."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from partita_api.conditions import ConditionStatus
+from partita_api.inferencesession import InferenceSession
+from partita_api.pipelineplan import PipelinePlan
+from partita_operator.cli.cluster.api_server import ApiServer
+from partita_operator.cli.cluster.options import ClusterPlace, cluster_options, session_argument
+from partita_operator.cli.offline.plan_report import print_changes, print_plan
+from partita_operator.cli.output import OutputFormat, emit, output_option
+
+
+@click.command()
+@session_argument
+@cluster_options
+@output_option
+def explain(session: str, place: ClusterPlace, output: OutputFormat) -> None:
+    """Say what serves SESSION and why, what waits and what it would change, and which plans it can go back to."""
+    server = ApiServer(place)
+    found = server.session(session)
+    plans = server.plans(found)
+    emit(_data(found, plans), output, lambda console: _print(found, plans, console))
+
+
+def _data(session: InferenceSession, plans: Mapping[str, PipelinePlan]) -> dict[str, Any]:
+    status = session.status.model_dump(mode="json", by_alias=True, exclude_none=True)
+    active = plans.get(session.status.active_plan.name) if session.status.active_plan else None
+    return {
+        "session": session.key,
+        "conditions": status.get("conditions", []),
+        "plan": active.spec.model_dump(mode="json", by_alias=True, exclude_none=True) if active else None,
+        "preview": status.get("preview"),
+        "history": [{"plan": name, "kept": name in plans} for name in session.status.history],
+    }
+
+
+def _print(session: InferenceSession, plans: Mapping[str, PipelinePlan], console: Console) -> None:
+    status = session.status
+    if status.observed_generation < session.metadata.generation:
+        console.print("The operator has not seen the latest change of the spec yet.", markup=False)
+    _print_conditions(session, console)
+    active = plans.get(status.active_plan.name) if status.active_plan else None
+    if active is not None:
+        console.print(f"In force: plan {active.metadata.name}", markup=False)
+        print_plan(session, active.spec, console)
+    else:
+        console.print("No plan is in force.", markup=False)
+    if status.preview is not None:
+        waiting = status.preview
+        until = f", not before {waiting.not_before}" if waiting.not_before else ""
+        before = f" (now {waiting.cost_per_hour_in_force})" if waiting.cost_per_hour_in_force is not None else ""
+        console.print(
+            f"Plan {waiting.plan} waits ({waiting.waits_for}{until}): {waiting.cost_per_hour} an hour{before}, "
+            f"{waiting.throughput} requests/s",
+            markup=False,
+        )
+        print_changes(session.key, waiting.changes, console)
+    if status.history:
+        shown = (name if name in plans else f"{name} (not kept)" for name in status.history)
+        console.print(f"Earlier plans, newest first: {', '.join(shown)}", markup=False)
+
+
+def _print_conditions(session: InferenceSession, console: Console) -> None:
+    table = Table(title=session.key, title_justify="left")
+    for name in ("condition", "status", "reason", "message"):
+        table.add_column(name)
+    for found in session.status.conditions:
+        quiet = found.status == ConditionStatus.FALSE and found.reason == "Settled"
+        if not quiet:
+            table.add_row(found.type, found.status, found.reason, found.message)
+    console.print(table)

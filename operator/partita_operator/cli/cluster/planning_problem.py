@@ -1,0 +1,43 @@
+"""The question that the operator would ask its planner now about a session of a cluster."""
+
+from collections.abc import Sequence
+
+import click
+
+from partita_api.inferencesession import InferenceSession, RateSource
+from partita_api.profile import Profile
+from partita_operator.reconcile.capacity.accounting import available
+from partita_operator.reconcile.session.validation import find_problem
+from partita_operator.reconcile.world import Cluster
+from partita_planner.problem import PlanningProblem
+from partita_planner.several_sessions.offline import offline_problem
+
+
+def problem_of(
+    session: InferenceSession, cluster: Cluster, profiles: Sequence[Profile], rate: int | None
+) -> PlanningProblem:
+    """The session's planning problem on what is free for it now, at `rate` or as measured or declared.
+
+    Raises ClickException if the session cannot be planned: its spec is wrong, or it has no profiles yet.
+    """
+    if (problem := find_problem(session, cluster)) is not None:
+        raise click.ClickException(f"{session.key} cannot be planned: {problem.message}")
+    free = available(session, cluster)
+    asked = offline_problem([cluster.pools[name] for name in free], session, profiles, free)
+    profiled = {module for module, _ in asked.profiles}
+    if missing := [m.name for m in session.spec.modules if m.model is not None and m.name not in profiled]:
+        raise click.ClickException(
+            f"{session.key} cannot be planned yet: no profile of {', '.join(missing)} is in its namespace; see its "
+            "condition Profiled."
+        )
+    status = session.status
+    measured = status.planned_rate if session.spec.rate.source is RateSource.OBSERVED else None
+    active = cluster.plans_of(session).get(status.active_plan.name) if status.active_plan else None
+    return PlanningProblem(
+        session=asked.session,
+        spec=asked.spec,
+        rate=float(measured) if measured is not None and rate is None else asked.rate,
+        pools=asked.pools,
+        profiles=asked.profiles,
+        incumbent=active.spec if active is not None else None,
+    )

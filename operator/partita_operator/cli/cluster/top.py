@@ -1,0 +1,160 @@
+"""`partita top`: the pools and sessions of a cluster as their status says, once or live."""
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from partita_api.conditions import Condition, ConditionType
+from partita_api.gpupool import GPUPool
+from partita_api.inferencesession import InferenceSession
+from partita_operator.cli.cluster.api_server import ApiServer
+from partita_operator.cli.cluster.options import ClusterPlace, cluster_options
+from partita_operator.cli.output import OutputFormat, console, emit, output_option
+from partita_operator.reconcile.world import Cluster
+
+Json = dict[str, Any]
+
+_UNKNOWN = "-"
+
+
+@click.command()
+@click.option("--once", is_flag=True, help="Print once and end; so does any output but a table.")
+@click.option(
+    "--interval", type=click.FloatRange(0.2), default=2.0, show_default=True, help="Seconds from look to look."
+)
+@cluster_options
+@output_option
+def top(once: bool, interval: float, place: ClusterPlace, output: OutputFormat) -> None:
+    """Show pools and sessions: rates, bad rate, p99 against the SLO, idle fraction and cost, until Ctrl-C.
+
+    All is as the operator last measured it. With --namespace, only the sessions of that namespace.
+    """
+    server = ApiServer(place)
+    if once or output is not OutputFormat.TABLE:
+        seen = report(server.cluster(), place.namespace)
+        emit(seen, output, lambda out: out.print(tables(seen)))
+        return
+    _watch(server, place.namespace, interval, console)
+
+
+def report(cluster: Cluster, namespace: str | None = None) -> Json:
+    """What is shown, as plain data: fractions from 0 to 1, latencies in milliseconds; None is not known."""
+    sessions = [s for s in cluster.sessions.values() if namespace in (None, s.metadata.namespace)]
+    return {
+        "pools": [_pool(pool) for _, pool in sorted(cluster.pools.items())],
+        "sessions": [_session(session) for session in sorted(sessions, key=lambda session: session.key)],
+    }
+
+
+def tables(seen: Json, problem: str = "") -> Group:
+    """The report for people; `problem` is why it is not of now."""
+    pools = _table("Pools", ("pool", "capacity", "allocated", "free", "idle", "sessions"))
+    for pool in seen["pools"]:
+        used = (_number(pool[field]) for field in ("capacity", "allocated", "free"))
+        pools.add_row(pool["pool"], *used, _percent(pool["idleFraction"]), ", ".join(pool["sessions"]))
+    columns = (
+        "session",
+        "ready",
+        "plan",
+        "offered/s",
+        "goodput/s",
+        "bad",
+        "p50 ms",
+        "p99 ms",
+        "SLO ms",
+        "idle",
+        "cost/h",
+    )
+    sessions = _table("Sessions", columns)
+    for session in seen["sessions"]:
+        late = session["p99Ms"] is not None and session["p99Ms"] > session["sloMs"]
+        sessions.add_row(
+            session["session"],
+            Text(session["ready"], style="green" if session["ready"] == "True" else "yellow"),
+            session["plan"] or session["reason"],
+            *(_number(session[field]) for field in ("offeredRate", "goodput")),
+            _percent(session["badRate"]),
+            _number(session["p50Ms"]),
+            Text(_number(session["p99Ms"]), style="red" if late else ""),
+            _number(session["sloMs"]),
+            _percent(session["idleFraction"]),
+            _number(session["costPerHour"], 2),
+        )
+    return Group(pools, sessions, *([Text(problem, style="red")] if problem else []))
+
+
+def _watch(server: ApiServer, namespace: str | None, interval: float, out: Console) -> None:
+    seen = report(server.cluster(), namespace)
+    with Live(tables(seen), console=out, screen=out.is_terminal, auto_refresh=False) as live:
+        while True:
+            try:
+                time.sleep(interval)
+                seen, problem = report(server.cluster(), namespace), ""
+            except click.ClickException as error:
+                problem = error.message
+            except KeyboardInterrupt:
+                return
+            live.update(tables(seen, problem), refresh=True)
+
+
+def _pool(pool: GPUPool) -> Json:
+    status = pool.status
+    return {
+        "pool": pool.metadata.name,
+        "capacity": status.capacity,
+        "allocated": float(status.allocated),
+        "free": float(status.free),
+        "idleFraction": None if status.idle_fraction is None else float(status.idle_fraction),
+        "sessions": list(status.sessions),
+    }
+
+
+def _session(session: InferenceSession) -> Json:
+    status, signals = session.status, session.status.signals
+    ready = _condition(status.conditions, ConditionType.READY)
+    measured = {
+        name: None if signals is None else float(getattr(signals, field))
+        for name, field in (
+            ("offeredRate", "offered_rate"),
+            ("goodput", "goodput"),
+            ("badRate", "bad_rate"),
+            ("idleFraction", "idle_fraction"),
+            ("p50Ms", "p50_ms"),
+            ("p99Ms", "p99_ms"),
+        )
+    }
+    return {
+        "session": session.key,
+        "ready": str(ready.status) if ready is not None else "Unknown",
+        "reason": ready.reason if ready is not None else "",
+        "plan": status.active_plan.name if status.active_plan is not None else None,
+        **measured,
+        "sloMs": session.spec.slo.latency_ms,
+        "costPerHour": float(status.active_plan.cost_per_hour) if status.active_plan is not None else None,
+    }
+
+
+def _condition(conditions: Iterable[Condition], kind: str) -> Condition | None:
+    return next((condition for condition in conditions if condition.type == kind), None)
+
+
+def _table(title: str, columns: Sequence[str]) -> Table:
+    made = Table(title=title, title_justify="left")
+    for name in columns:
+        words = name in ("pool", "session", "sessions", "ready", "plan")
+        made.add_column(name, justify="left" if words else "right", no_wrap=name in ("pool", "session"))
+    return made
+
+
+def _number(value: float | None, decimals: int = 1) -> str:
+    return _UNKNOWN if value is None else f"{round(value, decimals):g}"
+
+
+def _percent(fraction: float | None) -> str:
+    return _UNKNOWN if fraction is None else f"{fraction * 100:.1f}%"

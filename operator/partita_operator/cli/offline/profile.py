@@ -1,0 +1,118 @@
+"""`partita profile`: time the models of sessions on this machine, as a profiling Job would."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from partita_api.digests import canonical_json
+from partita_api.gpupool import GPUPoolStatus
+from partita_api.profile import Profile, ProfileRequest
+from partita_operator.cli.exit_codes import ExitCode
+from partita_operator.cli.manifests import BadInput, read_manifests
+from partita_operator.cli.output import OutputFormat, emit, output_option, report
+from partita_operator.cli.versions import installed_versions
+from partita_operator.ports import OperatorSettings
+from partita_operator.reconcile.session.profiles import wanted_profiles
+from partita_operator.reconcile.world import Cluster
+from partita_profiling.result import REQUEST_VARIABLE, ProfileFailure, parse_result
+
+
+@click.command()
+@click.argument("manifests", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Directory for the profiles, one JSON file each; those already there are not made again.",
+)
+@click.option("--pool", "pools", multiple=True, help="Only for this GPUPool; may be repeated.")
+@click.option("--module", "modules", multiple=True, help="Only this module; may be repeated.")
+@click.option(
+    "--python-path",
+    multiple=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="Directory from which models are imported; may be repeated.",
+)
+@output_option
+def profile(
+    manifests: tuple[Path, ...],
+    out: Path,
+    pools: tuple[str, ...],
+    modules: tuple[str, ...],
+    python_path: tuple[Path, ...],
+    output: OutputFormat,
+) -> None:
+    """Time the blocks of the models in MANIFESTS (files or directories with GPUPools and InferenceSessions).
+
+    This machine stands for a node of every pool that is not narrowed by --pool; emulated pools take their own times.
+    """
+    requests = _requests(manifests, pools, modules)
+    out.mkdir(parents=True, exist_ok=True)
+    rows, failed = [], False
+    for names, request in requests.items():
+        file = out / f"{'-'.join(names)}-{request.key}.json"
+        if not file.is_file():
+            report(f"profiling {names[0]} on {names[1]}")
+            result = _run(request, python_path)
+            if isinstance(result, ProfileFailure):
+                failed = True
+                rows.append({"module": names[0], "pool": names[1], "profile": "", "problem": result.message})
+                continue
+            file.write_text(result.model_dump_json(by_alias=True, exclude_none=True, indent=1) + "\n")
+        rows.append({"module": names[0], "pool": names[1], "profile": str(file), "problem": ""})
+
+    def table(console: Console) -> None:
+        shown = Table("module", "pool", "profile", "problem")
+        for row in rows:
+            shown.add_row(*row.values())
+        console.print(shown)
+
+    emit(rows, output, table)
+    if failed:
+        raise SystemExit(ExitCode.FAILED)
+
+
+def _requests(
+    manifests: tuple[Path, ...], only_pools: tuple[str, ...], only_modules: tuple[str, ...]
+) -> dict[tuple[str, str], ProfileRequest]:
+    """What to profile by (module, pool). Raises BadInput if that is nothing."""
+    found = read_manifests(manifests)
+    there = GPUPoolStatus(capacity=1)
+    cluster = Cluster(pools={p.metadata.name: p.model_copy(update={"status": there}) for p in found.pools})
+    settings = OperatorSettings(versions=installed_versions())
+    requests = {
+        names: request
+        for session in found.sessions
+        for names, request in wanted_profiles(session, cluster, settings).requests.items()
+        if (not only_modules or names[0] in only_modules) and (not only_pools or names[1] in only_pools)
+    }
+    if not requests:
+        raise BadInput(
+            "there is nothing to profile: give manifests with at least one GPUPool and one InferenceSession that may "
+            "use it, and names that are in them to --pool and --module"
+        )
+    return requests
+
+
+def _run(request: ProfileRequest, python_path: tuple[Path, ...]) -> Profile | ProfileFailure:
+    """The run in a process of its own, its progress shown as it comes."""
+    path = [*(str(p.absolute()) for p in python_path), *filter(None, [os.environ.get("PYTHONPATH")])]
+    lines = []
+    with subprocess.Popen(
+        [sys.executable, "-m", "partita_profiling"],
+        env={**os.environ, REQUEST_VARIABLE: canonical_json(request), "PYTHONPATH": os.pathsep.join(path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.append(line)
+            if not line.startswith("PARTITA-PROFILE"):
+                report(f"  {line.rstrip()}")
+    return parse_result("".join(lines))

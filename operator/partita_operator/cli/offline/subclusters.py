@@ -1,0 +1,175 @@
+"""`partita subclusters`: spread many models over sub-clusters, offline."""
+
+import time
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+from pydantic import ValidationError
+from rich.console import Console
+from rich.table import Table
+
+from partita_api.meta import SpecModel
+from partita_api.quantity import Quantity
+from partita_operator.cli.exit_codes import ExitCode
+from partita_operator.cli.manifests import BadInput
+from partita_operator.cli.output import OutputFormat, emit, output_option
+from partita_planner.deadline import Deadline
+from partita_planner.subclusters.partitioning import partition
+from partita_planner.subclusters.problem import (
+    BadSubclustersError,
+    NoPartition,
+    Partition,
+    ServedModel,
+    SubclusterProblem,
+)
+
+
+class LoadedModel(SpecModel):
+    """One model of the file."""
+
+    name: str
+    rate: float
+    """Requests per second."""
+    static_memory: Quantity
+    """Bytes that it takes as long as it is loaded."""
+    dynamic_memory: Quantity = Quantity(0)
+    """Bytes that it takes while it runs."""
+    load_cost: float = 1.0
+    """What loading it costs, and unloading it."""
+    subcluster: int | None = None
+    """Where it is loaded now, from 0."""
+
+
+class LoadedModels(SpecModel):
+    """What the file holds."""
+
+    models: tuple[LoadedModel, ...]
+
+
+@click.command()
+@click.argument("models", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--clusters", type=click.IntRange(1), required=True, help="How many sub-clusters.")
+@click.option(
+    "--memory", metavar="QUANTITY", help="Memory of each GPU of a sub-cluster, such as 80Gi. Default: no limit."
+)
+@click.option("--max-rate", type=click.FloatRange(0), help="Requests per second that a sub-cluster can handle.")
+@click.option(
+    "--max-change", type=click.FloatRange(0), help="What loading and unloading may cost in all. Default: no limit."
+)
+@click.option(
+    "--memory-weight",
+    type=click.FloatRange(0),
+    default=1.0,
+    show_default=True,
+    help="How much imbalance of memory counts, beside that of the rate.",
+)
+@click.option("--time-limit", type=click.FloatRange(0.1, 3600), default=10, show_default=True, help="Seconds to solve.")
+@output_option
+def subclusters(
+    models: Path,
+    clusters: int,
+    memory: str | None,
+    max_rate: float | None,
+    max_change: float | None,
+    memory_weight: float,
+    time_limit: float,
+    output: OutputFormat,
+) -> None:
+    """Spread the models in MODELS (a YAML file; docs/subclusters.md says what it holds) over sub-clusters.
+
+    Every GPU of a sub-cluster holds all of its models. Rates and memory are balanced, within what GPUs and dispatchers
+    can take, and within what may be moved. Needs no cluster. Exit code 3 if the models do not fit.
+    """
+    problem = _problem(_read(models), clusters, memory, max_rate, max_change, memory_weight)
+    try:
+        found = partition(problem, Deadline.after(time_limit, time.perf_counter))
+    except BadSubclustersError as error:
+        raise BadInput(f"{models}: {error}") from error
+    if isinstance(found, NoPartition):
+        refused = {
+            "reason": str(found.reason),
+            "message": found.message,
+            "subclustersNeeded": found.subclusters_needed,
+        }
+        emit(refused, output, lambda console: console.print(f"no partition ({found.reason}): {found.message}"))
+        raise SystemExit(ExitCode.NO_PLAN)
+    emit(_document(found, problem), output, lambda console: _print(found, problem, console))
+
+
+def _read(file: Path) -> LoadedModels:
+    try:
+        return LoadedModels.model_validate(yaml.safe_load(file.read_text()))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, ValidationError) as error:
+        raise BadInput(f"{file} has no models as this command reads them: {error}") from error
+
+
+def _problem(
+    loaded: LoadedModels,
+    clusters: int,
+    memory: str | None,
+    max_rate: float | None,
+    max_change: float | None,
+    memory_weight: float,
+) -> SubclusterProblem:
+    try:
+        most = inf if memory is None else float(Quantity(memory))
+    except ValueError as error:
+        raise BadInput(f"--memory {memory} is no quantity: give bytes, such as 80Gi") from error
+    return SubclusterProblem(
+        models=tuple(
+            ServedModel(m.name, m.rate, float(m.static_memory), float(m.dynamic_memory), m.load_cost)
+            for m in loaded.models
+        ),
+        subclusters=clusters,
+        max_memory=most,
+        max_rate=inf if max_rate is None else max_rate,
+        memory_weight=memory_weight,
+        current={m.name: m.subcluster for m in loaded.models if m.subcluster is not None},
+        max_change_cost=inf if max_change is None else max_change,
+    )
+
+
+def _document(found: Partition, problem: SubclusterProblem) -> dict[str, Any]:
+    balance = found.balance
+    return {
+        "objective": balance.objective,
+        "bound": found.bound,
+        "rateImbalance": balance.rate_imbalance,
+        "memoryImbalance": balance.memory_imbalance,
+        "changeCost": balance.change_cost,
+        "subclusters": [
+            {
+                "subcluster": j,
+                "models": [m.name for m in held],
+                "rate": sum(m.rate for m in held),
+                "staticBytes": round(sum(m.static_bytes for m in held)),
+            }
+            for j, held in enumerate(_held(found, problem))
+        ],
+        "moved": sorted(name for name, j in problem.current.items() if found.subcluster[name] != j),
+    }
+
+
+def _held(found: Partition, problem: SubclusterProblem) -> list[list[ServedModel]]:
+    return [[m for m in problem.models if found.subcluster[m.name] == j] for j in range(problem.subclusters)]
+
+
+def _print(found: Partition, problem: SubclusterProblem, console: Console) -> None:
+    document = _document(found, problem)
+    table = Table(title=f"{len(problem.models)} models, {problem.subclusters} sub-clusters", title_justify="left")
+    for name in ("sub-cluster", "models", "requests/s", "memory, GiB"):
+        table.add_column(name, justify="left" if name == "models" else "right")
+    for row in document["subclusters"]:
+        table.add_row(
+            str(row["subcluster"]), ", ".join(row["models"]), f"{row['rate']:g}", f"{row['staticBytes'] / 2**30:.2f}"
+        )
+    console.print(table)
+    balance = found.balance
+    console.print(
+        f"imbalance (max - min) / average: rate {balance.rate_imbalance:.4f}, memory {balance.memory_imbalance:.4f}; "
+        f"objective {balance.objective:.4f}, proven bound {found.bound:.4f}; change costs {balance.change_cost:g}",
+        markup=False,
+    )

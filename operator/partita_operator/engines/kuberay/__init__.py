@@ -1,0 +1,4 @@
+"""The engine KubeRay: one RayService in each namespace that has sessions.
+
+May import `engines` and `kube`.
+"""

@@ -1,0 +1,116 @@
+"""The RayService of a namespace: pure, and always the same for the same applications and groups."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from partita_api.meta import GROUP
+from partita_operator.engines.kuberay.settings import KubeRaySettings
+from partita_operator.engines.kuberay.worker_groups import WorkerGroup, frontend_group, head_group, merged, sized
+from partita_operator.engines.serve_state import AppConfig, UnreadableConfigError
+from partita_operator.kube.pods import restricted_container
+
+API_VERSION: Final = "ray.io/v1"
+NAME: Final = "partita"
+"""Of the RayService in each namespace."""
+LABELS: Final = {"app.kubernetes.io/managed-by": "partita", f"{GROUP}/serving": "kuberay"}
+HTTP_PORT: Final = 8000
+
+
+def rayservice(
+    namespace: str,
+    applications: Iterable[AppConfig],
+    wanted_groups: Sequence[WorkerGroup],
+    present: Mapping[str, Any] | None,
+    settings: KubeRaySettings,
+) -> dict[str, Any]:
+    """The manifest, for server-side apply.
+
+    `wanted_groups` are those of the pools that are known now; groups of `present`, the RayService as it is, stay.
+    """
+    apps = sorted(applications, key=lambda app: str(app["name"]))
+    groups = merged(worker_groups(present), [frontend_group(settings), *wanted_groups])
+    cluster: dict[str, Any] = {
+        "enableInTreeAutoscaling": True,
+        "autoscalerOptions": {
+            "version": "v2",
+            "idleTimeoutSeconds": settings.idle_seconds,
+            "resources": {"requests": {"cpu": "100m", "memory": "512Mi"}, "limits": {"memory": "512Mi"}},
+            "securityContext": restricted_container(),
+        },
+        "headGroupSpec": head_group(settings),
+        "workerGroupSpecs": sized(groups, apps),
+    }
+    if settings.ray_version:
+        cluster["rayVersion"] = settings.ray_version
+    if settings.auth_secret:
+        cluster["authOptions"] = {"mode": "token", "secretName": settings.auth_secret}
+    spec: dict[str, Any] = {"serveConfigV2": serve_config(apps), "rayClusterConfig": cluster}
+    if settings.upgrade_strategy:
+        spec["upgradeStrategy"] = settings.upgrade_strategy
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "RayService",
+        "metadata": {"name": NAME, "namespace": namespace, "labels": LABELS},
+        "spec": spec,
+    }
+
+
+def serve_config(applications: Iterable[AppConfig]) -> str:
+    """Serve's configuration as KubeRay takes it: YAML, of which this is the part that is JSON too.
+
+    KubeRay tells a change by the text, so equal applications in any order are the same text.
+    """
+    apps = sorted(applications, key=lambda app: str(app["name"]))
+    return json.dumps(
+        {"http_options": {"host": "0.0.0.0", "port": HTTP_PORT}, "applications": apps},
+        sort_keys=True,
+        separators=(",", ":"),
+    )
+
+
+def applications_of(present: Mapping[str, Any] | None) -> dict[str, AppConfig]:
+    """The applications that a RayService tells Serve to run, by name.
+
+    Raises UnreadableConfigError for a RayService that is none of Partita's, or was edited.
+    """
+    return {app["name"]: app for app in told_config(present)["applications"]} if present is not None else {}
+
+
+def told_config(present: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Serve's configuration as a RayService has it. Raises UnreadableConfigError as `applications_of`."""
+    meta = present["metadata"]
+    where = f"RayService {meta['namespace']}/{meta['name']}"
+    if not LABELS.items() <= (meta.get("labels") or {}).items():
+        raise UnreadableConfigError(f"{where} is none of Partita's; rename or delete it, or use engine.kind Ray.")
+    try:
+        config: Mapping[str, Any] = json.loads(present["spec"]["serveConfigV2"])
+        _ = [app["name"] for app in config["applications"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise UnreadableConfigError(
+            f"The serveConfigV2 of {where} was edited and cannot be read ({error!r}); nothing was changed. Delete the "
+            "RayService, and it is made anew."
+        ) from error
+    return config
+
+
+def worker_groups(present: Mapping[str, Any] | None) -> Sequence[WorkerGroup]:
+    """The worker groups of a RayService."""
+    groups: Sequence[WorkerGroup] = present["spec"]["rayClusterConfig"].get("workerGroupSpecs", ()) if present else ()
+    return groups
+
+
+def says(present: Any, wanted: Any) -> bool:
+    """Whether everything that is wanted is so at present; what the API server has added does not matter."""
+    match wanted:
+        case Mapping():
+            return isinstance(present, Mapping) and all(
+                key in present and says(present[key], value) for key, value in wanted.items()
+            )
+        case list() | tuple():
+            return (
+                isinstance(present, list)
+                and len(present) == len(wanted)
+                and all(says(p, w) for p, w in zip(present, wanted, strict=True))
+            )
+    return bool(present == wanted)

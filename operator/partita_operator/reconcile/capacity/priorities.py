@@ -1,0 +1,124 @@
+"""What a session has to give up for those of higher priority, and how that is said.
+
+It gives up replicas of its plan in force, as many as do not fit beside what they were promised; where not even one of
+each stage fits, it waits. Its plan stays the same, so that it comes back as it was once they need less. They never
+take what is free for their autoscaler alone, and their plans do not depend on what it keeps: so nothing swings.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from partita_api.conditions import ConditionType
+from partita_api.inferencesession import InferenceSession
+from partita_api.pipelineplan import PipelinePlan
+from partita_operator.ports import StageTarget
+from partita_operator.reconcile.capacity.accounting import outranked_limits, usable_pools
+from partita_operator.reconcile.findings import condition, listed
+from partita_operator.reconcile.reasons import Reason
+from partita_operator.reconcile.world import Cluster, SessionWorld
+from partita_planner.problem import NoPlan, NoPlanReason
+from partita_runtime.autoscaling.replicas import planned_targets
+
+_ADVICE: Final = "Raise its spec.priority, add accelerators, or let it use other pools."
+
+Targets = tuple[StageTarget, ...]
+
+
+def give_way(world: SessionWorld, plan: PipelinePlan, wanted: Targets, searching: bool) -> tuple[Targets, str]:
+    """The replicas that are left of those `wanted` of the plan, and what there is to say if too many are missing.
+
+    None are left to a session that waits. While a search is under way the replicas are left alone, since it may find
+    the session another place, unless they have been taken already.
+    """
+    limits = outranked_limits(world.session, world.cluster, plan.spec.gpus())
+    left = within(plan, wanted, limits)
+    before = condition(world.session.status.conditions, ConditionType.ROLLED_OUT)
+    if left == wanted or (searching and (before is None or before.reason != Reason.OUTRANKED)):
+        return wanted, ""
+    if left is not None and not _misses(left, wanted, planned_targets(plan)):
+        return left, ""
+    needs = _accelerators(plan, wanted)
+    short = sorted(pool for pool, most in limits.items() if needs.get(pool, 0) > most)
+    room = ", ".join(f"{limits[pool]} of the {needs[pool]} accelerators of pool {pool}" for pool in short)
+    replicas = sum(t.replicas for t in wanted)
+    if left is not None:
+        outcome = f"it serves with {sum(t.replicas for t in left)} of {replicas} replicas"
+    else:
+        outcome = "it waits, since not one replica of each stage fits"
+    message = (
+        f"Sessions of higher priority come first: {_takers(world.session, world.cluster, short)}. They leave plan "
+        f"{plan.metadata.name} {room}, so {outcome}. {_ADVICE}"
+    )
+    return left or (), message
+
+
+def within(plan: PipelinePlan, wanted: Targets, limits: Mapping[str, int]) -> Targets | None:
+    """As many of the replicas `wanted` as take no more accelerators than `limits` says by pool; None if none can serve.
+
+    Only pipelines with a stage on a pool that is short give way, all stages of them by one share, so that they stay
+    matched; every stage keeps at least one replica. A pool without a limit has enough.
+    """
+    full = _accelerators(plan, wanted)
+    short = {pool for pool, gpus in full.items() if gpus > limits.get(pool, gpus)}
+    if not short:
+        return wanted
+    pools = {
+        (module.name, pipeline.name): {stage.pool for stage in pipeline.stages}
+        for module in plan.spec.modules
+        for pipeline in module.pipelines
+    }
+    yielding = {where for where, used in pools.items() if used & short}
+
+    def shrunk(share: tuple[int, int]) -> Targets:
+        part, whole = share
+        return tuple(
+            StageTarget(t.module, t.pipeline, t.stage, max(1, -(-t.replicas * part // whole)))
+            if (t.module, t.pipeline) in yielding
+            else t
+            for t in wanted
+        )
+
+    def too_much(share: tuple[int, int]) -> bool:
+        return any(gpus > limits.get(pool, gpus) for pool, gpus in _accelerators(plan, shrunk(share)).items())
+
+    counts = {t.replicas for t in wanted if (t.module, t.pipeline) in yielding}
+    shares = sorted({(part, whole) for whole in counts for part in range(1, whole)}, key=lambda s: s[0] / s[1])
+    fitting = bisect_right(shares, False, key=too_much)
+    least = shares[fitting - 1] if fitting else (0, 1)
+    return None if too_much(least) else shrunk(least)
+
+
+def outranked_shortage(no_plan: NoPlan, session: InferenceSession, cluster: Cluster) -> str:
+    """Who of higher priority has the accelerators that a plan lacks; empty if it is not for them that there is none."""
+    if no_plan.reason is not NoPlanReason.NOT_ENOUGH_GPUS:
+        return ""
+    missing = no_plan.gpus_missing.keys() or usable_pools(session, cluster.pools).keys()
+    takers = _takers(session, cluster, missing)
+    return f"Sessions of higher priority come first: {takers}. {_ADVICE}" if takers else ""
+
+
+def _takers(session: InferenceSession, cluster: Cluster, pools: Iterable[str]) -> str:
+    """Which sessions of higher priority have how much of the pools."""
+    wanted = sorted(pools)
+    above = {a.rank: a for pool in wanted for a in cluster.ledger.on(pool) if a.priority > session.spec.priority}
+    found = [
+        f"{other.key} (priority {other.priority}) has {other.claimed[pool]} of pool {pool}"
+        for _, other in sorted(above.items())
+        for pool in wanted
+        if other.claimed.get(pool, 0) > 0
+    ]
+    return listed(found)
+
+
+def _accelerators(plan: PipelinePlan, targets: Targets) -> dict[str, int]:
+    return plan.spec.gpus({(t.module, t.pipeline, t.stage): t.replicas for t in targets})
+
+
+def _misses(left: Targets, wanted: Targets, planned: Targets) -> bool:
+    """Whether any stage has less than it was promised, as far as it asks for that."""
+    promised = {(t.module, t.pipeline, t.stage): t.replicas for t in planned}
+    return any(
+        has.replicas < min(wants.replicas, promised.get((wants.module, wants.pipeline, wants.stage), wants.replicas))
+        for has, wants in zip(left, wanted, strict=True)
+    )

@@ -1,0 +1,46 @@
+"""Which quota keeps a session from accelerators that are there, in words."""
+
+from collections.abc import Iterator
+
+from partita_api.gpupool import GPUPool, NamespaceUse
+from partita_api.inferencesession import InferenceSession
+from partita_operator.reconcile.capacity.accounting import available, users
+from partita_operator.reconcile.world import Cluster
+from partita_planner.problem import NoPlan, NoPlanReason
+
+
+def quota_shortage(no_plan: NoPlan, session: InferenceSession, cluster: Cluster) -> str:
+    """Whose quota leaves too few accelerators for a plan, and what to do; empty if it is not for a quota."""
+    if no_plan.reason is not NoPlanReason.NOT_ENOUGH_GPUS:
+        return ""
+    return " ".join(_limits(no_plan, session, cluster))
+
+
+def quota_use(pool: GPUPool, held: dict[str, int]) -> tuple[NamespaceUse, ...]:
+    """What every namespace with a quota holds, of what each session (namespace/name) `held`."""
+    return tuple(
+        NamespaceUse(namespace=q.namespace, gpus=q.gpus, held=sum(_of_namespace(held, q.namespace).values()))
+        for q in pool.spec.quotas
+    )
+
+
+def _limits(no_plan: NoPlan, session: InferenceSession, cluster: Cluster) -> Iterator[str]:
+    namespace = session.metadata.namespace or "default"
+    without = available(session, cluster, quotas=False)
+    for pool, left in available(session, cluster).items():
+        quota = cluster.pools[pool].spec.quota(namespace)
+        if quota is None or without[pool] <= left:
+            continue
+        others = {k: n for k, n in _of_namespace(users(pool, cluster), namespace).items() if k != session.key}
+        held = "".join(f", of which {key} holds {gpus}" for key, gpus in sorted(others.items())[:4])
+        missing = no_plan.gpus_missing.get(pool)
+        yield (
+            f"The quota of namespace {namespace} is {quota} accelerators of pool {pool}{held}; that leaves {left} for "
+            f"this session, although {without[pool]} are free"
+            + (f", and {missing} more would be enough" if missing else "")
+            + f". Raise it in spec.quotas of GPUPool {pool}, or let the namespace's other sessions have less."
+        )
+
+
+def _of_namespace(held: dict[str, int], namespace: str) -> dict[str, int]:
+    return {key: gpus for key, gpus in held.items() if key.split("/", 1)[0] == namespace}

@@ -1,0 +1,46 @@
+"""What mig-manager's ConfigMap is to hold: the configurations of all pools, and those that nodes still have.
+
+mig-manager applies a node's configuration again when the node restarts, so that one must not go while a node has it.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from partita_operator.reconcile.pool.gpu_labels import CUT_AS, DRAINING, MIG_CONFIG
+from partita_operator.reconcile.world import PoolWorld
+from partita_planner.mig.errors import MigError
+from partita_planner.mig.parted import Entries
+from partita_planner.mig.partitioning import WantedPartitioning, named, wanted_partitioning
+from partita_planner.mig.products import ProductTable
+
+UNCUT: Final[Mapping[str, Entries]] = {"all-disabled": [{"devices": "all", "mig-enabled": False}]}
+"""What the GPU Operator labels nodes with at first."""
+_DIGEST: Final = re.compile(r"[0-9a-f]{8}")
+
+
+def to_publish(world: PoolWorld, products: ProductTable) -> dict[str, Entries]:
+    """Every pool's configurations, and all that are there but those which this pool has no use for any more."""
+    wanted: dict[str, Entries] = dict(UNCUT)
+    for pool in world.cluster.pools.values():
+        if pool.spec.mig is None:
+            continue
+        try:
+            asked = wanted_partitioning(pool.metadata.name, pool.spec.mig, products)
+        except MigError:
+            continue  # that pool's own condition says so
+        wanted |= {configuration.name: configuration.entries for configuration in asked.configurations}
+    present = world.partitioner.published or {}
+    in_use = {node.labels.get(label) for node in world.nodes for label in (MIG_CONFIG, CUT_AS, DRAINING)}
+    prefix = named(world.pool.metadata.name, "").rpartition("-")[0] + "-"
+    kept = {name: entries for name, entries in present.items() if name in in_use or not _is_of(prefix, name)}
+    return {**kept, **wanted}
+
+
+def knows(published: Mapping[str, Entries] | None, wanted: WantedPartitioning) -> bool:
+    """Whether all that a pool asks for is published."""
+    return published is not None and all(published.get(c.name) == c.entries for c in wanted.configurations)
+
+
+def _is_of(prefix: str, name: str) -> bool:
+    return name.startswith(prefix) and _DIGEST.fullmatch(name.removeprefix(prefix)) is not None

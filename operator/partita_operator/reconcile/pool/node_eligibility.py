@@ -1,0 +1,52 @@
+"""Which nodes a pool may have cut into MIG slices, and why others not."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from partita_api.gpupool import GPUPool, SharingMode
+from partita_api.partitioning import MigPartitioning
+from partita_operator.reconcile.pool.gpu_labels import COUNT, CUT_BY, GPU, MIG_CAPABLE, MIG_STRATEGY, sharing
+from partita_operator.reconcile.pool.nodes import node_selector
+from partita_operator.reconcile.world import Node
+from partita_planner.mig.partitioning import named
+
+_MIXED: Final = "mixed"
+_MOST_LABEL_CHARACTERS: Final = 63
+
+
+def mark(pool: GPUPool) -> str:
+    """What a node's label says of the pool that cuts it: its name, as far as that can be a label's value."""
+    name = pool.metadata.name
+    return name if len(name) <= _MOST_LABEL_CHARACTERS else named(name, name)
+
+
+def on_node(pool: GPUPool, node: Node) -> bool:
+    """Whether the pool's selector finds the node."""
+    if pool.spec.emulation is not None:
+        return False
+    return node_selector(pool.metadata.name, pool.spec.node_selector).items() <= node.labels.items()
+
+
+def refusal(node: Node, spec: MigPartitioning, others: Iterable[GPUPool]) -> str:
+    """Why a pool, beside the others, may not have the node cut, in words; empty if it may."""
+    labels = node.labels
+    for other in others:
+        if other.spec.mig is not None and labels.get(CUT_BY) == mark(other):
+            return f"is cut by GPUPool {other.metadata.name}"
+        if other.spec.sharing.mode is SharingMode.MPS and on_node(other, node):
+            return (
+                f"belongs to GPUPool {other.metadata.name}, which divides GPUs by MPS, too, and MPS and MIG are not "
+                "mixed on a node"
+            )
+    if shared := sharing(node, GPU):
+        return (
+            f"has a device plugin that shares its GPUs ({shared}), and {shared} and MIG are not mixed on a node: take "
+            "its label nvidia.com/device-plugin.config away"
+        )
+    if labels.get(MIG_CAPABLE) != "true":
+        return f"has no label {MIG_CAPABLE}=true of GPU Feature Discovery"
+    if labels.get(MIG_STRATEGY, _MIXED) != _MIXED:
+        return f"has MIG strategy {labels[MIG_STRATEGY]}: set mig.strategy=mixed of the GPU Operator"
+    if labels.get(COUNT, str(spec.gpus_per_node)) != str(spec.gpus_per_node):
+        return f"has {labels[COUNT]} GPUs, and mig.gpusPerNode is {spec.gpus_per_node}"
+    return ""

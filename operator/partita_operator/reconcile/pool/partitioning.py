@@ -1,0 +1,332 @@
+"""Cutting a pool's nodes into MIG slices: from the labels of the nodes to the next steps, a few nodes at a time.
+
+Where a node stands is read from its labels alone, so that an operator that starts anew goes on where the last one died:
+
+    waiting -> draining -> cutting -> cut -> ready
+                              |-> failed: no other node is begun
+    ready   -> changed: somebody else changed the label; it is theirs now
+
+A node counts as ready once mig-manager says so and the device plugin offers the slices: right after the label is set,
+`success` may still be about the configuration before.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+from partita_api.conditions import ConditionType
+from partita_api.gpupool import GPUPool
+from partita_api.inferencesession import Approval, EngineKind
+from partita_api.meta import APPROVED_ANNOTATION
+from partita_api.partitioning import MigPartitioning, NodeChange, PartitioningStatus
+from partita_operator.ports import NodeStep, StepKind
+from partita_operator.reconcile.actions import Action, PartitionNode, PublishConfigurations
+from partita_operator.reconcile.capacity.accounting import holding
+from partita_operator.reconcile.clock import seconds_since, timestamp
+from partita_operator.reconcile.findings import Finding, listed
+from partita_operator.reconcile.pool.gpu_labels import CUT_AS, CUT_BY, DRAINING, MIG_CONFIG, MIG_STATE
+from partita_operator.reconcile.pool.mig_configurations import knows, to_publish
+from partita_operator.reconcile.pool.node_eligibility import mark, on_node, refusal
+from partita_operator.reconcile.reasons import Reason
+from partita_operator.reconcile.world import Node, PoolWorld
+from partita_planner.mig.errors import MigError
+from partita_planner.mig.partitioning import Configuration, WantedPartitioning, wanted_partitioning
+from partita_planner.mig.products import ProductTable, known_products
+
+_MOST_IN_STATUS: Final = 64
+_UNDER_WAY: Final = frozenset({"pending", "rebooting"})
+_PASSES_TO_SETTLE: Final = 3
+"""Passes after which what depends on a drained node has been looked at anew."""
+
+
+class Phase(StrEnum):
+    """Where a node stands."""
+
+    WAITING = "Waiting"
+    DRAINING = "Draining"
+    CUTTING = "Cutting"
+    CUT = "Cut"
+    """Its slices are there; replicas are about to be let in again."""
+    FAILED = "Failed"
+    CHANGED = "Changed"
+    READY = "Ready"
+
+
+_UNAVAILABLE: Final = (Phase.DRAINING, Phase.CUTTING, Phase.CUT, Phase.FAILED)
+"""Phases of nodes on which nothing of Partita's is placed."""
+
+
+@dataclass(frozen=True)
+class Partitioning:
+    """What is concluded about the slices of a pool's nodes."""
+
+    finding: Finding | None = None
+    """The condition Partitioned; None where spec.mig asks for nothing."""
+    status: PartitioningStatus | None = None
+    actions: tuple[Action, ...] = ()
+    stalled: bool = False
+    """Whether a person has to act."""
+
+
+@dataclass(frozen=True)
+class _Roll:
+    """The nodes, and what each is to become."""
+
+    world: PoolWorld
+    spec: MigPartitioning
+    wanted: WantedPartitioning
+    targets: Mapping[str, Configuration]
+    """By node."""
+    phases: Mapping[str, Phase]
+    """By node, of those that have a target."""
+    since: Mapping[str, str]
+    """Since when nodes are being drained or cut."""
+    refused: Mapping[str, str]
+    """Why nodes cannot be cut."""
+    approved: bool
+    configs_since: str | None
+    nodes: Mapping[str, Node]
+
+    def those(self, *phases: Phase) -> list[str]:
+        """The nodes in these phases, in order."""
+        return [name for name, phase in self.phases.items() if phase in phases]
+
+
+def partition(world: PoolWorld, now: datetime) -> Partitioning:
+    """What becomes of the pool's nodes."""
+    pool, settings = world.pool, world.settings.mig
+    spec = pool.spec.mig
+    if spec is None or pool.metadata.deletion_timestamp is not None:
+        return Partitioning(actions=tuple(_releases(world, keep=())) if settings is not None else ())
+    if settings is None:
+        message = "The operator may not cut GPUs: mig.enabled of its chart is off."
+        return Partitioning(_finding(Reason.PARTITIONING_DISABLED, message), PartitioningStatus(), stalled=True)
+    products = product_table(world)
+    try:
+        wanted = wanted_partitioning(pool.metadata.name, spec, products)
+    except MigError as error:
+        finding = _finding(Reason.INVALID_SPEC, f"spec.mig cannot be met: {error}.")
+        return Partitioning(finding, PartitioningStatus(), tuple(_releases(world, keep=())), stalled=True)
+    roll = _roll(world, spec, wanted, now)
+    finding, stalled = _conclusion(roll, now)
+    actions: list[Action] = []
+    if world.partitioner.published is not None:
+        configurations = to_publish(world, products)
+        if configurations != world.partitioner.published:
+            actions.append(PublishConfigurations(configurations))
+    actions += _steps(roll, settings.settle_seconds, now)
+    actions += _releases(world, keep=roll.targets)
+    return Partitioning(finding, _status(roll), tuple(actions), stalled)
+
+
+def product_table(world: PoolWorld) -> ProductTable:
+    """The products that may be cut."""
+    others = world.settings.mig.products if world.settings.mig is not None else ()
+    return known_products().overridden_by(ProductTable(products=others)) if others else known_products()
+
+
+def phase(node: Node, target: Configuration) -> Phase:
+    """Where a node stands on the way to its target."""
+    labels = node.labels
+    asked, config, state = labels.get(CUT_AS), labels.get(MIG_CONFIG), labels.get(MIG_STATE)
+    if asked is not None and config != asked:
+        return Phase.CHANGED
+    if asked == target.name:
+        if state == "failed":
+            return Phase.FAILED
+        if state != "success" or not _offers(node, target):
+            return Phase.CUTTING
+        return Phase.CUT if DRAINING in labels else Phase.READY
+    if asked is not None and state in _UNDER_WAY:
+        return Phase.CUTTING  # into what was wanted before; mig-manager finishes that first
+    return Phase.DRAINING if labels.get(DRAINING) == target.name else Phase.WAITING
+
+
+def _offers(node: Node, target: Configuration) -> bool:
+    return all(node.allocatable.get(name, 0) == units for name, units in target.resources.items())
+
+
+def _roll(world: PoolWorld, spec: MigPartitioning, wanted: WantedPartitioning, now: datetime) -> _Roll:
+    pool = world.pool
+    mine = [n for n in world.nodes if n.labels.get(CUT_BY) == mark(pool)]
+    others = [p for p in world.cluster.pools.values() if p.metadata.name != pool.metadata.name]
+    refused = {n.name: why for n in world.nodes if n not in mine and (why := refusal(n, spec, others))}
+    targets = _targets([n for n in world.nodes if n.name not in refused], wanted)
+    nodes = {n.name: n for n in world.nodes}
+    phases = {name: phase(nodes[name], target) for name, target in targets.items()}
+    before = pool.status.partitioning or PartitioningStatus()
+    begun = {(change.node, change.config, change.step): change.since for change in before.changing}
+    same = before.change == wanted.change
+    known = knows(world.partitioner.published, wanted)
+    return _Roll(
+        world=world,
+        spec=spec,
+        wanted=wanted,
+        targets=targets,
+        phases=phases,
+        since={n: begun.get((n, t.name, str(phases[n])), timestamp(now)) for n, t in targets.items()},
+        refused=refused,
+        approved=spec.approval is Approval.AUTOMATIC
+        or pool.metadata.annotations.get(APPROVED_ANNOTATION) == wanted.change,
+        configs_since=((before.configs_since if same else None) or timestamp(now)) if known else None,
+        nodes=nodes,
+    )
+
+
+def _targets(nodes: Sequence[Node], wanted: WantedPartitioning) -> dict[str, Configuration]:
+    """Which node gets which configuration: those that have it, or are on the way to it, keep it."""
+    left = {configuration.name: configuration.nodes for configuration in wanted.configurations}
+    by_name = {configuration.name: configuration for configuration in wanted.configurations}
+    chosen: dict[str, Configuration] = {}
+    for label in (CUT_AS, DRAINING):
+        for node in nodes:
+            name = node.labels.get(label, "")
+            if node.name not in chosen and left.get(name, 0) > 0:
+                chosen[node.name] = by_name[name]
+                left[name] -= 1
+    slots = [by_name[name] for name, count in left.items() for _ in range(count)]
+    free = sorted((n for n in nodes if n.name not in chosen), key=lambda n: (not n.ready, n.name))
+    chosen |= {node.name: configuration for node, configuration in zip(free, slots, strict=False)}
+    return dict(sorted(chosen.items()))
+
+
+def _steps(roll: _Roll, settle_seconds: float, now: datetime) -> Iterator[PartitionNode]:
+    """What is to be done with the nodes that have a target."""
+    settled = roll.configs_since is not None and seconds_since(roll.configs_since, now) >= settle_seconds
+    goes_on = roll.approved and settled and not roll.those(Phase.FAILED)
+    room = roll.spec.max_unavailable - len(roll.those(*_UNAVAILABLE))
+    for name, stands in roll.phases.items():
+        node = roll.nodes[name]
+        if stands is Phase.CUT:
+            yield _step(StepKind.FINISH, roll, name)
+        elif stands is Phase.DRAINING and not roll.approved:
+            yield _step(StepKind.RELEASE, roll, name)
+        elif stands is Phase.DRAINING and goes_on:
+            kind = _next_of_drained(roll, name, now)
+            if kind is not None:
+                yield _step(kind, roll, name)
+        elif stands is Phase.WAITING and goes_on and room > 0 and node.ready:
+            room -= 1
+            yield _step(StepKind.DRAIN, roll, name)
+        elif stands is Phase.WAITING and DRAINING in node.labels:
+            yield _step(StepKind.RELEASE, roll, name)
+
+
+def _next_of_drained(roll: _Roll, name: str, now: datetime) -> StepKind | None:
+    """Whether a node that is being drained can be cut; None while replicas may still leave by themselves."""
+    world = roll.world
+    drained_for = seconds_since(roll.since[name], now)
+    if drained_for < _PASSES_TO_SETTLE * world.settings.resync_seconds or name not in world.partitioner.replicas:
+        return None
+    if _bound_to(roll, name):
+        return None
+    if world.partitioner.replicas[name] == 0:
+        return StepKind.CUT
+    pools = [p for p in world.cluster.pools.values() if on_node(p, roll.nodes[name])]
+    fits = all(float(p.status.allocated) <= p.status.capacity for p in pools)
+    return StepKind.EVICT if fits or drained_for >= roll.spec.drain_seconds else None
+
+
+def _bound_to(roll: _Roll, name: str) -> list[str]:
+    """Sessions that may have replicas on the node which Partita cannot take off it: those of engine Ray."""
+    cluster = roll.world.cluster
+    pools = {p.metadata.name for p in cluster.pools.values() if on_node(p, roll.nodes[name])}
+    return sorted(
+        session.key
+        for session in cluster.sessions.values()
+        if session.spec.engine.kind is EngineKind.RAY and pools & holding(session, cluster).keys()
+    )
+
+
+def _step(kind: StepKind, roll: _Roll, name: str) -> PartitionNode:
+    node = roll.nodes[name]
+    return PartitionNode(_node_step(kind, node, roll.world.pool, roll.targets[name].name))
+
+
+def _node_step(kind: StepKind, node: Node, pool: GPUPool, config: str) -> NodeStep:
+    return NodeStep(kind, node.name, node.uid, mark(pool), config, node.labels.get(CUT_AS, ""))
+
+
+def _releases(world: PoolWorld, keep: Mapping[str, Configuration] | tuple[()]) -> Iterator[PartitionNode]:
+    """Nodes that this pool has drained, and that are not going to be cut after all."""
+    for node in world.nodes:
+        if node.labels.get(CUT_BY) == mark(world.pool) and DRAINING in node.labels and node.name not in keep:
+            yield PartitionNode(_node_step(StepKind.RELEASE, node, world.pool, ""))
+
+
+def _status(roll: _Roll) -> PartitioningStatus:
+    changing = [
+        NodeChange(node=name, config=roll.targets[name].name, step=str(roll.phases[name]), since=roll.since[name])
+        for name in roll.those(*_UNAVAILABLE)
+    ]
+    return PartitioningStatus(
+        change=roll.wanted.change,
+        approved=roll.approved,
+        configs_since=roll.configs_since,
+        wanted=roll.wanted.nodes,
+        ready=len(roll.those(Phase.READY)),
+        waiting=tuple(roll.those(Phase.WAITING))[:_MOST_IN_STATUS],
+        changing=tuple(changing)[:_MOST_IN_STATUS],
+    )
+
+
+def _conclusion(roll: _Roll, now: datetime) -> tuple[Finding, bool]:
+    """The condition, and whether a person has to act; what stops everything comes first."""
+    world, phases = roll.world, Counter(roll.phases.values())
+    counted = f"{phases[Phase.READY]} of {roll.wanted.nodes} nodes are cut."
+    if world.partitioner.problem:
+        return _finding(Reason.PARTITIONING_FAILED, f"{world.partitioner.problem} {counted}"), True
+    if failed := roll.those(Phase.FAILED):
+        message = (
+            f"mig-manager failed on {listed(failed)}, so that no other node is begun. {counted} See its log there; "
+            "once it has succeeded, which a new pod of mig-manager tries again, the others follow."
+        )
+        return _finding(Reason.PARTITIONING_FAILED, message), True
+    if changed := roll.those(Phase.CHANGED):
+        message = (
+            f"Somebody else has changed {MIG_CONFIG} of {listed(changed)}, which is left so. {counted} To let Partita "
+            f"cut a node again: kubectl label node {changed[0]} {CUT_AS}-"
+        )
+        return _finding(Reason.LABELS_CHANGED, message), True
+    if phases[Phase.READY] == roll.wanted.nodes:
+        return Finding(ConditionType.PARTITIONED, True, Reason.PARTITIONED, counted), False
+    if not roll.approved and phases[Phase.WAITING] + phases[Phase.DRAINING] > 0:
+        message = (
+            f"Change {roll.wanted.change} waits for approval: it drains and cuts {listed(roll.those(Phase.WAITING))}. "
+            f"{counted} To approve: kubectl annotate gpool {world.pool.metadata.name} --overwrite "
+            f"{APPROVED_ANNOTATION}={roll.wanted.change}"
+        )
+        return _finding(Reason.AWAITING_APPROVAL, message), False
+    if under_way := roll.those(Phase.DRAINING, Phase.CUTTING, Phase.CUT, Phase.WAITING):
+        steps = listed([_described(roll, name, now) for name in under_way], "; ")
+        return _finding(Reason.PARTITIONING, f"{counted} {steps}."), False
+    refused = listed([f"{name} {why}" for name, why in roll.refused.items()], "; ")
+    message = f"{counted} There are no more nodes that can be cut{f': {refused}' if refused else ''}."
+    return _finding(Reason.NOT_ENOUGH_NODES, message), True
+
+
+def _described(roll: _Roll, name: str, now: datetime) -> str:
+    node, stands = roll.nodes[name], roll.phases[name]
+    seconds = round(seconds_since(roll.since[name], now))
+    if stands is Phase.WAITING:
+        return f"{name} waits"
+    if stands is Phase.CUT:
+        return f"{name} is cut"
+    if stands is Phase.CUTTING:
+        state = node.labels.get(MIG_STATE, "unknown")
+        offers = ", and its slices are not offered yet" if state == "success" else ""
+        return f"{name} is being cut (mig-manager: {state}{offers}, for {seconds} s)"
+    if bound := _bound_to(roll, name):
+        return (
+            f"{name} waits for {listed(bound)} of engine Ray, whose replicas Partita cannot take off a node: let them "
+            "use other pools, or delete them"
+        )
+    left = roll.world.partitioner.replicas.get(name, 0)
+    return f"{name} is being drained ({left} pods of Partita's are left, for {seconds} s)"
+
+
+def _finding(reason: Reason, message: str) -> Finding:
+    return Finding(ConditionType.PARTITIONED, False, reason, message)

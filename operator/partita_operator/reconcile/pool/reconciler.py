@@ -1,0 +1,178 @@
+"""A pool: how many accelerators it has, who holds them, how they are cut, and whether it may go."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from math import floor
+from typing import Final
+
+from partita_api.conditions import ConditionStatus, ConditionType
+from partita_api.gpupool import GPUPoolStatus
+from partita_api.meta import FINALIZER
+from partita_api.quantity import Quantity
+from partita_operator.reconcile.actions import AddFinalizer, Decision, RemoveFinalizer
+from partita_operator.reconcile.capacity.accounting import users
+from partita_operator.reconcile.capacity.quotas import quota_use
+from partita_operator.reconcile.clock import MAX_PATIENCE_SECONDS
+from partita_operator.reconcile.findings import Finding, events_of, progress_findings, with_findings
+from partita_operator.reconcile.pool.gpu_labels import hardware, unusable
+from partita_operator.reconcile.pool.nodes import node_selector
+from partita_operator.reconcile.pool.partitioning import Partitioning, partition
+from partita_operator.reconcile.reasons import Reason
+from partita_operator.reconcile.world import PoolWorld
+
+_ROUNDING = 1e-9
+NODES_A_LOOK: Final = 20
+"""Nodes that are worth a look every `resync_seconds`; more are looked at less often, as each look lists them all."""
+
+
+@dataclass(frozen=True)
+class Count:
+    """How many accelerators there are."""
+
+    nodes: int
+    capacity: int
+    status: ConditionStatus
+    reason: Reason
+    message: str
+
+
+def reconcile_pool(world: PoolWorld, now: datetime) -> Decision[GPUPoolStatus]:
+    """The pool's status, and whether it may be deleted."""
+    pool = world.pool
+    held = users(pool.metadata.name, world.cluster)
+    deleted = pool.metadata.deletion_timestamp is not None
+    guarded = FINALIZER in pool.metadata.finalizers
+    if not guarded and not deleted:
+        return Decision(pool.status, requeue_after=0.0, actions=(AddFinalizer(),))
+    partitioning = partition(world, now)
+    status = _status(world, held, partitioning, now)
+    actions = partitioning.actions
+    if deleted and guarded and not held:
+        actions = (*actions, RemoveFinalizer())
+    return Decision(
+        status,
+        requeue_after=_requeue_after(world, partitioning),
+        actions=actions,
+        events=events_of(pool.status.conditions, status.conditions),
+    )
+
+
+def _status(world: PoolWorld, held: dict[str, int], partitioning: Partitioning, now: datetime) -> GPUPoolStatus:
+    meta, before = world.pool.metadata, world.pool.status
+    count = count_accelerators(world)
+    allocated = sum(held.values())
+    conditions = with_findings(before.conditions, _findings(world, count, held, partitioning), meta.generation, now)
+    if partitioning.finding is None:
+        conditions = tuple(c for c in conditions if c.type != ConditionType.PARTITIONED)
+    return GPUPoolStatus(
+        observed_generation=meta.generation,
+        nodes=count.nodes,
+        capacity=count.capacity,
+        allocated=Quantity(allocated),
+        free=Quantity(max(0, count.capacity - allocated)),
+        idle_fraction=_idle_fraction(world, held),
+        sessions=tuple(sorted(held))[:256],
+        quotas=quota_use(world.pool, held),
+        hardware=hardware(world.nodes),
+        partitioning=partitioning.status,
+        conditions=conditions,
+    )
+
+
+def _findings(world: PoolWorld, count: Count, held: dict[str, int], partitioning: Partitioning) -> tuple[Finding, ...]:
+    """All conditions; where nodes are still to be cut, that is what is under way, or what a person has to see to."""
+    ready = _ready(world, count, held)
+    cut = partitioning.finding
+    if cut is None or cut.status is True:
+        progress = progress_findings(
+            ready,
+            stalled=count.status == ConditionStatus.FALSE,
+            reconciling=world.pool.metadata.deletion_timestamp is not None or count.status == ConditionStatus.UNKNOWN,
+        )
+        return (*progress, cut) if cut is not None else progress
+    return (ready, *progress_findings(cut, stalled=partitioning.stalled, reconciling=not partitioning.stalled))
+
+
+def _requeue_after(world: PoolWorld, partitioning: Partitioning) -> float:
+    resync = world.settings.resync_seconds
+    if partitioning.actions or (partitioning.finding is not None and partitioning.finding.status is not True):
+        return resync
+    return min(max(resync, MAX_PATIENCE_SECONDS), resync * max(1.0, len(world.nodes) / NODES_A_LOOK))
+
+
+def count_accelerators(world: PoolWorld) -> Count:
+    """How many accelerators Partita may use: as declared, else what the nodes have, else what the engine has."""
+    pool = world.pool
+    ready_nodes = [node for node in world.nodes if node.ready]
+    if pool.metadata.name in world.cluster.unreadable:
+        message = world.cluster.unreadable[pool.metadata.name]
+        return Count(len(world.nodes), pool.status.capacity, ConditionStatus.FALSE, Reason.INVALID_SPEC, message)
+    if pool.spec.count is not None:
+        return _counted(len(ready_nodes), pool.spec.count, "spec.count is 0; raise it", Reason.NO_COUNT)
+    if world.nodes:
+        useless = {node.name: why for node in ready_nodes if (why := unusable(node, pool))}
+        usable = [node for node in ready_nodes if node.name not in useless]
+        capacity = sum(node.allocatable.get(pool.spec.resource_name, 0) for node in usable)
+        if useless and not capacity:
+            return _counted(len(ready_nodes), 0, _some_useless(useless), Reason.NO_ACCELERATORS)
+        return _counted(
+            len(ready_nodes),
+            capacity,
+            f"{len(world.nodes)} nodes match, {len(ready_nodes)} are ready, and none of those has an allocatable "
+            f"{pool.spec.resource_name}; see whether the device plugin runs, or correct spec.resourceName",
+            Reason.NO_ACCELERATORS,
+        )
+    if world.engine_capacity is None:
+        return Count(
+            0,
+            pool.status.capacity,
+            ConditionStatus.UNKNOWN,
+            Reason.ENGINE_UNAVAILABLE,
+            f"No Kubernetes node matches, and the Ray cluster cannot be asked: {world.problem}",
+        )
+    capacity = floor(world.engine_capacity.get(pool.ray_resource, 0.0) + _ROUNDING)
+    selector = ",".join(f"{k}={v}" for k, v in node_selector(pool.metadata.name, pool.spec.node_selector).items())
+    return _counted(
+        0,
+        capacity,
+        f"No Kubernetes node has the labels {selector}, and no Ray node has the resource {pool.ray_resource}; "
+        "label the nodes, start Ray nodes with that resource, or set spec.count",
+        Reason.NO_NODES,
+    )
+
+
+def _some_useless(useless: dict[str, str]) -> str:
+    first, why = next(iter(useless.items()))
+    others = f", and {len(useless) - 1} others are not usable either" if len(useless) > 1 else ""
+    return f"Node {first} {why}{others}"
+
+
+def _counted(nodes: int, capacity: int, why_none: str, reason: Reason) -> Count:
+    if capacity == 0:
+        return Count(nodes, 0, ConditionStatus.FALSE, reason, f"{why_none}.")
+    return Count(nodes, capacity, ConditionStatus.TRUE, Reason.AVAILABLE, f"{capacity} accelerators may be used.")
+
+
+def _ready(world: PoolWorld, count: Count, held: dict[str, int]) -> Finding:
+    if world.pool.metadata.deletion_timestamp is None:
+        return Finding(ConditionType.READY, count.status, count.reason, count.message)
+    if held:
+        return Finding(
+            ConditionType.READY,
+            False,
+            Reason.IN_USE,
+            f"Its deletion waits for the sessions that use it: {', '.join(sorted(held))}. "
+            "Delete them or let them select other pools.",
+        )
+    return Finding(ConditionType.READY, False, Reason.DELETING, "No session uses it; it is being deleted.")
+
+
+def _idle_fraction(world: PoolWorld, held: dict[str, int]) -> Quantity | None:
+    """Mean of the idle fractions that the pool's sessions report, weighted by what they hold of it."""
+    weighted, weights = 0.0, 0.0
+    for key, gpus in held.items():
+        signals = world.cluster.sessions[key].status.signals
+        if signals is not None:
+            weighted += gpus * float(signals.idle_fraction)
+            weights += gpus
+    return Quantity(round(weighted / weights, 3)) if weights else None

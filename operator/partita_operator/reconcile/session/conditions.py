@@ -1,0 +1,207 @@
+"""The conditions of a session: what was found, in the order in which things have to come about."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from partita_api.conditions import ConditionStatus, ConditionType
+from partita_api.inferencesession import InferenceSession, Signals
+from partita_operator.reconcile.capacity.priorities import outranked_shortage
+from partita_operator.reconcile.capacity.quotas import quota_shortage
+from partita_operator.reconcile.findings import Finding, condition, listed, progress_findings
+from partita_operator.reconcile.reasons import Reason
+from partita_operator.reconcile.session.annotations import Rollback
+from partita_operator.reconcile.session.holds import held
+from partita_operator.reconcile.session.plan_status import rollout_summary, sleep_summary
+from partita_operator.reconcile.session.planning import Planning
+from partita_operator.reconcile.session.profiles import Pair, Profiling
+from partita_operator.reconcile.session.rollout import Rollout
+from partita_operator.reconcile.session.validation import SpecProblem
+from partita_operator.reconcile.world import SessionWorld
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What one pass found out about a session, step by step."""
+
+    world: SessionWorld
+    problem: SpecProblem | None
+    """Why none of the next steps was taken, if so."""
+    profiling: Profiling
+    planning: Planning
+    rollback: Rollback
+    rollout: Rollout
+    active: str | None
+    """Name of the plan in force."""
+
+
+def session_findings(step: Pass) -> tuple[Finding, ...]:
+    """All conditions of the session."""
+    profiled, planned = _profiled(step), _planned(step)
+    rolled_out = _rolled_out(step, planned)
+    ready, stalled = _ready(step, profiled, planned, rolled_out)
+    settled = ready.status is True and rolled_out.status is True
+    return (
+        profiled,
+        planned,
+        rolled_out,
+        held(step.rollout.hold, step.rollback),
+        slo_met(step.world.session, step.world.signals.reported if step.world.signals else None),
+        *progress_findings(ready, stalled=stalled, reconciling=not stalled and not settled),
+    )
+
+
+def _profiled(step: Pass) -> Finding:
+    type = ConditionType.PROFILED
+    if step.problem is not None:
+        return _not_reached(type, step.problem)
+    found = step.profiling
+    if found.modules_without:
+        message = (
+            f"No pool has a profile of {', '.join(found.modules_without)}. {_missing(found.missing)} Correct the "
+            "module or the pool; to try again without a change: kubectl annotate isess "
+            f"{step.world.session.metadata.name} -n {step.world.session.metadata.namespace} --overwrite "
+            'partita.dev/retry="$(date)"'
+        )
+        return Finding(type, False, Reason.PROFILING_FAILED, message)
+    there, wanted = len(found.ready), len(found.ready) + len(found.running) + len(found.missing)
+    if found.running:
+        names = [f"{module} on {pool}" for module, pool in found.running]
+        message = (
+            f"{there} of {wanted} profiles are there; under way: {listed(names)}. {_missing(found.missing)}".strip()
+        )
+        return Finding(type, False, Reason.PROFILING, message)
+    if found.missing:
+        message = f"{there} of {wanted} profiles are there; plans are made from those. {_missing(found.missing)}"
+        return Finding(type, False, Reason.SOME_PROFILES_MISSING, message)
+    message = f"{there} of {wanted} profiles are there. {_warnings(step)}".strip()
+    return Finding(type, True, Reason.PROFILES_READY, message)
+
+
+def _planned(step: Pass) -> Finding:
+    type, planning = ConditionType.PLANNED, step.planning
+    if step.problem is not None:
+        return _not_reached(type, step.problem)
+    if planning.wanted is not None:
+        plan = planning.wanted
+        message = (
+            f"Plan {plan.metadata.name} serves {plan.spec.throughput} requests/s for "
+            f"{plan.spec.cost.allocated_per_hour} an hour ({plan.spec.solution.strategy})."
+        )
+        return Finding(type, True, Reason.PLAN_READY, message)
+    if planning.no_plan is not None:
+        if quota := quota_shortage(planning.no_plan, step.world.session, step.world.cluster):
+            return Finding(type, False, Reason.QUOTA_EXCEEDED, f"{quota} {planning.no_plan.message}")
+        if outranked := outranked_shortage(planning.no_plan, step.world.session, step.world.cluster):
+            return Finding(type, False, Reason.OUTRANKED, f"{outranked} {planning.no_plan.message}")
+        return Finding(type, False, planning.no_plan.reason, planning.no_plan.message)
+    if step.rollout.hold is not None and step.rollout.hold.reason == Reason.PAUSED:
+        return Finding(type, False, Reason.PAUSED, step.rollout.hold.message)
+    if step.profiling.running or step.profiling.modules_without:
+        return Finding(type, False, Reason.WAITING_FOR_PROFILES, "A plan is made once the profiles are there.")
+    return Finding(type, False, Reason.PLANNING, "A plan is being searched for.")
+
+
+def _rolled_out(step: Pass, planned: Finding) -> Finding:
+    type, rollout, wanted = ConditionType.ROLLED_OUT, step.rollout, step.planning.wanted
+    if step.problem is not None:
+        return _not_reached(type, step.problem)
+    if step.world.serving is None:
+        return Finding(type, ConditionStatus.UNKNOWN, Reason.ENGINE_UNAVAILABLE, step.world.problem)
+    if rollout.outranked:
+        return Finding(type, False, Reason.OUTRANKED, rollout.outranked)
+    if wanted is None:
+        return Finding(type, False, planned.reason, f"There is no plan to roll out.{_still_serving(step)}")
+    if rollout.hold is not None and rollout.hold.plan is not None:
+        return Finding(type, False, rollout.hold.reason, f"{rollout.hold.message}{_still_serving(step)}")
+    if step.world.problem:
+        return Finding(type, False, Reason.ACTION_FAILED, f"{step.world.problem} It is tried again.")
+    summary = (
+        f"Plan {wanted.metadata.name}: {rollout_summary(rollout)} {rollout.obstacle or step.world.serving.message}"
+    )
+    if rollout.obstacle:
+        return Finding(type, False, Reason.ROLLING_OUT, summary.strip())
+    if rollout.serves and rollout.asleep:
+        return Finding(type, True, Reason.SCALED_TO_ZERO, sleep_summary(rollout, step.world.serving.message))
+    if rollout.serves and not rollout.missing:
+        return Finding(type, True, Reason.ROLLED_OUT, summary.strip())
+    if rollout.serves and rollout.every_stage_up:
+        return Finding(type, False, Reason.SCALING, summary.strip())
+    if rollout.serves and _was_asleep(step):
+        return Finding(type, False, Reason.WAKING, f"Requests are held until replicas are up. {summary}".strip())
+    return Finding(type, False, Reason.ROLLING_OUT, summary.strip())
+
+
+def _ready(step: Pass, profiled: Finding, planned: Finding, rolled_out: Finding) -> tuple[Finding, bool]:
+    """Ready, with what holds it up, and whether a person has to act."""
+    if step.problem is not None:
+        return _not_ready(step, step.problem.reason, step.problem.message), step.problem.stalled
+    if step.rollout.outranked:
+        return _not_ready(step, Reason.OUTRANKED, step.rollout.outranked), True
+    if profiled.reason == Reason.PROFILING_FAILED:
+        return _not_ready(step, profiled.reason, profiled.message), step.profiling.gives_up
+    if planned.status is False:
+        because = profiled if planned.reason == Reason.WAITING_FOR_PROFILES else planned
+        return _not_ready(step, because.reason, because.message), step.planning.no_plan is not None
+    if step.world.serving is None:
+        message = f"{step.world.problem} What served before is left as it is; it is tried again."
+        return Finding(ConditionType.READY, ConditionStatus.UNKNOWN, Reason.ENGINE_UNAVAILABLE, message), False
+    at_target = step.rollout.serves and step.rollout.target == step.planning.wanted
+    if at_target and step.rollout.asleep and step.rollout.cannot_wake:
+        message = (
+            f"It has scaled to zero, and could not wake now: {step.rollout.cannot_wake}. Requests that come are held "
+            "and then refused. Let other sessions have less, add accelerators, or raise its spec.priority."
+        )
+        return Finding(ConditionType.READY, False, Reason.NO_ROOM_TO_WAKE, message), True
+    if at_target and step.rollout.asleep:
+        return Finding(ConditionType.READY, True, Reason.SCALED_TO_ZERO, rolled_out.message), False
+    if at_target and step.rollout.every_stage_up:
+        return Finding(ConditionType.READY, True, Reason.SERVING, rolled_out.message), False
+    return Finding(ConditionType.READY, False, rolled_out.reason, rolled_out.message), False
+
+
+def _was_asleep(step: Pass) -> bool:
+    before = condition(step.world.session.status.conditions, ConditionType.ROLLED_OUT)
+    return before is not None and before.reason in (Reason.SCALED_TO_ZERO, Reason.WAKING)
+
+
+def _not_ready(step: Pass, reason: str, message: str) -> Finding:
+    """Not ready for want of a plan; says what the last pass failed with, and that the plan in force stays."""
+    return Finding(ConditionType.READY, False, reason, f"{message} {step.world.problem}".strip() + _still_serving(step))
+
+
+def slo_met(session: InferenceSession, signals: Signals | None) -> Finding:
+    """Whether the attainment over the last window reached its target."""
+    type, unknown = ConditionType.SLO_MET, ConditionStatus.UNKNOWN
+    if signals is None:
+        return Finding(type, unknown, Reason.NO_SIGNALS, "No frontend has reported yet.")
+    if signals.offered_rate.value == 0:
+        return Finding(type, unknown, Reason.NO_TRAFFIC, "No requests arrived in the last window.")
+    attained, wanted = 1 - float(signals.bad_rate), session.spec.slo.attainment
+    met = attained >= wanted.fraction - 1e-9
+    message = (
+        f"{'At least' if met else 'Less than'} {wanted} of the requests were answered within "
+        f"{session.spec.slo.latency_ms} ms over the last window."
+    )
+    return Finding(type, met, Reason.SLO_MET if met else Reason.SLO_MISSED, message)
+
+
+def _not_reached(type: ConditionType, problem: SpecProblem) -> Finding:
+    return Finding(type, ConditionStatus.UNKNOWN, problem.reason, "It is not looked at before the spec can be used.")
+
+
+def _still_serving(step: Pass) -> str:
+    return f" Plan {step.active} stays in force." if step.active else ""
+
+
+def _missing(missing: Mapping[Pair, str]) -> str:
+    return listed([f"{module} on {pool}: {why}" for (module, pool), why in missing.items()], "; ")
+
+
+def _warnings(step: Pass) -> str:
+    """What fell short when the profiles were made, such as a model that could not be cut into blocks."""
+    said = {
+        f"{module}: {line}": None
+        for (module, _), key in step.profiling.ready.items()
+        for line in step.world.profiles[key].environment.get("warnings", "").splitlines()
+    }
+    return listed(list(said), "; ")

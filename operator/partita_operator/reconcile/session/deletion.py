@@ -1,0 +1,55 @@
+"""How a session goes: its applications first, then its profiling runs, then its finalizer.
+
+Its plans go with it, since it owns them; its profiles stay for other sessions.
+"""
+
+from datetime import datetime
+
+from partita_api.conditions import ConditionType
+from partita_api.inferencesession import InferenceSessionStatus
+from partita_api.meta import FINALIZER
+from partita_operator.reconcile.actions import Action, CancelSolve, Decision, RemoveFinalizer, RemoveServing
+from partita_operator.reconcile.clock import BUSY_SECONDS, patience
+from partita_operator.reconcile.findings import Finding, progress_findings, seconds_in_state, with_findings
+from partita_operator.reconcile.reasons import Reason
+from partita_operator.reconcile.session.profiles import unwanted_runs
+from partita_operator.reconcile.world import SessionWorld
+
+
+def decide_deletion(world: SessionWorld, now: datetime) -> Decision[InferenceSessionStatus]:
+    """The next step of taking the session down."""
+    if FINALIZER not in world.session.metadata.finalizers:
+        return Decision(world.session.status, requeue_after=world.settings.resync_seconds)
+    actions: tuple[Action, ...] = (CancelSolve(), *unwanted_runs(world))
+    gone = world.serving is not None and not world.has_applications
+    if gone:
+        actions += (RemoveFinalizer(),)
+    elif world.serving is not None:
+        actions += (RemoveServing(),)
+    status = _status(world, gone, now)
+    away = seconds_in_state(status.conditions, ConditionType.READY, now)
+    pause = BUSY_SECONDS if world.serving is not None else patience(away, world.settings.resync_seconds)
+    return Decision(status, requeue_after=pause, actions=actions)
+
+
+def _status(world: SessionWorld, gone: bool, now: datetime) -> InferenceSessionStatus:
+    meta = world.session.metadata
+    if gone:
+        message = "Its applications are gone."
+    elif world.serving is None:
+        message = (
+            f"It waits until its applications can be removed: {world.problem} If the engine is gone for good, remove "
+            f"the finalizer: kubectl patch isess {meta.name} -n {meta.namespace} --type merge "
+            '-p \'{"metadata":{"finalizers":null}}\''
+        )
+    else:
+        message = f"Its applications are being removed. {world.problem}".strip()
+    ready = Finding(ConditionType.READY, False, Reason.DELETING, message)
+    findings = progress_findings(ready, stalled=False, reconciling=True)
+    status = world.session.status
+    return status.model_copy(
+        update={
+            "observed_generation": meta.generation,
+            "conditions": with_findings(status.conditions, findings, meta.generation, now),
+        }
+    )

@@ -1,0 +1,129 @@
+"""The status of a session's plans: which one serves, how its stages run, and whether it may be rolled out."""
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from partita_api.conditions import ConditionStatus, ConditionType
+from partita_api.pipelineplan import PipelinePlan, PipelinePlanStatus, StageStatus
+from partita_operator.ports import ServingStatus, StageReadiness
+from partita_operator.reconcile.findings import Finding, with_findings
+from partita_operator.reconcile.reasons import Reason
+from partita_operator.reconcile.session.holds import approval_hint
+from partita_operator.reconcile.session.rollout import Rollout
+
+
+def plan_status(
+    plan: PipelinePlan, rollout: Rollout, serving: ServingStatus | None, now: datetime
+) -> PipelinePlanStatus:
+    """The status of `plan`; of a plan that should serve, the replicas wanted now are part of it."""
+    is_target = rollout.target is not None and rollout.target.metadata.name == plan.metadata.name
+    stages = tuple(_stages(plan, rollout, serving)) if serving is not None or is_target else plan.status.stages
+    findings = (_approved(plan), *_progress(plan, rollout, serving, is_target))
+    return PipelinePlanStatus(
+        observed_generation=plan.metadata.generation,
+        stages=stages,
+        conditions=with_findings(plan.status.conditions, findings, plan.metadata.generation, now),
+    )
+
+
+def _stages(plan: PipelinePlan, rollout: Rollout, serving: ServingStatus | None) -> Iterator[StageStatus]:
+    name = plan.metadata.name
+    known = {(s.module, s.pipeline, s.stage): s for s in plan.status.stages}
+    is_target = rollout.target is not None and rollout.target.metadata.name == name
+    wanted = {(t.module, t.pipeline, t.stage): t.replicas for t in rollout.desired} if is_target else {}
+    running: dict[tuple[str, str, int], StageReadiness] | None = None
+    if serving is not None:
+        running = {(s.module, s.pipeline, s.stage): s for p in serving.plans if p.plan == name for s in p.stages}
+    for module, pipeline, position, stage in plan.spec.stages():
+        key = (module.name, pipeline.name, position)
+        before, now = known.get(key), running.get(key) if running is not None else None
+        # While the engine cannot be reached, what was last seen stays.
+        ready = before.ready if running is None and before else now.ready if now else 0
+        yield StageStatus(
+            module=module.name,
+            pipeline=pipeline.name,
+            stage=position,
+            pool=stage.pool,
+            desired=wanted.get(key, before.desired if before else stage.replicas),
+            ready=ready,
+            message=now.message[:1024] if now else "",
+        )
+
+
+def _approved(plan: PipelinePlan) -> Finding:
+    if plan.spec.approved:
+        return Finding(ConditionType.APPROVED, True, Reason.APPROVED, "It may be rolled out.")
+    return Finding(ConditionType.APPROVED, False, Reason.AWAITING_APPROVAL, approval_hint(plan))
+
+
+def _progress(
+    plan: PipelinePlan, rollout: Rollout, serving: ServingStatus | None, is_target: bool
+) -> tuple[Finding, ...]:
+    ready, rolled_out, reconciling = ConditionType.READY, ConditionType.ROLLED_OUT, ConditionType.RECONCILING
+    if is_target and serving is None:
+        unknown, message = ConditionStatus.UNKNOWN, "The serving engine cannot be reached."
+        return (
+            Finding(ready, unknown, Reason.ENGINE_UNAVAILABLE, message),
+            Finding(rolled_out, unknown, Reason.ENGINE_UNAVAILABLE, message),
+            Finding(reconciling, True, Reason.ENGINE_UNAVAILABLE, message),
+        )
+    if not is_target:
+        reason, message = _why_not(plan, rollout)
+        return (
+            Finding(ready, False, reason, message),
+            Finding(rolled_out, False, reason, message),
+            Finding(reconciling, False, Reason.SETTLED, "Nothing is under way."),
+        )
+    if rollout.serves and rollout.asleep:
+        message = sleep_summary(rollout)
+        return (
+            Finding(ready, True, Reason.SCALED_TO_ZERO, message),
+            Finding(rolled_out, True, Reason.SCALED_TO_ZERO, message),
+            Finding(reconciling, False, Reason.SETTLED, message),
+        )
+    complete = rollout.serves and not rollout.missing
+    usable = rollout.serves and rollout.every_stage_up
+    summary = rollout_summary(rollout)
+    if rollout.outranked:
+        return (
+            Finding(ready, usable and bool(rollout.targets), Reason.OUTRANKED, rollout.outranked),
+            Finding(rolled_out, False, Reason.OUTRANKED, rollout.outranked),
+            Finding(reconciling, False, Reason.SETTLED, "Nothing is under way."),
+        )
+    return (
+        Finding(ready, usable, Reason.SERVING if usable else Reason.ROLLING_OUT, summary),
+        Finding(rolled_out, complete, Reason.ROLLED_OUT if complete else Reason.ROLLING_OUT, summary),
+        Finding(reconciling, not complete, Reason.SETTLED if complete else Reason.ROLLING_OUT, summary),
+    )
+
+
+def _why_not(plan: PipelinePlan, rollout: Rollout) -> tuple[Reason, str]:
+    """Why the plan does not serve, although it is there."""
+    if rollout.hold is not None and rollout.hold.plan == plan.metadata.name:
+        return rollout.hold.reason, rollout.hold.message
+    if not plan.spec.approved:
+        return Reason.AWAITING_APPROVAL, approval_hint(plan)
+    return Reason.SUPERSEDED, "Another plan serves; this one is kept for a rollback."
+
+
+def sleep_summary(rollout: Rollout, besides: str = "") -> str:
+    """That the plan has no replicas, in a sentence."""
+    name = rollout.target.metadata.name if rollout.target is not None else ""
+    return f"Plan {name} has scaled to zero: the next request is held until its replicas are up. {besides}".strip()
+
+
+def rollout_summary(rollout: Rollout) -> str:
+    """How far the roll-out has come, in a sentence."""
+    wanted = sum(t.replicas for t in rollout.targets)
+    up = sum(min(t.replicas, rollout.ready.get((t.module, t.pipeline, t.stage), 0)) for t in rollout.targets)
+    text = f"{up} of {wanted} replicas are up"
+    if rollout.missing:
+        lacking = ", ".join(
+            f"{t.module}/{t.pipeline}/{t.stage} has {rollout.ready.get((t.module, t.pipeline, t.stage), 0)} of "
+            f"{t.replicas}"
+            for t in rollout.missing[:4]
+        )
+        text += f" ({lacking}{', ...' if len(rollout.missing) > 4 else ''})"
+    if not rollout.serves:
+        text += "; the frontends do not use the plan yet"
+    return f"{text}."

@@ -1,0 +1,290 @@
+"""Whether the session needs another plan, and how it comes by one.
+
+A plan is made from inputs: the parts of the session's spec that matter, the pools, the profiles and the rate. Their
+digest is in the plan's name; a plan whose digest is that of the present inputs is the wanted one, however it came
+about. So a plan is made only when an input changes, and going back to earlier inputs brings the earlier plan back.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from pydantic import ValidationError
+
+from partita_api.digests import canonical_json, digest
+from partita_api.inferencesession import Approval, InferenceSession, InferenceSessionSpec, RateSource
+from partita_api.meta import INPUTS_ANNOTATION, SESSION_LABEL, SESSION_SPEC_ANNOTATION, ObjectMeta
+from partita_api.pipelineplan import PipelinePlan, PipelinePlanSpec, ProfileRef, SessionRef
+from partita_api.quantity import Quantity
+from partita_operator.ports import SessionSignals
+from partita_operator.reconcile.actions import Action, ApprovePlan, CancelSolve, CreatePlan, DeletePlan, KeepPlan, Solve
+from partita_operator.reconcile.capacity.accounting import available, entitlements, fits, usable_pools
+from partita_operator.reconcile.session.annotations import approved_plan, pause_reason
+from partita_operator.reconcile.session.profiles import Profiling
+from partita_operator.reconcile.world import Search, SessionWorld
+from partita_planner.problem import NoPlan, NoPlanReason, Planned, PlanningProblem, Pool
+from partita_runtime.autoscaling.load_level import RateHistory, lasting_level
+
+SEARCH_AGAIN_SECONDS: Final = 300.0
+"""How long after a search that failed by itself (time limit, solver error) the same question is asked again."""
+
+_SPEC_THAT_PLANS_DEPEND_ON: Final = {"slo", "modules", "edges", "objective", "planner", "execution"}
+_PLANNER_SETTINGS_THAT_DO_NOT_MATTER: Final = {"approval", "time_limit_seconds"}
+_POOL_SPEC_THAT_PLANS_DEPEND_ON: Final = {
+    "gpus_per_node",
+    "price_per_hour",
+    "power_watts",
+    "bandwidth",
+    "memory",
+    "sharing",
+    "emulation",
+}
+
+
+@dataclass(frozen=True)
+class Planning:
+    """Which plan the session should have."""
+
+    wanted: PipelinePlan | None = None
+    """The plan of the present inputs, if it exists."""
+    created: str | None = None
+    """Name of the plan that this pass creates."""
+    no_plan: NoPlan | None = None
+    """Why there is none, if that is known."""
+    searching: bool = False
+    """Whether a search for it is under way, or has just found it."""
+    rolled_back: bool = False
+    """Whether `wanted` is an earlier plan that somebody asked for, rather than that of the present inputs."""
+    actions: tuple[Action, ...] = ()
+    requeue_after: float | None = None
+
+
+def with_measured_rate(
+    history: RateHistory, session: InferenceSession, signals: SessionSignals | None, seconds: float
+) -> RateHistory:
+    """The history with what was measured at `seconds` of a steady clock.
+
+    It begins with the first request, and anew with the one that wakes the session: a time in which nobody needs it
+    says nothing of the rate at which it is needed.
+    """
+    if session.status.asleep_since is not None:
+        return RateHistory()
+    if signals is None or (not history.samples and signals.reported.offered_rate.value == 0):
+        return history
+    return history.add(seconds, float(signals.reported.offered_rate))
+
+
+def planned_rate(world: SessionWorld) -> float:
+    """Requests per second to plan for: as declared, or the last level that lasted."""
+    rate, known = world.session.spec.rate, world.session.status.planned_rate
+    if rate.source is RateSource.DECLARED:
+        return float(rate.requests_per_second)
+    level = float(known) if known is not None else float(rate.requests_per_second)
+    if pause_reason(world.session) is not None:
+        return level
+    return lasting_level(world.rates, level) or level
+
+
+def inputs_digest(world: SessionWorld, profiling: Profiling) -> str:
+    """Digest of everything that a plan of the session depends on, but for what other sessions hold."""
+    session, pools = world.session, world.cluster.pools
+    spec = session.spec.model_dump(
+        mode="json",
+        include=_SPEC_THAT_PLANS_DEPEND_ON,
+        exclude={"planner": _PLANNER_SETTINGS_THAT_DO_NOT_MATTER},
+    )
+    arrivals = session.spec.rate.model_dump(mode="json", include={"arrival", "gamma_shape"})
+    return digest(
+        {
+            "session": spec,
+            "arrivals": arrivals,
+            "rate": planned_rate(world),
+            "pools": {
+                name: {
+                    "spec": pools[name].spec.model_dump(mode="json", include=_POOL_SPEC_THAT_PLANS_DEPEND_ON),
+                    "gpus": gpus,
+                }
+                for name, gpus in entitlements(session, world.cluster).items()
+            },
+            "profiles": {f"{module}/{pool}": key for (module, pool), key in sorted(profiling.ready.items())},
+        }
+    )
+
+
+def decide_plan(world: SessionWorld, profiling: Profiling, active: PipelinePlan | None, now: datetime) -> Planning:
+    """The plan for the present inputs, or what brings it about. `active` is the plan in force."""
+    inputs = inputs_digest(world, profiling)
+    takeable = available(world.session, world.cluster, taking=True)
+    wanted = next((plan for plan in world.plans.values() if _answers(plan, inputs)), None)
+    if wanted is not None and (wanted == active or fits(wanted, takeable)):
+        return _approve(world.session, wanted)
+    if wanted is not None:
+        # A plan kept for a rollback; meanwhile other sessions have taken its accelerators.
+        return Planning(actions=(DeletePlan(wanted.metadata.name),), requeue_after=0.0)
+    if leftover := _foreign_plan(world, plan_name(world.session, inputs)):
+        return Planning(actions=(DeletePlan(leftover),), requeue_after=0.0)
+    question, free, answer = _question(world, inputs, takeable, now)
+    if answer is None:
+        return Planning(searching=True, actions=(Solve(question, _problem(world, profiling, free, active)),))
+    match answer.outcome:
+        case None:
+            return Planning(searching=True)
+        case NoPlan() as no_plan:
+            return Planning(no_plan=no_plan, requeue_after=_seconds_left(answer, now))
+        case Planned(plan=spec) if active is not None and _same_replicas(world.session, active, spec, profiling):
+            notes = {INPUTS_ANNOTATION: inputs, SESSION_SPEC_ANNOTATION: canonical_json(world.session.spec)}
+            return Planning(searching=True, actions=(KeepPlan(active.metadata.name, notes),), requeue_after=0.0)
+        case Planned(plan=spec):
+            plan = _plan(world.session, spec, inputs, profiling)
+            return Planning(created=plan.metadata.name, searching=True, actions=(CreatePlan(plan),), requeue_after=0.0)
+
+
+def _question(
+    world: SessionWorld, inputs: str, takeable: dict[str, int], now: datetime
+) -> tuple[str, dict[str, int], Search | None]:
+    """What to ask the planner: the question's key, the accelerators to plan with, and the answer so far.
+
+    At first they are those that nobody holds. Only if these are too few does a session also ask for `takeable`, what
+    those of lower priority hold; one that maximises throughput does so at once, since it never has enough.
+    """
+    takes = digest({"inputs": inputs, "takeable": dict(sorted(takeable.items()))})
+    answer = world.search if world.search is not None and not _is_stale(world.search, now) else None
+    free = available(world.session, world.cluster)
+    if free == takeable or world.session.spec.objective.kind.seeks_throughput:
+        return takes, takeable, answer if answer is not None and answer.key == takes else None
+    modest = digest({"inputs": inputs, "free": dict(sorted(free.items()))})
+    if answer is not None and answer.key == modest:
+        short = isinstance(answer.outcome, NoPlan) and answer.outcome.reason is NoPlanReason.NOT_ENOUGH_GPUS
+        return (takes, takeable, None) if short else (modest, free, answer)
+    if answer is not None and answer.key == takes:
+        return takes, takeable, answer
+    return modest, free, None
+
+
+def keep_in_force(world: SessionWorld, profiling: Profiling, active: PipelinePlan | None) -> Planning:
+    """No other plan than the one in force is wanted, and that only if it is the one of the present inputs."""
+    answers = active is not None and _answers(active, inputs_digest(world, profiling))
+    return Planning(wanted=active if answers else None, actions=keep_planning(world).actions)
+
+
+def keep_rolled_back(world: SessionWorld, plan: PipelinePlan) -> Planning:
+    """An earlier plan is wanted; who asks for it has approved it."""
+    approval = () if plan.spec.approved else (ApprovePlan(plan.metadata.name),)
+    return Planning(wanted=plan, rolled_back=True, actions=(*keep_planning(world).actions, *approval))
+
+
+def keep_planning(world: SessionWorld) -> Planning:
+    """Nothing is planned now; a search under way is given up."""
+    searching = world.search is not None and world.search.outcome is None
+    return Planning(actions=(CancelSolve(),) if searching else ())
+
+
+def plan_name(session: InferenceSession, inputs: str) -> str:
+    """The name of the plan that is made from these inputs."""
+    return f"{session.metadata.name}-{inputs[:8]}"
+
+
+def rate_to_record(world: SessionWorld) -> Quantity | None:
+    """The measured rate that plans are made for, which must outlive the operator."""
+    if world.session.spec.rate.source is RateSource.DECLARED:
+        return None
+    level = planned_rate(world)
+    if world.session.status.planned_rate is None and level == world.session.spec.rate.requests_per_second:
+        return None
+    return Quantity(level)
+
+
+def recorded_spec(plan: PipelinePlan) -> InferenceSessionSpec | None:
+    """The session's spec that `plan` was made from; None if the plan does not say it."""
+    try:
+        return InferenceSessionSpec.model_validate_json(plan.metadata.annotations.get(SESSION_SPEC_ANNOTATION, ""))
+    except ValidationError:
+        return None
+
+
+def _answers(plan: PipelinePlan, inputs: str) -> bool:
+    return inputs in (plan.spec.inputs_digest, plan.metadata.annotations.get(INPUTS_ANNOTATION))
+
+
+def _same_replicas(
+    session: InferenceSession, active: PipelinePlan, found: PipelinePlanSpec, profiling: Profiling
+) -> bool:
+    """Whether the plan in force is what was found, down to what its replicas load: then nothing need be moved."""
+    before = recorded_spec(active)
+    return (
+        before is not None
+        and (before.modules, before.edges, before.execution)
+        == (session.spec.modules, session.spec.edges, session.spec.execution)
+        and active.spec.modules == found.modules
+        and all(profiling.ready.get((ref.module, ref.pool)) == ref.key for ref in active.spec.profiles)
+    )
+
+
+def _approve(session: InferenceSession, wanted: PipelinePlan) -> Planning:
+    approved = session.spec.planner.approval is Approval.AUTOMATIC or approved_plan(session) == wanted.metadata.name
+    approve = approved and not wanted.spec.approved
+    return Planning(wanted=wanted, actions=(ApprovePlan(wanted.metadata.name),) if approve else ())
+
+
+def _foreign_plan(world: SessionWorld, name: str) -> str | None:
+    """A plan of that name that is not the session's: an earlier session of its name left it."""
+    return name if f"{world.session.metadata.namespace}/{name}" in world.cluster.plans else None
+
+
+def _problem(
+    world: SessionWorld, profiling: Profiling, free: dict[str, int], active: PipelinePlan | None
+) -> PlanningProblem:
+    pools = usable_pools(world.session, world.cluster.pools)
+    return PlanningProblem(
+        session=_reference(world.session),
+        spec=world.session.spec,
+        rate=planned_rate(world),
+        pools=tuple(Pool(name=name, spec=pool.spec, gpus=free[name]) for name, pool in pools.items()),
+        profiles={pair: world.profiles[key] for pair, key in sorted(profiling.ready.items())},
+        incumbent=active.spec if active else None,
+    )
+
+
+def _reference(session: InferenceSession) -> SessionRef:
+    meta = session.metadata
+    return SessionRef(name=meta.name, uid=meta.uid, generation=meta.generation)
+
+
+def _plan(session: InferenceSession, spec: PipelinePlanSpec, inputs: str, profiling: Profiling) -> PipelinePlan:
+    used = {(m.name, stage.pool) for m in spec.modules for p in m.pipelines for stage in p.stages}
+    return PipelinePlan(
+        metadata=ObjectMeta(
+            name=plan_name(session, inputs),
+            namespace=session.metadata.namespace,
+            labels={SESSION_LABEL: session.metadata.name},
+            annotations={SESSION_SPEC_ANNOTATION: canonical_json(session.spec)},
+        ),
+        spec=spec.model_copy(
+            update={
+                "approved": session.spec.planner.approval is Approval.AUTOMATIC,
+                "session": _reference(session),
+                "inputs_digest": inputs,
+                "profiles": tuple(
+                    ProfileRef(module=pair[0], pool=pair[1], key=key)
+                    for pair, key in sorted(profiling.ready.items())
+                    if pair in used
+                ),
+            }
+        ),
+    )
+
+
+def _is_stale(answer: Search, now: datetime) -> bool:
+    left = _seconds_left(answer, now)
+    return left is not None and left <= 0
+
+
+def _seconds_left(answer: Search, now: datetime) -> float | None:
+    """Seconds until the same question is worth asking again; None if it never is."""
+    failed = isinstance(answer.outcome, NoPlan) and answer.outcome.reason in (
+        NoPlanReason.TIME_LIMIT,
+        NoPlanReason.INVALID_PLAN,
+    )
+    if not failed or answer.finished is None:
+        return None
+    return SEARCH_AGAIN_SECONDS - (now - answer.finished).total_seconds()

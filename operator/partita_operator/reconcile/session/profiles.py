@@ -1,0 +1,317 @@
+"""Which profiles a session needs, and how those that are missing come about.
+
+One profile for every module with a model on every usable pool, keyed by content: what is there is used, whoever
+asked for it first. What is missing is made by runs of the profile runner: at most `profile_attempts` of them, each
+failure waiting twice as long as the one before. Where a run has failed once, the others are no longer held up by it.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import chain
+from typing import Final
+
+from partita_api.conditions import MAX_MESSAGE
+from partita_api.gpupool import GPUPool, SharingMode
+from partita_api.inferencesession import InferenceSession, ProfilingPhase, ProfilingProgress
+from partita_api.meta import RETRY_ANNOTATION
+from partita_api.module import Module
+from partita_api.profile import ProfileRequest
+from partita_operator.ports import OperatorSettings, ProfileRun, RunPhase
+from partita_operator.reconcile.actions import Action, RemoveProfileRun, StartProfile, StoreProfile
+from partita_operator.reconcile.capacity.accounting import usable_pools
+from partita_operator.reconcile.clock import seconds_since, timestamp
+from partita_operator.reconcile.world import Cluster, SessionWorld
+
+MAX_PROGRESS: Final = 64
+"""Most profiles under way for one session; the status lists them all."""
+
+Pair = tuple[str, str]
+"""(module, pool)."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The profiles that a session wants."""
+
+    requests: Mapping[Pair, ProfileRequest]
+    keys: Mapping[Pair, str]
+    """Content keys of the requests."""
+    without_curve: tuple[Pair, ...]
+    """Pairs on an emulated pool that has no latency curve for the module."""
+
+
+@dataclass(frozen=True)
+class Profiling:
+    """How the session's profiles stand."""
+
+    ready: Mapping[Pair, str] = field(default_factory=dict)
+    """Content keys of the profiles that are there."""
+    missing: Mapping[Pair, str] = field(default_factory=dict)
+    """Pairs that go without a profile, for good or until another attempt succeeds, and why."""
+    running: tuple[Pair, ...] = ()
+    """Pairs that planning waits for."""
+    modules_without: tuple[str, ...] = ()
+    """Modules that no usable pool has a profile of, and that no first attempt is under way for."""
+    gives_up: bool = False
+    """Whether one of `modules_without` has no attempt left anywhere."""
+    begun: bool = True
+    """Whether every profile that is missing is being made."""
+    progress: tuple[ProfilingProgress, ...] = ()
+    actions: tuple[Action, ...] = ()
+    requeue_after: float | None = None
+    """Seconds until the next attempt or timeout is due."""
+
+
+def wanted_profiles(session: InferenceSession, cluster: Cluster, settings: OperatorSettings) -> Wanted:
+    """The requests for all pairs of a module and a usable pool."""
+    requests: dict[Pair, ProfileRequest] = {}
+    without_curve: list[Pair] = []
+    for module in session.spec.modules:
+        if module.model is None:
+            continue
+        for name, pool in usable_pools(session, cluster.pools).items():
+            curve = _curve(module.name, pool)
+            if curve is None and pool.spec.emulation and pool.spec.emulation.curves:
+                without_curve.append((module.name, name))
+            else:
+                requests[module.name, name] = _request(session, module, pool, curve, settings)
+    return Wanted(requests, {pair: request.key for pair, request in requests.items()}, tuple(without_curve))
+
+
+def wanted_keys(session: InferenceSession, cluster: Cluster, settings: OperatorSettings) -> frozenset[str]:
+    """Content keys of all profiles that the session wants, or that one of its plans was made from."""
+    wanted = set(wanted_profiles(session, cluster, settings).keys.values())
+    planned = {ref.key for plan in cluster.plans_of(session).values() for ref in plan.spec.profiles}
+    return frozenset(wanted | planned)
+
+
+def assess_profiles(world: SessionWorld, now: datetime) -> Profiling:
+    """How the session's profiles stand, and what to do about those that are missing."""
+    wanted = wanted_profiles(world.session, world.cluster, world.settings)
+    missing: dict[str, tuple[Pair, ProfileRequest]] = {}
+    for pair, key in wanted.keys.items():
+        if key not in world.profiles:
+            missing.setdefault(key, (pair, wanted.requests[pair]))
+    asked = retry_asked_for(world.session)
+    retry = asked is not None and asked != world.session.status.retried
+    progress, actions = _finished_runs(world, missing)
+    known = {p.key: p for p in world.session.status.profiling}
+    for key, (pair, request) in missing.items():
+        if len(progress) == MAX_PROGRESS:
+            break
+        before = known.get(key)
+        if before is None or before.phase is ProfilingPhase.GIVEN_UP:
+            before = _shared_progress(world, key) or before
+        if before is None and _cores_busy(world, request.pool, (*known.values(), *progress)):
+            continue  # its turn comes when the run before it has ended
+        after, does = _step(pair, request, before, retry, world, now)
+        progress.append(after)
+        actions += does
+    return _summary(wanted, world, tuple(progress), tuple(actions), now)
+
+
+def _finished_runs(world: SessionWorld, missing: Mapping[str, object]) -> tuple[list[ProfilingProgress], list[Action]]:
+    """Runs whose profile is there, or is not wanted any more; they stay in the status until they are gone."""
+    progress: list[ProfilingProgress] = []
+    actions: list[Action] = []
+    for old in world.session.status.profiling:
+        if old.key not in missing and _run(world, old).phase is not RunPhase.ABSENT:
+            if old.key not in world.profiles and _shared_progress(world, old.key):
+                continue
+            progress.append(old)
+            actions.append(RemoveProfileRun(old.key, old.attempt))
+    return progress, actions
+
+
+def unwanted_runs(world: SessionWorld) -> tuple[Action, ...]:
+    """Removal of the session's runs that no other session of its namespace waits for."""
+    return tuple(
+        RemoveProfileRun(p.key, p.attempt) for p in world.session.status.profiling if not _shared_progress(world, p.key)
+    )
+
+
+def _request(
+    session: InferenceSession,
+    module: Module,
+    pool: GPUPool,
+    curve: tuple[int, int] | None,
+    settings: OperatorSettings,
+) -> ProfileRequest:
+    assert module.model is not None
+    assert module.input is not None
+    planner, sharing, emulation = session.spec.planner, pool.spec.sharing, pool.spec.emulation
+    divided = sharing.mode is SharingMode.MPS
+    return ProfileRequest(
+        model=module.model,
+        input=module.input,
+        blocks=planner.blocks,
+        batch_sizes=tuple(1 << power for power in range(planner.max_batch_size.bit_length())),
+        divisors=tuple(range(1, sharing.max_divisor + 1)) if divided else (1,),
+        pool=pool.metadata.name,
+        backend=str(session.spec.execution.backend),
+        slowdown=float(emulation.slowdown) if emulation and emulation.slowdown is not None else None,
+        curve=curve,
+        versions=dict(sorted(settings.versions.items())),
+    )
+
+
+def _curve(module: str, pool: GPUPool) -> tuple[int, int] | None:
+    curves = {c.model: c for c in pool.spec.emulation.curves} if pool.spec.emulation else {}
+    curve = curves.get(module) or curves.get("*")
+    return (curve.alpha_micros, curve.beta_micros) if curve else None
+
+
+def _step(
+    pair: Pair,
+    request: ProfileRequest,
+    old: ProfilingProgress | None,
+    retry: bool,
+    world: SessionWorld,
+    now: datetime,
+) -> tuple[ProfilingProgress, list[Action]]:
+    """One missing profile's next state."""
+    pool = world.cluster.pools[request.pool]
+    if old is None:
+        return _begin(pair, request, 1, pool, now)
+    run = _run(world, old)
+    if old.phase is ProfilingPhase.RUNNING:
+        return _follow(request, pool, old, run, world.settings, now)
+    due = retry or (
+        old.phase is ProfilingPhase.WAITING and seconds_since(old.since, now) >= _backoff(old.attempt, world.settings)
+    )
+    if run.phase is not RunPhase.ABSENT and (due or run.phase is RunPhase.RUNNING):
+        return old, [RemoveProfileRun(request.key, old.attempt)]
+    if due:
+        return _begin(pair, request, 1 if retry else old.attempt + 1, pool, now)
+    return old, []
+
+
+def _begin(
+    pair: Pair, request: ProfileRequest, attempt: int, pool: GPUPool, now: datetime
+) -> tuple[ProfilingProgress, list[Action]]:
+    begun = ProfilingProgress(
+        module=pair[0],
+        pool=pair[1],
+        key=request.key,
+        attempt=attempt,
+        phase=ProfilingPhase.RUNNING,
+        since=timestamp(now),
+    )
+    return begun, [StartProfile(request, pool, attempt)]
+
+
+def _follow(
+    request: ProfileRequest,
+    pool: GPUPool,
+    old: ProfilingProgress,
+    run: ProfileRun,
+    settings: OperatorSettings,
+    now: datetime,
+) -> tuple[ProfilingProgress, list[Action]]:
+    """The next state of a profile whose run is under way."""
+    if run.phase is RunPhase.SUCCEEDED and run.profile is not None and run.profile.key == request.key:
+        return old, [StoreProfile(run.profile)]
+    if run.phase is RunPhase.SUCCEEDED:
+        return _failed(old, "The run ended without the profile that was asked for.", settings, now), []
+    if run.phase is RunPhase.FAILED:
+        return _failed(old, run.message, settings, now), []
+    if seconds_since(old.since, now) > settings.profile_timeout_seconds:
+        message = f"It did not finish within {settings.profile_timeout_seconds} s. {run.message}".strip()
+        return _failed(old, message, settings, now), [RemoveProfileRun(old.key, old.attempt)]
+    if run.phase is RunPhase.ABSENT:
+        return old, [StartProfile(request, pool, old.attempt)]
+    return old.model_copy(update={"message": run.message[:MAX_MESSAGE]}), []
+
+
+def _failed(old: ProfilingProgress, message: str, settings: OperatorSettings, now: datetime) -> ProfilingProgress:
+    phase = ProfilingPhase.GIVEN_UP if old.attempt >= settings.profile_attempts else ProfilingPhase.WAITING
+    # The end of a log says most.
+    return old.model_copy(update={"phase": phase, "since": timestamp(now), "message": message[-MAX_MESSAGE:]})
+
+
+def _summary(
+    wanted: Wanted,
+    world: SessionWorld,
+    progress: tuple[ProfilingProgress, ...],
+    actions: tuple[Action, ...],
+    now: datetime,
+) -> Profiling:
+    by_key = {p.key: p for p in progress}
+    ready: dict[Pair, str] = {}
+    missing = {pair: f"pool {pair[1]} has no emulation.curves entry for it; add one" for pair in wanted.without_curve}
+    running: list[Pair] = []
+    hopeful: set[str] = set()
+    for pair, key in wanted.keys.items():
+        found = by_key.get(key)
+        if key in world.profiles:
+            ready[pair] = key
+        elif found is None or (found.phase is ProfilingPhase.RUNNING and found.attempt == 1):
+            running.append(pair)
+        else:
+            missing[pair] = f"attempt {found.attempt} of {world.settings.profile_attempts}: {found.message}"
+        if found is not None and found.phase is not ProfilingPhase.GIVEN_UP:
+            hopeful.add(pair[0])
+    models = [m.name for m in world.session.spec.modules if m.model]
+    without = tuple(m for m in models if all(m != module for module, _ in (*ready, *running)))
+    due = [
+        _seconds_left(p, world.settings, now)
+        for p in progress
+        if p.key not in world.profiles and p.phase is not ProfilingPhase.GIVEN_UP
+    ]
+    return Profiling(
+        ready=ready,
+        missing=missing,
+        running=tuple(running),
+        modules_without=without,
+        gives_up=any(module not in hopeful for module in without),
+        begun=all(p.phase is ProfilingPhase.RUNNING for p in progress),
+        progress=progress,
+        actions=actions,
+        requeue_after=min(due, default=None),
+    )
+
+
+def _seconds_left(progress: ProfilingProgress, settings: OperatorSettings, now: datetime) -> float:
+    running = progress.phase is ProfilingPhase.RUNNING
+    whole = settings.profile_timeout_seconds if running else _backoff(progress.attempt, settings)
+    return max(0.0, whole - seconds_since(progress.since, now))
+
+
+def _backoff(attempt: int, settings: OperatorSettings) -> float:
+    return float(settings.profile_backoff_seconds * 2 ** (attempt - 1))
+
+
+def retry_asked_for(session: InferenceSession) -> str | None:
+    """What a person last wrote to have tried again what was given up."""
+    asked = session.metadata.annotations.get(RETRY_ANNOTATION)
+    return asked[:1024] if asked is not None else None
+
+
+def _run(world: SessionWorld, progress: ProfilingProgress) -> ProfileRun:
+    return world.runs.get((progress.key, progress.attempt), ProfileRun(RunPhase.ABSENT))
+
+
+def _cores_busy(world: SessionWorld, pool: str, own: Iterable[ProfilingProgress]) -> bool:
+    """Whether a run on a pool of CPU cores has to wait for another: side by side they would slow each other down."""
+    if world.cluster.pools[pool].spec.sharing.mode is not SharingMode.CPU:
+        return False
+    others = (s.status.profiling for s in world.cluster.sessions.values() if s.key != world.session.key)
+    return any(
+        p.pool == pool and p.phase is ProfilingPhase.RUNNING and p.key not in world.profiles
+        for p in chain(own, *others)
+    )
+
+
+def _shared_progress(world: SessionWorld, key: str) -> ProfilingProgress | None:
+    """What another session of the namespace has under way for the same profile: they share its runs."""
+    for other in world.cluster.sessions.values():
+        if (
+            other.key != world.session.key
+            and other.metadata.namespace == world.session.metadata.namespace
+            and other.metadata.deletion_timestamp is None
+        ):
+            for progress in other.status.profiling:
+                if progress.key == key and progress.phase is not ProfilingPhase.GIVEN_UP:
+                    return progress
+    return None

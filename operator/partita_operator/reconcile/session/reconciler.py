@@ -1,0 +1,171 @@
+"""A session: from its spec to replicas that serve it, one step after the other.
+
+finalizer -> is the spec usable -> profiles -> plan -> does something hold it -> roll-out -> signals. Each step needs
+the one before; where a step cannot be taken, the plan in force stays, and the conditions say what is missing.
+"""
+
+from datetime import datetime
+
+from partita_api.conditions import ConditionType, is_true
+from partita_api.inferencesession import InferenceSessionStatus, PlanSummary, Signals
+from partita_api.meta import FINALIZER
+from partita_api.pipelineplan import PipelinePlan
+from partita_operator.reconcile.actions import Action, AddFinalizer, Decision, Event, EventType
+from partita_operator.reconcile.clock import BUSY_SECONDS, patience, timestamp
+from partita_operator.reconcile.findings import events_of, seconds_in_state, with_findings
+from partita_operator.reconcile.session.annotations import find_rollback, pause_reason
+from partita_operator.reconcile.session.conditions import Pass, session_findings
+from partita_operator.reconcile.session.deletion import decide_deletion
+from partita_operator.reconcile.session.holds import find_hold, preview
+from partita_operator.reconcile.session.plan_status import plan_status
+from partita_operator.reconcile.session.planning import (
+    decide_plan,
+    keep_in_force,
+    keep_planning,
+    keep_rolled_back,
+    rate_to_record,
+)
+from partita_operator.reconcile.session.profiles import Profiling, assess_profiles, retry_asked_for
+from partita_operator.reconcile.session.rollout import active_plan_name, history_after, outdated_plans, roll_out
+from partita_operator.reconcile.session.traffic import signals_to_report
+from partita_operator.reconcile.session.validation import find_problem
+from partita_operator.reconcile.world import SessionWorld
+
+
+def reconcile_session(world: SessionWorld, now: datetime) -> Decision[InferenceSessionStatus]:
+    """What to do about the session now."""
+    if world.session.metadata.deletion_timestamp is not None:
+        return decide_deletion(world, now)
+    if FINALIZER not in world.session.metadata.finalizers:
+        return Decision(world.session.status, requeue_after=0.0, actions=(AddFinalizer(),))
+    step = _take_steps(world, now)
+    status = _status(step, now)
+    return Decision(
+        status,
+        requeue_after=_requeue_after(step, status, now),
+        actions=_actions(step, status),
+        events=(*events_of(world.session.status.conditions, status.conditions), *_scaling_events(step)),
+        plan_statuses={name: plan_status(plan, step.rollout, world.serving, now) for name, plan in world.plans.items()},
+    )
+
+
+def _take_steps(world: SessionWorld, now: datetime) -> Pass:
+    active_name = active_plan_name(world)
+    active = world.plans.get(active_name) if active_name is not None else None
+    problem = find_problem(world.session, world.cluster, world.settings.model_policy)
+    profiling = assess_profiles(world, now) if problem is None else Profiling(progress=world.session.status.profiling)
+    rollback = find_rollback(world, active_name)
+    paused = pause_reason(world.session) is not None
+    if rollback.plan is not None and not paused:
+        planning = keep_rolled_back(world, rollback.plan)
+    elif problem is not None or profiling.running or profiling.modules_without:
+        planning = keep_planning(world)
+    elif paused:
+        planning = keep_in_force(world, profiling, active)
+    else:
+        planning = decide_plan(world, profiling, active, now)
+    hold = find_hold(world, planning, rollback, active, now)
+    fallback = active if active is not None or paused else _approved_pending(world)
+    return Pass(
+        world, problem, profiling, planning, rollback, roll_out(world, planning, fallback, hold, now), active_name
+    )
+
+
+def _approved_pending(world: SessionWorld) -> PipelinePlan | None:
+    """The plan that was on its way before the wanted one became uncertain: better than none."""
+    pending = world.plans.get(world.session.status.pending_plan or "")
+    return pending if pending is not None and pending.spec.approved else None
+
+
+def _actions(step: Pass, status: InferenceSessionStatus) -> tuple[Action, ...]:
+    """Profiles before plans, new plans before what serves, and old plans last."""
+    wanted = step.planning.wanted
+    # While it is uncertain which plan is wanted, none is thrown away.
+    outdated = (
+        outdated_plans(step.world, {step.active, wanted.metadata.name}, status.history) if wanted is not None else ()
+    )
+    return (
+        *step.profiling.actions,
+        *step.planning.actions,
+        *step.rollout.actions,
+        *outdated,
+    )
+
+
+def _status(step: Pass, now: datetime) -> InferenceSessionStatus:
+    world, before = step.world, step.world.session.status
+    generation = world.session.metadata.generation
+    serving = world.serving
+    return InferenceSessionStatus(
+        observed_generation=generation,
+        url=serving.url if serving is not None else before.url,
+        grpc_address=serving.grpc_address if serving is not None else before.grpc_address,
+        http_address=serving.http_address if serving is not None else before.http_address,
+        active_plan=_active_plan(step),
+        pending_plan=_pending_plan(step),
+        preview=preview(step.rollout.hold, step.planning.wanted, world.plans.get(step.active or "")),
+        history=history_after(world, step.active),
+        profiling=step.profiling.progress,
+        planned_rate=rate_to_record(world) if step.problem is None else before.planned_rate,
+        retried=_retried(step),
+        signals=_signals(step),
+        asleep_since=(before.asleep_since or timestamp(now)) if step.rollout.asleep else None,
+        last_scaled=timestamp(now) if step.rollout.scaled else before.last_scaled,
+        conditions=with_findings(before.conditions, session_findings(step), generation, now),
+    )
+
+
+def _active_plan(step: Pass) -> PlanSummary | None:
+    before = step.world.session.status.active_plan
+    if step.active is None:
+        return None
+    plan = step.world.plans.get(step.active)
+    if plan is None:
+        return before if before is not None and before.name == step.active else None
+    return PlanSummary(
+        name=step.active, cost_per_hour=plan.spec.cost.allocated_per_hour, throughput=plan.spec.throughput
+    )
+
+
+def _pending_plan(step: Pass) -> str | None:
+    """The wanted plan, as long as another one or none serves; the one before, while that is uncertain."""
+    planning, before = step.planning, step.world.session.status.pending_plan
+    if planning.wanted is not None:
+        name: str | None = planning.wanted.metadata.name
+    elif planning.created is not None:
+        name = planning.created
+    else:
+        name = before if before in step.world.plans and planning.no_plan is None else None
+    return name if name != step.active else None
+
+
+def _retried(step: Pass) -> str | None:
+    """The request to try again counts as obeyed once everything that was given up is being made."""
+    if step.problem is not None or not step.profiling.begun:
+        return step.world.session.status.retried
+    return retry_asked_for(step.world.session)
+
+
+def _signals(step: Pass) -> Signals | None:
+    if step.world.signals is None:
+        return step.world.session.status.signals if step.world.serving is None else None
+    scaling = step.rollout.scaling
+    recommended = scaling.reason[:1024] if scaling is not None else ""
+    measured = step.world.signals.reported.model_copy(update={"recommended": recommended})
+    return measured if step.rollout.scaled else signals_to_report(step.world.session, measured)
+
+
+def _scaling_events(step: Pass) -> tuple[Event, ...]:
+    scaling = step.rollout.scaling
+    return (Event(EventType.NORMAL, "Scaled", scaling.reason),) if scaling is not None and scaling.changed else ()
+
+
+def _requeue_after(step: Pass, status: InferenceSessionStatus, now: datetime) -> float:
+    resync = step.world.settings.resync_seconds
+    due = [resync, step.planning.requeue_after, step.profiling.requeue_after]
+    if step.world.serving is None or step.world.problem:
+        return patience(seconds_in_state(status.conditions, ConditionType.ROLLED_OUT, now), resync)
+    # The request that wakes a session waits until the operator has seen it.
+    if is_true(status.conditions, ConditionType.RECONCILING) or status.asleep_since is not None:
+        due.append(min(BUSY_SECONDS, resync))
+    return min(seconds for seconds in due if seconds is not None)

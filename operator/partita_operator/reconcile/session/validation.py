@@ -1,0 +1,122 @@
+"""What a schema cannot say about a session: whether its graph makes sense and its pools are there."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from partita_api.inferencesession import InferenceSession, ObjectiveKind
+from partita_api.meta import NAME_PATTERN
+from partita_operator.reconcile.capacity.accounting import selected_pools, usable_pools
+from partita_operator.reconcile.reasons import Reason
+from partita_operator.reconcile.world import Cluster
+from partita_planner.session.session_graph import session_problems
+from partita_runtime.models.policy import ModelPolicy
+
+MAX_SESSION_NAME: Final = 54
+"""A plan's name, which is also the value of labels, adds nine characters to it; labels may have 63."""
+
+
+@dataclass(frozen=True)
+class SpecProblem:
+    """Why nothing can be done for a session now."""
+
+    reason: Reason
+    message: str
+    stalled: bool = True
+    """Whether a person has to act."""
+
+
+def find_problem(
+    session: InferenceSession,
+    cluster: Cluster,
+    policy: ModelPolicy = ModelPolicy(),  # noqa: B008 - it is frozen
+) -> SpecProblem | None:
+    """The first thing that is wrong with what the session asks for; `policy` is what the platform allows, if known."""
+    return (
+        _wrong_spec(session, cluster)
+        or _forbidden(session, policy)
+        or _wrong_pools(session, cluster)
+        or _no_capacity(session, cluster)
+        or _unknown_power(session, cluster)
+    )
+
+
+def _wrong_spec(session: InferenceSession, cluster: Cluster) -> SpecProblem | None:
+    if session.key in cluster.unreadable:
+        return SpecProblem(Reason.INVALID_SPEC, cluster.unreadable[session.key])
+    name = session.metadata.name
+    if len(name) > MAX_SESSION_NAME or not re.fullmatch(NAME_PATTERN, name):
+        return SpecProblem(
+            Reason.INVALID_SPEC,
+            f"The session's name must have at most {MAX_SESSION_NAME} characters: lower-case letters, digits and "
+            "dashes. Create it anew under such a name.",
+        )
+    found = session_problems(session.spec)
+    return SpecProblem(Reason.INVALID_SPEC, "; ".join(found)) if found else None
+
+
+def _forbidden(session: InferenceSession, policy: ModelPolicy) -> SpecProblem | None:
+    found = policy.session_problems(session.spec)
+    return SpecProblem(Reason.FORBIDDEN_MODEL, f"{'; '.join(found)}.") if found else None
+
+
+def _wrong_pools(session: InferenceSession, cluster: Cluster) -> SpecProblem | None:
+    spec, pools = session.spec, cluster.pools
+    known = ", ".join(sorted(pools)) or "none"
+    if unknown := [name for name in spec.pools if name not in pools]:
+        return SpecProblem(
+            Reason.POOL_NOT_FOUND,
+            f"spec.pools names {_list(unknown)}, but the cluster's GPUPools are: {known}. "
+            "Create the pool or correct its name.",
+        )
+    selected = selected_pools(session, pools)
+    if not selected:
+        wanted = ",".join(f"{k}={v}" for k, v in sorted(spec.pool_selector.items()))
+        what = f"has the labels {wanted} of spec.poolSelector" if wanted else "exists"
+        return SpecProblem(
+            Reason.NO_POOL_SELECTED, f"No GPUPool {what}; the cluster's GPUPools are: {known}. Create or label one."
+        )
+    if unreadable := [name for name in selected if name in cluster.unreadable]:
+        return SpecProblem(
+            Reason.INVALID_POOL,
+            f"The spec of GPUPool {_list(unreadable)} is wrong, so nothing is planned: kubectl describe gpupool "
+            f"{unreadable[0]}",
+        )
+    if all(pool.metadata.deletion_timestamp for pool in selected.values()):
+        return SpecProblem(
+            Reason.POOL_TERMINATING,
+            f"All selected GPUPools ({_list(selected)}) are being deleted. Select others.",
+        )
+    return None
+
+
+def _no_capacity(session: InferenceSession, cluster: Cluster) -> SpecProblem | None:
+    if usable_pools(session, cluster.pools):
+        return None
+    selected = selected_pools(session, cluster.pools)
+    unseen = [n for n, p in selected.items() if p.status.observed_generation < p.metadata.generation]
+    if unseen:
+        return SpecProblem(
+            Reason.WAITING_FOR_POOLS, f"The accelerators of {_list(unseen)} are being counted.", stalled=False
+        )
+    return SpecProblem(
+        Reason.NO_CAPACITY,
+        f"None of the selected GPUPools ({_list(selected)}) has accelerators. Their Ready conditions say why: "
+        f"kubectl describe gpupool {next(iter(selected))}",
+    )
+
+
+def _unknown_power(session: InferenceSession, cluster: Cluster) -> SpecProblem | None:
+    silent = [name for name, pool in usable_pools(session, cluster.pools).items() if pool.spec.power_watts is None]
+    if session.spec.objective.kind is not ObjectiveKind.POWER or not silent:
+        return None
+    return SpecProblem(
+        Reason.POWER_UNKNOWN,
+        f"Objective Power needs to know what accelerators draw, but GPUPool {_list(silent)} does not say it. Set "
+        "spec.powerWatts there, or leave the pool out by spec.pools.",
+    )
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(names)

@@ -1,0 +1,320 @@
+"""The one formulation: how many units of which templates serve the modules' demands from the pools.
+
+    f[t]      share of its module's demand that template t serves, 0..1
+    n[t, s]   units of stage s of t, integer: whole GPUs, or vGPUs of the stage's size
+    level     how many times the demands are met (1, unless throughput is maximised)
+
+    sum of f over a module's templates >= level
+    capacity needed * f[t]             <= n[t, s] * (what one unit serves)
+    vGPUs of one size                  <= size * GPUs divided that way;   the sum of these <= the pool's GPUs
+    f[t]                               <= sum of choice[m, l] over l >= latency of t
+
+where choice[m, l] picks one latency for each module such that every path keeps the SLO (`latency_split`).
+A GPU is divided into vGPUs of one size only, since that is how profiles measure them.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import cached_property
+from math import ceil, inf
+from typing import Any
+
+import pyomo.environ as pyo
+from pyomo.core.expr.visitor import identify_variables
+
+from partita_api.pipelineplan import whole_accelerators
+from partita_planner.allocation.latency_split import add_split, allowed
+from partita_planner.allocation.milp import integer
+from partita_planner.problem import Pool
+from partita_planner.session.latency import LatencyGraph
+from partita_planner.templates.templates import Template, TemplateStage
+
+MAX_PIPELINES = 16
+"""The most pipelines of one module that a PipelinePlan holds."""
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What the pipelines of one module must be able to serve, and what they may be."""
+
+    module: str
+    rate: float
+    """Samples per second that arrive."""
+    capacity: float
+    """Samples per second that there must be capacity for: the rate and what is kept free for bursts."""
+    templates: tuple[Template, ...]
+    complete: bool = True
+    """Whether there are no others that may be needed: else what is proven holds for these only."""
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A template with its vGPU counts."""
+
+    template: Template
+    replicas: tuple[int, ...]
+    """vGPUs of each stage."""
+
+    @property
+    def throughput(self) -> float:
+        """Samples per second that it can serve."""
+        return self.template.throughput(self.replicas)
+
+
+Deployments = Mapping[str, tuple[Deployment, ...]]
+"""By module, in the order of dispatch: least occupancy cost first."""
+
+
+class Aim(Enum):
+    """What is optimised."""
+
+    ALLOCATED = auto()
+    """Least price of the units."""
+    OCCUPANCY = auto()
+    """Least price of the time that units work."""
+    THROUGHPUT = auto()
+    """Highest level; stages own whole GPUs."""
+    MISSING = auto()
+    """Least price of GPUs beyond those of the pools."""
+
+
+class Tariff(Enum):
+    """What a GPU is paid for in: every price below is in this unit."""
+
+    MONEY = auto()
+    """The pools' price per hour."""
+    WATTS = auto()
+    """The pools' power."""
+    GPUS = auto()
+    """Every GPU costs 1."""
+
+
+@dataclass(frozen=True)
+class Market:
+    """The pools and what one unit of a stage is."""
+
+    pools: Mapping[str, Pool]
+    whole_gpus: bool = False
+    """Whether stages own whole GPUs, or any number of vGPUs."""
+    tariff: Tariff = Tariff.MONEY
+
+    @cached_property
+    def gpu_price(self) -> Mapping[str, float]:
+        """Price of one whole GPU, by pool; a pool that does not say its power draws none."""
+        match self.tariff:
+            case Tariff.MONEY:
+                return {name: float(pool.spec.price_per_hour) for name, pool in self.pools.items()}
+            case Tariff.WATTS:
+                return {name: float(pool.spec.power_watts or 0) for name, pool in self.pools.items()}
+            case Tariff.GPUS:
+                return dict.fromkeys(self.pools, 1.0)
+
+    def price(self, stage: TemplateStage) -> float:
+        """Price per hour of one unit."""
+        whole = self.gpu_price[stage.pool]
+        return whole if self.whole_gpus else whole / stage.divisor
+
+    def unit_rate(self, stage: TemplateStage) -> float:
+        """Samples per second of one unit."""
+        return stage.gpu_throughput if self.whole_gpus else stage.throughput
+
+    def gpus(self, stage: TemplateStage) -> float:
+        """GPUs that one unit takes."""
+        return 1.0 if self.whole_gpus else 1 / stage.divisor
+
+    def sample_price(self, template: Template) -> float:
+        """Price per hour of one sample per second, for the time that units work."""
+        return sum(self.price(s) / self.unit_rate(s) for s in template.stages)
+
+    def vgpus(self, stage: TemplateStage, units: int) -> int:
+        """Replicas that so many units are."""
+        return units * stage.divisor if self.whole_gpus else units
+
+
+def allocated_price(deployments: Iterable[Deployment], market: Market) -> float:
+    """Price per hour of all vGPUs."""
+    return sum(
+        count / stage.divisor * market.gpu_price[stage.pool]
+        for deployment in deployments
+        for stage, count in zip(deployment.template.stages, deployment.replicas, strict=True)
+    )
+
+
+def occupancy_price(deployments: Sequence[Deployment], demand: Demand, market: Market) -> float:
+    """Price per hour of the time that vGPUs work: they share the rate as they share the capacity needed.
+
+    `deployments` in dispatch order: each takes what those before it leave.
+    """
+    left, price = demand.capacity, 0.0
+    for deployment in deployments:
+        served = min(left, deployment.throughput)
+        price += served * market.sample_price(deployment.template)
+        left -= served
+    return price * demand.rate / demand.capacity
+
+
+def gpus_used(deployments: Deployments) -> dict[str, int]:
+    """Whole GPUs that are divided or taken, by pool; a GPU holds vGPUs of one size only."""
+    return whole_accelerators(
+        (stage.pool, stage.divisor, count)
+        for deployment in (d for group in deployments.values() for d in group)
+        for stage, count in zip(deployment.template.stages, deployment.replicas, strict=True)
+    )
+
+
+def gpus_missing(deployments: Deployments, pools: Mapping[str, Pool]) -> dict[str, int]:
+    """GPUs used beyond those that the pools have; empty if all is there."""
+    used = gpus_used(deployments)
+    return {name: count - pools[name].gpus for name, count in used.items() if count > pools[name].gpus}
+
+
+def missing_price(pool: Pool) -> float:
+    """What Aim.MISSING pays for one more GPU of the pool; free ones count as 1 an hour."""
+    return float(pool.spec.price_per_hour) or 1.0
+
+
+def in_dispatch_order(deployments: Iterable[Deployment], market: Market) -> tuple[Deployment, ...]:
+    """Cheapest per sample first (Harpagon's throughput-cost order), then the fastest."""
+    return tuple(sorted(deployments, key=lambda d: (market.sample_price(d.template), d.template.latency_micros)))
+
+
+def allocation_model(
+    demands: Sequence[Demand],
+    market: Market,
+    aim: Aim,
+    *,
+    graph: LatencyGraph | None = None,
+    highest_level: float = 1.0,
+) -> Any:
+    """The formulation above as a Pyomo model.
+
+    Without `graph` latencies are not coupled. `highest_level` bounds the level of Aim.THROUGHPUT; it scales the
+    model, whose objective is the share of it that is reached.
+    """
+    model = pyo.ConcreteModel()
+    templates = {(d.module, t): template for d in demands for t, template in enumerate(d.templates)}
+    stages = {(*key, s): stage for key, template in templates.items() for s, stage in enumerate(template.stages)}
+    needed = {d.module: d.capacity * highest_level for d in demands}
+    model.f = pyo.Var(list(templates), bounds=(0, 1))
+    model.n = pyo.Var(list(stages), domain=pyo.NonNegativeIntegers)
+    model.level = pyo.Var(bounds=(0, 1))
+    if aim is not Aim.THROUGHPUT:
+        model.level.fix(1)
+
+    def cover(m: Any, module: str) -> Any:
+        return sum(m.f[key] for key in templates if key[0] == module) >= m.level
+
+    def serve(m: Any, module: str, t: int, s: int) -> Any:
+        unit = market.unit_rate(stages[module, t, s]) / needed[module]
+        return m.f[module, t] <= m.n[module, t, s] * unit
+
+    model.cover = pyo.Constraint([d.module for d in demands], rule=cover)
+    model.serve = pyo.Constraint(list(stages), rule=serve)
+    _add_capacity(model, stages, market, elastic=aim is Aim.MISSING)
+    if graph is not None:
+        add_split(model, graph, {d.module: {t.latency_micros for t in d.templates} for d in demands})
+        model.in_time = pyo.Constraint(
+            list(templates), rule=lambda m, *key: m.f[key] <= allowed(m, key[0], templates[key].latency_micros)
+        )
+    model.objective = _objective(model, aim, templates, stages, market, {d.module: d.rate for d in demands})
+    return model
+
+
+def deployments_of(model: Any, demands: Sequence[Demand], market: Market) -> dict[str, tuple[Deployment, ...]]:
+    """The deployments that a solved model holds, cheapest per sample first; throughput comes from the integers."""
+    found: dict[str, tuple[Deployment, ...]] = {}
+    for demand in demands:
+        budget = _chosen_micros(model, demand.module)
+        chosen = []
+        for t, template in enumerate(demand.templates):
+            units = [integer(model.n[demand.module, t, s]) for s in range(len(template.stages))]
+            if all(units) and pyo.value(model.f[demand.module, t]) > 0 and template.latency_micros <= budget:
+                replicas = tuple(market.vgpus(s, n) for s, n in zip(template.stages, units, strict=True))
+                chosen.append(Deployment(template, replicas))
+        found[demand.module] = in_dispatch_order(chosen, market)
+    return found
+
+
+def _chosen_micros(model: Any, module: str) -> float:
+    """The latency that a solved model chose for a module; infinite where latencies are not coupled."""
+    if not hasattr(model, "choice"):
+        return inf
+    return float(
+        next(micros for name, micros in model.choice if name == module and integer(model.choice[name, micros]))
+    )
+
+
+def start_from(
+    model: Any, demands: Sequence[Demand], market: Market, deployments: Deployments, highest_level: float = 1.0
+) -> None:
+    """Put `deployments` into the model's variables, for a search to start from.
+
+    Templates that the model does not have are left out.
+    """
+    variables = [v for v in model.component_data_objects(pyo.Var) if not v.fixed]
+    for variable in variables:
+        variable.set_value(0, skip_validation=True)
+    served = []
+    for demand in demands:
+        position = {template: t for t, template in enumerate(demand.templates)}
+        chosen = [d for d in deployments[demand.module] if d.template in position]
+        for deployment in chosen:
+            share = min(1.0, deployment.throughput / (demand.capacity * highest_level))
+            model.f[demand.module, position[deployment.template]].set_value(share)
+            for s, count in enumerate(deployment.replicas):
+                divisor = deployment.template.stages[s].divisor if market.whole_gpus else 1
+                model.n[demand.module, position[deployment.template], s].set_value(count // divisor)
+        served.append(sum(d.throughput for d in chosen) / (demand.capacity * highest_level))
+        if hasattr(model, "choice"):
+            slowest = max((d.template.latency_micros for d in chosen), default=0)
+            options = sorted(micros for module, micros in model.choice if module == demand.module)
+            model.choice[demand.module, next(o for o in options if o >= slowest)].set_value(1)
+    if not model.level.fixed:
+        model.level.set_value(min(1.0, *served))
+    for (pool, divisor), row in model.divide.items():
+        vgpus = sum(v.value for v in identify_variables(row.body) if v.parent_component() is model.n)
+        model.divided[pool, divisor].set_value(ceil(vgpus / divisor))
+
+
+def _add_capacity(model: Any, stages: Mapping[Any, TemplateStage], market: Market, elastic: bool) -> None:
+    """No pool gives more GPUs than it has, but for `missing` ones if `elastic`."""
+    pools = sorted({stage.pool for stage in stages.values()})
+    sizes = sorted({(stage.pool, 1 if market.whole_gpus else stage.divisor) for stage in stages.values()})
+    model.missing = pyo.Var(pools, domain=pyo.NonNegativeIntegers)
+    model.divided = pyo.Var(sizes, domain=pyo.NonNegativeIntegers)
+    if not elastic:
+        model.missing.fix(0)
+
+    def divide(m: Any, pool: str, divisor: int) -> Any:
+        size = [key for key, s in stages.items() if s.pool == pool and (market.whole_gpus or s.divisor == divisor)]
+        return sum(m.n[key] for key in size) <= divisor * m.divided[pool, divisor]
+
+    model.divide = pyo.Constraint(sizes, rule=divide)
+    model.capacity = pyo.Constraint(
+        pools,
+        rule=lambda m, pool: (
+            sum(m.divided[key] for key in sizes if key[0] == pool) <= market.pools[pool].gpus + m.missing[pool]
+        ),
+    )
+
+
+def _objective(
+    model: Any,
+    aim: Aim,
+    templates: Mapping[Any, Template],
+    stages: Mapping[Any, TemplateStage],
+    market: Market,
+    rate: Mapping[str, float],
+) -> Any:
+    match aim:
+        case Aim.THROUGHPUT:
+            return pyo.Objective(expr=model.level, sense=pyo.maximize)
+        case Aim.ALLOCATED:
+            return pyo.Objective(expr=sum(market.price(stage) * model.n[key] for key, stage in stages.items()))
+        case Aim.OCCUPANCY:
+            paid = {key: rate[key[0]] * market.sample_price(template) for key, template in templates.items()}
+            return pyo.Objective(expr=sum(paid[key] * model.f[key] for key in templates))
+        case Aim.MISSING:
+            paid = {name: missing_price(market.pools[name]) for name in model.missing}
+            return pyo.Objective(expr=sum(paid[name] * model.missing[name] for name in model.missing))

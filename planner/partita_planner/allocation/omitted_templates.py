@@ -1,0 +1,93 @@
+"""What pipelines that were not enumerated could do at best.
+
+A stage spends on each sample at least the time of its blocks, on the vGPU size and in the batch size at which the
+pool's GPUs do that block best. So no pipelines, however many stages they have, serve more, or cost less, than blocks
+that each choose their pools freely (index m: module, i: block, k: pool):
+
+    sum over k of y[m, i, k]  >=  level * demand of m              for every block i of m
+    sum over m and i of y[m, i, k] * seconds[m, i, k]  <=  GPUs of k
+"""
+
+from collections.abc import Mapping, Sequence
+from math import inf
+from typing import Any
+
+import numpy as np
+import pyomo.environ as pyo
+
+from partita_planner.allocation.formulation import Aim, Demand, Market
+from partita_planner.allocation.milp import solve_lp
+from partita_planner.deadline import Deadline
+from partita_planner.session.latency import SECOND
+from partita_planner.templates.templates import ModuleClass
+
+
+def bound_of_blocks(
+    demands: Sequence[Demand],
+    classes: Mapping[str, Sequence[ModuleClass]],
+    market: Market,
+    aim: Aim,
+    max_batch_size: int,
+    deadline: Deadline,
+) -> float:
+    """A level that no pipelines of the modules exceed, or a price that none undercut.
+
+    If time runs out: the level at which some block alone would need all GPUs, or a price of 0.
+    """
+    seconds = {
+        (d.module, i, cls.pool.name): spent
+        for d in demands
+        for cls in classes[d.module]
+        for i, spent in enumerate(_gpu_seconds(cls, max_batch_size))
+        if spent < inf
+    }
+    blocks = sorted({(module, i) for module, i, _ in seconds})
+    capacity = {d.module: d.capacity for d in demands}
+    model = pyo.ConcreteModel()
+    model.y = pyo.Var(list(seconds), domain=pyo.NonNegativeReals)
+    model.level = pyo.Var(domain=pyo.NonNegativeReals)
+    if aim is not Aim.THROUGHPUT:
+        model.level.fix(1)
+
+    def cover(m: Any, module: str, block: int) -> Any:
+        on_pools = [cls.pool.name for cls in classes[module] if (module, block, cls.pool.name) in seconds]
+        return sum(m.y[module, block, pool] for pool in on_pools) >= m.level
+
+    used = {pool: [key for key in seconds if key[2] == pool] for pool in sorted({key[2] for key in seconds})}
+    model.cover = pyo.Constraint(blocks, rule=cover)
+    model.capacity = pyo.Constraint(
+        list(used),
+        rule=lambda m, pool: (
+            sum(capacity[key[0]] * seconds[key] * m.y[key] for key in used[pool]) <= market.pools[pool].gpus
+        ),
+    )
+    if aim is Aim.THROUGHPUT:
+        model.objective = pyo.Objective(expr=model.level, sense=pyo.maximize)
+    else:
+        paid_for = {d.module: d.rate if aim is Aim.OCCUPANCY else d.capacity for d in demands}
+        model.objective = pyo.Objective(
+            expr=sum(paid_for[key[0]] * s * market.gpu_price[key[2]] * model.y[key] for key, s in seconds.items())
+        )
+    answer = solve_lp(model, deadline)
+    if answer is not None:
+        return answer[0]
+    if aim is not Aim.THROUGHPUT:
+        return 0.0
+    alone = dict.fromkeys(blocks, 0.0)
+    for (module, i, pool), spent in seconds.items():
+        alone[module, i] += market.pools[pool].gpus / (spent * capacity[module])
+    return min(alone.values(), default=0.0)
+
+
+def _gpu_seconds(cls: ModuleClass, max_batch_size: int) -> Sequence[float]:
+    """For each block, the seconds of a whole GPU that a sample takes at least."""
+    profile = cls.profile
+    batches = np.array(profile.batch_sizes)
+    usable = batches <= max_batch_size
+    least = np.full(profile.blocks, inf)
+    for divisor in cls.divisors:
+        vgpu = profile.divisor(divisor)
+        assert vgpu is not None, f"divisor {divisor} was taken from the profile"
+        times = np.array(vgpu.median_micros)[:, usable] / (batches[usable] * divisor * SECOND)
+        least = np.minimum(least, times.min(axis=1, initial=inf))
+    return [float(x) for x in least]

@@ -1,0 +1,151 @@
+"""The linear relaxation over fractions of GPUs: a bound, prices, and a first whole-number solution.
+
+Without whole numbers n = needed * f / rate, so shares of templates are the only variables, and vGPU sizes, sharing and
+latencies do not matter.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+import numpy as np
+import pyomo.environ as pyo
+
+from partita_planner.allocation.formulation import (
+    Aim,
+    Demand,
+    Deployment,
+    Deployments,
+    Market,
+    gpus_missing,
+    in_dispatch_order,
+    missing_price,
+)
+from partita_planner.allocation.milp import solve_lp
+from partita_planner.deadline import Deadline
+from partita_planner.templates.dominance import undominated_in_parts
+from partita_planner.templates.templates import Template
+
+HALVINGS = 40
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Relaxation:
+    """Optimum of the linear relaxation with its duals."""
+
+    bound: float
+    sample: Mapping[str, float]
+    """What one more sample per second of a module costs."""
+    gpu: Mapping[str, float]
+    """What one more GPU of a pool is worth."""
+    shares: Mapping[str, Mapping[Template, float]]
+    """The templates in use by module, and the share of the module's demand that each serves."""
+
+
+def relax(
+    demands: Sequence[Demand], market: Market, aim: Aim, deadline: Deadline, highest_level: float = 1.0
+) -> Relaxation | None:
+    """The relaxation for `aim`, whose level is at most `highest_level`; None if it has no solution or time ran out."""
+    needed = {d.module: d.capacity * highest_level for d in demands}
+    templates = {(d.module, t): x for d in demands for t, x in enumerate(_in_parts(d.templates))}
+    pools = sorted({stage.pool for d in demands for template in d.templates for stage in template.stages})
+    gpus = {(*key, pool): 0.0 for key in templates for pool in pools}
+    for (module, t), template in templates.items():
+        for stage in template.stages:
+            gpus[module, t, stage.pool] += needed[module] * market.gpus(stage) / market.unit_rate(stage)
+
+    model = pyo.ConcreteModel()
+    model.f = pyo.Var(list(templates), domain=pyo.NonNegativeReals)
+    model.level = pyo.Var(bounds=(0, 1))
+    model.missing = pyo.Var(pools, domain=pyo.NonNegativeReals)
+    if aim is not Aim.THROUGHPUT:
+        model.level.fix(1)
+    if aim is not Aim.MISSING:
+        model.missing.fix(0)
+    of_module: dict[str, list[Any]] = {d.module: [] for d in demands}
+    for key in templates:
+        of_module[key[0]].append(model.f[key])
+    model.cover = pyo.Constraint(list(of_module), rule=lambda m, module: sum(of_module[module]) >= m.level)
+
+    def capacity(m: Any, pool: str) -> Any:
+        used = sum(gpus[*key, pool] * m.f[key] for key in templates if gpus[*key, pool])
+        return used <= market.pools[pool].gpus + m.missing[pool]
+
+    model.capacity = pyo.Constraint(pools, rule=capacity)
+    model.objective = _objective(model, aim, templates, market, needed, {d.module: d.rate for d in demands})
+    answer = solve_lp(model, deadline)
+    if answer is None:
+        return None
+    value, duals = answer
+    used = {key: float(pyo.value(model.f[key])) for key in templates}
+    return Relaxation(
+        bound=value * highest_level,
+        sample={d.module: abs(duals[model.cover[d.module]]) / d.capacity for d in demands},
+        gpu={pool: abs(duals[row]) * highest_level for pool, row in model.capacity.items()},
+        shares={
+            d.module: {x: used[key] for key, x in templates.items() if key[0] == d.module and used[key] > ROUNDING}
+            for d in demands
+        },
+    )
+
+
+def rounded(relaxation: Relaxation, demands: Sequence[Demand], market: Market) -> Deployments | None:
+    """The relaxation's templates in its proportions, at the highest level that whole units allow.
+
+    None if the pools do not even have a unit for each stage.
+    """
+
+    def at(level: float) -> Deployments:
+        return {d.module: in_dispatch_order(_served(d, level), market) for d in demands}
+
+    def _served(demand: Demand, level: float) -> list[Deployment]:
+        shares = relaxation.shares[demand.module]
+        served = {t: share / sum(shares.values()) * level * demand.capacity for t, share in shares.items()}
+        return [deployed(template, x, market) for template, x in served.items()]
+
+    low, high = 0.0, relaxation.bound
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        if gpus_missing(at(middle), market.pools):
+            high = middle
+        else:
+            low = middle
+    return at(low) if low > 0 else None
+
+
+def deployed(template: Template, serves: float, market: Market) -> Deployment:
+    """The template with the fewest units that serve so many samples per second."""
+    counts = [max(1, ceil(serves / market.unit_rate(stage) * (1 - ROUNDING))) for stage in template.stages]
+    return Deployment(template, tuple(market.vgpus(s, n) for s, n in zip(template.stages, counts, strict=True)))
+
+
+def _in_parts(templates: Sequence[Template]) -> tuple[Template, ...]:
+    """The templates that matter to the relaxation."""
+    column = {pool: i for i, pool in enumerate(sorted({s.pool for t in templates for s in t.stages}))}
+    needs = np.zeros((len(templates), len(column)))
+    for row, template in enumerate(templates):
+        for stage in template.stages:
+            needs[row, column[stage.pool]] += 1 / stage.gpu_throughput
+    return tuple(templates[row] for row in undominated_in_parts(needs))
+
+
+def _objective(
+    model: Any,
+    aim: Aim,
+    templates: Mapping[Any, Template],
+    market: Market,
+    needed: Mapping[str, float],
+    rate: Mapping[str, float],
+) -> Any:
+    if aim is Aim.THROUGHPUT:
+        return pyo.Objective(expr=model.level, sense=pyo.maximize)
+    if aim is Aim.MISSING:
+        return pyo.Objective(
+            expr=sum(missing_price(market.pools[name]) * model.missing[name] for name in model.missing)
+        )
+    paid_for = needed if aim is Aim.ALLOCATED else rate
+    return pyo.Objective(
+        expr=sum(paid_for[key[0]] * market.sample_price(x) * model.f[key] for key, x in templates.items())
+    )

@@ -1,0 +1,308 @@
+"""Solves the formulation over thousands of templates: relaxation, exact program or restricted MILP, filter, final MILP.
+
+1. The linear relaxation, without latency coupling, gives a bound, the duals of demands and pools, and when rounded and
+   filled up a first solution.
+2. Where throughput is wanted, stages own whole GPUs and latencies are not coupled, a dynamic program gives the optimum
+   if the pools are not too large for it.
+3. Else a MILP over the templates of least excess (`pruning`) gives a good solution. Its latencies fixed, the dynamic
+   program may give a better one.
+4. Templates that cannot be part of anything better are dropped, exactly. If others than those of step 3 are left, the
+   MILP over all that are left starts from the solution and proves how good it is.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Final
+
+import numpy as np
+
+from partita_planner.allocation.dynamic_program import MAX_WORK, Program
+from partita_planner.allocation.filling import filled
+from partita_planner.allocation.formulation import (
+    MAX_PIPELINES,
+    Aim,
+    Demand,
+    Deployment,
+    Deployments,
+    Market,
+    allocated_price,
+    allocation_model,
+    deployments_of,
+    gpus_missing,
+    missing_price,
+    occupancy_price,
+    start_from,
+)
+from partita_planner.allocation.latency_split import solve_split
+from partita_planner.allocation.milp import solve
+from partita_planner.allocation.pruning import least_excess, promising
+from partita_planner.allocation.relaxation import Relaxation, relax, rounded
+from partita_planner.deadline import Deadline
+from partita_planner.session.latency import LatencyGraph, stretch
+from partita_planner.templates.templates import Template, TemplateStage
+
+RESTRICTED_TEMPLATES: Final = 60
+"""Templates of each module in the restricted MILP, beside those that are needed for their latency."""
+FINAL_TEMPLATES: Final = 300
+"""Templates of each module in the final MILP; if more are left, its bound is the relaxation's."""
+EXACT_SHARE: Final = 0.7
+"""Share of the time left for the dynamic program."""
+WASTED_GPUS: Final = 0.6
+"""What whole numbers cost each module, about: the dynamic program looks for a solution that wastes so much at first."""
+CLOSE: Final = 5e-4
+"""A solution that close to the bound is worth a short search for a better one, but not all of the time: there are
+thousands of GPUs then, and neither proof nor improvement comes soon."""
+CLOSE_SHARE: Final = 0.2
+"""Share of the time left for such a search."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """One problem for the formulation."""
+
+    demands: tuple[Demand, ...]
+    market: Market
+    aim: Aim
+    graph: LatencyGraph | None = None
+    """The paths that share an SLO; None where every template keeps its module's own."""
+    relative_gap: float = 1e-6
+    highest_level: float = 1.0
+    """A bound on the level of Aim.THROUGHPUT."""
+
+    def with_templates(self, choose: Callable[[Demand], tuple[Template, ...]]) -> "Search":
+        """The same problem with fewer templates."""
+        return replace(self, demands=tuple(replace(d, templates=choose(d)) for d in self.demands))
+
+
+@dataclass(frozen=True)
+class Found:
+    """The best solution found and what is proven about it."""
+
+    deployments: Deployments
+    value: float
+    """Objective value: price per hour, or level."""
+    bound: float
+    """No solution has a better value."""
+
+
+@dataclass(frozen=True)
+class NothingFound:
+    """There is no solution, or none was found in time."""
+
+    proven: bool
+    """Whether it is proven that there is none."""
+
+
+def search(problem: Search, deadline: Deadline, start: Deployments | None = None) -> Found | NothingFound:
+    """The best solution within the time that is left; `start` is a solution to begin with, if one is known."""
+    relaxation = relax(problem.demands, problem.market, problem.aim, deadline, problem.highest_level)
+    if relaxation is None:
+        return NothingFound(proven=not deadline.passed)
+    if problem.aim is Aim.THROUGHPUT:
+        problem = replace(problem, highest_level=relaxation.bound)
+    excess = {d.module: _excess(problem, relaxation, d) for d in problem.demands}
+
+    seed = _seed(problem, relaxation, start, deadline)
+    if problem.graph is None:
+        best, relaxation = _exactly(problem, relaxation, excess, seed, deadline.share(EXACT_SHARE))
+        if isinstance(best, Found) and best.bound <= best.value * (1 + problem.relative_gap):
+            return best
+        seed = best
+    tried = problem.with_templates(lambda d: _restricted(d, excess[d.module]))
+    deadline = _worth_its_time(problem, seed, relaxation, deadline)
+    answer = _solve(tried, seed, deadline.share(0.5))
+    best = _better(problem, seed, answer)
+    if problem.graph is not None and isinstance(best, Found) and best.value > 0:
+        best, _ = _exactly(_uncoupled(problem, best), relaxation, excess, best, deadline.share(EXACT_SHARE))
+    slack = abs(relaxation.bound - best.value) * (1 + 1e-9) if isinstance(best, Found) else inf
+    left = problem.with_templates(lambda d: promising(d.templates, excess[d.module], slack))
+    if not (isinstance(best, Found) and _covers(tried, left)) and not deadline.passed:
+        deadline = _worth_its_time(problem, best, relaxation, deadline)
+        tried = left.with_templates(lambda d: promising(d.templates, excess[d.module], inf, FINAL_TEMPLATES))
+        answer = _solve(tried, best, deadline)
+        best = _better(problem, best, answer)
+    return _concluded(problem, best, relaxation.bound, answer if _covers(tried, left) else None)
+
+
+def value_of(problem: Search, deployments: Deployments) -> float:
+    """Objective value of deployments, computed from their integers."""
+    market = problem.market
+    match problem.aim:
+        case Aim.THROUGHPUT:
+            return min(sum(x.throughput for x in deployments[d.module]) / d.capacity for d in problem.demands)
+        case Aim.OCCUPANCY:
+            return sum(occupancy_price(deployments[d.module], d, market) for d in problem.demands)
+        case Aim.ALLOCATED:
+            return sum(allocated_price(deployments[d.module], market) for d in problem.demands)
+        case Aim.MISSING:
+            return sum(missing_price(market.pools[p]) * n for p, n in gpus_missing(deployments, market.pools).items())
+
+
+def _seed(
+    problem: Search, relaxation: Relaxation, start: Deployments | None, deadline: Deadline
+) -> Found | NothingFound:
+    """The solution to begin with: `start`, the rounded relaxation, or the best with one stage each."""
+    found: Found | NothingFound = NothingFound(proven=False)
+    known = [] if start is None else [start]
+    if problem.aim is Aim.THROUGHPUT and problem.graph is None:
+        known.extend(_simple(problem, relaxation))
+    for deployments in known:
+        few = all(len(group) <= MAX_PIPELINES for group in deployments.values())
+        if few and not gpus_missing(deployments, problem.market.pools):
+            found = _better(problem, found, Found(deployments, value_of(problem, deployments), relaxation.bound))
+    if isinstance(found, Found):
+        return found
+    return _solve(problem.with_templates(_one_stage), None, deadline.share(0.2))
+
+
+def _simple(problem: Search, relaxation: Relaxation) -> Iterator[Deployments]:
+    """Plans that need no search: the rounded relaxation, that with what it leaves over, and one filled from nothing."""
+    begun = rounded(relaxation, problem.demands, problem.market)
+    if begun is not None:
+        yield begun
+    if problem.market.whole_gpus:
+        for deployments in (begun or {}, {}):
+            if more := filled(deployments, problem.demands, problem.market, relaxation):
+                yield more
+
+
+def _exactly(
+    problem: Search,
+    relaxation: Relaxation,
+    excess: Mapping[str, Mapping[Template, float]],
+    best: Found | NothingFound,
+    deadline: Deadline,
+) -> tuple[Found | NothingFound, Relaxation]:
+    """What the dynamic program makes of `best`, and the relaxation with the bound that it proves.
+
+    Few vectors and templates are left where a solution close to the bound is looked for. So the program is tried for
+    such a one first, as close as they usually are, and then for those further and further off, until one is found or
+    there is none above `best`.
+    """
+    if problem.aim is not Aim.THROUGHPUT or not problem.market.whole_gpus:
+        return best, relaxation
+    value = best.value if isinstance(best, Found) else 0.0
+    bound = relaxation.bound
+    distance = WASTED_GPUS * len(problem.demands) / sum(pool.gpus for pool in problem.market.pools.values())
+    while True:
+        known = max(value, relaxation.bound * (1 - distance))
+        distance *= 2
+        demands = tuple(
+            replace(d, templates=promising(d.templates, excess[d.module], relaxation.bound - known))
+            for d in problem.demands
+        )
+        program = Program.of(demands, problem.market, relaxation, known)
+        if deadline.passed or program.work > MAX_WORK:
+            break
+        deployments, bound = program.solve(known, bound, problem.market, deadline)
+        if deployments is not None and all(len(group) <= MAX_PIPELINES for group in deployments.values()):
+            best = Found(deployments, value_of(problem, deployments), bound)
+            break
+        if known <= value:
+            break
+    proven = replace(relaxation, bound=max(bound, value))
+    return (replace(best, bound=max(best.value, bound)) if isinstance(best, Found) else best), proven
+
+
+def _uncoupled(problem: Search, found: Found) -> Search:
+    """The same problem with the latencies of `found`, and what slack its paths leave, as the modules' budgets."""
+    assert problem.graph is not None, "only coupled problems are uncoupled"
+    slowest = {name: max(d.template.latency_micros for d in group) for name, group in found.deployments.items()}
+    budget = stretch(problem.graph, slowest)
+    within = problem.with_templates(lambda d: tuple(t for t in d.templates if t.latency_micros <= budget[d.module]))
+    return replace(within, graph=None)
+
+
+def _solve(problem: Search, start: Found | NothingFound | None, deadline: Deadline) -> Found | NothingFound:
+    """One MILP over all templates of `problem`."""
+    if any(not d.templates for d in problem.demands):
+        return NothingFound(proven=True)
+    model = allocation_model(
+        problem.demands, problem.market, problem.aim, graph=problem.graph, highest_level=problem.highest_level
+    )
+    if isinstance(start, Found):
+        start_from(model, problem.demands, problem.market, start.deployments, problem.highest_level)
+    gap, warm = problem.relative_gap, isinstance(start, Found)
+    if problem.graph is None:
+        answer = solve(model, deadline, relative_gap=gap, warm_start=warm)
+    else:
+        answer = solve_split(model, problem.graph, deadline, relative_gap=gap, warm_start=warm)
+    if answer.value is None:
+        return NothingFound(answer.infeasible)
+    deployments = deployments_of(model, problem.demands, problem.market)
+    if any(len(group) > MAX_PIPELINES for group in deployments.values()):
+        return _solve(problem.with_templates(lambda d: _largest(deployments[d.module])), None, deadline)
+    value = value_of(problem, deployments)
+    return Found(deployments, value, value if answer.bound is None else answer.bound * problem.highest_level)
+
+
+def _worth_its_time(
+    problem: Search, found: Found | NothingFound, relaxation: Relaxation, deadline: Deadline
+) -> Deadline:
+    """How long to look for something better: less where an answer of most throughput is close to its bound."""
+    close = isinstance(found, Found) and found.value >= relaxation.bound * (1 - CLOSE)
+    return deadline.share(CLOSE_SHARE) if close and problem.aim is Aim.THROUGHPUT else deadline
+
+
+def _better(problem: Search, one: Found | NothingFound, other: Found | NothingFound) -> Found | NothingFound:
+    """The better of two answers."""
+    if not isinstance(one, Found) or not isinstance(other, Found):
+        return one if isinstance(one, Found) else other
+    sign = -1 if problem.aim is Aim.THROUGHPUT else 1
+    return min(one, other, key=lambda found: sign * found.value)
+
+
+def _concluded(
+    problem: Search, best: Found | NothingFound, relaxed: float, complete: Found | NothingFound | None
+) -> Found | NothingFound:
+    """The best answer with the tightest bound: that of the relaxation, or of a MILP that had all that may be better."""
+    if not isinstance(best, Found):
+        return NothingFound(proven=isinstance(complete, NothingFound) and complete.proven)
+    bounds = [relaxed, *([complete.bound] if isinstance(complete, Found) else [])]
+    if problem.aim is Aim.THROUGHPUT:
+        return replace(best, bound=max(best.value, min(bounds)))
+    return replace(best, bound=min(best.value, max(bounds)))
+
+
+def _excess(problem: Search, relaxation: Relaxation, demand: Demand) -> dict[Template, float]:
+    """What one use of each template costs beyond the relaxation, at the relaxation's prices."""
+    market = problem.market
+
+    def price(stage: TemplateStage) -> float:
+        own = market.price(stage) if problem.aim is Aim.ALLOCATED else 0.0
+        return own + relaxation.gpu[stage.pool] * market.gpus(stage)
+
+    duals = np.full(len(demand.templates), relaxation.sample[demand.module])
+    if problem.aim is Aim.OCCUPANCY:
+        duals -= np.array([market.sample_price(t) for t in demand.templates]) * demand.rate / demand.capacity
+    most = demand.capacity * problem.highest_level
+    excess = least_excess(demand.templates, most, duals, price, market.unit_rate)
+    return dict(zip(demand.templates, excess.tolist(), strict=True))
+
+
+def _largest(deployments: Sequence[Deployment]) -> tuple[Template, ...]:
+    """The templates that serve most, no more than a plan holds."""
+    ranked = sorted(deployments, key=lambda d: -d.throughput)
+    return tuple(d.template for d in ranked[:MAX_PIPELINES])
+
+
+def _one_stage(demand: Demand) -> tuple[Template, ...]:
+    return tuple(t for t in demand.templates if len(t.stages) == 1)
+
+
+def _restricted(demand: Demand, excess: Mapping[Template, float]) -> tuple[Template, ...]:
+    """The templates of least excess, and every one with less excess than all that are at least as fast."""
+    best = set(promising(demand.templates, excess, inf, RESTRICTED_TEMPLATES))
+    least = inf
+    for template in sorted(demand.templates, key=lambda t: (t.latency_micros, excess[t])):
+        if excess[template] < least:
+            least = excess[template]
+            best.add(template)
+    return tuple(t for t in demand.templates if t in best)
+
+
+def _covers(restricted: Search, left: Search) -> bool:
+    """Whether the restricted problem had all templates that are left."""
+    pairs = zip(restricted.demands, left.demands, strict=True)
+    return all(set(had.templates) >= set(has.templates) for had, has in pairs)

@@ -1,0 +1,99 @@
+"""Most throughput from given pools: the largest level at which every module's demand, its weight, is met.
+
+    max level   s.t.  throughput of module m >= level * weight of m,   GPUs of pool k <= N_k
+
+With "strict" sharing stages own whole GPUs, so that a template's vGPU sizes only show in its throughput for each GPU.
+With "pooled" sharing stages own vGPUs, and a GPU's vGPUs may belong to several stages. Several
+templates of the same pools may be used at once, a superset of PPipe's space (PPipe, sections 3 and 5.3).
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import inf
+
+from partita_planner.allocation.formulation import Aim, Demand, Deployments, Market
+from partita_planner.allocation.relaxation import relax
+from partita_planner.allocation.template_search import Found, NothingFound, Search, search
+from partita_planner.deadline import Deadline
+from partita_planner.session.latency import LatencyGraph
+
+RELATIVE_GAP = 1e-4
+"""Proof of optimality to 0.01 % is enough: profiles are not that exact."""
+
+
+def most_throughput(
+    demands: Sequence[Demand],
+    market: Market,
+    deadline: Deadline,
+    graph: LatencyGraph | None = None,
+    start: Deployments | None = None,
+) -> Found | NothingFound:
+    """The deployments with the highest level; `graph` where modules share an SLO along its paths.
+
+    `market` must be one of whole GPUs. The search begins from `start`, if that is given. Raises ValueError if a demand
+    is not above 0 and finite.
+    """
+    joined = _with_templates_of(start or {}, demands)
+    if any(not d.templates for d in joined):
+        return NothingFound(proven=True)
+    found = search(_problem(joined, market, graph), deadline, start)
+    if isinstance(found, Found) and found.value <= 0:
+        return NothingFound(proven=not deadline.passed)
+    return found
+
+
+def pooled(
+    whole: Found | NothingFound,
+    demands: Sequence[Demand],
+    market: Market,
+    deadline: Deadline,
+    graph: LatencyGraph | None = None,
+) -> Found | NothingFound:
+    """The most with "pooled" sharing: stages take any number of vGPUs, and vGPUs of one size share GPUs.
+
+    `demands` hold templates told apart by vGPU size. `whole` is the plan with whole GPUs, which is also one with vGPUs:
+    the search starts from it, and returns it if there is nothing better.
+    """
+    start = whole.deployments if isinstance(whole, Found) else {}
+    joined = _with_templates_of(start, demands)
+    if any(not d.templates for d in joined):
+        return NothingFound(proven=True)
+    found = search(_problem(joined, replace(market, whole_gpus=False), graph), deadline, start or None)
+    if isinstance(found, Found) and found.value > 0:
+        return found
+    if isinstance(whole, Found):
+        return replace(whole, bound=highest_level(joined, market))
+    return NothingFound(proven=not deadline.passed)
+
+
+def _with_templates_of(start: Deployments, demands: Sequence[Demand]) -> list[Demand]:
+    """The demands with the templates that `start` uses, too."""
+    used = {name: [d.template for d in group] for name, group in start.items()}
+    return [replace(d, templates=tuple(dict.fromkeys((*d.templates, *used.get(d.module, ()))))) for d in demands]
+
+
+def throughput_bound(demands: Sequence[Demand], market: Market, deadline: Deadline) -> float:
+    """A level that cannot be exceeded; infinite if there is no time to compute one."""
+    if any(not d.templates for d in demands):
+        return 0.0
+    relaxation = relax(demands, market, Aim.THROUGHPUT, deadline, highest_level(demands, market))
+    return inf if relaxation is None else relaxation.bound
+
+
+def _problem(demands: Sequence[Demand], market: Market, graph: LatencyGraph | None = None) -> Search:
+    return Search(tuple(demands), market, Aim.THROUGHPUT, graph, RELATIVE_GAP, highest_level(demands, market))
+
+
+def highest_level(demands: Sequence[Demand], market: Market) -> float:
+    """What no search is needed to know: a module alone, with every GPU at the best rate of any stage on its pool."""
+    for demand in demands:
+        if not 0 < demand.capacity < inf:
+            raise ValueError(f"module {demand.module!r} weighs {demand.capacity}: weights must be above 0, and finite")
+
+    def alone(demand: Demand) -> float:
+        best: dict[str, float] = {}
+        for stage in (s for t in demand.templates for s in t.stages):
+            best[stage.pool] = max(best.get(stage.pool, 0.0), stage.gpu_throughput)
+        return sum(market.pools[pool].gpus * rate for pool, rate in best.items()) / demand.capacity
+
+    return min(alone(d) for d in demands)

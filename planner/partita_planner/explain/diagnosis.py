@@ -1,0 +1,249 @@
+"""Why there is no plan, and what would make one possible.
+
+Every figure that is named was tried: with it the strategy has a plan. With one less of it (a millisecond of SLO, a GPU,
+or one request per second more) it has none, unless there was no time to decide that. What could not be tried is left
+out.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from math import ceil, floor, inf
+from typing import Final
+
+from partita_planner.allocation.formulation import Aim, Demand, gpus_missing
+from partita_planner.allocation.template_search import Found, NothingFound, Search, search
+from partita_planner.allocation.throughput import most_throughput
+from partita_planner.deadline import Deadline
+from partita_planner.problem import NoPlan, NoPlanReason
+from partita_planner.task.task import Solution, Task
+
+MAX_ROUNDS: Final = 20
+SEARCH_SHARE: Final = 0.5
+TRIAL_SHARE: Final = 0.2
+"""Share of the time left that one trial may take: any plan will do, not the best."""
+LONGEST_SLO_MS: Final = 600_000
+MOST_GPUS: Final = 1_000_000
+"""Of one pool; more cannot be declared."""
+A_LITTLE: Final = 1e-3
+"""Requests per second that need no more than one unit of each stage."""
+
+Solve = Callable[[Task, Deadline], Solution | NothingFound]
+
+
+def missing_inputs(task: Task) -> NoPlan | None:
+    """No pools, or a model without a profile or a fitting vGPU on any of them; None if each has some template."""
+    usable = [pool.name for pool in task.problem.pools if pool.gpus > 0]
+    if not usable:
+        names = ", ".join(pool.name for pool in task.problem.pools)
+        found = f"its pools ({names}) have no GPU free" if names else "it has no pool"
+        return NoPlan(
+            NoPlanReason.NO_POOLS,
+            f"The session cannot be placed: {found}. Add nodes, lower what other sessions take, or name other pools "
+            f"in spec.pools or spec.poolSelector.",
+        )
+    for module, classes in task.classes.items():
+        where = ", ".join(usable)
+        if not classes:
+            return NoPlan(
+                NoPlanReason.NO_POOLS,
+                f"Model {module!r} has no profile on any pool with a GPU free ({where}). Wait until it is profiled, "
+                f"or let the session use a pool on which it is.",
+            )
+        most = task.problem.spec.planner.max_batch_size
+        least = min(size for c in classes for size in c.profile.batch_sizes)
+        if least > most:
+            return NoPlan(
+                NoPlanReason.INVALID_SESSION,
+                f"Model {module!r} was profiled for batches of {least} and more, but planner.maxBatchSize is {most}: "
+                f"raise it to {least}, or profile smaller batches.",
+            )
+        if task.fastest_micros(module) is None:
+            return NoPlan(
+                NoPlanReason.NO_POOLS,
+                f"Model {module!r} does not fit the memory of any pool ({where}) in {task.max_stages} stages: use a "
+                f"pool with more memory, or raise planner.maxStages.",
+            )
+    return None
+
+
+def slo_too_tight(task: Task, solve: Solve, deadline: Deadline) -> NoPlan | None:
+    """The SLO is below what the fastest templates take on some path; None if it is not."""
+    fastest = {module: task.fastest_micros(module) or 0 for module in task.classes}
+    longest = int(task.graph.longest(fastest))
+    if longest <= task.graph.slo_micros:
+        return None
+    spec = task.problem.spec
+    least = ceil(longest / (10 * (100 - spec.planner.margin_percent)))
+    smallest = _Trials(task, solve, deadline.share(0.5)).smallest_slo(least - 1)
+    path = " -> ".join(task.graph.critical_path(fastest))
+    return NoPlan(
+        NoPlanReason.SLO_TOO_TIGHT,
+        f"The SLO of {spec.slo.latency_ms} ms leaves {task.graph.slo_micros / 1000:g} ms after its margin of "
+        f"{spec.planner.margin_percent} %, but {path} takes at least {longest / 1000:.1f} ms on the fastest pools. Set "
+        f"slo.latencyMs to {smallest or least} or more, lower planner.marginPercent, or add a faster pool.",
+        smallest_slo_ms=smallest,
+    )
+
+
+def not_enough_gpus(task: Task, solve: Solve, deadline: Deadline) -> NoPlan:
+    """How many GPUs of which pools are missing, and which SLO or rate the GPUs that are there can serve."""
+    missing = _Trials(task, solve, deadline.share(0.4)).gpus_missing()
+    rate = _Trials(task, solve, deadline.share(0.5)).largest_rate()
+    slo = _Trials(task, solve, deadline).smallest_slo(task.problem.spec.slo.latency_ms)
+    fixes = []
+    if missing:
+        fixes.append(f"add GPUs ({', '.join(f'{count} more of {pool}' for pool, count in missing.items())})")
+    if slo is not None:
+        fixes.append(f"raise slo.latencyMs to {slo}")
+    if rate is not None:
+        fixes.append(f"lower the rate to {rate} requests/s")
+    spec = task.problem.spec
+    kept = f"with {spec.planner.headroom_percent} % of the capacity kept free"
+    wanted = f"for {task.problem.rate:g} requests/s within the SLO, {kept}"
+    if task.aim is Aim.THROUGHPUT:
+        wanted = "to serve each model at all"
+    return NoPlan(
+        NoPlanReason.NOT_ENOUGH_GPUS,
+        f"The pools have too few GPUs {wanted}: {', or '.join(fixes) or 'add GPUs, or ask for less'}.",
+        smallest_slo_ms=slo,
+        largest_rate=rate,
+        gpus_missing=missing,
+    )
+
+
+@dataclass(frozen=True)
+class _Trials:
+    """Plans a task that has no plan with changed figures, until the deadline."""
+
+    task: Task
+    solve: Solve
+    deadline: Deadline
+
+    def smallest_slo(self, too_small: int) -> int | None:
+        """The smallest SLO in milliseconds above `too_small` with a plan; None if there is none, or no time."""
+        return _least(too_small, LONGEST_SLO_MS, lambda millis: self._possible(_with_slo(self.task, millis)))
+
+    def largest_rate(self) -> int | None:
+        """The largest rate in whole requests per second with a plan; None if there is none, or no time.
+
+        Batches take longer to collect at a lower rate. So what the pools reach at the collection times of one rate is
+        the next one, until it reaches itself: from above, that is the largest rate that does. Each search is exact to
+        its own gap only, or may be cut short, so rates from there on are tried.
+        """
+        if self.task.aim is Aim.THROUGHPUT:
+            return None
+        about = floor(self._highest_fixed_rate(self.deadline.share(SEARCH_SHARE)))
+        asked = ceil(self.task.problem.rate)
+        found = next((r for r in (about, about - 1) if r >= 1 and self._possible(_with_rate(self.task, r))), None)
+        return None if found is None else _most(found, asked, lambda r: self._possible(_with_rate(self.task, r)))
+
+    def gpus_missing(self) -> dict[str, int]:
+        """The cheapest GPUs that the pools lack, by pool, none of which can be left out.
+
+        Empty if no pool can have so many, or if there is no time.
+        """
+        task = self.task
+        throughput = task.aim is Aim.THROUGHPUT
+        ends = self.deadline.share(SEARCH_SHARE)
+        rate, collected_at = (A_LITTLE, inf) if throughput else (task.problem.rate, None)
+        problem = Search(task.demands(rate, ends, collected_at), task.market, Aim.MISSING, task.coupled)
+        found = search(problem, ends)
+        missing = gpus_missing(found.deployments, task.market.pools) if isinstance(found, Found) else {}
+        if any(task.market.pools[pool].gpus + count > MOST_GPUS for pool, count in missing.items()):
+            return {}
+        for pool in sorted(missing):
+            count = self._fewest(missing, pool)
+            if count is None and throughput:
+                return {}
+            # Where there is no time to try again, the search's own deployments are a plan with so many.
+            missing[pool] = missing[pool] if count is None else count
+        return {pool: count for pool, count in missing.items() if count}
+
+    def _fewest(self, missing: Mapping[str, int], pool: str) -> int | None:
+        """The fewest GPUs of one pool that will do, with the others as they are."""
+        return _least(-1, missing[pool], lambda count: self._possible(_with_gpus(self.task, {**missing, pool: count})))
+
+    def _possible(self, task: Task) -> bool | None:
+        """Whether there is a plan; None if that is not known."""
+        if self.deadline.passed:
+            return None
+        found = self.solve(task, self.deadline.share(TRIAL_SHARE))
+        return True if isinstance(found, Solution) else False if found.proven else None
+
+    def _highest_fixed_rate(self, deadline: Deadline) -> float:
+        rate = self.task.problem.rate
+        for _ in range(MAX_ROUNDS):
+            ends = deadline.share(SEARCH_SHARE)
+            demands = tuple(_per_request(d, rate) for d in self.task.demands(rate, ends))
+            found = most_throughput(demands, self.task.market, ends, self.task.coupled)
+            if not isinstance(found, Found):
+                return 0.0
+            if found.value >= rate:
+                return rate
+            rate = found.value
+        return rate
+
+
+def _most(holding: int, too_much: int, holds: Callable[[int], bool | None]) -> int:
+    """The largest number from `holding` on, below `too_much`, that is found to hold by steps that grow, then shrink."""
+    step, growing = 1, True
+    while step:
+        if holding + step < too_much and holds(holding + step):
+            holding += step
+            step = 2 * step if growing else step // 2
+        else:
+            growing = False
+            step //= 2
+    return holding
+
+
+def _least(too_small: int, most: int, holds: Callable[[int], bool | None]) -> int | None:
+    """The least number above `too_small` and up to `most` for which `holds`, which then does for all above.
+
+    None if it is not known to hold for any. Steps grow from `too_small` on; the last one is halved. Where `holds`
+    cannot say, the least number that is known to hold is the answer.
+    """
+    low, high = too_small, too_small + 1
+    if low >= most:
+        return None
+    if holds(high) is True:
+        return high
+    if holds(most) is not True:
+        return None
+    best, step = most, 1
+    while high < best:
+        answer = holds(high)
+        if answer is None:
+            return best
+        if answer:
+            best = high
+            break
+        step *= 4
+        low, high = high, min(best, high + step)
+    while best - low > 1:
+        middle = (low + best) // 2
+        answer = holds(middle)
+        if answer is None:
+            return best
+        low, best = (low, middle) if answer else (middle, best)
+    return best
+
+
+def _with_slo(task: Task, millis: int) -> Task:
+    spec = task.problem.spec
+    slo = spec.slo.model_copy(update={"latency_ms": millis})
+    return replace(task, problem=replace(task.problem, spec=spec.model_copy(update={"slo": slo})))
+
+
+def _with_rate(task: Task, rate: float) -> Task:
+    return replace(task, problem=replace(task.problem, rate=float(rate)))
+
+
+def _with_gpus(task: Task, more: Mapping[str, int]) -> Task:
+    pools = tuple(replace(pool, gpus=pool.gpus + more.get(pool.name, 0)) for pool in task.problem.pools)
+    return replace(task, problem=replace(task.problem, pools=pools))
+
+
+def _per_request(demand: Demand, rate: float) -> Demand:
+    """A demand at `rate` as the demand of one request per second, so that the level is a rate."""
+    return replace(demand, rate=demand.rate / rate, capacity=demand.capacity / rate)

@@ -1,0 +1,162 @@
+"""Why a plan is as it is, for people and programs: what bounds it, what more would be worth, what came second."""
+
+from collections.abc import Iterator
+
+from partita_api.pipelineplan import Alternative, Constraint, ConstraintKind, Evidence, PipelinePlanSpec
+from partita_planner.allocation.formulation import Aim, gpus_used
+from partita_planner.allocation.template_search import NothingFound
+from partita_planner.explain.sensitivities import CERTAIN_GAP, Sensitivity, Worth
+from partita_planner.task.assembly import quantity
+from partita_planner.task.task import Solution, Task
+
+FULL_PATH = 0.98
+"""A path that takes this share of what it may is full."""
+
+
+def explained(
+    plan: PipelinePlanSpec,
+    task: Task,
+    solution: Solution,
+    found: Sensitivity,
+    others: tuple[Alternative, ...],
+    beginning: str = "",
+) -> PipelinePlanSpec:
+    """`plan`, which carries `solution` out, with why it is as it is; `others` are other strategies' answers.
+
+    `beginning` is said first.
+    """
+    constraints = (*_pools(task, solution, found), _latency(task, solution, found))
+    strategy = plan.solution.strategy
+    without = (alternative(strategy, task, solution, other, pool) for pool, other in found.without.items())
+    runner_up = _best(task, [other for other in (*others, *without) if _is_another(task, solution, other)])
+    words = [_achieved(task, solution), _full_pools(task, solution), _path(task, solution), *_worths(task, found)]
+    if beginning:
+        words.insert(0, beginning)
+    words.append(f"The runner-up is {runner_up.summary}" if runner_up else "No other plan was found to compare with.")
+    update = {"explanation": " ".join(words)[:4096], "constraints": constraints[:64], "runner_up": runner_up}
+    return plan.model_copy(update={"solution": plan.solution.model_copy(update=update), "alternatives": others})
+
+
+def alternative(
+    name: str, task: Task, chosen: Solution, other: Solution | NothingFound, without_pool: str | None = None
+) -> Alternative:
+    """Another strategy's answer beside the one that was chosen, or the same one's without a pool."""
+    label = name if without_pool is None else f"{name} without {without_pool}"
+    if isinstance(other, NothingFound):
+        why = "it has no plan for these inputs" if other.proven else "it found no plan in its share of the time"
+        return Alternative(strategy=name, without_pool=without_pool, feasible=False, summary=f"{label}: {why}.")
+    counts = ", ".join(f"{count} GPUs of {pool}" for pool, count in gpus_used(other.deployments).items())
+    return Alternative(
+        strategy=name,
+        without_pool=without_pool,
+        feasible=True,
+        value=quantity(other.value),
+        summary=f"{label}: {other.value:.6g} {_unit(task)}, {_compared(chosen, other)}; {counts}."[:1024],
+    )
+
+
+def _compared(chosen: Solution, other: Solution) -> str:
+    if abs(other.value - chosen.value) <= CERTAIN_GAP * max(chosen.value, other.value):
+        return "no worse"
+    if not chosen.value:
+        return "more than the plan, which costs nothing"
+    change = other.value / chosen.value - 1
+    return f"{abs(change):.1%} {'more' if change > 0 else 'less'} than the plan"
+
+
+def _best(task: Task, candidates: list[Alternative]) -> Alternative | None:
+    """The first of the best."""
+    sign = -1 if task.aim is Aim.THROUGHPUT else 1
+    return min(candidates, key=lambda other: sign * float(other.value or 0), default=None)
+
+
+def _is_another(task: Task, solution: Solution, other: Alternative) -> bool:
+    """Whether it is a plan, and not the same one: one that is as good and has the same GPUs is."""
+    same = alternative(other.strategy, task, solution, solution, other.without_pool)
+    return other.feasible and other.summary != same.summary
+
+
+def _pools(task: Task, solution: Solution, found: Sensitivity) -> Iterator[Constraint]:
+    used = gpus_used(solution.deployments)
+    for pool in task.problem.pools:
+        worth = found.gpu.get(pool.name)
+        if worth is not None or pool.name in used:
+            full = used.get(pool.name, 0) >= pool.gpus
+            yield _constraint(solution, worth, full, kind=ConstraintKind.GPUS, pool=pool.name)
+
+
+def _latency(task: Task, solution: Solution, found: Sensitivity) -> Constraint:
+    full = float(task.graph.longest(solution.latencies) / task.graph.slo_micros) >= FULL_PATH
+    path = tuple(name for name in task.graph.critical_path(solution.latencies) if name in solution.deployments)
+    return _constraint(solution, found.slo, full, kind=ConstraintKind.LATENCY, modules=found.slower or path)
+
+
+def _constraint(
+    solution: Solution,
+    worth: Worth | None,
+    full: bool,
+    *,
+    kind: ConstraintKind,
+    pool: str | None = None,
+    modules: tuple[str, ...] = (),
+) -> Constraint:
+    return Constraint(
+        kind=kind,
+        pool=pool,
+        modules=modules,
+        binding=full if worth is None else worth.amount > CERTAIN_GAP * solution.value,
+        worth=None if worth is None else quantity(worth.amount),
+        evidence=None if worth is None else worth.evidence,
+    )
+
+
+def _achieved(task: Task, solution: Solution) -> str:
+    gap = solution.relative_gap
+    proof = "proven optimal" if gap <= CERTAIN_GAP else f"within {gap:.2%} of the proven bound {solution.bound:.6g}"
+    return f"{solution.value:.6g} {_unit(task)}, {proof}."
+
+
+def _full_pools(task: Task, solution: Solution) -> str:
+    used = gpus_used(solution.deployments)
+    full = [f"{name} ({count})" for name, count in used.items() if count >= task.market.pools[name].gpus]
+    if full:
+        return f"Pools without a GPU left: {', '.join(full)}."
+    if task.aim is Aim.THROUGHPUT:
+        return "No pool is used up: the GPUs left over do not make a whole stage."
+    return "No pool is used up."
+
+
+def _path(task: Task, solution: Solution) -> str:
+    path = task.graph.critical_path(solution.latencies)
+    total = task.graph.longest(solution.latencies)
+    share = float(total / task.graph.slo_micros)
+    fills = (
+        "which fills it" if share >= FULL_PATH else "which leaves slack that is shared out over the modules' budgets"
+    )
+    return (
+        f"The slowest path, {' -> '.join(path)}, takes {float(total) / 1000:.1f} ms of the "
+        f"{task.graph.slo_micros / 1000:g} ms that the SLO and its margin leave, {fills}."
+    )
+
+
+def _worths(task: Task, found: Sensitivity) -> Iterator[str]:
+    verb = "gain" if task.aim is Aim.THROUGHPUT else "save"
+    for evidence, how in (
+        (Evidence.RESOLVED, "planned again"),
+        (Evidence.RELAXED, "by the linear relaxation, in which parts of a GPU count"),
+    ):
+        known = {pool: worth for pool, worth in found.gpu.items() if worth.evidence is evidence}
+        if known:
+            each = ", ".join(f"of {pool} {_amount(task, worth)}" for pool, worth in sorted(known.items()))
+            yield f"One more GPU would {verb}: {each} ({how})."
+    if found.slo is not None:
+        slower = f", in {', '.join(found.slower)}" if found.slower else ""
+        yield f"A tenth more SLO would {verb} {_amount(task, found.slo)}{slower}."
+
+
+def _amount(task: Task, worth: Worth) -> str:
+    return f"{worth.amount:.6g} {_unit(task)}" if worth.amount else "nothing"
+
+
+def _unit(task: Task) -> str:
+    return task.problem.spec.objective.kind.unit

@@ -1,0 +1,154 @@
+"""What slightly different inputs would have given: one more GPU, a tenth more SLO, one pool less.
+
+The same strategy plans again, as often as fits into the time for it. That is exact for whole GPUs, as far as the
+strategy is. For pools that there is no time for, the linear relaxation's duals stand in: the rate at which the optimum
+changes when parts of a GPU count and latencies are not coupled, which says little about one whole GPU.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from partita_api.pipelineplan import Evidence
+from partita_planner.allocation.formulation import Aim, gpus_used
+from partita_planner.allocation.relaxation import relax
+from partita_planner.allocation.template_search import NothingFound
+from partita_planner.allocation.throughput import highest_level
+from partita_planner.deadline import Deadline
+from partita_planner.task.task import Solution, Task
+
+MORE_SLO = 1.1
+"""A tenth more time for every path: a batch size more, on most profiles."""
+CERTAIN_GAP = 1e-4
+"""A solution is optimal if it is that close to its bound; profiles are not that exact."""
+LONGEST_SLO_MS = 600_000
+
+Solve = Callable[[Task, Deadline], Solution | NothingFound]
+
+
+@dataclass(frozen=True)
+class Worth:
+    """How much better the objective value gets."""
+
+    amount: float
+    """In the unit of the objective value; never below 0."""
+    evidence: Evidence
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """How the answer depends on its inputs; what there was no time for is left out."""
+
+    gpu: Mapping[str, Worth] = field(default_factory=dict)
+    """Of one more GPU, by pool."""
+    slo: Worth | None = None
+    """Of a tenth more SLO."""
+    slower: tuple[str, ...] = ()
+    """The modules that would take more time then than the plan leaves them."""
+    without: Mapping[str, Solution] = field(default_factory=dict)
+    """The plan without one pool, by pool in use; none where there is no plan without it."""
+
+
+@dataclass(frozen=True)
+class _Replanning:
+    """Plans changed tasks with one strategy while there is time."""
+
+    base: Solution
+    solve: Solve
+    deadline: Deadline
+    seconds: float
+    """What one more solve takes, about."""
+    throughput: bool
+
+    def __call__(self, task: Task) -> Solution | NothingFound:
+        """The changed task's solution; NothingFound without proof if there is no time to begin."""
+        if self.deadline.left < self.seconds:
+            return NothingFound(proven=False)
+        return self.solve(task, self.deadline)
+
+    def worth(self, more: Solution | NothingFound) -> Worth | None:
+        """What was gained; None if `more` is not as certain as the plan itself. Less than both gaps is nothing."""
+        if not isinstance(more, Solution) or more.relative_gap > self.base.relative_gap + CERTAIN_GAP:
+            return None
+        gained = more.value - self.base.value if self.throughput else self.base.value - more.value
+        uncertain = self.base.relative_gap * self.base.value + more.relative_gap * more.value
+        return Worth(gained if gained > uncertain else 0.0, Evidence.RESOLVED)
+
+
+def sensitivity(
+    task: Task, solution: Solution, solve: Solve, again: Deadline, seconds: float, deadline: Deadline
+) -> Sensitivity:
+    """How `solution`, which took `solve` so many `seconds`, depends on GPUs, SLO and pools.
+
+    Nothing is planned again after the deadline `again`; the relaxation has until `deadline`.
+    """
+    replan = _Replanning(solution, solve, again, seconds, task.aim is Aim.THROUGHPUT)
+    without = {
+        pool: other
+        for pool in gpus_used(solution.deployments)
+        if len(_profiled(task)) > 1 and isinstance(other := replan(_with_gpus(task, {pool: 0})), Solution)
+    }
+    gpu = _more_gpus(task, replan)
+    slower = replan(_with_slo(task, MORE_SLO))
+    if len(gpu) < len(_profiled(task)):
+        gpu = {**_relaxed(task, solution, deadline), **gpu}
+    slo = replan.worth(slower)
+    gained = slo is not None and slo.amount > 0 and isinstance(slower, Solution)
+    return Sensitivity(gpu, slo, _slower(task, solution, slower) if gained else (), without)
+
+
+def _more_gpus(task: Task, replan: _Replanning) -> dict[str, Worth]:
+    """The worth of one more GPU of each pool, fullest first.
+
+    If one more of every pool gains nothing, no single one does.
+    """
+    there = {pool.name: pool.gpus for pool in task.problem.pools if pool.name in _profiled(task)}
+    used = gpus_used(replan.base.deployments)
+    if not replan.throughput and replan.base.relative_gap <= CERTAIN_GAP and len(there) > 1:
+        together = replan.worth(replan(_with_gpus(task, {name: gpus + 1 for name, gpus in there.items()})))
+        if together is not None and together.amount == 0:
+            return dict.fromkeys(there, together)
+    found = {}
+    for name in sorted(there, key=lambda pool: there[pool] - used.get(pool, 0)):
+        worth = replan.worth(replan(_with_gpus(task, {name: there[name] + 1})))
+        if worth is not None:
+            found[name] = worth
+    return found
+
+
+def _relaxed(task: Task, solution: Solution, deadline: Deadline) -> dict[str, Worth]:
+    """The duals of the pools that some template uses."""
+    if task.aim is Aim.THROUGHPUT:
+        demands = task.demands(1 - task.kept_free, deadline, collected_at=solution.rate)
+        relaxation = relax(demands, task.market, task.aim, deadline, highest_level(demands, task.market))
+    else:
+        relaxation = relax(task.demands(solution.rate, deadline), task.market, task.aim, deadline)
+    if relaxation is None:
+        return {}
+    return {pool: Worth(dual, Evidence.RELAXED) for pool, dual in relaxation.gpu.items()}
+
+
+def _slower(task: Task, solution: Solution, relieved: Solution | NothingFound) -> tuple[str, ...]:
+    """The modules to which `relieved` gives more time than `solution` leaves them."""
+    if not isinstance(relieved, Solution):
+        return ()
+    before, after = solution.latencies, relieved.latencies
+    room = task.graph.room(before)
+    return tuple(name for name in before if after[name] > room[name])
+
+
+def _profiled(task: Task) -> set[str]:
+    """The pools that some model has a profile on."""
+    there = {pool for module, pool in task.problem.profiles if module in task.classes}
+    return {pool.name for pool in task.problem.pools if pool.name in there}
+
+
+def _with_gpus(task: Task, gpus: Mapping[str, int]) -> Task:
+    pools = tuple(replace(pool, gpus=gpus.get(pool.name, pool.gpus)) for pool in task.problem.pools)
+    return replace(task, problem=replace(task.problem, pools=pools))
+
+
+def _with_slo(task: Task, factor: float) -> Task:
+    spec = task.problem.spec
+    millis = min(LONGEST_SLO_MS, max(spec.slo.latency_ms + 1, round(spec.slo.latency_ms * factor)))
+    longer = spec.model_copy(update={"slo": spec.slo.model_copy(update={"latency_ms": millis})})
+    return replace(task, problem=replace(task.problem, spec=longer))

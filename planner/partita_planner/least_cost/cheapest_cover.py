@@ -1,0 +1,200 @@
+"""The cheapest way to cover one module's demand from pools without end, exactly and fast.
+
+A template serves x samples per second at a price c(x) that rises in steps. At the end of a step its units are a
+*bundle*: a price and what it covers. Some cheapest cover is a multiset of bundles, since a partly used step may as well
+be used to its end. So this is an unbounded covering knapsack over bundles, solved by best-first search over labels
+(price so far, covered so far):
+
+- a bundle that costs more and covers less than another is left out;
+- every label is completed by the cheapest bundle that covers what is left, which gives a cover, at best of price U;
+- with u the least price of a sample per second, a bundle with price - u * covered >= U - u * demand is part of no cover
+  cheaper than U, and neither is such a label;
+- labels are taken in the order of their price, and one that covers no more than one before it is dropped.
+
+Where samples are paid for, too (occupancy), a bundle that is not used to its end costs less. In some cheapest cover all
+bundles but one are: so the same search finds it, if the bundle that completes a label is priced for what is left.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from math import inf
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from partita_planner.allocation.formulation import Demand, Deployment, Market, allocated_price, in_dispatch_order
+from partita_planner.deadline import NEVER, Deadline, OutOfTimeError
+from partita_planner.templates.templates import Template
+
+MAX_LABELS: Final = 100_000
+"""After so many labels the best cover so far is taken, with the bound that is proven by then."""
+ROUNDING: Final = 1e-9
+
+
+@dataclass(frozen=True)
+class Cover:
+    """Deployments that cover the demand."""
+
+    deployments: tuple[Deployment, ...]
+    price: float
+    """Price per hour."""
+    bound: float
+    """Proven: nothing is cheaper."""
+
+
+@dataclass(frozen=True)
+class Bundles:
+    """All bundles of some templates, as columns."""
+
+    template: NDArray[np.int64]
+    price: NDArray[np.float64]
+    covers: NDArray[np.float64]
+    sample_price: NDArray[np.float64] | None = None
+    """Share of the price for each sample per second that is served; None if all of it is for units."""
+
+    @staticmethod
+    def of(templates: Sequence[Template], demand: Demand, market: Market, deadline: Deadline = NEVER) -> "Bundles":
+        """Every step of every template, up to the one that covers the whole demand. Raises OutOfTimeError."""
+        owners, prices, covers = [], [], []
+        for t, template in enumerate(templates):
+            if deadline.passed:
+                raise OutOfTimeError
+            units = [(market.price(stage), market.unit_rate(stage)) for stage in template.stages]
+            ends = np.unique(np.concatenate([step_ends(rate, demand.capacity) for _, rate in units]))
+            owners.append(np.full(len(ends), t))
+            prices.append(np.sum([price * np.ceil(ends / rate - ROUNDING) for price, rate in units], axis=0))
+            covers.append(ends)
+        return Bundles(np.concatenate(owners), np.concatenate(prices), np.concatenate(covers))
+
+    def where(self, keep: NDArray[np.bool_]) -> "Bundles":
+        """Only the rows that are true in `keep`."""
+        return self.at(np.flatnonzero(keep))
+
+    def undominated(self) -> "Bundles":
+        """Those that cover more than every cheaper one, by price."""
+        order = np.lexsort((-self.covers, self.price))
+        covers = self.covers[order]
+        best_before = np.concatenate(([0.0], np.maximum.accumulate(covers)[:-1]))
+        return self.at(order[covers > best_before])
+
+    def at(self, rows: NDArray[np.intp]) -> "Bundles":
+        """The rows at these positions."""
+        sample_price = None if self.sample_price is None else self.sample_price[rows]
+        return Bundles(self.template[rows], self.price[rows], self.covers[rows], sample_price)
+
+
+def cheapest_cover(
+    demand: Demand, templates: Sequence[Template], bundles: Bundles, market: Market, deadline: Deadline = NEVER
+) -> Cover:
+    """The cheapest cover of `demand.capacity`; out of time, the best so far.
+
+    `bundles` are those of `templates`, or some of them.
+    """
+    needed = demand.capacity
+    chosen, bound = cheapest_bundles(bundles, needed, deadline)
+    covered: dict[int, float] = {}
+    for template, covers in chosen:
+        covered[template] = covered.get(template, 0.0) + covers
+    found = (Deployment(templates[t], templates[t].replicas(min(x, needed))) for t, x in covered.items())
+    deployments = in_dispatch_order(found, market)
+    price = allocated_price(deployments, market)
+    return Cover(deployments, price, min(price, bound))
+
+
+def cheapest_bundles(
+    bundles: Bundles, needed: float, deadline: Deadline = NEVER
+) -> tuple[list[tuple[int, float]], float]:
+    """Template and coverage of the bundles of the cheapest cover, and a proven bound on every cover's price.
+
+    Out of time, of the cheapest one so far. None of them, and infinite, if the bundles cover nothing.
+    """
+    if not len(bundles.price):
+        return [], inf
+    least = float(np.min(bundles.price / bundles.covers))
+    repeated = bundles.undominated()
+    last = _Last.of(bundles, repeated)
+    best, best_end = inf, (-1, -1)
+    items = _numbered(repeated)
+    labels: list[tuple[int, int]] = [(-1, -1)]
+    heap = [(0.0, 0.0, 0)]
+    most_covered = -inf
+    while heap and len(labels) <= MAX_LABELS:
+        price, covered_negated, label = heappop(heap)
+        covered = -covered_negated
+        if covered <= most_covered or price + least * (needed - covered) >= best * (1 - ROUNDING):
+            continue
+        if best < inf and deadline.passed:
+            heappush(heap, (price, covered_negated, label))
+            break
+        most_covered = covered + ROUNDING * needed
+        finish, finish_price = last.cheapest(needed - covered)
+        if price + finish_price < best * (1 - ROUNDING):
+            best, best_end = price + finish_price, (label, finish)
+            items = [item for item in items if item[1] - least * item[2] < best - least * needed]
+        for item, more_price, more_covered in items:
+            new_price, new_covered = price + more_price, covered + more_covered
+            if new_covered < needed and new_price + least * (needed - new_covered) < best * (1 - ROUNDING):
+                labels.append((label, item))
+                heappush(heap, (new_price, -new_covered, len(labels) - 1))
+    bound = min([best, *(price + least * max(0.0, needed + covered_negated) for price, covered_negated, _ in heap)])
+    label, finish = best_end
+    if finish < 0:
+        return [], bound
+    ending = int(last.bundles.template[finish]), float(last.bundles.covers[finish])
+    return [*_trail(repeated, labels, label), ending], bound
+
+
+@dataclass(frozen=True)
+class _Last:
+    """What may complete a cover."""
+
+    bundles: Bundles
+    """By what they cover."""
+    covers: list[float]
+    price: list[float]
+    units: NDArray[np.float64]
+    """The part of each price that is for units."""
+
+    @staticmethod
+    def of(bundles: Bundles, undominated: Bundles) -> "_Last":
+        """Those of `bundles` that may do so; where only units are paid for, the undominated ones."""
+        if bundles.sample_price is None:
+            return _Last(undominated, undominated.covers.tolist(), undominated.price.tolist(), undominated.price)
+        ordered = bundles.at(np.argsort(bundles.covers, kind="stable"))
+        assert ordered.sample_price is not None, "it is that of the bundles"
+        units = ordered.price - ordered.sample_price * ordered.covers
+        return _Last(ordered, ordered.covers.tolist(), [], units)
+
+    def cheapest(self, rest: float) -> tuple[int, float]:
+        """The bundle that covers `rest` at the least price, and that; -1 and infinite if none does."""
+        first = bisect_left(self.covers, rest * (1 - ROUNDING))
+        if first == len(self.covers):
+            return -1, inf
+        if self.bundles.sample_price is None:
+            return first, self.price[first]
+        prices = self.units[first:] + self.bundles.sample_price[first:] * rest
+        cheapest = int(prices.argmin())
+        return first + cheapest, float(prices[cheapest])
+
+
+def _numbered(bundles: Bundles) -> list[tuple[int, float, float]]:
+    """Position, price and coverage of every bundle."""
+    return list(zip(range(len(bundles.price)), bundles.price.tolist(), bundles.covers.tolist(), strict=True))
+
+
+def _trail(bundles: Bundles, labels: Sequence[tuple[int, int]], label: int) -> list[tuple[int, float]]:
+    """Template and coverage of every bundle that led to a label."""
+    chosen = []
+    while label > 0:
+        label, item = labels[label]
+        chosen.append((int(bundles.template[item]), float(bundles.covers[item])))
+    return chosen
+
+
+def step_ends(rate: float, needed: float) -> NDArray[np.float64]:
+    """What 1, 2, ... units serve that serve `rate` each, until `needed` is covered; that last of all."""
+    ends = rate * np.arange(1, np.ceil(needed / rate - ROUNDING))
+    return np.append(ends[ends < needed], needed)

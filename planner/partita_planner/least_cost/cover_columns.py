@@ -1,0 +1,378 @@
+"""Every way to serve one module, by the vGPUs that it takes: columns, priced and enumerated.
+
+Where pools are limited, a vGPU is worth more than its price, and its worth changes from one solve to the next. So the
+bundles of all templates (`covering`) are kept with the vGPUs that they take, and only priced when the worths are known.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from heapq import heappop, heappush
+from math import inf
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from partita_planner.allocation.formulation import (
+    MAX_PIPELINES,
+    Aim,
+    Demand,
+    Deployment,
+    Market,
+    in_dispatch_order,
+    occupancy_price,
+)
+from partita_planner.deadline import Deadline, OutOfTimeError
+from partita_planner.least_cost.cheapest_cover import ROUNDING, Bundles, cheapest_bundles, step_ends
+
+MAX_BUNDLES: Final = 300_000
+MAX_VISITS: Final = 200_000
+"""Sets of bundles that an enumeration looks at before it gives up."""
+MAX_COLUMNS: Final = 10_000
+
+Resource = tuple[str, int]
+"""A pool and the divisor of its vGPUs."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One way to serve a module."""
+
+    module: str
+    latency_micros: int
+    """Of its slowest template."""
+    deployments: tuple[Deployment, ...]
+    vgpus: tuple[int, ...]
+    """vGPUs of each resource."""
+    cost: float
+    """Price per hour."""
+
+
+@dataclass(frozen=True)
+class Priced:
+    """The cheapest column within some latency, at the scarcity that it was priced with."""
+
+    column: Column
+    worth: float
+    """Its cost, and what its vGPUs are worth beyond that since they are scarce."""
+    bound: float
+    """Proven: no column within this latency is worth less."""
+
+
+@dataclass(frozen=True)
+class CoverSpace:
+    """All bundles of one module, by template and then by what they cover."""
+
+    demand: Demand
+    market: Market
+    aim: Aim
+    """ALLOCATED or OCCUPANCY."""
+    resources: tuple[Resource, ...]
+    template: NDArray[np.int64]
+    latency: NDArray[np.int64]
+    covers: NDArray[np.float64]
+    vgpus: NDArray[np.float64]
+    """vGPUs by bundle and resource."""
+    first: NDArray[np.int64] = field(repr=False)
+    """Where the bundles of each template begin."""
+
+    @staticmethod
+    def of(
+        demand: Demand, market: Market, aim: Aim, resources: Sequence[Resource], deadline: Deadline
+    ) -> "CoverSpace | None":
+        """The bundles that fit the pools; None if there are more than MAX_BUNDLES of them. Raises OutOfTimeError."""
+        steps = sum(demand.capacity / stage.throughput + 1 for t in demand.templates for stage in t.stages)
+        if steps > MAX_BUNDLES:
+            return None
+        most = np.array([market.pools[pool].gpus * divisor for pool, divisor in resources], dtype=float)
+        position = {resource: r for r, resource in enumerate(resources)}
+        owners, latencies, covers, vgpus = [], [], [], []
+        for t, template in enumerate(demand.templates):
+            if deadline.passed:
+                raise OutOfTimeError
+            ends = np.unique(np.concatenate([step_ends(s.throughput, demand.capacity) for s in template.stages]))
+            taken = np.zeros((len(ends), len(resources)))
+            for stage in template.stages:
+                taken[:, position[stage.pool, stage.divisor]] += np.ceil(ends / stage.throughput - ROUNDING)
+            fits = (taken <= most).all(axis=1)
+            owners.append(np.full(fits.sum(), t))
+            latencies.append(np.full(fits.sum(), template.latency_micros))
+            covers.append(ends[fits])
+            vgpus.append(taken[fits])
+        template_of = np.concatenate(owners)
+        begins = np.searchsorted(template_of, np.arange(len(demand.templates) + 1))
+        return CoverSpace(
+            demand,
+            market,
+            aim,
+            tuple(resources),
+            template_of,
+            np.concatenate(latencies),
+            np.concatenate(covers),
+            np.concatenate(vgpus),
+            begins,
+        )
+
+    @cached_property
+    def unit_price(self) -> NDArray[np.float64]:
+        """Price of one vGPU of each resource, whether it works or not."""
+        if self.aim is Aim.OCCUPANCY:
+            return np.zeros(len(self.resources))
+        return np.array([self.market.gpu_price[pool] / divisor for pool, divisor in self.resources])
+
+    @cached_property
+    def sample_price(self) -> NDArray[np.float64] | None:
+        """By bundle, the price of one of the samples per second that it serves; None if only units are paid for."""
+        if self.aim is not Aim.OCCUPANCY:
+            return None
+        share = self.demand.rate / self.demand.capacity
+        return np.array([share * self.market.sample_price(t) for t in self.demand.templates])[self.template]
+
+    def worth(self, column: Column, scarcity: NDArray[np.float64]) -> float:
+        """What a column costs, and what its vGPUs are worth beyond that."""
+        return column.cost + float(np.array(column.vgpus) @ scarcity)
+
+    def cheapest(
+        self, scarcity: NDArray[np.float64], micros_worth: float, below: float, deadline: Deadline
+    ) -> Iterator[Priced]:
+        """Columns of least worth within smaller and smaller latencies, while one may be worth less than `below`.
+
+        `scarcity` is what one vGPU of each resource is worth beyond its price, `micros_worth` what a microsecond of
+        latency is. Raises OutOfTimeError.
+        """
+        worth = self.vgpus @ (self.unit_price + scarcity)
+        if self.sample_price is not None:
+            worth += self.sample_price * self.covers
+        bundles = Bundles(self.template, worth, self.covers, self.sample_price)
+        order = np.lexsort((-self.covers, worth))
+        bundles = bundles.at(order)
+        latency = self.latency[order]
+        while True:
+            if deadline.passed:
+                raise OutOfTimeError
+            chosen, bound = cheapest_bundles(bundles, self.demand.capacity, deadline)
+            if not chosen:
+                return
+            column = self._column(chosen)
+            paid = self.worth(column, scarcity)
+            least = min(bound, paid)
+            yield Priced(column, paid, least)
+            if least + micros_worth * float(latency.min()) >= below:
+                return
+            faster = latency < column.latency_micros
+            bundles, latency = bundles.where(faster), latency[faster]
+
+    def within(
+        self, scarcity: NDArray[np.float64], micros_worth: float, limit: float, deadline: Deadline
+    ) -> tuple[Column, ...] | None:
+        """Every column that is worth `limit` or less with its latency, but for those that another makes superfluous.
+
+        None if there are too many to say, or time runs out.
+        """
+        enumeration = _Enumeration(self, scarcity, micros_worth, limit, deadline)
+        if not enumeration.run():
+            return None
+        return tuple(self._column(chosen) for chosen in enumeration.undominated())
+
+    def _column(self, chosen: Sequence[tuple[int, float]]) -> Column:
+        covered: dict[int, float] = {}
+        for template, covers in chosen:
+            covered[template] = covered.get(template, 0.0) + covers
+        templates = self.demand.templates
+        found = [
+            Deployment(templates[t], templates[t].replicas(min(x, self.demand.capacity))) for t, x in covered.items()
+        ]
+        taken = dict.fromkeys(self.resources, 0)
+        for deployment in found:
+            for stage, count in zip(deployment.template.stages, deployment.replicas, strict=True):
+                taken[stage.pool, stage.divisor] += count
+        slowest = max(d.template.latency_micros for d in found)
+        deployments, vgpus = in_dispatch_order(found, self.market), tuple(taken.values())
+        if self.aim is Aim.OCCUPANCY:
+            cost = occupancy_price(deployments, self.demand, self.market)
+        else:
+            cost = float(np.array(vgpus) @ self.unit_price)
+        return Column(self.demand.module, slowest, deployments, vgpus, cost)
+
+    @cached_property
+    def superfluous_from(self) -> list[float]:
+        """The latency from which on another template does all that each template does, with no more vGPUs of any kind.
+
+        One with a stage for each resource does if it needs no more vGPUs of any for a sample per second (`dominance`).
+        """
+        templates = self.demand.templates
+        position = {resource: r for r, resource in enumerate(self.resources)}
+        needs = np.zeros((len(templates), len(self.resources)))
+        for t, template in enumerate(templates):
+            for stage in template.stages:
+                needs[t, position[stage.pool, stage.divisor]] += 1 / stage.throughput
+        latency = np.array([t.latency_micros for t in templates], dtype=float)
+        order = np.lexsort((np.arange(len(templates)), latency))
+        rank = np.empty(len(templates))
+        rank[order] = np.arange(len(templates))
+        once = np.array([len({(s.pool, s.divisor) for s in t.stages}) == len(t.stages) for t in templates])
+        until = np.full(len(templates), inf)
+        for t in range(len(templates)):
+            does = once & (needs <= needs[t]).all(axis=1)
+            does &= ~((needs == needs[t]).all(axis=1) & (rank >= rank[t]))
+            until[t] = latency[does].min(initial=inf)
+        return until.tolist()
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Bundles, by template, in the order in which sets are made of them."""
+
+    bundle: NDArray[np.intp]
+    position: NDArray[np.int64]
+    """Of the bundle's template, rising."""
+    units: NDArray[np.float64]
+    """Worth of its vGPUs."""
+    sample: NDArray[np.float64]
+    """Price of each sample per second that it serves."""
+    begins: NDArray[np.float64]
+    """What the bundle before it, of the same template, covers."""
+    covers: NDArray[np.float64]
+
+    def __getitem__(self, rows: slice | NDArray[np.bool_]) -> "_Rows":
+        columns = (self.units[rows], self.sample[rows], self.begins[rows], self.covers[rows])
+        return _Rows(self.bundle[rows], self.position[rows], *columns)
+
+    def from_position(self, begin: int, end: int) -> "_Rows":
+        """Those of the templates from position `begin` to before `end`."""
+        return self[slice(*np.searchsorted(self.position, (begin, end)))]
+
+
+class _Enumeration:
+    """Depth-first search over sets of templates, a bundle of each, for one slowest template after the other.
+
+    With it go only those that nothing as fast makes superfluous. The last bundle covers just what is left: where
+    samples are paid for, it is that of the dearest ones, since the others are used to their ends. Then `base`, the
+    least that a sample is worth, is paid for every sample, and each bundle adds its `excess` at least.
+    """
+
+    def __init__(
+        self, space: CoverSpace, scarcity: NDArray[np.float64], micros_worth: float, limit: float, deadline: Deadline
+    ) -> None:
+        self.deadline = deadline
+        self.space = space
+        self.micros_worth = micros_worth
+        self.limit = limit + ROUNDING * abs(limit)
+        self.visits = 0
+        self.found: dict[tuple[int, ...], list[tuple[int, float, tuple[int, ...]]]] = {}
+        """By vGPUs: latency, price of samples, and bundles of columns of which none is better in both."""
+        needed, covers = space.demand.capacity, space.covers
+        units = space.vgpus @ (space.unit_price + scarcity)
+        sample = np.zeros(len(units)) if space.sample_price is None else space.sample_price
+        least = float(np.min((units + sample * covers) / covers, initial=inf))
+        self.base = 0.0 if space.sample_price is None else least
+        self.least_excess = least - self.base
+        begins = np.where(np.isin(np.arange(len(covers)), space.first), 0.0, np.roll(covers, 1))
+        excess = units + np.minimum((sample - self.base) * covers, (sample - self.base) * begins)
+        left = self.least_excess * np.maximum(0.0, needed - covers)
+        hopeful = np.flatnonzero(self.base * needed + excess + left + micros_worth * space.latency <= self.limit)
+        self.rank = np.argsort(np.argsort([-t.latency_micros for t in space.demand.templates], kind="stable"))
+        """Of each template, the slowest first."""
+        rank = self.rank[space.template]
+        hopeful = hopeful[np.lexsort((covers[hopeful], rank[hopeful], sample[hopeful]))]
+        self.hopeful = _Rows(hopeful, rank[hopeful], units[hopeful], sample[hopeful], begins[hopeful], covers[hopeful])
+        self.excess, self.sample = excess, sample
+        self.counts = space.vgpus.astype(int)
+
+    def run(self) -> bool:
+        """Whether all were found in time, within MAX_VISITS and MAX_COLUMNS."""
+        templates, hopeful = self.space.demand.templates, self.hopeful
+        until = np.array(self.space.superfluous_from)
+        until_of = until[self.space.template[hopeful.bundle]]
+        for rank in np.unique(hopeful.position):
+            slowest = int(np.flatnonzero(self.rank == rank)[0])
+            latency = templates[slowest].latency_micros
+            if latency < until[slowest]:
+                active = hopeful[(hopeful.position >= rank) & (until_of > latency)]
+                changes = np.concatenate([[0], np.cumsum(active.position[1:] != active.position[:-1])])
+                self.slowest = int(changes[np.flatnonzero(active.position == rank)[0]])
+                self.active = replace(active, position=changes)
+                spent = self.micros_worth * latency
+                self.completion = self._completions(self.limit - spent)
+                if not self._grow(0, (), spent, self.space.demand.capacity, latency):
+                    return False
+        return True
+
+    def undominated(self) -> Iterator[list[tuple[int, float]]]:
+        """Template and coverage of the bundles of each column that no faster, cheaper one with fewer vGPUs replaces."""
+        rows = sorted(
+            ((latency, cost, taken, bundles) for taken, own in self.found.items() for latency, cost, bundles in own),
+            key=lambda row: (row[0], sum(row[2]), row[1]),
+        )
+        kept = np.empty((len(rows), len(self.space.resources) + 1))
+        count = 0
+        for _, cost, taken, bundles in rows:
+            needs = np.array([*taken, cost])
+            if (kept[:count] <= needs * (1 + ROUNDING)).all(axis=1).any():
+                continue
+            kept[count] = needs
+            count += 1
+            yield [(int(self.space.template[b]), float(self.space.covers[b])) for b in bundles]
+
+    def _grow(self, begin: int, chosen: tuple[int, ...], paid: float, left: float, latency: int) -> bool:
+        """Add a bundle of an active template from position `begin` on, then of those after it; false if too much."""
+        self.visits += 1
+        if self.visits > MAX_VISITS or self.deadline.passed:
+            return False
+        active = self.active.from_position(
+            begin, self.slowest + 1 if begin <= self.slowest else len(self.active.bundle)
+        )
+        enough = left * (1 - ROUNDING)
+        closes = (active.covers >= enough) & (active.begins < enough) & (active.position >= self.slowest)
+        closes &= paid + active.units + active.sample * left <= self.limit
+        if not all(self._keep((*chosen, int(bundle)), left, latency) for bundle in active.bundle[closes]):
+            return False
+        if len(chosen) + 1 >= MAX_PIPELINES:
+            return True
+        rest, total = left - active.covers, paid + active.units + active.sample * active.covers
+        grows = np.flatnonzero((active.covers < enough) & (total + self._to_cover(rest) <= self.limit))
+        return all(
+            self._grow(int(active.position[i]) + 1, (*chosen, int(active.bundle[i])), total[i], rest[i], latency)
+            for i in grows
+        )
+
+    def _completions(self, limit: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """What more and more excess covers at most, by the active bundles: coverage and excess, both rising."""
+        needed, rows = self.space.demand.capacity, self.active.bundle
+        bundles = Bundles(self.space.template[rows], self.excess[rows], self.active.covers).undominated()
+        items = list(zip(bundles.price.tolist(), bundles.covers.tolist(), strict=True))
+        most = limit - self.base * needed
+        covers, excesses = [-1.0], [0.0]
+        heap = [(0.0, 0.0)]
+        while heap:
+            excess, covered_negated = heappop(heap)
+            covered = -covered_negated
+            if covered <= covers[-1]:
+                continue
+            covers.append(covered)
+            excesses.append(excess)
+            if covered >= needed:
+                break
+            for more_excess, more_covered in items:
+                total, reached = excess + more_excess, min(needed, covered + more_covered)
+                if total + self.least_excess * (needed - reached) <= most:
+                    heappush(heap, (total, -reached))
+        return np.array(covers), np.array([*excesses, inf])
+
+    def _to_cover(self, rest: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The least that covering `rest` is worth in a column within the limit; infinite if there is none."""
+        covers, excesses = self.completion
+        excess: NDArray[np.float64] = excesses[np.searchsorted(covers, rest * (1 - ROUNDING))]
+        return self.base * rest + excess
+
+    def _keep(self, bundles: tuple[int, ...], left: float, latency: int) -> bool:
+        """Keep a column whose last bundle serves what is `left`; false if there are too many."""
+        taken = tuple(int(n) for n in self.counts[list(bundles)].sum(axis=0))
+        covers, sample = self.space.covers, self.sample
+        cost = float(sum(sample[b] * covers[b] for b in bundles[:-1]) + sample[bundles[-1]] * left)
+        known = self.found.setdefault(taken, [])
+        if not any(faster <= latency and cheaper <= cost for faster, cheaper, _ in known):
+            known[:] = [own for own in known if own[0] < latency or own[1] < cost]
+            known.append((latency, cost, bundles))
+        return len(self.found) <= MAX_COLUMNS

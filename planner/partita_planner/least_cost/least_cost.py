@@ -1,0 +1,110 @@
+"""Least cost for given rates: per-module frontiers, an exact latency split, and the pools' limits.
+
+A module's least cost is a falling step function of its latency budget, its frontier. `frontier` walks down its steps,
+each an exact cover of the demand (`covering`); the latency split then picks one step for each module such that every
+path keeps the SLO, by a small MILP over any DAG. While the pools have the GPUs for the answer it is optimal. Where
+they do not, plans come by column generation (`limited_pools`). What that leaves open is solved jointly with the pools'
+limits (`search`), and the split's cost is a bound.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pyomo.environ as pyo
+
+from partita_planner.allocation.formulation import Aim, Demand, Market, gpus_missing
+from partita_planner.allocation.latency_split import add_split, solve_split
+from partita_planner.allocation.milp import integer
+from partita_planner.allocation.template_search import Found, NothingFound, Search, search
+from partita_planner.allocation.throughput import highest_level
+from partita_planner.deadline import Deadline, OutOfTimeError
+from partita_planner.least_cost.cost_frontier import SAME_COST, Step, alone, frontier
+from partita_planner.least_cost.limited_pools import least_cost_within_pools
+from partita_planner.session.latency import LatencyGraph
+
+RELATIVE_GAP = 1e-6
+SPLIT_SHARE = 0.5
+"""Share of the time for the split; the rest is for when the pools turn out to be too small."""
+COLUMNS_SHARE = 0.6
+"""Share of the time then left for columns; the rest is for the joint search, if they prove nothing."""
+
+
+def least_cost(
+    demands: Sequence[Demand], market: Market, graph: LatencyGraph, aim: Aim, deadline: Deadline
+) -> Found | NothingFound:
+    """The cheapest deployments that have the capacity, keep the SLO on every path, and fit the pools.
+
+    `aim` is ALLOCATED or OCCUPANCY; `market` one of vGPUs.
+    """
+    if any(not d.templates for d in demands) or highest_level(demands, market) < 1 - SAME_COST:
+        return NothingFound(proven=True)
+    unlimited = latency_split(demands, market, graph, aim, deadline.share(SPLIT_SHARE))
+    if unlimited is not None and not gpus_missing(unlimited.deployments, market.pools):
+        return unlimited
+    bound = 0.0 if unlimited is None else unlimited.bound
+    generated: Found | NothingFound = NothingFound(proven=False)
+    if unlimited is None:
+        generated = _of_one_template_each(demands, market, graph, aim, deadline)
+    else:
+        generated = least_cost_within_pools(demands, market, graph, aim, bound, deadline.share(COLUMNS_SHARE))
+    if _settled(generated):
+        return generated
+    start = None
+    if isinstance(generated, Found):
+        bound, start = max(bound, generated.bound), generated.deployments
+    joint = search(Search(tuple(demands), market, aim, graph, RELATIVE_GAP), deadline, start)
+    if not isinstance(joint, Found):
+        return generated if isinstance(generated, Found) else joint
+    return replace(joint, bound=min(joint.value, max(joint.bound, bound)))
+
+
+def _settled(answer: Found | NothingFound) -> bool:
+    """Whether it is proven."""
+    if isinstance(answer, NothingFound):
+        return answer.proven
+    return answer.bound >= answer.value * (1 - RELATIVE_GAP)
+
+
+def latency_split(
+    demands: Sequence[Demand], market: Market, graph: LatencyGraph, aim: Aim, deadline: Deadline
+) -> Found | None:
+    """The cheapest steps, one for each module, that keep the SLO on every path, from pools without end.
+
+    None if time runs out.
+    """
+    walks = {d.module: frontier(d, market, aim, deadline) for d in demands}
+    try:
+        steps = {module: [next(walk)] for module, walk in walks.items()}
+        if graph.longest({module: first[0].budget_micros for module, first in steps.items()}) > graph.slo_micros:
+            for module, walk in walks.items():
+                steps[module].extend(walk)
+    except OutOfTimeError:
+        return None
+    chosen = _choose(steps, graph, deadline)
+    if chosen is None:
+        return None
+    cost = sum(step.cost for step in chosen.values())
+    proven = min(step.bound / step.cost if step.cost else 1.0 for walk in steps.values() for step in walk)
+    return Found({module: step.deployments for module, step in chosen.items()}, cost, cost * proven)
+
+
+def _of_one_template_each(
+    demands: Sequence[Demand], market: Market, graph: LatencyGraph, aim: Aim, deadline: Deadline
+) -> Found | NothingFound:
+    """The cheapest plan with one template for each module, if the pools have its GPUs; nothing is proven."""
+    chosen = _choose({d.module: alone(d, market, aim) for d in demands}, graph, deadline)
+    deployments = {module: step.deployments for module, step in (chosen or {}).items()}
+    if chosen is None or gpus_missing(deployments, market.pools):
+        return NothingFound(proven=False)
+    return Found(deployments, sum(step.cost for step in chosen.values()), 0.0)
+
+
+def _choose(steps: Mapping[str, Sequence[Step]], graph: LatencyGraph, deadline: Deadline) -> dict[str, Step] | None:
+    """One step for each module at the least total cost within the SLO; None if there is none, or no time."""
+    by_budget = {(module, step.budget_micros): step for module, walk in steps.items() for step in walk}
+    model = pyo.ConcreteModel()
+    add_split(model, graph, {module: [step.budget_micros for step in walk] for module, walk in steps.items()})
+    model.objective = pyo.Objective(expr=sum(by_budget[key].cost * model.choice[key] for key in model.choice))
+    if not solve_split(model, graph, deadline, relative_gap=0.0).found:
+        return None
+    return {key[0]: by_budget[key] for key in model.choice if integer(model.choice[key]) == 1}

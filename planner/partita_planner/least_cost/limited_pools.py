@@ -1,0 +1,183 @@
+"""Least cost from limited pools, by column generation and enumeration.
+
+1. A master problem chooses one column for each module (`covers`, `pool_master`). Its linear relaxation gives every pool
+   and every module's latency a price.
+2. At these prices each module's cheapest columns are found exactly, by covering; those that the master would rather
+   have join it, until there are none. What the cheapest ones cost at any prices, less what the pools and the SLO are
+   worth, is a bound on every plan (Lagrange).
+3. A plan that costs d more than the bound consists of columns that cost no more than d above the cheapest of their
+   module. All these are enumerated, d small at first, and the integer master over them is solved: a plan within d of
+   the bound is the optimum, and where there is none the bound has risen by d.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+import numpy as np
+
+from partita_planner.allocation.formulation import Aim, Demand, Market
+from partita_planner.allocation.template_search import Found, NothingFound
+from partita_planner.deadline import Deadline, OutOfTimeError
+from partita_planner.least_cost.cover_columns import Column, CoverSpace
+from partita_planner.least_cost.master_problem import Chosen, Columns, Duals, Master
+from partita_planner.session.latency import LatencyGraph
+
+CONVERGED: Final = 1e-7
+"""Relative distance between relaxation and bound."""
+PENALTY: Final = 10
+"""Of a missing GPU, in prices of the dearest one."""
+DISTANCES: Final = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, inf)
+"""Distances above the relaxation, as shares of it, within which plans are looked for one after the other."""
+LEAST_SCALE: Final = 0.01
+"""Those shares are at least of so much of what all GPUs cost."""
+MASTER_SHARE: Final = 0.3
+"""Share of the time for the first plan, from the columns that the relaxation needed."""
+PROVEN: Final = 1e-6
+"""Relative distance of plan and bound that counts as none."""
+
+
+def least_cost_within_pools(
+    demands: Sequence[Demand], market: Market, graph: LatencyGraph, aim: Aim, bound: float, deadline: Deadline
+) -> Found | NothingFound:
+    """The cheapest deployments; `aim` is ALLOCATED or OCCUPANCY, and `bound` one that is known already.
+
+    What is not proven in time, or within the enumeration's limits, shows in the answer's bound.
+    """
+    resources = tuple(sorted({(s.pool, s.divisor) for d in demands for t in d.templates for s in t.stages}))
+    try:
+        found = {d.module: CoverSpace.of(d, market, aim, resources, deadline) for d in demands}
+    except OutOfTimeError:
+        return NothingFound(proven=False)
+    spaces = {name: space for name, space in found.items() if space is not None}
+    dearest = max(market.gpu_price[pool] for pool, _ in resources)
+    if len(spaces) < len(demands) or dearest == 0:
+        return NothingFound(proven=False)
+    return _Generation(Master(market, graph, resources, PENALTY * dearest), spaces, bound).run(deadline)
+
+
+@dataclass(frozen=True)
+class _Root:
+    """The relaxation's bound, and the prices that it was found with."""
+
+    value: float
+    duals: Duals
+    least: Mapping[str, float]
+    """By module: the least that a column is worth with its latency."""
+
+
+class _Generation:
+    """State of one search: columns so far, the best bound, and the best plan."""
+
+    def __init__(self, master: Master, spaces: Mapping[str, CoverSpace], bound: float) -> None:
+        self.master = master
+        self.spaces = spaces
+        self.columns: dict[str, dict[tuple[int, float, tuple[int, ...]], Column]] = {name: {} for name in spaces}
+        self.best: Chosen | None = None
+        self.bound = bound
+        pools = master.market.pools.items()
+        self.most = sum(master.market.gpu_price[name] * pool.gpus for name, pool in pools) * (1 + 10 * PROVEN)
+        """A little more than all GPUs cost: no plan costs as much."""
+
+    def run(self, deadline: Deadline) -> Found | NothingFound:
+        """Columns, bound and plan, until the plan is proven or the time is up."""
+        if not self._begin(deadline):
+            return NothingFound(proven=not deadline.passed)
+        root = self._relaxation(deadline)
+        if root is not None:
+            self.bound = max(self.bound, root.value)
+            self._choose({name: list(own.values()) for name, own in self.columns.items()}, deadline.share(MASTER_SHARE))
+            for distance in DISTANCES:
+                if deadline.passed or self.bound >= self.ceiling * (1 - PROVEN):
+                    break
+                ceiling = min(self.ceiling, root.value + distance * max(root.value, self.most * LEAST_SCALE))
+                if ceiling > self.bound and not self._settle(root, ceiling, deadline):
+                    break
+        if self.best is None:
+            return NothingFound(proven=self.bound >= self.most)
+        deployments = {name: column.deployments for name, column in self.best.columns.items()}
+        return Found(deployments, self.best.cost, min(self.best.cost, self.bound))
+
+    @property
+    def ceiling(self) -> float:
+        """No plan that costs more is of interest."""
+        return self.most if self.best is None else self.best.cost
+
+    def _begin(self, deadline: Deadline) -> bool:
+        """Every module's frontier as if pools had no end; false if one cannot be served from them, or time ran out."""
+        plenty = np.zeros(len(self.master.resources))
+        try:
+            for space in self.spaces.values():
+                for priced in space.cheapest(plenty, 0.0, inf, deadline):
+                    self._add(priced.column)
+        except OutOfTimeError:
+            return False
+        return all(self.columns.values())
+
+    def _relaxation(self, deadline: Deadline) -> _Root | None:
+        """Generate columns until the relaxation has all that it needs; the best bound on the way."""
+        best: _Root | None = None
+        while not deadline.passed:
+            solved = self.master.relaxed({n: list(own.values()) for n, own in self.columns.items()}, deadline)
+            if solved is None:
+                break
+            value, duals = solved
+            try:
+                grown, root = self._price(duals, deadline)
+            except OutOfTimeError:
+                break
+            best = root if best is None or root.value > best.value else best
+            if not grown or value - best.value <= CONVERGED * value:
+                break
+        return best
+
+    def _price(self, duals: Duals, deadline: Deadline) -> tuple[bool, _Root]:
+        """Add the columns that the relaxation would rather have; whether there were any, and the bound they prove."""
+        scarcity = duals.scarcity(self.master.resources)
+        grown, least = False, {}
+        for name, space in self.spaces.items():
+            micros_worth = duals.latency[name] / self.master.graph.slo_micros
+            known = self.columns[name].values()
+            least[name] = min(space.worth(c, scarcity) + micros_worth * c.latency_micros for c in known)
+            for priced in space.cheapest(scarcity, micros_worth, least[name], deadline):
+                latency = micros_worth * priced.column.latency_micros
+                grown |= priced.worth + latency < least[name] and self._add(priced.column)
+                least[name] = min(least[name], priced.bound + latency)
+        return grown, _Root(sum(least.values()) + duals.potential, duals, least)
+
+    def _settle(self, root: _Root, ceiling: float, deadline: Deadline) -> bool:
+        """Find the best plan below `ceiling`, or that there is none; false if there are too many columns to say."""
+        scarcity = root.duals.scarcity(self.master.resources)
+        columns: dict[str, Sequence[Column]] = {}
+        for name, space in self.spaces.items():
+            micros_worth = root.duals.latency[name] / self.master.graph.slo_micros
+            every = space.within(scarcity, micros_worth, root.least[name] + ceiling - root.value, deadline)
+            if every is None:
+                return False
+            columns[name] = every
+        bound = self._choose(columns, deadline)
+        if bound is not None:
+            self.bound = max(self.bound, min(bound, ceiling))
+        return bound is not None
+
+    def _choose(self, columns: Columns, deadline: Deadline) -> float | None:
+        """The best choice of these columns, kept if it is the best plan so far, and a bound on all of them.
+
+        None if time ran out.
+        """
+        if not all(columns.values()):
+            return inf
+        chosen = self.master.solve(columns, deadline)
+        if isinstance(chosen, NothingFound):
+            return inf if chosen.proven else None
+        if self.best is None or chosen.cost < self.best.cost:
+            self.best = chosen
+        return chosen.bound
+
+    def _add(self, column: Column) -> bool:
+        """Whether it is a new one."""
+        key = column.latency_micros, column.cost, column.vgpus
+        new = key not in self.columns[column.module]
+        self.columns[column.module].setdefault(key, column)
+        return new

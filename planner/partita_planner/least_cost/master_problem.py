@@ -1,0 +1,146 @@
+"""The master problem over columns: one for each module, within the pools and the SLO of every path.
+
+    x[m, c]      whether module m is served by its column c; in the linear relaxation, a share of it
+    divided[r]   GPUs divided into vGPUs of resource r, integer
+    finish[m]    when m is done at the latest, as a share of the SLO (a potential, as in `latency_split`)
+
+    sum of x over a module's columns = 1
+    vGPUs of r taken <= divisor * divided[r];    sum of divided over a pool's resources <= its GPUs + missing ones
+    finish[m] >= latency of m,    finish[m] >= finish[upstream of m] + latency of m,    finish <= 1
+
+The relaxation pays a penalty for missing GPUs, so that it has a solution from the first columns on.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyomo.environ as pyo
+
+from partita_planner.allocation.formulation import Market
+from partita_planner.allocation.milp import integer, solve, solve_lp
+from partita_planner.allocation.template_search import NothingFound
+from partita_planner.deadline import Deadline
+from partita_planner.least_cost.cover_columns import Column, Resource
+from partita_planner.session.latency import LatencyGraph
+
+Columns = Mapping[str, Sequence[Column]]
+"""By module."""
+
+
+@dataclass(frozen=True)
+class Duals:
+    """Prices of the relaxation's rows. Any that are not below 0 give a bound."""
+
+    gpu: Mapping[str, float]
+    """Of one more GPU, by pool."""
+    latency: Mapping[str, float]
+    """Of the whole SLO as latency of a node, by module or function."""
+    potential: float
+    """What the finish times and the pools' GPUs add to the bound."""
+
+    def scarcity(self, resources: Sequence[Resource]) -> Any:
+        """What one vGPU of each resource is worth beyond its price."""
+        return np.array([self.gpu[pool] / divisor for pool, divisor in resources])
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Columns that a master chose, and what it proved."""
+
+    columns: Mapping[str, Column]
+    cost: float
+    bound: float
+    """No choice of the master's columns costs less."""
+
+
+@dataclass(frozen=True)
+class Master:
+    """What stays the same from one master to the next."""
+
+    market: Market
+    graph: LatencyGraph
+    resources: tuple[Resource, ...]
+    penalty: float
+    """Of one missing GPU in the relaxation."""
+
+    def relaxed(self, columns: Columns, deadline: Deadline) -> tuple[float, Duals] | None:
+        """Cost and duals of the linear relaxation; None if time ran out."""
+        model = self._model(columns, relaxed=True)
+        answer = solve_lp(model, deadline)
+        if answer is None:
+            return None
+        value, row_duals = answer
+        gpu = {pool: min(self.penalty, abs(row_duals[row])) for pool, row in model.capacity.items()}
+        first = {name: abs(row_duals[row]) for name, row in model.first.items()}
+        later = {edge: abs(row_duals[row]) for edge, row in model.later.items()}
+        return value, self._duals(gpu, first, later)
+
+    def solve(self, columns: Columns, deadline: Deadline) -> Chosen | NothingFound:
+        """The cheapest choice of columns."""
+        model = self._model(columns, relaxed=False)
+        model.too_slow = pyo.ConstraintList()
+        while True:
+            answer = solve(model, deadline, relative_gap=0.0)
+            if answer.value is None:
+                return NothingFound(answer.infeasible)
+            picked = {name: columns[name][c] for name, c in model.x if integer(model.x[name, c])}
+            latency = {name: column.latency_micros for name, column in picked.items()}
+            if self.graph.longest(latency) <= self.graph.slo_micros:
+                break
+            # HiGHS's tolerance is a few millionths of the SLO: choices that use it are cut off, and all slower ones.
+            slow = [model.x[n, c] for n, c in model.x if columns[n][c].latency_micros >= latency[n]]
+            model.too_slow.add(sum(slow) <= len(latency) - 1)
+        cost = sum(column.cost for column in picked.values())
+        return Chosen(picked, cost, cost if answer.bound is None else min(cost, answer.bound))
+
+    def _duals(
+        self, gpu: Mapping[str, float], first: Mapping[str, float], later: Mapping[tuple[str, str], float]
+    ) -> Duals:
+        graph = self.graph
+        latency = {name: first[name] + sum(p for (_, b), p in later.items() if b == name) for name in graph.order}
+        released = {name: sum(p for (a, _), p in later.items() if a == name) - latency[name] for name in graph.order}
+        fixed = sum(latency[name] * micros / graph.slo_micros for name, micros in graph.fixed.items())
+        pools = sum(price * self.market.pools[pool].gpus for pool, price in gpu.items())
+        return Duals(gpu, latency, fixed + sum(min(0.0, r) for r in released.values()) - pools)
+
+    def _model(self, columns: Columns, *, relaxed: bool) -> Any:
+        model = pyo.ConcreteModel()
+        keys = [(name, c) for name, own in columns.items() for c in range(len(own))]
+        model.x = pyo.Var(keys, domain=pyo.NonNegativeReals if relaxed else pyo.Binary)
+        model.divided = pyo.Var(
+            range(len(self.resources)), domain=pyo.NonNegativeReals if relaxed else pyo.NonNegativeIntegers
+        )
+        model.finish = pyo.Var(list(self.graph.order), bounds=(0, 1))
+        pools = sorted({pool for pool, _ in self.resources})
+        model.missing = pyo.Var(pools, domain=pyo.NonNegativeReals)
+        if not relaxed:
+            model.missing.fix(0)
+        slo = self.graph.slo_micros
+
+        def latency(name: str) -> Any:
+            if name in self.graph.fixed:
+                return self.graph.fixed[name] / slo
+            return sum(column.latency_micros / slo * model.x[name, c] for c, column in enumerate(columns[name]))
+
+        def divide(m: Any, r: int) -> Any:
+            taken = [(columns[n][c].vgpus[r], m.x[n, c]) for n, c in keys if columns[n][c].vgpus[r]]
+            return sum(count * x for count, x in taken) <= self.resources[r][1] * m.divided[r]
+
+        def capacity(m: Any, pool: str) -> Any:
+            used = sum(m.divided[r] for r, (name, _) in enumerate(self.resources) if name == pool)
+            return used <= self.market.pools[pool].gpus + m.missing[pool]
+
+        model.one = pyo.Constraint(
+            list(columns), rule=lambda m, name: sum(m.x[name, c] for c in range(len(columns[name]))) == 1
+        )
+        model.divide = pyo.Constraint(range(len(self.resources)), rule=divide)
+        model.capacity = pyo.Constraint(pools, rule=capacity)
+        model.first = pyo.Constraint(list(self.graph.order), rule=lambda m, name: m.finish[name] >= latency(name))
+        model.later = pyo.Constraint(
+            list(self.graph.edges), rule=lambda m, a, b: m.finish[b] >= m.finish[a] + latency(b)
+        )
+        paid = sum(columns[n][c].cost * model.x[n, c] for n, c in keys)
+        model.objective = pyo.Objective(expr=paid + self.penalty * sum(model.missing[pool] for pool in pools))
+        return model

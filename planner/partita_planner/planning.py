@@ -1,0 +1,153 @@
+"""The planner's entry: a problem in, a validated plan or the reason why there is none out."""
+
+import time
+from collections.abc import Callable
+from math import inf
+from typing import Final
+
+from partita_api.inferencesession import CostModel, ObjectiveKind
+from partita_api.pipelineplan import PipelinePlanSpec
+from partita_planner.allocation.template_search import NothingFound
+from partita_planner.deadline import Deadline
+from partita_planner.explain.diagnosis import Solve, missing_inputs, not_enough_gpus, slo_too_tight
+from partita_planner.explain.explanation import alternative, explained
+from partita_planner.explain.sensitivities import sensitivity
+from partita_planner.problem import NoPlan, NoPlanReason, Outcome, Planned, PlanningProblem
+from partita_planner.session.measurements import profile_problems
+from partita_planner.session.session_graph import session_problems
+from partita_planner.strategies import STRATEGIES
+from partita_planner.strategies.no_partitioning import NO_PARTITIONING
+from partita_planner.strategies.strategy import Unanswered
+from partita_planner.subclusters.sharing import in_words, with_shared_gpus
+from partita_planner.task.assembly import assemble
+from partita_planner.task.fewest_gpus import with_fewest_gpus
+from partita_planner.task.optimum import better
+from partita_planner.task.task import Task
+from partita_planner.validation import validate
+
+KEEP_WITHIN: Final = 0.02
+"""The plan in force stays if it is still valid and no new plan is better by more than this share: a change of plan
+moves replicas, which is worth more than two percent."""
+BASELINE: Final = NO_PARTITIONING
+"""The strategy whose plan is always there to compare with, and stands in if a wider search runs out of time."""
+BASELINE_SHARE: Final = 0.2
+"""Share of the time limit for the baseline, which needs little of it."""
+SEARCH_SHARE: Final = 0.9
+"""Share of the time then left for the session's own strategy; the rest is for saying what is wrong if it finds none."""
+EXPLAIN_SECONDS: Final = 1.0
+"""Time for planning again with other inputs. Where one search takes longer, the linear relaxation has to do."""
+
+
+def plan(
+    problem: PlanningProblem,
+    clock: Callable[[], float] = time.monotonic,
+    explain_seconds: float = EXPLAIN_SECONDS,
+) -> Outcome:
+    """The best plan for `problem` by its strategy, within planner.timeLimitSeconds.
+
+    The same problem gives the same plan, unless time runs out. Every plan has passed `validate`. The plan in force is
+    returned as it is if it is still valid and within KEEP_WITHIN of the best; it also stands in when time runs out.
+    `explain_seconds` of what time is left go into planning again with other inputs (`sensitivity`).
+    """
+    refusal = _refused(problem)
+    if refusal is not None:
+        return refusal
+    began = clock()
+    deadline = Deadline.after(problem.spec.planner.time_limit_seconds, clock)
+    strategy = STRATEGIES[problem.spec.planner.strategy]
+    task = strategy.narrow(Task.of(problem))
+    hopeless = missing_inputs(task) or slo_too_tight(task, strategy.solve, deadline)
+    if hopeless is not None:
+        return hopeless
+    baseline = BASELINE.solve(BASELINE.narrow(task), deadline.share(BASELINE_SHARE))
+    solution = baseline if strategy is BASELINE else strategy.solve(task, deadline.share(SEARCH_SHARE))
+    if strategy.holds_baseline:
+        solution = better(task, solution, baseline, deadline)
+    if isinstance(solution, NothingFound):
+        return _without_solution(task, solution, strategy.solve, deadline)
+    if problem.spec.objective.kind is ObjectiveKind.THROUGHPUT_THEN_FEWEST_GPUS:
+        solution = with_fewest_gpus(task, solution, deadline.share(SEARCH_SHARE))
+    seconds = clock() - began
+    found = assemble(task, solution, strategy.name, seconds)
+    if problem.spec.planner.share_gpus:
+        found = with_shared_gpus(found, problem)
+    if violations := validate(found, problem):
+        return _bug(violations)
+    if problem.incumbent is not None and _stays(problem.incumbent, found, problem):
+        return Planned(problem.incumbent)
+    others = () if strategy is BASELINE else (alternative(BASELINE.name, task, solution, baseline),)
+    again = Deadline.after(min(explain_seconds, deadline.left), clock)
+    changes = sensitivity(task, solution, strategy.solve, again, seconds, deadline)
+    return Planned(explained(found, task, solution, changes, others, in_words(found)))
+
+
+def _refused(problem: PlanningProblem) -> NoPlan | None:
+    """Why the session cannot be planned at all, if so."""
+    wrong = list(session_problems(problem.spec))
+    if problem.spec.planner.strategy not in STRATEGIES:
+        known = ", ".join(sorted(STRATEGIES))
+        wrong.append(f"planner.strategy {problem.spec.planner.strategy!r} is not known: choose one of {known}")
+    elif problem.spec.objective.kind not in STRATEGIES[problem.spec.planner.strategy].objectives:
+        possible = " or ".join(sorted(STRATEGIES[problem.spec.planner.strategy].objectives))
+        wrong.append(
+            f"planner.strategy {problem.spec.planner.strategy} plans for objective {possible} only, not "
+            f"{problem.spec.objective.kind}: choose planner.strategy partita, or objective.kind {possible}"
+        )
+    objective = problem.spec.objective
+    if problem.spec.planner.share_gpus and (
+        objective.kind.seeks_throughput or objective.cost_model is not CostModel.ALLOCATED
+    ):
+        wrong.append("planner.shareGpus needs objective.kind Cost or Power, and objective.costModel Allocated")
+    if not 0 < problem.rate < inf:
+        wrong.append(f"the rate to plan for is {problem.rate:g} requests/s: it must be above 0, and finite")
+    names = [pool.name for pool in problem.pools]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        wrong.append(f"pool {', '.join(twice)} is given more than once: give each pool a name of its own")
+    wrong.extend(profile_problems(problem))
+    silent = [pool.name for pool in problem.pools if pool.spec.power_watts is None]
+    if problem.spec.objective.kind is ObjectiveKind.POWER and silent:
+        wrong.append(
+            f"objective Power needs the watts of every pool that may be used: set powerWatts of {', '.join(silent)}, "
+            f"or leave them out by spec.pools"
+        )
+    return NoPlan(NoPlanReason.INVALID_SESSION, "; ".join(wrong)) if wrong else None
+
+
+def _without_solution(task: Task, nothing: NothingFound, solve: Solve, deadline: Deadline) -> Outcome:
+    """The plan in force if it still serves, else why there is none."""
+    incumbent = task.problem.incumbent
+    if incumbent is not None and not validate(incumbent, task.problem):
+        return Planned(incumbent)
+    if isinstance(nothing, Unanswered):
+        return nothing.why
+    if nothing.proven:
+        return not_enough_gpus(task, solve, deadline)
+    seconds = task.problem.spec.planner.time_limit_seconds
+    return NoPlan(
+        NoPlanReason.TIME_LIMIT,
+        f"No plan was found within {seconds} s, nor proof that there is none. Raise planner.timeLimitSeconds, or lower "
+        f"planner.maxStages.",
+    )
+
+
+def _stays(incumbent: PipelinePlanSpec, found: PipelinePlanSpec, problem: PlanningProblem) -> bool:
+    """Whether the plan in force is still valid and nearly as good as `found`."""
+    if incumbent.solution.strategy != found.solution.strategy or validate(incumbent, problem):
+        return False
+    kind = problem.spec.objective.kind
+    better, worse = (found, incumbent) if kind.seeks_throughput else (incumbent, found)
+    gain = _ratio(float(better.solution.value), float(worse.solution.value)) - 1
+    if kind is ObjectiveKind.THROUGHPUT_THEN_FEWEST_GPUS and gain >= 0:
+        gain = max(gain, _ratio(sum(incumbent.gpus().values()), sum(found.gpus().values())) - 1)
+    return gain <= KEEP_WITHIN
+
+
+def _ratio(one: float, other: float) -> float:
+    return one / other if other else 1.0
+
+
+def _bug(violations: tuple[str, ...]) -> NoPlan:
+    return NoPlan(
+        NoPlanReason.INVALID_PLAN,
+        f"The planner made a plan that does not hold, which is a bug; the plan in force stays. {'; '.join(violations)}",
+    )

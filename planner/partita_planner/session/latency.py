@@ -1,0 +1,117 @@
+"""The latency model: how long a batch is collected, the longest path of a session, and how slack is shared out.
+
+All times are whole microseconds, rounded up, so that sums over a path are exact.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil, floor
+
+from partita_api.inferencesession import InferenceSessionSpec
+from partita_planner.session.session_graph import topological_order
+
+SECOND = 1_000_000
+Time = int | Fraction
+"""Microseconds."""
+
+
+def collection_micros(batch: int, rate: float) -> int:
+    """How long the first sample of a batch waits for the last one when `rate` samples per second arrive evenly.
+
+    Batches are dealt to machines in turn, each of consecutive samples, so that every batch is collected at the
+    module's whole rate w (Harpagon, Theorem 1). That theorem says batch / w; the first sample does not wait for
+    itself, so it is (batch - 1) / w here, and a batch of one waits for nobody however low the rate is. Uneven
+    arrivals are what the SLO's margin is for (PPipe multiplies by 1.3 instead, on top of its own margin).
+    """
+    return ceil((batch - 1) * SECOND / rate)
+
+
+@dataclass(frozen=True)
+class LatencyGraph:
+    """A session's DAG with the time that its paths may take."""
+
+    order: tuple[str, ...]
+    """All modules, each after its upstream ones."""
+    edges: tuple[tuple[str, str], ...]
+    fixed: Mapping[str, int]
+    """Microseconds of each CPU function."""
+    slo_micros: int
+    """What a path may take: the SLO less the margin."""
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The modules whose latency is planned."""
+        return tuple(name for name in self.order if name not in self.fixed)
+
+    def through(self, latency: Mapping[str, Time]) -> dict[str, Time]:
+        """For every module the time of the longest path that leads through it; `latency` is of the models."""
+        times: dict[str, Time] = {**self.fixed, **latency}
+        head: dict[str, Time] = {}
+        tail: dict[str, Time] = {}
+        for name in self.order:
+            head[name] = max((head[a] + times[a] for a, b in self.edges if b == name), default=0)
+        for name in reversed(self.order):
+            tail[name] = max((tail[b] + times[b] for a, b in self.edges if a == name), default=0)
+        return {name: head[name] + times[name] + tail[name] for name in self.order}
+
+    def longest(self, latency: Mapping[str, Time]) -> Time:
+        """The time of the longest path."""
+        return max(self.through(latency).values())
+
+    def critical_path(self, latency: Mapping[str, Time]) -> tuple[str, ...]:
+        """The modules of a longest path, in order."""
+        times: dict[str, Time] = {**self.fixed, **latency}
+        best: dict[str, tuple[Time, tuple[str, ...]]] = {}
+        for name in self.order:
+            before = max((best[a] for a, b in self.edges if b == name), default=(0, ()), key=lambda path: path[0])
+            best[name] = (before[0] + times[name], (*before[1], name))
+        return max(best.values(), key=lambda path: path[0])[1]
+
+    def room(self, least: Mapping[str, int]) -> dict[str, int]:
+        """The most that each model may take while all others take the `least` that they can."""
+        longest = self.through(least)
+        return {name: self.slo_micros - int(longest[name]) + least[name] for name in self.models}
+
+
+def latency_graph(spec: InferenceSessionSpec) -> LatencyGraph:
+    """The DAG of a session, with its SLO less `planner.margin_percent`."""
+    return LatencyGraph(
+        order=topological_order(spec),
+        edges=tuple((e.source, e.target) for e in spec.edges),
+        fixed={m.name: m.function.max_millis * 1000 for m in spec.modules if m.function},
+        slo_micros=spec.slo.latency_ms * 10 * (100 - spec.planner.margin_percent),
+    )
+
+
+def stretch(graph: LatencyGraph, latency: Mapping[str, int]) -> dict[str, int]:
+    """Budgets of the models: their latencies, with what the SLO leaves shared out in proportion to them.
+
+    All models are stretched by one factor until some path is full; those on it keep their budget, and the others go
+    on. So no path exceeds the SLO, every model lies on a full path, and a module with more work has more slack to
+    queue in. CPU functions keep their fixed time. Needs graph.longest(latency) <= graph.slo_micros.
+    """
+    settled: dict[str, Fraction] = {}
+    while len(settled) < len(latency):
+        growing = {name: Fraction(micros) for name, micros in latency.items() if name not in settled}
+        factor = _largest_factor(graph, settled, growing)
+        stretched = {**settled, **{name: factor * micros for name, micros in growing.items()}}
+        full = {name for name, time in graph.through(stretched).items() if time == graph.slo_micros}
+        settled |= {name: stretched[name] for name in growing if name in full}
+    return {name: floor(settled[name]) for name in latency}
+
+
+def _largest_factor(graph: LatencyGraph, settled: Mapping[str, Fraction], growing: Mapping[str, Fraction]) -> Fraction:
+    """The largest factor on the `growing` latencies that keeps every path within the SLO.
+
+    The longest path is convex and piecewise linear in the factor, so Newton's method from above ends exactly.
+    """
+    factor = graph.slo_micros / min(growing.values())
+    while True:
+        stretched = {**settled, **{name: factor * micros for name, micros in growing.items()}}
+        excess = graph.longest(stretched) - graph.slo_micros
+        if excess <= 0:
+            return factor
+        path = graph.critical_path(stretched)
+        slope = sum((growing[name] for name in path if name in growing), Fraction(0))
+        factor -= Fraction(excess) / slope

@@ -1,0 +1,156 @@
+"""Several sessions that maximise throughput from the same pools, planned together.
+
+    max level   s.t.  session i serves at least level * weight of i,   all of them together use GPUs that are there
+
+A module of any session is one more module of the one problem, so that everything in `throughput` holds. Sessions with
+several models keep the latencies that they choose when they are alone; only those with one are free of such a choice,
+and for them the result is the optimum.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from partita_planner.allocation.formulation import Demand, Deployments, Market
+from partita_planner.allocation.template_search import Found, NothingFound
+from partita_planner.allocation.throughput import most_throughput, throughput_bound
+from partita_planner.deadline import Deadline
+from partita_planner.problem import NoPlan, NoPlanReason, Outcome, Planned, PlanningProblem
+from partita_planner.session.latency import stretch
+from partita_planner.task.assembly import assemble
+from partita_planner.task.optimum import MAX_ROUNDS, ROUND_SHARE, collected_at_rate, highest_rate
+from partita_planner.task.task import Solution, Task
+from partita_planner.validation import validate
+
+STRATEGY = "joint"
+
+
+@dataclass(frozen=True)
+class JointSolution:
+    """What every session gets."""
+
+    solutions: tuple[Solution, ...]
+    """In the order of the tasks."""
+    level: float
+    """Every session serves this many requests per second for each unit of its weight."""
+    bound: float
+    """No plan reaches a higher level."""
+
+
+def plan_jointly(
+    problems: Sequence[PlanningProblem], seconds: float, clock: Callable[[], float] = time.monotonic
+) -> tuple[Outcome, ...]:
+    """A validated plan for every session, or for each the reason why there is none; never plans for some only.
+
+    All must want throughput, and name each pool that they share with the same GPUs. Raises ValueError otherwise.
+    """
+    if not all(p.spec.objective.kind.seeks_throughput for p in problems):
+        raise ValueError("sessions that are planned together must all have an objective of throughput")
+    began = clock()
+    tasks = [Task.of(problem) for problem in problems]
+    found = most_throughput_jointly(tasks, Deadline.after(seconds, clock))
+    if isinstance(found, NothingFound):
+        return tuple(_refusal(found, seconds) for _ in tasks)
+    plans = [
+        assemble(task, solution, STRATEGY, clock() - began)
+        for task, solution in zip(tasks, found.solutions, strict=True)
+    ]
+    wrong = [w for plan, problem in zip(plans, problems, strict=True) for w in validate(plan, problem)]
+    if wrong:
+        return tuple(NoPlan(NoPlanReason.INVALID_PLAN, "; ".join(wrong)) for _ in plans)
+    return tuple(Planned(plan) for plan in plans)
+
+
+def most_throughput_jointly(tasks: Sequence[Task], deadline: Deadline) -> JointSolution | NothingFound:
+    """The highest level that the pools allow; each session's batches are collected at the rate that it gets.
+
+    As for one session, the first plan assumes rates that cannot be exceeded, and those after it what the one before
+    reached. Raises ValueError if the tasks do not agree on a pool's GPUs.
+    """
+    market = _market(tasks)
+    assumed = [highest_rate(task, deadline) for task in tasks]
+    bound: float | None = None
+    for _ in range(MAX_ROUNDS):
+        round_ends = deadline.share(ROUND_SHARE)
+        demands = [_demands(task, rate, market, round_ends) for task, rate in zip(tasks, assumed, strict=True)]
+        named = [replace(d, module=_name(i, d.module)) for i, group in enumerate(demands) for d in group]
+        found = most_throughput(named, market, round_ends)
+        if not isinstance(found, Found):
+            return found
+        if bound is None:
+            bound = _bound(tasks, assumed, market, found, deadline)
+        shares = [{d.module: found.deployments[_name(i, d.module)] for d in group} for i, group in enumerate(demands)]
+        reached = [found.value * _weight(task) * (1 - task.kept_free) for task in tasks]
+        collected = [collected_at_rate(*each) for each in zip(tasks, shares, reached, strict=True)]
+        if all(_in_time(task, deployments) for task, deployments in zip(tasks, collected, strict=True)):
+            level_bound = max(bound, found.value)
+            solutions = [_solution(*each, level_bound) for each in zip(tasks, collected, demands, strict=True)]
+            return JointSolution(tuple(solutions), found.value, level_bound)
+        assumed = reached
+    return NothingFound(proven=False)
+
+
+def _market(tasks: Sequence[Task]) -> Market:
+    pools = {pool.name: pool for task in tasks for pool in task.problem.pools}
+    for task in tasks:
+        for pool in task.problem.pools:
+            if pool != pools[pool.name]:
+                raise ValueError(f"the sessions do not agree on pool {pool.name!r}: give each the same GPUs of it")
+    return Market(pools, whole_gpus=True)
+
+
+def _demands(task: Task, rate: float, market: Market, deadline: Deadline) -> Sequence[Demand]:
+    """The session's demands at level 1, with only the templates that keep the latencies it would choose alone."""
+    demands = task.demands((1 - task.kept_free) * _weight(task), deadline, collected_at=rate)
+    if task.coupled is None:
+        return demands
+    alone = most_throughput(demands, market, deadline.share(0.2), task.coupled)
+    if not isinstance(alone, Found):
+        return tuple(replace(d, templates=()) for d in demands)
+    slowest = {name: max(d.template.latency_micros for d in group) for name, group in alone.deployments.items()}
+    budget = stretch(task.graph, slowest)
+    return tuple(
+        replace(d, templates=tuple(t for t in d.templates if t.latency_micros <= budget[d.module])) for d in demands
+    )
+
+
+def _bound(tasks: Sequence[Task], assumed: Sequence[float], market: Market, found: Found, deadline: Deadline) -> float:
+    """The search's own bound if no latencies were chosen before it, else the relaxation's over all of them."""
+    if all(task.coupled is None for task in tasks):
+        return found.bound
+    everything = [
+        replace(d, module=_name(i, d.module))
+        for i, (task, rate) in enumerate(zip(tasks, assumed, strict=True))
+        for d in task.demands((1 - task.kept_free) * _weight(task), deadline, collected_at=rate)
+    ]
+    return throughput_bound(everything, market, deadline)
+
+
+def _solution(task: Task, deployments: Deployments, demands: Sequence[Demand], level_bound: float) -> Solution:
+    """The session's own figures: what it serves in requests per second, at least its weight times the level."""
+    weight = _weight(task)
+    serves = weight * min(sum(x.throughput for x in deployments[d.module]) / d.capacity for d in demands)
+    return Solution(deployments, serves * (1 - task.kept_free), serves, max(serves, weight * level_bound))
+
+
+def _in_time(task: Task, deployments: Deployments) -> bool:
+    slowest = {name: max(d.template.latency_micros for d in group) for name, group in deployments.items()}
+    return task.graph.longest(slowest) <= task.graph.slo_micros
+
+
+def _weight(task: Task) -> int:
+    return task.problem.spec.objective.weight
+
+
+def _name(index: int, module: str) -> str:
+    return f"{index}/{module}"
+
+
+def _refusal(nothing: NothingFound, seconds: float) -> NoPlan:
+    if nothing.proven:
+        return NoPlan(
+            NoPlanReason.NOT_ENOUGH_GPUS,
+            "The pools cannot serve all of these sessions together within their SLOs: add GPUs, raise slo.latencyMs, "
+            "or plan fewer of them together.",
+        )
+    return NoPlan(NoPlanReason.TIME_LIMIT, f"No joint plan was found within {seconds:g} s: allow more time.")

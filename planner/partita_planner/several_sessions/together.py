@@ -1,0 +1,138 @@
+"""Several sessions planned together on the same pools: most throughput for all, or the least cost of all.
+
+Throughput is one problem for all sessions (`joint`). Costs add up, and a GPU serves one session only, so that sessions
+that fit the pools side by side are cheapest as each is alone. Where they do not fit, the order in which they are
+planned decides who gets the scarce GPUs: all orders are tried, and the cheapest is kept. What the sessions cost
+alone, each with all GPUs, is a bound on every way to share them.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice, permutations
+from typing import Final
+
+from partita_planner.deadline import Deadline
+from partita_planner.problem import NoPlan, NoPlanReason, Outcome, Planned, PlanningProblem
+from partita_planner.several_sessions.joint import plan_jointly
+
+MAX_ORDERS: Final = 24
+"""Orders that are tried: all of up to four sessions."""
+
+Plan = Callable[[PlanningProblem], Outcome]
+
+
+class NotTogetherError(ValueError):
+    """The sessions cannot be planned together; the message says why, and the fix."""
+
+
+@dataclass(frozen=True)
+class Together:
+    """A plan for every session, or for none; in the order of the sessions."""
+
+    outcomes: tuple[Outcome, ...]
+    value: float | None
+    """What all cost (or draw) together; or requests per second that each serves for each unit of its weight."""
+    bound: float | None
+    """Proven: no plans for all of them have a better value."""
+
+
+def plan_together(
+    problems: Sequence[PlanningProblem], seconds: float, plan: Plan, clock: Callable[[], float] = time.monotonic
+) -> Together:
+    """Plans for all sessions, within `seconds`; `plan` plans one of them. Each problem names all GPUs of its pools.
+
+    Raises NotTogetherError for sessions whose objectives cannot be weighed against each other.
+    """
+    _check(problems)
+    if problems[0].spec.objective.kind.seeks_throughput:
+        return _level(problems, plan_jointly(problems, seconds, clock))
+    return _cheapest(problems, plan, Deadline.after(seconds, clock))
+
+
+def _check(problems: Sequence[PlanningProblem]) -> None:
+    if not problems:
+        raise NotTogetherError("there is no session to plan: give at least one")
+    others = sorted({p.spec.planner.strategy for p in problems} - {"partita"})
+    if others:
+        raise NotTogetherError(f"only strategy partita plans sessions together, not {', '.join(others)}")
+    kinds = {p.spec.objective.kind for p in problems}
+    models = {p.spec.objective.cost_model for p in problems}
+    throughput = [kind for kind in kinds if kind.seeks_throughput]
+    if (throughput and len(throughput) < len(kinds)) or (not throughput and (len(kinds) > 1 or len(models) > 1)):
+        wanted = ", ".join(sorted(f"{p.session.name}: {p.spec.objective.kind}" for p in problems))
+        raise NotTogetherError(
+            f"sessions that are planned together must all want throughput, or all least cost by one cost model, or all "
+            f"least power ({wanted}); give them one objective, or plan them one after the other"
+        )
+
+
+def _level(problems: Sequence[PlanningProblem], outcomes: tuple[Outcome, ...]) -> Together:
+    plans = [o.plan for o in outcomes if isinstance(o, Planned)]
+    if len(plans) < len(outcomes):
+        return Together(outcomes, None, None)
+    weights = [p.spec.objective.weight for p in problems]
+    each = list(zip(plans, weights, strict=True))
+    return Together(
+        outcomes,
+        min(float(plan.solution.value) / weight for plan, weight in each),
+        min(float(plan.solution.bound) / weight for plan, weight in each),
+    )
+
+
+def _cheapest(problems: Sequence[PlanningProblem], plan: Plan, deadline: Deadline) -> Together:
+    alone = [plan(problem) for problem in problems]
+    planned = [outcome.plan for outcome in alone if isinstance(outcome, Planned)]
+    if len(planned) < len(alone):
+        names = ", ".join(p.session.name for p, o in zip(problems, alone, strict=True) if isinstance(o, NoPlan))
+        rest = NoPlan(NoPlanReason.NOT_ENOUGH_GPUS, f"There is no plan for {names}, so none for all sessions together.")
+        return Together(tuple(o if isinstance(o, NoPlan) else rest for o in alone), None, None)
+    bound = sum(float(spec.solution.bound) for spec in planned)
+    best: list[Outcome] | None = None
+    if not _beyond_the_pools(problems, alone):
+        best = alone
+    else:
+        for order in islice(permutations(range(len(problems))), MAX_ORDERS):
+            found = _one_after_the_other(problems, order, alone, plan)
+            if found is not None and (best is None or _total(found) < _total(best)):
+                best = found
+            if deadline.passed:
+                break
+    if best is None:
+        names = ", ".join(p.session.name for p in problems)
+        nothing = NoPlan(
+            NoPlanReason.NOT_ENOUGH_GPUS,
+            f"Each of {names} has a plan, but no order was found in which the pools have GPUs for all of them: add "
+            f"GPUs, lower their rates, or raise slo.latencyMs.",
+        )
+        return Together(tuple(nothing for _ in problems), None, None)
+    return Together(tuple(best), _total(best), min(bound, _total(best)))
+
+
+def _one_after_the_other(
+    problems: Sequence[PlanningProblem], order: Sequence[int], alone: Sequence[Outcome], plan: Plan
+) -> list[Outcome] | None:
+    """The plans in that order, each on what the ones before it leave; None if one of them has none."""
+    found = list(alone)
+    taken: dict[str, int] = {}
+    for position, index in enumerate(order):
+        if position:
+            free = [replace(pool, gpus=pool.gpus - taken.get(pool.name, 0)) for pool in problems[index].pools]
+            found[index] = plan(replace(problems[index], pools=tuple(free)))
+        outcome = found[index]
+        if isinstance(outcome, NoPlan):
+            return None
+        for name, count in outcome.plan.gpus().items():
+            taken[name] = taken.get(name, 0) + count
+    return found
+
+
+def _beyond_the_pools(problems: Sequence[PlanningProblem], outcomes: Sequence[Outcome]) -> bool:
+    """Whether the plans take more GPUs than there are."""
+    there = {pool.name: pool.gpus for problem in problems for pool in problem.pools}
+    taken = [outcome.plan.gpus() for outcome in outcomes if isinstance(outcome, Planned)]
+    return any(sum(gpus.get(name, 0) for gpus in taken) > count for name, count in there.items())
+
+
+def _total(outcomes: Sequence[Outcome]) -> float:
+    return sum(float(outcome.plan.solution.value) for outcome in outcomes if isinstance(outcome, Planned))

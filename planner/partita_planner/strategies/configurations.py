@@ -1,0 +1,140 @@
+"""The cost papers' strategies on a planning task: one-stage templates as configurations, and schedules as deployments.
+
+They plan with their own worst case, which is never below ours: batches are dealt to all machines of a module, and so
+are collected at its whole rate. Their dummy requests are not sent. Where a schedule keeps the SLO by its dummies alone
+(they fill batches sooner than the module's own requests can), the strategy is asked again without them. Machines that
+may work only `1 - headroom` of the time make up for bursts.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from partita_api.inferencesession import ObjectiveKind
+from partita_planner.allocation.formulation import (
+    Demand,
+    Deployment,
+    Deployments,
+    allocated_price,
+    gpus_missing,
+    in_dispatch_order,
+)
+from partita_planner.allocation.template_search import NothingFound, Search, value_of
+from partita_planner.configurations.schedule import Answer
+from partita_planner.configurations.workload import Configuration, Module, Workload
+from partita_planner.deadline import Deadline
+from partita_planner.problem import NoPlan, NoPlanReason
+from partita_planner.session.latency import SECOND
+from partita_planner.session.session_graph import module_rates
+from partita_planner.strategies.strategy import Answering, Strategy, Unanswered
+from partita_planner.task.task import Solution, Task
+from partita_planner.templates.templates import Template
+
+
+def configuration_strategy(name: str, answer: Answering, without_dummies: Answering | None = None) -> Strategy:
+    """A strategy that plans least cost with models in one stage; `without_dummies` is the same one with none."""
+    return Strategy(
+        name,
+        narrow=lambda task: replace(task, max_stages=1),
+        solve=lambda task, deadline: _solve(
+            name, task, [answer, *([without_dummies] if without_dummies else [])], deadline
+        ),
+        objectives=frozenset({ObjectiveKind.COST}),
+        answer=answer,
+    )
+
+
+@dataclass(frozen=True)
+class _Posed:
+    """A task in the papers' terms."""
+
+    demands: tuple[Demand, ...]
+    workload: Workload
+    templates: Mapping[str, Mapping[Configuration, Template]]
+    """What every configuration of a module stands for."""
+
+
+def _solve(name: str, task: Task, answers: list[Answering], deadline: Deadline) -> Solution | NothingFound:
+    posed = _pose(task, deadline)
+    for answer in answers:
+        found = answer(posed.workload, deadline) if posed is not None else None
+        if posed is None or found is None:
+            continue
+        deployments = _deployments(task, posed, found)
+        slowest = {module: max(d.template.latency_micros for d in group) for module, group in deployments.items()}
+        if task.graph.longest(slowest) <= task.graph.slo_micros:
+            return _within_the_pools(name, task, deployments, posed)
+    if deadline.passed:
+        return NothingFound(proven=False)
+    return Unanswered(
+        proven=False,
+        why=NoPlan(
+            NoPlanReason.SLO_TOO_TIGHT,
+            f"Strategy {name!r} finds no machines that keep the SLO with its way of dispatching and splitting. Choose "
+            f"planner.strategy partita, which finds a plan wherever there is one, or raise slo.latencyMs.",
+        ),
+    )
+
+
+def _pose(task: Task, deadline: Deadline) -> _Posed | None:
+    """The task as a workload; None if some module has no template within the SLO."""
+    demands = task.demands(task.problem.rate, deadline)
+    templates = {demand.module: demand.templates for demand in demands}
+    if not all(templates.values()):
+        return None
+    by_configuration = {module: {_configuration(task, t): t for t in own} for module, own in templates.items()}
+    rates = module_rates(task.problem.spec, task.problem.rate)
+    workload = Workload(
+        modules=tuple(Module(name, rates[name], tuple(own)) for name, own in by_configuration.items()),
+        edges=task.graph.edges,
+        slo=task.graph.slo_micros / SECOND,
+        delays={name: micros / SECOND for name, micros in task.graph.fixed.items()},
+    )
+    return _Posed(demands, workload, by_configuration)
+
+
+def _configuration(task: Task, template: Template) -> Configuration:
+    (stage,) = template.stages
+    return Configuration(
+        batch=template.batch,
+        duration=stage.latency_micros / SECOND,
+        hardware=stage.pool if stage.divisor == 1 else f"{stage.pool}/{stage.divisor}",
+        price=task.market.price(stage),
+        concurrency=stage.divisor,
+        load=1 - task.kept_free,
+    )
+
+
+def _deployments(task: Task, posed: _Posed, answer: Answer) -> Deployments:
+    return {
+        module: in_dispatch_order(
+            [
+                Deployment(posed.templates[module][allocation.configuration], (allocation.machines,))
+                for allocation in schedule.allocations
+            ],
+            task.market,
+        )
+        for module, schedule in answer.schedules.items()
+    }
+
+
+def _within_the_pools(name: str, task: Task, deployments: Deployments, posed: _Posed) -> Solution | NothingFound:
+    """The deployments as a solution, if the pools have their GPUs; the strategy knows of no limits.
+
+    Its bound is what the cheapest template of each module costs for the time that it works.
+    """
+    missing = gpus_missing(deployments, task.market.pools)
+    if missing:
+        wanted = ", ".join(f"{count} more of {pool}" for pool, count in missing.items())
+        price = sum(allocated_price(group, task.market) for group in deployments.values())
+        return Unanswered(
+            proven=False,
+            why=NoPlan(
+                NoPlanReason.NOT_ENOUGH_GPUS,
+                f"Strategy {name!r} plans machines for {price:g} an hour as if the pools had no end, and they have too "
+                f"few GPUs for that: add GPUs ({wanted}), or choose planner.strategy partita, which plans within them.",
+                gpus_missing=missing,
+            ),
+        )
+    value = value_of(Search(posed.demands, task.market, task.aim), deployments)
+    least = sum(d.rate * min(task.market.sample_price(t) for t in d.templates) for d in posed.demands)
+    return Solution(deployments, task.problem.rate, value, min(value, least))

@@ -1,0 +1,133 @@
+"""A solution as a PipelinePlan's spec: budgets, names, costs, and what the numbers mean."""
+
+from dataclasses import replace
+from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
+
+from partita_api.digests import digest
+from partita_api.pipelineplan import (
+    BlockRange,
+    Costs,
+    ModulePlan,
+    PipelinePlanSpec,
+    PooledPipeline,
+    ProfileRef,
+    Stage,
+)
+from partita_api.pipelineplan import Solution as SolutionSpec
+from partita_api.quantity import Quantity
+from partita_planner.allocation.formulation import (
+    Demand,
+    Deployment,
+    Tariff,
+    allocated_price,
+    gpus_used,
+    occupancy_price,
+)
+from partita_planner.problem import PlanningProblem
+from partita_planner.session.latency import stretch
+from partita_planner.session.session_graph import module_rates
+from partita_planner.task.task import Solution, Task
+
+DECIMALS = Decimal("0.000001")
+
+
+def assemble(
+    task: Task,
+    solution: Solution,
+    strategy: str,
+    seconds: float,
+) -> PipelinePlanSpec:
+    """The plan that carries `solution` out."""
+    problem, deployments = task.problem, solution.deployments
+    rates = module_rates(problem.spec, solution.rate)
+    calls = module_rates(problem.spec, 1.0)
+    budgets = {**task.graph.fixed, **stretch(task.graph, solution.latencies)}
+    served = min(sum(d.throughput for d in group) / calls[name] for name, group in deployments.items())
+    return PipelinePlanSpec(
+        session=problem.session,
+        inputs_digest=inputs_digest(problem),
+        solution=SolutionSpec(
+            strategy=strategy,
+            kind=problem.spec.objective.kind,
+            value=quantity(solution.value),
+            bound=quantity(solution.bound),
+            gap=quantity(solution.relative_gap),
+            seconds=quantity(seconds),
+        ),
+        modules=tuple(
+            ModulePlan(
+                name=module.name,
+                rate=quantity(rates[module.name]),
+                budget_micros=budgets[module.name],
+                pipelines=tuple(
+                    _pipeline(f"p{i}", deployment) for i, deployment in enumerate(deployments.get(module.name, ()))
+                ),
+            )
+            for module in problem.spec.modules
+        ),
+        cost=_costs(task, solution),
+        throughput=quantity(served, ROUND_FLOOR),
+        profiles=tuple(
+            ProfileRef(module=module, pool=pool, key=problem.profiles[module, pool].key)
+            for module, pool in sorted(_profiles_used(solution))
+        ),
+    )
+
+
+def inputs_digest(problem: PlanningProblem) -> str:
+    """Digest of everything that the plan depends on, but for the plan in force."""
+    return digest(
+        {
+            "session": problem.spec.model_dump(mode="json", by_alias=True, exclude_none=True),
+            "rate": problem.rate,
+            "pools": {p.name: [p.spec.model_dump(mode="json", by_alias=True), p.gpus] for p in problem.pools},
+            "profiles": {f"{module}/{pool}": profile.key for (module, pool), profile in problem.profiles.items()},
+        }
+    )
+
+
+def quantity(number: float, rounding: str = ROUND_HALF_EVEN) -> Quantity:
+    """`number` to six decimals, as Kubernetes writes it."""
+    return Quantity(Decimal(repr(float(number))).quantize(DECIMALS, rounding=rounding))
+
+
+def _pipeline(name: str, deployment: Deployment) -> PooledPipeline:
+    template = deployment.template
+    return PooledPipeline(
+        name=name,
+        batch_size=template.batch,
+        throughput=quantity(deployment.throughput, ROUND_FLOOR),
+        stages=tuple(
+            Stage(
+                blocks=BlockRange(first=stage.first, end=stage.end),
+                pool=stage.pool,
+                vgpu_divisor=stage.divisor,
+                replicas=replicas,
+                latency_micros=stage.latency_micros,
+                transfer_micros=stage.transfer_micros,
+            )
+            for stage, replicas in zip(template.stages, deployment.replicas, strict=True)
+        ),
+    )
+
+
+def _costs(task: Task, solution: Solution) -> Costs:
+    rates = module_rates(task.problem.spec, solution.rate)
+    needed = [Demand(name, rates[name], rates[name] / (1 - task.kept_free), ()) for name in solution.deployments]
+    everything = [deployment for group in solution.deployments.values() for deployment in group]
+    money, watts = replace(task.market, tariff=Tariff.MONEY), replace(task.market, tariff=Tariff.WATTS)
+    said = all(task.market.pools[name].spec.power_watts for name in gpus_used(solution.deployments))
+    return Costs(
+        allocated_per_hour=quantity(allocated_price(everything, money)),
+        occupancy_per_hour=quantity(sum(occupancy_price(solution.deployments[d.module], d, money) for d in needed)),
+        power_watts=quantity(allocated_price(everything, watts)) if said else None,
+    )
+
+
+def _profiles_used(solution: Solution) -> set[tuple[str, str]]:
+    return {
+        (module, stage.pool)
+        for module, group in solution.deployments.items()
+        for deployment in group
+        for stage in deployment.template.stages
+    }

@@ -1,0 +1,56 @@
+"""The plan in force as a solution of the present problem, for a search to begin from."""
+
+from collections.abc import Mapping
+
+from partita_api.pipelineplan import PooledPipeline
+from partita_planner.allocation.formulation import Deployment, Deployments, in_dispatch_order
+from partita_planner.session.latency import SECOND, collection_micros
+from partita_planner.session.session_graph import module_rates
+from partita_planner.task.task import Task
+from partita_planner.templates.templates import ModuleClass, Template, TemplateStage
+from partita_planner.validation import validate
+
+
+def deployments_in_force(task: Task, rate: float) -> Deployments | None:
+    """The deployments of the plan in force, batches being collected while `rate` requests per second arrive.
+
+    None if there is no such plan, if it does not hold for the present problem, or if it has what the task may not use:
+    more stages, vGPUs, sub-clusters, or parts of GPUs where stages own whole ones.
+    """
+    plan = task.problem.incumbent
+    if plan is None or plan.shares_gpus or validate(plan, task.problem):
+        return None
+    rates = module_rates(task.problem.spec, rate)
+    found: dict[str, tuple[Deployment, ...]] = {}
+    for module in plan.modules:
+        if module.name in task.classes:
+            classes = {cls.pool.name: cls for cls in task.classes[module.name]}
+            group = [_deployment(pipeline, classes, rates[module.name]) for pipeline in module.pipelines]
+            found[module.name] = in_dispatch_order(group, task.market)
+    slowest = {name: max(d.template.latency_micros for d in group) for name, group in found.items()}
+    allowed = all(_allowed(task, deployment) for group in found.values() for deployment in group)
+    return found if allowed and task.graph.longest(slowest) <= task.graph.slo_micros else None
+
+
+def _deployment(pipeline: PooledPipeline, classes: Mapping[str, ModuleClass], rate: float) -> Deployment:
+    batch = pipeline.batch_size
+    stages = []
+    for stage in pipeline.stages:
+        cls, divisor = classes[stage.pool], stage.vgpu_divisor
+        first, end = stage.blocks.first, stage.blocks.end
+        served = min(batch * SECOND / stage.latency_micros, cls.link_cap(first, divisor), cls.link_cap(end, divisor))
+        stages.append(
+            TemplateStage(first, end, stage.pool, divisor, stage.latency_micros, stage.transfer_micros, served)
+        )
+    template = Template(batch, collection_micros(batch, rate), tuple(stages))
+    return Deployment(template, tuple(stage.replicas for stage in pipeline.stages))
+
+
+def _allowed(task: Task, deployment: Deployment) -> bool:
+    stages = deployment.template.stages
+    whole = all(count % stage.divisor == 0 for stage, count in zip(stages, deployment.replicas, strict=True))
+    return (
+        len(stages) <= task.max_stages
+        and (whole or not task.market.whole_gpus)
+        and not (task.undivided and any(stage.divisor > 1 for stage in stages))
+    )

@@ -1,0 +1,30 @@
+"""The second aim of a lexicographic objective: the throughput that was reached, on the fewest GPUs."""
+
+from dataclasses import replace
+
+from partita_planner.allocation.formulation import Aim, Tariff, gpus_used
+from partita_planner.allocation.template_search import Found, Search, search
+from partita_planner.deadline import Deadline
+from partita_planner.session.session_graph import module_rates
+from partita_planner.task.task import Solution, Task
+
+ROUNDING = 1e-9
+
+
+def with_fewest_gpus(task: Task, solution: Solution, deadline: Deadline) -> Solution:
+    """`solution`, or deployments that serve no less on fewer GPUs if there are any.
+
+    The search for the cheapest plan of a given rate, at a price of 1 for each GPU; the rate is what `solution` serves,
+    and batches are collected at it. Throughput is never given up, not even within a solver's tolerance.
+    """
+    priced = replace(task.market, tariff=Tariff.GPUS)
+    demands = task.demands(solution.rate, deadline)
+    found = search(Search(demands, priced, Aim.ALLOCATED, task.coupled), deadline)
+    if not isinstance(found, Found):
+        return solution
+    calls = module_rates(task.problem.spec, 1.0)
+    served = min(sum(d.throughput for d in group) / calls[name] for name, group in found.deployments.items())
+    fewer = sum(gpus_used(found.deployments).values()) < sum(gpus_used(solution.deployments).values())
+    if not fewer or served < solution.value * (1 - ROUNDING):
+        return solution
+    return replace(solution, deployments=found.deployments, value=served, bound=max(served, solution.bound))

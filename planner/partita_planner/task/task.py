@@ -1,0 +1,150 @@
+"""A planning problem prepared for strategies: rates, latency graph, and every module's classes and templates."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final
+
+from partita_api.inferencesession import CostModel, CutDType, ObjectiveKind
+from partita_planner.allocation.formulation import Aim, Demand, Deployments, Market, Tariff
+from partita_planner.deadline import Deadline
+from partita_planner.problem import PlanningProblem
+from partita_planner.session.latency import LatencyGraph, collection_micros, latency_graph
+from partita_planner.session.session_graph import module_rates
+from partita_planner.templates.enumeration import Enumeration, enumerate_fewer, enumerate_templates, fastest_micros
+from partita_planner.templates.templates import ModuleClass, Template, TemplateLimits, module_classes
+
+SIZED_STAGES: Final = 2
+"""Where cost is minimised, pipelines of up to so many stages are told apart by their vGPU sizes."""
+ENUMERATION_SHARE: Final = 0.3
+"""Share of the time left for the templates of all modules."""
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A strategy's answer."""
+
+    deployments: Deployments
+    rate: float
+    """Requests per second that it is planned for."""
+    value: float
+    """Price per hour, watts, or requests per second that the pools can serve."""
+    bound: float
+    """Proven: no plan that the strategy may choose has a better value."""
+
+    @property
+    def latencies(self) -> dict[str, int]:
+        """The worst case of every model's slowest pipeline in microseconds."""
+        return {name: max(d.template.latency_micros for d in group) for name, group in self.deployments.items()}
+
+    @property
+    def relative_gap(self) -> float:
+        """Distance between value and bound, relative to the value."""
+        return abs(self.value - self.bound) / self.value if self.value else 0.0
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a strategy is asked."""
+
+    problem: PlanningProblem
+    max_stages: int
+    undivided: bool = False
+    """Whether only whole GPUs are used, not vGPUs."""
+    pooled: bool = False
+    """Whether stages may share GPUs where throughput is maximised, as they always may where cost is minimised."""
+
+    @classmethod
+    def of(cls, problem: PlanningProblem) -> "Task":
+        """The task with all that the session and its pools allow."""
+        return cls(problem, problem.spec.planner.max_stages)
+
+    def without_partitioning(self) -> "Task":
+        """The same task for one stage on whole GPUs."""
+        return replace(self, max_stages=1, undivided=True, pooled=False)
+
+    @property
+    def aim(self) -> Aim:
+        """What the session wants."""
+        objective = self.problem.spec.objective
+        if objective.kind.seeks_throughput:
+            return Aim.THROUGHPUT
+        return Aim.OCCUPANCY if objective.cost_model is CostModel.OCCUPANCY else Aim.ALLOCATED
+
+    @cached_property
+    def market(self) -> Market:
+        """The pools, priced in what is minimised; units are whole GPUs if throughput is maximised, else vGPUs."""
+        tariff = Tariff.WATTS if self.problem.spec.objective.kind is ObjectiveKind.POWER else Tariff.MONEY
+        pools = {pool.name: pool for pool in self.problem.pools}
+        return Market(pools, whole_gpus=self.aim is Aim.THROUGHPUT and not self.pooled, tariff=tariff)
+
+    @cached_property
+    def graph(self) -> LatencyGraph:
+        """The session's DAG and what its paths may take."""
+        return latency_graph(self.problem.spec)
+
+    @cached_property
+    def classes(self) -> Mapping[str, tuple[ModuleClass, ...]]:
+        """For every model the pools with GPUs that it has a profile on."""
+        fp16 = self.problem.spec.execution.cut_dtype is CutDType.FP16
+        return {
+            name: module_classes(name, self.problem.pools, self.problem.profiles, fp16) for name in self.graph.models
+        }
+
+    @property
+    def coupled(self) -> LatencyGraph | None:
+        """The graph if several models share its paths; else each template's own latency is all that counts."""
+        return self.graph if len(self.graph.models) > 1 else None
+
+    @property
+    def kept_free(self) -> float:
+        """Share of the capacity that is kept free for bursts."""
+        return self.problem.spec.planner.headroom_percent / 100
+
+    def limits(self, module_rate: float, budget_micros: int) -> TemplateLimits:
+        """Limits on a module's templates at its rate."""
+        return TemplateLimits(
+            budget_micros=budget_micros,
+            collection=lambda batch: collection_micros(batch, module_rate),
+            max_stages=self.max_stages,
+            max_batch_size=self.problem.spec.planner.max_batch_size,
+            whole_gpus=self.market.whole_gpus,
+            undivided=self.undivided,
+            latency_counts=len(self.graph.models) > 1,
+        )
+
+    def fastest_micros(self, module: str) -> int | None:
+        """The least latency that the module can have on the pools; None if it fits nowhere."""
+        rate = module_rates(self.problem.spec, self.problem.rate)[module]
+        return fastest_micros(self.classes[module], self.limits(rate, 0))
+
+    def templates(self, module: str, limits: TemplateLimits, deadline: Deadline) -> Enumeration:
+        """The templates of one module."""
+        if self.aim is Aim.THROUGHPUT:
+            return enumerate_templates(self.classes[module], limits, deadline)
+        return enumerate_fewer(self.classes[module], limits, SIZED_STAGES, deadline)
+
+    def demands(self, rate: float, deadline: Deadline, collected_at: float | None = None) -> tuple[Demand, ...]:
+        """Every model's demand at so many requests per second, with the templates that leave the others enough time.
+
+        Batches are collected while `collected_at` requests per second arrive; at first, that is `rate`. A module has
+        no templates if no plan keeps the SLO. Templates of several stages take ENUMERATION_SHARE of the time until
+        `deadline` at most, an equal part of it for each module.
+        """
+        rates = module_rates(self.problem.spec, rate)
+        collected = module_rates(self.problem.spec, collected_at or rate)
+        slo = self.graph.slo_micros
+        ends = deadline.share(ENUMERATION_SHARE)
+        found: dict[str, Enumeration] = {}
+        for left, module in zip(range(len(self.classes), 0, -1), self.classes, strict=True):
+            found[module] = self.templates(module, self.limits(collected[module], slo), ends.share(1 / left))
+        least = {m: min((t.latency_micros for t in e.templates), default=slo + 1) for m, e in found.items()}
+        room = self.graph.room(least)
+        return tuple(
+            Demand(m, rates[m], rates[m] / (1 - self.kept_free), _within(e.templates, room[m]), e.complete)
+            for m, e in found.items()
+        )
+
+
+def _within(templates: tuple[Template, ...], budget_micros: int) -> tuple[Template, ...]:
+    return tuple(t for t in templates if t.latency_micros <= budget_micros)

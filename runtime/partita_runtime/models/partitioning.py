@@ -1,0 +1,188 @@
+"""A model as a row of blocks, cut the same way in every process and on every machine."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+from partita_api.module import ModelSource, TensorSpec
+from partita_planner.prepartitioning import prepartition
+from partita_runtime.models.blocks import cut_blocks, move_block
+from partita_runtime.models.capture import (
+    CapturedGraph,
+    check_exported_input,
+    example,
+    export_graph,
+    exported_graph,
+    traced_graph,
+)
+from partita_runtime.models.errors import ModelError, ModelErrorReason
+from partita_runtime.models.files import LoadedModel
+from partita_runtime.models.graph_layers import LayeredGraph, layered, output_sample
+from partita_runtime.models.layers import SampleTensor, Work, partition_digest
+from partita_runtime.models.source import load_model
+
+
+@dataclass(frozen=True)
+class PartitionedModel:
+    """Blocks 0 to n - 1, and what crosses between them."""
+
+    digest: str
+    """Of operations, shapes and cuts, not of weights: the same for the same model everywhere."""
+    blocks: tuple[torch.nn.Module | None, ...]
+    """Each takes the tensors of one boundary and returns a tuple of the next one's; None if it was not kept."""
+    boundaries: tuple[tuple[SampleTensor, ...], ...]
+    """Boundary 0 is the model's input, boundary k the cut before block k, the last one the model's outputs."""
+    work: tuple[Work, ...]
+    """Estimated work of each block, for its share in the model's time."""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def cuts(self) -> tuple[tuple[SampleTensor, ...], ...]:
+        """What crosses between neighbouring blocks."""
+        return self.boundaries[1:-1]
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """The model's output tensors, for one sample."""
+        return tuple(sample.spec for sample in self.boundaries[-1])
+
+    def run(self, first: int, end: int, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Blocks [first, end) on the tensors that cross before `first`. ModelError for blocks that are not there."""
+        with torch.inference_mode():
+            for index in range(first, end):
+                tensors = self.block(index)(*tensors)
+        return list(tensors)
+
+    def block(self, index: int) -> torch.nn.Module:
+        """One block. ModelError if it is not there."""
+        block = self.blocks[index] if 0 <= index < len(self.blocks) else None
+        if block is None:
+            raise ModelError(
+                ModelErrorReason.NO_SUCH_BLOCKS,
+                f"there is no block {index} here: of {len(self.blocks)}, {self._kept()}",
+            )
+        return block
+
+    def keep(self, first: int, end: int) -> "PartitionedModel":
+        """The same with no other blocks than [first, end), so that the weights of the others can be freed."""
+        if not 0 <= first < end <= len(self.blocks):
+            raise ModelError(
+                ModelErrorReason.NO_SUCH_BLOCKS,
+                f"blocks [{first}, {end}) were asked for, and the model has {len(self.blocks)}; plan again",
+            )
+        return replace(self, blocks=tuple(block if first <= i < end else None for i, block in enumerate(self.blocks)))
+
+    def to(self, device: torch.device) -> "PartitionedModel":
+        """The same with the blocks that are kept on `device`."""
+        return replace(self, blocks=tuple(block and move_block(block, device) for block in self.blocks))
+
+    def _kept(self) -> str:
+        kept = [i for i, block in enumerate(self.blocks) if block is not None]
+        return f"blocks {kept[0]} to {kept[-1]} were kept" if kept else "none was kept"
+
+
+def partition_source(source: ModelSource, spec: TensorSpec, blocks: int) -> PartitionedModel:
+    """Load the model and cut it. Raises ModelError."""
+    return partition(load_model(source), spec, blocks)
+
+
+def partition(model: LoadedModel, spec: TensorSpec, blocks: int) -> PartitionedModel:
+    """Cut `model` into `blocks` blocks, or as many as it has legal cuts for.
+
+    A model that can be captured neither by torch.export nor by symbolic tracing is one block: the module itself, with
+    a warning that says why. Raises ModelError if it does not work on its input, or its outputs cannot be served.
+    """
+    whole: torch.nn.Module
+    captures: tuple[Callable[[], CapturedGraph], ...]
+    obstacles: list[str] = []
+    if isinstance(model, ExportedProgram):
+        check_exported_input(model, spec)
+        whole, captures = model.module(), (partial(exported_graph, model),)
+    elif isinstance(model, torch.jit.ScriptModule):
+        whole, captures = model, ()
+        obstacles.append("a TorchScript module cannot be taken apart (a .pt2 file of torch.export can)")
+    else:
+        whole, captures = model, (partial(export_graph, model, spec), partial(traced_graph, model))
+    for capture in captures:
+        try:
+            return _cut(layered(capture(), spec), spec, blocks)
+        except ModelError:
+            raise
+        except Exception as error:
+            # Whatever torch stumbles over in a stranger's model, the model may still run as a whole.
+            obstacles.append(f"{type(error).__name__}: {_first_line(error)}")
+    return _whole(whole, spec, obstacles)
+
+
+def _cut(graph: LayeredGraph, spec: TensorSpec, blocks: int) -> PartitionedModel:
+    costs, cut_bytes = [la.work.seconds for la in graph.layers], [la.cut_bytes for la in graph.layers]
+    ends = prepartition(costs, cut_bytes, blocks)
+    starts = (0, *ends[:-1])
+    cuts = tuple(graph.layers[end - 1].crossing or () for end in ends[:-1])
+    return PartitionedModel(
+        digest=partition_digest(graph.structure, spec, ends),
+        blocks=tuple(block.eval() for block in cut_blocks(graph, ends)),
+        boundaries=((_input_sample(spec),), *cuts, graph.output_samples),
+        work=tuple(
+            sum((layer.work for layer in graph.layers[start:end]), Work())
+            for start, end in zip(starts, ends, strict=True)
+        ),
+        warnings=(f"the model has legal cuts for {len(ends)} blocks only, not {blocks}",) if len(ends) < blocks else (),
+    )
+
+
+def _whole(model: torch.nn.Module, spec: TensorSpec, obstacles: Sequence[str]) -> PartitionedModel:
+    small, large = (_answer(model, spec, batch) for batch in (1, 2))
+    samples = []
+    for i, (one, two) in enumerate(zip(small, large, strict=True)):
+        leads = one.shape[:1] == (1,) and two.shape[:1] == (2,) and one.shape[1:] == two.shape[1:]
+        dtype = str(two.dtype).removeprefix("torch.")
+        samples.append(output_sample(SampleTensor(tuple(two.shape[1:]), dtype) if leads else None, i))
+    weights = [[name, list(tensor.shape), str(tensor.dtype)] for name, tensor in model.state_dict().items()]
+    answered = [[list(sample.shape), sample.dtype] for sample in samples]
+    return PartitionedModel(
+        digest=partition_digest([type(model).__name__, weights, answered], spec, (1,)),
+        blocks=(_Whole(model),),
+        boundaries=((_input_sample(spec),), tuple(samples)),
+        work=(Work(seconds=1.0),),
+        warnings=("the model is served as one block: " + "; ".join(obstacles),),
+    )
+
+
+def _answer(model: torch.nn.Module, spec: TensorSpec, batch: int) -> tuple[torch.Tensor, ...]:
+    try:
+        with torch.inference_mode():
+            answer: tuple[torch.Tensor, ...] = _Whole(model)(example(spec, batch))
+    except Exception as error:
+        raise ModelError(
+            ModelErrorReason.BAD_INPUT,
+            f"the model raised {type(error).__name__} on its input of {batch} x {list(spec.shape)} {spec.dtype}: "
+            f"{_first_line(error)}; correct the module's input, or the model",
+        ) from error
+    if not answer:
+        raise ModelError(ModelErrorReason.BAD_OUTPUT, "the model returns no tensor; it must return at least one")
+    return answer
+
+
+class _Whole(torch.nn.Module):
+    """A model that was not taken apart, with its answer as a tuple of tensors."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, samples: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        leaves = pytree.tree_leaves(self.model(samples))
+        return tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
+
+
+def _input_sample(spec: TensorSpec) -> SampleTensor:
+    return SampleTensor(spec.shape, str(example(spec, 1).dtype).removeprefix("torch."))
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n", 1)[0][:300]

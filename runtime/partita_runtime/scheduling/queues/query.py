@@ -1,0 +1,13 @@
+"""Queries: requests that arrived together, as the samples of one call do, and are executed together."""
+
+from itertools import takewhile
+
+from partita_runtime.scheduling.modules import ModuleState
+from partita_runtime.scheduling.pipelines import PipelineState
+from partita_runtime.scheduling.queues.deadline_queue import QueuedRequest
+
+
+def next_query(module: ModuleState, pipelines: list[PipelineState]) -> list[QueuedRequest]:
+    """The requests at the front of the queue that arrived at the same moment, at most what a pipeline can take."""
+    front = module.queue.front(max([pipeline.batch_size for pipeline in pipelines]))
+    return list(takewhile(lambda request: request.arrived == front[0].arrived, front))

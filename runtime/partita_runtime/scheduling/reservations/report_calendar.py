@@ -1,0 +1,63 @@
+"""When the report of each execution must be there."""
+
+from heapq import heappop, heappush
+from typing import Final
+
+from partita_runtime.scheduling.reservations.timeline import Reservation
+
+_SLOT_BITS: Final = 8
+"""Slots of 256 microseconds."""
+
+
+class ReportCalendar:
+    """Executions by when their report must be there.
+
+    Most are reported by then, and nobody asks for them again. So they lie in slots of time, unsorted, and only what is
+    not done when its slot begins is put in order: a heap of all of them would cost thousands of busy workers more than
+    anything else.
+    """
+
+    __slots__ = ("_begun", "_begun_before", "_slot_order", "_slots")
+
+    def __init__(self) -> None:
+        self._slots: dict[int, list[Reservation]] = {}
+        self._slot_order: list[int] = []
+        """Heap of the slots."""
+        self._begun: list[tuple[int, int, int, Reservation]] = []
+        """Heap of what was not done when its slot began."""
+        self._begun_before = 0
+        """The first slot that has not begun."""
+
+    def expect(self, execution: Reservation, due: int) -> None:
+        """The report of an execution must be there at `due` (microseconds)."""
+        execution.report_due = due
+        slot = due >> _SLOT_BITS
+        if slot < self._begun_before:
+            self._begin(execution)
+            return
+        executions = self._slots.get(slot)
+        if executions is None:
+            self._slots[slot] = [execution]
+            heappush(self._slot_order, slot)
+        else:
+            executions.append(execution)
+
+    def take_overdue(self, now: int) -> Reservation | None:
+        """Take out what is not done though its time has come, if anything is: by time, then by batch and stage."""
+        if now >> _SLOT_BITS >= self._begun_before:
+            self._begin_slots(now >> _SLOT_BITS)
+        while self._begun and self._begun[0][0] <= now:
+            execution = heappop(self._begun)[3]
+            if not execution.done:
+                return execution
+        return None
+
+    def _begin_slots(self, last: int) -> None:
+        self._begun_before = last + 1
+        while self._slot_order and self._slot_order[0] <= last:
+            for execution in self._slots.pop(heappop(self._slot_order)):
+                if not execution.done:
+                    self._begin(execution)
+
+    def _begin(self, execution: Reservation) -> None:
+        heappush(self._begun, (execution.report_due, execution.batch_id, execution.stage, execution))

@@ -1,0 +1,89 @@
+"""What one stage replica, or one vGPU of a sub-cluster, is to build and be: out of session, plan, profile and pool."""
+
+from partita_api.gpupool import GPUPool, SharingMode
+from partita_api.inferencesession import InferenceSessionSpec
+from partita_api.meta import SpecModel
+from partita_api.pipelineplan import Stage
+from partita_api.profile import Profile
+from partita_runtime.execution.stage_build import Device, StageBuild, emulated_stage
+from partita_runtime.serving.transport.kind import Transport
+
+
+class StageArguments(SpecModel):
+    """The `args` of a stage application. They never change while it exists."""
+
+    session_key: str
+    plan: str
+    module: str
+    pipeline: str
+    stage: int
+    pool: str
+    profile: str
+    """Content key of the profile that the plan was made from."""
+    build: StageBuild
+    static_bytes: int = 0
+    """Memory that its weights take, as long as it is loaded; 0 where the profile does not say."""
+    dynamic_bytes: int = 0
+    """Memory that a batch of the largest size takes besides, while it runs."""
+    transport: Transport = Transport.STREAMS
+    """How it listens for batches, where it has a process of its own."""
+
+
+class SubclusterArguments(SpecModel):
+    """The `args` of a sub-cluster's application. They never change while it exists."""
+
+    session_key: str
+    subcluster: str
+    transport: Transport = Transport.STREAMS
+    """How its replicas listen for batches."""
+
+
+class SubclusterModels(SpecModel):
+    """Its `user_config`: what each of its vGPUs holds. It changes in place, a fifth of the replicas at a time."""
+
+    stages: tuple[StageArguments, ...]
+    memory_bytes: int | None = None
+    """A vGPU's memory; None if it is not known."""
+
+
+def stage_build(
+    session: InferenceSessionSpec, module: str, stage: Stage, batch_size: int, profile: Profile, pool: GPUPool
+) -> StageBuild:
+    """How a replica of the stage builds its executor: for real on its device, or emulated as the pool says.
+
+    Raises KeyError or ValueError if the profile does not cover the stage.
+    """
+    (source,) = [m for m in session.modules if m.name == module]
+    if source.model is None or source.input is None:
+        raise ValueError(f"module {module!r} has no model, so no stage can run it")
+    first, end = stage.blocks.first, stage.blocks.end
+    emulation = pool.spec.emulation
+    emulated = emulation is not None and bool(emulation.curves)
+    return StageBuild(
+        model=source.model,
+        input=source.input,
+        blocks=session.planner.blocks,
+        first=first,
+        end=end,
+        partition=None if emulated else profile.partition,
+        backend=session.execution.backend,
+        device=Device.CUDA if has_gpus(pool) else Device.CPU,
+        cut_dtype=session.execution.cut_dtype,
+        max_batch=batch_size,
+        slowdown=float(emulation.slowdown) if emulation is not None and emulation.slowdown is not None else None,
+        emulation=emulated_stage(
+            profile,
+            first,
+            end,
+            divisor=stage.vgpu_divisor,
+            max_batch=batch_size,
+            cut_dtype=session.execution.cut_dtype,
+        )
+        if emulated
+        else None,
+    )
+
+
+def has_gpus(pool: GPUPool) -> bool:
+    """Whether the pool's accelerators are there and are GPUs."""
+    return pool.spec.emulation is None and pool.spec.sharing.mode is not SharingMode.CPU

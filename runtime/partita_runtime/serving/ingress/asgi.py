@@ -1,0 +1,165 @@
+"""The session's HTTP interface as an ASGI application, which Ray Serve runs behind its proxy."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Final
+
+from partita_runtime.serving.dispatch.scheduler import now_micros
+from partita_runtime.serving.ingress.http_service import (
+    Asked,
+    Call,
+    Head,
+    HttpAnswer,
+    HttpService,
+    refusal,
+    too_large,
+    too_slow,
+)
+from partita_runtime.serving.protocol.inference import RequestError
+from partita_runtime.serving.session.session import Session
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+ASGIApp = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+
+CLIENT_LEFT: Final = 499
+"""Status of a request whose client closed the connection; nobody receives it."""
+WATCH_AFTER_SECONDS: Final = 0.2
+"""When one begins to look whether the client is still there: to watch each request costs more than what is saved."""
+
+
+class _DisconnectedError(Exception):
+    """The client left before its request was there."""
+
+
+def gateway(session: Session) -> ASGIApp:
+    """The ASGI application that serves `session`, relative to its route prefix."""
+    service = HttpService(session)
+
+    async def serve(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        match scope["type"]:
+            case "http":
+                head = _head(scope)
+                await _send(send, await _answer(service, head, receive))
+            case "lifespan":
+                await _live(receive, send)
+            case "websocket":
+                await send({"type": "websocket.close"})
+
+    return serve
+
+
+async def _answer(service: HttpService, head: Head, receive: Receive) -> HttpAnswer:
+    try:
+        call, arrived = service.call(head), now_micros()
+    except RequestError as error:
+        return refusal(error)
+    try:
+        body = await _body(service, call, receive)
+    except RequestError as error:
+        return refusal(error)._replace(close=True)
+    except _DisconnectedError:
+        return HttpAnswer(CLIENT_LEFT)
+    client = _Client()
+    service.begin(client, call, body, arrived)
+    if client.answered.done():
+        return client.answered.result()
+    watching = asyncio.get_running_loop().call_later(WATCH_AFTER_SECONDS, client.watch, receive)
+    try:
+        return await client.answered
+    finally:
+        watching.cancel()
+        client.leave()
+
+
+class _Client:
+    """The client of one request, as the service sees it."""
+
+    def __init__(self) -> None:
+        self.answered: asyncio.Future[HttpAnswer] = asyncio.get_running_loop().create_future()
+        self._asked: Asked | None = None
+        self._left: asyncio.Task[None] | None = None
+
+    def watch(self, receive: Receive) -> None:
+        """Leave when the client does."""
+        self._left = asyncio.create_task(_client_left(receive))
+        self._left.add_done_callback(self.leave)
+
+    def began(self, asked: Asked) -> None:
+        self._asked = asked
+
+    def answer(self, answer: HttpAnswer) -> None:
+        self._asked = None
+        if not self.answered.done():
+            self.answered.set_result(answer)
+
+    def leave(self, _: object = None) -> None:
+        """Nobody waits any more."""
+        if self._left is not None:
+            self._left.cancel()
+        if self._asked is not None:
+            self._asked.cancel()
+            self._asked = None
+        if not self.answered.done():
+            self.answered.set_result(HttpAnswer(CLIENT_LEFT))
+
+
+def _head(scope: MutableMapping[str, Any]) -> Head:
+    base_url = scope.get("root_path", "")
+    return Head(
+        method=scope["method"],
+        path=scope["path"].removeprefix(base_url),
+        headers={name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]},
+        base_url=base_url,
+    )
+
+
+async def _body(service: HttpService, call: Call, receive: Receive) -> bytes:
+    """The request's body.
+
+    Raises RequestError as soon as it is known to be too large (413), or that there is no room for it (503), or when it
+    does not come in time (408).
+    """
+    if call.head.method != "POST":
+        return b""
+    settings = service.settings
+    chunks, size, more = [], 0, True
+    try:
+        with service.reading() as reading:
+            async with asyncio.timeout(settings.body_seconds):
+                while more:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise _DisconnectedError
+                    chunks.append(message.get("body", b""))
+                    size += len(chunks[-1])
+                    more = message.get("more_body", False)
+                    if size > settings.max_request_bytes:
+                        raise too_large(settings)
+                    if more:
+                        reading.grew(len(chunks[-1]))
+    except TimeoutError:
+        raise too_slow(settings) from None
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+async def _client_left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _send(send: Send, answer: HttpAnswer) -> None:
+    headers = {**answer.headers, "content-length": str(len(answer.content))}
+    if answer.close:
+        headers["connection"] = "close"  # else the server would go on reading what nobody wants
+    encoded = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": answer.status, "headers": encoded})
+    await send({"type": "http.response.body", "body": answer.content})
+
+
+async def _live(receive: Receive, send: Send) -> None:
+    """There is nothing to be done when the server starts or ends, but it wants to be told so."""
+    for moment in ("startup", "shutdown"):
+        await receive()
+        await send({"type": f"lifespan.{moment}.complete"})

@@ -1,0 +1,206 @@
+"""The session's gRPC interface: the Open Inference Protocol beside HTTP, on a port of its own."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from partita_runtime.execution.executor import Array
+from partita_runtime.serving.dispatch.scheduler import now_micros
+from partita_runtime.serving.ingress.http_service import too_slow
+from partita_runtime.serving.ingress.pending_request import Accepted
+from partita_runtime.serving.ingress.port import GRACE_SECONDS, Endpoint
+from partita_runtime.serving.ingress.request_accounting import driver_for
+from partita_runtime.serving.protocol.grpc_codec import decode_request, encode_answer, metadata_message
+from partita_runtime.serving.protocol.grpc_messages import MESSAGES, METHODS, SERVICE
+from partita_runtime.serving.protocol.images import with_images
+from partita_runtime.serving.protocol.inference import InferRequest, RequestError, server_metadata
+from partita_runtime.serving.session.body_memory import NoRoomError
+from partita_runtime.serving.session.epoch_executor import Driver
+from partita_runtime.serving.session.session import Session
+
+logger = logging.getLogger(__name__)
+
+_STATUS: Final[Mapping[int, grpc.StatusCode]] = {
+    400: grpc.StatusCode.INVALID_ARGUMENT,
+    404: grpc.StatusCode.NOT_FOUND,
+    408: grpc.StatusCode.DEADLINE_EXCEEDED,
+    413: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    503: grpc.StatusCode.UNAVAILABLE,
+    504: grpc.StatusCode.DEADLINE_EXCEEDED,
+}
+"""What an error's HTTP status is in gRPC; INTERNAL for all others."""
+
+PROMPT_SECONDS: Final = 0.5
+"""A message that takes longer to come counts as one of those that come in part."""
+
+
+def grpc_endpoint(session: Session, host: str) -> Endpoint:
+    """gRPC for `session` on `host`, whose address the session publishes."""
+    return Endpoint("gRPC", host, lambda: _GrpcServer(session), partial(setattr, session, "grpc_address"))
+
+
+class _GrpcServer:
+    """Answers for one session on one port."""
+
+    def __init__(self, session: Session) -> None:
+        options = [
+            ("grpc.max_receive_message_length", session.settings.max_request_bytes),
+            ("grpc.max_send_message_length", -1),
+            ("grpc.so_reuseport", 0),  # else a frontend of another session could share the port, and its requests
+        ]
+        self._server = grpc.aio.server(options=options)
+        self._server.add_generic_rpc_handlers((_service(session),))
+
+    async def listen(self, host: str, port: int) -> int:
+        """Begin; the port that is listened on. Raises OSError if it cannot be had."""
+        try:
+            bound = self._server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        except RuntimeError as error:
+            raise OSError(str(error)) from None
+        await self._server.start()
+        return int(bound)
+
+    async def close(self) -> None:
+        """Take no more requests, and wait until those under way are answered, for GRACE_SECONDS at most."""
+        await self._server.stop(GRACE_SECONDS)
+
+
+class _Methods:
+    """The service's methods, by the protocol's names."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def ServerLive(self, _request: Any, _context: Any) -> Any:  # noqa: N802
+        return MESSAGES["ServerLiveResponse"](live=True)
+
+    async def ServerReady(self, _request: Any, _context: Any) -> Any:  # noqa: N802
+        return MESSAGES["ServerReadyResponse"](ready=self._session.ready)
+
+    async def ModelReady(self, request: Any, _context: Any) -> Any:  # noqa: N802
+        try:
+            self._driver(request.name, request.version)
+        except RequestError:
+            return MESSAGES["ModelReadyResponse"](ready=False)
+        return MESSAGES["ModelReadyResponse"](ready=self._session.ready)
+
+    async def ServerMetadata(self, _request: Any, _context: Any) -> Any:  # noqa: N802
+        return MESSAGES["ServerMetadataResponse"](**server_metadata())
+
+    async def ModelMetadata(self, request: Any, _context: Any) -> Any:  # noqa: N802
+        return metadata_message(self._driver(request.name, request.version).interface)
+
+    async def ModelInfer(self, _messages: Any, context: Any) -> Any:  # noqa: N802
+        arrived = now_micros()
+        message = await self._read(context)
+        driver = self._driver(message.model_name, message.model_version)
+        wanted = decode_request(message, driver.interface)
+        if wanted.images:
+            wanted = await with_images(wanted, driver.interface)
+            driver = self._driver(message.model_name, message.model_version)
+        remaining = context.time_remaining()
+        patience = None if remaining is None else max(1, now_micros() - arrived + int(remaining * 1e6))
+        request = _Inference(self._session, wanted.within(patience), driver, arrived, _text_metadata(context))
+        try:
+            return await request.answer
+        except asyncio.CancelledError:
+            request.cancel()
+            raise
+
+    async def _read(self, context: Any) -> Any:
+        """The call's message. As nobody says how much of it is there, one that does not come at once has room kept
+        for the largest.
+
+        Raises NoRoomError if there is none, else RequestError if it does not come in time (408), or is none (400).
+        """
+        settings = self._session.settings
+        reading = asyncio.ensure_future(context.read())
+        try:
+            await asyncio.wait((reading,), timeout=PROMPT_SECONDS)
+            if not reading.done():
+                with self._session.bodies.reading() as room:
+                    room.grew(settings.max_request_bytes)
+                    await asyncio.wait((reading,), timeout=settings.body_seconds)
+            if not reading.done():
+                raise too_slow(settings)
+            message = reading.result()
+        except DecodeError:
+            raise RequestError(400, "the message is no ModelInferRequest") from None
+        finally:
+            reading.cancel()
+        if message is grpc.aio.EOF:
+            raise RequestError(400, "the call has no message, or one that cannot be taken")
+        return message
+
+    def _driver(self, model: str, version: str) -> Driver:
+        return driver_for(self._session, model, version or None)
+
+
+class _Inference(Accepted):
+    """A request that came by gRPC."""
+
+    __slots__ = ("answer",)
+
+    def __init__(
+        self, session: Session, wanted: InferRequest, driver: Driver, arrived: int, metadata: Mapping[str, str]
+    ) -> None:
+        self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        super().__init__(session, wanted, driver, arrived, metadata)
+
+    def encoded(self, wanted: InferRequest, driver: Driver, tensors: dict[str, Array]) -> Any:
+        return encode_answer(wanted, driver.interface, tensors)
+
+    def give(self, answer: Any) -> None:
+        if not self.answer.done():
+            self.answer.set_result(answer)
+
+    def refuse(self, error: Exception) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+def _text_metadata(context: Any) -> dict[str, str]:
+    return {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
+
+
+# A message that is asked for, rather than given to the method, need not be there before it is known to have room.
+_HANDLERS: Final = {"ModelInfer": grpc.stream_unary_rpc_method_handler}
+
+
+def _service(session: Session) -> grpc.GenericRpcHandler:
+    methods = _Methods(session)
+    return grpc.method_handlers_generic_handler(
+        SERVICE,
+        {
+            name: _HANDLERS.get(name, grpc.unary_unary_rpc_method_handler)(
+                _answering(getattr(methods, name)),
+                request_deserializer=MESSAGES[f"{name}Request"].FromString,
+                response_serializer=MESSAGES[f"{name}Response"].SerializeToString,
+            )
+            for name in METHODS
+        },
+    )
+
+
+def _answering(method: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
+    """The method with its errors said in gRPC's words."""
+
+    async def answer(request: Any, context: Any) -> Any:
+        try:
+            return await method(request, context)
+        except RequestError as error:
+            if error.retry_after_seconds is not None:
+                context.set_trailing_metadata((("retry-after", str(error.retry_after_seconds)),))
+            status = _STATUS.get(error.status, grpc.StatusCode.INTERNAL)
+            exhausted = isinstance(error, NoRoomError)
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED if exhausted else status, str(error))
+        except Exception as error:
+            logger.error("a request broke the frontend", exc_info=error)
+            await context.abort(grpc.StatusCode.INTERNAL, "internal error")
+
+    return answer

@@ -1,0 +1,342 @@
+"""One client's connection to the frontend's own HTTP port, as an asyncio protocol around llhttp's parser."""
+
+import asyncio
+import email.utils
+import time
+from enum import Enum, auto
+from functools import lru_cache
+from http import HTTPStatus
+from typing import Final, Protocol, cast
+
+import httptools
+import numpy as np
+
+from partita_runtime.serving.dispatch.scheduler import now_micros
+from partita_runtime.serving.ingress.http_head import Heads, Opening, no_http
+from partita_runtime.serving.ingress.http_service import Asked, HttpAnswer, HttpService, refusal, too_large, too_slow
+from partita_runtime.serving.protocol.inference import Body, RequestError
+
+MAX_HEAD_BYTES: Final = 64 * 1024
+"""Longest request line with headers; also how much of a next request is taken in while one is being answered."""
+HEAD_SECONDS: Final = 10.0
+"""How long the rest of a head may take, once it has begun."""
+IDLE_SECONDS: Final = 90.0
+"""How long a connection is kept without a request: longer than load balancers keep theirs to use again."""
+SEND_SECONDS: Final = 30.0
+"""How long a client may take nothing at all of its answer."""
+LINGER_SECONDS: Final = 2.0
+"""How long what nobody wants is thrown away, so that the client gets to read why it is refused."""
+
+_JOIN_BELOW: Final = 64 * 1024
+
+
+class Connections(Protocol):
+    """What a connection is one of."""
+
+    service: HttpService
+    heads: Heads
+    scratch: memoryview
+    """Where all connections read into, one after the other, when they do not know yet what comes."""
+    closing: bool
+    """Whether requests are answered that have begun, and no others."""
+
+    def waits(self, connection: "Connection") -> None:
+        """It waits for its client: for a request, or for the rest of one."""
+
+    def works(self, connection: "Connection") -> None:
+        """It has a request to answer, or is about to close."""
+
+    def gone(self, connection: "Connection") -> None:
+        """It is closed."""
+
+
+class _State(Enum):
+    WAITING = auto()
+    """For the rest of a head, or for a request at all."""
+    SIZED_BODY = auto()
+    CHUNKED_BODY = auto()
+    ANSWERING = auto()
+    SENDING = auto()
+    """The client is slow to take its answer; nothing more is done for it before."""
+    LEAVING = auto()
+    """What comes is thrown away."""
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Takes one request after the other. What a client sends or leaves undone is bounded in size and time."""
+
+    def __init__(self, server: Connections) -> None:
+        self._server = server
+        self._service = server.service
+        self._clock = asyncio.get_running_loop().time
+        self._state = _State.WAITING
+        self._deadline: float | None = None
+        """When it is given up, if the client does not go on."""
+        self._unread = bytearray()
+        """Bytes that have come and are not yet understood."""
+        self._paused_reading = self._paused_writing = False
+        self._unsent = 0
+        self._reading = self._service.reading()
+        """What of a body is kept until the rest of it comes."""
+        self._asked: Asked | None = None
+        """What is to be answered."""
+        self._goes_on = False
+        self._keep_alive = False
+
+    # Called by asyncio.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by asyncio."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by asyncio."""
+        self._state = _State.LEAVING
+        self._reading.end()
+        self._server.gone(self)
+        if self._asked is not None:
+            self._asked.cancel()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Called by asyncio."""
+        if self._state is _State.SIZED_BODY:
+            return self._body[self._filled :]
+        return self._server.scratch
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Called by asyncio."""
+        match self._state:
+            case _State.SIZED_BODY:
+                self._filled += nbytes
+                if self._filled == len(self._body):
+                    self._serve(self._body)
+                else:
+                    self._keep(nbytes)
+            case _State.CHUNKED_BODY:
+                self._read_chunks(bytes(self._server.scratch[:nbytes]))
+            case _State.LEAVING:
+                pass
+            case _:
+                self._unread += self._server.scratch[:nbytes]
+                if self._state is _State.WAITING:
+                    self._go_on()
+                elif len(self._unread) > MAX_HEAD_BYTES:
+                    self._paused_reading = True
+                    self._transport.pause_reading()
+
+    def pause_writing(self) -> None:
+        """Called by asyncio."""
+        self._paused_writing = True
+
+    def resume_writing(self) -> None:
+        """Called by asyncio."""
+        self._paused_writing = False
+        if self._state is _State.SENDING:
+            self._wait()
+            self._go_on()
+
+    # Called by the server.
+
+    def expire(self, now: float) -> None:
+        """Give the client up if its time is over; called every now and then."""
+        if self._deadline is None or now < self._deadline:
+            return
+        match self._state:
+            case _State.SIZED_BODY | _State.CHUNKED_BODY:
+                self._refuse(too_slow(self._service.settings))
+            case _State.WAITING if self._unread:
+                self._refuse(RequestError(408, f"the request's head did not arrive within {HEAD_SECONDS:g} s"))
+            case _State.SENDING | _State.LEAVING if 0 < self._transport.get_write_buffer_size() < self._unsent:
+                self._expect_sending(SEND_SECONDS)
+            case _:
+                self.abort()
+
+    def leave(self) -> None:
+        """Close, if no request is under way."""
+        if self._state is _State.WAITING and not self._unread:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close, whatever is under way."""
+        self._transport.abort()
+
+    # The parser's callbacks.
+
+    def on_body(self, body: bytes) -> None:
+        """Called by the parser; only chunked bodies are given to it."""
+        if not self._complete:
+            self._chunks.append(body)
+            self._filled += len(body)
+
+    def on_message_complete(self) -> None:
+        """Called by the parser."""
+        self._complete = True
+
+    # From one request to the next.
+
+    def _wait(self) -> None:
+        self._state = _State.WAITING
+        self._deadline = self._clock() + IDLE_SECONDS
+        self._server.waits(self)
+        if self._paused_reading:
+            self._paused_reading = False
+            self._transport.resume_reading()
+
+    def _go_on(self) -> None:
+        """Take up what has come, as far as it is whole requests; those that are answered at once do not nest."""
+        if self._goes_on:
+            return
+        self._goes_on = True
+        while self._state is _State.WAITING and self._unread:
+            end = self._unread.find(b"\r\n\r\n") + 4
+            if end < 4:
+                if len(self._unread) > MAX_HEAD_BYTES:
+                    self._refuse(RequestError(431, f"the request's head is longer than {MAX_HEAD_BYTES} bytes"))
+                elif self._deadline is not None:
+                    self._deadline = min(self._deadline, self._clock() + HEAD_SECONDS)
+                break
+            head = bytes(memoryview(self._unread)[:end])
+            del self._unread[:end]
+            self._begin(head)
+        self._goes_on = False
+
+    def _begin(self, raw: bytes) -> None:
+        try:
+            opening = self._server.heads.read(raw)
+        except RequestError as error:
+            self._refuse(error)
+            return
+        if opening is None:
+            return
+        self._keep_alive = opening.keep_alive
+        if isinstance(opening.call, RequestError):
+            self._refuse(opening.call, opening.keep_alive and not opening.length)
+            return
+        self._call, self._arrived = opening.call, now_micros()
+        length = opening.length
+        if opening.chunked or len(self._unread) < length:
+            self._read_body(opening, raw)
+        elif length:
+            body = bytes(memoryview(self._unread)[:length])
+            del self._unread[:length]
+            self._serve(body)
+        else:
+            self._serve(b"")
+
+    def _read_body(self, opening: Opening, raw: bytes) -> None:
+        self._deadline = self._clock() + self._service.settings.body_seconds
+        begun, self._unread = self._unread, bytearray()
+        if opening.expects_continue and not begun:
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        if opening.chunked:
+            self._state = _State.CHUNKED_BODY
+            self._chunks, self._filled, self._complete = list[bytes](), 0, False
+            self._parser = httptools.HttpRequestParser(self)
+            self._read_chunks(raw + begun)
+            return
+        self._state = _State.SIZED_BODY
+        # Memory that is not written to is not taken: a size that is only said costs nothing.
+        self._body, self._filled = np.empty(opening.length, np.uint8).data, len(begun)
+        self._body[: len(begun)] = begun
+        self._keep(len(begun))
+
+    def _keep(self, size: int) -> None:
+        """So many bytes more wait for the rest of their body."""
+        try:
+            self._reading.grew(size)
+        except RequestError as error:
+            self._refuse(error)
+
+    def _read_chunks(self, raw: bytes) -> None:
+        try:
+            self._parser.feed_data(raw)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            if not self._complete:
+                self._refuse(no_http(error))
+                return
+        if self._filled > self._service.settings.max_request_bytes:
+            self._refuse(too_large(self._service.settings))
+        elif self._complete:
+            self._serve(b"".join(self._chunks))
+        else:
+            self._keep(len(raw))
+
+    def _serve(self, body: Body) -> None:
+        self._state, self._deadline = _State.ANSWERING, None
+        self._body, self._chunks = memoryview(b""), []
+        self._reading.end()
+        self._server.works(self)
+        self._service.begin(self, self._call, body, self._arrived)
+
+    def began(self, asked: Asked) -> None:
+        """Called by the service: this can be cancelled."""
+        self._asked = asked
+
+    def answer(self, answer: HttpAnswer) -> None:
+        """Called by the service."""
+        self._asked = None
+        self._send(answer, with_content=self._call.head.method != "HEAD")
+        self._go_on()
+
+    def _refuse(self, error: RequestError, stays: bool = False) -> None:
+        """Answer with what is wrong; the connection `stays` if the request was read to its end."""
+        self._keep_alive = stays
+        self._send(refusal(error))
+
+    # Answers.
+
+    def _send(self, answer: HttpAnswer, with_content: bool = True) -> None:
+        if self._transport.is_closing():
+            return
+        stays = self._keep_alive and not answer.close and not self._server.closing
+        head = _response_head(answer, stays)
+        content = answer.content if with_content else b""
+        if len(content) < _JOIN_BELOW:
+            self._transport.write(head + content)
+        else:
+            self._transport.writelines((head, content))
+        if not stays:
+            self._leave_behind()
+        elif self._paused_writing:
+            self._state = _State.SENDING
+            self._expect_sending(SEND_SECONDS)
+        else:
+            self._wait()
+
+    def _leave_behind(self) -> None:
+        """End the connection once the client has what is for it, or was given time to."""
+        self._state = _State.LEAVING
+        self._server.works(self)
+        self._unread, self._body, self._chunks = bytearray(), memoryview(b""), []
+        self._reading.end()
+        if self._paused_reading:
+            self._transport.resume_reading()
+        self._transport.write_eof()
+        self._expect_sending(SEND_SECONDS if self._paused_writing else LINGER_SECONDS)
+
+    def _expect_sending(self, seconds: float) -> None:
+        self._unsent = self._transport.get_write_buffer_size()
+        self._deadline = self._clock() + seconds
+
+
+def _response_head(answer: HttpAnswer, stays: bool) -> bytes:
+    first = _first_lines(answer.status, tuple(answer.headers.items()), stays)
+    return b"%bcontent-length: %d\r\ndate: %b\r\n\r\n" % (first, len(answer.content), _date(int(time.time())))
+
+
+@lru_cache(maxsize=256)
+def _first_lines(status: int, headers: tuple[tuple[str, str], ...], stays: bool) -> bytes:
+    connection = ("connection", "keep-alive" if stays else "close")
+    lines = "".join([f"{name}: {value}\r\n" for name, value in (*headers, connection)])
+    return f"{_status_line(status)}\r\n{lines}".encode("latin-1")
+
+
+def _status_line(status: int) -> str:
+    phrases = {s.value: s.phrase for s in HTTPStatus}
+    return f"HTTP/1.1 {status} {phrases.get(status, '')}"
+
+
+@lru_cache(maxsize=1)
+def _date(second: int) -> bytes:
+    return email.utils.formatdate(second, usegmt=True).encode()

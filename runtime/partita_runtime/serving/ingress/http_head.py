@@ -1,0 +1,105 @@
+"""A request's head on the frontend's own HTTP port, read by llhttp's parser."""
+
+from typing import Final, NamedTuple
+from urllib.parse import unquote
+
+import httptools
+
+from partita_runtime.serving.ingress.http_service import Call, Head, HttpService
+from partita_runtime.serving.protocol.inference import RequestError
+
+MOST_KEPT: Final = 256
+"""Heads that are kept for requests that have the same one, as most of a client's have."""
+MOST_KEPT_BYTES: Final = 2048
+
+
+class Opening(NamedTuple):
+    """What a head says."""
+
+    call: Call | RequestError
+    """What is asked for, or why it is refused whatever the body says."""
+    length: int
+    """Bytes of the body, if it is not chunked."""
+    chunked: bool
+    keep_alive: bool
+    expects_continue: bool
+
+
+class Heads:
+    """Reads heads for one service; the same bytes once only."""
+
+    def __init__(self, service: HttpService, base_url: str) -> None:
+        """`base_url` is what clients may have in front of all paths, as they have it at Serve's proxy."""
+        self._service = service
+        self._base_url = base_url
+        self._kept: dict[bytes, Opening] = {}
+
+    def read(self, raw: bytes) -> Opening | None:
+        """What a whole head says; None if it is empty lines. Raises RequestError (400) if it is no HTTP."""
+        opening = self._kept.get(raw)
+        if opening is not None:
+            return opening
+        opening = self._read(raw)
+        if opening is not None and len(raw) <= MOST_KEPT_BYTES:
+            if len(self._kept) >= MOST_KEPT:
+                del self._kept[next(iter(self._kept))]
+            self._kept[raw] = opening
+        return opening
+
+    def _read(self, raw: bytes) -> Opening | None:
+        read = _Reader()
+        parser = httptools.HttpRequestParser(read)
+        try:
+            parser.feed_data(raw)
+        except httptools.HttpParserUpgrade:
+            pass  # what else the client would like to speak is up to us
+        except httptools.HttpParserError as error:
+            raise no_http(error) from None
+        if not read.complete:
+            return None
+        headers = read.headers
+        chunked = "transfer-encoding" in headers
+        call: Call | RequestError
+        try:
+            call = self._service.call(self._head(parser.get_method().decode(), read.url, headers))
+        except RequestError as error:
+            call = error
+        return Opening(
+            call=call,
+            length=int(headers.get("content-length", 0)),
+            chunked=chunked,
+            # What follows a chunked body is in the parser's hands, so that nothing more is taken from there.
+            keep_alive=parser.should_keep_alive() and not chunked,
+            expects_continue=headers.get("expect", "").lower() == "100-continue",
+        )
+
+    def _head(self, method: str, url: bytes, headers: dict[str, str]) -> Head:
+        try:
+            path = unquote((httptools.parse_url(url).path or b"/").decode("latin-1"))
+        except httptools.HttpParserError as error:
+            raise no_http(error) from None
+        base_url = self._base_url if path.startswith(f"{self._base_url}/") else ""
+        return Head(method, path.removeprefix(base_url), headers, base_url)
+
+
+class _Reader:
+    """The parser's callbacks."""
+
+    def __init__(self) -> None:
+        self.url = b""
+        self.headers: dict[str, str] = {}
+        self.complete = False
+
+    def on_url(self, url: bytes) -> None:
+        self.url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        self.complete = True
+
+
+def no_http(error: Exception) -> RequestError:
+    """What is said of something that the parser does not take."""
+    return RequestError(400, f"this is no HTTP: {error}")

@@ -1,0 +1,91 @@
+"""The session's HTTP interface on a port of its own: what Serve's proxy passes on, without the way through it."""
+
+import asyncio
+import resource
+from functools import partial
+from typing import Final
+
+from partita_runtime.serving.deploy.names import route_prefix
+from partita_runtime.serving.ingress.http_connection import Connection
+from partita_runtime.serving.ingress.http_head import Heads
+from partita_runtime.serving.ingress.http_service import HttpService
+from partita_runtime.serving.ingress.port import GRACE_SECONDS, Endpoint
+from partita_runtime.serving.session.session import Session
+
+LOOK_SECONDS: Final = 0.5
+"""How often connections are looked at, whether their time is over."""
+_BACKLOG: Final = 1024
+_SCRATCH_BYTES: Final = 16 * 1024
+
+
+def http_endpoint(session: Session, host: str) -> Endpoint:
+    """HTTP for `session` on `host`, whose address the session publishes."""
+    return Endpoint("HTTP", host, lambda: HttpServer(session), partial(setattr, session, "http_address"))
+
+
+class HttpServer:
+    """The connections to one port. Of too many, the one goes that its client has left waiting for longest."""
+
+    def __init__(self, session: Session) -> None:
+        self.service = HttpService(session)
+        self.heads = Heads(self.service, route_prefix(session.key))
+        self.scratch = memoryview(bytearray(_SCRATCH_BYTES))
+        self.closing = False
+        self._most = min(session.settings.max_connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0] * 3 // 4)
+        self._connections: set[Connection] = set()
+        self._waiting: dict[Connection, None] = {}
+        """Those that wait for their client, longest first."""
+        self._server: asyncio.Server | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self._deserted = asyncio.Event()
+
+    async def listen(self, host: str, port: int) -> int:
+        """Begin; the port that is listened on. Raises OSError if it cannot be had."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: Connection(self), host, port, backlog=_BACKLOG)
+        self._looking = asyncio.create_task(self._look())
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def close(self) -> None:
+        """Take no more requests, and wait until those under way are answered, for GRACE_SECONDS at most."""
+        self.closing = True
+        if self._server is not None:
+            self._server.close()
+        for connection in [*self._waiting]:
+            connection.leave()
+        try:
+            async with asyncio.timeout(GRACE_SECONDS):
+                while self._connections:
+                    self._deserted.clear()
+                    await self._deserted.wait()
+        except TimeoutError:
+            for connection in [*self._connections]:
+                connection.abort()
+        if self._looking is not None:
+            self._looking.cancel()
+
+    def waits(self, connection: Connection) -> None:
+        """A connection waits for its client: for a request, or for the rest of one."""
+        self._connections.add(connection)
+        self._waiting[connection] = None
+        if len(self._connections) > self._most:
+            next(iter(self._waiting)).abort()
+
+    def works(self, connection: Connection) -> None:
+        """A connection has a request to answer, or is about to close."""
+        self._waiting.pop(connection, None)
+
+    def gone(self, connection: Connection) -> None:
+        """A connection is closed."""
+        self._connections.discard(connection)
+        self._waiting.pop(connection, None)
+        if not self._connections:
+            self._deserted.set()
+
+    async def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            now = loop.time()
+            for connection in [*self._connections]:
+                connection.expire(now)

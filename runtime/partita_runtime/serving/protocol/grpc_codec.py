@@ -1,0 +1,136 @@
+"""The Open Inference Protocol v2 over gRPC: messages to tensors and back, raw and typed contents. Pure."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from partita_api.module import DType, TensorSpec
+from partita_runtime.execution.executor import NUMPY_DTYPES, Array
+from partita_runtime.serving.protocol.grpc_messages import MESSAGES
+from partita_runtime.serving.protocol.inference import (
+    MAX_ID,
+    MODEL_VERSION,
+    InferRequest,
+    RequestError,
+    answered,
+    check_images,
+    check_inputs,
+    check_numbers,
+    check_output,
+    check_tensor,
+    model_metadata,
+    samples_of,
+    split_bytes,
+    whole_number,
+)
+from partita_runtime.serving.protocol.interface import Interface
+
+_CONTENTS: Final[Mapping[DType, str]] = {
+    DType.FP32: "fp32_contents",
+    DType.INT64: "int64_contents",
+    DType.INT32: "int_contents",
+    DType.UINT8: "uint_contents",
+}
+"""Where the elements of a tensor with typed contents are. There is none for FP16, which must be raw."""
+
+
+def decode_request(message: Any, interface: Interface) -> InferRequest:
+    """The request in a ModelInferRequest. Raises RequestError (400) that says what is wrong and what is expected."""
+    if len(message.id) > MAX_ID:
+        raise RequestError(400, f"the request's id must not be longer than {MAX_ID} characters")
+    for output in message.outputs:
+        check_output(output.name, interface, output.parameters)
+    inputs, images = _inputs(message, interface)
+    whole_number("priority", _parameter("priority", message.parameters))
+    return InferRequest(
+        id=message.id or None,
+        samples=samples_of(inputs, images),
+        inputs=inputs,
+        outputs={output.name: True for output in message.outputs} or None,
+        binary=True,
+        timeout_micros=whole_number("timeout", _parameter("timeout", message.parameters)) or None,
+        images=images,
+    )
+
+
+def encode_answer(request: InferRequest, interface: Interface, tensors: Mapping[str, Array]) -> Any:
+    """The ModelInferResponse that answers `request` with `tensors`, in raw contents.
+
+    Raises RequestError (500) if a tensor that was asked for is not there or cannot be encoded.
+    """
+    message = MESSAGES["ModelInferResponse"](
+        model_name=interface.model_name, model_version=MODEL_VERSION, id=request.id or ""
+    )
+    for name in tensors if request.outputs is None else request.outputs:
+        array, datatype = answered(name, tensors)
+        message.outputs.add(name=name, datatype=datatype, shape=array.shape)
+        message.raw_output_contents.append(array.tobytes())
+    return message
+
+
+def metadata_message(interface: Interface) -> Any:
+    """The session as a ModelMetadataResponse."""
+    return MESSAGES["ModelMetadataResponse"](**model_metadata(interface))
+
+
+def _parameter(name: str, parameters: Any) -> Any:
+    """The parameter of this name; None where it is not set."""
+    kind = parameters[name].WhichOneof("parameter_choice") if name in parameters else None
+    return None if kind is None else getattr(parameters[name], kind)
+
+
+def _inputs(message: Any, interface: Interface) -> tuple[dict[str, Array], dict[str, tuple[bytes, ...]]]:
+    check_inputs([tensor.name for tensor in message.inputs], interface)
+    raw = message.raw_input_contents
+    if raw and len(raw) != len(message.inputs):
+        raise RequestError(
+            400, f"raw_input_contents must have one element for each of {len(message.inputs)} inputs, not {len(raw)}"
+        )
+    arrays: dict[str, Array] = {}
+    images: dict[str, tuple[bytes, ...]] = {}
+    for number, tensor in enumerate(message.inputs):
+        if raw and tensor.HasField("contents"):
+            raise RequestError(400, f"input {tensor.name!r} has both contents and raw_input_contents; send one of them")
+        if tensor.datatype == "BYTES":
+            images[tensor.name] = _images(tensor, raw[number] if raw else None, interface)
+        else:
+            spec = interface.inputs[tensor.name]
+            check_tensor(tensor.name, tensor.datatype, tensor.shape, spec)
+            array = _from_raw(tensor, spec, raw[number]) if raw else _from_contents(tensor, spec)
+            arrays[tensor.name] = check_numbers(tensor.name, array)
+    return arrays, images
+
+
+def _images(tensor: Any, raw: bytes | None, interface: Interface) -> tuple[bytes, ...]:
+    count = check_images(tensor.name, tensor.shape, interface)
+    if raw is not None:
+        return split_bytes(tensor.name, count, memoryview(raw))
+    given = tuple(tensor.contents.bytes_contents)
+    if len(given) != count:
+        raise RequestError(400, f"input {tensor.name!r} needs {count} elements in bytes_contents, not {len(given)}")
+    return given
+
+
+def _from_raw(tensor: Any, spec: TensorSpec, raw: bytes) -> Array:
+    dtype = NUMPY_DTYPES[spec.dtype]
+    size = int(np.prod(tensor.shape)) * dtype.itemsize
+    if len(raw) != size:
+        raise RequestError(
+            400, f"input {tensor.name!r}: {spec.dtype} {list(tensor.shape)} is {size} bytes, but {len(raw)} are there"
+        )
+    return np.frombuffer(raw, dtype).reshape(tensor.shape)
+
+
+def _from_contents(tensor: Any, spec: TensorSpec) -> Array:
+    kind = _CONTENTS.get(spec.dtype)
+    if kind is None:
+        raise RequestError(400, f"input {tensor.name!r}: {spec.dtype} has no typed contents; send raw_input_contents")
+    given = np.array(getattr(tensor.contents, kind))
+    if given.size != np.prod(tensor.shape):
+        raise RequestError(
+            400, f"input {tensor.name!r}: {list(tensor.shape)} needs as many elements in {kind}, not {given.size}"
+        )
+    if spec.dtype == DType.UINT8 and given.max() > 255:
+        raise RequestError(400, f"input {tensor.name!r}: its contents must be from 0 to 255")
+    return given.astype(NUMPY_DTYPES[spec.dtype]).reshape(tensor.shape)

@@ -1,0 +1,206 @@
+"""What is asked for and what answers it, whichever protocol carries it: requests, errors, checks. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, Self
+
+import numpy as np
+
+from partita_api.module import TensorSpec
+from partita_runtime.execution.executor import NUMPY_DTYPES, Array
+from partita_runtime.serving.protocol.interface import MAX_SAMPLES, Interface
+from partita_runtime.serving.telemetry.signals import Outcome
+
+Body = bytes | memoryview
+"""What came with a request."""
+
+RETRY_AFTER_SECONDS: Final = 1
+MODEL_VERSION: Final = "1"
+MAX_ID: Final = 1024
+"""Most characters in a request's id."""
+_MAX_DIGITS: Final = 20
+"""Of 64 bits."""
+
+DATATYPES: Final[Mapping[np.dtype[Any], str]] = {np.dtype(dtype): name for name, dtype in NUMPY_DTYPES.items()} | {
+    np.dtype(np.bool_): "BOOL",
+    np.dtype(np.uint16): "UINT16",
+    np.dtype(np.uint32): "UINT32",
+    np.dtype(np.uint64): "UINT64",
+    np.dtype(np.int8): "INT8",
+    np.dtype(np.int16): "INT16",
+    np.dtype(np.float64): "FP64",
+}
+"""The protocol's names of the element types that an answer may have."""
+
+
+class RequestError(Exception):
+    """The request is answered with an error: an HTTP status, and a message for the one who sent it."""
+
+    def __init__(self, status: int, message: str, retry_after_seconds: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after_seconds = retry_after_seconds
+
+
+class UnservedError(RequestError):
+    """An accepted request that is not answered, and how that is counted."""
+
+    def __init__(self, outcome: Outcome, status: int, message: str) -> None:
+        super().__init__(status, message, RETRY_AFTER_SECONDS if status == 503 else None)
+        self.outcome = outcome
+
+
+class InferRequest(NamedTuple):
+    """A checked inference request."""
+
+    id: str | None
+    samples: int
+    inputs: Mapping[str, Array]
+    """Each of shape [samples, *spec.shape]; views of the request's body."""
+    outputs: Mapping[str, bool] | None
+    """Names of the wanted outputs, and whether each is wanted in binary; None: all of them."""
+    binary: bool
+    """Whether outputs are binary unless said otherwise."""
+    timeout_micros: int | None
+    """How long the client will wait, if it said so."""
+    images: Mapping[str, tuple[bytes, ...]] = MappingProxyType({})
+    """Inputs that came as JPEG or PNG images, one a sample; `images.with_images` makes tensors of them."""
+
+    def within(self, micros: int | None) -> Self:
+        """The same request of a client that waits for no longer than this, if it is a time."""
+        if micros is None or (self.timeout_micros is not None and self.timeout_micros <= micros):
+            return self
+        return self._replace(timeout_micros=micros)
+
+
+def whole_number(name: str, value: object) -> int:
+    """A request's parameter of this name; 0 for None. Raises RequestError (400) unless it is a whole number from 0.
+
+    It may be written as text, since not every client has numbers for parameters.
+    """
+    if value is None:
+        return 0
+    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= _MAX_DIGITS:
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise RequestError(400, f"parameter {name!r} must be a whole number from 0, not {value!r:.80}")
+    return value
+
+
+def server_metadata() -> dict[str, Any]:
+    """Which server this is, and what it knows besides the protocol."""
+    try:
+        own = version("partita")
+    except PackageNotFoundError:
+        own = "unknown"
+    return {"name": "partita", "version": own, "extensions": ["binary_tensor_data"]}
+
+
+def model_metadata(interface: Interface) -> dict[str, Any]:
+    """The session as a model: its input and output tensors."""
+    return {
+        "name": interface.model_name,
+        "versions": [MODEL_VERSION],
+        "platform": "partita",
+        "inputs": [
+            {"name": name, "datatype": spec.dtype.value, "shape": [-1, *spec.shape]}
+            for name, spec in interface.inputs.items()
+        ],
+        "outputs": [{"name": o.name, "datatype": o.datatype, "shape": list(o.shape)} for o in interface.outputs],
+    }
+
+
+def check_model(interface: Interface, name: str, asked: str | None) -> None:
+    """Raise RequestError (404) unless the session serves this model and version."""
+    if name != interface.model_name:
+        raise RequestError(404, f"no model {name!r} is served here; the model is {interface.model_name!r}")
+    if asked not in (None, MODEL_VERSION):
+        raise RequestError(404, f"model {name!r} has no version {asked!r}; its version is {MODEL_VERSION!r}")
+
+
+def check_inputs(names: Sequence[str], interface: Interface) -> None:
+    """Raise RequestError (400) unless these are the names of the session's inputs."""
+    if len(set(names)) < len(names):
+        raise RequestError(400, "two inputs have the same name")
+    if set(names) != interface.inputs.keys():
+        raise RequestError(400, f"the inputs must be {listed(interface.inputs)}, not {listed(names)}")
+
+
+def check_output(name: str, interface: Interface, parameters: Iterable[str]) -> None:
+    """Raise RequestError (400) unless an answer may hold this output, as the parameters that are set ask for it."""
+    if not interface.may_give(name):
+        raise RequestError(400, f"unknown output {name!r}; there is {listed(o.name for o in interface.outputs)}")
+    if not {"classification", "shared_memory_region"}.isdisjoint(parameters):
+        raise RequestError(400, f"output {name!r}: classification and shared memory are not supported")
+
+
+def check_tensor(name: str, datatype: str, shape: Sequence[int], spec: TensorSpec) -> None:
+    """Raise RequestError (400) unless a tensor that says this of itself is one of `spec`, for 1 to 64 samples."""
+    if datatype != spec.dtype or tuple(shape[1:]) != spec.shape or not 1 <= shape[0] <= MAX_SAMPLES:
+        expected = ", ".join(("n", *map(str, spec.shape)))
+        raise RequestError(
+            400,
+            f"input {name!r} must be {spec.dtype} [{expected}] with n from 1 to {MAX_SAMPLES}, "
+            f"not {datatype} {list(shape)}",
+        )
+
+
+def check_numbers(name: str, array: Array) -> Array:
+    """`array`, the tensor of an input. Raises RequestError (400) if it has elements that are no numbers."""
+    if array.dtype.kind == "f" and np.count_nonzero(np.isnan(array)):
+        raise RequestError(400, f"input {name!r} has elements that are not a number (NaN)")
+    return array
+
+
+def check_images(name: str, shape: Sequence[int], interface: Interface) -> int:
+    """How many images an input of element type BYTES has. Raises RequestError (400) if it must not have any."""
+    if name not in interface.images:
+        raise RequestError(400, f"input {name!r} takes no images, so it cannot be BYTES; see its module's `image`")
+    if not shape or not 1 <= shape[0] <= MAX_SAMPLES or any(size != 1 for size in shape[1:]):
+        raise RequestError(
+            400, f"input {name!r} as BYTES must be [n] images with n from 1 to {MAX_SAMPLES}, not {shape}"
+        )
+    return shape[0]
+
+
+def split_bytes(name: str, count: int, blob: memoryview) -> tuple[bytes, ...]:
+    """The elements of a BYTES tensor: each has its length, 4 bytes, little-endian, in front.
+
+    Raises RequestError (400) unless `blob` holds just `count` of them.
+    """
+    elements: list[bytes] = []
+    offset = 0
+    while offset + 4 <= len(blob) and len(elements) < count:
+        length = int.from_bytes(blob[offset : offset + 4], "little")
+        elements.append(bytes(blob[offset + 4 : offset + 4 + length]))
+        offset += 4 + length
+    if len(elements) != count or offset != len(blob):
+        raise RequestError(400, f"input {name!r}: its {len(blob)} bytes are not {count} elements with their lengths")
+    return tuple(elements)
+
+
+def samples_of(inputs: Mapping[str, Array], images: Mapping[str, Sequence[bytes]]) -> int:
+    """How many samples a request's tensors and images are. Raises RequestError (400) if they do not agree."""
+    samples: set[int] = {len(input) for input in (*inputs.values(), *images.values())} or {1}
+    if len(samples) > 1:
+        raise RequestError(400, f"all inputs must have the same first dimension, not {sorted(samples)}")
+    return samples.pop()
+
+
+def answered(name: str, tensors: Mapping[str, Array]) -> tuple[Array, str]:
+    """The output tensor of this name, contiguous, and its element type in the protocol's words.
+
+    Raises RequestError (500) if there is none, or it cannot be sent.
+    """
+    if name not in tensors:
+        raise RequestError(500, f"the answer has no output {name!r}; it has {listed(tensors)}")
+    array = np.ascontiguousarray(tensors[name])
+    if array.dtype not in DATATYPES:
+        raise RequestError(500, f"output {name!r} has element type {array.dtype}, which cannot be sent")
+    return array, DATATYPES[array.dtype]
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names, for a message."""
+    return ", ".join(repr(name) for name in names) or "none"

@@ -1,0 +1,306 @@
+"""The Open Inference Protocol v2 over HTTP: bytes to tensors and back, JSON and the binary tensor extension. Pure.
+
+Specification: https://github.com/open-inference/open-inference-protocol; the binary extension is Triton's
+(extension_binary_data.md): raw tensors follow the JSON, whose length is in the Inference-Header-Content-Length header.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Annotated, Any, Final, NamedTuple
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from partita_api.module import TensorSpec
+from partita_runtime.execution.executor import NUMPY_DTYPES, Array
+from partita_runtime.serving.protocol.inference import (
+    DATATYPES,
+    MAX_ID,
+    MODEL_VERSION,
+    Body,
+    InferRequest,
+    RequestError,
+    answered,
+    check_images,
+    check_inputs,
+    check_numbers,
+    check_output,
+    check_tensor,
+    samples_of,
+    split_bytes,
+    whole_number,
+)
+from partita_runtime.serving.protocol.interface import Interface
+
+HEADER_LENGTH: Final = "inference-header-content-length"
+
+_MOST_KEPT: Final = 256
+"""Headers that are kept for requests, and answers, that have the same one."""
+_MOST_KEPT_BYTES: Final = 1024
+_ITEM_BYTES: Final = {name: dtype.itemsize for dtype, name in DATATYPES.items()}
+
+
+class _Header(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+
+class _Parameters(_Header):
+    binary_data_size: int | None = Field(default=None, ge=0)
+    binary_data: bool | None = None
+    binary_data_output: bool = False
+    timeout: Any = None
+    priority: Any = None
+    classification: int = 0
+    shared_memory_region: str | None = None
+
+
+class _InputHeader(_Header):
+    name: str
+    datatype: str
+    shape: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(max_length=9)]
+    parameters: _Parameters = _Parameters()
+    data: list[Any] | None = None
+
+
+class _OutputHeader(_Header):
+    name: str
+    parameters: _Parameters = _Parameters()
+
+
+class _RequestHeader(_Header):
+    id: str | None = Field(default=None, max_length=MAX_ID)
+    parameters: _Parameters = _Parameters()
+    inputs: Annotated[tuple[_InputHeader, ...], Field(max_length=64)] = ()
+    outputs: Annotated[tuple[_OutputHeader, ...], Field(max_length=256)] = ()
+
+
+class _Place(NamedTuple):
+    """Where in a request's binary data one input is, which has been checked as far as it can be without it."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    elements: int
+    offset: int
+
+
+class _Form(NamedTuple):
+    """What a request's header says."""
+
+    header: _RequestHeader
+    outputs: dict[str, bool] | None
+    places: tuple[_Place, ...] | None
+    """Of all inputs, if that is all there is to them; None if there is more to be looked at."""
+    binary_bytes: int
+    """Length of the binary data, if there are places."""
+    timeout_micros: int | None
+
+
+def decode_request(body: Body, header_length: str | None, interface: Interface) -> InferRequest:
+    """The request in an HTTP body; `header_length` is the header of that name.
+
+    Raises RequestError (400) that says what is wrong and what is expected.
+    """
+    length = _header_length(header_length, len(body))
+    read = _read_again if length <= _MOST_KEPT_BYTES else _read
+    form = read(bytes(body[:length]), interface)
+    inputs: Mapping[str, Array]
+    images: Mapping[str, tuple[bytes, ...]]
+    if form.places is not None and form.binary_bytes == len(body) - length:
+        inputs, images = _placed(form.places, body, length), {}
+        samples = form.places[0].shape[0] if form.places else 1
+    else:
+        inputs, images = _inputs(form.header.inputs, memoryview(body)[length:], interface)
+        samples = samples_of(inputs, images)
+    return InferRequest(
+        id=form.header.id or None,
+        samples=samples,
+        inputs=inputs,
+        outputs=form.outputs,
+        binary=form.header.parameters.binary_data_output,
+        timeout_micros=form.timeout_micros,
+        images=images,
+    )
+
+
+def encode_answer(
+    request: InferRequest, interface: Interface, tensors: Mapping[str, Array]
+) -> tuple[dict[str, str], bytes]:
+    """HTTP headers and body that answer `request` with `tensors`.
+
+    Raises RequestError (500) if a tensor that was asked for is not there or cannot be encoded.
+    """
+    wanted = dict.fromkeys(tensors, request.binary) if request.outputs is None else request.outputs
+    found = {name: answered(name, tensors) for name in wanted}
+    blobs = [array for name, (array, _) in found.items() if wanted[name]]
+    if request.id is None and len(blobs) == len(found):
+        described = tuple([(name, datatype, array.shape) for name, (array, datatype) in found.items()])
+        text = _binary_header(interface.model_name, described)
+    else:
+        outputs = [_output(name, *found[name], binary) for name, binary in wanted.items()]
+        text = _header(interface.model_name, outputs, request.id)
+    if not blobs:
+        return {"content-type": "application/json"}, text
+    headers = {"content-type": "application/octet-stream", HEADER_LENGTH: str(len(text))}
+    return headers, b"".join((text, *[blob.data for blob in blobs]))
+
+
+def _output(name: str, array: Array, datatype: str, binary: bool) -> dict[str, Any]:
+    output: dict[str, Any] = {"name": name, "datatype": datatype, "shape": list(array.shape)}
+    if binary:
+        output["parameters"] = {"binary_data_size": array.nbytes}
+    elif array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise RequestError(500, f"output {name!r} has infinities or NaN, which JSON cannot say; ask for binary data")
+    else:
+        output["data"] = array.reshape(-1).tolist()
+    return output
+
+
+@lru_cache(maxsize=_MOST_KEPT)
+def _binary_header(model: str, described: tuple[tuple[str, str, tuple[int, ...]], ...]) -> bytes:
+    outputs = [
+        {
+            "name": name,
+            "datatype": datatype,
+            "shape": list(shape),
+            "parameters": {"binary_data_size": math.prod(shape) * _ITEM_BYTES[datatype]},
+        }
+        for name, datatype, shape in described
+    ]
+    return _header(model, outputs, None)
+
+
+def _header(model: str, outputs: Sequence[Mapping[str, Any]], request_id: str | None) -> bytes:
+    answer = {"model_name": model, "model_version": MODEL_VERSION, "outputs": outputs}
+    if request_id is not None:
+        answer["id"] = request_id
+    return json.dumps(answer, separators=(",", ":")).encode()
+
+
+def _read(text: bytes, interface: Interface) -> _Form:
+    try:
+        header = _RequestHeader.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the body"
+        raise RequestError(400, f"no inference request: {where}: {first['msg']}") from None
+    outputs = _wanted(header, interface)
+    whole_number("priority", header.parameters.priority)
+    timeout = whole_number("timeout", header.parameters.timeout) or None
+    places = _places(header.inputs, interface)
+    return _Form(header, outputs, places, sum([p.elements * p.dtype.itemsize for p in places or ()]), timeout)
+
+
+# Most clients say the same of each of their requests, and only the binary data differ.
+_read_again: Final = lru_cache(maxsize=_MOST_KEPT)(_read)
+
+
+def _places(headers: Sequence[_InputHeader], interface: Interface) -> tuple[_Place, ...] | None:
+    check_inputs([header.name for header in headers], interface)
+    places: list[_Place] = []
+    offset = 0
+    for header in headers:
+        size = header.parameters.binary_data_size
+        if size is None or header.datatype == "BYTES":
+            return None
+        spec = interface.inputs[header.name]
+        check_tensor(header.name, header.datatype, header.shape, spec)
+        place = _Place(header.name, NUMPY_DTYPES[spec.dtype], header.shape, math.prod(header.shape), offset)
+        places.append(place)
+        if size != place.elements * place.dtype.itemsize or place.shape[0] != places[0].shape[0]:
+            return None
+        offset += size
+    return tuple(places)
+
+
+def _placed(places: Sequence[_Place], body: Body, start: int) -> dict[str, Array]:
+    arrays = {}
+    for name, dtype, shape, elements, offset in places:
+        array = np.frombuffer(body, dtype, elements, start + offset).reshape(shape)
+        arrays[name] = check_numbers(name, array)
+    return arrays
+
+
+def _header_length(given: str | None, body: int) -> int:
+    if given is None:
+        return body
+    if not given.isascii() or not given.isdecimal() or int(given) > body:
+        raise RequestError(
+            400, f"Inference-Header-Content-Length {given!r} is no length within the body of {body} bytes"
+        )
+    return int(given)
+
+
+def _wanted(header: _RequestHeader, interface: Interface) -> dict[str, bool] | None:
+    if not header.outputs:
+        return None
+    wanted = {}
+    for output in header.outputs:
+        check_output(output.name, interface, output.parameters.model_dump(exclude_defaults=True))
+        binary = output.parameters.binary_data
+        wanted[output.name] = header.parameters.binary_data_output if binary is None else binary
+    return wanted
+
+
+def _inputs(
+    headers: Sequence[_InputHeader], blob: memoryview, interface: Interface
+) -> tuple[dict[str, Array], dict[str, tuple[bytes, ...]]]:
+    check_inputs([header.name for header in headers], interface)
+    arrays: dict[str, Array] = {}
+    images: dict[str, tuple[bytes, ...]] = {}
+    offset = 0
+    for header in headers:
+        size = header.parameters.binary_data_size
+        if header.datatype == "BYTES":
+            count = check_images(header.name, header.shape, interface)
+            if size is None:
+                raise RequestError(400, f"input {header.name!r}: images must be sent as binary data")
+            images[header.name] = split_bytes(header.name, count, blob[offset : offset + size])
+        else:
+            spec = interface.inputs[header.name]
+            check_tensor(header.name, header.datatype, header.shape, spec)
+            array = _from_json(header, spec) if size is None else _from_binary(header, spec, blob[offset:])
+            arrays[header.name] = check_numbers(header.name, array)
+        offset += size or 0
+    if offset != len(blob):
+        raise RequestError(400, f"{len(blob) - offset} bytes are left over after the inputs' binary data")
+    return arrays, images
+
+
+def _from_json(header: _InputHeader, spec: TensorSpec) -> Array:
+    if header.data is None:
+        raise RequestError(400, f"input {header.name!r} needs data, or parameters.binary_data_size and binary data")
+    dtype = NUMPY_DTYPES[spec.dtype]
+    try:
+        given = np.array(header.data)
+        fits = given.dtype.kind in ("iuf" if dtype.kind == "f" else "iu") or given.size == 0
+        if fits and dtype.kind != "f" and given.size:
+            limits = np.iinfo(dtype)
+            fits = int(given.min()) >= limits.min and int(given.max()) <= limits.max
+    except ValueError:
+        fits = False  # not a rectangle
+    if not fits:
+        raise RequestError(400, f"input {header.name!r}: its data is no array of {spec.dtype} numbers")
+    array = given.astype(dtype)
+    if array.size != math.prod(header.shape):
+        raise RequestError(
+            400,
+            f"input {header.name!r}: shape {list(header.shape)} has {math.prod(header.shape)} elements, "
+            f"but data has {array.size}",
+        )
+    return array.reshape(header.shape)
+
+
+def _from_binary(header: _InputHeader, spec: TensorSpec, blob: memoryview) -> Array:
+    dtype = NUMPY_DTYPES[spec.dtype]
+    size = math.prod(header.shape) * dtype.itemsize
+    given = header.parameters.binary_data_size
+    if given != size or len(blob) < size:
+        raise RequestError(
+            400,
+            f"input {header.name!r}: {spec.dtype} {list(header.shape)} is {size} bytes, "
+            f"but binary_data_size says {given} and {len(blob)} bytes are there",
+        )
+    return np.frombuffer(blob[:size], dtype).reshape(header.shape)

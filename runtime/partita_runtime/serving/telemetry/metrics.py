@@ -1,0 +1,93 @@
+"""A session's measurements in Prometheus' text format. Names and labels are stable."""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from partita_runtime.serving.telemetry.signals import Meter, Outcome, SessionSignals
+
+CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
+
+
+def metrics_text(signals: SessionSignals, meter: Meter) -> bytes:
+    """Counters since the frontend began, and gauges over the signals' window."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Collected([*_counters(signals, meter), *_gauges(signals), *_stage_gauges(signals)]))
+    return generate_latest(registry)
+
+
+def _counters(signals: SessionSignals, meter: Meter) -> Iterator[Metric]:
+    requests = CounterMetricFamily("partita_requests", "Requests that ended, by outcome", labels=("session", "outcome"))
+    for outcome in Outcome:
+        requests.add_metric((signals.session, outcome.value), meter.outcomes[outcome])
+    yield requests
+    cut_off = CounterMetricFamily(
+        "partita_fan_out_cut_off", "Sub-requests left out beyond fanOut.max, by module", labels=("session", "module")
+    )
+    for module, count in sorted(meter.cut_off.items()):
+        cut_off.add_metric((signals.session, module), count)
+    yield cut_off
+    for name, text, total in (
+        ("partita_held_requests", "Requests that were held until there were replicas", meter.held),
+        ("partita_held_seconds", "Seconds for which requests were held, all together", meter.held_micros / 1e6),
+    ):
+        held = CounterMetricFamily(name, text, labels=("session",))
+        held.add_metric((signals.session,), total)
+        yield held
+
+
+def _gauges(signals: SessionSignals) -> Iterator[Metric]:
+    for name, text, value in (
+        ("partita_offered_rate", "Requests per second that arrived", signals.offered_rate),
+        ("partita_goodput", "Requests per second that were answered within the SLO", signals.goodput),
+        ("partita_bad_rate", "Share of requests that were dropped, late or failed", signals.bad_rate),
+        ("partita_idle_fraction", "Share of GPU time without work", signals.idle_fraction),
+        ("partita_waiting_requests", "Requests that wait for replicas", signals.held),
+        ("partita_idle_seconds", "For how long no request has been there", signals.idle_seconds),
+    ):
+        yield _gauge(name, text, (signals.session,), ("session",), value)
+    latency = GaugeMetricFamily(
+        "partita_request_latency_seconds", "Latency of answered requests", labels=("session", "quantile")
+    )
+    latency.add_metric((signals.session, "0.5"), signals.p50_ms / 1000)
+    latency.add_metric((signals.session, "0.99"), signals.p99_ms / 1000)
+    yield latency
+    sizes = GaugeMetricFamily(
+        "partita_batch_size", "Batches dispatched in the window, by size", labels=("session", "size")
+    )
+    for size, count in signals.batch_sizes.items():
+        sizes.add_metric((signals.session, str(size)), count)
+    yield sizes
+
+
+def _stage_gauges(signals: SessionSignals) -> Iterator[Metric]:
+    labels = ("session", "module", "pipeline", "stage", "pool")
+    ready = GaugeMetricFamily("partita_ready_replicas", "Replicas that take batches", labels=labels)
+    idle = GaugeMetricFamily("partita_stage_idle_fraction", "Share of a stage's GPU time without work", labels=labels)
+    latency = GaugeMetricFamily(
+        "partita_stage_latency_seconds", "Mean time of a batch, by the profile and as run", labels=(*labels, "kind")
+    )
+    for stage in signals.stages:
+        values = (signals.session, stage.module, stage.pipeline, str(stage.stage), stage.pool)
+        ready.add_metric(values, stage.ready)
+        idle.add_metric(values, stage.idle_fraction)
+        latency.add_metric((*values, "predicted"), stage.predicted_micros / 1e6)
+        latency.add_metric((*values, "actual"), stage.actual_micros / 1e6)
+    yield from (ready, idle, latency)
+
+
+def _gauge(name: str, text: str, values: tuple[str, ...], labels: tuple[str, ...], value: float) -> Metric:
+    gauge = GaugeMetricFamily(name, text, labels=labels)
+    gauge.add_metric(values, value)
+    return gauge
+
+
+class _Collected(Collector):
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[Metric]:
+        return self._metrics

@@ -1,0 +1,28 @@
+"""Whether a frontend traces requests: as OpenTelemetry's environment variables say. Needs no OpenTelemetry itself."""
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from partita_runtime.serving.telemetry.tracing import RequestTracer
+
+logger = logging.getLogger(__name__)
+
+ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+"""Where traces go by OTLP over HTTP; without either there are none."""
+
+
+def tracer_of(environment: Mapping[str, str], session_key: str) -> "RequestTracer | None":
+    """What traces the session's requests; None if nothing is to be traced, or the exporter is not installed."""
+    wanted = any(environment.get(name) for name in ENDPOINTS)
+    disabled = environment.get("OTEL_SDK_DISABLED", "").lower() == "true"
+    if not wanted or disabled or environment.get("OTEL_TRACES_EXPORTER", "otlp") == "none":
+        return None
+    try:
+        from partita_runtime.serving.telemetry.tracing import RequestTracer, provider_of
+
+        return RequestTracer(provider_of(environment), session_key)
+    except ImportError as error:
+        logger.error("requests are not traced: %s; install it with: pip install 'partita[tracing]'", error)
+        return None

@@ -1,0 +1,129 @@
+"""One connection that carries messages, as an asyncio protocol."""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Sequence
+from typing import Final, Generic, Protocol, TypeVar, cast
+
+from partita_runtime.serving.transport.transport import TCP, Carrier
+from partita_runtime.serving.transport.wire import Array, Decoder, Dialect, Hop, MessageT, WireError, WireModel, encode
+
+logger = logging.getLogger(__name__)
+
+DEAD_PEER_SECONDS: Final = 3
+"""A peer whose machine is gone without a word counts as lost after about this long."""
+_JOIN_BELOW: Final = 64 * 1024
+
+_Received = TypeVar("_Received", bound=WireModel)
+
+
+class Receiver(Protocol[_Received]):
+    """What takes a stream's messages; called on the event loop."""
+
+    def admit(self, stream: "Stream[_Received]", message: _Received) -> None:
+        """Raise WireError to refuse a message before its tensors are received; the stream is then closed."""
+
+    def received(self, stream: "Stream[_Received]", message: _Received, tensors: list[Array]) -> None:
+        """A message has arrived."""
+
+    def lost(self, stream: "Stream[_Received]") -> None:
+        """The stream is closed, by whichever side."""
+
+
+class Stream(asyncio.BufferedProtocol, Generic[MessageT]):
+    """A connection to a peer."""
+
+    def __init__(self, dialect: Dialect[MessageT], receiver: Receiver[MessageT]) -> None:
+        self._dialect = dialect
+        self._receiver = receiver
+        self._decoder = Decoder(dialect, lambda message: receiver.admit(self, message))
+        self._transport: asyncio.Transport | None = None
+        self.received_bytes = 0
+        """What has come so far."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether messages can be sent."""
+        return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether all that was sent has been given to the network."""
+        return self._transport is not None and not self._transport.get_write_buffer_size()
+
+    def send(self, message: MessageT, arrays: Sequence[Array] = ()) -> bool:
+        """Queue a message for sending; False if the stream is closed. `arrays` must not change afterwards."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return False
+        chunks = encode(message, arrays, self._dialect.max_header_bytes)
+        if len(chunks) == 1:
+            transport.write(chunks[0])
+        elif sum(map(len, chunks)) < _JOIN_BELOW:
+            transport.write(b"".join(chunks))
+        else:
+            transport.writelines(chunks)
+        return True
+
+    def close(self) -> None:
+        """Close once what was sent is out."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once; what was not sent yet is lost."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by asyncio."""
+        self._transport = cast(asyncio.Transport, transport)
+        sock = self._transport.get_extra_info("socket")
+        if sock is not None:
+            _notice_dead_peers(sock)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Called by asyncio."""
+        return self._decoder.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Called by asyncio."""
+        self.received_bytes += nbytes
+        try:
+            complete = self._decoder.received(nbytes)
+            if complete is not None:
+                self._receiver.received(self, *complete)
+        except WireError as error:
+            logger.warning("closing a stream: %s", error)
+            self.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by asyncio."""
+        if exc is not None:
+            logger.info("a stream was lost: %s", exc)
+        self._receiver.lost(self)
+
+
+async def connect(
+    hop: Hop,
+    dialect: Dialect[MessageT],
+    receiver: Receiver[MessageT],
+    carrier: Carrier = TCP,
+    seconds: float = 5.0,
+) -> Stream[MessageT]:
+    """A stream to whoever listens there. Raises OSError if it cannot be reached in time."""
+    async with asyncio.timeout(seconds):
+        return await carrier.connect(hop, lambda: Stream(dialect, receiver))
+
+
+def _notice_dead_peers(sock: socket.socket) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (
+        ("TCP_KEEPIDLE", 1),
+        ("TCP_KEEPINTVL", 1),
+        ("TCP_KEEPCNT", DEAD_PEER_SECONDS - 1),
+        ("TCP_USER_TIMEOUT", DEAD_PEER_SECONDS * 1000),
+    ):
+        if hasattr(socket, option):  # not on every platform
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

@@ -1,0 +1,149 @@
+"""Simulate a session under a plan: which requests are answered in time, and what the workers do meanwhile."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from partita_api.inferencesession import InferenceSession, InferenceSessionSpec
+from partita_api.pipelineplan import PipelinePlanSpec
+from partita_api.profile import Profile
+from partita_runtime.scheduling.core import SchedulingCore
+from partita_runtime.scheduling.plan import SchedulingPlan, scheduling_plan
+from partita_runtime.simulation.application import Application
+from partita_runtime.simulation.arrivals import Arrivals
+from partita_runtime.simulation.emulation.clock import VirtualClock
+from partita_runtime.simulation.emulation.cluster import EmulatedCluster
+from partita_runtime.simulation.emulation.failures import Failure, worker_failures
+from partita_runtime.simulation.emulation.network import NO_CONTENTION, Contention
+from partita_runtime.simulation.emulation.noise import EXACT, NO_DELAYS, Delays, Noise
+from partita_runtime.simulation.emulation.placement import Placement, placements
+from partita_runtime.simulation.event_loop import ended, run
+from partita_runtime.simulation.report import Execution, SimulationReport
+from partita_runtime.simulation.scaling import Scaler, Scaling
+
+Progress = Callable[[float], None]
+"""Is told, now and then, the share of the simulated time that has passed."""
+
+_PROGRESS_STEPS: Final = 100
+
+
+def simulate(
+    session: InferenceSession,
+    plan: PipelinePlanSpec,
+    profiles: Mapping[tuple[str, str], Profile],
+    bandwidth: Mapping[str, float],
+    arrivals: Arrivals,
+    seconds: float,
+    seed: int,
+    *,
+    noise: Noise = EXACT,
+    failures: Sequence[Failure] = (),
+    delays: Delays = NO_DELAYS,
+    contention: Contention = NO_CONTENTION,
+    scaling: Scaling | None = None,
+    gpus_per_node: Mapping[str, int] | None = None,
+    policy: str | None = None,
+    timeline: bool = False,
+    progress: Progress | None = None,
+) -> SimulationReport:
+    """Run a plan for `seconds` of virtual time, and then until all requests have ended.
+
+    Profiles are by (module, pool), bandwidth in bit/s and GPUs in a node by pool; `policy` (see
+    `policies.registry`) takes the place of the session's. The same arguments give the same
+    report, bit for bit. Raises KeyError naming the (module, pool) whose profile is missing, ValueError for arguments
+    that make no sense.
+    """
+    scheduled = scheduling_plan("simulated", session.spec, plan, profiles, bandwidth)
+    if policy is not None:
+        scheduled = scheduled.model_copy(update={"policy": policy})
+    return simulate_scheduling(
+        session.spec,
+        scheduled,
+        arrivals,
+        seconds,
+        seed,
+        noise=noise,
+        failures=failures,
+        delays=delays,
+        contention=contention,
+        scaling=scaling,
+        placed=placements(scheduled, gpus_per_node),
+        timeline=timeline,
+        progress=progress,
+    )
+
+
+def simulate_scheduling(
+    session: InferenceSessionSpec,
+    plan: SchedulingPlan,
+    arrivals: Arrivals,
+    seconds: float,
+    seed: int,
+    *,
+    noise: Noise = EXACT,
+    failures: Sequence[Failure] = (),
+    delays: Delays = NO_DELAYS,
+    contention: Contention = NO_CONTENTION,
+    scaling: Scaling | None = None,
+    placed: Sequence[Placement] | None = None,
+    timeline: bool = False,
+    progress: Progress | None = None,
+    core: SchedulingCore | None = None,
+) -> SimulationReport:
+    """As `simulate`, for a plan as the core sees it, workers placed by hand, or a core made (or recorded) elsewhere.
+
+    With `scaling` workers are placed as they come.
+    """
+    if seconds <= 0:
+        raise ValueError(f"a simulation needs more than 0 s, not {seconds:g}")
+    arriving, noisy, fanning, failing = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(4))
+    horizon = round(seconds * 1e6)
+    times = np.rint(arrivals(seconds, arriving) * 1e6).astype(np.int64).tolist()
+    clock = VirtualClock()
+    core = core or SchedulingCore(plan)
+    core.set_delays(delays.ctrl_micros, delays.per_request_micros)
+    application = Application(session, plan, core, clock, fanning)
+    scaler = None if scaling is None else Scaler(scaling, plan, core, clock, horizon)
+    if scaler is not None:
+        placed = scaler.placed
+    elif placed is None:
+        placed = placements(plan)
+    executions: list[Execution] = []
+    cluster = EmulatedCluster(
+        core,
+        clock,
+        plan,
+        placed,
+        noise,
+        delays,
+        noisy,
+        application.answered,
+        executions.append if timeline else None,
+        contention,
+    )
+    cluster.schedule(worker_failures(failures, placed, seconds, failing))
+    if scaler is not None:
+        scaler.begin(cluster)
+    doors = None if scaler is None else scaler.doors(application)
+    arrive = application.arrive if doors is None else doors.arrive
+    run(clock, core, cluster, application.dropped, times, lambda _: arrive(), _telling(progress, horizon))
+    idle = cluster.idle_by_worker(horizon)
+    report = ended(application.tally, idle, seconds, seed, executions, scaler.steps if scaler else ())
+    if doors is None:
+        return report
+    return replace(report, held=doors.meter.held, held_seconds=doors.meter.held_micros / 1e6)
+
+
+def _telling(progress: Progress | None, horizon: int) -> Callable[[int], None] | None:
+    """Tells `progress` each hundredth of the horizon."""
+    told = 0
+
+    def tell(now: int) -> None:
+        nonlocal told
+        if progress is not None and now * _PROGRESS_STEPS >= (told + 1) * horizon and now <= horizon:
+            told = now * _PROGRESS_STEPS // horizon
+            progress(now / horizon)
+
+    return None if progress is None else tell

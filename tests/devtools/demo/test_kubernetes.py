@@ -1,0 +1,193 @@
+"""The demonstration and a real API server, with the test in the operator's part."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from lightkube import ApiError, AsyncClient
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.resources.apiextensions_v1 import CustomResourceDefinition
+from lightkube.resources.core_v1 import Namespace
+from tests.devtools.demo.demo_results import condition, demo_result
+
+from partita_api.crd_schema import KINDS
+from partita_devtools.control_plane.control_plane import ControlPlane
+from partita_devtools.demo.config import DemoConfig
+from partita_devtools.demo.errors import DemoError
+from partita_devtools.demo.example import Example, read_example
+from partita_devtools.demo.kubernetes import apply_crds, apply_example, demo_client, observe
+from partita_devtools.demo.run import install_crds, run_demo
+from partita_devtools.demo.watch import Watch
+from partita_operator.kube.connection import load_config
+from partita_operator.kube.resources import PlanResource, PoolResource, SessionResource, document
+from partita_operator.kube.retries import is_missing
+
+pytestmark = pytest.mark.apiserver
+
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "traffic-emulated"
+CONFIG = DemoConfig(example=EXAMPLE, ready_timeout_s=30.0)
+
+
+@pytest.fixture
+async def client(control_plane: ControlPlane) -> AsyncIterator[AsyncClient]:
+    client = demo_client(load_config(control_plane.kubeconfig))
+    await apply_crds(client)
+    yield client
+    await client.close()
+
+
+@pytest.fixture
+async def example(client: AsyncClient) -> AsyncIterator[Example]:
+    """The emulated example in a namespace of the test's own. Nothing stays that another test's operator would serve."""
+    namespace = f"demo-{uuid4().hex[:8]}"
+    await client.apply(Namespace(metadata=ObjectMeta(name=namespace)))
+    example = read_example(EXAMPLE, namespace)
+    yield example
+    for kind, where in (
+        (SessionResource, {"name": example.session.metadata.name, "namespace": namespace}),
+        *((PoolResource, {"name": pool.metadata.name}) for pool in example.pools),
+        (Namespace, {"name": namespace}),
+    ):
+        try:
+            await client.delete(kind, **where)
+        except ApiError as error:
+            if not is_missing(error):
+                raise
+
+
+class Operator:
+    """Concludes what the test says."""
+
+    def __init__(self, client: AsyncClient, example: Example) -> None:
+        self._client = client
+        self._where = {"name": example.session.metadata.name, "namespace": example.session.metadata.namespace}
+
+    async def concludes(self, *conditions: Any, **fields: Any) -> None:
+        raw: Any = await self._client.get(SessionResource, **self._where)
+        status = {"observedGeneration": raw["metadata"]["generation"], "conditions": [document(c) for c in conditions]}
+        body = {"apiVersion": raw["apiVersion"], "kind": raw["kind"], "metadata": self._where}
+        await self._client.apply(
+            SessionResource.Status(**body, status={**status, **fields}), field_manager="partita", force=True
+        )
+
+    async def makes_plan(self) -> str:
+        plan = demo_result().plan
+        session = plan.spec.session.model_copy(update={"name": self._where["name"]})
+        spec = document(plan.spec.model_copy(update={"session": session}))
+        metadata = {**self._where, "name": plan.metadata.name}
+        await self._client.apply(
+            PlanResource(apiVersion=plan.api_version, kind=plan.kind, metadata=metadata, spec=spec),
+            field_manager="partita",
+        )
+        return plan.metadata.name
+
+
+@pytest.fixture
+async def operator(client: AsyncClient, example: Example) -> Operator:
+    await apply_example(client, example)
+    return Operator(client, example)
+
+
+@pytest.fixture
+def lines() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def watch(client: AsyncClient, example: Example, lines: list[str]) -> Watch:
+    return Watch(client, example, lines.append)
+
+
+async def until(is_so: Callable[[], bool], seconds: float = 20.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not is_so():  # noqa: ASYNC110 - what it waits for tells nobody
+            await asyncio.sleep(0.05)
+
+
+async def test_crds_are_put_again_and_again(client: AsyncClient) -> None:
+    await apply_crds(client)
+    await apply_crds(client)
+
+    definitions = [item.spec.names.plural async for item in client.list(CustomResourceDefinition)]
+    assert {kind.plural for kind in KINDS} <= set(definitions)
+
+
+def test_crds_can_be_installed_before_everything_else(control_plane: ControlPlane) -> None:
+    install_crds(replace(CONFIG, kubeconfig=control_plane.kubeconfig))
+
+
+async def test_applied_again_the_example_stays_as_it_is(client: AsyncClient, example: Example) -> None:
+    await apply_example(client, example)
+    before = await observe(client, example)
+    await apply_example(client, example)
+    after = await observe(client, example)
+
+    assert after.session.metadata.generation == before.session.metadata.generation == 1
+    assert [pool.spec for pool in after.pools] == [pool.spec for pool in example.pools]
+
+
+async def test_spec_that_the_api_server_refuses_is_said_with_its_message(client: AsyncClient, example: Example) -> None:
+    spec = example.session.spec.model_copy(update={"pools": ("Upper-Case",)})
+    wrong = replace(example, session=example.session.model_copy(update={"spec": spec}))
+
+    with pytest.raises(DemoError, match=r"refuses InferenceSession traffic-emulated: .*spec\.pools"):
+        await apply_example(client, wrong)
+
+
+async def test_watch_ends_when_the_session_serves(watch: Watch, operator: Operator, lines: list[str]) -> None:
+    waiting = asyncio.create_task(watch.until_serving(CONFIG))
+    plan = await operator.makes_plan()
+    await operator.concludes(condition("Ready", "False", "Profiling", "0 of 6 profiles are there."))
+    await until(lambda: any("0 of 6 profiles" in line for line in lines))
+    await operator.concludes(
+        condition("Ready", "True"),
+        condition("RolledOut", "True"),
+        url="http://127.0.0.1:1/x",
+        activePlan={"name": plan, "costPerHour": "3.31", "throughput": "286"},
+    )
+
+    found = await waiting
+
+    assert found.active_plan is not None
+    assert found.active_plan.metadata.name == plan
+    assert [(c.type, c.status) for c in watch.timeline if c.object.startswith("Inf")] == [
+        ("Ready", "False"),
+        ("RolledOut", "True"),
+        ("Ready", "True"),
+    ]
+
+
+async def test_stuck_session_ends_the_watch_with_what_to_change(watch: Watch, operator: Operator) -> None:
+    await operator.concludes(condition("Stalled", "True", "SLOTooTight", "The smallest SLO is 300 ms."))
+
+    with pytest.raises(DemoError, match=r"(?s)The smallest SLO is 300 ms\..*kubectl describe isess traffic-emulated"):
+        await watch.until_serving(CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "want"),
+    [
+        pytest.param((), "does the operator run", id="nobody at work"),
+        pytest.param((condition("Ready", "False", "Profiling", "1 of 6"),), "Ready=False Profiling: 1 of 6", id="slow"),
+    ],
+)
+async def test_watch_that_takes_too_long_says_how_far_things_are(
+    watch: Watch, operator: Operator, conditions: tuple[Any, ...], want: str
+) -> None:
+    if conditions:
+        await operator.concludes(*conditions)
+
+    with pytest.raises(DemoError) as given_up:
+        await watch.until_serving(replace(CONFIG, ready_timeout_s=0.0, operator_log=Path("/logs/operator.log")))
+
+    assert want in str(given_up.value)
+    assert "/logs/operator.log" in str(given_up.value)
+
+
+def test_cluster_that_is_not_there_is_said_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(DemoError, match="partita dev status"):
+        run_demo(replace(CONFIG, kubeconfig=tmp_path / "none"), print)

@@ -1,0 +1,136 @@
+"""The figures that a result comes down to, and how the terminal shows them."""
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+from tests.devtools.demo.demo_results import agreement, demo_result
+
+from partita_api.inferencesession import ObjectiveKind
+from partita_api.pipelineplan import Alternative, PipelinePlanSpec
+from partita_api.quantity import Quantity
+from partita_devtools.demo.console import print_result, slo_met
+from partita_devtools.demo.result import DemoResult, Sample
+from partita_devtools.demo.summary import (
+    accelerators,
+    batch_sizes,
+    comparison_sentence,
+    mean_utilization,
+    replicas,
+    stage_rows,
+    utilization,
+)
+
+
+def printed(result: DemoResult) -> str:
+    console = Console(width=160, file=io.StringIO())
+    print_result(result, console)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def plan_with(
+    *alternatives: Alternative, kind: ObjectiveKind = ObjectiveKind.COST, value: str = "3.31"
+) -> PipelinePlanSpec:
+    plan = demo_result().plan.spec
+    solution = plan.solution.model_copy(update={"kind": kind, "value": Quantity(value)})
+    return plan.model_copy(update={"solution": solution, "alternatives": alternatives})
+
+
+def whole(value: str | None) -> Alternative:
+    quantity = None if value is None else Quantity(value)
+    return Alternative(strategy="no-partitioning", feasible=value is not None, value=quantity)
+
+
+@pytest.mark.parametrize(
+    ("plan", "want"),
+    [
+        pytest.param(plan_with(whole("4.05")), "18% less than 4.05 an hour without partitioning", id="cheaper"),
+        pytest.param(plan_with(whole("3.00")), "10% more than 3.00 an hour without partitioning", id="dearer"),
+        pytest.param(plan_with(whole("3.31")), "the same as 3.31 an hour without partitioning", id="the same"),
+        pytest.param(plan_with(whole(None)), "without partitioning there is no plan at all", id="only so"),
+        pytest.param(plan_with(), "no plan without partitioning was computed", id="not computed"),
+        pytest.param(
+            plan_with(whole("200"), kind=ObjectiveKind.THROUGHPUT, value="300"),
+            "50% more than 200 requests/s without partitioning",
+            id="throughput",
+        ),
+    ],
+)
+def test_plan_is_compared_with_whole_models(plan: PipelinePlanSpec, want: str) -> None:
+    assert comparison_sentence(plan) == want
+
+
+def sample(at_s: float, window_s: float = 10.0, idle: float = 0.4, sizes: dict[int, int] | None = None) -> Sample:
+    made_up = demo_result().samples[0]
+    signals = made_up.signals.model_copy(
+        update={"window_seconds": window_s, "idle_fraction": idle, "batch_sizes": sizes or {4: 10}}
+    )
+    return replace(made_up, at_s=at_s, signals=signals)
+
+
+def test_batches_of_overlapping_windows_are_counted_once() -> None:
+    result = replace(demo_result(), samples=tuple(sample(float(at)) for at in range(1, 32)))
+
+    assert batch_sizes(result) == {4: 40}, "windows that end at 1, 11, 21 and 31 s"
+
+
+def test_utilization_of_a_phase_leaves_out_windows_that_reach_back() -> None:
+    before = [sample(float(at), idle=1.0) for at in range(1, 11)]
+    settled = [sample(float(at), idle=0.25) for at in range(11, 60)]
+    result = replace(demo_result(), samples=(*before, *settled))
+
+    assert mean_utilization(result) == pytest.approx(0.75)
+
+
+def test_utilization_of_a_phase_without_looks_is_unknown() -> None:
+    assert mean_utilization(replace(demo_result(), samples=())) is None
+
+
+def test_series_are_by_pool_and_by_stage() -> None:
+    result = demo_result()
+
+    assert {pool: len(points) for pool, points in utilization(result).items()} == {
+        "l4-emulated": 121,
+        "p4-emulated": 121,
+    }
+    assert all(0 <= busy <= 1 for points in utilization(result).values() for _, busy in points)
+    assert [row.key for row in stage_rows(result)] == list(replicas(result))
+    assert max(count for _, count in replicas(result)["detector/p0/0"]) == 3
+
+
+def test_accelerators_are_counted_by_pool() -> None:
+    assert accelerators(demo_result()) == {"l4-emulated": (2.0, 6), "p4-emulated": (9.0, 10)}
+
+
+@pytest.mark.parametrize(
+    ("result", "want", "want_met"),
+    [
+        pytest.param(
+            demo_result(verification=agreement()),
+            ["objective of 99% is met", "are those of the whole models", "18% less than 4.05", "2 of 6 l4-emulated"],
+            True,
+            id="all well",
+        ),
+        pytest.param(
+            demo_result(verification=agreement("request 1: person is nothing")),
+            ["are NOT those of the whole models", "request 1: person is nothing"],
+            False,
+            id="answers differ",
+        ),
+        pytest.param(
+            replace(demo_result(), phases=demo_result().phases[1:]),
+            ["objective of 99% is missed"],
+            False,
+            id="too late",
+        ),
+        pytest.param(replace(demo_result(), samples=()), ["-"], True, id="no signals"),
+    ],
+)
+def test_terminal_says_how_it_went(result: DemoResult, want: list[str], want_met: bool) -> None:
+    text = printed(result)
+
+    for part in want:
+        assert part in text
+    assert slo_met(result) == want_met

@@ -1,0 +1,128 @@
+"""Phases of load against a real HTTP server that stands for a frontend."""
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiohttp import web
+from tests.devtools.demo.demo_results import demo_result
+
+from partita_devtools.demo.conditions import Observation
+from partita_devtools.demo.config import LoadPhase
+from partita_devtools.demo.errors import DemoError
+from partita_devtools.demo.traffic import Endpoint, send_phases, wait_until_reachable
+from partita_runtime.load.inference_request import Payload
+
+
+class Frontend:
+    """Answers what the test says, and counts."""
+
+    def __init__(self) -> None:
+        self.received = Counter[str]()
+        self.ready_after = 0
+        self.signals: Any = demo_result().samples[0].signals.model_dump(mode="json", by_alias=True)
+        self.url = ""
+
+    async def answer(self, request: web.Request) -> web.Response:
+        await request.read()
+        path = request.path.removeprefix("/default/traffic")
+        self.received[path] += 1
+        if path == "/v2/health/ready":
+            return web.Response(status=200 if self.received[path] > self.ready_after else 503, text="no plan yet")
+        if path == "/partita/signals":
+            return web.json_response(self.signals)
+        return web.Response(body=b"{}")
+
+
+@pytest.fixture
+async def frontend() -> AsyncIterator[Frontend]:
+    frontend = Frontend()
+    app = web.Application(client_max_size=2**24)
+    app.router.add_route("*", "/{path:.*}", frontend.answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    frontend.url = f"http://127.0.0.1:{runner.addresses[0][1]}/default/traffic"
+    yield frontend
+    await runner.cleanup()
+
+
+class Looks:
+    """What the session says, without a cluster."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def report(self, line: str) -> None:
+        self.lines.append(line)
+
+    async def look(self) -> Observation:
+        result = demo_result()
+        status = result.session.status.model_validate(
+            {"activePlan": {"name": result.plan.metadata.name, "costPerHour": "1", "throughput": "1"}}
+        )
+        stage = {"module": "detector", "pipeline": "p0", "stage": 0, "pool": "l4-emulated", "desired": 3}
+        plan = result.plan.model_copy(update={"status": result.plan.status.model_validate({"stages": [stage]})})
+        return Observation(result.session.model_copy(update={"status": status}), result.pools, (plan,))
+
+
+async def test_phases_follow_each_other_at_their_rates_while_the_session_is_looked_at(frontend: Frontend) -> None:
+    endpoint, looks = Endpoint(frontend.url, "traffic"), Looks()
+    phases = (LoadPhase("first", 0.2, 1.5), LoadPhase("second", 0.4, 1.0))
+
+    sent, seen = await send_phases(
+        endpoint, demo_result().session, phases, (Payload({}, b"x"),), seed=3, look=looks.look, report=looks.report
+    )
+
+    assert [(phase.name, phase.rate) for phase in sent] == [("first", 50.0), ("second", 100.0)]
+    assert frontend.received["/v2/models/traffic/infer"] == sum(phase.report.requests for phase in sent)
+    assert all(phase.report.attainment == 1 for phase in sent)
+    assert sent[1].start_s >= sent[0].start_s + 1.0
+    assert len(seen) >= 2
+    assert seen[0].desired == {"detector/p0/0": 3}
+    assert [sample.at_s for sample in seen] == sorted(sample.at_s for sample in seen)
+    assert any(line.startswith("second: 100 requests/s for 1 s") for line in looks.lines)
+
+
+async def test_same_seed_sends_the_same_requests(frontend: Frontend) -> None:
+    endpoint, looks = Endpoint(frontend.url, "traffic"), Looks()
+
+    counts = []
+    for seed in (1, 1, 2):
+        sent, _ = await send_phases(
+            endpoint, demo_result().session, (LoadPhase("only", 1.0, 0.5),), (Payload({}, b"x"),),
+            seed=seed, look=looks.look, report=looks.report,
+        )  # fmt: skip
+        counts.append(sent[0].report.requests)
+
+    assert counts[0] == counts[1] != counts[2]
+
+
+async def test_signals_that_cannot_be_read_are_said_and_the_load_goes_on(frontend: Frontend) -> None:
+    frontend.signals = {"nothing": "useful"}
+    looks = Looks()
+
+    sent, seen = await send_phases(
+        Endpoint(frontend.url, "traffic"), demo_result().session, (LoadPhase("only", 0.1, 0.3),),
+        (Payload({}, b"x"),), seed=0, look=looks.look, report=looks.report,
+    )  # fmt: skip
+
+    assert seen == ()
+    assert sent[0].report.attainment == 1
+    assert any("no signals at" in line for line in looks.lines)
+
+
+async def test_frontend_is_waited_for(frontend: Frontend) -> None:
+    frontend.ready_after = 3
+
+    await wait_until_reachable(Endpoint(frontend.url, "traffic"))
+
+    assert frontend.received["/v2/health/ready"] == 4
+
+
+async def test_frontend_that_never_answers_is_given_up(frontend: Frontend) -> None:
+    frontend.ready_after = 10**9
+
+    with pytest.raises(DemoError, match="503 no plan yet"):
+        await wait_until_reachable(Endpoint(frontend.url, "traffic"), timeout_s=0.3)

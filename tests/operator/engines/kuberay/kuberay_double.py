@@ -1,0 +1,211 @@
+"""A test double of KubeRay's controller and of the pods that it makes: it starts real Ray nodes as processes.
+
+For each RayService it makes a RayCluster, writes serveConfigV2 to Serve whenever its text changes, starts a Ray node
+for each pod that a worker group of the RayCluster should have, with the group's Ray resources, and writes the
+conditions that KubeRay writes. The API server, Ray and Serve are real. Pods, services, a second Ray cluster, and
+fewer pods than before are not played.
+"""
+
+import json
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+
+from partita_devtools.ports import free_ports
+from partita_devtools.processes import is_running, spawn
+from partita_devtools.ray_cluster.cluster import RayCluster
+from partita_devtools.ray_cluster.commands import NODE_LABEL, NodePorts, node_environment
+
+Json = dict[str, Any]
+SERVICES: Final = "/apis/ray.io/v1/namespaces/{namespace}/rayservices"
+CLUSTERS: Final = "/apis/ray.io/v1/namespaces/{namespace}/rayclusters"
+_POLL_SECONDS: Final = 0.5
+_JOIN_SECONDS: Final = 180.0
+_MERGE: Final = {"Content-Type": "application/merge-patch+json"}
+
+
+class KubeRayDouble:
+    """Plays for the RayServices of one namespace, all on the Ray head that it is given."""
+
+    def __init__(self, api: httpx.Client, namespace: str, ray: RayCluster, logs: Path) -> None:
+        self._api = api
+        self._services = SERVICES.format(namespace=namespace)
+        self._clusters = CLUSTERS.format(namespace=namespace)
+        self._ray = ray
+        self._logs = logs
+        self._written: dict[str, str] = {}
+        """The text that was last written to Serve, by RayService."""
+        self.nodes: dict[str, int] = {}
+        """Ray nodes that were started, by worker group."""
+        self.problem = ""
+        """What the last look failed with."""
+
+    @contextmanager
+    def playing(self) -> Iterator[None]:
+        """Plays for the length of the block."""
+        stop = threading.Event()
+
+        def play() -> None:
+            while not stop.wait(_POLL_SECONDS):
+                try:
+                    self._look()
+                    self.problem = ""
+                except Exception:  # a controller goes on; the test shows the problem if it waits in vain
+                    self.problem = traceback.format_exc()
+
+        thread = threading.Thread(target=play, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join(timeout=60)
+
+    def _look(self) -> None:
+        for service in self._call("GET", self._services)["items"]:
+            if "deletionTimestamp" not in service["metadata"]:
+                self._reconcile(service)
+
+    def _reconcile(self, service: Json) -> None:
+        name = service["metadata"]["name"]
+        cluster = self._cluster_of(service)
+        self._start_nodes(cluster)
+        text = service["spec"]["serveConfigV2"]
+        if self._written.get(name) != text:
+            self._write_to_serve(json.loads(text))
+            self._written[name] = text
+        apps = self._ray.get("/api/serve/applications/")["applications"]
+        # Without empty texts, which API servers of 1.20 built with a recent Go take for null.
+        statuses = {
+            app: {field: found[field] for field in ("status", "message") if found[field]} for app, found in apps.items()
+        }
+        was_up = any(c["type"] == "Ready" and c["status"] == "True" for c in _conditions(service))
+        is_up = was_up or (bool(apps) and all(found["status"] == "RUNNING" for found in apps.values()))
+        self._write_status(service, cluster["metadata"]["name"], statuses, is_up)
+
+    def _cluster_of(self, service: Json) -> Json:
+        meta = service["metadata"]
+        name = f"{meta['name']}-x2b4c"
+        found = self._api.get(f"{self._clusters}/{name}")
+        if found.status_code == httpx.codes.NOT_FOUND:
+            owner = {"apiVersion": "ray.io/v1", "kind": "RayService", "name": meta["name"], "uid": meta["uid"]}
+            made = {
+                "apiVersion": "ray.io/v1",
+                "kind": "RayCluster",
+                "metadata": {"name": name, "ownerReferences": [{**owner, "controller": True}]},
+                "spec": service["spec"]["rayClusterConfig"],
+            }
+            return self._call("POST", self._clusters, json=made)
+        cluster: Json = found.raise_for_status().json()
+        present = cluster["spec"]["workerGroupSpecs"]
+        wanted = service["spec"]["rayClusterConfig"]["workerGroupSpecs"]
+        assert [_without_numbers(g) for g in wanted[: len(present)]] == [_without_numbers(g) for g in present], (
+            "KubeRay would make a new Ray cluster for this"
+        )
+        if len(wanted) > len(present):  # then KubeRay writes all of the specification over that of the cluster
+            patch = {"spec": service["spec"]["rayClusterConfig"]}
+            return self._call("PATCH", f"{self._clusters}/{name}", json=patch, headers=_MERGE)
+        return cluster
+
+    def _start_nodes(self, cluster: Json) -> None:
+        for group in cluster["spec"]["workerGroupSpecs"]:
+            name = group["groupName"]
+            while self.nodes.get(name, 0) < group["replicas"]:
+                number = self.nodes.get(name, 0)
+                self._start_node(f"{name}-{number}", group)
+                self.nodes[name] = number + 1
+
+    def _start_node(self, name: str, group: Json) -> None:
+        """What `ray start` does in a worker's container."""
+        state = self._ray._state()
+        ports = NodePorts(*free_ports(len(NodePorts.__dataclass_fields__)))
+        parameters: Mapping[str, str] = group["rayStartParams"]
+        (container,) = group["template"]["spec"]["containers"]
+        command = [
+            sys.executable,
+            "-m",
+            "ray.scripts.scripts",
+            "start",
+            "--block",
+            "--disable-usage-stats",
+            f"--address={self._ray.address}",
+            "--node-ip-address=127.0.0.1",
+            f"--num-cpus={container['resources']['limits']['cpu']}",
+            f"--num-gpus={parameters['num-gpus']}",
+            f"--resources={json.loads(parameters['resources'])}",
+            f"--object-store-memory={128 << 20}",
+            f"--dashboard-agent-listen-port={ports.dashboard_agent}",
+            "--min-worker-port=0",
+            "--max-worker-port=0",
+            f"--labels={NODE_LABEL}={name}",
+        ]
+        environment = node_environment(
+            os.environ, state.config, ports, state.temp_dir, token=state.token, cluster_id=state.cluster_id, node=name
+        )
+        log = self._logs / f"{name}.log"
+        # Its mark lets the cluster end it along with the nodes that it has started itself.
+        process = spawn(command, log=log, environment=environment, dies_with_parent=False)
+        deadline = time.monotonic() + _JOIN_SECONDS
+        # Ray nodes that start at the same time on one host get in each other's way.
+        while not any(node.alive and node.name == name for node in self._ray.nodes()):
+            assert is_running(process), f"Ray node {name} ended: {log.read_text()[-2000:]}"
+            assert time.monotonic() < deadline, f"Ray node {name} has not joined: {log.read_text()[-2000:]}"
+            time.sleep(_POLL_SECONDS)
+
+    def _write_to_serve(self, config: Json) -> None:
+        # A pod has its ports for itself, this machine has not.
+        config["http_options"] = {"host": "127.0.0.1", "port": self._ray.serve_http_port}
+        headers = {"Authorization": f"Bearer {self._ray.auth_token}"}
+        url = f"{self._ray.dashboard_url}/api/serve/applications/"
+        httpx.put(url, json=config, headers=headers, timeout=120, trust_env=False).raise_for_status()
+
+    def _write_status(self, service: Json, cluster: str, applications: Json, is_up: bool) -> None:
+        generation = service["metadata"]["generation"]
+        ready = {
+            "type": "Ready",
+            "status": str(is_up),
+            "reason": "NonZeroServeEndpoints" if is_up else "Initializing",
+            "message": "Number of serve endpoints is greater than 0" if is_up else "RayService is initializing",
+        }
+        upgrade = {"type": "UpgradeInProgress", "status": "False", "reason": "NoPendingCluster", "message": "none"}
+        before = {c["type"]: c for c in _conditions(service)}
+        conditions = [
+            {
+                **condition,
+                "observedGeneration": generation,
+                "lastTransitionTime": before[condition["type"]]["lastTransitionTime"]
+                if before.get(condition["type"], {}).get("status") == condition["status"]
+                else "2026-01-01T00:00:00Z",
+            }
+            for condition in (ready, upgrade)
+        ]
+        part = {"rayClusterName": cluster, "applicationStatuses": applications}
+        place = "activeServiceStatus" if is_up else "pendingServiceStatus"
+        status = {"observedGeneration": generation, "conditions": conditions, place: part}
+        if is_up:
+            status["pendingServiceStatus"] = None
+        url = f"{self._services}/{service['metadata']['name']}/status"
+        self._call("PATCH", url, json={"status": status}, headers=_MERGE)
+
+    def _call(self, method: str, path: str, **options: Any) -> Json:
+        answer = self._api.request(method, path, **options)
+        assert answer.is_success, f"{method} {path}: {answer.text}"
+        found: Json = answer.json()
+        return found
+
+
+def _conditions(service: Json) -> list[Json]:
+    found: list[Json] = service.get("status", {}).get("conditions", [])
+    return found
+
+
+def _without_numbers(group: Json) -> Json:
+    return {k: v for k, v in group.items() if k not in ("replicas", "minReplicas", "maxReplicas", "scaleStrategy")}

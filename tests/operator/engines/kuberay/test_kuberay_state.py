@@ -1,0 +1,212 @@
+"""What is concluded from a RayService, its Ray cluster and Serve; and which engine a session gets."""
+
+import json
+from math import inf
+from typing import Any
+
+import httpx
+import pytest
+from tests.builders import pool, session
+from tests.operator.engines.serve_model import application, stage_config
+
+from partita_api.gpupool import GPUPool, GPUPoolStatus
+from partita_api.quantity import Quantity
+from partita_operator.engines.kuberay.rayservice_manifest import rayservice
+from partita_operator.engines.kuberay.settings import KubeRaySettings
+from partita_operator.engines.kuberay.state import clusters, is_ready, room, scaling, standing, told_state
+from partita_operator.engines.kuberay.worker_groups import WorkerGroup, pool_group
+from partita_operator.engines.ray_serve import RayServeEngines
+from partita_operator.engines.selection import Engines, MissingEngine
+from partita_operator.engines.serve_state import AppConfig, Replica, ServeState, own_configs
+from partita_operator.ports import EngineUnavailableError, OperatorSettings, ServingStatus
+
+Json = dict[str, Any]
+SETTINGS = KubeRaySettings(image="registry/serving:1")
+UP = Replica("RUNNING", node="n1", started=0.0)
+LOST = Replica("STARTING", node=None, started=0.0)
+
+
+def conditions(ready: str, reason: str = "Initializing", upgrade: str = "False") -> Json:
+    return {
+        "conditions": [
+            {"type": "Ready", "status": ready, "reason": reason, "message": "as KubeRay says"},
+            {"type": "UpgradeInProgress", "status": upgrade, "reason": "x", "message": ""},
+        ]
+    }
+
+
+def service(*apps: AppConfig, status: Json | None = None) -> Json:
+    return {**rayservice("vision", apps, [], None, SETTINGS), "status": status or {}}
+
+
+def ghosts(capacity: int, free: int) -> GPUPool:
+    made = pool("a").with_spec(ray_resource="a").build()
+    return made.model_copy(update={"status": GPUPoolStatus(capacity=capacity, free=Quantity(free))})
+
+
+@pytest.mark.parametrize(
+    ("status", "want_words", "want_ready"),
+    [
+        pytest.param({}, "see whether KubeRay's operator runs", False, id="no KubeRay"),
+        pytest.param(conditions("False"), "brings up the Ray cluster", False, id="starting"),
+        pytest.param(
+            conditions("False", "ValidationFailed"),
+            "ValidationFailed: as KubeRay says). Correct the operator's",
+            False,
+            id="refused",
+        ),
+        pytest.param(conditions("True", "NonZeroServeEndpoints"), "", True, id="serving"),
+        pytest.param(conditions("True", upgrade="True"), "old one serves until", True, id="being replaced"),
+        pytest.param({"serviceStatus": "Running"}, "has not taken up", False, id="serviceStatus says nothing"),
+    ],
+)
+def test_conditions_say_how_a_rayservice_stands(status: Json, want_words: str, want_ready: bool) -> None:
+    found = service(status=status)
+
+    assert want_words in standing(found)
+    assert bool(standing(found)) == bool(want_words)
+    assert is_ready(found) == want_ready
+
+
+def test_the_cluster_that_serves_comes_first_and_heads_are_found_by_convention_unless_told() -> None:
+    status = {
+        "pendingServiceStatus": {"rayClusterName": "partita-new"},
+        "activeServiceStatus": {
+            "rayClusterName": "partita-old",
+            "rayClusterStatus": {"head": {"serviceName": "told-head"}},
+        },
+    }
+
+    assert list(clusters(service(status=status)).items()) == [
+        ("partita-old", "told-head"),
+        ("partita-new", "partita-new-head-svc"),
+    ]
+    assert clusters(service()) == {}
+
+
+def test_what_serve_is_told_counts_before_serve_shows_it_and_what_it_is_not_told_is_going() -> None:
+    new, old = stage_config("plan-2", 0, 2), stage_config("plan-1", 0, 1)
+    running = application(old, [UP])
+
+    state = told_state(service(new), ServeState(running=True, applications={running.name: running}))
+
+    assert own_configs(state, "default/traffic") == {new["name"]: new}
+    assert state.applications[old["name"]].status == "DELETING"
+    assert state.applications[new["name"]].ready == 0
+    assert told_state(None, None) == ServeState(running=False)
+
+
+def test_a_change_of_the_configuration_is_seen_at_once_with_the_replicas_as_they_run() -> None:
+    running = application(stage_config("plan-1", 0, 1), [UP])
+    wanted = stage_config("plan-1", 0, 3)
+
+    state = told_state(service(wanted), ServeState(running=True, applications={running.name: running}))
+
+    app = state.applications[wanted["name"]]
+    assert (app.config, app.ready) == (wanted, 1)
+
+
+@pytest.mark.parametrize(
+    ("capacity", "free", "replicas", "want"),
+    [
+        pytest.param(4, 2, [UP, UP], 4, id="what runs and what is free"),
+        pytest.param(4, 2, [UP, UP, UP, UP], 4, id="never more than there are"),
+        pytest.param(4, 0, [UP, LOST], 1, id="a replica without a node is no room"),
+        pytest.param(4, 4, [], 4, id="nothing runs yet"),
+    ],
+)
+def test_room_is_what_the_pool_could_give(capacity: int, free: int, replicas: list[Replica], want: int) -> None:
+    running = application(stage_config("plan-1", 0, len(replicas)), replicas)
+    state = ServeState(running=True, applications={running.name: running} if replicas else {})
+
+    found = room(state, [ghosts(capacity, free)])
+
+    assert (found["a"], found["CPU"], found["GPU"]) == (want, inf, inf)
+
+
+def groups(*pods: int) -> list[WorkerGroup]:
+    made = [pool_group(pool(f"p{n}").build(), SETTINGS) for n in range(len(pods))]
+    return [
+        {**group, "replicas": count, "minReplicas": count, "maxReplicas": count}
+        for group, count in zip(made, pods, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("live", "wanted", "want"),
+    [
+        pytest.param([2, 1], [2, 1], {}, id="as wanted"),
+        pytest.param([0], [2], {"0/replicas": 2, "0/minReplicas": 2, "0/maxReplicas": 2}, id="more at once"),
+        pytest.param([3], [1], {"0/minReplicas": 1}, id="fewer are left to the autoscaler"),
+        pytest.param([1, 1], [1], {"1/minReplicas": 0}, id="a group that is not wanted"),
+    ],
+)
+def test_a_running_cluster_gets_pods_at_once_and_loses_only_idle_ones(
+    live: list[int], wanted: list[int], want: Json
+) -> None:
+    cluster = {"metadata": {"resourceVersion": "7"}, "spec": {"workerGroupSpecs": groups(*live)}}
+
+    found = scaling(cluster, groups(*wanted))
+
+    assert {o["path"].removeprefix("/spec/workerGroupSpecs/"): o["value"] for o in found[1:]} == want
+    assert bool(found) == bool(want)
+    if found:
+        assert found[0] == {"op": "test", "path": "/metadata/resourceVersion", "value": "7"}
+
+
+def test_the_bound_follows_once_the_autoscaler_has_taken_a_pod() -> None:
+    (group,) = groups(3)
+    cluster = {
+        "metadata": {"resourceVersion": "7"},
+        "spec": {"workerGroupSpecs": [{**group, "replicas": 1, "minReplicas": 1}]},
+    }
+
+    assert [o["path"] for o in scaling(cluster, groups(1))[1:]] == ["/spec/workerGroupSpecs/0/maxReplicas"]
+
+
+async def test_an_engine_that_is_not_set_up_says_what_to_set_and_holds_nothing_up() -> None:
+    engines = Engines(RayServeEngines(OperatorSettings(ray_address="")), None)
+    for kind, words in (("KubeRay", "kuberay.image"), ("Ray", "ray.address")):
+        engine = engines.of(session("traffic").model("a").with_spec(engine={"kind": kind}).build())
+
+        assert isinstance(engine, MissingEngine)
+        status = await engine.observe("default/traffic")
+        assert words in status.message
+        assert status == ServingStatus(message=status.message)
+        assert await engine.sessions() == frozenset()
+        assert await engine.remove("default/traffic")
+        with pytest.raises(EngineUnavailableError, match=words):
+            await engine.apply(None)  # type: ignore[arg-type]
+    assert len(engines.known()) == 1
+
+
+def test_sessions_go_to_the_engine_that_they_name() -> None:
+    ray = RayServeEngines(OperatorSettings())
+    engines = Engines(ray, None)
+
+    def engine(**fields: str) -> object:
+        return engines.of(session("traffic").model("a").with_spec(engine=fields).build())
+
+    assert engine() is engine(kind="Ray") is ray.known()[0]
+    assert engine(kind="KubeRay") is not engine()
+    assert engines.known() == ray.known()
+
+
+@pytest.mark.parametrize(
+    ("settings", "want_words"),
+    [
+        pytest.param({}, "image", id="no image"),
+        pytest.param({"image": "x", "imagge": "y"}, "imagge", id="unknown setting"),
+        pytest.param({"image": "x", "serveUrl": "http://{pod}"}, "service", id="unknown name in a URL"),
+    ],
+)
+def test_wrong_settings_are_refused_by_name(settings: Json, want_words: str) -> None:
+    with pytest.raises(ValueError, match=want_words):
+        KubeRaySettings.model_validate_json(json.dumps(settings))
+
+
+def test_addresses_are_those_of_services_in_the_namespace() -> None:
+    names = {"service": "partita-serve-svc", "namespace": "vision"}
+
+    assert httpx.URL(SETTINGS.serve_url.format(**names)).host == "partita-serve-svc.vision.svc"
+    assert httpx.URL(SETTINGS.dashboard_url.format(**names)).port == 8265

@@ -1,0 +1,322 @@
+"""The RayService that is applied: what is in it, and what may change without KubeRay replacing the Ray cluster."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+from tests.builders import pool
+from tests.operator.engines.kuberay.kuberay_crds import complaints
+from tests.operator.engines.serve_model import frontend_config, stage_config
+
+from partita_api.gpupool import Emulation, GPUPool
+from partita_api.quantity import Quantity
+from partita_operator.engines.kuberay.rayservice_manifest import (
+    applications_of,
+    rayservice,
+    says,
+    serve_config,
+    worker_groups,
+)
+from partita_operator.engines.kuberay.settings import KubeRaySettings
+from partita_operator.engines.kuberay.worker_groups import (
+    FRONTEND_RESOURCE,
+    NUMBERS,
+    WorkerGroup,
+    capacity,
+    group_name,
+    merged,
+    pods_needed,
+    pool_group,
+)
+from partita_operator.engines.serve_state import AppConfig, UnreadableConfigError
+
+SETTINGS = KubeRaySettings(image="registry/serving:1.2.3")
+T4 = pool("t4").with_spec(node_selector={"nvidia.com/gpu.product": "Tesla-T4"}).build()
+L4 = pool("l4").build()
+SLICES = pool("a100").with_spec(resource_name="nvidia.com/mig-1g.5gb").build()
+EMULATED = pool("ghost").with_spec(emulation=Emulation(slowdown=Quantity("1"))).build()
+Json = dict[str, Any]
+
+
+def frontend(session: str = "default/traffic") -> AppConfig:
+    options = {"num_cpus": 0.5, "resources": {FRONTEND_RESOURCE: 1}}
+    (deployment,) = frontend_config("plan-1")["deployments"]
+    name = f"partita.{session.replace('/', '.')}.frontend"
+    return {"name": name, "deployments": [{**deployment, "num_replicas": 1, "ray_actor_options": options}]}
+
+
+def stage(of: GPUPool, replicas: int, share: float = 1.0, number: int = 0) -> AppConfig:
+    return stage_config("plan-1", number, replicas, pool=of.ray_resource, share=share)
+
+
+def rendered(
+    apps: list[AppConfig], *pools: GPUPool, present: Json | None = None, settings: KubeRaySettings = SETTINGS
+) -> Json:
+    return rayservice("vision", apps, [pool_group(p, settings) for p in pools], present, settings)
+
+
+def groups(manifest: Json) -> dict[str, WorkerGroup]:
+    return {group["groupName"]: group for group in worker_groups(manifest)}
+
+
+def pods(manifest: Json) -> list[tuple[str, int]]:
+    """Groups in their order, and the pods of each."""
+    return [(group["groupName"], group["replicas"]) for group in worker_groups(manifest)]
+
+
+def without_numbers(manifest: Json) -> Json:
+    """What KubeRay compares to tell whether the Ray cluster must be replaced."""
+    cluster: Json = json.loads(json.dumps(manifest["spec"]["rayClusterConfig"]))
+    for group in cluster["workerGroupSpecs"]:
+        for field in NUMBERS:
+            del group[field]
+    return cluster
+
+
+EVERYTHING = KubeRaySettings.model_validate(
+    {
+        "image": "registry/serving:1.2.3",
+        "imagePullSecrets": ["registry"],
+        "rayVersion": "2.60.0",
+        "head": {"resources": {"cpu": "4", "memory": "8Gi"}, "tolerations": [{"key": "x", "operator": "Exists"}]},
+        "frontends": {"nodeSelector": {"kubernetes.io/arch": "amd64"}},
+        "upgradeStrategy": {
+            "type": "NewClusterWithIncrementalUpgrade",
+            "clusterUpgradeOptions": {
+                "gatewayClassName": "istio",
+                "intervalSeconds": 10,
+                "stepSizePercent": 20,
+                "maxSurgePercent": 50,
+            },
+        },
+        "authSecret": "ray-token",
+    }
+)
+
+
+@pytest.mark.parametrize("settings", [SETTINGS, EVERYTHING], ids=["defaults", "everything set"])
+@pytest.mark.parametrize("pools", [(), (T4, L4, SLICES, EMULATED)], ids=["no pool", "all kinds of pools"])
+def test_kuberays_schema_knows_every_field(settings: KubeRaySettings, pools: tuple[GPUPool, ...]) -> None:
+    manifest = rendered([frontend()], *pools, settings=settings)
+
+    assert complaints("rayservices", manifest) == []
+    cluster = {"kind": "RayCluster", "spec": manifest["spec"]["rayClusterConfig"]}
+    assert complaints("rayclusters", cluster) == []
+
+
+def test_the_check_itself_sees_unknown_fields_and_wrong_types() -> None:
+    manifest = rendered([frontend()])
+    manifest["spec"]["rayClusterConfig"]["headGroupSpec"]["replicaz"] = 1
+    manifest["spec"]["rayClusterConfig"]["workerGroupSpecs"][0]["replicas"] = "many"
+
+    found = " ".join(complaints("rayservices", manifest))
+
+    assert "replicaz" in found
+    assert "'many'" in found
+
+
+def test_rays_autoscaler_reads_what_placement_asks_for() -> None:
+    read = pytest.importorskip("ray.autoscaler._private.kuberay.autoscaling_config", reason="Ray is not installed")
+    manifest = rendered([frontend(), stage(T4, 2), stage(SLICES, 3, number=1)], T4, SLICES, EMULATED)
+    cluster = {"metadata": {"name": "c", "namespace": "vision"}, "spec": manifest["spec"]["rayClusterConfig"]}
+
+    node_types = read._derive_autoscaling_config_from_ray_cr(cluster)["available_node_types"]
+
+    custom = {
+        name: {r: units for r, units in found["resources"].items() if r.startswith("partita-") or r == "GPU"}
+        for name, found in node_types.items()
+    }
+    assert custom == {
+        "headgroup": {"GPU": 0},
+        "frontends": {"GPU": 0, "partita-frontend": 4},
+        "t4-gpu": {"GPU": 1, "partita-pool-t4": 1},
+        "a100-mig-1g-5gb": {"GPU": 1, "partita-pool-a100": 1},
+        group_name(EMULATED): {"GPU": 0, "partita-pool-ghost": 1},
+    }
+    assert node_types["headgroup"]["resources"]["CPU"] == 0, "nothing is placed on the head"
+    assert (node_types["t4-gpu"]["min_workers"], node_types["t4-gpu"]["max_workers"]) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("apps", "want"),
+    [
+        pytest.param([], [("frontends", 0), ("t4-gpu", 0), ("l4-gpu", 0)], id="nothing"),
+        pytest.param(
+            [frontend(), stage(T4, 3)], [("frontends", 1), ("t4-gpu", 3), ("l4-gpu", 0)], id="whole accelerators"
+        ),
+        pytest.param(
+            [stage(T4, 3, share=0.5), stage(T4, 1, share=0.5, number=1)],
+            [("frontends", 0), ("t4-gpu", 2), ("l4-gpu", 0)],
+            id="equal shares of two stages share accelerators",
+        ),
+        pytest.param(
+            [stage(T4, 1, share=0.5), stage(T4, 1, share=0.3333, number=1)],
+            [("frontends", 0), ("t4-gpu", 2), ("l4-gpu", 0)],
+            id="shares of two sizes do not",
+        ),
+        pytest.param(
+            [stage(L4, 7, share=0.1666)], [("frontends", 0), ("t4-gpu", 0), ("l4-gpu", 2)], id="six sixths are a whole"
+        ),
+        pytest.param(
+            [frontend(f"vision/s{n}") for n in range(5)],
+            [("frontends", 2), ("t4-gpu", 0), ("l4-gpu", 0)],
+            id="four frontends a pod",
+        ),
+        pytest.param([stage(SLICES, 2)], [("frontends", 0), ("t4-gpu", 0), ("l4-gpu", 0)], id="a pool without a group"),
+    ],
+)
+def test_each_group_has_the_pods_that_its_replicas_need(apps: list[AppConfig], want: list[tuple[str, int]]) -> None:
+    assert pods(rendered(apps, T4, L4)) == want
+
+
+def test_the_plan_sets_the_bounds_of_the_autoscaler() -> None:
+    group = groups(rendered([stage(T4, 3)], T4))["t4-gpu"]
+
+    assert (group["minReplicas"], group["maxReplicas"]) == (3, 3)
+
+
+def test_groups_stay_where_they_are_and_new_ones_come_last() -> None:
+    first = rendered([stage(T4, 1)], T4)
+    second = rendered([stage(L4, 2)], L4, present=first)
+    third = rendered([stage(T4, 4)], T4, present=second)
+
+    assert pods(second) == [("frontends", 0), ("t4-gpu", 0), ("l4-gpu", 2)]
+    assert pods(third) == [("frontends", 0), ("t4-gpu", 4), ("l4-gpu", 0)]
+    assert without_numbers(second)["workerGroupSpecs"][:2] == without_numbers(first)["workerGroupSpecs"]
+    assert without_numbers(third) == without_numbers(second)
+
+
+def test_a_pool_that_is_sliced_anew_gets_a_group_of_its_own() -> None:
+    halves = SLICES.model_copy(
+        update={"spec": SLICES.spec.model_copy(update={"resource_name": "nvidia.com/mig-3g.20gb"})}
+    )
+    before = rendered([stage(SLICES, 2)], SLICES)
+
+    after = rendered([stage(halves, 2)], halves, present=before)
+
+    assert pods(after) == [("frontends", 0), ("a100-mig-1g-5gb", 0), ("a100-mig-3g-20gb", 2)]
+
+
+def test_the_same_in_any_order_is_the_same_text() -> None:
+    apps = [frontend(), stage(T4, 1), stage(L4, 2, number=1)]
+    reordered = [dict(reversed(app.items())) for app in reversed(apps)]
+
+    assert rendered(apps, T4, L4) == rendered(reordered, T4, L4)
+    assert serve_config(apps) == serve_config(reordered)
+    assert list(applications_of(rendered(apps)).values()) == sorted(apps, key=lambda app: str(app["name"]))
+
+
+def test_more_replicas_change_numbers_and_serves_configuration_alone() -> None:
+    before, after = rendered([stage(T4, 1)], T4), rendered([stage(T4, 2)], T4)
+
+    assert before["spec"]["serveConfigV2"] != after["spec"]["serveConfigV2"]
+    assert without_numbers(before) == without_numbers(after)
+
+
+@pytest.mark.parametrize(
+    ("of", "want_selector", "want_limit"),
+    [
+        pytest.param(T4, {"nvidia.com/gpu.product": "Tesla-T4"}, "nvidia.com/gpu", id="by labels"),
+        pytest.param(L4, {"partita.dev/pool": "l4"}, "nvidia.com/gpu", id="by the pool's name"),
+        pytest.param(SLICES, {"partita.dev/pool": "a100"}, "nvidia.com/mig-1g.5gb", id="a MIG slice"),
+        pytest.param(EMULATED, None, None, id="emulated: anywhere"),
+    ],
+)
+def test_workers_are_where_the_accelerators_are(
+    of: GPUPool, want_selector: Json | None, want_limit: str | None
+) -> None:
+    spec = pool_group(of, SETTINGS)["template"]["spec"]
+    (container,) = spec["containers"]
+
+    assert spec.get("nodeSelector") == want_selector
+    assert ("affinity" in spec) == (want_selector is not None), "nodes that are about to be cut are left alone"
+    limits = container["resources"]["limits"]
+    assert {name for name in limits if "/" in name} == ({want_limit} if want_limit else set())
+    assert limits.items() >= {"cpu": "2", "memory": "4Gi"}.items()
+
+
+def test_mps_runs_in_the_pod_whose_gpu_is_divided() -> None:
+    def container(of: GPUPool) -> Json:
+        (only,) = pool_group(of, SETTINGS)["template"]["spec"]["containers"]
+        found: Json = only
+        return found
+
+    divided = container(pool("shared").mps(4).build())
+    assert divided["lifecycle"]["postStart"]["exec"]["command"] == ["nvidia-cuda-mps-control", "-d"]
+    assert {v["name"] for v in divided["env"]} > {"CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"}
+    assert "lifecycle" not in container(SLICES)
+
+
+def test_idle_processes_where_frontends_are_have_loaded_what_a_frontend_needs() -> None:
+    manifest = rendered([frontend()], T4)
+    groups = {g["groupName"]: g for g in manifest["spec"]["rayClusterConfig"]["workerGroupSpecs"]}
+    (container,) = groups["frontends"]["template"]["spec"]["containers"]
+    environment = {variable["name"]: variable["value"] for variable in container["env"]}
+
+    assert "partita_runtime.serving.frontend" in environment["RAY_preload_python_modules"].split(",")
+
+
+def test_all_pods_are_restricted_and_only_the_head_may_ask_the_api_server() -> None:
+    cluster = rendered([frontend()], T4, settings=EVERYTHING)["spec"]["rayClusterConfig"]
+    head = cluster["headGroupSpec"]["template"]["spec"]
+    workers = [group["template"]["spec"] for group in cluster["workerGroupSpecs"]]
+
+    for spec in (head, *workers):
+        assert spec["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+        for container in spec["containers"]:
+            assert container["image"] == "registry/serving:1.2.3"
+            assert container["securityContext"]["allowPrivilegeEscalation"] is False
+            assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert [spec.get("automountServiceAccountToken", True) for spec in (head, *workers)] == [True, False, False]
+    assert cluster["autoscalerOptions"]["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "resource", "want"),
+    [
+        pytest.param("t4", "nvidia.com/gpu", "t4-gpu", id="plain"),
+        pytest.param("a100", "nvidia.com/mig-1g.5gb", "a100-mig-1g-5gb", id="a slice"),
+    ],
+)
+def test_groups_are_named_for_pool_and_slice(name: str, resource: str, want: str) -> None:
+    assert group_name(pool(name).with_spec(resource_name=resource).build()) == want
+
+
+def test_names_that_are_long_or_no_labels_are_changed_and_still_told_apart() -> None:
+    names = {group_name(pool(name).build()) for name in ("x" * 60 + "a", "x" * 60 + "b", "t4.west", "t4-west")}
+
+    assert len(names) == 4
+    assert all(re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?", name) for name in names)
+
+
+def test_a_group_whose_pool_is_not_known_now_stays_as_it_is() -> None:
+    present = worker_groups(rendered([stage(T4, 1), stage(L4, 1, number=1)], T4, L4))
+
+    assert merged(present, [pool_group(T4, EVERYTHING)])[2] == present[2]
+    assert pods_needed(present, [stage(L4, 2)])["l4-gpu"] == 2
+    assert capacity(present[2]).resource == "partita-pool-l4"
+
+
+@pytest.mark.parametrize(
+    ("change", "want_words"),
+    [
+        pytest.param({"metadata": {"name": "partita", "namespace": "vision"}}, "none of Partita's", id="of others"),
+        pytest.param({"spec": {"serveConfigV2": "applications: []"}}, "was edited", id="edited"),
+    ],
+)
+def test_what_partita_did_not_write_is_not_written_over(change: Json, want_words: str) -> None:
+    with pytest.raises(UnreadableConfigError, match=want_words):
+        applications_of({**rendered([]), **change})
+
+
+def test_what_the_api_server_adds_is_no_difference() -> None:
+    manifest = rendered([frontend()], T4)
+    stored = json.loads(json.dumps(manifest))
+    stored["metadata"]["uid"] = "1"
+    for group in worker_groups(stored):
+        group["numOfHosts"] = 1  # type: ignore[index]
+
+    assert says(stored, manifest)
+    assert not says(stored, rendered([frontend()], T4, L4))
+    assert not says(stored, rendered([frontend(), stage(T4, 1)], T4))

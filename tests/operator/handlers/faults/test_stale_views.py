@@ -1,0 +1,144 @@
+"""What the operator knows is older than what is there: it does no harm by it, and finds out."""
+
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx2
+import pytest
+from tests.operator.doubles import EngineDouble, RunnerDouble
+from tests.operator.handlers.faults.api_double import ApiDouble
+from tests.operator.handlers.in_memory import in_default, operator_on
+from tests.operator.handlers.skipping_loop import run
+from tests.operator.kubectl import Json, pool, reason, session
+
+from partita_operator.handlers.passes import PassFailedError, pass_pool, pass_session, sweep
+from partita_operator.handlers.surroundings import Surroundings
+from partita_operator.kube.cache import Kind
+from partita_operator.kube.retries import ApiServerUnavailableError
+
+KEY = "default/traffic"
+SESSION = ("inferencesessions", "default", "traffic")
+
+
+@dataclass
+class Interrupted(httpx2.AsyncBaseTransport):
+    """An API server at which something happens while the answer to a list is on its way."""
+
+    api: ApiDouble = field(default_factory=ApiDouble)
+    meanwhile: dict[str, Callable[[], None]] = field(default_factory=dict)
+    """By plural of what is listed; each once."""
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        answer = await self.api.handle_async_request(request)
+        plural = request.url.path.split("/")[-1]
+        if request.method == "GET" and plural in self.meanwhile:
+            self.meanwhile.pop(plural)()
+        return answer
+
+
+Story = Callable[[Interrupted, Surroundings], Coroutine[Any, Any, None]]
+
+
+def on_a_settled_cluster(story: Story) -> None:
+    """Run the story with an operator that has brought a session up."""
+
+    async def begin() -> None:
+        server = Interrupted()
+        server.api.create("gpupools", pool("fast"))
+        server.api.create("inferencesessions", in_default(session("traffic")))
+        async with operator_on(server, EngineDouble(), RunnerDouble()) as around:
+            await rounds(around)
+            assert reason(server.api.objects[SESSION]) == ("True", "Serving")
+            await story(server, around)
+
+    run(begin())
+
+
+async def rounds(around: Surroundings, number: int = 15) -> None:
+    for _ in range(number):
+        for step in (sweep(around), pass_pool("fast", around), pass_session(KEY, around)):
+            with suppress(PassFailedError, ApiServerUnavailableError):
+                await step
+
+
+def stored(server: Interrupted, plural: str) -> list[Json]:
+    return [o for where, o in server.api.objects.items() if where[0] == plural]
+
+
+def made_anew(server: Interrupted) -> None:
+    """The session goes, finalizer and all, and another one of its name comes."""
+    meta = server.api.objects[SESSION]["metadata"]
+    meta["finalizers"] = []
+    server.api.delete(*SESSION)
+    server.api.create("inferencesessions", in_default(session("traffic", rate={"requestsPerSecond": 150})))
+
+
+def test_nothing_that_was_concluded_of_an_earlier_session_is_written_to_one_of_its_name() -> None:
+    async def story(server: Interrupted, around: Surroundings) -> None:
+        around.engines.known()[0].applied.clear()  # type: ignore[attr-defined]
+        made_anew(server)
+        with suppress(PassFailedError, ApiServerUnavailableError):
+            await pass_session(KEY, around)
+        assert "status" not in server.api.objects[SESSION]
+        await rounds(around)
+        assert reason(server.api.objects[SESSION]) == ("True", "Serving")
+        uid = server.api.objects[SESSION]["metadata"]["uid"]
+        assert [plan["spec"]["session"]["uid"] for plan in stored(server, "pipelineplans")] == [uid]
+
+    on_a_settled_cluster(story)
+
+
+def test_a_change_that_no_watch_brought_is_found_by_the_next_list() -> None:
+    async def story(server: Interrupted, around: Surroundings) -> None:
+        (before,) = stored(server, "pipelineplans")
+        server.api.create("inferencesessions", in_default(session("traffic", rate={"requestsPerSecond": 150})))
+        await pass_session(KEY, around)
+        assert stored(server, "pipelineplans") == [before], "it has not been seen yet"
+        await rounds(around)
+        assert server.api.objects[SESSION]["status"]["activePlan"]["name"] != before["metadata"]["name"]
+
+    on_a_settled_cluster(story)
+
+
+def test_what_comes_while_a_list_is_on_its_way_stays() -> None:
+    async def story(server: Interrupted, around: Surroundings) -> None:
+        def comes() -> None:
+            server.api.create("inferencesessions", in_default(session("second")))
+            around.cache.put(Kind.SESSION, server.api.objects["inferencesessions", "default", "second"])
+
+        server.meanwhile["inferencesessions"] = comes
+        await around.cache.refresh()
+        assert set(around.cache.cluster().sessions) == {KEY, "default/second"}
+
+    on_a_settled_cluster(story)
+
+
+@pytest.mark.parametrize("comes_again", [False, True], ids=["gone", "made anew"])
+def test_what_goes_while_a_list_is_on_its_way_is_gone(comes_again: bool) -> None:
+    async def story(server: Interrupted, around: Surroundings) -> None:
+        def goes() -> None:
+            made_anew(server)
+            around.cache.forget((Kind.SESSION, KEY))
+            if comes_again:
+                around.cache.put(Kind.SESSION, server.api.objects[SESSION])
+
+        server.meanwhile["inferencesessions"] = goes
+        await around.cache.refresh()
+        found = around.cache.cluster().sessions.get(KEY)
+        assert (found.metadata.uid if found else None) == (
+            server.api.objects[SESSION]["metadata"]["uid"] if comes_again else None
+        )
+
+    on_a_settled_cluster(story)
+
+
+def test_what_was_deleted_without_a_word_is_gone_after_the_next_list() -> None:
+    async def story(server: Interrupted, around: Surroundings) -> None:
+        server.api.delete("pipelineplans", "default", stored(server, "pipelineplans")[0]["metadata"]["name"])
+        assert around.cache.cluster().plans
+        await around.cache.refresh()
+        assert not around.cache.cluster().plans
+
+    on_a_settled_cluster(story)

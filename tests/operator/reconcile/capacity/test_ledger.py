@@ -1,0 +1,68 @@
+"""The ledger that is kept from state to state is the one that would be made anew, and looks only at what changed."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.builders import pool, session
+from tests.operator.reconcile.simulated import SimulatedCluster
+
+from partita_api.inferencesession import InferenceSession, Objective, ObjectiveKind
+from partita_api.pipelineplan import PipelinePlan
+from partita_operator.reconcile.capacity.ledger import Ledger
+
+State = tuple[dict[str, InferenceSession], dict[str, PipelinePlan]]
+
+
+def states_of_a_crowd() -> list[State]:
+    """What a cluster went through from five manifests to their roll-out, changes and deletion."""
+    cluster = SimulatedCluster()
+    cluster.add(pool("fast").gpus(12).build(), pool("slow").gpus(6).build())
+    for i in range(4):
+        cluster.add(session(f"s{i}").model("detector").rate(100 * i + 50).with_spec(priority=i % 2).build())
+    greedy = Objective(kind=ObjectiveKind.THROUGHPUT)
+    cluster.add(session("greedy").model("detector").rate(10).with_spec(objective=greedy, pools=("slow",)).build())
+    states: list[State] = []
+
+    def go_on(rounds: int) -> None:
+        for _ in range(rounds):
+            cluster.run(1)
+            seen = cluster.cluster()
+            states.append((dict(seen.sessions), dict(seen.plans)))
+
+    go_on(8)
+    cluster.add(session("s1").model("detector").rate(350).build())
+    cluster.delete("default/s3")
+    go_on(8)
+    return states
+
+
+STATES = states_of_a_crowd()
+
+
+@settings(max_examples=60)
+@given(st.lists(st.sampled_from(range(len(STATES))), min_size=1, max_size=8))
+def test_a_ledger_kept_up_with_changes_is_the_one_made_anew(order: list[int]) -> None:
+    kept = Ledger()
+    for index in order:
+        kept = kept.after(*STATES[index])
+    anew = Ledger().after(*STATES[order[-1]])
+    assert kept.accounts == anew.accounts
+    assert kept.owned == anew.owned
+    assert kept.greedy == anew.greedy
+    assert {name: kept.on(name) for name in ("fast", "slow")} == {name: anew.on(name) for name in ("fast", "slow")}
+
+
+def test_the_crowd_is_worth_the_test() -> None:
+    ledger = Ledger().after(*STATES[-1])
+    assert {a.key for a in ledger.on("fast")} > {"default/s0"}
+    assert [a.key for a in ledger.greedy] == ["default/greedy"]
+
+
+def test_what_did_not_change_is_not_looked_at() -> None:
+    sessions, plans = STATES[-1]
+    before = Ledger().after(sessions, plans)
+    changed = sessions["default/s1"]
+    other = changed.model_copy(update={"status": changed.status.model_copy(update={"url": "http://elsewhere"})})
+    after = before.after({**sessions, "default/s1": other}, plans)
+    assert all(after.accounts[key] is before.accounts[key] for key in sessions)
+    assert after.on("fast") is before.on("fast")
+    assert all(after.owned[owner] is before.owned[owner] for owner in after.owned)

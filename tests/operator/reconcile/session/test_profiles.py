@@ -1,0 +1,241 @@
+"""Profiles: which are wanted, and how those that are missing come about."""
+
+from datetime import timedelta
+
+import pytest
+from tests.builders import PoolBuilder, SessionBuilder, pool, session
+from tests.operator.reconcile.simulated import SimulatedCluster, started_runs
+
+from partita_api.gpupool import Emulation, GPUPoolStatus, LatencyCurve, Sharing, SharingMode
+from partita_api.inferencesession import InferenceSession
+from partita_api.meta import RETRY_ANNOTATION
+from partita_api.quantity import Quantity
+from partita_operator.ports import OperatorSettings, RunPhase
+from partita_operator.reconcile.session.profiles import wanted_profiles
+from partita_operator.reconcile.world import Cluster
+
+DETECTOR = session("traffic").model("detector")
+KEY = "default/traffic"
+
+
+def cluster(*sessions: SessionBuilder, pools: tuple[str, ...] = ("fast", "slow")) -> SimulatedCluster:
+    made = SimulatedCluster()
+    made.add(*(pool(name).build() for name in pools), *(s.build() for s in sessions))
+    return made
+
+
+def counted(builder: PoolBuilder) -> Cluster:
+    built = builder.build()
+    return Cluster(pools={builder.name: built.model_copy(update={"status": GPUPoolStatus(capacity=4)})})
+
+
+@pytest.mark.parametrize(
+    ("wanting", "on", "want"),
+    [
+        pytest.param(DETECTOR.planner(max_batch_size=16), pool("fast"), {"batch_sizes": (1, 2, 4, 8, 16)}, id="16"),
+        pytest.param(DETECTOR.planner(max_batch_size=24), pool("fast"), {"batch_sizes": (1, 2, 4, 8, 16)}, id="24"),
+        pytest.param(DETECTOR.planner(max_batch_size=1), pool("fast"), {"batch_sizes": (1,)}, id="1"),
+        pytest.param(DETECTOR, pool("fast"), {"divisors": (1,), "pool": "fast"}, id="whole"),
+        pytest.param(DETECTOR, pool("fast").mps(4), {"divisors": (1, 2, 3, 4)}, id="MPS"),
+        pytest.param(DETECTOR.planner(blocks=7), pool("fast"), {"blocks": 7}, id="blocks"),
+        pytest.param(DETECTOR, pool("fast"), {"versions": {"torch": "2.13"}, "curve": None}, id="versions"),
+        pytest.param(
+            DETECTOR,
+            pool("fast").with_spec(
+                emulation=Emulation(
+                    curves=(
+                        LatencyCurve(model="*", alpha_micros=1, beta_micros=2),
+                        LatencyCurve(model="detector", alpha_micros=3, beta_micros=4),
+                    )
+                )
+            ),
+            {"curve": (3, 4), "slowdown": None},
+            id="the module's own curve",
+        ),
+        pytest.param(
+            DETECTOR,
+            pool("fast").with_spec(emulation=Emulation(slowdown=Quantity("2.5"))),
+            {"curve": None, "slowdown": 2.5},
+            id="slowdown",
+        ),
+    ],
+)
+def test_a_request_says_all_that_changes_a_measurement(
+    wanting: SessionBuilder, on: PoolBuilder, want: dict[str, object]
+) -> None:
+    settings = OperatorSettings(versions={"torch": "2.13"})
+    wanted = wanted_profiles(wanting.build(), counted(on), settings)
+
+    request = wanted.requests["detector", "fast"]
+    assert {name: getattr(request, name) for name in want} == want
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        pytest.param(DETECTOR.slo(50).rate(500), True, id="SLO and rate"),
+        pytest.param(session("other").model("detector"), True, id="another session"),
+        pytest.param(DETECTOR.planner(max_batch_size=32), False, id="batch sizes"),
+        pytest.param(DETECTOR.planner(blocks=5), False, id="blocks"),
+    ],
+)
+def test_equal_requests_share_one_profile(change: SessionBuilder, same: bool) -> None:
+    before, after = (
+        wanted_profiles(s.build(), counted(pool("fast")), OperatorSettings()).requests["detector", "fast"].key
+        for s in (DETECTOR, change)
+    )
+    assert (before == after) is same
+
+
+def test_functions_need_no_profile() -> None:
+    made = cluster(DETECTOR.function("crop").edge("detector", "crop"))
+    made.run(10)
+    assert sorted(started_runs(made)) == [("fast", 1), ("slow", 1)]
+
+
+def test_what_is_profiled_already_is_not_profiled_again() -> None:
+    made = cluster(DETECTOR)
+    made.run(10)
+    made.add(session("second").model("detector").build())
+    made.delete(KEY)
+    made.run(10)
+    made.add(DETECTOR.build())
+    made.run(10)
+    assert sorted(started_runs(made)) == [("fast", 1), ("slow", 1)]
+
+
+def test_sessions_of_a_namespace_share_runs_under_way() -> None:
+    made = cluster(DETECTOR, session("second").model("detector"))
+    made.runner.script = {"slow": (RunPhase.FAILED, RunPhase.SUCCEEDED)}
+    made.run(60)
+    assert sorted(started_runs(made)) == [("fast", 1), ("slow", 1), ("slow", 2)]
+    assert made.condition("traffic", "Profiled") == made.condition("second", "Profiled") == ("True", "ProfilesReady")
+
+
+@pytest.mark.parametrize(
+    ("mode", "want_most"),
+    [pytest.param(SharingMode.WHOLE, 3, id="accelerators"), pytest.param(SharingMode.CPU, 1, id="shared cores")],
+)
+def test_runs_on_shared_cores_wait_for_each_other(mode: SharingMode, want_most: int) -> None:
+    made = SimulatedCluster()
+    three = session("traffic").model("detector").model("vehicle").model("person")
+    made.add(pool("fast").with_spec(sharing=Sharing(mode=mode)).build(), three.build())
+    most = 0
+    for _ in range(60):
+        made.look_once()
+        made.now += timedelta(seconds=1)
+        under_way = made.session("traffic").status.profiling
+        most = max(most, sum(p.phase == "Running" and ("default", p.key) not in made.profiles for p in under_way))
+
+    assert most == want_most
+    assert len(made.runner.started) == 3
+    assert made.condition("traffic", "Profiled") == ("True", "ProfilesReady")
+
+
+def test_a_failed_run_is_tried_again_later_and_later() -> None:
+    made = cluster(DETECTOR, pools=("fast",))
+    made.runner.script = {"fast": (RunPhase.FAILED,)}
+    starts: dict[float, int] = {}
+    for second in range(120):
+        made.look_once()
+        made.now += timedelta(seconds=1)
+        starts.setdefault(len(made.runner.started), second)
+    assert [starts[n] for n in (1, 2, 3)] == sorted(starts[n] for n in (1, 2, 3))
+    assert 19 <= starts[2] - starts[1] <= 24
+    assert 39 <= starts[3] - starts[2] <= 44
+    assert len(made.runner.started) == 3, "attempts are bounded"
+    (progress,) = made.session("traffic").status.profiling
+    assert (progress.phase, progress.attempt) == ("GivenUp", 3)
+
+
+def test_a_run_that_hangs_is_stopped_and_counts_as_failed() -> None:
+    made = cluster(DETECTOR, pools=("fast",))
+    made.settings = OperatorSettings(profile_timeout_seconds=30, profile_backoff_seconds=5)
+    made.runner.script = {"fast": (RunPhase.RUNNING, RunPhase.SUCCEEDED)}
+    made.run(60)
+    assert started_runs(made) == [("fast", 1), ("fast", 2)]
+    assert made.condition("traffic", "Ready") == ("True", "Serving")
+    assert made.runner.runs == {}
+
+
+def test_a_run_that_hangs_does_not_hold_up_other_pools_after_its_time() -> None:
+    made = cluster(DETECTOR)
+    made.settings = OperatorSettings(profile_timeout_seconds=30, profile_backoff_seconds=1000)
+    made.runner.script = {"slow": (RunPhase.RUNNING,)}
+    made.run(25)
+    assert made.condition("traffic", "Ready") == ("False", "Profiling")
+    made.run(15)
+    assert made.condition("traffic", "Ready") == ("True", "Serving")
+    assert made.condition("traffic", "Profiled") == ("False", "SomeProfilesMissing")
+
+
+def test_a_profile_that_comes_late_leads_to_a_new_plan() -> None:
+    made = cluster(DETECTOR)
+    made.runner.script = {"fast": (RunPhase.FAILED, RunPhase.SUCCEEDED)}
+    made.run(15)
+    assert [set(p.profiles) for p in made.problems] == [{("detector", "slow")}]
+    made.run(30)
+    assert set(made.problems[-1].profiles) == {("detector", "fast"), ("detector", "slow")}
+
+
+def test_a_failing_session_leaves_others_alone() -> None:
+    made = cluster(
+        session("broken").model("classifier").with_spec(pools=("slow",)), DETECTOR.with_spec(pools=("fast",))
+    )
+    made.runner.script = {"slow": (RunPhase.FAILED,)}
+    made.run(10)
+    assert made.condition("broken", "Ready") == ("False", "ProfilingFailed")
+    assert made.condition("traffic", "Ready") == ("True", "Serving")
+
+
+def annotated(built: InferenceSession, value: str) -> InferenceSession:
+    meta = built.metadata.model_copy(update={"annotations": {RETRY_ANNOTATION: value}})
+    return built.model_copy(update={"metadata": meta})
+
+
+def test_what_was_given_up_is_tried_again_when_asked() -> None:
+    made = cluster(DETECTOR, pools=("fast",))
+    made.runner.script = {"fast": (RunPhase.FAILED,)}
+    made.run(100)
+    assert made.condition("traffic", "Stalled") == ("True", "ProfilingFailed")
+
+    made.runner.script = {}
+    made.run(20)
+    assert len(made.runner.started) == 3, "nobody asked"
+    made.add(annotated(DETECTOR.build(), "now"))
+    made.run(20)
+    assert made.condition("traffic", "Ready") == ("True", "Serving")
+    assert made.session("traffic").status.retried == "now"
+    assert made.runner.runs == {}, "failed runs are cleared away"
+
+
+def test_a_lost_run_is_started_again() -> None:
+    made = cluster(DETECTOR, pools=("fast",))
+    made.runner.script = {"fast": (RunPhase.RUNNING,)}
+    made.run(10)
+    made.runner.runs.clear()
+    made.run(3)
+    assert started_runs(made) == [("fast", 1), ("fast", 1)]
+
+
+def test_runs_that_nobody_wants_any_more_are_stopped() -> None:
+    made = cluster(DETECTOR)
+    made.runner.script = {"fast": (RunPhase.RUNNING,), "slow": (RunPhase.RUNNING,)}
+    made.run(5)
+    made.add(DETECTOR.with_spec(pools=("slow",)).build())
+    made.run(5)
+    assert [request.pool for request in made.runner.runs.values()] == ["slow"]
+    made.delete(KEY)
+    made.run(5)
+    assert made.runner.runs == {}
+    assert made.sessions == {}
+
+
+def test_a_run_that_another_session_waits_for_goes_on() -> None:
+    made = cluster(DETECTOR, session("second").model("detector"), pools=("fast",))
+    made.runner.script = {"fast": (RunPhase.RUNNING,)}
+    made.run(5)
+    made.delete(KEY)
+    made.run(5)
+    assert len(made.runner.runs) == 1
+    assert len(made.runner.started) == 1

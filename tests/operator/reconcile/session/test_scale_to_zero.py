@@ -1,0 +1,218 @@
+"""Sessions that nobody uses: when they sleep, what they hold meanwhile, what wakes them, and what is said of it."""
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.builders import SessionBuilder, pool, session
+from tests.operator.doubles import signals
+from tests.operator.reconcile.simulated import OperatorKilledError, SimulatedCluster
+
+from partita_api.autoscaling import Autoscaling, AutoscalingMode, ScaleToZero
+from partita_api.inferencesession import Rate, RateSource
+from partita_api.meta import PAUSED_ANNOTATION
+from partita_operator.reconcile.capacity.accounting import users
+
+AFTER = 60
+SLEEPY = Autoscaling(scale_to_zero=ScaleToZero(after_seconds=AFTER))
+
+
+def sleepy(name: str = "traffic", gpus: int = 2, **spec: Any) -> SessionBuilder:
+    """A session that needs so many accelerators while it is awake."""
+    return session(name).model("detector").rate(100 * gpus).with_spec(**{"autoscaling": SLEEPY, **spec})
+
+
+def settled(*sessions: SessionBuilder, gpus: int = 4) -> SimulatedCluster:
+    made = SimulatedCluster()
+    made.add(pool("fast").gpus(gpus).build())
+    for built in sessions or (sleepy(),):
+        made.add(built.build())
+        made.run(15)
+    return made
+
+
+def report(made: SimulatedCluster, name: str = "traffic", held: int = 0, idle: float = 1000, rate: float = 0) -> None:
+    """What the frontends say; for a plan of their own."""
+    key = f"default/{name}"
+    plan = made.engine.applied[key].plan.metadata.name
+    made.engine.reported[key] = replace(signals(plan, rate), held=held, idle_seconds=idle)
+
+
+def asleep(*sessions: SessionBuilder, gpus: int = 4) -> SimulatedCluster:
+    """The session `traffic` sleeps."""
+    made = settled(*sessions, gpus=gpus)
+    report(made)
+    made.run(AFTER + 2)
+    assert replicas(made) == 0
+    return made
+
+
+def replicas(made: SimulatedCluster, name: str = "traffic") -> int:
+    return sum(target.replicas for target in made.engine.applied[f"default/{name}"].targets)
+
+
+def said(made: SimulatedCluster, reason: str) -> list[str]:
+    return [event.message for _, event in made.events if event.reason == reason]
+
+
+def test_without_requests_its_replicas_are_given_back_and_its_accelerators_are_free() -> None:
+    made = settled()
+    assert made.pools["fast"].status.free.value == 2
+    report(made, idle=20)
+    made.run(AFTER + 2)
+    assert replicas(made) == 2, "a request came lately"
+
+    report(made)
+    made.run(2)
+
+    assert replicas(made) == 0
+    found = made.session("traffic").status
+    assert found.asleep_since is not None
+    assert made.condition("traffic", "Ready") == ("True", "ScaledToZero")
+    assert made.condition("traffic", "RolledOut") == ("True", "ScaledToZero")
+    assert made.condition("traffic", "Reconciling") == ("False", "Settled")
+    assert "No request came for 60 s: all replicas are given back" in said(made, "Scaled")[0]
+    assert "has scaled to zero" in said(made, "ScaledToZero")[0]
+    assert made.pools["fast"].status.free.value == 4
+    assert users("fast", made.cluster()) == {}
+    (plan,) = made.plans.values()
+    assert {c.type: c.reason for c in plan.status.conditions}["Ready"] == "ScaledToZero"
+
+
+def test_it_sleeps_on_through_repairs_and_an_operator_that_starts_anew() -> None:
+    made = asleep()
+    since = made.session("traffic").status.asleep_since
+    made.restart()
+    made.engine.reported.clear()
+    made.run(30)
+    report(made, idle=3)
+    made.run(30)
+    assert replicas(made) == 0
+    assert made.session("traffic").status.asleep_since == since
+    assert made.requeues["default/traffic"] == 1.0, "whoever is held does not wait for the next resync"
+
+
+def test_a_held_request_wakes_it() -> None:
+    made = asleep()
+    report(made, held=1, idle=0)
+    made.engine.most_ready = 0
+    made.look_once()
+
+    assert replicas(made) == 2, "as planned, for its rate is declared"
+    assert made.session("traffic").status.asleep_since is None
+    assert made.condition("traffic", "Ready") == ("False", "Waking")
+    assert "1 request is held: it wakes, and 2 replicas come up." in said(made, "Scaled")[-1]
+    assert users("fast", made.cluster()) == {"default/traffic": 2}
+
+    made.engine.most_ready = 1000
+    report(made, idle=0)
+    made.run(2)
+    assert made.condition("traffic", "Ready") == ("True", "Serving")
+    report(made, idle=AFTER - 5)
+    made.run(AFTER - 5)
+    assert replicas(made) == 2
+    report(made, idle=AFTER + 5)
+    made.run(10)
+    assert replicas(made) == 0, "and it may sleep again"
+
+
+def test_one_whose_rate_is_observed_wakes_with_as_many_as_are_held() -> None:
+    rate = Rate(requests_per_second=400, source=RateSource.OBSERVED)
+    made = asleep(sleepy(gpus=4, rate=rate).slo(100))
+    made.run(400)
+    assert len(made.made_plans) == 1, "a time in which nobody needs it is no rate to plan for"
+    report(made, held=20, idle=0)
+    made.look_once()
+    assert replicas(made) == 2, "half of the 40 requests that all replicas answer in 100 ms"
+
+
+def test_others_may_plan_with_what_it_gave_back_and_then_it_cannot_wake() -> None:
+    made = asleep(gpus=3)
+    made.add(session("other").model("detector").rate(300).build())
+    made.run(10)
+    assert replicas(made, "other") == 3
+    assert made.condition("traffic", "Ready") == ("False", "NoRoomToWake")
+    report(made, held=1, idle=0)
+    made.run(10)
+    assert replicas(made) == 0
+    assert "needs 2 accelerators of pool fast, of which 0 are free" in said(made, "NoRoomToWake")[0]
+
+    made.delete("default/other")
+    made.run(10)
+    assert replicas(made) == 2
+    assert made.condition("traffic", "Ready") == ("True", "Serving")
+
+
+def test_those_of_lower_priority_give_back_what_its_plan_was_promised() -> None:
+    made = asleep(sleepy(priority=10), gpus=4)
+    made.add(session("other").model("detector").rate(200).build())
+    made.run(10)
+    made.add(pool("fast").gpus(3).build())
+    made.run(10)
+    assert (replicas(made), replicas(made, "other")) == (0, 2)
+    report(made, held=1, idle=0)
+    made.run(10)
+    assert (replicas(made), replicas(made, "other")) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param({"autoscaling": Autoscaling(mode=AutoscalingMode.DISABLED)}, id="autoscaling is disabled"),
+        pytest.param({"autoscaling": Autoscaling()}, id="it may not scale to zero any more"),
+        pytest.param(
+            {"autoscaling": Autoscaling(mode=AutoscalingMode.ADVISORY, scale_to_zero=SLEEPY.scale_to_zero)},
+            id="it is only advised",
+        ),
+    ],
+)
+def test_it_wakes_where(changed: dict[str, Any]) -> None:
+    made = asleep()
+    made.add(sleepy(**changed).build())
+    made.run(5)
+    assert replicas(made) == 2
+    assert made.condition("traffic", "Ready") == ("True", "Serving")
+
+
+def test_another_plan_wakes_it_and_it_sleeps_again_unless_requests_come() -> None:
+    made = asleep()
+    made.add(sleepy(gpus=3).build())
+    made.run(5)
+    assert replicas(made) == 3
+    report(made)
+    made.run(AFTER - 10)
+    assert replicas(made) == 3, "its replicas have just come up"
+    made.run(20)
+    assert replicas(made) == 0
+
+
+def test_a_paused_one_wakes_but_does_not_fall_asleep() -> None:
+    made = asleep()
+    paused = sleepy().build()
+    meta = paused.metadata.model_copy(update={"annotations": {PAUSED_ANNOTATION: "for an audit"}})
+    made.add(paused.model_copy(update={"metadata": meta}))
+    made.run(3)
+    assert replicas(made) == 0
+    report(made, held=1, idle=0)
+    made.run(3)
+    assert replicas(made) == 2
+    report(made)
+    made.run(AFTER + 10)
+    assert replicas(made) == 2
+
+
+def test_an_operator_killed_before_any_write_falls_asleep_and_wakes_all_the_same() -> None:
+    for writes in range(6):
+        made = settled()
+        made.run(AFTER)
+        report(made)
+        made.writes_before_death = made.writes + writes
+        with suppress(OperatorKilledError):
+            made.run(3)
+        made.restart()
+        made.run(3)
+        assert replicas(made) == 0
+        report(made, held=1)
+        made.run(3)
+        assert (replicas(made), made.session("traffic").status.asleep_since) == (2, None)

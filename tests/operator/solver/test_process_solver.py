@@ -1,0 +1,100 @@
+"""The planner in a process of its own: it answers, and whatever it does, the operator goes on."""
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+import pytest
+from tests.operator.solver import slow_planners
+
+from partita_api.inferencesession import InferenceSessionSpec
+from partita_api.pipelineplan import SessionRef
+from partita_operator.solver_process import Plan, ProcessSolver
+from partita_planner.problem import NoPlan, NoPlanReason, PlanningProblem
+
+REPOSITORY = Path(__file__).parents[3]
+
+
+def problem(name: str = "traffic") -> PlanningProblem:
+    spec = InferenceSessionSpec.model_validate(
+        {
+            "slo": {"latencyMs": 100},
+            "rate": {"requestsPerSecond": 50},
+            "modules": [{"name": "m", "model": {"entrypoint": "a:b"}, "input": {"shape": [1]}}],
+            "planner": {"timeLimitSeconds": 1},
+        }
+    )
+    return PlanningProblem(session=SessionRef(name=name), spec=spec, rate=50.0, pools=())
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.fixture(autouse=True)
+def importable_planners(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")]))
+
+
+@pytest.mark.parametrize("plan", [slow_planners.echoes, slow_planners.chatty], ids=["quiet", "prints to stdout"])
+async def test_the_answer_comes_back(plan: Plan) -> None:
+    outcome = await ProcessSolver(plan).solve(problem())
+    assert outcome == NoPlan(NoPlanReason.NO_POOLS, "traffic at 50/s")
+
+
+@pytest.mark.parametrize(
+    ("plan", "want_words"),
+    [
+        pytest.param(slow_planners.raises, ["ZeroDivisionError", "a pool without bandwidth"], id="raises"),
+        pytest.param(slow_planners.dies, ["-6", "highs: out of memory", "planner.maxBatchSize"], id="dies"),
+    ],
+)
+async def test_a_broken_planner_is_no_plan_with_its_reason(plan: Plan, want_words: list[str]) -> None:
+    outcome = await ProcessSolver(plan).solve(problem())
+    assert isinstance(outcome, NoPlan)
+    assert outcome.reason is NoPlanReason.INVALID_PLAN
+    assert [word for word in want_words if word not in outcome.message] == []
+
+
+async def test_a_planner_over_its_time_is_killed_while_the_loop_goes_on(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    ticks = 0
+
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            await asyncio.sleep(0.05)
+            ticks += 1
+
+    ticking = asyncio.create_task(tick())
+    outcome = await ProcessSolver(slow_planners.hangs, grace_seconds=3).solve(problem(str(pid_file)))
+    ticking.cancel()
+    assert isinstance(outcome, NoPlan)
+    assert outcome.reason is NoPlanReason.TIME_LIMIT
+    assert "planner.timeLimitSeconds" in outcome.message
+    assert ticks >= 10
+    assert not is_running(int(pid_file.read_text()))
+
+
+async def test_cancelling_a_solve_kills_its_process(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pid"
+    solving = asyncio.create_task(ProcessSolver(slow_planners.hangs).solve(problem(str(pid_file))))
+    deadline = time.monotonic() + 30
+    while not (pid_file.exists() and pid_file.read_text()):
+        assert time.monotonic() < deadline, "the planner did not start"
+        await asyncio.sleep(0.05)
+    solving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await solving
+    assert not is_running(int(pid_file.read_text()))
+
+
+async def test_no_more_than_the_allowed_solves_run_at_once(tmp_path: Path) -> None:
+    solver = ProcessSolver(slow_planners.counts, concurrent_solves=1)
+    outcomes = await asyncio.gather(*(solver.solve(problem(str(tmp_path))) for _ in range(3)))
+    assert [outcome.message for outcome in outcomes if isinstance(outcome, NoPlan)] == ["1", "1", "1"]

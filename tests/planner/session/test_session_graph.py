@@ -1,0 +1,104 @@
+"""What is wrong with a session's DAG, and how often its modules are called."""
+
+import pytest
+from tests.builders import SessionBuilder, session
+
+from partita_api.inferencesession import InferenceSessionSpec
+from partita_planner.session.session_graph import module_rates, session_problems, topological_order
+
+CHAIN = session("s").chain("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("built", "want"),
+    [
+        pytest.param(CHAIN.model("a"), "module 'a' is there 2 times", id="two modules of one name"),
+        pytest.param(CHAIN.edge("b", "c"), "names 'c', which is no module of this session: it has a, b", id="unknown"),
+        pytest.param(CHAIN.edge("b", "a"), "form a cycle, a -> b -> a: remove one of them", id="cycle"),
+        pytest.param(session("s").model("a").edge("a", "a"), "form a cycle, a -> a", id="edge to itself"),
+        pytest.param(CHAIN.edge("a", "b"), "edge a -> b is there 2 times: keep one", id="two equal edges"),
+        pytest.param(
+            CHAIN.model("c").edge("a", "c").edge("b", "c"),
+            "model 'c' has 2 upstream modules: join them in a function",
+            id="model as a join",
+        ),
+        pytest.param(
+            session("s").model("a").model("b").edge("a", "b", mean="3", most=2),
+            "mean fan-out of 3, above its max of 2: raise fanOut.max",
+            id="mean above max",
+        ),
+        pytest.param(
+            session("s").model("a").model("b").edge("a", "b", mean="0"),
+            "mean fan-out of 0, so that 'b' is never called",
+            id="mean of zero",
+        ),
+        pytest.param(
+            session("s").model("a").function("f").edge("a", "f", mean="2"),
+            "fans out into a function, which runs once for each upstream answer: put fanOut on the edges behind 'f'",
+            id="fan-out into a function",
+        ),
+        pytest.param(session("s").function("f"), "no module has a model", id="no model"),
+        pytest.param(CHAIN.with_spec(pools=("p", "p")), "pool 'p' is named 2 times", id="pool named twice"),
+        pytest.param(
+            CHAIN.with_spec(rate={"requests_per_second": 1, "gamma_shape": "0.5"}),
+            "rate.gammaShape needs rate.arrival Gamma",
+            id="shape without Gamma",
+        ),
+        pytest.param(
+            CHAIN.with_spec(batching={"modules": {"moon": "Elsa"}}),
+            "batching.modules names moon, which is no model of the session: remove it",
+            id="a policy for no model",
+        ),
+        pytest.param(
+            CHAIN.with_spec(frontend={"replicas": 2, "grpc_port": 9000}),
+            "frontend.grpcPort is 9000, but several of 2 frontends may be on one node: set it to 0",
+            id="a port for two frontends",
+        ),
+        pytest.param(
+            session("s").slo(50).model("a").function("f", 40).edge("a", "f").planner(margin_percent=20),
+            "functions alone may take 40 ms, but the SLO of 50 ms less the margin of 20 % leaves 40 ms",
+            id="functions take the whole SLO",
+        ),
+    ],
+)
+def test_problem_is_named_with_its_fix(built: SessionBuilder, want: str) -> None:
+    found = session_problems(built.build().spec)
+
+    assert any(want in problem for problem in found), found
+
+
+@pytest.mark.parametrize(
+    "built",
+    [
+        pytest.param(CHAIN, id="chain"),
+        pytest.param(
+            session("s").model("a").model("b").function("join", 5).edge("a", "join").edge("b", "join"),
+            id="two roots joined by a function",
+        ),
+        pytest.param(
+            session("s").model("a").function("f").model("b").edge("a", "f").edge("f", "b", mean="1.5"),
+            id="fan-out behind a function",
+        ),
+    ],
+)
+def test_good_session_has_no_problem(built: SessionBuilder) -> None:
+    assert session_problems(built.build().spec) == ()
+
+
+def diamond() -> InferenceSessionSpec:
+    built = session("s").model("tail").model("detect").model("car").model("face").function("join")
+    built = built.edge("detect", "car", mean="1.5").edge("detect", "face", mean="0.5")
+    return built.edge("car", "join").edge("face", "join").edge("join", "tail", mean="2").build().spec
+
+
+def test_rates_multiply_along_edges_and_a_join_runs_once_a_request() -> None:
+    assert module_rates(diamond(), 10) == {"detect": 10, "car": 15, "face": 5, "join": 10, "tail": 20}
+
+
+def test_order_puts_upstream_first() -> None:
+    assert topological_order(diamond()) == ("detect", "car", "face", "join", "tail")
+
+
+def test_order_of_a_cycle_is_refused() -> None:
+    with pytest.raises(ValueError, match="a -> b -> a"):
+        topological_order(CHAIN.edge("b", "a").build().spec)

@@ -1,0 +1,125 @@
+"""A search for most throughput begins from the plan in force: it comes out no worse, and moves nothing for nothing."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from tests.builders import pool, problem, profile, session
+from tests.planner.problems.planned import planned
+from tests.planner.problems.small_problems import small_problems
+
+from partita_api.pipelineplan import PipelinePlanSpec, ProfileRef
+from partita_planner.deadline import Deadline
+from partita_planner.planning import plan
+from partita_planner.problem import Planned, PlanningProblem
+from partita_planner.strategies import STRATEGIES
+from partita_planner.task.current_plan import deployments_in_force
+from partita_planner.task.optimum import best_plan
+from partita_planner.task.task import Solution, Task
+
+UNHURRIED = Deadline.after(60, lambda: 0.0)
+TOO_LATE = Deadline.after(0, lambda: 0.0)
+
+
+def two_alike(incumbent: PipelinePlanSpec | None = None, gpus: int = 3) -> PlanningProblem:
+    """A chain of two models that are alike, on two pools that are."""
+    asked = session("s").slo(100).rate(100).chain("m0", "m1").with_spec(objective={"kind": "Throughput"})
+    pools = [pool(name).gpus(gpus).mps(2) for name in ("a", "b")]
+    profiles = [
+        profile(model).on(p.name).blocks(2).linear(2000, 6000).batches(1, 2, 4).divisors(1, 2)
+        for model in ("m0", "m1")
+        for p in pools
+    ]
+    return problem(asked, pools, profiles, incumbent=incumbent)
+
+
+def task_of(asked: PlanningProblem) -> Task:
+    return STRATEGIES["partita"].narrow(Task.of(asked))
+
+
+def mirrored(spec: PipelinePlanSpec) -> PipelinePlanSpec:
+    """The same plan with the pools' roles exchanged."""
+    other = {"a": "b", "b": "a"}
+    modules = tuple(
+        m.model_copy(
+            update={
+                "pipelines": tuple(
+                    p.model_copy(
+                        update={"stages": tuple(s.model_copy(update={"pool": other[s.pool]}) for s in p.stages)}
+                    )
+                    for p in m.pipelines
+                )
+            }
+        )
+        for m in spec.modules
+    )
+    keys = {pair: made.key for pair, made in two_alike().profiles.items()}
+    profiles = tuple(
+        ProfileRef(module=ref.module, pool=other[ref.pool], key=keys[ref.module, other[ref.pool]])
+        for ref in spec.profiles
+    )
+    return spec.model_copy(update={"modules": modules, "profiles": profiles})
+
+
+def test_of_two_plans_that_are_as_good_the_one_in_force_stays() -> None:
+    first = planned(two_alike())
+    for incumbent in (first, mirrored(first)):
+        task = task_of(two_alike(incumbent))
+        found = best_plan(task, UNHURRIED)
+
+        assert isinstance(found, Solution)
+        assert found.deployments == deployments_in_force(task, found.rate)
+
+
+def test_out_of_time_the_plan_in_force_is_the_solution() -> None:
+    incumbent = planned(two_alike())
+
+    found = best_plan(task_of(two_alike(incumbent)), TOO_LATE)
+
+    assert isinstance(found, Solution)
+    assert found.value == pytest.approx(float(incumbent.solution.value), rel=1e-5)
+    assert found.bound >= float(incumbent.solution.bound) * (1 - 1e-5)
+    assert plan(two_alike(incumbent), clock=lambda: 0.0) == Planned(incumbent)
+
+
+def test_more_gpus_are_used() -> None:
+    found = planned(two_alike(planned(two_alike()), gpus=5))
+
+    assert float(found.throughput) > float(planned(two_alike()).throughput) * 1.3
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param(two_alike(gpus=1), id="GPUs are gone"),
+        pytest.param(replace(two_alike(), profiles={}), id="profiles are gone"),
+    ],
+)
+def test_a_plan_that_does_not_hold_is_no_beginning(changed: PlanningProblem) -> None:
+    asked = replace(changed, incumbent=planned(two_alike()))
+
+    assert deployments_in_force(task_of(asked), asked.rate) is None
+
+
+def test_what_a_strategy_may_not_use_is_no_beginning() -> None:
+    task = task_of(two_alike(planned(two_alike())))
+    used = deployments_in_force(task, 100.0)
+    assert used is not None
+
+    most = max(len(d.template.stages) for group in used.values() for d in group)
+    assert deployments_in_force(replace(task, max_stages=most - 1), 100.0) is None
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(asked=small_problems(most_models=2, objective="Throughput"))
+def test_the_plan_in_force_is_never_worsened(asked: PlanningProblem) -> None:
+    outcome = plan(asked, explain_seconds=0.0)
+    if not isinstance(outcome, Planned):
+        return
+    task = task_of(replace(asked, incumbent=outcome.plan))
+    value = float(outcome.plan.solution.value)
+
+    for deadline in (TOO_LATE, UNHURRIED):
+        found = best_plan(task, deadline)
+        assert isinstance(found, Solution)
+        assert found.value >= value * (1 - 1e-5)

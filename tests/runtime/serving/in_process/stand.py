@@ -1,0 +1,228 @@
+"""A session on a stand: frontend and stage workers on one event loop, with real sockets and no Ray."""
+
+import asyncio
+import contextlib
+import itertools
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import httpx
+import numpy as np
+import uvicorn
+from tests.runtime.serving.load import infer_body
+from tests.runtime.serving.plans import Application, stage_refs
+
+from partita_runtime.execution.build import build_executor, warmed
+from partita_runtime.execution.executor import BuiltExecutor
+from partita_runtime.serving.central.coordinator_link import RankFinder
+from partita_runtime.serving.deploy.directory import Announcement, Entries
+from partita_runtime.serving.deploy.stage_arguments import StageArguments
+from partita_runtime.serving.ingress.asgi import gateway
+from partita_runtime.serving.ingress.http_server import http_endpoint
+from partita_runtime.serving.replica.loaded_models import HeldModels
+from partita_runtime.serving.replica.worker import StageWorker
+from partita_runtime.serving.session.session import FrontendSettings, Session
+from partita_runtime.serving.telemetry.tracing import RequestTracer
+from partita_runtime.serving.transport.wire import Hop
+
+PATIENCE_SECONDS = 60.0
+SAMPLE = np.zeros((1, 2, 2), np.float32)
+"""What the models under test take unless said otherwise."""
+
+
+class LocalDirectory:
+    """The directory's entries without the actor around them; nothing expires."""
+
+    def __init__(self) -> None:
+        self.entries = Entries()
+        self.answers = asyncio.Event()
+        """Whether it says anything."""
+        self.answers.set()
+
+    async def replicas(self, session_key: str) -> Sequence[Announcement]:
+        await self.answers.wait()
+        return self.entries.replicas(session_key, 0.0)
+
+
+@dataclass
+class Stand:
+    """A running session."""
+
+    app: Application
+    session: Session
+    directory: LocalDirectory
+    client: httpx.AsyncClient
+    url: str
+    """host:port/namespace/session, as tritonclient takes it."""
+    workers: dict[str, StageWorker] = field(default_factory=dict)
+    vgpus: dict[str, HeldModels] = field(default_factory=dict)
+    """Those of a sub-cluster."""
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    async def add_replicas(
+        self, app: Application, wrap: Callable[[BuiltExecutor], BuiltExecutor] = lambda built: built
+    ) -> list[str]:
+        """Start all replicas of the application's plan and announce them; their ids."""
+        if app.subcluster is not None:
+            return [await self.add_vgpu(app, wrap) for _ in range(app.replicas)]
+        return [await self.add_replica(arguments, wrap) for arguments in app.stage_arguments()]
+
+    async def add_replica(
+        self,
+        arguments: StageArguments,
+        wrap: Callable[[BuiltExecutor], BuiltExecutor] = lambda built: built,
+        way: Callable[[Hop], Hop] = lambda hop: hop,
+    ) -> str:
+        """Start and announce one replica; its id. `way` says where others reach it."""
+        built = wrap(build_executor(arguments.build))
+        worker = StageWorker(built, arguments.build.max_batch)
+        replica = self.announce(arguments, way(await worker.start("127.0.0.1")), built.warnings)
+        self.workers[replica] = worker
+        return replica
+
+    async def add_vgpu(self, app: Application, wrap: Callable[[BuiltExecutor], BuiltExecutor]) -> str:
+        """Start a vGPU that holds all models of the application's plan; its id."""
+        vgpu = f"vgpu-{next(self._numbers)}"
+        self.vgpus[vgpu] = HeldModels(vgpu, vgpu, "127.0.0.1", lambda build: wrap(warmed(build)))
+        await self.hold(vgpu, app)
+        return vgpu
+
+    async def hold(self, vgpu: str, *apps: Application, memory: int | None = None) -> None:
+        """Have a vGPU hold the models of these plans and no others, and announce what it holds."""
+        wanted = [arguments for app in apps for arguments in app.stage_arguments()[:: app.replicas]]
+        for announcement in self.vgpus[vgpu].announcements:
+            if announcement.plan not in [app.plan_name for app in apps]:
+                self.directory.entries.withdraw(announcement.replica)
+        await self.vgpus[vgpu].hold(wanted, memory)
+        for announcement in self.vgpus[vgpu].announcements:
+            self.directory.entries.announce(announcement, 0.0)
+
+    def announce(self, arguments: StageArguments, hop: Hop, warnings: tuple[str, ...] = ()) -> str:
+        """Announce a replica that listens already; its id."""
+        replica = f"{arguments.plan}-{arguments.module}-{arguments.stage}-{next(self._numbers)}"
+        announcement = Announcement(
+            replica=replica,
+            session_key=arguments.session_key,
+            plan=arguments.plan,
+            module=arguments.module,
+            pipeline=arguments.pipeline,
+            stage=arguments.stage,
+            node=replica,
+            hop=hop,
+            profile=arguments.profile,
+            warnings=warnings,
+        )
+        self.directory.entries.announce(announcement, 0.0)
+        return replica
+
+    def replica_of(self, stage: int) -> str:
+        """A replica of a stage."""
+        ref = next(ref for ref in stage_refs(self.app) if ref.stage == stage)
+        return next(a.replica for a in self.directory.entries.replicas(self.app.session.key, 0.0) if a.ref == ref)
+
+    async def kill(self, replica: str) -> None:
+        """End a replica as a crash would."""
+        self.directory.entries.withdraw(replica)
+        await self.workers.pop(replica).stop()
+
+    async def retire(self, replica: str) -> None:
+        """End a replica as Serve does: it drains first."""
+        self.directory.entries.withdraw(replica)
+        worker = self.workers.pop(replica)
+        await asyncio.wait_for(worker.drain(), PATIENCE_SECONDS)
+        await worker.stop()
+
+    async def until(self, reached: Callable[[], object], what: str) -> None:
+        """Wait until something is so, with patience."""
+        await until(reached, what)
+
+    async def serves(self, plan: str) -> None:
+        """Wait until the frontend serves this plan, and has finished with the one before."""
+        await until(lambda: self.session.ready and self.session.signals().plan == plan, f"{plan} serves")
+
+
+async def until(reached: Callable[[], object], what: str) -> None:
+    """Poll until `reached()` is true; fails, saying `what` was waited for, when patience ends."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not reached():
+        assert time.monotonic() < deadline, f"waited in vain until {what}"
+        await asyncio.sleep(0.02)
+
+
+async def post(running: Stand, samples: int = 1) -> tuple[int, str]:
+    """Send SAMPLE, so many times in one request; status and text of the answer."""
+    content, headers = infer_body(SAMPLE.repeat(samples, axis=0))
+    answer = await running.client.post(f"/v2/models/{running.app.name}/infer", content=content, headers=headers)
+    return answer.status_code, answer.text
+
+
+Way = Callable[[Session], contextlib.AbstractAsyncContextManager[str]]
+"""A way in to a session by HTTP, open for as long as the context is; gives host:port."""
+
+
+@contextlib.asynccontextmanager
+async def behind_uvicorn(session: Session) -> AsyncIterator[str]:
+    """As behind Ray Serve."""
+    config = uvicorn.Config(
+        gateway(session), host="127.0.0.1", port=0, log_level="error", lifespan="off", timeout_keep_alive=600
+    )
+    server = uvicorn.Server(config)
+    serving = asyncio.create_task(server.serve())
+    await until(lambda: server.started, "the HTTP server listens")
+    host, port = server.servers[0].sockets[0].getsockname()
+    try:
+        yield f"{host}:{port}"
+    finally:
+        server.should_exit = True
+        await serving
+
+
+@contextlib.asynccontextmanager
+async def on_its_own_port(session: Session) -> AsyncIterator[str]:
+    """As at the session's `httpPort`."""
+    endpoint = http_endpoint(session, "127.0.0.1")
+    await endpoint.move_to(0)
+    await until(lambda: session.http_address, "HTTP is listened for")
+    try:
+        yield str(session.http_address)
+    finally:
+        await endpoint.close()
+
+
+@contextlib.asynccontextmanager
+async def stand(
+    app: Application,
+    settings: FrontendSettings = FrontendSettings(function_processes=1),  # noqa: B008 - it is frozen
+    wrap: Callable[[BuiltExecutor], BuiltExecutor] = lambda built: built,
+    serving: bool = True,
+    tracer: RequestTracer | None = None,
+    way: Way = behind_uvicorn,
+    rank: RankFinder | None = None,
+    beside: Stand | None = None,
+) -> AsyncIterator[Stand]:
+    """The session of `app` behind a real HTTP server; `serving` waits until it is ready.
+
+    `beside` is another frontend of the session, whose replicas this one uses, too.
+    """
+    directory = LocalDirectory() if beside is None else beside.directory
+    session = Session(app.session.key, settings, directory, tracer, rank)
+    async with (
+        way(session) as url,
+        httpx.AsyncClient(base_url=f"http://{url}", timeout=PATIENCE_SECONDS) as client,
+    ):
+        running = Stand(app, session, directory, client, url)
+        session.start()
+        session.reconfigure(app.epoch)
+        if beside is None:
+            await running.add_replicas(app, wrap)
+        try:
+            if serving:
+                await running.serves(app.plan_name)
+            yield running
+        finally:
+            session.close()
+            for worker in running.workers.values():
+                await worker.stop()
+            for vgpu in running.vgpus.values():
+                await vgpu.close()

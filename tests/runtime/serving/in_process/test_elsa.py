@@ -1,0 +1,63 @@
+"""Calls that are batches themselves, on slices of unequal size, under ELSA: the policy that simulations have, live."""
+
+import asyncio
+import dataclasses
+from pathlib import Path
+
+from tests.runtime.serving.in_process.stand import Stand, post, stand
+from tests.runtime.serving.plans import application
+
+from partita_api.inferencesession import Batching, BatchingPolicy
+from partita_runtime.scheduling.events import StageRef
+from partita_runtime.serving.session.session import FrontendSettings
+from partita_runtime.simulation.trace_replay import Replay, replay
+
+WHOLE, QUARTER = 1, 4
+APP = dataclasses.replace(
+    application("queries").model("only", alpha_micros=100_000, beta_micros=0).slo(2_000),
+    slices=(WHOLE, QUARTER),
+    policy=BatchingPolicy.ELSA,
+)
+"""A sample takes 0.1 s on the whole GPU and 0.4 s on the quarter, so that up to four are in time there."""
+
+
+def executed(running: Stand) -> dict[int, int]:
+    """Batches that each slice has run."""
+    assert running.session.serving is not None
+    stages = running.session.serving.dispatcher.signals().stages
+    return {slice: stages[StageRef("only", f"p{number}", 0)].executions for number, slice in enumerate(APP.slices)}
+
+
+def replayed(directory: Path) -> Replay:
+    (trace,) = directory.iterdir()
+    return replay(trace.read_text().splitlines())
+
+
+async def test_a_call_goes_as_a_whole_to_the_smallest_slice_that_is_in_time(tmp_path: Path) -> None:
+    settings = FrontendSettings(function_processes=1, trace_directory=str(tmp_path))
+    async with stand(APP, settings) as running:
+        assert running.session.serving is not None
+        assert running.session.serving.epoch.plan.policy == "Elsa"
+        assert (await post(running))[0] == 200
+        assert executed(running) == {WHOLE: 0, QUARTER: 1}
+        assert (await post(running, samples=8))[0] == 200
+        assert executed(running) == {WHOLE: 1, QUARTER: 1}
+        assert (await post(running, samples=2))[0] == 200
+        assert executed(running) == {WHOLE: 1, QUARTER: 2}
+        assert running.session.signals().batch_sizes == {1: 1, 2: 1, 8: 1}
+    assert replayed(tmp_path).difference is None
+
+
+async def test_one_module_may_take_calls_as_they_come_while_another_puts_them_together() -> None:
+    """Eight calls at once: each stays by itself where that is asked for, and they are together everywhere else."""
+    batching = Batching(policy=BatchingPolicy.DEFERRED, modules={"queries": BatchingPolicy.ELSA})
+    app = application("mixed").model("queries", outputs=((2, 2),)).model("joined").edge("queries", "joined")
+    async with stand(app.slo(2_000).with_spec(batching=batching)) as running:
+        answers = await asyncio.gather(*(post(running) for _ in range(8)))
+        assert [status for status, _ in answers] == [200] * 8, answers
+        assert running.session.serving is not None
+        core = running.session.serving.dispatcher.signals()
+        assert core is not None
+        batches = {module: core.pipelines[module, "p0"].batch_sizes for module in ("queries", "joined")}
+        assert batches["queries"] == {1: 8}
+        assert sum(batches["joined"].values()) < 8, batches

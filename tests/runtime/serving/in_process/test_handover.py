@@ -1,0 +1,88 @@
+"""A batch on its way from one stage to the next, when the replica dies that it comes from."""
+
+import asyncio
+import dataclasses
+from typing import Any
+
+from tests.runtime.serving.gates import Gate, gated
+from tests.runtime.serving.in_process.stand import Stand, post, stand, until
+from tests.runtime.serving.plans import application
+from tests.runtime.serving.transport.relay import Relay, relay
+
+APP = dataclasses.replace(application("two").model("only"), stages=2)
+
+
+async def replace(running: Stand, stage: int, way: Relay, **how: Any) -> str:
+    """Another replica for the one of a stage, which is reached through a relay; its id."""
+    await running.kill(running.replica_of(stage))
+    added = await running.add_replica(APP.stage_arguments()[stage], way=way.lead_to, **how)
+    await until(lambda: way.connections and running.session.ready, "the frontend has found the new replica")
+    return added
+
+
+async def test_a_batch_that_never_reached_the_next_stage_is_run_again() -> None:
+    """Reported by the first stage, it was still in the buffers of a replica that is gone now."""
+    async with stand(APP) as running, relay() as way:
+        way.swallowed.add(1)  # connection 0 is the frontend's
+        await replace(running, 1, way)
+        answer = asyncio.create_task(post(running))
+        await until(lambda: executions(running)[0], "the first stage has reported")
+        await until(lambda: way.connections == 2, "the first stage has sent the batch on")
+        await running.kill(running.replica_of(0))
+        await running.add_replica(APP.stage_arguments()[0])
+        assert (await answer)[0] == 200
+        assert executions(running) == [2, 1]
+        assert running.session.meter.outcomes == {"in_time": 1}
+
+
+async def test_a_batch_that_the_way_to_the_next_stage_has_swallowed_is_run_again() -> None:
+    """Both replicas live, and the frontend reaches both: only the connection between them has broken."""
+    async with stand(APP) as running, relay() as way:
+        way.swallowed.add(1)
+        await replace(running, 1, way)
+        answer = asyncio.create_task(post(running))
+        await until(lambda: executions(running)[0], "the first stage has reported")
+        await until(lambda: way.connections == 2, "the first stage has sent the batch on")
+        way.cut(1)
+        assert (await answer)[0] == 200
+        assert executions(running) == [2, 1]
+        assert running.session.meter.outcomes == {"in_time": 1}
+
+
+async def test_a_batch_that_the_next_stage_has_does_not_need_the_first_any_more() -> None:
+    """Even if its report was lost with it."""
+    gates: list[Gate] = []
+    async with stand(APP, wrap=gated(gates)) as running, relay() as way:
+        first = await replace(running, 0, way, wrap=gated(gates))
+        way.deaf = True
+        answer = asyncio.create_task(post(running))
+        gates[2].open.set()
+        await until(lambda: gates[1].runs, "the second stage runs the batch")
+        await running.kill(first)
+        await until(lambda: not running.session.ready, "the frontend has lost the first stage")
+        gates[1].open.set()
+        assert (await answer)[0] == 200
+        assert [gate.runs for gate in gates] == [0, 1, 1]
+        assert running.session.meter.outcomes == {"in_time": 1}
+
+
+async def test_a_next_stage_that_only_the_frontend_can_reach_is_not_used() -> None:
+    async with stand(APP) as running, relay() as way:
+        await replace(running, 1, way)
+        await running.add_replica(APP.stage_arguments()[1])
+        await until(lambda: ready(running) == [1, 2], "both replicas of the second stage have joined")
+        way.refuse()
+        assert (await post(running))[0] == 200
+        assert ready(running) == [1, 1]
+        assert running.session.meter.outcomes == {"in_time": 1}
+
+
+def ready(running: Stand) -> list[int]:
+    """Replicas of each stage that take batches."""
+    return [stage.ready for stage in running.session.signals().stages]
+
+
+def executions(running: Stand) -> list[int]:
+    """Batches that each stage has reported."""
+    assert running.session.serving is not None
+    return [stage.executions for stage in running.session.serving.dispatcher.signals().stages.values()]

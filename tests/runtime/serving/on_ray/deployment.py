@@ -1,0 +1,175 @@
+"""Sessions on a real Ray cluster, deployed as the operator does: by Serve's declarative REST configuration."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import numpy as np
+from tests.runtime.serving.load import Load, steady_load
+from tests.runtime.serving.plans import REAL, Application
+
+from partita_devtools.ray_cluster.cluster import RayCluster
+from partita_runtime.scheduling.events import StageRef
+from partita_runtime.serving.deploy.applications import (
+    ServingOptions,
+    frontend_application,
+    holding_both,
+    stage_applications,
+)
+
+PATIENCE_SECONDS = 180.0
+OPTIONS = ServingOptions(
+    frontend_cpus=0.1,
+    frontend_resources={f"partita-pool-{REAL}": 0.1},
+    stage_cpus=0.1,
+    health_check_seconds=1.0,
+)
+"""Frontends are all on the node of pool REAL."""
+
+
+@dataclass
+class Deployment:
+    """What is deployed on one cluster."""
+
+    cluster: RayCluster
+    applications: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def apply_stages(
+        self, app: Application, replicas: Mapping[StageRef, int] | None = None, most_on_a_node: int | None = None
+    ) -> None:
+        """Bring up, or scale, the stage applications of the session's plan."""
+        stages = stage_applications(app.session, app.plan, app.profiles, app.pools, replicas or {}, OPTIONS)
+        if most_on_a_node is not None:
+            for stage in stages:
+                stage["deployments"][0]["max_replicas_per_node"] = most_on_a_node
+        self._take(stages)
+        self._put()
+
+    def apply_frontend(self, app: Application) -> None:
+        """Bring up the session's frontend, or move it to the session's plan."""
+        self._take([frontend_application(app.session, app.plan, app.profiles, app.pools, OPTIONS)])
+        self._put()
+
+    def deploy(self, *apps: Application, options: ServingOptions = OPTIONS) -> None:
+        """Bring everything up and wait until it serves."""
+        for app in apps:
+            self._take(stage_applications(app.session, app.plan, app.profiles, app.pools, {}, options))
+            self._take([frontend_application(app.session, app.plan, app.profiles, app.pools, options)])
+        self._put()
+        self.until(lambda: all(self.ready(app) for app in apps), "everything serves")
+
+    def apply_both(self, old: Application, new: Application) -> None:
+        """Have the vGPUs of sub-clusters that are in both plans hold the models of both."""
+        before = {app["name"]: app for app in _stages(old)}
+        self._take([holding_both(before[app["name"]], app) if app["name"] in before else app for app in _stages(new)])
+        self._put()
+
+    def running(self, name: str) -> bool:
+        """Whether Serve has done with an application all that it was told."""
+        details = self.cluster.get("/api/serve/applications/")
+        return bool(details["applications"][name]["status"] == "RUNNING")
+
+    def remove(self, unwanted: Callable[[str], bool]) -> None:
+        """Take down the applications with such names."""
+        self.applications = {name: a for name, a in self.applications.items() if not unwanted(name)}
+        self._put()
+
+    def url(self, app: Application) -> str:
+        """host:port/namespace/session, as tritonclient takes it."""
+        return f"127.0.0.1:{self.cluster.serve_http_port}/{app.session.key}"
+
+    def signals(self, app: Application) -> dict[str, Any]:
+        """What the frontend says of itself; empty while it is not there."""
+        try:
+            answer = httpx.get(f"http://{self.url(app)}/partita/signals", timeout=5)
+        except httpx.HTTPError:
+            return {}
+        return dict(answer.json()) if answer.is_success else {}
+
+    def ready(self, app: Application) -> bool:
+        """Whether the frontend says that it is ready."""
+        try:
+            return httpx.get(f"http://{self.url(app)}/v2/health/ready", timeout=5).is_success
+        except httpx.HTTPError:
+            return False
+
+    def ready_replicas(self, app: Application) -> list[int]:
+        """How many replicas of each stage take batches, as the frontend says."""
+        return [stage["ready"] for stage in self.signals(app).get("stages", ())]
+
+    def actor(self, name: str) -> dict[str, Any]:
+        """An actor of this name, as Ray describes it."""
+        answer = self.cluster.get(
+            f"/api/v0/actors?detail=1&filter_keys=name&filter_predicates=%3D&filter_values={name}"
+        )
+        (found,) = answer["data"]["result"]["result"]
+        return dict(found)
+
+    def replicas(self) -> list[dict[str, Any]]:
+        """All replicas, as Serve describes them, each with its application's name."""
+        details = self.cluster.get("/api/serve/applications/")
+        return [
+            {**replica, "application": name}
+            for name, application in details["applications"].items()
+            for deployment in application["deployments"].values()
+            for replica in deployment["replicas"]
+        ]
+
+    def until(self, reached: Callable[[], object], what: str) -> None:
+        """Poll until `reached()` is true; fails, saying `what` was waited for, when patience ends."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not reached():
+            assert time.monotonic() < deadline, f"waited in vain until {what}"
+            time.sleep(0.2)
+
+    def _take(self, applications: list[dict[str, Any]]) -> None:
+        self.applications |= {application["name"]: application for application in applications}
+
+    def _put(self) -> None:
+        config = {
+            "proxy_location": "HeadOnly",
+            "http_options": {"host": "127.0.0.1", "port": self.cluster.serve_http_port},
+            "applications": [*self.applications.values()],
+        }
+        answer = httpx.put(
+            f"{self.cluster.dashboard_url}/api/serve/applications/",
+            json=config,
+            headers={"Authorization": f"Bearer {self.cluster.auth_token}"},
+            timeout=60,
+        )
+        assert answer.is_success, answer.text
+
+
+def _stages(app: Application) -> list[dict[str, Any]]:
+    return stage_applications(app.session, app.plan, app.profiles, app.pools, {}, OPTIONS)
+
+
+class Loading:
+    """Steady load from another thread, until told to stop."""
+
+    def __init__(self, deployment: Deployment, app: Application, rate: float, try_again: bool = False) -> None:
+        self._stop = False
+        self._sent = 0
+        self._thread = ThreadPoolExecutor(1)
+        url = f"http://{deployment.url(app)}/v2/models/{app.name}/infer"
+        sample = np.zeros((1, *app.models[0].input), np.float32)
+        self._done: Future[Load] = self._thread.submit(
+            lambda: asyncio.run(steady_load(url, sample, rate, self._is_enough, 150, try_again))
+        )
+
+    def sent(self) -> int:
+        """Requests so far."""
+        return self._sent
+
+    def _is_enough(self, load: Load) -> bool:
+        self._sent = load.sent
+        return self._stop
+
+    def stop(self) -> Load:
+        """What became of the requests, all of which have ended."""
+        self._stop = True
+        return self._done.result()

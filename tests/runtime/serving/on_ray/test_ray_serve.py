@@ -1,0 +1,133 @@
+"""The data plane on a real Ray cluster, deployed as the operator deploys it, reached through Serve's HTTP proxy."""
+
+from functools import partial
+
+import httpx
+import numpy as np
+import pytest
+import torch
+import tritonclient.grpc as triton_grpc
+import tritonclient.http as triton
+from tests.runtime.serving.load import infer_body
+from tests.runtime.serving.models import convolutional
+from tests.runtime.serving.on_ray.deployment import Deployment, Loading
+from tests.runtime.serving.plans import Application
+from tests.runtime.serving.sessions import NETWORK, STEADY, TRAFFIC
+from tests.runtime.serving.telemetry.collector import Collector
+
+from partita_runtime.scheduling.events import StageRef
+
+pytestmark = pytest.mark.ray
+
+
+def infer(deployment: Deployment, app: Application, samples: np.ndarray) -> triton.InferResult:
+    client = triton.InferenceServerClient(deployment.url(app))
+    given = triton.InferInput("input", samples.shape, "FP32")
+    given.set_data_from_numpy(samples)
+    try:
+        return client.infer(app.name, [given])
+    finally:
+        client.close()
+
+
+def has_ready(deployment: Deployment, app: Application, count: int) -> bool:
+    return deployment.ready_replicas(app) == [count]
+
+
+def test_tritonclient_through_serve(deployment: Deployment) -> None:
+    client = triton.InferenceServerClient(deployment.url(TRAFFIC))
+    assert client.is_server_live()
+    assert client.is_server_ready()
+    assert client.is_model_ready("traffic")
+    assert [output["name"] for output in client.get_model_metadata("traffic")["outputs"]] == [
+        "classifier",
+        "classifier.index",
+    ]
+    client.close()
+    samples = np.zeros((3, 3, 4), np.float32)
+    samples[:, 0, 0] = (2, 0, 3)
+    result = infer(deployment, TRAFFIC, samples)
+    np.testing.assert_array_equal(result.as_numpy("classifier.index"), [0, 0, 2, 2, 2])
+    assert result.as_numpy("classifier").shape == (5, 5)
+
+
+def test_tritonclient_by_grpc_where_the_frontend_says(deployment: Deployment) -> None:
+    deployment.until(lambda: deployment.signals(TRAFFIC)["grpcAddress"], "gRPC is listened for")
+    client = triton_grpc.InferenceServerClient(deployment.signals(TRAFFIC)["grpcAddress"])
+    given = triton_grpc.InferInput("input", [2, 3, 4], "FP32")
+    given.set_data_from_numpy(np.ones((2, 3, 4), np.float32))
+    result = client.infer("traffic", [given], request_id="seven")
+    assert result.get_response().id == "seven"
+    np.testing.assert_array_equal(result.as_numpy("classifier.index"), [0, 1])
+    client.close()
+    assert deployment.signals(STEADY)["grpcAddress"] is None
+
+
+def test_tritonclient_without_the_proxy_where_the_frontend_says(deployment: Deployment) -> None:
+    deployment.until(lambda: deployment.signals(TRAFFIC)["httpAddress"], "HTTP is listened for")
+    address = deployment.signals(TRAFFIC)["httpAddress"]
+    client = triton.InferenceServerClient(address)
+    given = triton.InferInput("input", [2, 3, 4], "FP32")
+    given.set_data_from_numpy(np.ones((2, 3, 4), np.float32))
+    np.testing.assert_array_equal(client.infer("traffic", [given]).as_numpy("classifier.index"), [0, 1])
+    client.close()
+    direct = httpx.get(f"http://{address}/{TRAFFIC.session.key}/v2/models/traffic").json()
+    assert direct == httpx.get(f"http://{deployment.url(TRAFFIC)}/v2/models/traffic").json()
+    assert deployment.signals(STEADY)["httpAddress"] is None
+
+
+def test_a_model_in_two_stages_answers_as_the_whole_model(deployment: Deployment) -> None:
+    samples = np.random.default_rng(5).standard_normal((4, 3, 16, 16), np.float32)
+    with torch.no_grad():
+        want = convolutional()(torch.from_numpy(samples)).numpy()
+    got = infer(deployment, NETWORK, samples).as_numpy("network")
+    np.testing.assert_allclose(got, want, atol=2e-2)  # the feature map in between is in half precision
+    np.testing.assert_array_equal(got.argmax(1), want.argmax(1))
+
+
+def test_a_request_that_its_client_traces_is_followed_through_all_stages(
+    deployment: Deployment, traces: Collector
+) -> None:
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    content, headers = infer_body(np.zeros((1, 3, 16, 16), np.float32))
+    url = f"http://{deployment.url(NETWORK)}/v2/models/{NETWORK.name}/infer"
+    answer = httpx.post(url, content=content, headers={**headers, "traceparent": f"00-{trace}-00f067aa0ba902b7-01"})
+    assert answer.is_success, answer.text
+    want = {"infer", "model network", "queue", "batch", "network", "wait", "run"}
+    deployment.until(lambda: traces.names_in(trace) == want, "the whole trace is exported")
+    ran = [span for span in traces.spans if span.trace_id.hex() == trace and span.name == "run"]
+    assert {a.value.int_value for span in ran for a in span.attributes if a.key == "partita.stage"} == {0, 1}
+
+
+def test_large_requests_go_through(deployment: Deployment) -> None:
+    samples = np.random.default_rng(6).standard_normal((64, 3, 16, 16), np.float32)
+    assert infer(deployment, NETWORK, samples).as_numpy("network").shape == (64, 10)
+
+
+def test_scaling_up_and_down_loses_no_request(deployment: Deployment) -> None:
+    loading = Loading(deployment, STEADY, rate=20)
+    stage = StageRef("only", "p0", 0)
+    for count in (4, 1, 2):
+        deployment.apply_stages(STEADY, {stage: count})
+        deployment.until(partial(has_ready, deployment, STEADY, count), f"{count} replicas take batches")
+    deployment.until(lambda: running(deployment, "steady.plan-1.only") == 2, "the others are gone")
+    load = loading.stop()
+    assert load.statuses == {200: load.sent}, load.errors
+
+
+def test_a_new_plan_takes_over_without_a_failure(deployment: Deployment) -> None:
+    after = STEADY.planned("plan-2", stages=2, replicas=1, batch_size=4)
+    loading = Loading(deployment, STEADY, rate=20)
+    deployment.until(lambda: deployment.signals(STEADY)["goodput"] > 5, "load is on")
+    deployment.apply_stages(after)
+    deployment.apply_frontend(after)
+    deployment.until(lambda: deployment.signals(after)["plan"] == "plan-2", "plan-2 serves")
+    deployment.remove(lambda name: ".plan-1." in name and ".steady." in name)
+    deployment.until(lambda: not running(deployment, "steady.plan-1.only"), "the old plan's replicas are gone")
+    load = loading.stop()
+    assert load.statuses == {200: load.sent}, load.errors
+    assert deployment.ready_replicas(after) == [1, 1]
+
+
+def running(deployment: Deployment, name: str) -> int:
+    return sum(name in replica["application"] for replica in deployment.replicas())

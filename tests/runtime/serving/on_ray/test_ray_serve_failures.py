@@ -1,0 +1,199 @@
+"""Whatever dies, hangs or lies on a real Ray cluster under load: nobody notices but who was connected to it."""
+
+import os
+import signal
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.runtime.serving.load import Load
+from tests.runtime.serving.on_ray.deployment import Deployment, Loading
+from tests.runtime.serving.plans import EMULATED, Application
+from tests.runtime.serving.sessions import FAILING, LYING, SHARED, TRAFFIC
+
+from partita_devtools.errors import DevError
+from partita_devtools.processes import all_pids
+from partita_devtools.ray_cluster.commands import NODE_LABEL
+from partita_runtime.serving.standby import IDLE
+
+pytestmark = pytest.mark.ray
+
+RATE = 20.0
+
+
+def loaded(deployment: Deployment, app: Application, try_again: bool = False) -> Loading:
+    loading = Loading(deployment, app, RATE, try_again)
+    deployment.until(lambda: deployment.signals(app).get("goodput", 0) > RATE / 4, "load is on")
+    return loading
+
+
+def all_answered(load: Load) -> None:
+    assert load.statuses == {200: load.sent}, load.errors
+
+
+def replicas(deployment: Deployment, app: Application) -> list[dict[str, Any]]:
+    return [r for r in deployment.replicas() if f".{app.name}.plan-1." in r["application"]]
+
+
+def frontend_pids(deployment: Deployment, app: Application) -> set[int]:
+    found = [r.get("pid") for r in deployment.replicas() if r["application"].endswith(f".{app.name}.frontend")]
+    return {pid for pid in found if pid}
+
+
+def frontend_pid(deployment: Deployment, app: Application) -> int | None:
+    return next(iter(frontend_pids(deployment, app)), None)
+
+
+def idle_processes() -> set[int]:
+    """Ray's processes that have nothing to do yet; this cluster's are the only ones here."""
+    found = set()
+    for pid in all_pids():
+        with suppress(OSError):
+            if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(IDLE):
+                found.add(pid)
+    return found
+
+
+def share_a_rank(deployment: Deployment, app: Application) -> bool:
+    """Whether both frontends have told the rank where they answer."""
+    return len((deployment.signals(app).get("grpcAddress") or "").split(",")) == 2
+
+
+def test_a_replica_that_is_three_times_as_slow_as_its_profile_answers_in_time(deployment: Deployment) -> None:
+    """Requests wait for as long as their deadline allows, so by its profile all would be late."""
+    loading = loaded(deployment, LYING)
+
+    def in_time() -> bool:
+        signals = deployment.signals(LYING)
+        return bool(signals) and signals["goodput"] > RATE / 2 and signals["badRate"] < 0.2
+
+    deployment.until(in_time, "hardly anybody is late")
+    (stage,) = deployment.signals(LYING)["stages"]
+    assert stage["actualMicros"] > 2 * stage["predictedMicros"]
+    load = loading.stop()
+    assert load.answered == load.sent
+
+
+def test_a_replica_that_hangs_loses_no_request_and_takes_batches_again(deployment: Deployment) -> None:
+    loading = loaded(deployment, FAILING)
+    victim = replicas(deployment, FAILING)[0]["pid"]
+    os.kill(victim, signal.SIGSTOP)
+    try:
+        deployment.until(lambda: deployment.ready_replicas(FAILING) == [1], "the frontend has noticed")
+    finally:
+        os.kill(victim, signal.SIGCONT)
+    deployment.until(lambda: deployment.ready_replicas(FAILING) == [2], "it takes batches again")
+    all_answered(loading.stop())
+
+
+def test_a_killed_replica_loses_no_request_and_is_replaced(deployment: Deployment) -> None:
+    loading = loaded(deployment, FAILING)
+    victim = replicas(deployment, FAILING)[0]["pid"]
+    os.kill(victim, signal.SIGKILL)
+
+    def is_replaced() -> bool:
+        there = {replica.get("pid") for replica in replicas(deployment, FAILING)}
+        return victim not in there and deployment.ready_replicas(FAILING) == [2]
+
+    deployment.until(is_replaced, "the replica is replaced")
+    all_answered(loading.stop())
+
+
+def test_a_killed_directory_loses_no_request(deployment: Deployment) -> None:
+    before = deployment.actor("partita-directory")["pid"]
+    loading = loaded(deployment, FAILING)
+    os.kill(before, signal.SIGKILL)
+    deployment.until(lambda: deployment.actor("partita-directory")["pid"] not in (0, before), "there is another one")
+    all_answered(loading.stop())
+    assert deployment.ready_replicas(FAILING) == [2]
+
+
+def test_a_killed_serve_controller_loses_no_request(deployment: Deployment) -> None:
+    before = deployment.actor("SERVE_CONTROLLER_ACTOR")["pid"]
+    loading = loaded(deployment, FAILING)
+    others = loaded(deployment, TRAFFIC)
+    os.kill(before, signal.SIGKILL)
+
+    def is_back() -> bool:
+        try:
+            return deployment.actor("SERVE_CONTROLLER_ACTOR")["pid"] not in (0, before) and bool(
+                replicas(deployment, FAILING)
+            )
+        except DevError:
+            return False
+
+    deployment.until(is_back, "there is another one, which knows the replicas")
+    all_answered(loading.stop())
+    all_answered(others.stop())
+
+
+def test_a_killed_frontend_takes_its_own_connections_along_and_no_others(deployment: Deployment) -> None:
+    before = frontend_pid(deployment, FAILING)
+    assert before is not None
+    loading = loaded(deployment, FAILING)
+    others = loaded(deployment, TRAFFIC)
+    os.kill(before, signal.SIGKILL)
+    deployment.until(lambda: frontend_pid(deployment, FAILING) not in (None, before), "there is another one")
+    deployment.until(lambda: deployment.signals(FAILING).get("goodput", 0) > RATE / 4, "it serves")
+    load = loading.stop()
+    assert sum(load.statuses.values()) == load.sent
+    assert load.statuses.keys() <= {200, "broken", 500, 502, 503, 504}, load.errors
+    all_answered(others.stop())
+    after = loaded(deployment, FAILING)
+    deployment.until(lambda: deployment.signals(FAILING)["goodput"] > RATE / 2, "it goes on serving")
+    all_answered(after.stop())
+
+
+def test_another_frontend_starts_in_the_process_that_is_kept_ready(deployment: Deployment) -> None:
+    before = frontend_pid(deployment, FAILING)
+    assert before is not None
+    deployment.until(idle_processes, "a process is kept ready")
+    ready = idle_processes()
+    os.kill(before, signal.SIGKILL)
+    deployment.until(lambda: frontend_pid(deployment, FAILING) not in (None, before), "there is another one")
+    assert frontend_pid(deployment, FAILING) in ready
+    deployment.until(lambda: deployment.ready(FAILING), "it serves")
+
+
+def test_a_killed_rank_loses_no_request_of_its_frontends(deployment: Deployment) -> None:
+    deployment.until(lambda: share_a_rank(deployment, SHARED), "both frontends share a rank")
+    before = deployment.actor("partita-rank/default/shared")["pid"]
+    loading = loaded(deployment, SHARED)
+    os.kill(before, signal.SIGKILL)
+    deployment.until(
+        lambda: deployment.actor("partita-rank/default/shared")["pid"] not in (0, before), "there is another one"
+    )
+    deployment.until(lambda: share_a_rank(deployment, SHARED), "both frontends share it")
+    all_answered(loading.stop())
+
+
+def test_a_killed_frontend_does_not_stop_the_one_that_it_shares_with(deployment: Deployment) -> None:
+    """Whoever tries again is answered."""
+    deployment.until(lambda: share_a_rank(deployment, SHARED), "both frontends share a rank")
+    before = frontend_pids(deployment, SHARED)
+    victim, other = sorted(before)
+    loading = loaded(deployment, SHARED, try_again=True)
+    os.kill(victim, signal.SIGKILL)
+    deployment.until(lambda: len(frontend_pids(deployment, SHARED) - {victim}) == 2, "there is another one")
+    deployment.until(lambda: share_a_rank(deployment, SHARED), "both share the rank")
+    load = loading.stop()
+    assert other in frontend_pids(deployment, SHARED)
+    all_answered(load)
+    after = loaded(deployment, SHARED)
+    deployment.until(lambda: deployment.signals(SHARED).get("goodput", 0) > RATE / 2, "they go on serving")
+    all_answered(after.stop())
+
+
+def test_a_lost_node_loses_no_request(deployment: Deployment) -> None:
+    """The last of these tests: the node stays away."""
+    assert Counter(r["node_id"] for r in replicas(deployment, FAILING)).most_common(1)[0][1] == 1
+    loading = loaded(deployment, FAILING)
+    deployment.cluster.kill_node(f"{EMULATED}-1")
+    deployment.until(lambda: deployment.ready_replicas(FAILING) == [1], "the frontend has noticed")
+    deployment.until(
+        lambda: not any(n.alive and n.labels.get(NODE_LABEL) == f"{EMULATED}-1" for n in deployment.cluster.nodes()),
+        "Ray has noticed",
+    )
+    all_answered(loading.stop())

@@ -1,0 +1,243 @@
+"""Requests that come while their session has scaled to zero: they are held until there are replicas, and answered."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+import tritonclient.grpc.aio as triton
+from tests.runtime.serving.central.local_coordinator import local_rank
+from tests.runtime.serving.in_process.stand import (
+    SAMPLE,
+    Stand,
+    Way,
+    behind_uvicorn,
+    on_its_own_port,
+    post,
+    stand,
+    until,
+)
+from tests.runtime.serving.load import infer_body
+from tests.runtime.serving.plans import Application, application
+
+from partita_api.autoscaling import Autoscaling, ScaleToZero
+from partita_api.inferencesession import Frontend
+from partita_runtime.serving.ingress.grpc_server import grpc_endpoint
+from partita_runtime.serving.session.session import FrontendSettings
+
+
+def sleepy(hold_seconds: int = 120, name: str = "one") -> Application:
+    zero = ScaleToZero(after_seconds=300, hold_seconds=hold_seconds)
+    return application(name).model("only").with_spec(autoscaling=Autoscaling(scale_to_zero=zero))
+
+
+async def fall_asleep(running: Stand) -> None:
+    """All replicas are retired, as the operator has it."""
+    for replica in [*running.workers]:
+        await running.retire(replica)
+    await until(lambda: running.session.holds, "there are no replicas")
+
+
+@contextlib.asynccontextmanager
+async def asleep(
+    app: Application,
+    settings: FrontendSettings = FrontendSettings(function_processes=1),  # noqa: B008 - it is frozen
+    way: Way = behind_uvicorn,
+) -> AsyncIterator[Stand]:
+    async with stand(app, settings, way=way) as running:
+        await until(lambda: not running.session.holds, "there are replicas")
+        await fall_asleep(running)
+        yield running
+
+
+async def are_held(running: Stand, count: int) -> None:
+    await until(lambda: len(running.session.waiting) == count, f"{count} requests are held")
+
+
+@pytest.mark.parametrize("way", [behind_uvicorn, on_its_own_port])
+async def test_the_first_request_is_held_and_answered_once_there_are_replicas(way: Way) -> None:
+    async with asleep(sleepy(), way=way) as running:
+        assert running.session.ready, "whoever asks first whether it is ready must get to wake it"
+        first = asyncio.create_task(post(running))
+        await are_held(running, 1)
+        signals = running.session.signals()
+        assert (signals.plan, signals.held, signals.stages[0].ready) == ("plan-1", 1, 0)
+
+        await running.add_replicas(running.app)
+
+        assert (await first)[0] == 200
+        assert (await post(running))[0] == 200
+        signals = running.session.signals()
+        assert (signals.held, signals.bad_rate, signals.outcomes) == (0, 0.0, {"in_time": 2})
+        metrics = (await running.client.get("/partita/metrics")).text
+        assert 'partita_held_requests_total{session="default/one"} 1.0' in metrics
+        assert running.session.meter.held_micros > 0
+
+
+async def test_time_in_which_it_was_held_is_none_of_its_slo() -> None:
+    """It would be late otherwise, and dropped."""
+    async with asleep(sleepy().slo(200)) as running:
+        request = asyncio.create_task(post(running))
+        await are_held(running, 1)
+        began = asyncio.get_running_loop().time()
+        await until(lambda: asyncio.get_running_loop().time() > began + 0.5, "more than the SLO is over")
+
+        await running.add_replicas(running.app)
+
+        status, text = await request
+        assert status == 200, text
+
+
+async def test_grpc_holds_as_http_does() -> None:
+    async with asleep(sleepy()) as running:
+        endpoint = grpc_endpoint(running.session, "127.0.0.1")
+        await endpoint.move_to(0)
+        await until(lambda: running.session.grpc_address, "gRPC is listened for")
+        async with triton.InferenceServerClient(str(running.session.grpc_address)) as client:
+            given = triton.InferInput("input", [1, 2, 2], "FP32")
+            given.set_data_from_numpy(SAMPLE)
+            request = asyncio.create_task(client.infer("one", [given]))
+            await are_held(running, 1)
+            with pytest.raises(triton.InferenceServerException, match="Deadline"):
+                await client.infer("one", [given], client_timeout=0.5)
+            await are_held(running, 1)
+
+            await running.add_replicas(running.app)
+
+            assert (await request).as_numpy("only").shape == (1, 2)
+        await endpoint.close()
+
+
+async def test_a_crowd_is_let_in_as_fast_as_replicas_answer() -> None:
+    async with asleep(sleepy().planned("p", batch_size=2)) as running:
+        crowd = [asyncio.create_task(post(running, samples)) for samples in (1, 2, 5) * 20]
+        await are_held(running, 60)
+        assert running.session.signals().held == 160, "a request of n samples counts as n"
+
+        await running.add_replicas(running.app)
+
+        assert {status for status, _ in await asyncio.gather(*crowd)} == {200}
+        assert running.session.signals().outcomes == {"in_time": 160}
+        assert running.session.bodies.taken == 0
+
+
+async def test_no_replicas_in_time_are_a_503_that_says_so() -> None:
+    async with asleep(sleepy(hold_seconds=1)) as running:
+        content, headers = infer_body(SAMPLE)
+        answer = await running.client.post("/v2/models/one/infer", content=content, headers=headers)
+
+        assert answer.status_code == 503
+        assert "did not come up for as long as a request is held" in answer.json()["error"]
+        assert int(answer.headers["retry-after"]) > 0
+        assert running.session.signals().held == 1, "it still asks for replicas"
+
+
+async def test_a_client_that_gives_up_leaves_its_place() -> None:
+    async with asleep(sleepy()) as running:
+        content, headers = infer_body(SAMPLE)
+        async with httpx.AsyncClient() as impatient:
+            url = f"http://{running.url}/v2/models/one/infer"
+            with pytest.raises(httpx.ReadTimeout):
+                await impatient.post(url, content=content, headers=headers, timeout=0.5)
+        await are_held(running, 0)
+        assert running.session.bodies.taken == 0
+        assert running.session.signals().held == 1, "but it still asks for replicas"
+
+
+@pytest.mark.parametrize(
+    ("settings", "want"),
+    [
+        pytest.param({"max_held_requests": 2}, "2 requests are held already", id="too many"),
+        pytest.param(
+            {"max_request_bytes": 600, "max_reading_bytes": 600},
+            "more than 600 bytes in all (max_reading_bytes) are being read or held",
+            id="too large",
+        ),
+    ],
+)
+async def test_no_more_are_held_than_there_is_room_for(settings: dict[str, int], want: str) -> None:
+    async with asleep(sleepy(), FrontendSettings.model_validate({"function_processes": 1, **settings})) as running:
+        held = [asyncio.create_task(post(running, samples=16)) for _ in range(2)]
+        await are_held(running, 2)
+        status, text = await post(running, samples=16)
+        await running.add_replicas(running.app)
+
+        assert (status, want in text) == (503, True), text
+        assert [status for status, _ in await asyncio.gather(*held)] == [200, 200]
+
+
+async def test_one_whose_replicas_go_before_it_is_sent_is_held_too() -> None:
+    async with stand(sleepy().deferred().slo(1000)) as running:
+        await until(lambda: not running.session.holds, "there are replicas")
+        request = asyncio.create_task(post(running))
+        await until(lambda: running.session.meter.arrived, "it has arrived")
+        await fall_asleep(running)
+        await are_held(running, 1)
+
+        await running.add_replicas(running.app)
+
+        assert (await request)[0] == 200
+        assert running.session.signals().outcomes.keys() <= {"in_time", "late"}
+
+
+async def test_a_frontend_that_starts_while_the_session_sleeps_holds_requests() -> None:
+    async with asleep(sleepy()) as before, stand(before.app, beside=before) as running:
+        assert running.session.signals().plan == "plan-1"
+        request = asyncio.create_task(post(running))
+        await are_held(running, 1)
+        await before.add_replicas(before.app)
+        assert (await request)[0] == 200
+
+
+async def test_another_plan_answers_what_was_held_for_the_one_before() -> None:
+    async with asleep(sleepy()) as running:
+        request = asyncio.create_task(post(running))
+        await are_held(running, 1)
+        new = running.app.planned("plan-2", batch_size=4)
+        running.session.reconfigure(new.epoch)
+        await running.add_replicas(new)
+        assert (await request)[0] == 200
+        assert running.session.signals().plan == "plan-2"
+
+
+async def test_a_session_that_changed_meanwhile_does_not_answer_what_was_held() -> None:
+    async with asleep(sleepy()) as running:
+        request = asyncio.create_task(post(running))
+        await are_held(running, 1)
+        new = sleepy().model("another").planned("plan-2")
+        running.session.reconfigure(new.epoch)
+        await running.add_replicas(new)
+        status, text = await request
+        assert (status, "the session changed while the request was held" in text) == (503, True)
+
+
+async def test_frontends_hold_each_for_itself_and_speak_for_each_other() -> None:
+    app = sleepy().with_spec(frontend=Frontend(replicas=2))
+    async with (
+        local_rank(app) as rank,
+        stand(app, rank=rank) as one,
+        stand(app, rank=rank, beside=one) as other,
+    ):
+        for running in (one, other):
+            await until(lambda r=running: not r.session.holds, "there are replicas")
+        await fall_asleep(one)
+        await until(lambda: other.session.holds, "the other one knows")
+        requests = [asyncio.create_task(post(running)) for running in (one, other, other)]
+        for running in (one, other):
+            await until(lambda r=running: r.session.signals().held == 3, "both say that three are held")
+
+        await one.add_replicas(app)
+
+        assert [status for status, _ in await asyncio.gather(*requests)] == [200] * 3
+        await until(lambda: one.session.counted.held == other.session.counted.held == 3, "both have counted them")
+        assert one.session.signals().bad_rate == 0.0
+
+
+async def test_idle_is_how_long_no_request_has_been_there() -> None:
+    async with stand(sleepy()) as running:
+        clock = asyncio.get_running_loop().time
+        await until(lambda: running.session.signals().idle_seconds > 0.5, "nobody has come for a while")
+        sent = clock()
+        await post(running)
+        await until(lambda: running.session.signals().idle_seconds <= clock() - sent, "the request is noticed")
