@@ -1,13 +1,14 @@
-"""What the reconcilers need from the outside world, each behind a narrow port.
+"""What the reconcilers need from the outside world: one narrow interface (port) for each need.
 
-Adapters: `engines/` (Ray Serve), `profiling/` (batch/v1 Jobs, Ray jobs), `planning` (a process of its own).
+Implementations: `engines/` (ServingEngine), `profiling/` (ProfileRunner), `partitioning/` (GpuPartitioner) and
+`solver_process` (PlanSolver).
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession, Signals
@@ -21,9 +22,12 @@ from partita_runtime.autoscaling.stages import StageTarget as StageTarget
 from partita_runtime.models.policy import ModelPolicy
 from partita_runtime.serving.transport.kind import Transport
 
+_LISTED_STAGES: Final = 4
+"""Most stages that a remark names."""
+
 
 class EngineUnavailableError(Exception):
-    """The serving engine cannot be reached now; the message says which address, and why."""
+    """The serving engine cannot be reached now; the message names the address and the reason."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,7 @@ class ServingSpec:
 
     session: InferenceSession
     plan: PipelinePlan
-    """The plan whose replicas should be up and which the frontends should use."""
+    """The plan that the frontends should use, with all its replicas."""
     targets: tuple[StageTarget, ...]
     profiles: Mapping[tuple[str, str], Profile]
     """By (module, pool)."""
@@ -41,21 +45,38 @@ class ServingSpec:
 
 @dataclass(frozen=True)
 class StageReadiness:
-    """How one stage runs."""
+    """The state of one stage."""
 
     module: str
     pipeline: str
     stage: int
     ready: int
+    """Replicas that serve."""
     message: str = ""
+    """Why replicas are missing; empty if none are or they are still starting."""
 
 
 @dataclass(frozen=True)
 class PlanServing:
-    """How the replicas of one plan run."""
+    """The stages of one plan as they run."""
 
     plan: str
     stages: tuple[StageReadiness, ...]
+
+
+@dataclass(frozen=True)
+class Remark:
+    """Something that is not as planned, such as replicas on the CPU, and the stages that it concerns."""
+
+    text: str
+    stages: tuple[str, ...] = ()
+    """As module/pipeline/number; empty if it concerns the session as a whole."""
+
+    def __str__(self) -> str:
+        """One sentence, with the first stages."""
+        more = f" and {len(self.stages) - _LISTED_STAGES} more" if len(self.stages) > _LISTED_STAGES else ""
+        where = f" ({', '.join(self.stages[:_LISTED_STAGES])}{more})" if self.stages else ""
+        return f"{self.text[:1].upper()}{self.text[1:]}{where}."
 
 
 @dataclass(frozen=True)
@@ -63,26 +84,34 @@ class ServingStatus:
     """What is running for one session."""
 
     plans: tuple[PlanServing, ...] = ()
-    """Plans whose applications exist, whether wanted or not."""
+    """Plans that have applications, including those that are being removed."""
     serving_plan: str | None = None
     """The plan that the frontends use now."""
     frontend_ready: bool = False
     url: str | None = None
     grpc_address: str | None = None
     http_address: str | None = None
-    """Where the frontend answers by HTTP itself, without Serve's proxy."""
+    """Where the frontend itself answers by HTTP, without Serve's proxy."""
     message: str = ""
+    """What the roll-out waits for, and what is wrong."""
+    remarks: tuple[Remark, ...] = ()
+    """What is not as planned, each text once."""
+
+    @property
+    def summary(self) -> str:
+        """The message and the remarks."""
+        return " ".join([part for part in (self.message, *map(str, self.remarks)) if part])
 
 
 @dataclass(frozen=True)
 class StageSignals:
-    """What was measured of one stage of the serving plan over the last window."""
+    """Measurements of one stage of the serving plan over the last window."""
 
     module: str
     pipeline: str
     stage: int
     ready: int
-    """Replicas that the frontends can hand batches to."""
+    """Replicas that take batches."""
     idle_fraction: float
     """Share of the ready replicas' time without work (Symphony's f)."""
     bad_rate: float
@@ -90,38 +119,38 @@ class StageSignals:
 
 
 @dataclass(frozen=True)
-class SessionSignals:
+class ServingSignals:
     """What the frontends of one session measured over the last window."""
 
     reported: Signals
-    """The totals, as the session's status shows them."""
+    """The totals for the session's status."""
     plan: str | None
     """The plan that the frontends used."""
     stages: tuple[StageSignals, ...]
     held: int = 0
-    """Requests that wait for replicas, or did until a moment ago."""
+    """Requests that wait for replicas, or did until a few seconds ago."""
     idle_seconds: float = 0.0
-    """For how long no request has been there."""
+    """Time since the last request."""
 
 
 class ServingEngine(Protocol):
     """Runs frontends and stage replicas. All calls are idempotent; all raise EngineUnavailableError."""
 
     async def apply(self, spec: ServingSpec) -> None:
-        """Make the session's applications as `spec` says.
+        """Take the next step toward `spec`; repeated calls complete a migration.
 
-        A new plan's replicas come up beside the old ones; the frontends move to it once they are ready, and
-        the old plan's replicas are retired when drained. Calling it again carries the migration on.
+        The replicas of a new plan start beside the old ones. Once they are ready, the frontends move to the new plan.
+        Once the frontends have no batch left on the old plan, its replicas are removed.
         """
 
     async def observe(self, session_key: str) -> ServingStatus:
         """What runs for the session (namespace/name)."""
 
-    async def signals(self, session_key: str) -> SessionSignals | None:
+    async def signals(self, session_key: str) -> ServingSignals | None:
         """What the session's frontends measured over the last window; None if there is no frontend."""
 
     async def remove(self, session_key: str) -> bool:
-        """Take everything of the session down; True once nothing is left."""
+        """Remove everything of the session, step by step; True once nothing is left."""
 
     async def sessions(self) -> frozenset[str]:
         """Keys of all sessions that have applications on the engine."""
@@ -131,13 +160,13 @@ class ServingEngine(Protocol):
 
 
 class ServingEngines(Protocol):
-    """The engines that sessions may be served on."""
+    """The engines that sessions may use."""
 
     def of(self, session: InferenceSession) -> ServingEngine:
-        """The engine that the session names, or the operator's own; the same object for the same address."""
+        """The engine that the session names, or the default; the same object for the same address."""
 
     def known(self) -> tuple[ServingEngine, ...]:
-        """The operator's own engine, and then every other one that `of` has given."""
+        """The default engine, then every other one that `of` has returned."""
 
 
 class RunPhase(StrEnum):
@@ -151,80 +180,80 @@ class RunPhase(StrEnum):
 
 @dataclass(frozen=True)
 class ProfileRun:
-    """One profiling run as it stands."""
+    """The state of one profiling run."""
 
     phase: RunPhase
     profile: Profile | None = None
     message: str = ""
-    """For a failed run: what went wrong, the last lines of its log included."""
+    """For a failed run: what went wrong, with the last lines of its log."""
 
 
 class ProfileRunner(Protocol):
-    """Runs profiling where the accelerators are. Runs are named by key and attempt, so starting twice is harmless."""
+    """Runs profiling on the accelerators. A run is identified by key and attempt; starting it twice has no effect."""
 
     async def start(self, namespace: str, request: ProfileRequest, pool: GPUPool, attempt: int) -> None:
-        """Start the run, unless it is there."""
+        """Start the run, unless it exists."""
 
     async def observe(self, namespace: str, key: str, attempt: int) -> ProfileRun:
-        """How the run stands."""
+        """The state of the run."""
 
     async def remove(self, namespace: str, key: str, attempt: int) -> None:
-        """Stop the run and delete what it left."""
+        """Stop the run and delete its objects."""
 
 
 class StepKind(StrEnum):
-    """What is done with the GPUs of a node, in this order."""
+    """Steps of partitioning the GPUs of a node, in this order."""
 
     DRAIN = "Drain"
-    """Place nothing new on the node."""
+    """Stop placing replicas on the node."""
     EVICT = "Evict"
-    """Take the replicas that are left off the node."""
+    """Evict the replicas that are left on the node."""
     CUT = "Cut"
-    """Have the GPUs cut."""
+    """Partition the GPUs."""
     FINISH = "Finish"
-    """They are cut: replicas may be placed there again."""
+    """The GPUs are partitioned: allow replicas on the node again."""
     RELEASE = "Release"
-    """They are not going to be cut after all: the node is as it was."""
+    """The change was withdrawn: allow replicas on the unchanged node again."""
 
 
 @dataclass(frozen=True)
 class NodeStep:
-    """One step with the GPUs of one node; taking it twice is harmless."""
+    """One step of partitioning the GPUs of one node. It is idempotent."""
 
     kind: StepKind
     node: str
     uid: str
-    """Of the node: nothing is done to another one of the same name."""
+    """Of the node, so that a later node of the same name is not changed."""
     pool: str
-    """The pool that has the node cut."""
+    """The pool that partitions the node."""
     config: str
-    """The configuration that the node gets."""
+    """The configuration to apply to the node."""
     present: str = ""
-    """The configuration that Partita had it cut to before; empty if it never did."""
+    """The configuration that Partita applied before; empty if it never did."""
 
 
 class GpuPartitioner(Protocol):
-    """Cuts the GPUs of nodes into slices. All calls are idempotent; all raise ApiServerUnavailableError."""
+    """Partitions the GPUs of nodes into slices. All calls are idempotent; all raise ApiServerUnavailableError."""
 
     async def published(self) -> Mapping[str, Entries]:
-        """The configurations that may be asked for, by name. Raises PartitionerError if they cannot be read."""
+        """The configurations that steps may name. Raises PartitionerError if they cannot be read."""
 
     async def publish(self, configurations: Mapping[str, Entries]) -> None:
-        """Have these configurations known, and no others. Raises PartitionerError."""
+        """Publish these configurations in place of the present ones. Raises PartitionerError."""
 
     async def replicas(self, node: str) -> int:
-        """Pods of Partita's on the node that have accelerators, whether they serve or profile."""
+        """Number of Partita's pods with accelerators on the node, both serving and profiling."""
 
     async def take(self, step: NodeStep) -> None:
-        """Take a step. Raises PartitionerError where somebody else has a say in it."""
+        """Take a step. Raises PartitionerError if somebody else changed the node's labels."""
 
 
 class PartitionerError(Exception):
-    """GPUs cannot be cut as asked; the message says why, and what to do."""
+    """The GPUs cannot be partitioned; the message says why, and what to do."""
 
 
 class PlanSolver(Protocol):
-    """Solves planning problems outside of the event loop."""
+    """Solves planning problems outside the event loop."""
 
     async def solve(self, problem: PlanningProblem) -> Outcome:
         """The planner's answer; NoPlan with reason TimeLimit if it did not answer in time."""

@@ -24,8 +24,8 @@ from partita_devtools.ray_cluster.commands import RayClusterConfig
 from partita_operator.engines.kuberay.engine import KubeRayEngine
 from partita_operator.engines.kuberay.rayservice_manifest import worker_groups
 from partita_operator.engines.kuberay.settings import KubeRaySettings
-from partita_operator.engines.ray_serve import RayServeEngines
-from partita_operator.engines.selection import Engines
+from partita_operator.engines.ray.engine import RayServeEngines
+from partita_operator.engines.selection import EngineRegistry
 from partita_operator.handlers.operator import run_operator
 from partita_operator.kube.connection import client, load_config
 from partita_operator.ports import OperatorSettings, ProfileRun
@@ -112,7 +112,7 @@ async def operator(namespace: Kubectl, head: RayCluster) -> AsyncIterator[None]:
             run_operator(
                 settings,
                 namespace.kubeconfig,
-                engines=Engines(RayServeEngines(settings), engine),
+                engines=EngineRegistry(RayServeEngines(settings), engine),
                 runner=ProfilesWithOutputs(),
                 solver=InProcessSolver(),
                 stop=stop,

@@ -24,9 +24,9 @@ from partita_operator.ports import (
     PlanServing,
     ProfileRun,
     RunPhase,
+    ServingSignals,
     ServingSpec,
     ServingStatus,
-    SessionSignals,
     StageReadiness,
     StageSignals,
 )
@@ -41,7 +41,7 @@ class EngineDouble:
     """Why the engine cannot be reached; empty if it can."""
     most_ready: int = 1000
     custom_resources: dict[str, float] = field(default_factory=dict)
-    reported: dict[str, SessionSignals] = field(default_factory=dict)
+    reported: dict[str, ServingSignals] = field(default_factory=dict)
     applied: dict[str, ServingSpec] = field(default_factory=dict)
     """What was last applied, by session key."""
     removals_needed: int = 1
@@ -72,7 +72,7 @@ class EngineDouble:
             http_address=f"node:{ports.http_port}" if up and ports.http_port else None,
         )
 
-    async def signals(self, session_key: str) -> SessionSignals | None:
+    async def signals(self, session_key: str) -> ServingSignals | None:
         self._reachable()
         return self.reported.get(session_key)
 
@@ -212,9 +212,9 @@ def one_stage_plan(problem: PlanningProblem) -> Outcome:
     )
 
 
-def signals(plan: str | None, offered: float, bad: float = 0.0, idle: float = 0.1) -> SessionSignals:
+def signals(plan: str | None, offered: float, bad: float = 0.0, idle: float = 0.1) -> ServingSignals:
     """Totals without stages, so that the autoscaler sees nothing."""
-    return SessionSignals(
+    return ServingSignals(
         reported=Signals(
             offered_rate=Quantity(offered),
             goodput=Quantity(round(offered * (1 - bad), 3)),
@@ -227,8 +227,8 @@ def signals(plan: str | None, offered: float, bad: float = 0.0, idle: float = 0.
 
 
 def with_stages(
-    measured: SessionSignals, plan_stages: Mapping[tuple[str, str, int], tuple[int, float, float]]
-) -> SessionSignals:
+    measured: ServingSignals, plan_stages: Mapping[tuple[str, str, int], tuple[int, float, float]]
+) -> ServingSignals:
     """The signals with stages: (ready, idle fraction, bad rate) by (module, pipeline, position)."""
     return replace(
         measured,

@@ -13,7 +13,7 @@ from tests.operator.doubles import EngineDouble, RunnerDouble, one_stage_plan
 
 from partita_api.inferencesession import InferenceSession, Signals
 from partita_api.quantity import Quantity
-from partita_operator.ports import ServingSpec, ServingStatus, SessionSignals, StageSignals
+from partita_operator.ports import ServingSignals, ServingSpec, ServingStatus, StageSignals
 from partita_planner.problem import Outcome, PlanningProblem
 
 STARTS_IN_S: Final = 1.0
@@ -36,14 +36,14 @@ class NoisyEngine(EngineDouble):
         self.calls += 1
         return await super().observe(session_key) if self._is_up(session_key) else ServingStatus()
 
-    async def signals(self, session_key: str) -> SessionSignals | None:
+    async def signals(self, session_key: str) -> ServingSignals | None:
         self.calls += 1
         spec = self.applied.get(session_key)
         if spec is None or not self._is_up(session_key):
             return None
         offered = float(spec.session.spec.rate.requests_per_second) * self._random.uniform(0.95, 1.05)
         bad = self._random.uniform(0.0, 0.002)
-        return SessionSignals(
+        return ServingSignals(
             reported=Signals(
                 offered_rate=_quantity(offered),
                 goodput=_quantity(offered * (1 - bad)),

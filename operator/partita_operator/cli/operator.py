@@ -14,10 +14,8 @@ from pydantic import ValidationError
 
 from partita_api.manifests import explain
 from partita_operator.cli.versions import installed_versions
-from partita_operator.engines.kuberay.engine import KubeRayEngine
 from partita_operator.engines.kuberay.settings import KubeRaySettings
-from partita_operator.engines.ray_serve import RayServeEngines, serving_options
-from partita_operator.engines.selection import Engines
+from partita_operator.engines.selection import open_engines
 from partita_operator.handlers.leadership import LeadershipLostError
 from partita_operator.handlers.operator import run_operator
 from partita_operator.kube.connection import NoClusterError, client, load_config
@@ -208,7 +206,7 @@ async def _run(settings: OperatorSettings, kubeconfig: Path | None) -> None:
             await run_operator(
                 settings,
                 kubeconfig,
-                engines=await _engines(settings, kubeconfig, resources),
+                engines=await resources.enter_async_context(open_engines(settings, kubeconfig)),
                 runner=await _runner(settings, kubeconfig, resources),
                 solver=ProcessSolver(plan),
                 stop=stop,
@@ -221,18 +219,6 @@ def _check_certificates(directory: Path | None) -> None:
     missing = [name for name in ("tls.crt", "tls.key") if directory is not None and not (directory / name).is_file()]
     if missing:
         raise click.ClickException(f"{directory} has no {' and no '.join(missing)} for the admission webhook.")
-
-
-async def _engines(settings: OperatorSettings, kubeconfig: Path | None, resources: AsyncExitStack) -> Engines:
-    ray = RayServeEngines(settings)
-    resources.push_async_callback(ray.close)
-    if settings.kuberay is None:
-        return Engines(ray, None)
-    kubernetes = await resources.enter_async_context(client(load_config(kubeconfig)))
-    options = serving_options(settings)
-    kuberay = KubeRayEngine(kubernetes, settings.kuberay, settings.kuberay_token, options, settings.namespaces)
-    resources.push_async_callback(kuberay.close)
-    return Engines(ray, kuberay)
 
 
 async def _runner(settings: OperatorSettings, kubeconfig: Path | None, resources: AsyncExitStack) -> ProfileRunner:

@@ -1,46 +1,52 @@
-"""What a session's frontend says of itself, asked through Ray Serve's HTTP proxy."""
+"""Reads what a session's frontend measures, through Ray Serve's HTTP proxy."""
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 import httpx
 from pydantic import ValidationError
 
 from partita_api.inferencesession import Signals
 from partita_api.quantity import Quantity
-from partita_operator.ports import SessionSignals, StageSignals
+from partita_operator.ports import Remark, ServingSignals, StageSignals
 from partita_runtime.serving.deploy.applications import route_prefix
 from partita_runtime.serving.telemetry.signals import SessionSignals as FrontendSignals
 
-TIMEOUT_SECONDS = 5.0
+TIMEOUT_SECONDS: Final = 5.0
+_OF_STAGE: Final = re.compile(r"(?P<stage>[^\s:]+/[^\s:]+/\d+): (?P<text>.+)", re.DOTALL)
+"""A warning of a frontend: `module/pipeline/stage: text`."""
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What the frontend answered, or why it did not."""
+class FrontendAnswer:
+    """The frontend's signals, or why there are none."""
 
     signals: FrontendSignals | None
     problem: str = ""
 
 
-class Frontends:
-    """Asks the frontends behind one proxy."""
+class FrontendClient:
+    """Reads the signals of frontends."""
 
     def __init__(self, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
         self._client = httpx.AsyncClient(timeout=timeout_seconds, trust_env=False)
 
-    async def ask(self, serve_url: str, session_key: str) -> Answer:
+    async def signals(self, serve_url: str, session_key: str) -> FrontendAnswer:
         """What the session's frontend measured over its last window."""
         url = f"{session_url(serve_url, session_key)}/partita/signals"
         try:
             answer = await self._client.get(url)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            return Answer(None, f"{url} cannot be reached ({error or type(error).__name__}); see PARTITA_SERVE_URL")
+            reason = str(error) or type(error).__name__
+            return FrontendAnswer(None, f"{url} cannot be reached ({reason}); check PARTITA_SERVE_URL")
         if not answer.is_success:
-            return Answer(None, f"{url} answers {answer.status_code}")
+            return FrontendAnswer(None, f"{url} answers {answer.status_code}")
         try:
-            return Answer(FrontendSignals.model_validate_json(answer.content))
+            return FrontendAnswer(FrontendSignals.model_validate_json(answer.content))
         except ValidationError:
-            return Answer(None, f"{url} is no frontend of Partita's; see PARTITA_SERVE_URL")
+            return FrontendAnswer(None, f"{url} is not a frontend of Partita; check PARTITA_SERVE_URL")
 
     async def close(self) -> None:
         """Closes its connections."""
@@ -52,9 +58,9 @@ def session_url(serve_url: str, session_key: str) -> str:
     return f"{serve_url.rstrip('/')}{route_prefix(session_key)}"
 
 
-def session_signals(measured: FrontendSignals) -> SessionSignals:
-    """The frontend's signals as the reconcilers take them."""
-    return SessionSignals(
+def serving_signals(measured: FrontendSignals) -> ServingSignals:
+    """The frontend's signals in the form that the reconcilers use."""
+    return ServingSignals(
         reported=Signals(
             offered_rate=_quantity(measured.offered_rate),
             goodput=_quantity(measured.goodput),
@@ -70,6 +76,18 @@ def session_signals(measured: FrontendSignals) -> SessionSignals:
         held=measured.held,
         idle_seconds=measured.idle_seconds,
     )
+
+
+def remarks(warnings: Iterable[str]) -> tuple[Remark, ...]:
+    """The warnings of a frontend, each text once with all its stages."""
+    stages: dict[str, list[str]] = {}
+    for warning in warnings:
+        found = _OF_STAGE.fullmatch(warning)
+        text = found["text"] if found else warning
+        of_text = stages.setdefault(text.rstrip("."), [])
+        if found:
+            of_text.append(found["stage"])
+    return tuple(Remark(text, tuple(names)) for text, names in stages.items())
 
 
 def _quantity(number: float) -> Quantity:

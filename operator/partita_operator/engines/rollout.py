@@ -1,32 +1,29 @@
-"""What the applications of a session should be next: pure, and decided from nothing but what is observed.
+"""The next applications of a session during a roll-out. Pure: decided from what is observed only.
 
-A new plan's stages come up beside the old plan's. Once they have their replicas, the frontend is told to use
-them; once it says that it does, and that nothing is left to do for the old plan, the old plan's stages go. Called
-again and again, this carries a migration to its end, whoever began it and however often anybody restarted.
+The stages of a new plan start beside those of the current plan. Once they have their replicas, the frontend is
+configured to use the new plan. Once the frontend reports that it uses it and has no batch left on the old plan, the
+old stages are removed. Repeated calls complete a migration, whoever began it and whatever restarted in between.
 
-Where new replicas find no node for a while because the cluster has no room for both plans, the old one gives up
-replicas until there is one of each new stage; where even that does not fit, the old one is removed first; and a
-new plan that cannot fit at all leaves the old one alone.
+If new replicas find no node because the cluster cannot hold both plans, the old plan gives up replicas until there is
+one of each new stage. If even that does not fit, the old plan is removed first. A new plan that cannot fit alone
+changes nothing.
 
-A sub-cluster that is in both plans keeps its vGPUs: they load what is new beside what serves, and forget what is old
-once the frontend has left it.
+A sub-cluster that is in both plans keeps its vGPUs: they load the new models beside the old ones, and unload the old
+ones once the frontend has left the old plan.
 """
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
-from partita_operator.engines.placement import Demand, Resources, missing, side_by_side, total
-from partita_operator.engines.serve_state import (
-    DELETING,
-    DEPLOY_FAILED,
-    RUNNING,
+from partita_operator.engines.app_config import (
     AppConfig,
-    Application,
-    ServeState,
-    own_configs,
+    configured_plan,
+    deployment_of,
+    models_of,
 )
-from partita_operator.engines.shared_vgpus import beside, for_plans, has_loaded, stages_of
+from partita_operator.engines.deployments import Deployments
+from partita_operator.engines.placement import Resources, fit_both, missing, subtracted, total
+from partita_operator.engines.serve_state import DELETING, DEPLOY_FAILED, RUNNING, ServeApplication, ServeState
 from partita_operator.ports import ServingSpec
 from partita_runtime.scheduling.events import StageRef
 from partita_runtime.serving.deploy.applications import (
@@ -36,45 +33,56 @@ from partita_runtime.serving.deploy.applications import (
     stage_applications,
 )
 
-PATIENCE_SECONDS: Final = 120.0
-"""How long a switch waits for the last replicas of a stage that has at least one."""
-MAKE_ROOM_SECONDS: Final = 30.0
-"""How long replicas must have found no node before the old plan gives room to the new one."""
+LATE_REPLICA_SECONDS: Final = 120.0
+"""How long a migration waits for the last replicas of a stage that has at least one."""
+UNPLACED_SECONDS: Final = 30.0
+"""How long replicas must have found no node before the old plan gives up replicas for the new one."""
 RETRY_SECONDS: Final = 120.0
-"""After this long, an application that failed to deploy is tried again as it is."""
+"""After this time an application that failed to deploy is written again."""
 
 _ADVICE: Final = (
-    "Add nodes that offer it (the pools' resource, GPU and CPU, as `ray status` lists them), or let other sessions or "
-    "applications have less."
+    "Add nodes that offer it (the pools' resource, GPU and CPU, as `ray status` lists them), or reduce what other "
+    "sessions or applications use."
 )
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What should run for a session once everything is rolled out."""
+class RolloutTarget:
+    """What should run for a session at the end of the roll-out."""
 
     session_key: str
     plan: str
     frontend: AppConfig
-    """The frontend, told to use the plan."""
-    stages: tuple[AppConfig, ...]
-    """The plan's stages with all the replicas that they should have."""
+    """The frontend, configured to use the plan."""
+    stages: Deployments
+    """The plan's stages with all their replicas."""
+
+    @property
+    def deployments(self) -> Deployments:
+        """The frontend and the stages."""
+        return Deployments([self.frontend, *self.stages.values()])
+
+    def with_old(self, frontend: AppConfig, old: Deployments, stages: Deployments | None = None) -> Deployments:
+        """A frontend, the old stages and the plan's stages (all their replicas by default)."""
+        new = self.stages if stages is None else stages
+        return Deployments([frontend, *old.merged(new).values()])
 
 
-def wanted_applications(spec: ServingSpec, options: ServingOptions) -> Wanted:
-    """What `spec` says, as applications."""
+def rollout_target(spec: ServingSpec, options: ServingOptions) -> RolloutTarget:
+    """The applications for `spec`."""
     replicas = {StageRef(t.module, t.pipeline, t.stage): t.replicas for t in spec.targets}
-    return Wanted(
+    stages = stage_applications(spec.session, spec.plan, spec.profiles, spec.pools, replicas, options)
+    return RolloutTarget(
         session_key=spec.session.key,
         plan=spec.plan.metadata.name,
         frontend=frontend_application(spec.session, spec.plan, spec.profiles, spec.pools, options),
-        stages=tuple(stage_applications(spec.session, spec.plan, spec.profiles, spec.pools, replicas, options)),
+        stages=Deployments(stages),
     )
 
 
 @dataclass(frozen=True)
 class FrontendReport:
-    """What the session's frontend says of itself."""
+    """What the session's frontend reports about its plans."""
 
     plan: str | None
     """The plan that it uses now."""
@@ -83,171 +91,151 @@ class FrontendReport:
 
 
 @dataclass(frozen=True)
-class Step:
+class RolloutStep:
     """What the session's applications should be now."""
 
-    applications: tuple[AppConfig, ...]
+    deployments: Deployments
     message: str = ""
-    """What is waited for or done out of the ordinary; empty when all is rolled out."""
+    """What the roll-out waits for, or which exception it makes; empty once everything is rolled out."""
 
 
 def next_step(
-    wanted: Wanted, state: ServeState, report: FrontendReport | None, capacity: Resources, now: float
-) -> Step:
-    """The next step toward `wanted`.
+    target: RolloutTarget, state: ServeState, report: FrontendReport | None, capacity: Resources, now: float
+) -> RolloutStep:
+    """The next step toward `target`.
 
-    `report` is None while the frontend cannot be asked, `capacity` is the cluster's total of each resource, and `now`
-    is in Unix seconds.
+    `report` is None while the frontend does not answer, `capacity` is the cluster's total of each resource, `now` is in
+    Unix seconds.
     """
-    present = own_configs(state, wanted.session_key)
-    frontend = present.get(wanted.frontend["name"])
-    told = told_plan(frontend)
-    if frontend is None or told is None:
-        return Step((wanted.frontend, *wanted.stages), "The frontend is being started.")
-    old = _old_stages(wanted, present, told, report)
-    if told != wanted.plan and old:
-        return _migrate(wanted, state, frontend, old, capacity, now)
-    plans = sorted({plan for app in old for plan in stages_of(app)})
-    message = f"Waiting until the frontend has left plan {', '.join(plans)}." if plans else ""
-    if not message and _is_stuck(wanted, state, now):
-        short = _lacks(_room(capacity, state, {app["name"] for app in wanted.stages}), wanted.stages)
-        message = _does_not_fit(wanted, short) if short else ""
-    return Step((wanted.frontend, *beside(old, wanted.stages)), message)
+    present = state.deployments(target.session_key)
+    frontend = present.get(target.frontend["name"])
+    configured = configured_plan(frontend)
+    if frontend is None or configured is None:
+        return RolloutStep(target.deployments, "The frontend starts.")
+    old = _old_stages(target, present, configured, report)
+    if configured != target.plan and old:
+        return _migrate(target, state, frontend, old, capacity, now)
+    message = f"Waiting until the frontend has left plan {', '.join(old.plans)}." if old.plans else ""
+    if not message and _is_stuck(target, state, now):
+        lacking = _lacking(_available(capacity, state, target.stages), target.stages)
+        message = _does_not_fit(target, lacking) if lacking else ""
+    return RolloutStep(target.with_old(target.frontend, old), message)
 
 
-def told_plan(frontend: AppConfig | None) -> str | None:
-    """The plan that a frontend's configuration tells it to use."""
-    if frontend is None:
-        return None
-    plan: Mapping[str, Any] = frontend["deployments"][0].get("user_config", {}).get("plan", {})
-    return plan.get("name")
-
-
-def demand(app: AppConfig) -> Demand:
-    """What a stage application takes."""
-    deployment = app["deployments"][0]
-    options = deployment["ray_actor_options"]
-    each = {"CPU": options.get("num_cpus", 1.0), "GPU": options.get("num_gpus", 0.0), **options.get("resources", {})}
-    return Demand(app["name"], deployment["num_replicas"], {name: units for name, units in each.items() if units})
-
-
-def failed_for_long(app: Application, now: float) -> bool:
-    """Whether deploying the application failed so long ago that it should be tried again."""
+def failed_for_long(app: ServeApplication, now: float) -> bool:
+    """Whether the deployment of the application failed long enough ago to try again."""
     return app.status == DEPLOY_FAILED and now - app.deployed > RETRY_SECONDS
 
 
 def _old_stages(
-    wanted: Wanted, present: Mapping[str, AppConfig], told: str, report: FrontendReport | None
-) -> list[AppConfig]:
-    """Stages of other plans that are still needed: the frontend uses them, will use them, or may."""
-    if told != wanted.plan:
-        needed = {told, report.plan if report else None}
+    target: RolloutTarget, present: Deployments, configured: str, report: FrontendReport | None
+) -> Deployments:
+    """Stages of other plans that are still needed: the frontend uses them, will use them, or may use them."""
+    if configured != target.plan:
+        needed = {configured, report.plan if report else None}
     elif report is None:
-        needed = {plan for config in present.values() for plan in stages_of(config)}
+        needed = {*present.plans}
     else:
         needed = {report.plan, *report.draining}
-    others = {plan for plan in needed if plan is not None and plan != wanted.plan}
-    held = [for_plans(config, others) for config in present.values()]
-    return [config for config in held if config is not None]
+    return present.for_plans({plan for plan in needed if plan is not None and plan != target.plan})
 
 
 def _migrate(
-    wanted: Wanted, state: ServeState, frontend: AppConfig, old: Sequence[AppConfig], capacity: Resources, now: float
-) -> Step:
-    """Brings the new stages up beside the old ones, and moves the frontend once they are up."""
-    room = _room(capacity, state, {app["name"] for app in (*old, *wanted.stages)})
-    kept = [app for app in beside(old, wanted.stages) if _is_in(app, old) and _is_in(app, wanted.stages)]
-    for app in kept:
-        for resource, units in total([demand(app)]).items():
-            room[resource] = max(0.0, room.get(resource, 0.0) - units)
-    old_demands = [demand(app) for app in old if not _is_in(app, kept)]
-    new_demands = [demand(app) for app in wanted.stages if not _is_in(app, kept)]
-    both = side_by_side(room, old_demands, new_demands)
-    if _is_stuck(wanted, state, now):
-        if both is None:
-            return _without_room_for_both(wanted, frontend, old, room)
-        old = [app if _is_in(app, kept) else _scaled(app, both.old[app["name"]]) for app in old]
-    new = [app if _is_in(app, kept) else _scaled(app, both.new[app["name"]] if both else 1) for app in wanted.stages]
-    waiting = [app["name"] for app in new if not _is_up(app, state.applications.get(app["name"]), now)]
+    target: RolloutTarget, state: ServeState, frontend: AppConfig, old: Deployments, capacity: Resources, now: float
+) -> RolloutStep:
+    """Starts the new stages beside the old ones, and moves the frontend once they are ready."""
+    shared = old.merged(target.stages).only(old.keys() & target.stages.keys())
+    available = _without_shared(_available(capacity, state, old.merged(target.stages)), shared)
+    new_demands = target.stages.without(shared).demands()
+    counts = fit_both(available, old.without(shared).demands(), new_demands)
+    if _is_stuck(target, state, now):
+        if counts is None:
+            return _without_both(target, frontend, old, available)
+        old = old.with_replicas(counts.old)
+    first = dict.fromkeys(target.stages.without(shared), 1)
+    new = target.stages.with_replicas(counts.new if counts else first)
+    waiting = [name for name, config in new.items() if not _is_up(config, state.applications.get(name), now)]
     if not waiting:
-        return Step((wanted.frontend, *beside(old, new)), f"Moving the frontend to plan {wanted.plan}.")
-    message = f"Waiting for the replicas of plan {wanted.plan}: {', '.join(map(_stage_words, waiting))}."
-    if both is None or any(both.new[d.name] < d.replicas for d in new_demands):
-        message += " The cluster has no room for both plans in full, so until the old one is gone they run with less."
-    return Step((frontend, *beside(old, new)), message)
+        return RolloutStep(target.with_old(target.frontend, old, new), f"Moving the frontend to plan {target.plan}.")
+    message = f"Waiting for the replicas of plan {target.plan}: {', '.join(map(_stage_label, waiting))}."
+    if counts is None or any(counts.new[d.name] < d.replicas for d in new_demands):
+        message += " The cluster cannot hold both plans in full, so they run with less until the old plan is removed."
+    return RolloutStep(target.with_old(frontend, old, new), message)
 
 
-def _without_room_for_both(wanted: Wanted, frontend: AppConfig, old: Sequence[AppConfig], room: Resources) -> Step:
-    """Removes the old plan first, unless the new one could not run even then."""
-    short = _lacks(room, wanted.stages)
-    if not short:
-        return Step(
-            (wanted.frontend, *wanted.stages),
-            f"There is no room for plan {wanted.plan} beside the old plan, so the old one was removed first, and "
-            "requests are turned away until the new one is up. Free accelerators let migrations go without a gap.",
+def _without_both(target: RolloutTarget, frontend: AppConfig, old: Deployments, available: Resources) -> RolloutStep:
+    """Removes the old plan first, unless the new plan could not run even then."""
+    lacking = _lacking(available, target.stages)
+    if not lacking:
+        return RolloutStep(
+            target.deployments,
+            f"The cluster cannot hold plan {target.plan} beside the old plan, so the old plan was removed first. "
+            "Requests are rejected until the new plan is ready. Keep accelerators free to migrate without a gap.",
         )
-    return Step(
-        (frontend, *beside(old, [_scaled(app, 1) for app in wanted.stages])),
-        _does_not_fit(wanted, f"{short}; the old plan goes on"),
+    single = target.stages.with_replicas(dict.fromkeys(target.stages, 1))
+    return RolloutStep(
+        target.with_old(frontend, old, single), _does_not_fit(target, f"{lacking}; the old plan keeps serving")
     )
 
 
-def _lacks(room: Resources, stages: Sequence[AppConfig]) -> str:
-    """What there is too little of for one replica of every stage, in words; empty if there is enough."""
-    one_of_each = total([replace(demand(app), replicas=1) for app in stages])
-    return ", ".join(f"{units:g} {resource}" for resource, units in missing(room, one_of_each).items())
+def _lacking(available: Resources, stages: Deployments) -> str:
+    """What is missing for one replica of every stage, in words; empty if nothing is."""
+    one_of_each = total([replace(demand, replicas=1) for demand in stages.demands()])
+    return ", ".join(f"{units:g} {resource}" for resource, units in missing(available, one_of_each).items())
 
 
-def _does_not_fit(wanted: Wanted, short: str) -> str:
-    return f"Plan {wanted.plan} does not fit on the Ray cluster, which lacks {short}. {_ADVICE}"
+def _does_not_fit(target: RolloutTarget, lacking: str) -> str:
+    return f"Plan {target.plan} does not fit on the Ray cluster, which lacks {lacking}. {_ADVICE}"
 
 
-def _is_stuck(wanted: Wanted, state: ServeState, now: float) -> bool:
-    """Whether a new stage is without any replica, since its replicas have found no node for a while."""
-    running = [state.applications[app["name"]] for app in wanted.stages if app["name"] in state.applications]
+def _is_stuck(target: RolloutTarget, state: ServeState, now: float) -> bool:
+    """Whether a new stage has no ready replica because its replicas have found no node for a while."""
+    running = [state.applications[name] for name in target.stages if name in state.applications]
     return any(
         app.ready == 0
-        and any(not r.placed and now - r.started > MAKE_ROOM_SECONDS for d in app.deployments for r in d.replicas)
+        and any(not r.placed and now - r.started > UNPLACED_SECONDS for d in app.deployments for r in d.replicas)
         for app in running
     )
 
 
-def _is_up(wanted: AppConfig, running: Application | None, now: float) -> bool:
-    """Whether a new stage has its replicas; after some patience, whether it has any."""
+def _is_up(config: AppConfig, running: ServeApplication | None, now: float) -> bool:
+    """Whether a new stage has all its replicas; after LATE_REPLICA_SECONDS, whether it has one."""
     if running is None or running.status == DELETING:
         return False
-    count = wanted["deployments"][0]["num_replicas"]
-    if not has_loaded(wanted, running, now - running.deployed > PATIENCE_SECONDS):
+    if not has_loaded(config, running, now - running.deployed > LATE_REPLICA_SECONDS):
         return False
-    if running.ready >= count:
+    if running.ready >= deployment_of(config)["num_replicas"]:
         return True
     late = [r for d in running.deployments for r in d.replicas if r.state != RUNNING]
-    return running.ready >= 1 and bool(late) and all(now - r.started > PATIENCE_SECONDS for r in late)
+    return running.ready >= 1 and bool(late) and all(now - r.started > LATE_REPLICA_SECONDS for r in late)
 
 
-def _room(capacity: Resources, state: ServeState, ours: set[str]) -> dict[str, float]:
+def has_loaded(config: AppConfig, running: ServeApplication, waited_long: bool) -> bool:
+    """Whether the vGPUs of a sub-cluster have loaded all its models; always true of other applications.
+
+    Once the migration has `waited_long`, one replica is enough.
+    """
+    models = models_of(config)
+    if not models:
+        return True
+    if running.config is None or any(model not in models_of(running.config) for model in models):
+        return False
+    return running.status == RUNNING or (waited_long and running.ready >= 1)
+
+
+def _available(capacity: Resources, state: ServeState, ours: Deployments) -> dict[str, float]:
     """What all other applications on the cluster leave of each resource."""
-    room = dict(capacity)
-    for app in state.applications.values():
-        if app.name in ours:
-            continue
-        for deployment in app.deployments:
-            for resource, units in deployment.resources.items():
-                taken = units * max(deployment.target, len(deployment.replicas))
-                room[resource] = room.get(resource, 0.0) - taken
-    return room
+    return subtracted(capacity, state.claimed_resources(without=ours))
 
 
-def _scaled(app: AppConfig, replicas: int) -> AppConfig:
-    (deployment,) = app["deployments"]
-    return {**app, "deployments": [{**deployment, "num_replicas": replicas}]}
+def _without_shared(available: Resources, shared: Deployments) -> dict[str, float]:
+    """What is left beside the sub-clusters that both plans use; at least 0 of what these take."""
+    taken = total(shared.demands())
+    left = subtracted(available, taken)
+    return {resource: max(0.0, units) if resource in taken else units for resource, units in left.items()}
 
 
-def _is_in(app: AppConfig, apps: Sequence[AppConfig]) -> bool:
-    return any(app["name"] == other["name"] for other in apps)
-
-
-def _stage_words(name: str) -> str:
+def _stage_label(name: str) -> str:
     parsed = parse_application(name)
     if parsed is not None and parsed.subcluster is not None:
         return f"sub-cluster {parsed.subcluster}"

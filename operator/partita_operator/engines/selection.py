@@ -1,55 +1,88 @@
-"""Which engine serves which session."""
+"""The engines that the operator is set up for, and which of them serves a session."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final
 
 from partita_api.inferencesession import EngineKind, InferenceSession
 from partita_operator.engines.kuberay.engine import KubeRayEngine
-from partita_operator.engines.ray_serve import RayServeEngines
-from partita_operator.ports import EngineUnavailableError, ServingEngine, ServingSpec, ServingStatus, SessionSignals
+from partita_operator.engines.ray.engine import RayServeEngines, serving_options
+from partita_operator.kube.connection import client, load_config
+from partita_operator.ports import (
+    EngineUnavailableError,
+    OperatorSettings,
+    ServingEngine,
+    ServingSignals,
+    ServingSpec,
+    ServingStatus,
+)
+
+NO_KUBERAY: Final = (
+    "The operator is not set up for KubeRay. Set kuberay.image of the chart (PARTITA_KUBERAY), or use engine.kind Ray."
+)
+NO_RAY: Final = (
+    "The operator knows no Ray cluster. Set ray.address of the chart (PARTITA_RAY_ADDRESS) or engine.address of the "
+    "session, or use engine.kind KubeRay."
+)
 
 
-class Engines:
-    """The engines that the operator is set up for; `ServingEngines` says what its methods do."""
+@asynccontextmanager
+async def open_engines(settings: OperatorSettings, kubeconfig: Path | None) -> AsyncIterator["EngineRegistry"]:
+    """The engines that the settings name; closes their connections in the end.
+
+    Raises NoClusterError if an engine needs Kubernetes and there is no usable configuration.
+    """
+    async with AsyncExitStack() as resources:
+        ray = RayServeEngines(settings)
+        resources.push_async_callback(ray.close)
+        kuberay = None
+        if settings.kuberay is not None:
+            kubernetes = await resources.enter_async_context(client(load_config(kubeconfig)))
+            options = serving_options(settings)
+            kuberay = KubeRayEngine(kubernetes, settings.kuberay, settings.kuberay_token, options, settings.namespaces)
+            resources.push_async_callback(kuberay.close)
+        yield EngineRegistry(ray, kuberay)
+
+
+class EngineRegistry:
+    """The engines by the kind that sessions name; it implements `ports.ServingEngines`."""
 
     def __init__(self, ray: RayServeEngines, kuberay: KubeRayEngine | None) -> None:
         self._ray = ray
         self._kuberay = kuberay
-        self._without_kuberay = MissingEngine(
-            "The operator is not set up for KubeRay. Set kuberay.image of the chart (PARTITA_KUBERAY), or use "
-            "engine.kind Ray."
-        )
-        self._without_ray = MissingEngine(
-            "The operator knows no Ray cluster. Set ray.address of the chart (PARTITA_RAY_ADDRESS) or engine.address "
-            "of the session, or use engine.kind KubeRay."
-        )
+        self._without_kuberay = MissingEngine(NO_KUBERAY)
+        self._without_ray = MissingEngine(NO_RAY)
 
     def of(self, session: InferenceSession) -> ServingEngine:
-        """The engine that the session names, or the operator's own; the same object for the same address."""
-        if session.spec.engine.kind is EngineKind.KUBERAY:
-            return self._kuberay or self._without_kuberay
-        return self._ray.of(session) or self._without_ray
+        """The engine that the session names, or the default; the same object for the same address."""
+        match session.spec.engine.kind:
+            case EngineKind.KUBERAY:
+                return self._kuberay or self._without_kuberay
+            case EngineKind.RAY:
+                return self._ray.of(session) or self._without_ray
 
     def known(self) -> tuple[ServingEngine, ...]:
-        """The operator's own engine, and then every other one that `of` has given."""
+        """The default engine, then every other one that `of` has returned."""
         kuberay = (self._kuberay,) if self._kuberay is not None else ()
         return (*self._ray.known(), *kuberay) or (self._without_ray,)
 
 
 class MissingEngine:
-    """In place of an engine that the operator is not set up for: nothing runs, and nothing can be made to run."""
+    """Stands for an engine that the operator is not set up for: nothing runs on it, and `apply` fails."""
 
     def __init__(self, advice: str) -> None:
         self._advice = advice
 
     async def apply(self, spec: ServingSpec) -> None:
-        """Raises EngineUnavailableError, with what to set."""
+        """Raises EngineUnavailableError with the setting that is missing."""
         raise EngineUnavailableError(self._advice)
 
     async def observe(self, session_key: str) -> ServingStatus:
-        """Nothing but the advice."""
+        """A status with the advice only."""
         return ServingStatus(message=self._advice)
 
-    async def signals(self, session_key: str) -> SessionSignals | None:
+    async def signals(self, session_key: str) -> ServingSignals | None:
         """None."""
         return None
 
@@ -58,9 +91,9 @@ class MissingEngine:
         return True
 
     async def sessions(self) -> frozenset[str]:
-        """None."""
+        """No sessions."""
         return frozenset()
 
     async def capacity(self) -> Mapping[str, float]:
-        """Nothing."""
+        """No resources."""
         return {}

@@ -1,77 +1,77 @@
 """What runs on Ray Serve, read from its REST API, and the declarative configuration to write back.
 
-A PUT replaces the configuration of all applications at once, so the one to write is made of everything that
-was read, less this session's applications, plus its new ones. Whatever cannot be read back whole is never
-written over.
+A PUT replaces the configuration of all applications at once. So the new configuration consists of everything that was
+read, without this session's applications, and with its new ones. A configuration that cannot be read completely is
+never overwritten.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pydantic import ValidationError
-
+from partita_operator.engines.app_config import AppConfig, configured_relocation
+from partita_operator.engines.deployments import Deployments, session_of
+from partita_operator.engines.placement import Resources, summed
 from partita_operator.ports import EngineUnavailableError
-from partita_runtime.serving.deploy.applications import parse_application
+from partita_runtime.serving.deploy.applications import frontend_name
 from partita_runtime.serving.deploy.relocation import Relocation
 
+APPLICATIONS_PATH: Final = "/api/serve/applications/"
+"""Of the dashboard's REST API."""
 DELETING: Final = "DELETING"
 DEPLOY_FAILED: Final = "DEPLOY_FAILED"
 RUNNING: Final = "RUNNING"
-"""Of an application that is as it should be, and of a replica that is up."""
+"""Status of an application that runs as configured, and of a replica that serves."""
 STOPPING: Final = "STOPPING"
 
 _CLUSTER_OPTIONS: Final = ("proxy_location", "http_options", "grpc_options", "target_capacity")
 """What a PUT sets besides the applications."""
 _REDACTED: Final = "<redacted>"
-"""What the dashboard shows in place of secrets to those that it takes for browsers."""
-
-AppConfig = Mapping[str, Any]
-"""One application of Serve's declarative configuration."""
+"""What the dashboard shows browsers in place of secrets."""
 
 
 class UnreadableConfigError(EngineUnavailableError):
-    """What runs cannot be read back whole, so that writing would undo it."""
+    """The present configuration cannot be read completely, so a write would undo parts of it."""
 
 
 @dataclass(frozen=True)
-class Replica:
+class ServeReplica:
     """One replica of a deployment."""
 
     state: str
     node: str | None
-    """Id of the Ray node that it was placed on, if it has found one."""
+    """Id of the Ray node that it is placed on; None while it waits for one."""
     started: float
-    """When it was asked for (Unix seconds)."""
+    """When Serve requested it (Unix seconds)."""
     id: str = ""
-    """Unique; a replica that is started anew has another."""
+    """Unique; a replica that is started again has another id."""
 
     @property
     def placed(self) -> bool:
-        """Whether it has found a node."""
+        """Whether it has a node."""
         return self.node is not None
 
 
 @dataclass(frozen=True)
-class Deployment:
+class ServeDeployment:
     """One deployment as it runs."""
 
     message: str
     target: int
-    """Replicas that Serve wants now."""
-    resources: Mapping[str, float]
+    """Number of replicas that Serve wants now."""
+    resources: Resources
     """What each replica takes."""
-    replicas: tuple[Replica, ...]
+    replicas: tuple[ServeReplica, ...]
 
     @property
     def ready(self) -> int:
-        """Replicas that are up."""
+        """Number of replicas that serve."""
         return sum(replica.state == RUNNING for replica in self.replicas)
 
 
 @dataclass(frozen=True)
-class Application:
+class ServeApplication:
     """One application as it runs."""
 
     name: str
@@ -80,35 +80,34 @@ class Application:
     deployed: float
     """When its configuration was last written (Unix seconds)."""
     declarative: bool
-    """Whether it came by the REST API; a PUT leaves the others alone."""
+    """Whether it is part of the declarative configuration; a PUT does not touch the others."""
     config: AppConfig | None
     """Its configuration as it was written."""
-    deployments: tuple[Deployment, ...] = ()
+    deployments: tuple[ServeDeployment, ...] = ()
 
     @property
     def ready(self) -> int:
-        """Replicas of its one deployment that serve, one included that goes on until another has taken its place."""
-        up = sum(deployment.ready for deployment in self.deployments)
+        """Replicas that serve, including one that stops but serves until another has taken its place."""
+        serving = sum(deployment.ready for deployment in self.deployments)
         stands_in = self.leaving is not None and self.leaving.state == STOPPING
-        return up + (stands_in and up < sum(deployment.target for deployment in self.deployments))
+        return serving + (stands_in and serving < sum(deployment.target for deployment in self.deployments))
 
     @property
     def relocation(self) -> Relocation | None:
-        """What was last done to spread its replicas over the nodes."""
-        return told_relocation(self.config) if self.config else None
+        """The last relocation of one of its replicas to another node."""
+        return configured_relocation(self.config) if self.config else None
 
     @property
-    def leaving(self) -> Replica | None:
-        """The replica that is to go once another one has taken its place, while it is there."""
-        told = self.relocation
+    def leaving(self) -> ServeReplica | None:
+        """The replica that the relocation removes, as long as it exists."""
+        relocation = self.relocation
         replicas = (replica for deployment in self.deployments for replica in deployment.replicas)
-        return next((replica for replica in replicas if told and replica.id == told.replica), None)
+        return next((r for r in replicas if relocation is not None and r.id == relocation.replica), None)
 
     @property
     def session_key(self) -> str | None:
-        """The session that it belongs to; None if it is none of Partita's."""
-        parsed = parse_application(self.name)
-        return parsed.session_key if parsed else None
+        """Key of the session that it belongs to; None if it is not an application of Partita."""
+        return session_of(self.name)
 
 
 @dataclass(frozen=True)
@@ -117,16 +116,47 @@ class ServeState:
 
     running: bool
     """Whether Serve runs at all."""
-    applications: Mapping[str, Application] = field(default_factory=dict)
+    applications: Mapping[str, ServeApplication] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def of_session(self, session_key: str) -> dict[str, Application]:
-        """The session's applications, those being deleted too."""
+    def of_session(self, session_key: str) -> dict[str, ServeApplication]:
+        """The session's applications, including those that Serve deletes now."""
         return {name: app for name, app in self.applications.items() if app.session_key == session_key}
+
+    def deployments(self, session_key: str) -> Deployments:
+        """The session's applications as Serve is configured to run them."""
+        apps = self.of_session(session_key).values()
+        return Deployments(app.config for app in apps if app.config is not None and app.status != DELETING)
+
+    def ready_frontend(self, session_key: str) -> ServeApplication | None:
+        """The session's frontend, if one of its replicas serves."""
+        frontend = self.applications.get(frontend_name(session_key))
+        return frontend if frontend is not None and frontend.ready > 0 else None
+
+    @property
+    def resource_names(self) -> set[str]:
+        """All resources that replicas take."""
+        return {resource for deployment in self._deployments() for resource in deployment.resources}
+
+    def placed_resources(self) -> dict[str, float]:
+        """What the replicas take that have a node."""
+        return summed((d.resources, sum(replica.placed for replica in d.replicas)) for d in self._deployments())
+
+    def claimed_resources(self, without: Collection[str]) -> dict[str, float]:
+        """What all replicas take, placed or not, that run or should run, except those of the applications named."""
+        return summed((d.resources, max(d.target, len(d.replicas))) for d in self._deployments(without))
+
+    def resources_on(self, node_id: str) -> dict[str, float]:
+        """What the replicas on a node take."""
+        return summed((d.resources, sum(r.node == node_id for r in d.replicas)) for d in self._deployments())
+
+    def _deployments(self, without: Collection[str] = ()) -> list[ServeDeployment]:
+        apps = (app for name, app in self.applications.items() if name not in without)
+        return [deployment for app in apps for deployment in app.deployments]
 
 
 def read_state(details: Mapping[str, Any]) -> ServeState:
-    """The state in an answer of GET /api/serve/applications/."""
+    """The state in a response to GET /api/serve/applications/."""
     return ServeState(
         running=bool(details["controller_info"]),
         applications={name: _application(name, app) for name, app in details["applications"].items()},
@@ -134,60 +164,38 @@ def read_state(details: Mapping[str, Any]) -> ServeState:
     )
 
 
-def own_configs(state: ServeState, session_key: str) -> dict[str, AppConfig]:
-    """The session's applications as Serve is told to run them, by name."""
-    return {
-        name: app.config
-        for name, app in state.of_session(session_key).items()
-        if app.config is not None and app.status != DELETING
-    }
+def config_to_put(state: ServeState, session_key: str, deployments: Deployments, http_port: int) -> dict[str, Any]:
+    """The configuration with the session's applications replaced and all others unchanged.
 
-
-def told_relocation(config: AppConfig) -> Relocation | None:
-    """What a stage's configuration says of spreading its replicas over the nodes."""
-    parsed = parse_application(config["name"])
-    if parsed is None or parsed.stage is None:
-        return None
-    try:
-        return Relocation.model_validate(config["deployments"][0]["user_config"])
-    except (KeyError, IndexError, ValidationError):
-        return None
-
-
-def config_to_put(
-    state: ServeState, session_key: str, applications: Sequence[AppConfig], http_port: int
-) -> dict[str, Any]:
-    """The configuration with the session's applications replaced, and all others as they are.
-
-    `http_port` is for a Serve that does not run yet. Raises UnreadableConfigError rather than leave out or change
-    an application that somebody else wants.
+    `http_port` is for a Serve that does not run yet. Raises UnreadableConfigError if the configuration of an
+    application of somebody else is not known completely.
     """
     kept = [
-        _whole_config(app)
+        _complete_config(app)
         for app in state.applications.values()
         if app.declarative and app.status != DELETING and app.session_key != session_key
     ]
     start = {"http_options": {"host": "0.0.0.0", "port": http_port}}
-    return {**(state.options if state.running else start), "applications": [*kept, *applications]}
+    return {**(state.options if state.running else start), "applications": [*kept, *deployments.values()]}
 
 
-def _whole_config(app: Application) -> AppConfig:
+def _complete_config(app: ServeApplication) -> AppConfig:
     if app.config is None:
         raise UnreadableConfigError(
-            f"Serve does not tell the configuration of application {app.name!r}, which a change would undo; nothing "
-            "was changed. It passes by itself once the Serve controller has recovered."
+            f"Serve does not show the configuration of application {app.name!r}, and a write would delete it; nothing "
+            "was changed. Wait until the Serve controller has recovered."
         )
     if _REDACTED in json.dumps(app.config):
         raise UnreadableConfigError(
-            f"The dashboard hides secrets of application {app.name!r}, which a change would overwrite; nothing was "
-            "changed. Set RAY_DASHBOARD_REDACT_RUNTIME_ENV=0 on the Ray head, or remove what makes requests look as "
-            "if they came from a browser."
+            f"The dashboard hides secrets of application {app.name!r}, and a write would overwrite them; nothing was "
+            "changed. Set RAY_DASHBOARD_REDACT_RUNTIME_ENV=0 on the Ray head, or remove the proxy that makes requests "
+            "look as if they came from a browser."
         )
     return app.config
 
 
-def _application(name: str, app: Mapping[str, Any]) -> Application:
-    return Application(
+def _application(name: str, app: Mapping[str, Any]) -> ServeApplication:
+    return ServeApplication(
         name=name,
         status=app["status"],
         message=app["message"],
@@ -195,12 +203,12 @@ def _application(name: str, app: Mapping[str, Any]) -> Application:
         declarative=app["source"] == "declarative",
         config=app.get("deployed_app_config"),
         deployments=tuple(
-            Deployment(
+            ServeDeployment(
                 message=deployment["message"],
                 target=deployment["target_num_replicas"],
                 resources={name: units for name, units in deployment["required_resources"].items() if units},
                 replicas=tuple(
-                    Replica(r["state"], r.get("node_id"), r["start_time_s"], r["replica_id"])
+                    ServeReplica(r["state"], r.get("node_id"), r["start_time_s"], r["replica_id"])
                     for r in deployment["replicas"]
                 ),
             )

@@ -14,8 +14,8 @@ from partita_operator.ports import (
     PartitionerError,
     ProfileRun,
     RunPhase,
+    ServingSignals,
     ServingStatus,
-    SessionSignals,
 )
 from partita_operator.reconcile.pool.gpu_labels import DRAINING
 from partita_operator.reconcile.pool.nodes import node_selector
@@ -30,7 +30,7 @@ ENGINE_TIMEOUT_S: Final = 30.0
 @dataclass(frozen=True)
 class _Engine:
     serving: ServingStatus | None
-    signals: SessionSignals | None = None
+    signals: ServingSignals | None = None
     has_applications: bool = False
     problem: str = ""
 

@@ -9,7 +9,7 @@ from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession
 from partita_api.pipelineplan import PipelinePlan
 from partita_api.profile import Profile
-from partita_operator.ports import OperatorSettings, ProfileRun, ServingStatus, SessionSignals
+from partita_operator.ports import OperatorSettings, ProfileRun, ServingSignals, ServingStatus
 from partita_operator.reconcile.capacity.ledger import NO_PLANS, Ledger, Plans, owner_of
 from partita_planner.mig.parted import Entries
 from partita_planner.problem import Outcome
@@ -69,7 +69,7 @@ class SessionWorld:
     """What the engine runs; None if it cannot be reached."""
     has_applications: bool = False
     """Whether the engine still has applications of the session, ready or not; looked up for deleted sessions."""
-    signals: SessionSignals | None = None
+    signals: ServingSignals | None = None
     rates: RateHistory = field(default_factory=RateHistory)
     search: Search | None = None
     problem: str = ""

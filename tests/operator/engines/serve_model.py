@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from partita_operator.engines.app_config import AppConfig, configured_plan, demand_of, stages_by_plan
+from partita_operator.engines.deployments import Deployments
 from partita_operator.engines.placement import fits
-from partita_operator.engines.rollout import FrontendReport, demand, told_plan
-from partita_operator.engines.serve_state import AppConfig, Application, Deployment, Replica, ServeState
-from partita_operator.engines.shared_vgpus import stages_of
+from partita_operator.engines.rollout import FrontendReport
+from partita_operator.engines.serve_state import ServeApplication, ServeDeployment, ServeReplica, ServeState
 from partita_runtime.scheduling.events import StageRef
 from partita_runtime.serving.deploy.applications import frontend_name, parse_application, stage_name, subcluster_name
 
@@ -37,17 +38,17 @@ def subcluster_config(plan: str, modules: str, replicas: int, pool: str = "a") -
 
 
 def application(
-    config: AppConfig, replicas: Sequence[Replica] = (), status: str = "RUNNING", message: str = ""
-) -> Application:
+    config: AppConfig, replicas: Sequence[ServeReplica] = (), status: str = "RUNNING", message: str = ""
+) -> ServeApplication:
     """An application as Serve shows it."""
     is_stage = "ray_actor_options" in config["deployments"][0]
-    deployment = Deployment(
+    deployment = ServeDeployment(
         message="",
         target=config["deployments"][0].get("num_replicas", 1),
-        resources=demand(config).each if is_stage else {},
+        resources=demand_of(config).each if is_stage else {},
         replicas=tuple(replicas),
     )
-    return Application(
+    return ServeApplication(
         name=config["name"],
         status=status,
         message=message,
@@ -65,7 +66,7 @@ class ServeModel:
     capacity: Mapping[str, float]
     now: float = 0.0
     configs: dict[str, AppConfig] = field(default_factory=dict)
-    replicas: dict[str, list[Replica]] = field(default_factory=dict)
+    replicas: dict[str, list[ServeReplica]] = field(default_factory=dict)
     loaded: dict[str, AppConfig] = field(default_factory=dict)
     """What sub-clusters have loaded all of."""
     serving: str | None = None
@@ -73,14 +74,14 @@ class ServeModel:
     broken: frozenset[str] = frozenset()
     """Plans whose replicas find a node, but never get ready."""
 
-    def put(self, applications: Sequence[AppConfig]) -> None:
-        self.configs = {app["name"]: app for app in applications}
+    def put(self, applications: Deployments) -> None:
+        self.configs = dict(applications)
         self.replicas = {name: found for name, found in self.replicas.items() if name in self.configs}
-        for app in applications:
+        for app in applications.values():
             wanted = app["deployments"][0].get("num_replicas", 1)
             have = self.replicas.setdefault(app["name"], [])
             have[wanted:] = []
-            have += [Replica("STARTING", node=None, started=self.now)] * (wanted - len(have))
+            have += [ServeReplica("STARTING", node=None, started=self.now)] * (wanted - len(have))
 
     def tick(self) -> None:
         """Places replicas, makes the placed ones ready, and lets the frontend move on."""
@@ -89,10 +90,10 @@ class ServeModel:
         for name, replicas in self.replicas.items():
             for at, replica in enumerate(replicas):
                 if replica.placed and not self._plans(name) & self.broken:
-                    replicas[at] = Replica("RUNNING", "node", replica.started)
+                    replicas[at] = ServeReplica("RUNNING", "node", replica.started)
                 elif not replica.placed and fits(self._free(), self._each(name)):
-                    replicas[at] = Replica("STARTING", "node", replica.started)
-        told = told_plan(self.configs.get(FRONTEND))
+                    replicas[at] = ServeReplica("STARTING", "node", replica.started)
+        told = configured_plan(self.configs.get(FRONTEND))
         if told and self.is_complete(told) and self._running(FRONTEND):
             self.serving = told
 
@@ -132,13 +133,13 @@ class ServeModel:
         return free
 
     def _each(self, name: str) -> Mapping[str, float]:
-        return {} if name == FRONTEND else demand(self.configs[name]).each
+        return {} if name == FRONTEND else demand_of(self.configs[name]).each
 
     def _plans(self, name: str) -> set[str]:
-        return {*stages_of(self.configs[name])} if name in self.configs else set()
+        return {*stages_by_plan(self.configs[name])} if name in self.configs else set()
 
     def _loaded_plans(self, name: str) -> set[str]:
-        return {*stages_of(self.loaded.get(name, {"name": ""}))}
+        return {*stages_by_plan(self.loaded.get(name, {"name": ""}))}
 
     def _has_loaded(self, name: str) -> bool:
         parsed = parse_application(name)

@@ -6,16 +6,16 @@ import pytest
 from tests.operator.engines.serve_model import application, stage_config
 
 from partita_operator.engines.failure_diagnosis import diagnosis
-from partita_operator.engines.serve_state import Application, Replica, ServeState
+from partita_operator.engines.serve_state import ServeApplication, ServeReplica, ServeState
 from partita_runtime.serving.deploy.relocation import Relocation
 
 NOW = 1000.0
-UP = Replica("RUNNING", node="n1", started=0.0)
-LOST = Replica("STARTING", node=None, started=NOW - 60)
-NEW = Replica("STARTING", node=None, started=NOW - 1)
-LOADING = Replica("STARTING", node="n1", started=NOW - 60)
+UP = ServeReplica("RUNNING", node="n1", started=0.0)
+LOST = ServeReplica("STARTING", node=None, started=NOW - 60)
+NEW = ServeReplica("STARTING", node=None, started=NOW - 1)
+LOADING = ServeReplica("STARTING", node="n1", started=NOW - 60)
 STAGE = stage_config("one", 0, 3, "partita-pool-a")
-GOING = Replica("STOPPING", node="n1", started=0.0, id="going")
+GOING = ServeReplica("STOPPING", node="n1", started=0.0, id="going")
 RELOCATION = Relocation(replica="going", others=3, since=0, unevenness=9, among="x")
 SPREADING = {
     **STAGE,
@@ -64,7 +64,7 @@ TRACEBACK = "Deploying app failed with exception:\nTraceback ...\nModuleNotFound
         pytest.param(application(STAGE, [], "DELETING"), 3, ["being removed"], id="being removed"),
     ],
 )
-def test_the_diagnosis_names_cause_and_remedy(app: Application, capacity: int, want_words: list[str]) -> None:
+def test_the_diagnosis_names_cause_and_remedy(app: ServeApplication, capacity: int, want_words: list[str]) -> None:
     state = ServeState(running=True, applications={app.name: app})
     words = diagnosis(app, state, {"partita-pool-a": capacity, "CPU": 4}, NOW)
     assert [word for word in want_words if word not in words] == []

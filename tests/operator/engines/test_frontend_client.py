@@ -7,10 +7,10 @@ from threading import Thread
 import pytest
 
 from partita_api.inferencesession import Signals
-from partita_operator.engines.frontend_client import Answer, Frontends, session_signals
-from partita_operator.engines.ray_serve import serving_status
+from partita_operator.engines.frontend_client import FrontendAnswer, FrontendClient, remarks, serving_signals
 from partita_operator.engines.serve_state import ServeState
-from partita_operator.ports import SessionSignals, StageSignals
+from partita_operator.engines.serving_status import serving_status
+from partita_operator.ports import Remark, ServingSignals, ServingStatus, StageSignals
 from partita_runtime.serving.telemetry.signals import SessionSignals as FrontendSignals
 
 SAID = {
@@ -45,7 +45,7 @@ SAID = {
 
 
 def test_signals_become_those_of_the_status_and_those_of_the_autoscaler() -> None:
-    assert session_signals(FrontendSignals.model_validate(SAID)) == SessionSignals(
+    assert serving_signals(FrontendSignals.model_validate(SAID)) == ServingSignals(
         reported=Signals.model_validate(
             {
                 "offeredRate": "123.4568",
@@ -64,8 +64,21 @@ def test_signals_become_those_of_the_status_and_those_of_the_autoscaler() -> Non
 def test_what_replicas_do_otherwise_than_planned_is_in_the_status() -> None:
     warned = FrontendSignals.model_validate(SAID | {"warnings": ["a/p0/0: there is no CUDA device here."]})
     state = ServeState(running=True)
-    status = serving_status("default/traffic", state, Answer(warned), {}, url="", progress="", now=0.0)
-    assert status.message == "a/p0/0: there is no CUDA device here."
+    status = serving_status("default/traffic", state, FrontendAnswer(warned), {}, url="", progress="", now=0.0)
+    assert (status.message, status.remarks) == ("", (Remark("there is no CUDA device here", ("a/p0/0",)),))
+
+
+def test_a_remark_on_several_stages_is_made_once() -> None:
+    on_cpu = [f"{module}/p0/0: there is no CUDA device here." for module in "abcdef"]
+    found = remarks([*on_cpu, "a/p0/1: batches take more than 2 times what the profile says: plan again.", "Slow."])
+    assert [(remark.text, len(remark.stages)) for remark in found] == [
+        ("there is no CUDA device here", 6),
+        ("batches take more than 2 times what the profile says: plan again", 1),
+        ("Slow", 0),
+    ]
+    assert ServingStatus(message="Waiting.", remarks=(found[0], found[2])).summary == (
+        "Waiting. There is no CUDA device here (a/p0/0, b/p0/0, c/p0/0, d/p0/0 and 2 more). Slow."
+    )
 
 
 @pytest.fixture
@@ -91,13 +104,13 @@ def somebody_else() -> Iterator[str]:
 @pytest.mark.parametrize(
     ("session", "want_words"),
     [
-        pytest.param("default/known", "no frontend of Partita's", id="somebody else answers"),
+        pytest.param("default/known", "not a frontend of Partita", id="somebody else answers"),
         pytest.param("default/lost", "answers 404", id="no such route"),
     ],
 )
 async def test_who_is_no_frontend_is_named(somebody_else: str, session: str, want_words: str) -> None:
-    frontends = Frontends()
-    answer = await frontends.ask(somebody_else, session)
+    frontends = FrontendClient()
+    answer = await frontends.signals(somebody_else, session)
     assert answer.signals is None
     assert want_words in answer.problem
     assert f"{somebody_else}/{session}/partita/signals" in answer.problem
@@ -105,8 +118,8 @@ async def test_who_is_no_frontend_is_named(somebody_else: str, session: str, wan
 
 
 async def test_a_frontend_that_cannot_be_reached_is_named() -> None:
-    frontends = Frontends()
-    answer = await frontends.ask("http://127.0.0.1:1", "default/traffic")
+    frontends = FrontendClient()
+    answer = await frontends.signals("http://127.0.0.1:1", "default/traffic")
     assert answer.signals is None
     assert "PARTITA_SERVE_URL" in answer.problem
     await frontends.close()

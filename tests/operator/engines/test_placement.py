@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partita_operator.engines.placement import Demand, SideBySide, fits, missing, side_by_side
+from partita_operator.engines.placement import ReplicaCounts, ReplicaDemand, fit_both, fits, missing
 
 
-def demands(prefix: str, *replicas: int, pool: str = "a", share: float = 1.0) -> list[Demand]:
-    return [Demand(f"{prefix}{at}", count, {pool: share, "CPU": 0.1}) for at, count in enumerate(replicas)]
+def demands(prefix: str, *replicas: int, pool: str = "a", share: float = 1.0) -> list[ReplicaDemand]:
+    return [ReplicaDemand(f"{prefix}{at}", count, {pool: share, "CPU": 0.1}) for at, count in enumerate(replicas)]
 
 
 @pytest.mark.parametrize(
@@ -31,14 +31,16 @@ def demands(prefix: str, *replicas: int, pool: str = "a", share: float = 1.0) ->
         ),
     ],
 )
-def test_sharing(room: float, old: list[Demand], new: list[Demand], want: tuple[list[int], list[int]] | None) -> None:
-    found = side_by_side({"a": room, "CPU": 100}, old, new)
+def test_sharing(
+    room: float, old: list[ReplicaDemand], new: list[ReplicaDemand], want: tuple[list[int], list[int]] | None
+) -> None:
+    found = fit_both({"a": room, "CPU": 100}, old, new)
     assert (found and (list(found.old.values()), list(found.new.values()))) == want
 
 
 def test_every_resource_counts() -> None:
-    assert side_by_side({"a": 10, "CPU": 0.15}, demands("o", 1), demands("n", 1)) is None
-    assert side_by_side({"a": 10, "CPU": 0.3}, demands("o", 2), demands("n", 2)) == SideBySide({"o0": 2}, {"n0": 1})
+    assert fit_both({"a": 10, "CPU": 0.15}, demands("o", 1), demands("n", 1)) is None
+    assert fit_both({"a": 10, "CPU": 0.3}, demands("o", 2), demands("n", 2)) == ReplicaCounts({"o0": 2}, {"n0": 1})
 
 
 def test_missing_resources_are_named() -> None:
@@ -51,7 +53,7 @@ counts = st.lists(st.integers(1, 9), min_size=1, max_size=4)
 @given(counts, counts, st.integers(0, 60))
 def test_shares_fit_keep_one_of_each_and_waste_nothing(old: list[int], new: list[int], room: int) -> None:
     before, after = demands("o", *old), demands("n", *new)
-    found = side_by_side({"a": room, "CPU": 100}, before, after)
+    found = fit_both({"a": room, "CPU": 100}, before, after)
     if found is None:
         assert len(old) + len(new) > room
         return

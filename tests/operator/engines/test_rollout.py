@@ -7,26 +7,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.operator.engines.serve_model import FRONTEND, SESSION, ServeModel, frontend_config, stage_config
 
-from partita_operator.engines.rollout import Wanted, next_step, told_plan
-from partita_operator.engines.serve_state import AppConfig
+from partita_operator.engines.app_config import configured_plan
+from partita_operator.engines.deployments import Deployments
+from partita_operator.engines.rollout import RolloutTarget, next_step
 
 STEPS = 40
 
 
-def wanted(plan: str, *replicas: int, pools: tuple[str, ...] = ("a",), share: float = 1.0) -> Wanted:
-    stages = tuple(stage_config(plan, at, count, pools[at % len(pools)], share) for at, count in enumerate(replicas))
-    return Wanted(SESSION, plan, frontend_config(plan), stages)
+def wanted(plan: str, *replicas: int, pools: tuple[str, ...] = ("a",), share: float = 1.0) -> RolloutTarget:
+    stages = Deployments(
+        stage_config(plan, at, count, pools[at % len(pools)], share) for at, count in enumerate(replicas)
+    )
+    return RolloutTarget(SESSION, plan, frontend_config(plan), stages)
 
 
-def step(serve: ServeModel, target: Wanted) -> str:
+def step(serve: ServeModel, target: RolloutTarget) -> str:
     """One pass of the operator, then some time; gives what the pass said."""
     decided = next_step(target, serve.state, serve.report, serve.capacity, serve.now)
-    serve.put(decided.applications)
+    serve.put(decided.deployments)
     serve.tick()
     return decided.message
 
 
-def rolled_out(capacity: Mapping[str, float], target: Wanted) -> ServeModel:
+def rolled_out(capacity: Mapping[str, float], target: RolloutTarget) -> ServeModel:
     serve = ServeModel(capacity)
     for _ in range(4):
         step(serve, target)
@@ -35,7 +38,7 @@ def rolled_out(capacity: Mapping[str, float], target: Wanted) -> ServeModel:
 
 
 def told(serve: ServeModel) -> str | None:
-    return told_plan(serve.configs[FRONTEND])
+    return configured_plan(serve.configs[FRONTEND])
 
 
 def test_a_first_rollout_starts_everything_at_once() -> None:
@@ -65,7 +68,7 @@ def test_the_old_plan_stays_until_the_frontend_says_that_it_left() -> None:
         step(serve, wanted("two", 2))
     serve.serving = "one"
     decided = next_step(wanted("two", 2), serve.state, serve.report, serve.capacity, serve.now)
-    assert [app["name"] for app in decided.applications] == [*serve.configs]
+    assert [*decided.deployments] == [*serve.configs]
     assert decided.message == "Waiting until the frontend has left plan one."
 
 
@@ -74,7 +77,7 @@ def test_the_old_plan_stays_while_the_frontend_cannot_be_asked() -> None:
     while told(serve) != "two":
         step(serve, wanted("two", 2))
     decided = next_step(wanted("two", 2), serve.state, None, serve.capacity, serve.now)
-    assert [app["name"] for app in decided.applications] == [*serve.configs]
+    assert [*decided.deployments] == [*serve.configs]
 
 
 def test_a_plan_that_never_gets_ready_leaves_the_old_one_alone() -> None:
@@ -149,7 +152,7 @@ def test_a_new_plan_takes_over_from_one_that_sleeps() -> None:
     ],
 )
 def test_without_room_for_both_plans(
-    capacity: Mapping[str, float], old: Wanted, new: Wanted, want_words: str, want_gap: bool
+    capacity: Mapping[str, float], old: RolloutTarget, new: RolloutTarget, want_words: str, want_gap: bool
 ) -> None:
     serve = rolled_out(capacity, old)
     said, gaps = "", []
@@ -159,8 +162,7 @@ def test_without_room_for_both_plans(
     assert want_words in said
     assert any(gaps) == want_gap
     assert serve.serving == "two"
-    want: dict[str, AppConfig] = {app["name"]: app for app in (new.frontend, *new.stages)}
-    assert serve.configs == want
+    assert serve.configs == new.deployments
 
 
 def test_a_plan_that_cannot_fit_at_all_leaves_the_old_one_alone_and_says_what_is_missing() -> None:
@@ -182,8 +184,8 @@ def test_a_first_plan_that_cannot_fit_says_what_is_missing() -> None:
 def test_a_short_dip_of_the_capacity_takes_nothing_from_the_old_plan() -> None:
     serve = rolled_out({"a": 4}, wanted("one", 3))
     dip = next_step(wanted("two", 3), serve.state, serve.report, {"a": 0}, serve.now)
-    assert {app["name"] for app in dip.applications} >= set(serve.configs)
-    serve.put(dip.applications)
+    assert {*dip.deployments} >= set(serve.configs)
+    serve.put(dip.deployments)
     assert serve.counts()["one/0"] == 3
 
 
@@ -201,7 +203,7 @@ def test_every_rollout_ends_and_leaves_nothing_behind(
         for at in range(STEPS * 2):
             report = None if at in unreachable else serve.report
             decided = next_step(target, serve.state, report, serve.capacity, serve.now)
-            serve.put(decided.applications)
+            serve.put(decided.deployments)
             serve.tick()
         assert serve.serving == f"plan-{number}"
         assert serve.counts() == {f"plan-{number}/{at}": count for at, count in enumerate(replicas)}

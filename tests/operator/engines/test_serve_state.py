@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from partita_operator.engines.deployments import Deployments
 from partita_operator.engines.serve_state import (
     UnreadableConfigError,
     config_to_put,
-    own_configs,
     read_state,
 )
 
@@ -51,7 +51,7 @@ def test_other_applications_and_the_options_of_serve_stay_as_they_are() -> None:
     foreign = app("chat", deployed_app_config=FOREIGN_CONFIG)
     state = read_state(details(app(OURS), app(OTHER_SESSION), foreign))
     new = {"name": OURS, "import_path": "new:new", "deployments": []}
-    assert config_to_put(state, KEY, [new], 8000) == {
+    assert config_to_put(state, KEY, Deployments([new]), 8000) == {
         "proxy_location": "EveryNode",
         "http_options": {"host": "0.0.0.0", "port": 8123},
         "grpc_options": {"port": 9000},
@@ -68,15 +68,15 @@ def test_applications_that_are_not_declarative_or_going_away_are_not_written() -
             app(OURS, status="DELETING", deployed_app_config=None),
         )
     )
-    assert config_to_put(state, KEY, [], 8000)["applications"] == []
-    assert own_configs(state, KEY) == {}
+    assert config_to_put(state, KEY, Deployments(), 8000)["applications"] == []
+    assert state.deployments(KEY) == {}
 
 
 def test_a_serve_that_does_not_run_yet_is_started_on_the_operators_port() -> None:
     empty: dict[str, Any] = {"controller_info": {}, "proxies": {}, "applications": {}, "target_capacity": None}
     state = read_state(empty)
     assert not state.running
-    assert config_to_put(state, KEY, [], 8234) == {
+    assert config_to_put(state, KEY, Deployments(), 8234) == {
         "http_options": {"host": "0.0.0.0", "port": 8234},
         "applications": [],
     }
@@ -96,14 +96,14 @@ def test_a_serve_that_does_not_run_yet_is_started_on_the_operators_port() -> Non
 def test_what_cannot_be_read_whole_is_never_written_over(config: dict[str, Any] | None, want_words: list[str]) -> None:
     state = read_state(details(app("chat", deployed_app_config=config)))
     with pytest.raises(UnreadableConfigError) as raised:
-        config_to_put(state, KEY, [], 8000)
+        config_to_put(state, KEY, Deployments(), 8000)
     assert [word for word in want_words if word not in str(raised.value)] == []
 
 
 def test_a_session_knows_its_own_applications_only() -> None:
     state = read_state(details(app(OURS), app(OTHER_SESSION), app("chat")))
     assert set(state.of_session(KEY)) == {OURS}
-    assert set(own_configs(state, KEY)) == {OURS}
+    assert set(state.deployments(KEY)) == {OURS}
 
 
 def test_replicas_and_resources_are_read() -> None:

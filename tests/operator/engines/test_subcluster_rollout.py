@@ -11,23 +11,26 @@ from tests.operator.engines.serve_model import (
 )
 from tests.operator.engines.test_rollout import rolled_out, step, told
 
-from partita_operator.engines.frontend_client import Answer
-from partita_operator.engines.ray_serve import serving_status
-from partita_operator.engines.rollout import Wanted, next_step
+from partita_operator.engines.app_config import stages_by_plan
+from partita_operator.engines.deployments import Deployments
+from partita_operator.engines.frontend_client import FrontendAnswer
+from partita_operator.engines.rollout import RolloutTarget, next_step
 from partita_operator.engines.serve_state import ServeState
-from partita_operator.engines.shared_vgpus import stages_of
+from partita_operator.engines.serving_status import serving_status
 from partita_runtime.scheduling.events import StageRef
 
 
-def wanted(plan: str, modules: str, replicas: int) -> Wanted:
-    return Wanted(SESSION, plan, frontend_config(plan), (subcluster_config(plan, modules, replicas),))
+def wanted(plan: str, modules: str, replicas: int) -> RolloutTarget:
+    return RolloutTarget(
+        SESSION, plan, frontend_config(plan), Deployments([subcluster_config(plan, modules, replicas)])
+    )
 
 
-SUBCLUSTER = wanted("one", "ab", 2).stages[0]["name"]
+(SUBCLUSTER,) = wanted("one", "ab", 2).stages
 
 
 def held(serve: ServeModel) -> dict[str, str]:
-    stages = stages_of(serve.configs[SUBCLUSTER])
+    stages = stages_by_plan(serve.configs[SUBCLUSTER])
     return {plan: "".join(ref.module for ref in refs) for plan, refs in stages.items()}
 
 
@@ -65,8 +68,7 @@ def test_models_are_kept_until_the_frontend_says_that_it_left() -> None:
     for report in (None, serve.report):
         serve.serving = "one"
         decided = next_step(wanted("two", "a", 2), serve.state, report and serve.report, serve.capacity, serve.now)
-        (app,) = [app for app in decided.applications if app["name"] == SUBCLUSTER]
-        assert {*stages_of(app)} == {"one", "two"}
+        assert {*stages_by_plan(decided.deployments[SUBCLUSTER])} == {"one", "two"}
 
 
 def test_a_subcluster_grows_in_place() -> None:
@@ -78,14 +80,14 @@ def test_a_subcluster_grows_in_place() -> None:
 
 
 def test_stages_of_their_own_give_way_to_a_subcluster_and_take_over_from_it() -> None:
-    alone = Wanted(SESSION, "one", frontend_config("one"), (stage_config("one", 0, 2),))
+    alone = RolloutTarget(SESSION, "one", frontend_config("one"), Deployments([stage_config("one", 0, 2)]))
     serve = rolled_out({"a": 4}, alone)
     for target in (wanted("two", "ab", 2), alone):
         for _ in range(8):
             step(serve, target)
             assert serve.is_complete(serve.serving)
         assert serve.serving == target.plan
-        assert {*serve.configs} == {FRONTEND, target.stages[0]["name"]}
+        assert {*serve.configs} == {FRONTEND, *target.stages}
 
 
 def test_every_stage_that_a_subcluster_holds_is_reported_under_its_plan() -> None:
@@ -94,7 +96,7 @@ def test_every_stage_that_a_subcluster_holds_is_reported_under_its_plan() -> Non
     status = serving_status(
         SESSION,
         ServeState(running=True, applications={app.name: app}),
-        Answer(None),
+        FrontendAnswer(None),
         {"a": 2},
         url="http://serve",
         progress="",

@@ -1,18 +1,20 @@
-"""The RayService of a namespace: pure, and always the same for the same applications and groups."""
+"""The RayService of a namespace. Pure, and always the same for the same applications and groups."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from partita_api.meta import GROUP
+from partita_operator.engines.app_config import AppConfig
+from partita_operator.engines.deployments import Deployments
 from partita_operator.engines.kuberay.settings import KubeRaySettings
 from partita_operator.engines.kuberay.worker_groups import WorkerGroup, frontend_group, head_group, merged, sized
-from partita_operator.engines.serve_state import AppConfig, UnreadableConfigError
+from partita_operator.engines.serve_state import UnreadableConfigError
 from partita_operator.kube.pods import restricted_container
 
 API_VERSION: Final = "ray.io/v1"
 NAME: Final = "partita"
-"""Of the RayService in each namespace."""
+"""Name of the RayService in each namespace."""
 LABELS: Final = {"app.kubernetes.io/managed-by": "partita", f"{GROUP}/serving": "kuberay"}
 HTTP_PORT: Final = 8000
 
@@ -20,16 +22,16 @@ HTTP_PORT: Final = 8000
 def rayservice(
     namespace: str,
     applications: Iterable[AppConfig],
-    wanted_groups: Sequence[WorkerGroup],
+    pool_groups: Sequence[WorkerGroup],
     present: Mapping[str, Any] | None,
     settings: KubeRaySettings,
 ) -> dict[str, Any]:
     """The manifest, for server-side apply.
 
-    `wanted_groups` are those of the pools that are known now; groups of `present`, the RayService as it is, stay.
+    `pool_groups` are the worker groups of the present pools. The groups of `present`, the RayService as it is, stay.
     """
     apps = sorted(applications, key=lambda app: str(app["name"]))
-    groups = merged(worker_groups(present), [frontend_group(settings), *wanted_groups])
+    groups = merged(worker_groups(present), [frontend_group(settings), *pool_groups])
     cluster: dict[str, Any] = {
         "enableInTreeAutoscaling": True,
         "autoscalerOptions": {
@@ -57,9 +59,9 @@ def rayservice(
 
 
 def serve_config(applications: Iterable[AppConfig]) -> str:
-    """Serve's configuration as KubeRay takes it: YAML, of which this is the part that is JSON too.
+    """Serve's configuration for KubeRay: YAML, written as JSON.
 
-    KubeRay tells a change by the text, so equal applications in any order are the same text.
+    KubeRay compares the text, so the same applications in any order must give the same text.
     """
     apps = sorted(applications, key=lambda app: str(app["name"]))
     return json.dumps(
@@ -69,27 +71,27 @@ def serve_config(applications: Iterable[AppConfig]) -> str:
     )
 
 
-def applications_of(present: Mapping[str, Any] | None) -> dict[str, AppConfig]:
-    """The applications that a RayService tells Serve to run, by name.
+def applications_of(present: Mapping[str, Any] | None) -> Deployments:
+    """The applications in a RayService; none if there is no RayService.
 
-    Raises UnreadableConfigError for a RayService that is none of Partita's, or was edited.
+    Raises UnreadableConfigError if somebody else owns or has edited the RayService.
     """
-    return {app["name"]: app for app in told_config(present)["applications"]} if present is not None else {}
+    return Deployments(present_serve_config(present)["applications"] if present is not None else ())
 
 
-def told_config(present: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Serve's configuration as a RayService has it. Raises UnreadableConfigError as `applications_of`."""
+def present_serve_config(present: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Serve's configuration in a RayService. Raises UnreadableConfigError like `applications_of`."""
     meta = present["metadata"]
     where = f"RayService {meta['namespace']}/{meta['name']}"
     if not LABELS.items() <= (meta.get("labels") or {}).items():
-        raise UnreadableConfigError(f"{where} is none of Partita's; rename or delete it, or use engine.kind Ray.")
+        raise UnreadableConfigError(f"{where} does not belong to Partita. Rename or delete it, or use engine.kind Ray.")
     try:
         config: Mapping[str, Any] = json.loads(present["spec"]["serveConfigV2"])
         _ = [app["name"] for app in config["applications"]]
     except (KeyError, TypeError, ValueError) as error:
         raise UnreadableConfigError(
             f"The serveConfigV2 of {where} was edited and cannot be read ({error!r}); nothing was changed. Delete the "
-            "RayService, and it is made anew."
+            "RayService; Partita creates it again."
         ) from error
     return config
 
@@ -100,17 +102,17 @@ def worker_groups(present: Mapping[str, Any] | None) -> Sequence[WorkerGroup]:
     return groups
 
 
-def says(present: Any, wanted: Any) -> bool:
-    """Whether everything that is wanted is so at present; what the API server has added does not matter."""
-    match wanted:
+def contains(present: Any, desired: Any) -> bool:
+    """Whether `present` has everything that is desired; fields that the API server has added do not matter."""
+    match desired:
         case Mapping():
             return isinstance(present, Mapping) and all(
-                key in present and says(present[key], value) for key, value in wanted.items()
+                key in present and contains(present[key], value) for key, value in desired.items()
             )
         case list() | tuple():
             return (
                 isinstance(present, list)
-                and len(present) == len(wanted)
-                and all(says(p, w) for p, w in zip(present, wanted, strict=True))
+                and len(present) == len(desired)
+                and all(contains(p, d) for p, d in zip(present, desired, strict=True))
             )
-    return bool(present == wanted)
+    return bool(present == desired)

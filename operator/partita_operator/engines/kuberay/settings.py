@@ -1,4 +1,4 @@
-"""How the operator serves through KubeRay: the pods that its Ray clusters have, and where they are reached."""
+"""Settings of the engine KubeRay: the pods of its Ray clusters, and their addresses."""
 
 from typing import Annotated, Any, Final
 
@@ -13,7 +13,7 @@ def _url_template(template: str) -> str:
     try:
         template.format(service="service", namespace="namespace")
     except (IndexError, KeyError, ValueError) as error:
-        raise ValueError(f"{template!r} may have {{service}} and {{namespace}} in braces, and nothing else") from error
+        raise ValueError(f"{template!r} may contain only the placeholders {{service}} and {{namespace}}") from error
     return template
 
 
@@ -22,31 +22,31 @@ ResourceList = dict[str, Annotated[str, Field(max_length=64)]]
 
 
 class RayPods(SpecModel):
-    """One kind of pod of the Ray clusters. Any change makes KubeRay replace the clusters, one namespace at a time."""
+    """One kind of pod of the Ray clusters. After any change KubeRay replaces the clusters, one namespace at a time."""
 
     resources: ResourceList = Field(
         default={"cpu": "2", "memory": "4Gi"},
-        description="What one pod requests, and may use at most, besides its accelerator.",
+        description="Requests and limits of one pod, besides its accelerator.",
     )
     node_selector: dict[str, str] = Field(default={}, description="Labels of the nodes that it may run on.")
     tolerations: tuple[dict[str, Any], ...] = Field(default=(), description="Taints that it tolerates.")
 
 
 class KubeRaySettings(SpecModel):
-    """Everything that may be set about KubeRay."""
+    """All settings of the engine."""
 
     image: str = Field(min_length=1, description="Image of all Ray pods: Ray, Partita and the models.")
     image_pull_secrets: tuple[str, ...] = Field(
         default=(), description="Names of Secrets for the image, in each namespace with sessions."
     )
     ray_version: str = Field(default="", description="Version of Ray in the image, such as 2.60.0.")
-    head: RayPods = Field(default=RayPods(), description="The head. No code of a session runs in it.")
-    frontends: RayPods = Field(default=RayPods(), description="Pods for the frontends of sessions.")
+    head: RayPods = Field(default=RayPods(), description="Pods of the heads. No code of a session runs in them.")
+    frontends: RayPods = Field(default=RayPods(), description="Pods of the frontends of sessions.")
     workers: RayPods = Field(
         default=RayPods(),
-        description="Pods with one accelerator each; their nodes are those of the accelerator's pool besides.",
+        description="Pods with one accelerator each. They run on the nodes of the accelerator's pool.",
     )
-    frontends_per_pod: int = Field(default=4, ge=1, le=1000, description="Most frontends in one pod.")
+    frontends_per_pod: int = Field(default=4, ge=1, le=1000, description="Maximum number of frontends in one pod.")
     idle_seconds: int = Field(default=60, ge=1, description="Seconds until Ray's autoscaler removes an idle worker.")
     upgrade_strategy: dict[str, Any] = Field(
         default={},

@@ -1,20 +1,21 @@
-"""What a RayService and its Ray cluster say of themselves, as the roll-out sees a Serve instance."""
+"""The status of a RayService and its Ray cluster, in the form that the roll-out uses. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from typing import Any, Final
 
 from partita_api.gpupool import GPUPool
+from partita_operator.engines.app_config import AppConfig
 from partita_operator.engines.kuberay.rayservice_manifest import applications_of
 from partita_operator.engines.kuberay.worker_groups import NUMBERS, WorkerGroup
 from partita_operator.engines.placement import Resources
-from partita_operator.engines.serve_state import DELETING, AppConfig, Application, ServeState
+from partita_operator.engines.serve_state import DELETING, ServeApplication, ServeState
 
 NOT_STARTED: Final = "NOT_STARTED"
 HEAD_SERVICE: Final = "{cluster}-head-svc"
 """KubeRay's name for the service of a Ray cluster's head."""
 SERVE_SERVICE: Final = "{rayservice}-serve-svc"
-"""KubeRay's name for the service of all proxies; it is there once all applications have been up at a time."""
+"""KubeRay's name for the service of all proxies. It exists once all applications have run at the same time."""
 
 Document = Mapping[str, Any]
 
@@ -24,13 +25,13 @@ def is_ready(rayservice: Document) -> bool:
     return str(_condition(rayservice, "Ready").get("status")) == "True"
 
 
-def standing(rayservice: Document) -> str:
-    """What KubeRay is doing for a RayService, in words; empty if it serves."""
+def explanation(rayservice: Document) -> str:
+    """What KubeRay does with a RayService, in words; empty if it serves."""
     meta = rayservice["metadata"]
     where = f"RayService {meta['namespace']}/{meta['name']}"
     ready, upgrade = _condition(rayservice, "Ready"), _condition(rayservice, "UpgradeInProgress")
     if not ready:
-        return f"KubeRay has not taken up {where} yet; if it stays so, see whether KubeRay's operator runs."
+        return f"KubeRay has not processed {where} yet. If this lasts, check whether KubeRay's operator runs."
     if upgrade.get("status") == "True":
         return f"KubeRay replaces the Ray cluster of {where}; the old one serves until the new one is up."
     if ready.get("status") == "True":
@@ -39,13 +40,13 @@ def standing(rayservice: Document) -> str:
     if ready.get("reason") == "ValidationFailed":
         return f"KubeRay refuses {where} ({why}). Correct the operator's KubeRay settings."
     return (
-        f"KubeRay brings up the Ray cluster of {where} ({why}). If it stays so, see its pods: "
+        f"KubeRay starts the Ray cluster of {where} ({why}). If this lasts, see its pods: "
         f"kubectl get pods -n {meta['namespace']} -l ray.io/is-ray-node=yes"
     )
 
 
 def clusters(rayservice: Document) -> dict[str, str]:
-    """The RayClusters of a RayService, the one that serves first, and the head service of each."""
+    """The head service of each RayCluster of a RayService, by name; the cluster that serves comes first."""
     status = rayservice.get("status") or {}
     found: dict[str, str] = {}
     for part in (status.get("activeServiceStatus") or {}, status.get("pendingServiceStatus") or {}):
@@ -55,58 +56,48 @@ def clusters(rayservice: Document) -> dict[str, str]:
     return found
 
 
-def told_state(rayservice: Document | None, seen: ServeState | None) -> ServeState:
-    """What Serve is told to run by the RayService, and how that runs as far as it was `seen`.
+def configured_state(rayservice: Document | None, observed: ServeState | None) -> ServeState:
+    """The applications of the RayService, with their `observed` status; None if Serve was not reached.
 
-    An application that was taken out of the RayService counts as being deleted for as long as Serve shows it.
+    An application that was removed from the RayService counts as being deleted while Serve still shows it.
     """
-    told = applications_of(rayservice)
-    running = dict(seen.applications) if seen else {}
-    apps = {name: _gone(app) for name, app in running.items() if name not in told}
-    for name, config in told.items():
-        apps[name] = _told(config, running.get(name))
-    return ServeState(running=seen is not None and seen.running, applications=apps)
+    configured = applications_of(rayservice)
+    running = dict(observed.applications) if observed else {}
+    apps = {name: _deleting(app) for name, app in running.items() if name not in configured}
+    for name, config in configured.items():
+        apps[name] = _application(config, running.get(name))
+    return ServeState(running=observed is not None and observed.running, applications=apps)
 
 
-def room(state: ServeState, pools: Iterable[GPUPool]) -> dict[str, float]:
-    """Units of each resource that the namespace's Ray cluster could have: what runs now, and what is free.
+def reachable_capacity(state: ServeState, pools: Iterable[GPUPool]) -> dict[str, float]:
+    """Units of each resource that the namespace's Ray cluster can have: what runs now, and what is free.
 
-    Ray clusters grow with their replicas, so that only accelerators are ever short; each brings its CPUs and its GPU.
+    Ray clusters grow with their replicas, so only accelerators limit them. Each pod brings its CPUs and its GPU.
     """
-    placed: dict[str, float] = {}
-    for app in state.applications.values():
-        for deployment in app.deployments:
-            count = sum(replica.placed for replica in deployment.replicas)
-            for resource, units in deployment.resources.items():
-                placed[resource] = placed.get(resource, 0.0) + units * count
+    placed = state.placed_resources()
     limits: dict[str, float] = dict.fromkeys(placed, inf) | {"CPU": inf, "GPU": inf}
     for pool in pools:
-        in_reach = placed.get(pool.ray_resource, 0.0) + float(pool.status.free)
-        limits[pool.ray_resource] = min(in_reach, float(pool.status.capacity))
+        reachable = placed.get(pool.ray_resource, 0.0) + float(pool.status.free)
+        limits[pool.ray_resource] = min(reachable, float(pool.status.capacity))
     return limits
 
 
 def unlimited(state: ServeState) -> Resources:
-    """Room without an end for all resources that applications take: nodes come as they are needed."""
-    return {
-        resource: inf
-        for app in state.applications.values()
-        for deployment in app.deployments
-        for resource in deployment.resources
-    }
+    """Infinite capacity of all resources that applications take: the autoscaler adds nodes when they are needed."""
+    return dict.fromkeys(state.resource_names, inf)
 
 
 def scaling(cluster: Document, groups: Sequence[WorkerGroup]) -> list[dict[str, Any]]:
-    """JSON patch operations that give a running RayCluster the pods that `groups` say; empty if it needs none.
+    """JSON patch operations that give a running RayCluster the numbers of pods in `groups`; empty if it has them.
 
-    KubeRay does not hand numbers of pods down from a RayService to a cluster that runs. Pods are asked for at once;
-    those that are not needed any more are left to Ray's autoscaler, which takes only ones without replicas, while
-    KubeRay would take any.
+    KubeRay does not copy numbers of pods from a RayService to a running cluster. Missing pods are requested at once.
+    Ray's autoscaler removes pods that are not needed any more: it removes only pods without replicas, while KubeRay
+    would remove any.
     """
-    wanted = {group["groupName"]: group["replicas"] for group in groups}
+    desired = {group["groupName"]: group["replicas"] for group in groups}
     operations = []
     for at, group in enumerate(cluster["spec"].get("workerGroupSpecs") or ()):
-        pods = wanted.get(group["groupName"], 0)
+        pods = desired.get(group["groupName"], 0)
         now = {field: group.get(field) for field in NUMBERS}
         replicas = max(now["replicas"] or 0, pods)
         for field, value in zip(NUMBERS, (replicas, pods, replicas), strict=True):
@@ -115,7 +106,7 @@ def scaling(cluster: Document, groups: Sequence[WorkerGroup]) -> list[dict[str, 
                 operations.append({"op": "add", "path": path, "value": value})
     if not operations:
         return []
-    # Otherwise a group might have moved, or the autoscaler might have changed it meanwhile.
+    # Fails if the cluster has changed since it was read, for example by the autoscaler.
     version = {"op": "test", "path": "/metadata/resourceVersion", "value": cluster["metadata"]["resourceVersion"]}
     return [version, *operations]
 
@@ -125,8 +116,8 @@ def _condition(rayservice: Document, type: str) -> Mapping[str, Any]:
     return next((c for c in conditions if c["type"] == type), {})
 
 
-def _told(config: AppConfig, running: Application | None) -> Application:
-    return Application(
+def _application(config: AppConfig, running: ServeApplication | None) -> ServeApplication:
+    return ServeApplication(
         name=config["name"],
         status=running.status if running else NOT_STARTED,
         message=running.message if running else "",
@@ -137,5 +128,5 @@ def _told(config: AppConfig, running: Application | None) -> Application:
     )
 
 
-def _gone(app: Application) -> Application:
-    return Application(app.name, DELETING, app.message, app.deployed, app.declarative, None, app.deployments)
+def _deleting(app: ServeApplication) -> ServeApplication:
+    return ServeApplication(app.name, DELETING, app.message, app.deployed, app.declarative, None, app.deployments)

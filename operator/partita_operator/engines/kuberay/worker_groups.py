@@ -1,8 +1,8 @@
-"""Worker groups of a RayService: which there are, in which order, and how many pods each needs.
+"""Worker groups of a RayService, their order, and the number of pods that each needs.
 
-KubeRay replaces a whole Ray cluster for almost any change of its worker groups. It does not for a change of their
-numbers of pods, and for groups that come behind the others. So a group stays where it is for ever, a new one is put
-at the end, and one that is not needed any more has no pods.
+KubeRay replaces the whole Ray cluster after almost any change of its worker groups. Exceptions are the numbers of
+pods, and groups that are appended. So a group keeps its place, a new one is appended, and a group that is not needed
+any more has no pods.
 """
 
 import json
@@ -15,9 +15,8 @@ from typing import Any, Final
 
 from partita_api.gpupool import GPUPool
 from partita_api.meta import GROUP, NAME_PATTERN, POOL_LABEL
+from partita_operator.engines.app_config import AppConfig, demand_of
 from partita_operator.engines.kuberay.settings import KubeRaySettings, RayPods
-from partita_operator.engines.rollout import demand
-from partita_operator.engines.serve_state import AppConfig
 from partita_operator.kube.pods import (
     SCRATCH,
     accelerator_limits,
@@ -30,13 +29,13 @@ from partita_runtime.serving.deploy.names import PRELOADED
 from partita_runtime.serving.deploy.stage_arguments import has_gpus
 
 FRONTENDS: Final = "frontends"
-"""Name of the group that runs frontends and no stage."""
+"""Name of the group that runs only frontends."""
 FRONTEND_RESOURCE: Final = "partita-frontend"
-"""The Ray resource that a frontend takes one of."""
+"""The Ray resource of frontends; each takes one unit."""
 NUMBERS: Final = ("replicas", "minReplicas", "maxReplicas")
-"""Fields of a group that KubeRay takes no new cluster for."""
+"""Fields of a group that change without a new cluster."""
 _MOST_NAME_CHARACTERS: Final = 40
-"""Of a group's name; KubeRay makes names of pods and values of labels out of it."""
+"""Limit of a group's name: KubeRay derives names of pods and values of labels from it."""
 _ROUNDING: Final = 1e-6
 
 WorkerGroup = Mapping[str, Any]
@@ -44,16 +43,16 @@ WorkerGroup = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Capacity:
-    """What one pod of a group offers to Ray."""
+class PodCapacity:
+    """The Ray resource of one pod of a group."""
 
     resource: str
     units: float
 
 
 def frontend_group(settings: KubeRaySettings) -> WorkerGroup:
-    """The group for frontends."""
-    offered = Capacity(FRONTEND_RESOURCE, settings.frontends_per_pod)
+    """The group of frontends."""
+    offered = PodCapacity(FRONTEND_RESOURCE, settings.frontends_per_pod)
     template = _template(settings, settings.frontends, {"app.kubernetes.io/component": "frontend"}, {}, {})
     (container,) = template["spec"]["containers"]
     container["env"] += [{"name": name, "value": value} for name, value in PRELOADED.items()]
@@ -61,7 +60,7 @@ def frontend_group(settings: KubeRaySettings) -> WorkerGroup:
 
 
 def pool_group(pool: GPUPool, settings: KubeRaySettings) -> WorkerGroup:
-    """The group for the pool's accelerators as they are sliced now, one to a pod."""
+    """The group of the pool's accelerators with their present slices: one accelerator in each pod."""
     template = _template(
         settings,
         settings.workers,
@@ -73,23 +72,23 @@ def pool_group(pool: GPUPool, settings: KubeRaySettings) -> WorkerGroup:
     (container,) = template["spec"]["containers"]
     container["env"] += environment
     container |= mps
-    return _group(group_name(pool), Capacity(pool.ray_resource, 1), template, gpus=int(has_gpus(pool)))
+    return _group(group_name(pool), PodCapacity(pool.ray_resource, 1), template, gpus=int(has_gpus(pool)))
 
 
 def group_name(pool: GPUPool) -> str:
-    """The name of a pool's group: of the pool and its slice type, such as t4-gpu or a100-mig-1g-5gb."""
+    """The name of a pool's group: the pool and its slice type, such as t4-gpu or a100-mig-1g-5gb."""
     slice_type = pool.spec.resource_name.rsplit("/", 1)[-1].replace(".", "-")
     name = f"{pool.metadata.name}-{slice_type}"
     if len(name) <= _MOST_NAME_CHARACTERS and re.fullmatch(NAME_PATTERN, name):
         return name
-    told_apart = sha256(f"{pool.metadata.name}/{pool.spec.resource_name}".encode()).hexdigest()[:6]
+    suffix = sha256(f"{pool.metadata.name}/{pool.spec.resource_name}".encode()).hexdigest()[:6]
     readable = re.sub(r"[^a-z0-9]+", "-", name.lower())[: _MOST_NAME_CHARACTERS - 7].strip("-")
-    return f"{readable}-{told_apart}"
+    return f"{readable}-{suffix}"
 
 
-def merged(present: Sequence[WorkerGroup], wanted: Sequence[WorkerGroup]) -> list[WorkerGroup]:
-    """The present groups in their order, those that are wanted as they are wanted, and then the new ones."""
-    by_name = {group["groupName"]: group for group in wanted}
+def merged(present: Sequence[WorkerGroup], desired: Sequence[WorkerGroup]) -> list[WorkerGroup]:
+    """The present groups in their order, updated from the desired ones, then the new ones."""
+    by_name = {group["groupName"]: group for group in desired}
     known = {group["groupName"] for group in present}
     kept = [by_name.get(group["groupName"], group) for group in present]
     return [*kept, *(group for name, group in by_name.items() if name not in known)]
@@ -98,25 +97,25 @@ def merged(present: Sequence[WorkerGroup], wanted: Sequence[WorkerGroup]) -> lis
 def sized(groups: Sequence[WorkerGroup], applications: Iterable[AppConfig]) -> list[WorkerGroup]:
     """The groups with as many pods as the applications need.
 
-    Of several groups that offer the same resource, since a pool was sliced anew, only the last one has any.
+    If several groups offer the same resource, because the slices of a pool changed, only the last one has pods.
     """
     needed = pods_needed(groups, applications)
     return [{**group, **dict.fromkeys(NUMBERS, needed[group["groupName"]])} for group in groups]
 
 
 def pods_needed(groups: Sequence[WorkerGroup], applications: Iterable[AppConfig]) -> dict[str, int]:
-    """Pods that each group needs, by its name. Replicas of different shares are never put on one accelerator."""
+    """Number of pods by group. Replicas with different shares never use the same accelerator."""
     taken: dict[str, dict[float, int]] = {}
     for app in applications:
-        wanted = demand(app)
-        for resource, share in wanted.each.items():
+        demand = demand_of(app)
+        for resource, share in demand.each.items():
             shares = taken.setdefault(resource, {})
-            shares[share] = shares.get(share, 0) + wanted.replicas
+            shares[share] = shares.get(share, 0) + demand.replicas
     pods = {group["groupName"]: 0 for group in groups}
-    last = {capacity(group).resource: group for group in groups}
+    last = {pod_capacity(group).resource: group for group in groups}
     for resource, group in last.items():
-        units = capacity(group).units
-        # How many replicas fit on one pod, in whole replicas: two of 0.4 on 1, not two and a half.
+        units = pod_capacity(group).units
+        # Whole replicas on one pod: two of 0.4 on 1, not two and a half.
         per_pod = {share: max(1, int(units / share + _ROUNDING)) for share in taken.get(resource, {})}
         pods[group["groupName"]] = sum(
             ceil(replicas / per_pod[share]) for share, replicas in taken.get(resource, {}).items()
@@ -124,14 +123,14 @@ def pods_needed(groups: Sequence[WorkerGroup], applications: Iterable[AppConfig]
     return pods
 
 
-def capacity(group: WorkerGroup) -> Capacity:
-    """What a pod of the group offers, read back from its Ray start parameters."""
+def pod_capacity(group: WorkerGroup) -> PodCapacity:
+    """The Ray resource of a pod of the group, read from its Ray start parameters."""
     ((resource, units),) = json.loads(json.loads(group["rayStartParams"]["resources"])).items()
-    return Capacity(resource, units)
+    return PodCapacity(resource, units)
 
 
 def head_group(settings: KubeRaySettings) -> dict[str, Any]:
-    """The head, on which Ray places nothing: it may speak to the API server, for it runs Ray's autoscaler."""
+    """The head. Ray places nothing on it. It may use the API server, because Ray's autoscaler runs in it."""
     template = _template(settings, settings.head, {"app.kubernetes.io/component": "head"}, {}, {})
     del template["spec"]["automountServiceAccountToken"]
     (container,) = template["spec"]["containers"]
@@ -143,8 +142,8 @@ def head_group(settings: KubeRaySettings) -> dict[str, Any]:
     return {"rayStartParams": {"dashboard-host": "0.0.0.0", "num-cpus": "0", "num-gpus": "0"}, "template": template}
 
 
-def _group(name: str, offered: Capacity, template: dict[str, Any], gpus: int) -> WorkerGroup:
-    # KubeRay puts the value into a shell command, so that it wants JSON inside of a quoted string.
+def _group(name: str, offered: PodCapacity, template: dict[str, Any], gpus: int) -> WorkerGroup:
+    # KubeRay puts the value into a shell command, so it must be a quoted string that contains JSON.
     resources = json.dumps(json.dumps({offered.resource: offered.units}))
     return {
         "groupName": name,

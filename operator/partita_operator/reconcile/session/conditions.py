@@ -116,12 +116,12 @@ def _rolled_out(step: Pass, planned: Finding) -> Finding:
     if step.world.problem:
         return Finding(type, False, Reason.ACTION_FAILED, f"{step.world.problem} It is tried again.")
     summary = (
-        f"Plan {wanted.metadata.name}: {rollout_summary(rollout)} {rollout.obstacle or step.world.serving.message}"
+        f"Plan {wanted.metadata.name}: {rollout_summary(rollout)} {rollout.obstacle or step.world.serving.summary}"
     )
     if rollout.obstacle:
         return Finding(type, False, Reason.ROLLING_OUT, summary.strip())
     if rollout.serves and rollout.asleep:
-        return Finding(type, True, Reason.SCALED_TO_ZERO, sleep_summary(rollout, step.world.serving.message))
+        return Finding(type, True, Reason.SCALED_TO_ZERO, sleep_summary(rollout, step.world.serving.summary))
     if rollout.serves and not rollout.missing:
         return Finding(type, True, Reason.ROLLED_OUT, summary.strip())
     if rollout.serves and rollout.every_stage_up:

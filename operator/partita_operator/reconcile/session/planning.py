@@ -16,7 +16,7 @@ from partita_api.inferencesession import Approval, InferenceSession, InferenceSe
 from partita_api.meta import INPUTS_ANNOTATION, SESSION_LABEL, SESSION_SPEC_ANNOTATION, ObjectMeta
 from partita_api.pipelineplan import PipelinePlan, PipelinePlanSpec, ProfileRef, SessionRef
 from partita_api.quantity import Quantity
-from partita_operator.ports import SessionSignals
+from partita_operator.ports import ServingSignals
 from partita_operator.reconcile.actions import Action, ApprovePlan, CancelSolve, CreatePlan, DeletePlan, KeepPlan, Solve
 from partita_operator.reconcile.capacity.accounting import available, entitlements, fits, usable_pools
 from partita_operator.reconcile.session.annotations import approved_plan, pause_reason
@@ -60,7 +60,7 @@ class Planning:
 
 
 def with_measured_rate(
-    history: RateHistory, session: InferenceSession, signals: SessionSignals | None, seconds: float
+    history: RateHistory, session: InferenceSession, signals: ServingSignals | None, seconds: float
 ) -> RateHistory:
     """The history with what was measured at `seconds` of a steady clock.
 

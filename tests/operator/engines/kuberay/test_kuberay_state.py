@@ -11,19 +11,27 @@ from tests.operator.engines.serve_model import application, stage_config
 
 from partita_api.gpupool import GPUPool, GPUPoolStatus
 from partita_api.quantity import Quantity
+from partita_operator.engines.app_config import AppConfig
 from partita_operator.engines.kuberay.rayservice_manifest import rayservice
 from partita_operator.engines.kuberay.settings import KubeRaySettings
-from partita_operator.engines.kuberay.state import clusters, is_ready, room, scaling, standing, told_state
+from partita_operator.engines.kuberay.state import (
+    clusters,
+    configured_state,
+    explanation,
+    is_ready,
+    reachable_capacity,
+    scaling,
+)
 from partita_operator.engines.kuberay.worker_groups import WorkerGroup, pool_group
-from partita_operator.engines.ray_serve import RayServeEngines
-from partita_operator.engines.selection import Engines, MissingEngine
-from partita_operator.engines.serve_state import AppConfig, Replica, ServeState, own_configs
+from partita_operator.engines.ray.engine import RayServeEngines
+from partita_operator.engines.selection import EngineRegistry, MissingEngine
+from partita_operator.engines.serve_state import ServeReplica, ServeState
 from partita_operator.ports import EngineUnavailableError, OperatorSettings, ServingStatus
 
 Json = dict[str, Any]
 SETTINGS = KubeRaySettings(image="registry/serving:1")
-UP = Replica("RUNNING", node="n1", started=0.0)
-LOST = Replica("STARTING", node=None, started=0.0)
+UP = ServeReplica("RUNNING", node="n1", started=0.0)
+LOST = ServeReplica("STARTING", node=None, started=0.0)
 
 
 def conditions(ready: str, reason: str = "Initializing", upgrade: str = "False") -> Json:
@@ -47,8 +55,8 @@ def ghosts(capacity: int, free: int) -> GPUPool:
 @pytest.mark.parametrize(
     ("status", "want_words", "want_ready"),
     [
-        pytest.param({}, "see whether KubeRay's operator runs", False, id="no KubeRay"),
-        pytest.param(conditions("False"), "brings up the Ray cluster", False, id="starting"),
+        pytest.param({}, "check whether KubeRay's operator runs", False, id="no KubeRay"),
+        pytest.param(conditions("False"), "starts the Ray cluster", False, id="starting"),
         pytest.param(
             conditions("False", "ValidationFailed"),
             "ValidationFailed: as KubeRay says). Correct the operator's",
@@ -57,14 +65,14 @@ def ghosts(capacity: int, free: int) -> GPUPool:
         ),
         pytest.param(conditions("True", "NonZeroServeEndpoints"), "", True, id="serving"),
         pytest.param(conditions("True", upgrade="True"), "old one serves until", True, id="being replaced"),
-        pytest.param({"serviceStatus": "Running"}, "has not taken up", False, id="serviceStatus says nothing"),
+        pytest.param({"serviceStatus": "Running"}, "has not processed", False, id="serviceStatus says nothing"),
     ],
 )
 def test_conditions_say_how_a_rayservice_stands(status: Json, want_words: str, want_ready: bool) -> None:
     found = service(status=status)
 
-    assert want_words in standing(found)
-    assert bool(standing(found)) == bool(want_words)
+    assert want_words in explanation(found)
+    assert bool(explanation(found)) == bool(want_words)
     assert is_ready(found) == want_ready
 
 
@@ -88,19 +96,19 @@ def test_what_serve_is_told_counts_before_serve_shows_it_and_what_it_is_not_told
     new, old = stage_config("plan-2", 0, 2), stage_config("plan-1", 0, 1)
     running = application(old, [UP])
 
-    state = told_state(service(new), ServeState(running=True, applications={running.name: running}))
+    state = configured_state(service(new), ServeState(running=True, applications={running.name: running}))
 
-    assert own_configs(state, "default/traffic") == {new["name"]: new}
+    assert state.deployments("default/traffic") == {new["name"]: new}
     assert state.applications[old["name"]].status == "DELETING"
     assert state.applications[new["name"]].ready == 0
-    assert told_state(None, None) == ServeState(running=False)
+    assert configured_state(None, None) == ServeState(running=False)
 
 
 def test_a_change_of_the_configuration_is_seen_at_once_with_the_replicas_as_they_run() -> None:
     running = application(stage_config("plan-1", 0, 1), [UP])
     wanted = stage_config("plan-1", 0, 3)
 
-    state = told_state(service(wanted), ServeState(running=True, applications={running.name: running}))
+    state = configured_state(service(wanted), ServeState(running=True, applications={running.name: running}))
 
     app = state.applications[wanted["name"]]
     assert (app.config, app.ready) == (wanted, 1)
@@ -115,11 +123,11 @@ def test_a_change_of_the_configuration_is_seen_at_once_with_the_replicas_as_they
         pytest.param(4, 4, [], 4, id="nothing runs yet"),
     ],
 )
-def test_room_is_what_the_pool_could_give(capacity: int, free: int, replicas: list[Replica], want: int) -> None:
+def test_room_is_what_the_pool_could_give(capacity: int, free: int, replicas: list[ServeReplica], want: int) -> None:
     running = application(stage_config("plan-1", 0, len(replicas)), replicas)
     state = ServeState(running=True, applications={running.name: running} if replicas else {})
 
-    found = room(state, [ghosts(capacity, free)])
+    found = reachable_capacity(state, [ghosts(capacity, free)])
 
     assert (found["a"], found["CPU"], found["GPU"]) == (want, inf, inf)
 
@@ -165,7 +173,7 @@ def test_the_bound_follows_once_the_autoscaler_has_taken_a_pod() -> None:
 
 
 async def test_an_engine_that_is_not_set_up_says_what_to_set_and_holds_nothing_up() -> None:
-    engines = Engines(RayServeEngines(OperatorSettings(ray_address="")), None)
+    engines = EngineRegistry(RayServeEngines(OperatorSettings(ray_address="")), None)
     for kind, words in (("KubeRay", "kuberay.image"), ("Ray", "ray.address")):
         engine = engines.of(session("traffic").model("a").with_spec(engine={"kind": kind}).build())
 
@@ -182,7 +190,7 @@ async def test_an_engine_that_is_not_set_up_says_what_to_set_and_holds_nothing_u
 
 def test_sessions_go_to_the_engine_that_they_name() -> None:
     ray = RayServeEngines(OperatorSettings())
-    engines = Engines(ray, None)
+    engines = EngineRegistry(ray, None)
 
     def engine(**fields: str) -> object:
         return engines.of(session("traffic").model("a").with_spec(engine=fields).build())

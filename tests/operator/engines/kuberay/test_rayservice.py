@@ -11,10 +11,11 @@ from tests.operator.engines.serve_model import frontend_config, stage_config
 
 from partita_api.gpupool import Emulation, GPUPool
 from partita_api.quantity import Quantity
+from partita_operator.engines.app_config import AppConfig
 from partita_operator.engines.kuberay.rayservice_manifest import (
     applications_of,
+    contains,
     rayservice,
-    says,
     serve_config,
     worker_groups,
 )
@@ -23,13 +24,13 @@ from partita_operator.engines.kuberay.worker_groups import (
     FRONTEND_RESOURCE,
     NUMBERS,
     WorkerGroup,
-    capacity,
     group_name,
     merged,
+    pod_capacity,
     pods_needed,
     pool_group,
 )
-from partita_operator.engines.serve_state import AppConfig, UnreadableConfigError
+from partita_operator.engines.serve_state import UnreadableConfigError
 
 SETTINGS = KubeRaySettings(image="registry/serving:1.2.3")
 T4 = pool("t4").with_spec(node_selector={"nvidia.com/gpu.product": "Tesla-T4"}).build()
@@ -295,13 +296,13 @@ def test_a_group_whose_pool_is_not_known_now_stays_as_it_is() -> None:
 
     assert merged(present, [pool_group(T4, EVERYTHING)])[2] == present[2]
     assert pods_needed(present, [stage(L4, 2)])["l4-gpu"] == 2
-    assert capacity(present[2]).resource == "partita-pool-l4"
+    assert pod_capacity(present[2]).resource == "partita-pool-l4"
 
 
 @pytest.mark.parametrize(
     ("change", "want_words"),
     [
-        pytest.param({"metadata": {"name": "partita", "namespace": "vision"}}, "none of Partita's", id="of others"),
+        pytest.param({"metadata": {"name": "partita", "namespace": "vision"}}, "does not belong", id="of others"),
         pytest.param({"spec": {"serveConfigV2": "applications: []"}}, "was edited", id="edited"),
     ],
 )
@@ -317,6 +318,6 @@ def test_what_the_api_server_adds_is_no_difference() -> None:
     for group in worker_groups(stored):
         group["numOfHosts"] = 1  # type: ignore[index]
 
-    assert says(stored, manifest)
-    assert not says(stored, rendered([frontend()], T4, L4))
-    assert not says(stored, rendered([frontend(), stage(T4, 1)], T4))
+    assert contains(stored, manifest)
+    assert not contains(stored, rendered([frontend()], T4, L4))
+    assert not contains(stored, rendered([frontend(), stage(T4, 1)], T4))

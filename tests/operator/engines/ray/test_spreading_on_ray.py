@@ -8,13 +8,13 @@ from typing import Any
 import httpx
 import pytest
 from tests.fixtures import RayClusterFactory
-from tests.operator.engines.test_ray_serve import OPTIONS, applications, remove_all, rolled_out, spec, traffic, until
+from tests.operator.engines.ray.test_engine import OPTIONS, applications, remove_all, rolled_out, spec, traffic, until
 from tests.runtime.serving.plans import EMULATED, REAL
 
 from partita_devtools.ray_cluster.cluster import RayCluster
 from partita_devtools.ray_cluster.commands import RayClassNode, RayClusterConfig
-from partita_operator.engines import spreading
-from partita_operator.engines.ray_serve import RayServeEngine
+from partita_operator.engines.ray import spreading
+from partita_operator.engines.ray.engine import RayServeEngine
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 

@@ -17,7 +17,7 @@ from partita_api.gpupool import Emulation
 from partita_api.quantity import Quantity
 from partita_devtools.ray_cluster.cluster import RayCluster
 from partita_devtools.ray_cluster.commands import RayClassNode, RayClusterConfig
-from partita_operator.engines.ray_serve import RayServeEngine, RayServeEngines
+from partita_operator.engines.ray.engine import RayServeEngine, RayServeEngines
 from partita_operator.ports import (
     EngineUnavailableError,
     OperatorSettings,

@@ -8,7 +8,7 @@ import pytest
 from tests.operator.engines.dashboard_double import DashboardDouble, shown_as
 from tests.runtime.serving.plans import application
 
-from partita_operator.engines.ray_serve import RayServeEngine
+from partita_operator.engines.ray.engine import RayServeEngine
 from partita_operator.engines.rollout import RETRY_SECONDS
 from partita_operator.ports import EngineUnavailableError, ServingSpec
 

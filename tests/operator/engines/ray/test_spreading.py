@@ -6,11 +6,19 @@ from dataclasses import dataclass, field
 from itertools import count, cycle
 
 import pytest
-from tests.operator.engines.serve_model import FRONTEND, SESSION, application, frontend_config, stage_config
+from tests.operator.engines.serve_model import SESSION, application, frontend_config, stage_config
 
+from partita_operator.engines.app_config import AppConfig, configured_relocation
+from partita_operator.engines.deployments import Deployments
 from partita_operator.engines.placement import RayNode
-from partita_operator.engines.serve_state import AppConfig, Replica, ServeState, told_relocation
-from partita_operator.engines.spreading import MOST_IN_VAIN, SETTLED_SECONDS, spread, spread_if_able, with_relocations
+from partita_operator.engines.ray.spreading import (
+    MOST_WITHOUT_EFFECT,
+    SETTLED_SECONDS,
+    spread,
+    spread_if_able,
+    with_relocations,
+)
+from partita_operator.engines.serve_state import ServeReplica, ServeState
 from partita_runtime.serving.deploy.relocation import STAND_IN_SECONDS
 
 NOW = 10_000.0
@@ -22,9 +30,9 @@ def nodes(*slots: float, started: float = 0.0) -> list[RayNode]:
     return [RayNode(f"n{at}", started, {POOL: units}) for at, units in enumerate(slots)]
 
 
-def replicas(*on: int, started: float = 0.0, state: str = "RUNNING") -> list[Replica]:
+def replicas(*on: int, started: float = 0.0, state: str = "RUNNING") -> list[ServeReplica]:
     """Replicas on the nodes of these numbers."""
-    return [Replica(state, f"n{node}", started + at, f"r{at}") for at, node in enumerate(on)]
+    return [ServeReplica(state, f"n{node}", started + at, f"r{at}") for at, node in enumerate(on)]
 
 
 def stage(number: int, wanted: int) -> AppConfig:
@@ -33,20 +41,20 @@ def stage(number: int, wanted: int) -> AppConfig:
     return {**config, "deployments": [{**deployment, "graceful_shutdown_timeout_s": 30.0}]}
 
 
-def state(*stages: Sequence[Replica], status: str = "RUNNING", frontend: str = "RUNNING") -> ServeState:
+def state(*stages: Sequence[ServeReplica], status: str = "RUNNING", frontend: str = "RUNNING") -> ServeState:
     """A session with these stages, and its frontend, all as wanted but for what is said."""
-    apps = [application(frontend_config("one"), [Replica(frontend, "n9", 0.0, "f")])]
+    apps = [application(frontend_config("one"), [ServeReplica(frontend, "n9", 0.0, "f")])]
     apps += [application(stage(at, len(has)), has, status) for at, has in enumerate(stages)]
     return ServeState(running=True, applications={app.name: app for app in apps})
 
 
-def configs(seen: ServeState) -> list[AppConfig]:
-    return [app.config for app in seen.applications.values() if app.config is not None]
+def configs(seen: ServeState) -> Deployments:
+    return Deployments(app.config for app in seen.applications.values() if app.config is not None)
 
 
 def leaving(seen: ServeState, there: Sequence[RayNode], now: float = NOW) -> list[str]:
     decided = spread(configs(seen), seen, SESSION, there, now)
-    return [told.replica for config in decided if (told := told_relocation(config))]
+    return [told.replica for config in decided.values() if (told := configured_relocation(config))]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +91,7 @@ def test_a_replica_makes_place_only_where_that_helps_and_all_is_well(
     ("seen", "able", "want_going", "want_message"),
     [
         pytest.param(state(replicas(0, 0)), True, True, "", id="new enough"),
-        pytest.param(state(replicas(0, 0)), False, False, "older than the operator's", id="older"),
+        pytest.param(state(replicas(0, 0)), False, False, "older version of Partita", id="older"),
         pytest.param(state(replicas(0, 1)), False, False, "", id="older, with nothing to be done"),
     ],
 )
@@ -91,35 +99,36 @@ def test_replicas_that_cannot_be_told_are_left_where_they_are(
     seen: ServeState, able: bool, want_going: bool, want_message: str
 ) -> None:
     found, message = spread_if_able(configs(seen), seen, SESSION, nodes(2, 2), NOW, able)
-    assert any(told_relocation(config) for config in found) is want_going
+    assert any(configured_relocation(config) for config in found.values()) is want_going
     assert (want_message in message, bool(message)) == (True, bool(want_message))
 
 
 def test_nothing_goes_while_the_rollout_has_something_to_change() -> None:
     seen = state(replicas(0, 0))
-    scaled = [config if config["name"] == FRONTEND else stage(0, 3) for config in configs(seen)]
-    assert spread(scaled, seen, SESSION, nodes(2, 2), NOW) == tuple(scaled)
+    scaled = configs(seen).replaced(stage(0, 3))
+    assert spread(scaled, seen, SESSION, nodes(2, 2), NOW) == scaled
 
 
 def test_what_it_was_told_stays_in_the_configuration_and_the_time_for_leaving_only_while_it_leaves() -> None:
     before = state(replicas(0, 0))
-    frontend, told = spread(configs(before), before, SESSION, nodes(2, 2), NOW)
+    frontend, told = spread(configs(before), before, SESSION, nodes(2, 2), NOW).values()
     assert told["deployments"][0]["graceful_shutdown_timeout_s"] == 30.0 + STAND_IN_SECONDS
     for left, want_timeout in ((replicas(0, 0), 30.0 + STAND_IN_SECONDS), (replicas(0, 1)[:1], 30.0)):
         app = application(told, left)
         seen = ServeState(running=True, applications={app.name: app})
-        (kept,) = with_relocations([stage(0, 2)], seen)
-        assert told_relocation(kept) == told_relocation(told)
+        (kept,) = with_relocations(Deployments([stage(0, 2)]), seen).values()
+        assert configured_relocation(kept) == configured_relocation(told)
         assert kept["deployments"][0]["graceful_shutdown_timeout_s"] == want_timeout
-    assert with_relocations([frontend, stage(0, 2)], before) == (frontend, stage(0, 2))
+    unchanged = Deployments([frontend, stage(0, 2)])
+    assert with_relocations(unchanged, before) == unchanged
 
 
 def test_one_that_leaves_counts_until_another_has_its_place() -> None:
     before = state(replicas(0, 0))
-    _, told = spread(configs(before), before, SESSION, nodes(2, 2), NOW)
+    _, told = spread(configs(before), before, SESSION, nodes(2, 2), NOW).values()
     stays, goes = replicas(0, 0)
-    goes = Replica("STOPPING", goes.node, goes.started, goes.id)
-    new = [Replica(word, "n1", NOW, "r9") for word in ("STARTING", "RUNNING")]
+    goes = ServeReplica("STOPPING", goes.node, goes.started, goes.id)
+    new = [ServeReplica(word, "n1", NOW, "r9") for word in ("STARTING", "RUNNING")]
     assert [application(told, [stays, goes, *n]).ready for n in ([], new[:1], new[1:])] == [2, 2, 2]
     assert application(told, [stays]).ready == 1
 
@@ -140,7 +149,7 @@ class Cluster:
         self._names = count()
         self._turn = cycle(range(len(self.there)))
         self.config = stage(0, len(self.on))
-        self._replicas = [Replica("RUNNING", f"n{node}", 0.0, f"r{next(self._names)}") for node in self.on]
+        self._replicas = [ServeReplica("RUNNING", f"n{node}", 0.0, f"r{next(self._names)}") for node in self.on]
 
     def counts(self) -> list[int]:
         found = Counter(replica.node for replica in self._replicas)
@@ -154,15 +163,15 @@ class Cluster:
                 running=True, applications={self.config["name"]: application(self.config, self._replicas)}
             )
             (self.config,) = spread(
-                with_relocations([stage(0, len(self.on))], seen), seen, SESSION, self.there, self.now
-            )
-            told = told_relocation(self.config)
+                with_relocations(Deployments([stage(0, len(self.on))]), seen), seen, SESSION, self.there, self.now
+            ).values()
+            told = configured_relocation(self.config)
             gone = [replica for replica in self._replicas if told and replica.id == told.replica]
             if gone:
                 self.moves += 1
                 node = self._next_node()
                 self._replicas.remove(gone[0])
-                self._replicas.append(Replica("RUNNING", node, self.now, f"r{next(self._names)}"))
+                self._replicas.append(ServeReplica("RUNNING", node, self.now, f"r{next(self._names)}"))
             self.now += 10.0
 
     def _next_node(self) -> str:
@@ -195,7 +204,7 @@ def test_a_stage_is_spread_one_replica_at_a_time_and_then_left_alone(
 def test_replicas_that_always_come_back_to_the_same_node_are_soon_left_alone() -> None:
     cluster = Cluster(nodes(4, 4), [0, 0], stuck_on=0)
     cluster.run(24 * 3600)
-    assert cluster.moves == MOST_IN_VAIN
+    assert cluster.moves == MOST_WITHOUT_EFFECT
     cluster.there = [*cluster.there, RayNode("n2", cluster.now, {POOL: 4})]
     cluster.run(24 * 3600)
-    assert cluster.moves == 2 * MOST_IN_VAIN
+    assert cluster.moves == 2 * MOST_WITHOUT_EFFECT

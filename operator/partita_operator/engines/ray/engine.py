@@ -1,0 +1,199 @@
+"""ServingEngine on an existing Ray cluster, through the Serve REST API of its dashboard.
+
+Serve has one declarative configuration for all applications, and no conditional write. So there is one engine object
+for each cluster, and it makes one change at a time. Anyone else who writes to the same Serve by REST must keep
+Partita's applications as they are, as Partita keeps theirs.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import urlsplit
+
+from partita_api.inferencesession import InferenceSession
+from partita_operator.engines.deployments import Deployments
+from partita_operator.engines.frontend_client import FrontendAnswer, FrontendClient, serving_signals, session_url
+from partita_operator.engines.ray.spreading import spread_if_able, with_relocations
+from partita_operator.engines.ray_dashboard import RayDashboard, capacity
+from partita_operator.engines.rollout import FrontendReport, failed_for_long, next_step, rollout_target
+from partita_operator.engines.serve_state import APPLICATIONS_PATH, ServeState, config_to_put, read_state
+from partita_operator.engines.serving_status import serving_status
+from partita_operator.ports import (
+    EngineUnavailableError,
+    OperatorSettings,
+    ServingSignals,
+    ServingSpec,
+    ServingStatus,
+)
+from partita_runtime.models.policy import with_policy
+from partita_runtime.serving.deploy.applications import ServingOptions, frontend_name
+
+CONTROLLER: Final = "ServeController"
+"""Class of the actor that keeps Serve's state."""
+STATE_SECONDS: Final = 1.0
+"""How old a reading may be if no change is based on it."""
+
+
+def serving_options(settings: OperatorSettings) -> ServingOptions:
+    """How the processes of sessions run on any cluster."""
+    runtime_env = with_policy(dict(settings.runtime_env), settings.model_policy)
+    return ServingOptions(runtime_env=runtime_env, transport=settings.transport)
+
+
+class RayServeEngines:
+    """The Ray clusters that sessions may use. Each receives only its own token."""
+
+    def __init__(self, settings: OperatorSettings) -> None:
+        options = serving_options(settings)
+        self._options = options
+        self._tokens = {address.rstrip("/"): token for address, token in settings.ray_tokens.items()}
+        self._default: RayServeEngine | None = None
+        self._engines: dict[str, RayServeEngine] = {}
+        if settings.ray_address:
+            self._default = RayServeEngine(
+                settings.ray_address, settings.ray_token, settings.serve_url, settings.serve_http_port, options
+            )
+            self._engines[settings.ray_address.rstrip("/")] = self._default
+
+    def of(self, session: InferenceSession) -> "RayServeEngine | None":
+        """The engine of the session's address, else the default, if any; the same object for the same address."""
+        address = session.spec.engine.address
+        if address is None:
+            return self._default
+        address = address.rstrip("/")
+        if address not in self._engines:
+            self._engines[address] = RayServeEngine(address, self._tokens.get(address), options=self._options)
+        return self._engines[address]
+
+    def known(self) -> tuple["RayServeEngine", ...]:
+        """The default engine, if any, then every other one that `of` has returned."""
+        return tuple(self._engines.values())
+
+    async def close(self) -> None:
+        """Closes all connections."""
+        await asyncio.gather(*(engine.close() for engine in self._engines.values()))
+
+
+class RayServeEngine:
+    """One Ray cluster. `ports.ServingEngine` describes the methods.
+
+    `serve_url` is where clients reach its HTTP proxy; None means the dashboard's host and Serve's port.
+    `serve_http_port` is the proxy's port on a cluster where Serve does not run yet.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        token: str | None = None,
+        serve_url: str | None = None,
+        serve_http_port: int = 8000,
+        options: ServingOptions = ServingOptions(),  # noqa: B008 - it is frozen
+    ) -> None:
+        self._dashboard = RayDashboard(address, token)
+        self._frontends = FrontendClient()
+        self._serve_url = serve_url
+        self._serve_http_port = serve_http_port
+        self._options = options
+        self._changing = asyncio.Lock()
+        self._last_read: tuple[float, ServeState] | None = None
+        self._progress: dict[str, str] = {}
+        """The message of the last roll-out step, by session. A restarted operator has it after its first `apply`."""
+
+    async def apply(self, spec: ServingSpec) -> None:
+        """Takes the next step of the roll-out toward `spec`."""
+        target = rollout_target(spec, self._options)
+        key = target.session_key
+        async with self._changing:
+            state = await self._read()
+            answer = await self._frontend_answer(state, key)
+            report = FrontendReport(answer.signals.plan) if answer.signals else None
+            nodes, now = await self._dashboard.nodes(), time.time()
+            step = next_step(target, state, report, capacity(nodes), now)
+            self._progress[key] = step.message
+            deployments = with_relocations(step.deployments, state)
+            if answer.signals and not step.message:
+                able = answer.signals.can_make_place
+                deployments, self._progress[key] = spread_if_able(deployments, state, key, nodes, now, able)
+            await self._write(state, key, deployments)
+
+    async def observe(self, session_key: str) -> ServingStatus:
+        """What runs for the session (namespace/name)."""
+        state = await self._read(STATE_SECONDS)
+        nodes = await self._dashboard.nodes()
+        answer = await self._frontend_answer(state, session_key)
+        return serving_status(
+            session_key,
+            state,
+            answer,
+            capacity(nodes),
+            url=session_url(self._url(state), session_key),
+            progress=self._progress.get(session_key, ""),
+            now=time.time(),
+        )
+
+    async def signals(self, session_key: str) -> ServingSignals | None:
+        """What the session's frontend measured over the last window; None if no frontend answers."""
+        answer = await self._frontend_answer(await self._read(STATE_SECONDS), session_key)
+        return serving_signals(answer.signals) if answer.signals else None
+
+    async def remove(self, session_key: str) -> bool:
+        """Removes the frontend, then, once it has answered its last request, the stages."""
+        async with self._changing:
+            state = await self._read()
+            left = state.of_session(session_key)
+            if not left:
+                self._progress.pop(session_key, None)
+                return True
+            frontend = frontend_name(session_key)
+            stages = state.deployments(session_key).without({frontend})
+            await self._write(state, session_key, stages if frontend in left else Deployments())
+            return False
+
+    async def sessions(self) -> frozenset[str]:
+        """Keys of all sessions that have applications on the engine."""
+        state = await self._read(STATE_SECONDS)
+        return frozenset(key for app in state.applications.values() if (key := app.session_key))
+
+    async def capacity(self) -> Mapping[str, float]:
+        """Total units of each resource of the cluster, including CPUs."""
+        return capacity(await self._dashboard.nodes())
+
+    async def close(self) -> None:
+        """Closes all connections."""
+        await self._dashboard.close()
+        await self._frontends.close()
+
+    async def _read(self, may_be_old: float = 0.0) -> ServeState:
+        if self._last_read and time.monotonic() - self._last_read[0] < may_be_old:
+            return self._last_read[1]
+        state = read_state(await self._dashboard.get(APPLICATIONS_PATH))
+        if not state.running and await self._dashboard.has_live_actor(CONTROLLER):
+            # The dashboard shows an empty Serve now. A write based on it would delete all applications.
+            raise EngineUnavailableError(
+                f"Ray Serve's controller at {self._dashboard.address} does not answer. Wait until it has recovered."
+            )
+        self._last_read = (time.monotonic(), state)
+        return state
+
+    async def _write(self, state: ServeState, session_key: str, deployments: Deployments) -> None:
+        """Makes these the session's applications, unless they are already."""
+        again = any(failed_for_long(app, time.time()) for app in state.of_session(session_key).values())
+        if not again and deployments == state.deployments(session_key):
+            return
+        self._last_read = None
+        content = config_to_put(state, session_key, deployments, self._serve_http_port)
+        await self._dashboard.put(APPLICATIONS_PATH, content)
+
+    async def _frontend_answer(self, state: ServeState, session_key: str) -> FrontendAnswer:
+        if state.ready_frontend(session_key) is None:
+            return FrontendAnswer(None)
+        return await self._frontends.signals(self._url(state), session_key)
+
+    def _url(self, state: ServeState) -> str:
+        """Where clients reach the HTTP proxy."""
+        if self._serve_url is not None:
+            return self._serve_url
+        host = urlsplit(self._dashboard.address).hostname or ""
+        port = state.options.get("http_options", {}).get("port", self._serve_http_port)
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
