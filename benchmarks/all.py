@@ -1,4 +1,4 @@
-"""Every benchmark in turn, for the figures of docs/benchmarks.md.
+"""Every benchmark in turn, for the figures of docs/benchmarks/README.md.
 
     python benchmarks/all.py [--quick] [--only NAME]... [--data DIR] [--out report/benchmarks]
 

@@ -1,0 +1,73 @@
+"""The tree as the architecture tests see it: source files, their folders, and the names that they define."""
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+PACKAGES: Final = (
+    ROOT / "crds/partita_api",
+    ROOT / "planner/partita_planner",
+    ROOT / "runtime/partita_runtime",
+    ROOT / "profiling-jobs/partita_profiling",
+    ROOT / "operator/partita_operator",
+    ROOT / "devtools/partita_devtools",
+)
+
+
+def source_files() -> list[Path]:
+    """All modules of the packages."""
+    return sorted(file for package in PACKAGES for file in package.rglob("*.py"))
+
+
+def folders() -> list[Path]:
+    """All packages and their subpackages."""
+    return sorted({file.parent for file in source_files()})
+
+
+def documents() -> list[Path]:
+    """All pages for people."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+@cache
+def syntax(file: Path) -> ast.Module:
+    """The parsed module."""
+    return ast.parse(file.read_text())
+
+
+def definitions(file: Path) -> set[str]:
+    """The names that a module defines at its top level."""
+    found: set[str] = set()
+    for node in syntax(file).body:
+        match node:
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                found.add(name)
+            case ast.Assign(targets=targets):
+                found |= {target.id for target in targets if isinstance(target, ast.Name)}
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                found.add(name)
+    return found
+
+
+def names(file: Path) -> Iterator[str]:
+    """Every name that a module gives to something: itself, classes, functions, parameters, attributes, variables."""
+    yield file.stem
+    for node in ast.walk(syntax(file)):
+        match node:
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield name
+            case ast.arg(arg=name):
+                yield name
+            case ast.Name(id=name, ctx=ast.Store()):
+                yield name
+            case ast.Attribute(attr=name, ctx=ast.Store()):
+                yield name
+
+
+def words(name: str) -> list[str]:
+    """The words of an identifier in lower case: `HeldModels` and `held_models` are `held` and `models`."""
+    return [word.lower() for part in name.split("_") for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", part)]
