@@ -27,7 +27,7 @@ from partita_runtime.scheduling.plan import ScheduledModule, ScheduledPipeline, 
 from partita_runtime.simulation.arrivals import arrivals_at
 from partita_runtime.simulation.emulation.placement import placements
 from partita_runtime.simulation.report import SimulationReport
-from partita_runtime.simulation.streams import Stream, simulate_streams
+from partita_runtime.simulation.streams import RequestStream, simulate_streams
 
 LOAD = 0.8
 RESNET50 = Model("ResNet50", 1.053, 5.072, 25)
@@ -72,7 +72,7 @@ def pooled() -> Case:
     capacity = sum(
         min(s.replicas * p.batch_size * 1e6 / s.latency_micros[-1] for s in p.stages) for p in module.pipelines
     )
-    stream = Stream("m", arrivals_at(ArrivalProcess.POISSON, LOAD * capacity), POOLED_SLO_MS)
+    stream = RequestStream("m", arrivals_at(ArrivalProcess.POISSON, LOAD * capacity), POOLED_SLO_MS)
     placed = placements(plan, {"fast": GPUS_PER_NODE, "slow": GPUS_PER_NODE})
     return Case(
         "pooled pipelines, 100 GPUs",

@@ -40,7 +40,7 @@ from partita_runtime.load.generator import LoadConfig, run_load
 from partita_runtime.load.inference_request import encode_request
 from partita_runtime.load.report import ANSWERED, LoadReport
 from partita_runtime.scheduling.events import Dispatch
-from partita_runtime.scheduling.trace import Call, read_trace
+from partita_runtime.scheduling.trace import RecordedCall, read_trace
 from partita_runtime.serving.deploy.applications import ServingOptions
 from partita_runtime.simulation.emulation.noise import NO_DELAYS, Delays
 from partita_runtime.simulation.report import SimulationReport
@@ -143,7 +143,7 @@ def live(cluster: RayCluster, app: EmulatedSession, options: argparse.Namespace,
     return windows
 
 
-def recorded_in(calls: Sequence[Call], window: Window) -> Recorded:
+def recorded_in(calls: Sequence[RecordedCall], window: Window) -> Recorded:
     """What the trace holds of this window."""
     sizes: Counter[int] = Counter()
     delays: list[tuple[int, int]] = []

@@ -15,7 +15,7 @@ from partita_runtime.scheduling.plan import SchedulingPlan
 from partita_runtime.simulation.arrivals import arrivals_at
 from partita_runtime.simulation.report import SimulationReport
 from partita_runtime.simulation.scaling import Scaling
-from partita_runtime.simulation.streams import Stream, simulate_streams
+from partita_runtime.simulation.streams import RequestStream, simulate_streams
 
 MODELS = 24
 DAY_SECONDS = 300.0
@@ -121,7 +121,7 @@ def _run(
     planned = tuple(m.planned(m.staggered_batch(replicas[m.name]), replicas[m.name]) for m in models)
     plan = SchedulingPlan(name="simulated", policy=policy, modules=planned)
     streams = [
-        Stream(model.name, arrivals_at(ArrivalProcess.POISSON, schedule), model.slo_ms)
+        RequestStream(model.name, arrivals_at(ArrivalProcess.POISSON, schedule), model.slo_ms)
         for model, schedule in zip(models, schedules, strict=True)
     ]
     scaling = None if gpus is None else Scaling(_spec(plan), SETTINGS, {"gpu": gpus}, START_UP_SECONDS)

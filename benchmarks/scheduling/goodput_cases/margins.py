@@ -13,7 +13,7 @@ from benchmarks.scheduling.goodput_cases.pooled import PROCESSES, scheduling_pla
 from partita_planner.allocation.template_search import Found
 from partita_planner.deadline import Deadline
 from partita_runtime.simulation.load_search import goodput
-from partita_runtime.simulation.streams import Stream, simulate_streams
+from partita_runtime.simulation.streams import RequestStream, simulate_streams
 
 MARGINS = (0.1, 0.2, 0.3, 0.4)
 PAPER_MARGIN = 0.4
@@ -90,7 +90,9 @@ def _carried(reference: Mapping[str, Any], process: str, effort: Effort) -> floa
     models = list(zip(reference["models"], reference["weights"], reference["slo_us"], strict=True))
 
     def worst(rate: float) -> float:
-        streams = [Stream(model, PROCESSES[process](rate * weight, rate), slo / 1000) for model, weight, slo in models]
+        streams = [
+            RequestStream(model, PROCESSES[process](rate * weight, rate), slo / 1000) for model, weight, slo in models
+        ]
         attained = [
             report.attainment
             for seed in effort.seeds

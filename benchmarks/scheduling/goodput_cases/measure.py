@@ -11,10 +11,10 @@ from partita_api.inferencesession import ArrivalProcess
 from partita_runtime.scheduling.events import StageRef
 from partita_runtime.scheduling.plan import ScheduledModule, ScheduledPipeline, ScheduledStage, SchedulingPlan
 from partita_runtime.simulation.arrivals import arrivals_at
-from partita_runtime.simulation.emulation.placement import Placement
+from partita_runtime.simulation.emulation.placement import WorkerPlacement
 from partita_runtime.simulation.load_search import goodput
 from partita_runtime.simulation.report import SimulationReport
-from partita_runtime.simulation.streams import Stream, simulate_streams
+from partita_runtime.simulation.streams import RequestStream, simulate_streams
 
 LARGEST_BATCH = 256
 TARGET = 0.99
@@ -100,7 +100,7 @@ class Deployment:
     """Models on GPUs under a policy."""
 
     plan: SchedulingPlan
-    placed: tuple[Placement, ...]
+    placed: tuple[WorkerPlacement, ...]
     slos: Mapping[str, float]
 
     def run(
@@ -112,7 +112,9 @@ class Deployment:
         shape: float = 1.0,
     ) -> dict[str, SimulationReport]:
         """Simulate; rates are requests per second by model."""
-        streams = [Stream(name, arrivals_at(process, rate, shape), self.slos[name]) for name, rate in rates.items()]
+        streams = [
+            RequestStream(name, arrivals_at(process, rate, shape), self.slos[name]) for name, rate in rates.items()
+        ]
         return simulate_streams(self.plan, streams, seconds, seed, placed=self.placed)
 
     def goodput(self, at_most: float, effort: Effort) -> float:
@@ -136,7 +138,7 @@ def shared(models: Sequence[Model], gpus: int, policy: str) -> Deployment:
     batch = Model.uncoordinated_batch if policy.startswith("ServeBatch") else lambda model: model.staggered_batch(gpus)
     plan = SchedulingPlan(name="shared", policy=policy, modules=tuple(m.planned(batch(m), gpus) for m in models))
     placed = tuple(
-        Placement(StageRef(model.name, "a", 0), f"gpu-{number}", f"node-{number}")
+        WorkerPlacement(StageRef(model.name, "a", 0), f"gpu-{number}", f"node-{number}")
         for number in range(gpus)
         for model in models
     )

@@ -9,7 +9,7 @@ from benchmarks.scheduling.goodput_cases.measure import Deployment, Model
 
 from partita_runtime.scheduling.events import StageRef
 from partita_runtime.scheduling.plan import SchedulingPlan
-from partita_runtime.simulation.emulation.placement import Placement
+from partita_runtime.simulation.emulation.placement import WorkerPlacement
 
 SPARSE: Final = 0.1
 """Utilisation of a GPU at which hardly any request finds it busy."""
@@ -54,7 +54,7 @@ def nexus_deployment(models: Sequence[Model], gpus: int) -> Deployment:
         else:
             high = middle
     placed = [
-        Placement(StageRef(model.name, "a", 0), f"gpu-{number}", f"node-{number}")
+        WorkerPlacement(StageRef(model.name, "a", 0), f"gpu-{number}", f"node-{number}")
         for number, node in enumerate(best)
         for model, _ in node.sessions
     ]

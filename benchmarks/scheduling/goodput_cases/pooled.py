@@ -18,10 +18,10 @@ from partita_runtime.load.azure_functions import synthetic_schedules
 from partita_runtime.scheduling.events import StageRef
 from partita_runtime.scheduling.plan import ScheduledModule, ScheduledPipeline, ScheduledStage, SchedulingPlan
 from partita_runtime.simulation.arrivals import Arrivals, arrivals_at
-from partita_runtime.simulation.emulation.placement import Placement, placements
+from partita_runtime.simulation.emulation.placement import WorkerPlacement, placements
 from partita_runtime.simulation.load_search import load_factor
 from partita_runtime.simulation.reactive import simulate_reactive
-from partita_runtime.simulation.streams import Stream, simulate_streams
+from partita_runtime.simulation.streams import RequestStream, simulate_streams
 
 PAPER = {
     ("Poisson", "Deferred"): "0.965",
@@ -95,7 +95,7 @@ def _factor(reference: Mapping[str, Any], policy: str, process: str, effort: Eff
             if policy == BOUND:
                 by_factor[factor] = attainable(plan, arrivals, effort.seconds, effort.seeds[0])
             else:
-                streams = [Stream(model, arrivals[model], slos[model] / 1000) for model in rates]
+                streams = [RequestStream(model, arrivals[model], slos[model] / 1000) for model in rates]
                 simulate = simulate_reactive if policy == REACTIVE else simulate_streams
                 reports = simulate(plan, streams, effort.seconds, effort.seeds[0], placed=placed)
                 by_factor[factor] = {model: report.attainment for model, report in reports.items()}
@@ -115,7 +115,7 @@ def _refined(attained: Callable[[float], float], carried: float) -> float:
     return min(steps + 4, 100) / 100
 
 
-def spread_out(plan: SchedulingPlan, pools: Sequence[Mapping[str, Any]]) -> list[Placement]:
+def spread_out(plan: SchedulingPlan, pools: Sequence[Mapping[str, Any]]) -> list[WorkerPlacement]:
     """The GPUs are dealt out to the servers of their class so that the busiest link has little to carry.
 
     In the order of what they send or receive at the planned throughput, each to the server whose links have least.

@@ -27,7 +27,7 @@ from partita_planner.mig.products import known_products
 from partita_runtime.scheduling.plan import ScheduledModule, ScheduledPipeline, ScheduledStage, SchedulingPlan
 from partita_runtime.simulation.arrivals import arrivals_at
 from partita_runtime.simulation.load_search import goodput
-from partita_runtime.simulation.streams import Stream, simulate_streams
+from partita_runtime.simulation.streams import RequestStream, simulate_streams
 
 GPUS = 8
 LARGEST = 32
@@ -145,7 +145,7 @@ def _throughput(model: SlicedModel, cut: Mapping[str, int], policy: str, effort:
     plan = SchedulingPlan(name="slices", policy=policy, modules=(module,))
 
     def worst(rate: float) -> float:
-        stream = Stream(model.name, arrivals_at(ArrivalProcess.POISSON, rate), sla_ms, query_sizes)
+        stream = RequestStream(model.name, arrivals_at(ArrivalProcess.POISSON, rate), sla_ms, query_sizes)
         return min(
             simulate_streams(plan, [stream], effort.seconds, seed)[model.name].attainment for seed in effort.seeds
         )

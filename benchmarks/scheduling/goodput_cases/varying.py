@@ -9,7 +9,7 @@ from partita_runtime.scheduling.plan import ScheduledModule, ScheduledPipeline, 
 from partita_runtime.simulation.arrivals import arrivals_at
 from partita_runtime.simulation.emulation.noise import Noise
 from partita_runtime.simulation.load_search import goodput
-from partita_runtime.simulation.streams import Stream, simulate_streams
+from partita_runtime.simulation.streams import RequestStream, simulate_streams
 
 SLO_MS = 40.0
 BATCH = 4
@@ -37,7 +37,7 @@ def _goodput(stages: Sequence[tuple[str, int, int, int]], policy: str, spread: f
     plan = _plan(stages, policy)
 
     def worst(rate: float) -> float:
-        stream = Stream("m", arrivals_at(ArrivalProcess.POISSON, rate, 1.0), SLO_MS)
+        stream = RequestStream("m", arrivals_at(ArrivalProcess.POISSON, rate, 1.0), SLO_MS)
         noise = Noise(spread=spread)
         return min(
             simulate_streams(plan, [stream], effort.seconds, seed, noise=noise)["m"].attainment for seed in effort.seeds

@@ -1,296 +1,292 @@
-"""The scheduling core: one object that takes events in and gives decisions out."""
+"""The scheduling core: one object that receives events and returns decisions."""
 
-from collections.abc import Iterable
 from heapq import heappop, heappush
 
+from partita_runtime.scheduling.current_plan import CurrentPlan
 from partita_runtime.scheduling.events import Action, Dispatch, Drop, DropReason, StageRef
-from partita_runtime.scheduling.modules import ModuleState, module_states
+from partita_runtime.scheduling.modules import ModuleState
 from partita_runtime.scheduling.plan import SchedulingPlan
 from partita_runtime.scheduling.policies.policy import Candidate, Dropped
-from partita_runtime.scheduling.policies.registry import make_policy
-from partita_runtime.scheduling.queues.agenda import Agenda
 from partita_runtime.scheduling.queues.deadline_queue import QueuedRequest
-from partita_runtime.scheduling.reservations.dispatched import Batch, InFlight, dispatched
-from partita_runtime.scheduling.reservations.path_search import Leg
+from partita_runtime.scheduling.reservations.dispatched_batches import DispatchedBatch, DispatchedBatches, dispatch_of
 from partita_runtime.scheduling.signals import CoreSignals, snapshot
 from partita_runtime.scheduling.workers.free_index import NEVER
-from partita_runtime.scheduling.workers.load import Load
-from partita_runtime.scheduling.workers.pools import Worker
-from partita_runtime.scheduling.workers.registry import Roster
+from partita_runtime.scheduling.workers.worker_registry import WorkerRegistry
 
 
 class SchedulingCore:
-    """Decides who is batched with whom, on which path of workers, and when.
+    """Decides which requests form a batch, on which path of workers it runs, and when.
 
-    The driver tells what happens (`arrive`, `completed`, `worker_joined`, ...), then calls `advance` and carries out
-    what it answers; it calls `advance` again at `next_wakeup`. All times are integer microseconds on one clock.
+    A worker is one vGPU. The driver reports events (`arrive`, `completed`, `worker_joined`, ...), then calls `advance`
+    and carries out the actions that it returns; it calls `advance` again at `next_wakeup`. All times are integer
+    microseconds on one clock.
     """
 
     def __init__(self, plan: SchedulingPlan) -> None:
-        """Raises ValueError if the plan names a policy that there is not, as does `switch_plan`."""
-        self._roster = Roster()
-        self._flight = InFlight()
+        """Raises ValueError if the plan names an unknown policy, as does `switch_plan`."""
+        self._registry = WorkerRegistry()
+        self._batches = DispatchedBatches()
         self._live: dict[object, QueuedRequest] = {}
         """The requests that wait or are in a batch."""
-        self._decided: list[Drop] = []
-        """Drops that the next `advance` tells."""
+        self._pending_drops: list[Drop] = []
+        """Drops that the next `advance` returns."""
         self._delays = (0, 0)
         self._stale_reports = 0
         self._clock = 0
-        self._put_in_force(plan, {})
+        self._plan = CurrentPlan(plan, self._batches)
 
     def set_delays(self, ctrl_micros: int, per_request_micros: int) -> None:
-        """Time from a dispatch until the first worker can start: ctrl + per_request * batch size.
+        """Time from a dispatch until the first worker can start: ctrl + per_request * batch size (microseconds).
 
-        Give a high percentile of what is measured (Symphony, Figure 18: d_ctrl + d_data * b). A stage that is not
-        reported `ctrl` after its reserved end is taken to run on.
+        Give a high percentile of the measured times (Symphony, Figure 18: d_ctrl + d_data * b). A stage whose report
+        has not arrived `ctrl` after its reserved end counts as still running.
         """
         self._delays = (ctrl_micros, per_request_micros)
-        self._flight.report_delay = ctrl_micros
-        self._apply_delays()
-        self._look_at(self._modules.values())
+        self._batches.report_delay = ctrl_micros
+        self._plan.set_delays(ctrl_micros, per_request_micros)
+        self._plan.wake_all(self._clock)
 
     def worker_joined(self, stage: StageRef, worker: str, node: str, now: int, plan: str | None = None) -> None:
-        """A worker is ready to run batches of a stage of the plan named `plan` (default: the plan in force).
+        """A worker is ready to run batches of a stage of the plan named `plan` (default: the current plan).
 
-        Idempotent. A worker of another plan waits until `switch_plan` puts that plan in force. One worker may join
-        several stages (a vGPU with several models loaded): it still runs one batch at a time. A worker that was lost
-        or draining and joins again is as good as new. Raises ValueError if the plan in force has no such stage, or if
+        Idempotent. A worker of another plan waits until `switch_plan` makes that plan the current one. A worker may
+        join several stages (a vGPU with several loaded models): it still runs one batch at a time. A worker that was
+        lost or draining and joins again is used again. Raises ValueError if the current plan has no such stage, or if
         the worker is known on another node.
         """
-        in_force = plan is None or plan == self._plan.name
-        if in_force and stage not in self._stages:
-            raise ValueError(f"plan {self._plan.name!r} has no stage {stage}; name the plan that the worker is for")
-        member = self._roster.join(plan or self._plan.name, stage, worker, node, now)
-        if in_force:
-            self._stages[stage].pool.join(member)
-            self._load.workers_changed()
+        current = self._plan
+        is_current = plan is None or plan == current.name
+        if is_current and stage not in current.stages:
+            raise ValueError(f"plan {current.name!r} has no stage {stage}; name the plan that the worker is for")
+        member = self._registry.join(plan or current.name, stage, worker, node, now)
+        if is_current:
+            current.stages[stage].pool.join(member)
+            current.load.workers_changed()
             self._tick(now)
-            self._look_at([self._modules[stage.module]])
+            current.wake([current.modules[stage.module]], self._clock)
 
     def worker_draining(self, worker: str, now: int) -> None:
-        """The worker gets no new batches; those it has it finishes. Unknown workers are ignored."""
+        """The worker gets no new batches and finishes those it has. Unknown workers are ignored."""
         self._tick(now)
-        if self._roster.drain(worker):
-            self._load.workers_changed()
-            self._look_at(self._modules.values())
+        if self._registry.drain(worker):
+            self._plan.load.workers_changed()
+            self._plan.wake_all(self._clock)
 
     def worker_lost(self, worker: str, now: int) -> None:
-        """The worker is gone, with the batches that still need it.
+        """The worker is gone, and so are the batches that still need it.
 
-        Their requests are queued again if their deadlines allow, else dropped (WORKER_LOST) by the next `advance`.
+        Their requests are queued again if their deadlines allow it; else the next `advance` drops them (WORKER_LOST).
         Unknown workers are ignored.
         """
         self._tick(now)
-        lost = self._roster.lose(worker)
+        lost = self._registry.lose(worker)
         if lost is None:
             return
-        self._load.workers_changed()
-        hit = (self._flight.get(r.batch_id) for r in list(lost.reservations))
-        for batch in dict.fromkeys(batch for batch in hit if batch is not None):
-            self._flight.abandon(batch, self._clock, lost)
+        self._plan.load.workers_changed()
+        affected = (self._batches.get(r.batch_id) for r in list(lost.reservations))
+        for batch in dict.fromkeys(batch for batch in affected if batch is not None):
+            self._batches.withdraw(batch, self._clock, lost)
             self._retry(batch, DropReason.WORKER_LOST)
-        self._look_at(self._modules.values())
+        self._plan.wake_all(self._clock)
 
     def worker_left(self, stage: StageRef, worker: str, now: int) -> None:
-        """The worker gets no new batches of this stage; whatever else it does goes on. Unknown ones are ignored."""
+        """The worker gets no new batches of this stage, but keeps its other work. Unknown workers are ignored."""
         self._tick(now)
-        member = self._roster.leave(self._plan.name, stage, worker)
-        if member is not None and stage in self._stages and self._stages[stage].pool in member.pools:
-            self._stages[stage].pool.leave(member)
-            self._load.workers_changed()
-            self._look_at(self._modules.values())
+        current = self._plan
+        member = self._registry.leave(current.name, stage, worker)
+        if member is not None and stage in current.stages and current.stages[stage].pool in member.pools:
+            current.stages[stage].pool.leave(member)
+            current.load.workers_changed()
+            current.wake_all(self._clock)
 
     def worker_busy(self, worker: str, until: int, now: int) -> None:
-        """The worker is busy until then with a batch that is not the core's. Idempotent; unknown workers are ignored.
+        """The worker is busy until a time with a batch of another scheduler. Idempotent; ignores unknown workers.
 
-        So it is where a core takes over from one that is gone, with the batches of that one still under way.
+        Used when this core replaces another one whose batches still run.
         """
         self._tick(now)
-        known = self._roster.workers.get(worker)
+        known = self._registry.workers.get(worker)
         if known is not None:
-            self._flight.occupy(known, self._clock, until)
+            self._batches.occupy(known, self._clock, until)
 
     def arrive(self, request_id: int, module: str, deadline: int, now: int) -> None:
-        """A (sub-)request for `module`; `deadline` is for this module's answer.
+        """A (sub-)request for `module`; `deadline` is the time by which this module must answer.
 
-        Raises KeyError if the plan does not serve the module, ValueError if the request is already in the core.
+        Raises KeyError if the plan does not serve the module, ValueError if the core already has the request.
         """
-        state = self._modules.get(module)
+        current = self._plan
+        state = current.modules.get(module)
         if state is None:
-            raise KeyError(f"plan {self._plan.name!r} serves no module {module!r}")
+            raise KeyError(f"plan {current.name!r} serves no module {module!r}")
         clock = self._clock if now < self._clock else now
         key: object = request_id
         request = QueuedRequest(deadline, key, clock, 0, module)
         if self._live.setdefault(key, request) is not request:
-            raise ValueError(f"request {request_id} is already being served; give each request an id of its own")
+            raise ValueError(f"request {request_id} is already being served; give each request a unique id")
         self._clock = clock
         state.counters.arrived += 1
         state.rate.count(clock)
         state.queue.add(request)
-        self._agenda.look(state, self._policies[state.order].arrived(state, request, clock))
+        current.wake_ups.schedule(state, current.policies[state.order].arrived(state, request, clock))
 
     def cancel(self, request_id: int, now: int) -> None:
-        """Nobody waits for the request any more: it is taken from the queue, or its answer no longer counts.
-
-        Unknown requests are ignored.
-        """
+        """The client is gone: remove the request from the queue, or ignore its answer. Ignores unknown requests."""
         self._tick(now)
         request = self._live.pop(request_id, None)
         if request is None:
             return
         if request.waits:
-            module = self._modules[request.module]
+            module = self._plan.modules[request.module]
             module.queue.remove(request)
             module.counters.cancelled += 1
             return
-        batch = self._flight.get(request.batch_id)
+        batch = self._batches.get(request.batch_id)
         assert batch is not None
         batch.cancel(request_id)
         batch.module.counters.cancelled += 1
 
     def completed(self, batch_id: int, stage: int, now: int, took: int | None = None) -> None:
-        """Feedback: the batch really left this stage at `now`, which replaces what was reserved.
+        """The batch left this stage at `now`, which replaces the reserved end.
 
-        `took` is the execution time, if the worker measured it (microseconds); else it is reckoned from the
-        reservations. The last stage ends the batch. Reports that are unknown or come twice are ignored and counted.
+        `took` is the execution time if the worker measured it (microseconds); else it is computed from the
+        reservations. The last stage ends the batch. Unknown and repeated reports are ignored and counted.
         """
         self._tick(now)
-        batch = self._flight.get(batch_id)
+        batch = self._batches.get(batch_id)
         if batch is None or not batch.progress <= stage < len(batch.workers):
             self._stale_reports += 1
             return
         as_reserved = now == batch.executions[stage].end
-        late = self._flight.completed(batch, stage, now, took)
+        late = self._batches.completed(batch, stage, now, took)
         if stage == len(batch.workers) - 1:
             self._count_answers(batch, now)
-        if not as_reserved:  # else whoever waits for the worker is due now anyway
-            own = batch.module  # whose latencies may have been corrected
-            users = self._modules.values() if late else self._users(batch.workers[stage])
-            self._look_at([module for module in users if module is own or module.minds_others])
+        if not as_reserved:  # else the modules that wait for the worker are due now anyway
+            current = self._plan
+            users = current.modules.values() if late else current.users(batch.workers[stage])
+            current.wake_dependent(users, self._clock, batch.module)
 
     def failed(self, batch_id: int, now: int, reason: str = "") -> None:
-        """The batch could not be executed; its workers live.
+        """The execution of the batch failed; its workers are fine.
 
-        Its requests are queued again, once, if their deadlines allow; else they are dropped (EXECUTION_FAILED, with
-        `reason` as detail) by the next `advance`. Unknown batches are ignored and counted.
+        Its requests are queued again, once, if their deadlines allow it; else the next `advance` drops them
+        (EXECUTION_FAILED, with `reason` as detail). Unknown batches are ignored and counted.
         """
         self._tick(now)
-        batch = self._flight.get(batch_id)
+        batch = self._batches.get(batch_id)
         if batch is None:
             self._stale_reports += 1
             return
-        self._flight.abandon(batch, self._clock, None)
+        self._batches.withdraw(batch, self._clock, None)
         self._retry(batch, DropReason.EXECUTION_FAILED, reason)
-        self._look_at(self._modules.values())
+        self._plan.wake_all(self._clock)
 
     def lost(self, batch_id: int, now: int) -> None:
-        """The batch is lost on its way between two workers, with one that had already completed it.
+        """The batch is lost between two workers, together with the worker that had completed it.
 
-        Its requests are queued again if their deadlines allow, else dropped (WORKER_LOST) by the next `advance`.
+        Its requests are queued again if their deadlines allow it; else the next `advance` drops them (WORKER_LOST).
         Unknown batches are ignored.
         """
         self._tick(now)
-        batch = self._flight.get(batch_id)
+        batch = self._batches.get(batch_id)
         if batch is not None:
-            self._flight.abandon(batch, self._clock, None)
+            self._batches.withdraw(batch, self._clock, None)
             self._retry(batch, DropReason.WORKER_LOST)
-            self._look_at(self._modules.values())
+            self._plan.wake_all(self._clock)
 
-    def forsaken(self, batch_id: int, now: int) -> None:
-        """Nobody waits for the batch any more, and nobody will report it; its requests must have been cancelled.
+    def unreported(self, batch_id: int, now: int) -> None:
+        """No report of the batch will come, as its frontend is gone; its requests must have been cancelled.
 
-        Its workers may execute it all the same, so what it has reserved stays reserved until its end. Unknown batches
-        are ignored.
+        Its workers may still execute it, so its reservations stay until their end. Unknown batches are ignored.
         """
         self._tick(now)
-        batch = self._flight.get(batch_id)
+        batch = self._batches.get(batch_id)
         if batch is not None:
-            self._flight.forsake(batch)
+            self._batches.expect_no_report(batch)
 
     def switch_plan(self, plan: SchedulingPlan, now: int) -> None:
-        """Put another plan in force, between two batches.
+        """Make another plan the current one, between two batches.
 
-        Queued requests move to it (modules that it lacks: dropped, NO_WORKERS); batches in flight finish where they
-        are. Its workers are those that joined for its name, and those of the old plan whose stage is the same in
-        both: same StageRef, pool, blocks and vGPU divisor. The others get no more batches, but are remembered under
-        their plan's name, so that a rollback finds them.
+        Queued requests move to it; those of modules that it lacks are dropped (NO_WORKERS). Dispatched batches finish
+        on their workers. The plan gets the workers that joined for its name, and those of the old plan whose stage is
+        the same in both: same StageRef, pool, blocks and vGPU divisor. The other workers get no more batches, but stay
+        registered under the name of their plan, so a rollback finds them.
         """
         self._tick(now)
-        self._put_in_force(plan, self._modules)
-        self._look_at(self._modules.values())
+        former, current = self._plan, CurrentPlan(plan, self._batches)
+        self._plan = current
+        for module, request in current.take_over(former):
+            self._pending_drops.append(self._drop(module, request, DropReason.NO_WORKERS))
+        current.register_workers(self._registry)
+        current.set_delays(*self._delays)
+        for module in current.modules.values():
+            for request in module.queue:
+                current.queued(module, request, self._clock)
+        current.wake_all(self._clock)
 
     def advance(self, now: int) -> list[Action]:
-        """Everything that is due, in the order in which it was decided.
+        """Everything that is due, in the order of the decisions.
 
-        Of several batches that could go, the one that the policy finds most urgent goes first: by default the one
-        whose latest moment is closest (Symphony, Algorithm 1).
+        Of several possible batches the one that the policy finds most urgent comes first: by default the one with the
+        earliest latest dispatch time (Symphony, Algorithm 1).
         """
         self._tick(now)
         now = self._clock
-        if self._flight.catch_up(now):
-            self._look_at([module for module in self._modules.values() if module.minds_others])
+        current, batches = self._plan, self._batches
+        if batches.extend_overdue(now):
+            current.wake_dependent(current.modules.values(), now)
         actions: list[Action] = []
-        if self._decided:
-            actions += self._decided
-            self._decided.clear()
+        if self._pending_drops:
+            actions += self._pending_drops
+            self._pending_drops.clear()
         considered = 0
+        # (urgency, order of the module, number of the candidate, batches reserved before it, module, candidate)
         ready: list[tuple[int, int, int, int, ModuleState, Candidate]] = []
-        agenda, flight = self._agenda, self._flight
+        wake_ups = current.wake_ups
         while True:
             while True:
-                due = agenda.next_due(now)
+                due = wake_ups.next_due(now)
                 if due is None:
                     break
                 candidate = self._consider(due, actions)
                 if candidate is not None:
-                    # A module may be there twice, so what has no order must not be compared.
+                    # The number makes entries unique: a module may have two, and modules cannot be compared.
                     considered += 1
-                    heappush(ready, (candidate.urgency, due.order, considered, flight.reserved, due, candidate))
+                    heappush(ready, (candidate.urgency, due.order, considered, batches.count_reserved, due, candidate))
             if not ready:
                 return actions
-            _, _, _, reserved, module, candidate = heappop(ready)
-            if reserved == flight.reserved:
+            _, _, _, reserved_before, module, candidate = heappop(ready)
+            if reserved_before == batches.count_reserved:  # else its path may no longer be free
                 actions.append(self._dispatch(module, candidate))
             if module.queue.waiting:
-                agenda.look(module, now)
+                wake_ups.schedule(module, now)
 
     def next_wakeup(self) -> int | None:
-        """When `advance` should be called if nothing happens before; None if nothing is waited for."""
-        if self._decided:
+        """When to call `advance` if nothing happens before; None if no evaluation is scheduled."""
+        if self._pending_drops:
             return self._clock
-        at = self._agenda.next_time()
+        at = self._plan.wake_ups.next_time()
         return None if at == NEVER else at
 
     def signals(self, now: int) -> CoreSignals:
-        """Counters since the core was made, as of `now`; those of modules that the plan lacks are left out."""
-        return snapshot(now, self._plan.name, self._modules.values(), self._roster.workers, self._stale_reports)
+        """Counters since the core was made, as of `now`, for the modules of the current plan."""
+        current = self._plan
+        return snapshot(now, current.name, current.modules.values(), self._registry.workers, self._stale_reports)
 
     def _tick(self, now: int) -> None:
-        """Time does not run backwards: what is told of earlier moments takes effect now."""
+        """Advance the clock; reports of earlier times take effect now."""
         if now > self._clock:
             self._clock = now
 
-    def _look_at(self, modules: Iterable[ModuleState]) -> None:
-        """Look at these modules, if anything waits there, in the next `advance`."""
-        for module in modules:
-            if module.queue.waiting:
-                self._agenda.look(module, self._clock)
-
-    def _users(self, worker: Worker) -> list[ModuleState]:
-        """The modules that may get batches onto a worker; a module may be there twice."""
-        users = self._load.users
-        return [users[pool].module for pool in worker.pools]
-
     def _consider(self, module: ModuleState, actions: list[Action]) -> Candidate | None:
-        """The batch of `module` that could go now, if any; what is dropped on the way joins `actions`."""
+        """The batch of `module` that can be dispatched now, if any; adds dropped requests to `actions`."""
         dropped: list[Dropped] = []
-        candidate = self._policies[module.order].candidate(module, self._clock, dropped)
+        current = self._plan
+        candidate = current.policies[module.order].candidate(module, self._clock, dropped)
         for request, reason in dropped:
             actions.append(self._drop(module, request, reason))
         if candidate is not None:
             module.due = NEVER
-        self._agenda.settle(module)
+        current.wake_ups.reschedule(module)
         return candidate
 
     def _dispatch(self, module: ModuleState, candidate: Candidate) -> Dispatch:
@@ -298,9 +294,9 @@ class SchedulingCore:
         batch_size = len(requests)
         module.queue.remove_all(requests)
         if preempted is not None:
-            self._flight.abandon(preempted, self._clock, None)
+            self._batches.withdraw(preempted, self._clock, None)
             self._retry(preempted, DropReason.OVERLOAD)
-        batch = self._flight.reserve(module, pipeline, path, requests)
+        batch = self._batches.reserve(module, pipeline, path, requests)
         batch_id, queued = batch.batch_id, 0
         for request in requests:
             request.batch_id = batch_id
@@ -309,43 +305,27 @@ class SchedulingCore:
         counters.queueing_micros += batch_size * self._clock - queued
         counters.dispatched += batch_size
         pipeline.counters.batch_sizes[batch_size] += 1
-        legs = path.legs
-        if len(legs) > 1 and len(self._modules) > 1:
-            self._look_at_sharers(legs)
+        current, legs = self._plan, path.legs
+        if len(legs) > 1 and len(current.modules) > 1:
+            current.wake_sharers(legs, self._clock)
         first = legs[0].worker
-        if len(first.pools) > 1 and pipeline.stages[0].pool.row().has_become_short():
-            self._look_at_early(first)
-        return dispatched(batch, path, preempted)
-
-    def _look_at_early(self, worker: Worker) -> None:
-        """Whoever may go early where few workers are idle."""
-        for module in self._users(worker):
-            if module.early and module.due - module.early <= self._clock:
-                self._agenda.look(module, self._clock)
-
-    def _look_at_sharers(self, legs: list[Leg]) -> None:
-        """What is reserved ahead may be in the way of other modules: of those of its workers, and of its nodes."""
-        for stage in range(1, len(legs)):
-            leg = legs[stage]
-            if leg.transfer_length:
-                for worker in (*legs[stage - 1].worker.node.workers, *leg.worker.node.workers):
-                    self._look_at(self._users(worker))
-            else:
-                self._look_at(self._users(leg.worker))
+        if len(first.pools) > 1 and pipeline.stages[0].pool.index().has_become_short():
+            current.wake_early(first, self._clock)
+        return dispatch_of(batch, path, preempted)
 
     def _drop(self, module: ModuleState, request: QueuedRequest, reason: DropReason, detail: str = "") -> Drop:
         del self._live[request.key]
         module.counters.dropped[reason] += 1
         return Drop(request.request_id, module.name, reason, detail)
 
-    def _retry(self, batch: Batch, reason: DropReason, detail: str = "") -> None:
-        """Queue the requests of an abandoned batch again, or drop them if that is pointless."""
-        module = self._modules.get(batch.module.name)
+    def _retry(self, batch: DispatchedBatch, reason: DropReason, detail: str = "") -> None:
+        """Queue the requests of a withdrawn batch again; drop those that would be late or failed before."""
+        module = self._plan.modules.get(batch.module.name)
         failed = reason is DropReason.EXECUTION_FAILED
-        for request in batch.wanted():
+        for request in batch.live_requests():
             in_time = module is not None and self._clock + module.least_micros() <= request.deadline
             if module is None or not in_time or (failed and request.failures):
-                self._decided.append(self._drop(batch.module, request, reason, detail))
+                self._pending_drops.append(self._drop(batch.module, request, reason, detail))
             else:
                 if failed:
                     request = QueuedRequest(
@@ -353,19 +333,19 @@ class SchedulingCore:
                     )
                     self._live[request.key] = request
                 module.queue.add(request)
-                self._agenda.look(module, self._policies[module.order].arrived(module, request, self._clock))
+                self._plan.queued(module, request, self._clock)
 
-    def _count_answers(self, batch: Batch, now: int) -> None:
+    def _count_answers(self, batch: DispatchedBatch, now: int) -> None:
         live = self._live
         if batch.cancelled is None and now <= batch.deadline:
-            # All keys first: they lie in memory that was not used for long, and so are fetched all at once.
+            # Read all keys first: their memory was not used for long, and so is fetched at once.
             keys = [request.key for request in batch.requests]
             forget = live.__delitem__
             for key in keys:
                 forget(key)
             answered = in_time = len(keys)
         else:
-            requests = batch.wanted()
+            requests = batch.live_requests()
             for request in requests:
                 del live[request.key]
             answered, in_time = len(requests), len([request for request in requests if now <= request.deadline])
@@ -373,34 +353,3 @@ class SchedulingCore:
         batch.pipeline.counters.in_time += in_time
         batch.module.counters.late += answered - in_time
         batch.pipeline.counters.late += answered - in_time
-
-    def _put_in_force(self, plan: SchedulingPlan, former: dict[str, ModuleState]) -> None:
-        """Build the state of `plan`, going on with whatever it has in common with the modules in force before."""
-        modules = module_states(plan)
-        load = Load(modules.values())
-        made = {name: make_policy(name, load, self._flight) for name in plan.policies}
-        self._policies = [made[module.policy or plan.policy] for module in plan.modules]
-        self._plan, self._modules, self._load = plan, modules, load
-        self._stages = {user.stage.ref: user.stage for user in self._load.users.values()}
-        self._agenda = Agenda(list(modules.values()))
-        for name, old in former.items():
-            if name in self._modules:
-                self._modules[name].take_over(old)
-            else:
-                left = old.queue.take(len(old.queue))
-                self._decided += [self._drop(old, request, DropReason.NO_WORKERS) for request in left]
-            for pipeline in old.pipelines:
-                for stage in pipeline.stages:
-                    stage.hand_over(self._stages.get(stage.ref))
-        for ref, stage in self._stages.items():
-            for worker in self._roster.members(plan.name, ref):
-                stage.pool.join(worker)
-        self._apply_delays()
-        for module in self._modules.values():
-            for request in module.queue:
-                self._agenda.look(module, self._policies[module.order].arrived(module, request, self._clock))
-
-    def _apply_delays(self) -> None:
-        for module in self._modules.values():
-            for pipeline in module.pipelines:
-                pipeline.set_delays(*self._delays)

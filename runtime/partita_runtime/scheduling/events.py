@@ -1,4 +1,4 @@
-"""What the scheduling core decides, as data."""
+"""The decisions of the scheduling core, as data."""
 
 from enum import StrEnum
 from typing import NamedTuple
@@ -16,17 +16,17 @@ class DropReason(StrEnum):
     """Why a request is not served."""
 
     TOO_LATE = "TooLate"
-    """Even alone it would miss its deadline."""
+    """Even a batch of this request alone would miss its deadline."""
     OVERLOAD = "Overload"
-    """Dropped early, so that the requests behind it keep their batch size."""
+    """Dropped early: the requests behind it keep their batch size."""
     NO_WORKERS = "NoWorkers"
     """No pipeline of its module has a worker on every stage."""
     WORKER_LOST = "WorkerLost"
-    """Its batch died with a worker, and there is no time left to run it again."""
+    """Its batch was lost with a worker, and no time is left to run it again."""
     EXECUTION_FAILED = "ExecutionFailed"
-    """Its batch could not be executed, twice, or once and there is no time left to run it again."""
-    NO_RANK = "NoRank"
-    """The scheduler that its frontend shares with others was away for as long as it could wait."""
+    """Its batch failed twice, or failed once with no time left to run it again."""
+    NO_COORDINATOR = "NoCoordinator"
+    """The coordinator, which schedules for several frontends, was unavailable until its deadline."""
 
 
 class Dispatch(NamedTuple):
@@ -39,25 +39,25 @@ class Dispatch(NamedTuple):
     path: tuple[str, ...]
     """The worker of each stage."""
     starts: tuple[int, ...]
-    """When each stage is reserved to start (microseconds)."""
+    """Reserved start of each stage (microseconds)."""
     finish: int
-    """When the last stage is reserved to finish (microseconds)."""
+    """Reserved end of the last stage (microseconds)."""
     deadline: int
     """The earliest deadline in the batch (microseconds)."""
     transfer_starts: tuple[int, ...] = ()
-    """When the feature map is reserved to leave for stage 1, 2, ...: one fewer than stages (microseconds)."""
+    """Reserved start of the transfer to stage 1, 2, ... (microseconds); one fewer than stages."""
     preempts: int | None = None
-    """A batch whose execution ends here and now, to make room; the core has queued its requests again."""
+    """A running batch that stops now in favour of this one; the core has queued its requests again."""
 
 
 class Drop(NamedTuple):
-    """This request is not served."""
+    """Do not serve this request."""
 
     request_id: int
     module: str
     reason: DropReason
     detail: str = ""
-    """What the execution failed with, if it did."""
+    """The error of the execution, if it failed."""
 
 
 Action = Dispatch | Drop

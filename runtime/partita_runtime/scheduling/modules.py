@@ -1,4 +1,4 @@
-"""One module as the core sees it: who waits, how many arrive, and when to look at it next."""
+"""The state of one module: its queue, its pipelines, its arrival rate, and when the core evaluates it next."""
 
 from collections import Counter
 
@@ -11,7 +11,7 @@ from partita_runtime.scheduling.workers.free_index import NEVER
 
 
 class ModuleCounters:
-    """What became of the requests of one module."""
+    """How the requests of one module ended."""
 
     __slots__ = ("arrived", "cancelled", "dispatched", "dropped", "in_time", "late", "queueing_micros")
 
@@ -26,55 +26,23 @@ class ModuleCounters:
 
 
 class ModuleState:
-    """One module: its queue, its pipelines, and what the policy found when it last looked."""
+    """One module of the current plan."""
 
-    __slots__ = (
-        "blocked",
-        "blocked_until",
-        "counters",
-        "due",
-        "early",
-        "foreseen",
-        "name",
-        "order",
-        "pipelines",
-        "queue",
-        "rate",
-        "waiting",
-    )
+    __slots__ = ("counters", "due", "name", "order", "pipelines", "queue", "rate")
 
     def __init__(self, name: str, order: int, pipelines: tuple[PipelineState, ...]) -> None:
         self.name = name
         self.order = order
-        """Its place in the plan, which decides between equals."""
+        """Its position in the plan: a lower one is preferred among equals."""
         self.pipelines = pipelines
         self.queue = DeadlineQueue()
         self.rate = ArrivalRate()
         self.counters = ModuleCounters()
         self.due = NEVER
-        """When to look at it next; NEVER if nothing waits."""
-        self.blocked = False
-        """Whether no path was free when it was last looked at."""
-        self.blocked_until = 0
-        """Until when no path was free when it was last looked at."""
-        self.foreseen: PipelineState | None = None
-        """The pipeline that its next batch was meant for when it was last looked at; None if nothing is known."""
-        self.early = 0
-        """Microseconds before its frontrun at which the batch may go if few workers are idle."""
-        self.waiting = 0
-        """Microseconds that this batch would have waited between its stages."""
-
-    @property
-    def minds_others(self) -> bool:
-        """Whether it may be due at another time because a batch ends earlier or later than reserved.
-
-        Not if it has one stage only and waits for more requests: a worker is free for it as it is.
-        """
-        foreseen = self.foreseen
-        return foreseen is None or self.blocked or len(self.pipelines) > 1 or len(foreseen.stages) > 1
+        """When the core evaluates it next; NEVER if no evaluation is scheduled."""
 
     def take_over(self, former: "ModuleState") -> None:
-        """Go on with the queue and the counters of the same module in an earlier plan."""
+        """Continue with the queue and the counters of the same module in an earlier plan."""
         self.queue = former.queue
         self.rate = former.rate
         self.counters = former.counters
@@ -83,7 +51,7 @@ class ModuleState:
             pipeline.counters = counters.get(pipeline.name, pipeline.counters)
 
     def least_micros(self) -> int:
-        """The shortest time in which one request can be served if nothing has to wait."""
+        """The shortest time in which one request can be served without waiting."""
         eligible = self.eligible()
         return min([pipeline.total[0] for pipeline in eligible or self.pipelines])
 
@@ -93,7 +61,7 @@ class ModuleState:
 
 
 def module_states(plan: SchedulingPlan) -> dict[str, ModuleState]:
-    """The modules of a plan, by name, without workers or requests yet."""
+    """The modules of a plan by name, without workers or requests."""
     return {
         module.name: ModuleState(
             module.name,

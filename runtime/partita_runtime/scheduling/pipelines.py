@@ -1,4 +1,4 @@
-"""A plan's pipelines as they run: their pools of workers, and their latencies as corrected by feedback."""
+"""The state of pipelines: their worker pools, and their latencies corrected by feedback."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -11,11 +11,11 @@ from partita_runtime.scheduling.workers.correction import LatencyCorrection
 from partita_runtime.scheduling.workers.pools import WorkerPool
 
 DEVIATIONS: Final = 3
-"""Kept free before a deadline: about 99 % of batches meet it, if their times are normally distributed."""
+"""Standard deviations kept free before a deadline: about 99 % of batches meet it if times are normally distributed."""
 
 
 class StageState:
-    """One stage: who runs it, and how long that takes."""
+    """One stage: its workers and its latencies."""
 
     __slots__ = ("correction", "latency", "pool", "ref", "spec")
 
@@ -29,7 +29,7 @@ class StageState:
         self.correct()
 
     def hand_over(self, successor: "StageState | None") -> None:
-        """Let all workers go; to the stage of a new plan at the same place, if it has the same work."""
+        """Remove all workers; they join the successor in the new plan if it runs the same blocks on the same vGPUs."""
         workers = list(self.pool)
         for worker in workers:
             self.pool.leave(worker)
@@ -40,13 +40,13 @@ class StageState:
                 successor.pool.join(worker)
 
     def correct(self) -> None:
-        """Bring `latency` up to date with the correction."""
+        """Recompute `latency` from the profile and the correction."""
         factor = self.correction.factor
         self.latency = [max(1, round(micros * factor)) for micros in self.spec.latency_micros]
 
 
 class PipelineCounters:
-    """What became of the batches of one pipeline."""
+    """How the batches of one pipeline ended."""
 
     __slots__ = ("batch_sizes", "in_time", "late")
 
@@ -81,15 +81,15 @@ class PipelineState:
         self._ctrl_micros = 0
         self._per_request_micros = 0
         self.total: list[int] = []
-        """Microseconds from dispatch to answer for a batch of b if nothing has to wait, at b - 1, with `margin`."""
+        """Microseconds from dispatch to answer for a batch of b without waiting, with `margin`, at index b - 1."""
         self.margin: list[int] = []
-        """Microseconds by which the executions of a batch of b may take longer than expected, at index b - 1."""
+        """Microseconds kept free for executions of a batch of b that take longer than expected, at index b - 1."""
         self.sum_up()
 
     @property
     def eligible(self) -> bool:
         """Whether every stage has a worker."""
-        for stage in self.stages:  # noqa: SIM110  a generator costs more than the question
+        for stage in self.stages:  # noqa: SIM110  a generator is slower
             if not stage.pool.size:
                 return False
         return True
@@ -99,13 +99,13 @@ class PipelineState:
         return self._ctrl_micros + self._per_request_micros * batch_size
 
     def set_delays(self, ctrl_micros: int, per_request_micros: int) -> None:
-        """Another delay from dispatch until the first stage can start."""
+        """Change the delay from dispatch until the first stage can start."""
         self._ctrl_micros = ctrl_micros
         self._per_request_micros = per_request_micros
         self.sum_up()
 
     def sum_up(self) -> None:
-        """Bring `total` up to date with the stages' latencies and the delays."""
+        """Recompute `margin` and `total` from the latencies and the delays."""
         self.margin = [self._margin(b) for b in range(1, self.batch_size + 1)]
         self.total = [
             self.delay(b)
@@ -116,21 +116,21 @@ class PipelineState:
         ]
 
     def _margin(self, batch_size: int) -> int:
-        """Executions vary on their own, so that it is their variances that add up."""
+        """The execution times of stages are independent, so their variances add up."""
         variance = 0.0
         for stage in self.stages:
             variance += (stage.correction.spread * stage.spec.latency_micros[batch_size - 1]) ** 2
         return round(DEVIATIONS * sqrt(variance))
 
     def observe(self, stage: int, batch_size: int, actual: int) -> None:
-        """Take the time of one execution in (microseconds)."""
+        """Add the measured time of one execution (microseconds)."""
         executed = self.stages[stage]
         if executed.correction.observe(executed.spec.latency_micros[batch_size - 1], actual):
             executed.correct()
             self.sum_up()
 
     def doubt_correction(self, micros: int) -> None:
-        """Trust the profile more if by it one request takes at most `micros`, but as corrected it takes longer."""
+        """Move corrections towards the profile if one request takes at most `micros` only without them."""
         profiled = (
             self.total[0]
             - self.margin[0]
@@ -143,18 +143,21 @@ class PipelineState:
             self.sum_up()
 
     def throughput(self) -> float:
-        """Requests per microsecond at the planned batch size, with the workers that it has."""
+        """Requests per microsecond at the planned batch size with the present workers."""
         b = self.batch_size
         return min(len(stage.pool) * b / stage.latency[b - 1] for stage in self.stages)
 
 
 def _work(stage: ScheduledStage) -> tuple[str, int, int, int]:
-    """What a worker of the stage is made for."""
+    """What the workers of a stage are built for: stages with equal values can share workers."""
     return stage.pool, stage.first_block, stage.end_block, stage.vgpu_divisor
 
 
 def transfer_micros(spec: ScheduledPipeline, before: int, bandwidth: Mapping[str, float]) -> list[int]:
-    """Microseconds of moving batches from stage `before` to the next, over the slower of the two networks."""
+    """Microseconds to move a batch of b from stage `before` to the next one, at index b - 1.
+
+    The slower network of the two pools counts.
+    """
     pools = spec.stages[before].pool, spec.stages[before + 1].pool
     speeds = [bandwidth[pool] for pool in pools if pool in bandwidth]
     bits = 8 * spec.stages[before].output_bytes

@@ -1,4 +1,4 @@
-"""The plan as the scheduling core sees it: stages with their latency tables, ready to be sent to a frontend."""
+"""The scheduling core's form of a plan: stages with their latency tables."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
@@ -8,9 +8,10 @@ from pydantic import model_validator
 
 from partita_api.inferencesession import BatchingPolicy, CutDType, InferenceSessionSpec
 from partita_api.meta import SpecModel
-from partita_api.pipelineplan import ModulePlan, PipelinePlanSpec, PooledPipeline
+from partita_api.pipelineplan import PipelinePlanSpec, PooledPipeline
 from partita_api.profile import Profile
 from partita_runtime.scheduling.events import StageRef
+from partita_runtime.scheduling.longest_path import longest_after
 
 
 class ScheduledStage(SpecModel):
@@ -26,14 +27,14 @@ class ScheduledStage(SpecModel):
     output_bytes: int = 0
     """Bytes of one sample's feature map to the next stage, at the cut's element type; 0 for the last stage."""
     subcluster: str | None = None
-    """Stages that name the same one have the same workers."""
+    """Stages of the same sub-cluster have the same workers."""
 
     @model_validator(mode="after")
     def _has_work(self) -> Self:
         if not 0 <= self.first_block < self.end_block:
-            raise ValueError(f"a stage runs one block or more, not [{self.first_block}, {self.end_block})")
+            raise ValueError(f"a stage needs one block or more, not [{self.first_block}, {self.end_block})")
         if min(self.latency_micros, default=0) < 0:
-            raise ValueError("latencies are not negative")
+            raise ValueError("a latency is negative; give microseconds of 0 or more")
         return self
 
 
@@ -69,10 +70,10 @@ class ScheduledModule(SpecModel):
     name: str
     budget_micros: int
     downstream_micros: int
-    """Longest sum of budgets after this module: its deadlines are that much before the request's."""
+    """Longest sum of budgets after this module: its deadlines are this much before the request's."""
     pipelines: tuple[ScheduledPipeline, ...]
     policy: str | None = None
-    """Its batching policy, if it is another one than the plan's."""
+    """Its batching policy, if it differs from the plan's."""
 
     @model_validator(mode="after")
     def _pipelines_differ(self) -> Self:
@@ -83,18 +84,18 @@ class ScheduledModule(SpecModel):
 
 
 class SchedulingPlan(SpecModel):
-    """Everything that the core needs to know of a plan."""
+    """A plan as the scheduling core reads it."""
 
     name: str
     policy: str = BatchingPolicy.DEFERRED
-    """A batching policy by its name, with its parameter if it has one: see `policies.registry`."""
+    """The name of a batching policy, with its parameter if it has one (see `policies.registry`)."""
     bandwidth: dict[str, float] = {}
-    """Bits per second of one node's network, by pool."""
+    """Bits per second of one node's network, by GPUPool."""
     modules: tuple[ScheduledModule, ...]
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """All batching policies that it needs, each once."""
+        """The names of all batching policies in use, each once."""
         return tuple(dict.fromkeys([self.policy, *(module.policy or self.policy for module in self.modules)]))
 
     def stages(self) -> Iterator[tuple[StageRef, ScheduledStage]]:
@@ -105,7 +106,7 @@ class SchedulingPlan(SpecModel):
                     yield StageRef(module.name, pipeline.name, number), stage
 
     def width(self, replicas: Mapping[StageRef, Collection[str]]) -> int:
-        """Samples that go at once where each of these runs a full batch, at the module that takes fewest."""
+        """Samples in progress at once if each replica runs a full batch; the least of all modules."""
         return min(
             sum(
                 pipeline.batch_size
@@ -128,12 +129,11 @@ def scheduling_plan(
     profiles: Mapping[tuple[str, str], Profile],
     bandwidth: Mapping[str, float],
 ) -> SchedulingPlan:
-    """The scheduling core's view of `plan`; profiles are by (module, pool), bandwidth by pool in bit/s.
+    """The scheduling plan of a pipeline plan; profiles are by (module, pool), bandwidth in bit/s by pool.
 
     Raises KeyError naming the (module, pool) whose profile is missing.
     """
-    planned = {module.name: module for module in plan.modules}
-    downstream = downstream_budgets(session, planned)
+    downstream = longest_after(session, {module.name: module.budget_micros for module in plan.modules})
     return SchedulingPlan(
         name=name,
         policy=session.batching.policy,
@@ -155,29 +155,13 @@ def scheduling_plan(
     )
 
 
-def downstream_budgets(session: InferenceSessionSpec, planned: Mapping[str, ModulePlan]) -> dict[str, int]:
-    """For each module the longest sum of budgets (microseconds) of the modules after it in the DAG."""
-    longest: dict[str, int] = {}
-
-    def after(name: str) -> int:
-        if name not in longest:
-            longest[name] = max(
-                (planned[e.target].budget_micros + after(e.target) for e in session.edges if e.source == name),
-                default=0,
-            )
-        return longest[name]
-
-    return {module.name: after(module.name) for module in session.modules}
-
-
 def stage_latency(profile: Profile, first: int, end: int, divisor: int, batch: int) -> float:
     """Microseconds of blocks [first, end) for a batch: measured, or interpolated between measured batch sizes.
 
-    What a larger batch was measured to take, a smaller one does not exceed: noise only ever adds to a measurement, and
-    batches wait for just as long as one more request would still be in time, which must not be longer than they can
-    wait themselves.
+    A smaller batch never takes longer than a larger one: noise only adds to a measurement. Deferred batches rely on
+    it: they wait as long as a batch with one more request would still be in time.
 
-    Raises KeyError if the profile has no such vGPU divisor, ValueError if the batch is beyond what was measured.
+    Raises KeyError if the profile lacks the vGPU divisor, ValueError if the batch is larger than all measured ones.
     """
     vgpu = profile.divisor(divisor)
     if vgpu is None:
@@ -223,4 +207,4 @@ def _pipeline(
 def _differ(kind: str, names: Sequence[str]) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise ValueError(f"{kind} {twice[0]!r} is there twice; give each a name of its own")
+        raise ValueError(f"{kind} {twice[0]!r} exists twice; give each a unique name")

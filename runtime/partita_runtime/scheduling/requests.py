@@ -1,7 +1,7 @@
-"""A request as a DAG of sub-requests: what an answer spawns, which deadline each gets, and when all is done.
+"""A request as a DAG of sub-requests: what an answer spawns, the deadline of each, and when the request is done.
 
-Pure state, used alike by the live frontend and the simulator. The driver runs what it is given (models through the
-scheduling core, functions itself) and tells what came of it; payloads never come here.
+Pure state, used by the live frontend and by the simulator. The driver runs the sub-requests (models through the
+scheduling core, functions itself) and reports how they ended; payloads are kept elsewhere.
 """
 
 from collections.abc import Mapping
@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from partita_api.inferencesession import InferenceSessionSpec
+from partita_runtime.scheduling.longest_path import longest_after
 from partita_runtime.scheduling.plan import SchedulingPlan
 
 
@@ -18,11 +19,11 @@ class SubRequest(NamedTuple):
     sub_id: int
     module: str
     deadline: int
-    """When its answer must be there, so that the budgets downstream of it still fit (microseconds)."""
+    """When it must be answered to leave the budgets of the modules after it (microseconds)."""
     parents: tuple[int, ...]
-    """Sub-requests whose answers it works on: none for a root, one usually, all of them for a join."""
+    """The sub-requests whose answers are its input: none for a root, all upstream ones for a join, else one."""
     sample: int
-    """Which of the samples that its parent (or the client) gave to this module, from 0."""
+    """Position among the samples that its parent (or the client) gave to this module, from 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,47 +35,60 @@ class RequestOutcome:
     results: tuple[SubRequest, ...]
     """The answered sub-requests of modules without downstream, by (module, index); empty if the request failed."""
     failed: SubRequest | None
-    """The sub-request that could not be answered, if any."""
+    """The sub-request that failed, if any."""
+
+
+Lineage = tuple[int, ...]
+"""The sample numbers from the root to a sub-request."""
 
 
 @dataclass(slots=True)
-class _Request:
-    """A request that is not finished."""
+class _RequestState:
+    """A request in progress."""
 
     request_id: int
     deadline: int
     pending: dict[str, int]
-    """Unanswered sub-requests by module; a module without an entry has none."""
+    """Number of unanswered sub-requests by module; none by default."""
     open_upstreams: dict[str, int]
     """Upstream modules that may still spawn sub-requests, by module."""
     live: set[int] = field(default_factory=set)
-    answered: dict[str, list[tuple[tuple[int, ...], SubRequest]]] = field(default_factory=dict)
-    """By module: lineage (the sample numbers from the root) and sub-request."""
+    answered: dict[str, list[tuple[Lineage, SubRequest]]] = field(default_factory=dict)
+    """By module, in order of completion."""
     failed: SubRequest | None = None
 
 
+class _OpenSubRequest(NamedTuple):
+    """A sub-request that is not answered."""
+
+    request: _RequestState
+    sub: SubRequest
+    lineage: Lineage
+
+
 @dataclass(frozen=True, slots=True)
-class _Node:
+class _GraphNode:
     """One module as a node of the DAG."""
 
     is_function: bool
     upstreams: tuple[str, ...]
     targets: tuple[str, ...]
     fan_out: Mapping[str, int]
-    """Most sub-requests of one answer, by model target."""
+    """The most sub-requests of one answer, by target model."""
 
     @property
     def joins(self) -> bool:
-        """Whether it runs once for all its upstream answers."""
+        """Whether it runs once for all of its upstream answers."""
         return self.is_function and len(self.upstreams) > 1
 
 
 class RequestGraph:
-    """All requests of one session in progress.
+    """All requests of one session that are in progress.
 
-    A model gets the samples that upstream answers name for it, at most `fanOut.max` from one answer. A function with
-    one upstream runs once for every upstream answer; a function with several (a join) runs once, when everything
-    upstream of it is answered, even if that was nothing. A request fails with its first failed sub-request.
+    A model gets the samples that upstream answers hold for it, at most `fanOut.max` from one answer. A function with
+    one upstream module runs once for every upstream answer. A function with several (a join) runs once, when
+    everything upstream is answered, even if there was nothing to answer. A request fails with its first failed
+    sub-request.
     """
 
     def __init__(self, session: InferenceSessionSpec, plan: SchedulingPlan) -> None:
@@ -83,26 +97,28 @@ class RequestGraph:
         self._session = session
         self._downstream = _downstream(session, plan)
         self._least = _least(session, plan)
-        self._requests: dict[int, _Request] = {}
-        self._subs: dict[int, tuple[_Request, SubRequest, tuple[int, ...]]] = {}
+        self._requests: dict[int, _RequestState] = {}
+        self._subs: dict[int, _OpenSubRequest] = {}
         self._next_sub_id = 0
 
     def switch_plan(self, plan: SchedulingPlan) -> None:
-        """Deadlines of sub-requests that are spawned from now on follow the budgets of `plan`."""
+        """Use the budgets of `plan` for the deadlines of all sub-requests spawned from now on."""
         self._downstream = _downstream(self._session, plan)
         self._least = _least(self._session, plan)
 
     def start(self, request_id: int, deadline: int, root_samples: Mapping[str, int]) -> list[SubRequest]:
-        """Take a request in; the sub-requests of its root modules, `root_samples` of each.
+        """Start a request; returns the sub-requests of its root modules, `root_samples` of each.
 
-        Raises ValueError if the request is already in progress, or if `root_samples` names a module that is no root.
+        Raises ValueError if the request is already in progress, or if `root_samples` names a module that is not a root.
         """
         if request_id in self._requests:
-            raise ValueError(f"request {request_id} is already in progress; give each request an id of its own")
+            raise ValueError(f"request {request_id} is already in progress; give each request a unique id")
         for module in root_samples:
             if module not in self._nodes or self._nodes[module].upstreams:
                 raise ValueError(f"module {module!r} takes no samples from the client; only modules without edges do")
-        request = _Request(request_id, deadline, {}, {name: len(node.upstreams) for name, node in self._nodes.items()})
+        request = _RequestState(
+            request_id, deadline, {}, {name: len(node.upstreams) for name, node in self._nodes.items()}
+        )
         self._requests[request_id] = request
         spawned = [
             self._spawn(request, module, (), sample, (sample,))
@@ -115,11 +131,11 @@ class RequestGraph:
         return spawned
 
     def completed(self, sub_id: int, children: Mapping[str, int] | None = None) -> list[SubRequest]:
-        """A sub-request is answered; the sub-requests that this makes due.
+        """A sub-request is answered; returns the sub-requests that become due.
 
-        `children` says how many samples the answer holds for each downstream model (none if not named); downstream
+        `children` is the number of samples that the answer holds for each downstream model (0 by default); downstream
         functions need no number. A sub-request that is unknown, or whose request failed, spawns nothing. Raises
-        ValueError if `children` names a module that is no model downstream of this one.
+        ValueError if `children` names a module that is not a model directly after this one.
         """
         if sub_id not in self._subs:
             return []
@@ -143,37 +159,37 @@ class RequestGraph:
         return spawned
 
     def failed(self, sub_id: int) -> list[SubRequest]:
-        """A sub-request will not be answered, so its request fails; the others of it, now pointless, to be cancelled.
+        """A sub-request failed, so its request fails; returns the other sub-requests of it, to be cancelled.
 
-        A sub-request that is unknown, or whose request failed before, cancels nothing.
+        Returns nothing for a sub-request that is unknown or whose request failed before.
         """
         if sub_id not in self._subs:
             return []
         request, sub, _ = self._subs[sub_id]
         request.failed = sub
-        return [other for other in self._abandon(request) if other.sub_id != sub_id]
+        return [other for other in self._remove_live(request) if other.sub_id != sub_id]
 
     def cancel(self, request_id: int) -> list[SubRequest]:
-        """Forget a request whose client went away; its sub-requests, now pointless, to be cancelled."""
+        """Forget a request whose client is gone; returns its sub-requests, to be cancelled."""
         request = self._requests.pop(request_id, None)
-        return self._abandon(request) if request else []
+        return self._remove_live(request) if request else []
 
     def request_of(self, sub_id: int) -> int | None:
-        """The request that an unanswered sub-request belongs to; None if it is unknown or its request failed."""
+        """The request of an unanswered sub-request; None if the sub-request is unknown or its request failed."""
         known = self._subs.get(sub_id)
-        return known[0].request_id if known else None
+        return known.request.request_id if known else None
 
-    def in_vain(self, sub_id: int, now: int) -> bool:
-        """Whether to begin with a sub-request at `now` (microseconds) can only be in vain.
+    def cannot_be_in_time(self, sub_id: int, now: int) -> bool:
+        """Whether it is useless to start a sub-request at `now` (microseconds).
 
-        Its request has ended, or will be late even if nothing on its way has to wait any more: functions take what
-        they declare (`maxMillis`), models what a batch of one takes on their fastest pipeline.
+        True if its request has ended or will be late even without waiting: functions take their declared time
+        (`maxMillis`), models the time of a batch of one on their fastest pipeline.
         """
         known = self._subs.get(sub_id)
-        return known is None or now + self._least[known[1].module] > known[0].deadline
+        return known is None or now + self._least[known.sub.module] > known.request.deadline
 
     def finished(self, request_id: int) -> RequestOutcome | None:
-        """The outcome of a request that has ended, after which it is forgotten; None while it is in progress.
+        """Remove a request that has ended; returns its outcome, or None while it is in progress.
 
         Raises KeyError if the request is unknown.
         """
@@ -190,21 +206,21 @@ class RequestGraph:
         return RequestOutcome(request_id, request.deadline, () if request.failed else tuple(results), request.failed)
 
     def __len__(self) -> int:
-        """Requests in progress, or ended and not yet asked for."""
+        """Requests in progress, or ended and not yet removed by `finished`."""
         return len(self._requests)
 
     def _spawn(
-        self, request: _Request, module: str, parents: tuple[int, ...], sample: int, lineage: tuple[int, ...]
+        self, request: _RequestState, module: str, parents: tuple[int, ...], sample: int, lineage: Lineage
     ) -> SubRequest:
         sub = SubRequest(self._next_sub_id, module, request.deadline - self._downstream[module], parents, sample)
         self._next_sub_id += 1
-        self._subs[sub.sub_id] = (request, sub, lineage)
+        self._subs[sub.sub_id] = _OpenSubRequest(request, sub, lineage)
         request.live.add(sub.sub_id)
         request.pending[module] = request.pending.get(module, 0) + 1
         return sub
 
-    def _close(self, request: _Request, module: str) -> list[SubRequest]:
-        """Nothing more will come of `module`: joins behind it may run, and silent modules behind it close too."""
+    def _close(self, request: _RequestState, module: str) -> list[SubRequest]:
+        """`module` gets no more sub-requests: joins after it may run, and modules after it without work close too."""
         spawned = []
         for target in self._nodes[module].targets:
             request.open_upstreams[target] -= 1
@@ -221,16 +237,16 @@ class RequestGraph:
                 spawned += self._close(request, target)
         return spawned
 
-    def _abandon(self, request: _Request) -> list[SubRequest]:
-        abandoned = [self._subs.pop(sub_id)[1] for sub_id in sorted(request.live)]
+    def _remove_live(self, request: _RequestState) -> list[SubRequest]:
+        removed = [self._subs.pop(sub_id).sub for sub_id in sorted(request.live)]
         request.live.clear()
-        return abandoned
+        return removed
 
 
-def _nodes(session: InferenceSessionSpec) -> dict[str, _Node]:
+def _nodes(session: InferenceSessionSpec) -> dict[str, _GraphNode]:
     functions = {module.name for module in session.modules if module.function is not None}
     return {
-        module.name: _Node(
+        module.name: _GraphNode(
             is_function=module.name in functions,
             upstreams=tuple(edge.source for edge in session.edges if edge.target == module.name),
             targets=tuple(edge.target for edge in session.edges if edge.source == module.name),
@@ -245,32 +261,19 @@ def _nodes(session: InferenceSessionSpec) -> dict[str, _Node]:
 
 
 def _downstream(session: InferenceSessionSpec, plan: SchedulingPlan) -> dict[str, int]:
-    """For each module, functions included, the longest sum of budgets after it (microseconds)."""
-    return _longest_after(session, _functions(session) | {module.name: module.budget_micros for module in plan.modules})
+    """For each module, including functions, the longest sum of budgets after it (microseconds)."""
+    return longest_after(session, _functions(session) | {module.name: module.budget_micros for module in plan.modules})
 
 
 def _least(session: InferenceSessionSpec, plan: SchedulingPlan) -> dict[str, int]:
-    """For each module the shortest time (microseconds) that it and what comes after it take for one sample."""
+    """For each module, the shortest time (microseconds) of it and the modules after it for one sample."""
     alone = {
         module.name: min((sum(s.latency_micros[0] for s in p.stages) for p in module.pipelines), default=0)
         for module in plan.modules
     }
     own = _functions(session) | alone
-    return {name: own.get(name, 0) + after for name, after in _longest_after(session, own).items()}
+    return {name: own.get(name, 0) + after for name, after in longest_after(session, own).items()}
 
 
 def _functions(session: InferenceSessionSpec) -> dict[str, int]:
     return {module.name: module.function.max_millis * 1000 for module in session.modules if module.function}
-
-
-def _longest_after(session: InferenceSessionSpec, times: Mapping[str, int]) -> dict[str, int]:
-    """For each module the longest sum of `times` on a way through the modules after it."""
-    longest: dict[str, int] = {}
-
-    def after(name: str) -> int:
-        if name not in longest:
-            targets = (edge.target for edge in session.edges if edge.source == name)
-            longest[name] = max((times.get(target, 0) + after(target) for target in targets), default=0)
-        return longest[name]
-
-    return {module.name: after(module.name) for module in session.modules}

@@ -1,4 +1,4 @@
-"""What the scheduling core counts, as snapshots; rates and fractions come from the difference of two."""
+"""Snapshots of the counters of the scheduling core; rates and fractions are differences of two snapshots."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from partita_runtime.scheduling.workers.pools import Worker
 
 
 @dataclass(frozen=True, slots=True)
-class ModuleSignals:
+class CoreModuleSignals:
     """Requests of one module since the core was made."""
 
     arrived: int
     dispatched: int
-    """Requests put into batches; one that is queued again after a loss counts again."""
+    """Requests put into batches; a request that is queued again after a loss counts again."""
     in_time: int
     late: int
     cancelled: int
@@ -27,7 +27,7 @@ class ModuleSignals:
 
 
 @dataclass(frozen=True, slots=True)
-class PipelineSignals:
+class CorePipelineSignals:
     """Batches of one pipeline since the core was made."""
 
     batches: int
@@ -39,31 +39,31 @@ class PipelineSignals:
 
 
 @dataclass(frozen=True, slots=True)
-class StageSignals:
-    """One stage of one pipeline, that is, one partition pool."""
+class CoreStageSignals:
+    """One stage of one pipeline, which is one partition pool."""
 
     pool: str
-    """The GPUPool that its workers are from."""
+    """The GPUPool of its workers."""
     workers: tuple[str, ...]
-    """Workers that take batches now, lowest number first."""
+    """Workers that accept batches, lowest number first."""
     executions: int
     predicted_micros: int
-    """Sum of what the profile says of all executions."""
+    """Sum of the profiled times of all executions."""
     actual_micros: int
-    """Sum of what they took."""
+    """Sum of their real times."""
     correction: float
-    """What the profile's latencies are multiplied with now."""
+    """The profiled latencies are multiplied with it."""
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerSignals:
+class CoreWorkerSignals:
     """One worker."""
 
     node: str
     since: int
     """When it joined."""
     busy_micros: int
-    """Time it worked since then, a running batch included up to now."""
+    """Busy time since then, including the running batch up to now."""
     draining: bool
 
 
@@ -73,19 +73,19 @@ class CoreSignals:
 
     now: int
     plan: str
-    modules: Mapping[str, ModuleSignals]
-    pipelines: Mapping[tuple[str, str], PipelineSignals]
+    modules: Mapping[str, CoreModuleSignals]
+    pipelines: Mapping[tuple[str, str], CorePipelineSignals]
     """By (module, pipeline)."""
-    stages: Mapping[StageRef, StageSignals]
-    workers: Mapping[str, WorkerSignals]
+    stages: Mapping[StageRef, CoreStageSignals]
+    workers: Mapping[str, CoreWorkerSignals]
     stale_reports: int
-    """Reports on batches or stages that were not in flight."""
+    """Reports on batches or stages that had ended or were unknown."""
 
 
 def snapshot(
     now: int, plan: str, modules: Iterable[ModuleState], workers: Mapping[str, Worker], stale_reports: int
 ) -> CoreSignals:
-    """The counters of all modules and workers, frozen."""
+    """Copy the counters of all modules and workers."""
     modules = list(modules)
     pipelines = [(module.name, pipeline) for module in modules for pipeline in module.pipelines]
     return CoreSignals(
@@ -95,16 +95,16 @@ def snapshot(
         pipelines={(name, pipeline.name): _pipeline(pipeline) for name, pipeline in pipelines},
         stages={stage.ref: _stage(stage) for _, pipeline in pipelines for stage in pipeline.stages},
         workers={
-            worker.name: WorkerSignals(worker.node.name, worker.since, worker.busy_until(now), worker.draining)
+            worker.name: CoreWorkerSignals(worker.node.name, worker.since, worker.busy_until(now), worker.draining)
             for worker in workers.values()
         },
         stale_reports=stale_reports,
     )
 
 
-def _module(module: ModuleState) -> ModuleSignals:
+def _module(module: ModuleState) -> CoreModuleSignals:
     counters = module.counters
-    return ModuleSignals(
+    return CoreModuleSignals(
         arrived=counters.arrived,
         dispatched=counters.dispatched,
         in_time=counters.in_time,
@@ -116,9 +116,9 @@ def _module(module: ModuleState) -> ModuleSignals:
     )
 
 
-def _pipeline(pipeline: PipelineState) -> PipelineSignals:
+def _pipeline(pipeline: PipelineState) -> CorePipelineSignals:
     counters = pipeline.counters
-    return PipelineSignals(
+    return CorePipelineSignals(
         batches=counters.batch_sizes.total(),
         requests=sum(size * batches for size, batches in counters.batch_sizes.items()),
         in_time=counters.in_time,
@@ -127,9 +127,9 @@ def _pipeline(pipeline: PipelineState) -> PipelineSignals:
     )
 
 
-def _stage(stage: StageState) -> StageSignals:
+def _stage(stage: StageState) -> CoreStageSignals:
     correction = stage.correction
-    return StageSignals(
+    return CoreStageSignals(
         pool=stage.spec.pool,
         workers=tuple(worker.name for worker in stage.pool),
         executions=correction.executions,

@@ -1,11 +1,11 @@
-"""The record of a scheduling core's life: every call that changed it, and every decision, one JSON array a line.
+"""The trace of a scheduling core: every call that changes it and every decision, one JSON array per line.
 
     ["plan", {...}]
     ["worker_joined", ["detect", "a", 0], "worker-0", "node-0", 1000, null]
     ["arrive", 17, "detect", 98000, 1250]
     ["advance", 3000, [["dispatch", 0, "detect", "a", [17], ["worker-0"], [3000], 9000, 98000, []]]]
 
-Replayed (`simulation.replay`), it gives the same decisions.
+A replay (`simulation.trace_replay`) makes the same decisions.
 """
 
 import json
@@ -33,14 +33,14 @@ _CALLS: Final = frozenset(
         "completed",
         "failed",
         "lost",
-        "forsaken",
+        "unreported",
         "switch_plan",
     }
 )
 
 
 class RecordedCore(SchedulingCore):
-    """A scheduling core that tells every call, and what it answered, as a line of a trace (without line end)."""
+    """A scheduling core that writes every call and its result as a line of a trace (without line end)."""
 
     def __init__(self, plan: SchedulingPlan, write: Callable[[str], None]) -> None:
         super().__init__(plan)
@@ -94,9 +94,9 @@ class RecordedCore(SchedulingCore):
         super().lost(batch_id, now)
         self._record("lost", batch_id, now)
 
-    def forsaken(self, batch_id: int, now: int) -> None:
-        super().forsaken(batch_id, now)
-        self._record("forsaken", batch_id, now)
+    def unreported(self, batch_id: int, now: int) -> None:
+        super().unreported(batch_id, now)
+        self._record("unreported", batch_id, now)
 
     def switch_plan(self, plan: SchedulingPlan, now: int) -> None:
         super().switch_plan(plan, now)
@@ -109,22 +109,22 @@ class RecordedCore(SchedulingCore):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """One recorded call: a method of the core and its arguments, and, for `advance`, the answer."""
+class RecordedCall:
+    """One recorded call: a method of the core, its arguments and, for `advance`, its result."""
 
     method: str
     arguments: tuple[Any, ...]
     decided: tuple[Action, ...] = ()
 
     def repeat(self, core: SchedulingCore) -> tuple[Action, ...]:
-        """Make the call on another core; what that decided."""
+        """Make the call on another core; returns the decisions."""
         return tuple(getattr(core, self.method)(*self.arguments) or ())
 
 
-def read_trace(lines: Iterable[str]) -> tuple[SchedulingPlan, Iterator[Call]]:
-    """The plan of a trace, and its calls, read as they are asked for.
+def read_trace(lines: Iterable[str]) -> tuple[SchedulingPlan, Iterator[RecordedCall]]:
+    """The plan of a trace and its calls, which are read lazily.
 
-    Raises ValueError, naming the line, for what is no trace.
+    Raises ValueError with the line number if the text is not a trace.
     """
     numbered = enumerate(lines, start=1)
     first = next(numbered, (1, ""))
@@ -134,10 +134,10 @@ def read_trace(lines: Iterable[str]) -> tuple[SchedulingPlan, Iterator[Call]]:
     return SchedulingPlan.model_validate(arguments[0]), (_call(number, line) for number, line in numbered)
 
 
-def _call(number: int, line: str) -> Call:
+def _call(number: int, line: str) -> RecordedCall:
     name, *arguments = _parse(number, line)
     if name != _ADVANCE and name not in _CALLS:
-        raise ValueError(f"line {number}: {name!r} is no call of the scheduling core")
+        raise ValueError(f"line {number}: the scheduling core has no call {name!r}")
     decided: tuple[Action, ...] = ()
     try:
         if name == _ADVANCE:
@@ -150,16 +150,16 @@ def _call(number: int, line: str) -> Call:
         signature(getattr(SchedulingCore, name)).bind(None, *arguments)
     except (IndexError, TypeError, ValueError) as error:
         raise ValueError(f"line {number}: {error}") from error
-    return Call(name, tuple(arguments), decided)
+    return RecordedCall(name, tuple(arguments), decided)
 
 
 def _parse(number: int, line: str) -> list[Any]:
     try:
         parsed = json.loads(line)
     except json.JSONDecodeError as error:
-        raise ValueError(f"line {number}: no JSON ({error})") from error
+        raise ValueError(f"line {number}: invalid JSON ({error})") from error
     if not isinstance(parsed, list) or not parsed or not isinstance(parsed[0], str):
-        raise ValueError(f"line {number}: a line of a trace is a JSON array that begins with the name of a call")
+        raise ValueError(f"line {number}: not a JSON array that begins with the name of a call")
     return parsed
 
 

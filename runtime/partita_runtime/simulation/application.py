@@ -16,7 +16,7 @@ Ended = Callable[[DropReason | None], bool]
 """Told why a request was dropped, or None where it is answered; whether it goes on, as another request."""
 
 
-class Application:
+class SimulatedApplication:
     """Requests of one session, each with one sample for every root module; functions take all of their `maxMillis`.
 
     An answer makes a binomially distributed number of sub-requests on an edge, of the edge's mean, at most its max.

@@ -6,7 +6,7 @@ from partita_runtime.scheduling.core import SchedulingCore
 from partita_runtime.scheduling.events import Dispatch, Drop
 from partita_runtime.simulation.emulation.clock import NEVER, VirtualClock
 from partita_runtime.simulation.emulation.cluster import EmulatedCluster
-from partita_runtime.simulation.report import Execution, ScalingStep, SimulationReport, Tally
+from partita_runtime.simulation.report import BatchExecution, ScalingStep, SimulationReport, Tally
 
 
 def run(
@@ -61,7 +61,7 @@ def ended(
     idle: Mapping[str, tuple[str, float]],
     seconds: float,
     seed: int,
-    timeline: Sequence[Execution] = (),
+    timeline: Sequence[BatchExecution] = (),
     scaling: Sequence[ScalingStep] = (),
 ) -> SimulationReport:
     """The report of a simulation that has ended."""

@@ -11,7 +11,7 @@ try:
 except ImportError as error:
     raise ImportError("figures need matplotlib; install it with: pip install 'partita[plots]'") from error
 
-from partita_runtime.simulation.report import Execution, LoadPoint, SimulationReport
+from partita_runtime.simulation.report import BatchExecution, LoadPoint, SimulationReport
 
 _COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#999999")
 """Okabe and Ito's palette, which colour-blind people can tell apart."""
@@ -75,7 +75,7 @@ def utilization(report: SimulationReport) -> Figure:
     return figure
 
 
-def timeline(executions: Sequence[Execution]) -> Figure:
+def timeline(executions: Sequence[BatchExecution]) -> Figure:
     """Which worker ran which batch when (PPipe, Figure 12): about a dozen batches of each, from the middle of the run.
 
     A batch has the same colour on all its stages; the number is its size.

@@ -19,21 +19,21 @@ from partita_runtime.scheduling.pipelines import transfer_micros
 from partita_runtime.scheduling.plan import ScheduledModule, ScheduledPipeline, SchedulingPlan
 from partita_runtime.simulation.emulation.clock import VirtualClock
 from partita_runtime.simulation.emulation.cluster import EmulatedCluster
-from partita_runtime.simulation.emulation.network import Node
+from partita_runtime.simulation.emulation.network import EmulatedNode
 from partita_runtime.simulation.emulation.noise import EXACT, NO_DELAYS
-from partita_runtime.simulation.emulation.placement import Placement, placements
+from partita_runtime.simulation.emulation.placement import WorkerPlacement, placements
 from partita_runtime.simulation.event_loop import ended, run
 from partita_runtime.simulation.report import SimulationReport, Tally
-from partita_runtime.simulation.streams import Stream
+from partita_runtime.simulation.streams import RequestStream
 
 
 def simulate_reactive(
     plan: SchedulingPlan,
-    streams: Sequence[Stream],
+    streams: Sequence[RequestStream],
     seconds: float,
     seed: int,
     *,
-    placed: Sequence[Placement] | None = None,
+    placed: Sequence[WorkerPlacement] | None = None,
 ) -> dict[str, SimulationReport]:
     """As `simulate_streams`, with every pool on its own; queries of several samples are not supported.
 
@@ -46,7 +46,7 @@ def simulate_reactive(
     split = _split(plan)
     clock, core = VirtualClock(), SchedulingCore(split)
     pools = _Pools(plan, placed, core, clock, streams)
-    moved = [Placement(StageRef(_pool(*place.stage), "a", 0), place.worker, place.node) for place in placed]
+    moved = [WorkerPlacement(StageRef(_pool(*place.stage), "a", 0), place.worker, place.node) for place in placed]
     cluster = EmulatedCluster(core, clock, split, moved, EXACT, NO_DELAYS, noisy, pools.answered)
     arriving: list[tuple[int, int]] = []
     for number, (stream, generator) in enumerate(zip(streams, drawn, strict=True)):
@@ -75,7 +75,7 @@ class _Route:
         """Microseconds from arrival by which each pool is to be done, its transfer included."""
 
 
-class _Request:
+class _RoutedRequest:
     """One request on its route."""
 
     __slots__ = ("arrived", "number", "route", "stage")
@@ -93,10 +93,10 @@ class _Pools:
     def __init__(
         self,
         plan: SchedulingPlan,
-        placed: Sequence[Placement],
+        placed: Sequence[WorkerPlacement],
         core: SchedulingCore,
         clock: VirtualClock,
-        streams: Sequence[Stream],
+        streams: Sequence[RequestStream],
     ) -> None:
         self._core = core
         self._clock = clock
@@ -106,13 +106,13 @@ class _Pools:
             [_Route(s.module, pipeline, plan, slo) for pipeline in modules[s.module].pipelines]
             for s, slo in zip(streams, self._slos, strict=True)
         ]
-        self._nodes = {place.node: Node() for place in placed}
+        self._nodes = {place.node: EmulatedNode() for place in placed}
         self._home = {place.worker: self._nodes[place.node] for place in placed}
         names: dict[str, dict[str, None]] = {}
         for place in placed:
             names.setdefault(_pool(*place.stage), {})[place.node] = None
         self._next_node = {pool: cycle([self._nodes[name] for name in nodes]) for pool, nodes in names.items()}
-        self._requests: dict[int, _Request] = {}
+        self._requests: dict[int, _RoutedRequest] = {}
         self._next_id = 0
         self.tallies = [Tally() for _ in streams]
 
@@ -121,7 +121,7 @@ class _Pools:
         self.tallies[number].offered += 1
         route = min(self._routes[number], key=lambda route: (route.sent + 1) / route.throughput)
         route.sent += 1
-        self._enter(_Request(number, self._clock.now, route))
+        self._enter(_RoutedRequest(number, self._clock.now, route))
 
     def answered(self, dispatch: Dispatch) -> None:
         """A batch leaves a pool."""
@@ -143,7 +143,7 @@ class _Pools:
         request = self._requests.pop(drop.request_id)
         self.tallies[request.number].dropped[DropReason(drop.reason)] += 1
 
-    def _enter(self, request: _Request) -> None:
+    def _enter(self, request: _RoutedRequest) -> None:
         """Queue at the next pool."""
         route, stage = request.route, request.stage
         sending = route.transfers[stage][0] if stage < len(route.transfers) else 0

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from partita_runtime.scheduling.events import Dispatch, DropReason
 
 
-class Execution(NamedTuple):
+class BatchExecution(NamedTuple):
     """One batch on one worker, for timelines (PPipe, Figure 12)."""
 
     worker: str
@@ -69,7 +69,7 @@ class SimulationReport:
     idle_by_worker: Mapping[str, float]
     batch_sizes: Mapping[str, Mapping[int, int]]
     """Batches by their size, by "module/pipeline"."""
-    timeline: tuple[Execution, ...] = ()
+    timeline: tuple[BatchExecution, ...] = ()
     """All executions, if they were asked for."""
     held: int = 0
     """Requests that were held since the session had scaled to zero; their latency begins where that ended."""

@@ -16,11 +16,11 @@ from partita_runtime.scheduling.events import StageRef
 from partita_runtime.scheduling.plan import SchedulingPlan
 from partita_runtime.scheduling.signals import CoreSignals
 from partita_runtime.serving.telemetry.signals import Situation, Snapshot, session_signals
-from partita_runtime.simulation.application import Application
+from partita_runtime.simulation.admission_gate import AdmissionGate
+from partita_runtime.simulation.application import SimulatedApplication
 from partita_runtime.simulation.emulation.clock import VirtualClock
 from partita_runtime.simulation.emulation.cluster import EmulatedCluster
-from partita_runtime.simulation.emulation.placement import Placement, Space
-from partita_runtime.simulation.held_requests import Doors
+from partita_runtime.simulation.emulation.placement import Space, WorkerPlacement
 from partita_runtime.simulation.report import ScalingStep
 
 LOOK_MICROS: Final = 1_000_000
@@ -76,7 +76,7 @@ class Scaler:
         self._window = scaling.settings.window_seconds * 1_000_000
         self._space = Space(plan, scaling.gpus_per_node)
         self._targets = planned_targets(self._plan)
-        self._replicas: dict[StageRef, list[Placement]] = {
+        self._replicas: dict[StageRef, list[WorkerPlacement]] = {
             ref: [self._space.add(ref) for _ in range(target.replicas)]
             for ref, target in ((_ref(target), target) for target in self._targets)
         }
@@ -84,7 +84,7 @@ class Scaler:
         """Replicas that have started, by name."""
         self._awake_since: int | None = 0
         """When every stage had a replica; None from when it sleeps until then."""
-        self._doors: Doors | None = None
+        self._gate: AdmissionGate | None = None
         self._looks = False
         self._changed_at: int | None = None
         self._before: Snapshot | None = None
@@ -92,7 +92,7 @@ class Scaler:
         self.steps: list[ScalingStep] = []
 
     @property
-    def placed(self) -> list[Placement]:
+    def placed(self) -> list[WorkerPlacement]:
         """The replicas as planned."""
         return [place for places in self._replicas.values() for place in places]
 
@@ -107,10 +107,10 @@ class Scaler:
             self._looks = True
             self._clock.at(self._clock.now + LOOK_MICROS, self._look)
 
-    def doors(self, application: Application) -> Doors:
+    def gate(self, application: SimulatedApplication) -> AdmissionGate:
         """What holds the application's requests while there are no replicas."""
-        self._doors = Doors(application, self._scaling.settings.scale_to_zero, self, self._clock)
-        return self._doors
+        self._gate = AdmissionGate(application, self._scaling.settings.scale_to_zero, self, self._clock)
+        return self._gate
 
     def begin(self, cluster: EmulatedCluster) -> None:
         """Scale a cluster of the planned replicas from now on."""
@@ -134,9 +134,9 @@ class Scaler:
         before, after = self._before or self._snapshot(), self._snapshot()
         self._before = after
         signals = session_signals(Situation("simulated", self._scheduled), before, after, ())
-        if self._doors is not None:
-            idle = (now - self._doors.last_arrival) / 1e6
-            signals = signals.model_copy(update={"held": self._doors.held, "idle_seconds": idle})
+        if self._gate is not None:
+            idle = (now - self._gate.last_arrival) / 1e6
+            signals = signals.model_copy(update={"held": self._gate.held, "idle_seconds": idle})
         seconds = max(after.at - before.at, 1) / 1e6
         for name, arrived in _arrived(before.core, after.core).items():
             self._rates[name] = self._rates[name].add(now / 1e6, arrived / seconds)
@@ -186,15 +186,15 @@ class Scaler:
             self._space.remove(gone)
             self._cluster.retire(gone)
 
-    def _started(self, ref: StageRef, place: Placement) -> None:
+    def _started(self, ref: StageRef, place: WorkerPlacement) -> None:
         if place not in self._replicas[ref]:
             return
         self._cluster.add(place)
         self._up[ref].add(place.worker)
         if self._awake_since is None and all(self._up.values()):
             self._awake_since = self._changed_at = self._clock.now
-        if self._doors is not None:
-            self._doors.open()
+        if self._gate is not None:
+            self._gate.open()
 
     def _held(self) -> dict[str, int]:
         return self._scaling.plan.gpus({(t.module, t.pipeline, t.stage): t.replicas for t in self._targets})

@@ -11,16 +11,16 @@ from partita_api.pipelineplan import PipelinePlanSpec
 from partita_api.profile import Profile
 from partita_runtime.scheduling.core import SchedulingCore
 from partita_runtime.scheduling.plan import SchedulingPlan, scheduling_plan
-from partita_runtime.simulation.application import Application
+from partita_runtime.simulation.application import SimulatedApplication
 from partita_runtime.simulation.arrivals import Arrivals
 from partita_runtime.simulation.emulation.clock import VirtualClock
 from partita_runtime.simulation.emulation.cluster import EmulatedCluster
 from partita_runtime.simulation.emulation.failures import Failure, worker_failures
 from partita_runtime.simulation.emulation.network import NO_CONTENTION, Contention
 from partita_runtime.simulation.emulation.noise import EXACT, NO_DELAYS, Delays, Noise
-from partita_runtime.simulation.emulation.placement import Placement, placements
+from partita_runtime.simulation.emulation.placement import WorkerPlacement, placements
 from partita_runtime.simulation.event_loop import ended, run
-from partita_runtime.simulation.report import Execution, SimulationReport
+from partita_runtime.simulation.report import BatchExecution, SimulationReport
 from partita_runtime.simulation.scaling import Scaler, Scaling
 
 Progress = Callable[[float], None]
@@ -87,7 +87,7 @@ def simulate_scheduling(
     delays: Delays = NO_DELAYS,
     contention: Contention = NO_CONTENTION,
     scaling: Scaling | None = None,
-    placed: Sequence[Placement] | None = None,
+    placed: Sequence[WorkerPlacement] | None = None,
     timeline: bool = False,
     progress: Progress | None = None,
     core: SchedulingCore | None = None,
@@ -104,13 +104,13 @@ def simulate_scheduling(
     clock = VirtualClock()
     core = core or SchedulingCore(plan)
     core.set_delays(delays.ctrl_micros, delays.per_request_micros)
-    application = Application(session, plan, core, clock, fanning)
+    application = SimulatedApplication(session, plan, core, clock, fanning)
     scaler = None if scaling is None else Scaler(scaling, plan, core, clock, horizon)
     if scaler is not None:
         placed = scaler.placed
     elif placed is None:
         placed = placements(plan)
-    executions: list[Execution] = []
+    executions: list[BatchExecution] = []
     cluster = EmulatedCluster(
         core,
         clock,
@@ -126,14 +126,14 @@ def simulate_scheduling(
     cluster.schedule(worker_failures(failures, placed, seconds, failing))
     if scaler is not None:
         scaler.begin(cluster)
-    doors = None if scaler is None else scaler.doors(application)
-    arrive = application.arrive if doors is None else doors.arrive
+    gate = None if scaler is None else scaler.gate(application)
+    arrive = application.arrive if gate is None else gate.arrive
     run(clock, core, cluster, application.dropped, times, lambda _: arrive(), _telling(progress, horizon))
     idle = cluster.idle_by_worker(horizon)
     report = ended(application.tally, idle, seconds, seed, executions, scaler.steps if scaler else ())
-    if doors is None:
+    if gate is None:
         return report
-    return replace(report, held=doors.meter.held, held_seconds=doors.meter.held_micros / 1e6)
+    return replace(report, held=gate.meter.held, held_seconds=gate.meter.held_micros / 1e6)
 
 
 def _telling(progress: Progress | None, horizon: int) -> Callable[[int], None] | None:

@@ -17,9 +17,9 @@ from partita_runtime.simulation.emulation.cluster import EmulatedCluster
 from partita_runtime.simulation.emulation.failures import Failure, worker_failures
 from partita_runtime.simulation.emulation.network import NO_CONTENTION, Contention
 from partita_runtime.simulation.emulation.noise import EXACT, NO_DELAYS, Delays, Noise
-from partita_runtime.simulation.emulation.placement import Placement, placements
+from partita_runtime.simulation.emulation.placement import WorkerPlacement, placements
 from partita_runtime.simulation.event_loop import ended, run
-from partita_runtime.simulation.report import Execution, SimulationReport, Tally
+from partita_runtime.simulation.report import BatchExecution, SimulationReport, Tally
 from partita_runtime.simulation.scaling import Scaler, Scaling
 
 QuerySizes = Callable[[int, np.random.Generator], NDArray[np.int64]]
@@ -27,7 +27,7 @@ QuerySizes = Callable[[int, np.random.Generator], NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
-class Stream:
+class RequestStream:
     """The requests of one module."""
 
     module: str
@@ -39,7 +39,7 @@ class Stream:
 
 def simulate_streams(
     plan: SchedulingPlan,
-    streams: Sequence[Stream],
+    streams: Sequence[RequestStream],
     seconds: float,
     seed: int,
     *,
@@ -48,7 +48,7 @@ def simulate_streams(
     delays: Delays = NO_DELAYS,
     contention: Contention = NO_CONTENTION,
     scaling: Scaling | None = None,
-    placed: Sequence[Placement] | None = None,
+    placed: Sequence[WorkerPlacement] | None = None,
     timeline: bool = False,
 ) -> dict[str, SimulationReport]:
     """Run a plan for `seconds` of virtual time, and then until all requests have ended; a report for each module.
@@ -69,7 +69,7 @@ def simulate_streams(
         placed = scaler.placed
     elif placed is None:
         placed = placements(plan)
-    executions: list[Execution] = []
+    executions: list[BatchExecution] = []
     cluster = EmulatedCluster(
         core,
         clock,
@@ -106,7 +106,7 @@ class _Queries:
     """Number of each query's first sample, and at the end the number of all samples."""
 
 
-def _queries(streams: Sequence[Stream], generators: Sequence[np.random.Generator], seconds: float) -> _Queries:
+def _queries(streams: Sequence[RequestStream], generators: Sequence[np.random.Generator], seconds: float) -> _Queries:
     times, sizes = [], []
     for stream, generator in zip(streams, generators, strict=True):
         times.append(np.rint(stream.arrivals(seconds, generator) * 1e6).astype(np.int64))
@@ -125,7 +125,7 @@ def _compact(numbers: NDArray[np.int64]) -> "array[int]":
     return array("q", numbers.astype(np.int64).tobytes())
 
 
-def _arriving(core: SchedulingCore, queries: _Queries, streams: Sequence[Stream]) -> Callable[[int], None]:
+def _arriving(core: SchedulingCore, queries: _Queries, streams: Sequence[RequestStream]) -> Callable[[int], None]:
     """What to do for the arrival of each query."""
     slos = np.array([round(stream.slo_ms * 1000) for stream in streams], dtype=np.int64)
     deadlines = _compact(np.array(queries.times, dtype=np.int64) + slos[queries.streams])
@@ -168,7 +168,7 @@ class _Outcomes:
         """A sample is not answered."""
         self._dropped.append((drop.request_id, DropReason(drop.reason)))
 
-    def tallies(self, streams: Sequence[Stream]) -> list[Tally]:
+    def tallies(self, streams: Sequence[RequestStream]) -> list[Tally]:
         """Of each stream: a query is answered with its last sample, and dropped with the first one that is."""
         queries, firsts = self._queries, self._queries.first_samples
         ends = np.full(firsts[-1], -1, dtype=np.int64)

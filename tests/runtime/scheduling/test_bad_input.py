@@ -57,17 +57,17 @@ def spoiled(spoil: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
         pytest.param(spoiled(lambda m: m["pipelines"][0].update(batch_size=0)), "not for 0", id="batches of nothing"),
         pytest.param(
             spoiled(lambda m: m["pipelines"][0]["stages"][0].update(latency_micros=[-1, 2, 3, 4])),
-            "not negative",
+            "a latency is negative",
             id="a negative latency",
         ),
         pytest.param(
             spoiled(lambda m: m.update(pipelines=[*m["pipelines"], *m["pipelines"]])),
-            "pipeline 'a' is there twice",
+            "pipeline 'a' exists twice",
             id="a pipeline twice",
         ),
         pytest.param(
             {**two_stages(), "modules": [*two_stages()["modules"], *two_stages()["modules"]]},
-            "module 'm' is there twice",
+            "module 'm' exists twice",
             id="a module twice",
         ),
     ],

@@ -65,13 +65,13 @@ def test_what_cannot_be_in_time_any_more_is_in_vain() -> None:
     (crop,) = graph.start(7, DEADLINE, {"crop": 1})
 
     least = 5_000 + (4_000 + 4_000) + 2_000
-    assert not graph.in_vain(crop.sub_id, DEADLINE - least)
-    assert graph.in_vain(crop.sub_id, DEADLINE - least + 1)
+    assert not graph.cannot_be_in_time(crop.sub_id, DEADLINE - least)
+    assert graph.cannot_be_in_time(crop.sub_id, DEADLINE - least + 1)
     (car,) = graph.completed(crop.sub_id, {"car": 1})
-    assert not graph.in_vain(car.sub_id, DEADLINE - least + 1)
-    assert graph.in_vain(crop.sub_id, 0), "it is answered"
+    assert not graph.cannot_be_in_time(car.sub_id, DEADLINE - least + 1)
+    assert graph.cannot_be_in_time(crop.sub_id, 0), "it is answered"
     graph.cancel(7)
-    assert graph.in_vain(car.sub_id, 0), "nobody waits for it"
+    assert graph.cannot_be_in_time(car.sub_id, 0), "nobody waits for it"
 
 
 def test_deadlines_leave_room_for_the_longest_way_downstream() -> None:

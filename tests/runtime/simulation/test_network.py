@@ -6,8 +6,8 @@ from tests.runtime.scheduling.plans import module, plan_of, stage
 from partita_api.inferencesession import ArrivalProcess
 from partita_runtime.simulation.arrivals import arrivals_at
 from partita_runtime.simulation.emulation.clock import VirtualClock
-from partita_runtime.simulation.emulation.network import Contention, Node, network_of
-from partita_runtime.simulation.streams import Stream, simulate_streams
+from partita_runtime.simulation.emulation.network import Contention, EmulatedNode, network_of
+from partita_runtime.simulation.streams import RequestStream, simulate_streams
 
 Transfer = tuple[int, str, str, int]
 """When it begins, from, to, and microseconds that it takes alone."""
@@ -32,7 +32,7 @@ def test_transfers_end_when_they_should(
 ) -> None:
     clock = VirtualClock()
     network = network_of(contention, clock)
-    nodes = {name: Node() for name in "abcd"}
+    nodes = {name: EmulatedNode() for name in "abcd"}
     ends: dict[int, int] = {}
 
     def ended(number: int) -> None:
@@ -54,7 +54,7 @@ def test_traffic_of_others_makes_reserved_batches_late() -> None:
         ),
         bandwidth={"fast": 1e9, "slow": 1e9},
     )
-    stream = Stream("m", arrivals_at(ArrivalProcess.POISSON, 700), 25)
+    stream = RequestStream("m", arrivals_at(ArrivalProcess.POISSON, 700), 25)
     alone, crowded = (
         simulate_streams(plan, [stream], 2, 1, contention=contention)["m"]
         for contention in (Contention(), Contention(together=True, others=0.6))

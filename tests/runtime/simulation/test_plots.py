@@ -15,7 +15,7 @@ from partita_runtime.simulation.plots import (
     write_plots,
 )
 from partita_runtime.simulation.report import LoadPoint, SimulationReport
-from partita_runtime.simulation.streams import Stream, simulate_streams
+from partita_runtime.simulation.streams import RequestStream, simulate_streams
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def report() -> SimulationReport:
     plan = plan_of(
         module("m").pipeline(4, stage("fast", replicas=2, alpha=500, beta=1000), stage("slow", replicas=3, alpha=900))
     )
-    stream = Stream("m", arrivals_at(ArrivalProcess.POISSON, 600), 30)
+    stream = RequestStream("m", arrivals_at(ArrivalProcess.POISSON, 600), 30)
     return simulate_streams(plan, [stream], 1, 1, timeline=True)["m"]
 
 

@@ -7,7 +7,7 @@ from partita_api.inferencesession import ArrivalProcess
 from partita_runtime.scheduling.plan import SchedulingPlan
 from partita_runtime.simulation.arrivals import arrivals_at, arrivals_from_trace
 from partita_runtime.simulation.reactive import simulate_reactive
-from partita_runtime.simulation.streams import Stream, simulate_streams
+from partita_runtime.simulation.streams import RequestStream, simulate_streams
 
 
 def two_pools(bits_per_second: float) -> SchedulingPlan:
@@ -19,7 +19,7 @@ def two_pools(bits_per_second: float) -> SchedulingPlan:
 
 
 def test_a_request_takes_its_stages_and_transfers() -> None:
-    stream = Stream("m", arrivals_from_trace([0.1, 10]), 6)
+    stream = RequestStream("m", arrivals_from_trace([0.1, 10]), 6)
     report = simulate_reactive(two_pools(8e6), [stream], 1, seed=0)["m"]
 
     assert (report.offered, report.in_time) == (1, 1)
@@ -27,7 +27,7 @@ def test_a_request_takes_its_stages_and_transfers() -> None:
 
 
 def test_every_request_ends_once() -> None:
-    stream = Stream("m", arrivals_at(ArrivalProcess.POISSON, 5000), 6)
+    stream = RequestStream("m", arrivals_at(ArrivalProcess.POISSON, 5000), 6)
     report = simulate_reactive(two_pools(8e6), [stream], 1, seed=1)["m"]
 
     assert report.in_time + report.late + sum(report.dropped.values()) == report.offered
@@ -35,7 +35,7 @@ def test_every_request_ends_once() -> None:
 
 
 def test_reservations_carry_more_over_slow_links() -> None:
-    plan, stream = two_pools(9e6), Stream("m", arrivals_at(ArrivalProcess.POISSON, 3000), 5)
+    plan, stream = two_pools(9e6), RequestStream("m", arrivals_at(ArrivalProcess.POISSON, 3000), 5)
     reserved = simulate_streams(plan, [stream], 2, seed=1)["m"]
     reactive = simulate_reactive(plan, [stream], 2, seed=1)["m"]
 
@@ -44,6 +44,8 @@ def test_reservations_carry_more_over_slow_links() -> None:
 
 
 def test_queries_of_several_samples_are_refused() -> None:
-    stream = Stream("m", arrivals_at(ArrivalProcess.POISSON, 10), 6, lambda count, _: pytest.fail(f"drew {count}"))
+    stream = RequestStream(
+        "m", arrivals_at(ArrivalProcess.POISSON, 10), 6, lambda count, _: pytest.fail(f"drew {count}")
+    )
     with pytest.raises(ValueError, match="streams without sizes"):
         simulate_reactive(two_pools(8e6), [stream], 1, seed=0)

@@ -107,11 +107,11 @@ def test_first_difference_is_shown(trace: list[str]) -> None:
 @pytest.mark.parametrize(
     ("spoil", "want_message"),
     [
-        pytest.param(lambda _: [], "line 1: no JSON", id="empty"),
+        pytest.param(lambda _: [], "line 1: invalid JSON", id="empty"),
         pytest.param(lambda lines: lines[1:], "line 1: a trace begins with the plan", id="no plan"),
-        pytest.param(lambda lines: [lines[0], "{"], "line 2: no JSON", id="no JSON"),
-        pytest.param(lambda lines: [lines[0], "{}"], "line 2: a line of a trace is a JSON array", id="no array"),
-        pytest.param(lambda lines: [lines[0], '["explode",1]'], "line 2: 'explode' is no call", id="no call"),
+        pytest.param(lambda lines: [lines[0], "{"], "line 2: invalid JSON", id="no JSON"),
+        pytest.param(lambda lines: [lines[0], "{}"], "line 2: not a JSON array", id="no array"),
+        pytest.param(lambda lines: [lines[0], '["explode",1]'], "has no call 'explode'", id="no call"),
         pytest.param(lambda lines: [lines[0], '["advance",1]'], "line 2: ", id="arguments missing"),
         pytest.param(lambda lines: [lines[0], '["arrive",1]'], "line 2: ", id="too few arguments"),
         pytest.param(lambda lines: [lines[0], '["advance",1,[["drop",1,"m","Odd",""]]]'], "Odd", id="unknown reason"),

@@ -14,7 +14,7 @@ from partita_runtime.simulation.arrivals import arrivals_at
 from partita_runtime.simulation.report import SimulationReport
 from partita_runtime.simulation.scaling import Scaling
 from partita_runtime.simulation.simulator import simulate_scheduling
-from partita_runtime.simulation.streams import Stream, simulate_streams
+from partita_runtime.simulation.streams import RequestStream, simulate_streams
 
 SETTINGS = {"windowSeconds": 1, "coolDownSeconds": 2, "idleFractionThreshold": "20%"}
 LATENCY = {"alpha": 10_000, "beta": 40_000}
@@ -129,7 +129,7 @@ def test_streams_share_the_accelerators_that_are_free() -> None:
         pipeline_plan(shapes, batch_size=8).spec, Autoscaling.model_validate(SETTINGS), {"gpu": 5}, start_up_seconds=1
     )
     loads = {"m": 30, "n": 150}
-    streams = [Stream(name, arrivals_at(ArrivalProcess.POISSON, rate), 400) for name, rate in loads.items()]
+    streams = [RequestStream(name, arrivals_at(ArrivalProcess.POISSON, rate), 400) for name, rate in loads.items()]
     reports = simulate_streams(scheduled, streams, 12, 1, scaling=wanted)
 
     assert reports["m"].scaling == reports["n"].scaling

@@ -15,10 +15,10 @@ from partita_runtime.scheduling.plan import (
     scheduling_plan,
 )
 from partita_runtime.simulation.arrivals import arrivals_at, arrivals_of
-from partita_runtime.simulation.emulation.placement import Placement, placements
+from partita_runtime.simulation.emulation.placement import WorkerPlacement, placements
 from partita_runtime.simulation.scaling import Scaling
 from partita_runtime.simulation.simulator import simulate
-from partita_runtime.simulation.streams import Stream, simulate_streams
+from partita_runtime.simulation.streams import RequestStream, simulate_streams
 
 
 def test_models_that_share_two_gpus_are_in_time_and_keep_them_busy() -> None:
@@ -60,8 +60,8 @@ def test_rare_requests_of_many_models_are_in_time_while_gpus_are_idle(
             ScheduledModule(name=name, budget_micros=0, downstream_micros=0, pipelines=pipelines) for name in names
         ),
     )
-    placed = [Placement(StageRef(name, "a", 0), f"gpu-{n}", f"node-{n}") for n in range(gpus) for name in names]
-    streams = [Stream(name, arrivals_at(ArrivalProcess.POISSON, rate / models), slo_ms) for name in names]
+    placed = [WorkerPlacement(StageRef(name, "a", 0), f"gpu-{n}", f"node-{n}") for n in range(gpus) for name in names]
+    streams = [RequestStream(name, arrivals_at(ArrivalProcess.POISSON, rate / models), slo_ms) for name in names]
     reports = simulate_streams(made, streams, 4, 1, placed=placed)
     offered = sum(report.offered for report in reports.values())
     assert sum(report.in_time for report in reports.values()) >= 0.999 * offered

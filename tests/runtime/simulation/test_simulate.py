@@ -15,7 +15,7 @@ from partita_runtime.scheduling.events import DropReason, StageRef
 from partita_runtime.simulation.arrivals import arrivals_at, arrivals_from_trace, arrivals_of
 from partita_runtime.simulation.emulation.failures import WorkerFailure
 from partita_runtime.simulation.emulation.noise import Delays, Noise
-from partita_runtime.simulation.emulation.placement import Placement, placements
+from partita_runtime.simulation.emulation.placement import WorkerPlacement, placements
 from partita_runtime.simulation.report import SimulationReport
 from partita_runtime.simulation.simulator import simulate, simulate_scheduling
 
@@ -229,7 +229,7 @@ def test_shared_workers_serve_several_models() -> None:
         module("m").pipeline(4, stage("gpu", alpha=500, beta=2000)),
         module("n").pipeline(4, stage("gpu", alpha=500, beta=2000)),
     )
-    both = [Placement(StageRef(name, "a", 0), f"w{i}", f"n{i}") for name in ("m", "n") for i in range(2)]
+    both = [WorkerPlacement(StageRef(name, "a", 0), f"w{i}", f"n{i}") for name in ("m", "n") for i in range(2)]
     spec = session("s").slo(30).model("m").model("n").build().spec
     report = simulate_scheduling(spec, scheduled, arrivals_at(POISSON, 400), 3, 1, placed=both)
 

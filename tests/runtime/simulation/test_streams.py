@@ -7,8 +7,8 @@ from tests.runtime.scheduling.plans import module, plan_of, refs, stage
 from partita_api.inferencesession import ArrivalProcess
 from partita_runtime.scheduling.policies.registry import POLICIES
 from partita_runtime.simulation.arrivals import arrivals_at, arrivals_from_trace
-from partita_runtime.simulation.emulation.placement import Placement, placements
-from partita_runtime.simulation.streams import Stream, simulate_streams
+from partita_runtime.simulation.emulation.placement import WorkerPlacement, placements
+from partita_runtime.simulation.streams import RequestStream, simulate_streams
 
 POISSON = ArrivalProcess.POISSON
 
@@ -19,13 +19,13 @@ def shared(policy: str = "Deferred", replicas: int = 2) -> tuple:
         module("n").pipeline(4, stage("gpu", replicas=replicas, alpha=1000, beta=5000)),
         policy=policy,
     )
-    return plan, [Placement(ref, f"gpu-{i}", f"node-{i}") for ref, _ in refs(plan) for i in range(replicas)]
+    return plan, [WorkerPlacement(ref, f"gpu-{i}", f"node-{i}") for ref, _ in refs(plan) for i in range(replicas)]
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_each_model_has_a_report(policy: str) -> None:
     plan, placed = shared(policy)
-    streams = [Stream("m", arrivals_at(POISSON, 150), 40), Stream("n", arrivals_at(POISSON, 50), 60)]
+    streams = [RequestStream("m", arrivals_at(POISSON, 150), 40), RequestStream("n", arrivals_at(POISSON, 50), 60)]
     reports = simulate_streams(plan, streams, 2, seed=3, placed=placed, timeline=True)
 
     for name, rate in (("m", 150), ("n", 50)):
@@ -42,14 +42,14 @@ def test_each_model_has_a_report(policy: str) -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_same_seed_gives_the_same_reports(policy: str) -> None:
     plan, placed = shared(policy)
-    streams = [Stream("m", arrivals_at(POISSON, 400), 40), Stream("n", arrivals_at(POISSON, 150), 60)]
+    streams = [RequestStream("m", arrivals_at(POISSON, 400), 40), RequestStream("n", arrivals_at(POISSON, 150), 60)]
 
     assert simulate_streams(plan, streams, 1, 3, placed=placed) == simulate_streams(plan, streams, 1, 3, placed=placed)
 
 
 def test_preempted_executions_end_early_and_count_as_work() -> None:
     plan, placed = shared("Shepherd", replicas=1)
-    stream = Stream("m", arrivals_at(POISSON, 700), 40)
+    stream = RequestStream("m", arrivals_at(POISSON, 700), 40)
     report = simulate_streams(plan, [stream], 2, seed=1, placed=placed, timeline=True)["m"]
 
     assert any(e.end_micros - e.start_micros < 500 * e.batch_size + 4000 for e in report.timeline)
@@ -61,7 +61,7 @@ def test_preempted_executions_end_early_and_count_as_work() -> None:
 def test_a_query_is_in_time_if_all_its_samples_are() -> None:
     plan = plan_of(module("m").pipeline(4, stage("gpu", alpha=1000, beta=1000)), policy="Fifs")
     sizes = np.array([1, 4, 3])
-    stream = Stream("m", arrivals_from_trace([0.001, 0.1, 0.1, 10]), 4, lambda count, _: sizes[:count])
+    stream = RequestStream("m", arrivals_from_trace([0.001, 0.1, 0.1, 10]), 4, lambda count, _: sizes[:count])
     report = simulate_streams(plan, [stream], 1, seed=0)["m"]
 
     assert (report.offered, report.in_time, report.late) == (3, 2, 1)
@@ -84,7 +84,7 @@ def test_models_that_share_links_may_be_looked_at_twice_in_one_moment() -> None:
         bandwidth={"fast": 1e9, "slow": 1e9},
     )
     streams = [
-        Stream(name, arrivals_at(ArrivalProcess.GAMMA, rate, 0.25), slo_ms)
+        RequestStream(name, arrivals_at(ArrivalProcess.GAMMA, rate, 0.25), slo_ms)
         for name, rate, slo_ms in (("m", 600, 30), ("n", 1200, 20))
     ]
     reports = simulate_streams(plan, streams, 0.3, 1, placed=placements(plan, {"fast": 8, "slow": 8}))

@@ -30,7 +30,7 @@ from partita_runtime.simulation.arrivals import arrivals_at, arrivals_from_trace
 from partita_runtime.simulation.emulation.failures import GpuFailure, RandomFailures
 from partita_runtime.simulation.emulation.network import NO_CONTENTION, Contention
 from partita_runtime.simulation.emulation.noise import Noise
-from partita_runtime.simulation.report import Execution, LoadPoint, SimulationReport
+from partita_runtime.simulation.report import BatchExecution, LoadPoint, SimulationReport
 from partita_runtime.simulation.scaling import Scaling
 from partita_runtime.simulation.simulator import simulate as run
 
@@ -252,10 +252,10 @@ def _plan(plan_file: Path | None, problem: PlanningProblem) -> PipelinePlanSpec:
     return outcome.plan
 
 
-def _write_executions(executions: Sequence[Execution], file: Path) -> None:
+def _write_executions(executions: Sequence[BatchExecution], file: Path) -> None:
     with file.open("w", newline="") as lines:
         writer = csv.writer(lines)
-        writer.writerow(Execution._fields)
+        writer.writerow(BatchExecution._fields)
         writer.writerows(executions)
 
 

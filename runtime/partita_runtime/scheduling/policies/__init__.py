@@ -1,1 +1,4 @@
-"""Batching policies: Partita's own, and those of the systems that it is compared with."""
+"""Batching policies: Partita's own, and those of other systems for comparison.
+
+May import the rest of `scheduling` except `core`, `current_plan` and `trace`. Does no I/O.
+"""

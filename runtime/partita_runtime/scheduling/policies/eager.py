@@ -1,29 +1,29 @@
-"""Eager batching: whatever waits goes as soon as a path is free (Symphony, section 3)."""
+"""Eager batching: whatever waits is dispatched as soon as a path is free (Symphony, section 3)."""
 
 from partita_runtime.scheduling.modules import ModuleState
-from partita_runtime.scheduling.policies.feasible_batch import feasible_fit
-from partita_runtime.scheduling.policies.policy import Candidate, Dropped, Policy
+from partita_runtime.scheduling.policies.feasible_batch import FeasibleBatchPolicy
+from partita_runtime.scheduling.policies.policy import Candidate, Dropped
 from partita_runtime.scheduling.queues.deadline_queue import QueuedRequest
 
 
-class Eager(Policy):
-    """The largest batch that meets the oldest deadline goes to an idle worker at once; nobody is given up early."""
+class Eager(FeasibleBatchPolicy):
+    """Dispatches the largest batch that meets the earliest deadline to an idle worker; drops no request early."""
 
     def arrived(self, module: ModuleState, request: QueuedRequest, now: int) -> int:
-        """At once, if a worker may be free; else when one becomes so."""
-        pipeline, queue = module.foreseen, module.queue.waiting
-        if pipeline is None:
-            return now if queue[0] is request else max(now, module.blocked_until)
-        if queue[0].deadline - pipeline.total[0] < module.blocked_until:
+        """At once if a worker may be free; else when the first one becomes free."""
+        outlook, queue = self._outlooks[module.order], module.queue.waiting
+        if outlook.pipeline is None:
+            return now if queue[0] is request else max(now, outlook.blocked_until)
+        if queue[0].deadline - outlook.pipeline.total[0] < outlook.blocked_until:
             return now
-        return module.blocked_until
+        return outlook.blocked_until
 
     def candidate(self, module: ModuleState, now: int, dropped: list[Dropped]) -> Candidate | None:
         """The largest batch that is in time, once a path is free."""
-        fit = feasible_fit(module, now, dropped)
-        if fit is None:
+        batch = self.feasible_batch(module, now, dropped)
+        if batch is None:
             return None
-        if fit.free_from > now:
-            fit.wait(module, fit.free_from)
+        if batch.free_from > now:
+            self.wait_until(module, batch, batch.free_from)
             return None
-        return fit.candidate(module, now)
+        return batch.candidate(module, now)

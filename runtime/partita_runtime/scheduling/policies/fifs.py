@@ -1,17 +1,16 @@
 """First idle, first serve: Triton's scheduling of queries to GPU instances (PARIS and ELSA, section III-C)."""
 
 from partita_runtime.scheduling.modules import ModuleState
-from partita_runtime.scheduling.policies.feasible_batch import hold, rest
 from partita_runtime.scheduling.policies.policy import Candidate, Dropped, Policy
 from partita_runtime.scheduling.queues.deadline_queue import QueuedRequest
 from partita_runtime.scheduling.queues.query import next_query
-from partita_runtime.scheduling.reservations.path_search import probe
+from partita_runtime.scheduling.reservations.path_search import find_path
 
 
 class Fifs(Policy):
-    """The query that is next goes to the worker that has been idle longest, however large or small that worker is.
+    """Assigns the next query to the worker that has been idle longest, regardless of its size.
 
-    A query is what arrived at one moment; queries are neither joined nor dropped.
+    The requests that arrive at the same time are one query; queries are neither merged nor dropped.
     """
 
     def arrived(self, module: ModuleState, request: QueuedRequest, now: int) -> int:
@@ -22,10 +21,10 @@ class Fifs(Policy):
         """The next query, once a worker is idle."""
         eligible = module.eligible()
         if not module.queue.waiting:
-            rest(module)
+            self.wait_for_requests(module)
             return None
         if not eligible:
-            hold(module, now, dropped)
+            self.wait_for_workers(module, now, dropped)
             return None
         query = next_query(module, eligible)
         able = [pipeline for pipeline in eligible if pipeline.batch_size >= len(query)]
@@ -35,4 +34,4 @@ class Fifs(Policy):
             module.due = min(w.tail - p.delay(len(query)) for w, p in workers)
             return None
         worker, pipeline = min(idle, key=lambda pair: pair[0].last_end)
-        return Candidate(pipeline, query, probe(pipeline, len(query), now, worker), urgency=query[0].arrived)
+        return Candidate(pipeline, query, find_path(pipeline, len(query), now, worker), urgency=query[0].arrived)

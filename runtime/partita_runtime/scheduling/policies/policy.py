@@ -1,4 +1,4 @@
-"""What a batching policy is: the rule by which the core decides who goes next, with whom, where and when."""
+"""The interface of a batching policy: the rule for which batch is dispatched next, where, and when."""
 
 from abc import ABC, abstractmethod
 
@@ -6,8 +6,10 @@ from partita_runtime.scheduling.events import DropReason
 from partita_runtime.scheduling.modules import ModuleState
 from partita_runtime.scheduling.pipelines import PipelineState
 from partita_runtime.scheduling.queues.deadline_queue import QueuedRequest
-from partita_runtime.scheduling.reservations.dispatched import Batch
-from partita_runtime.scheduling.reservations.path_search import Path
+from partita_runtime.scheduling.reservations.dispatched_batches import DispatchedBatch, DispatchedBatches
+from partita_runtime.scheduling.reservations.path_search import WorkerPath
+from partita_runtime.scheduling.workers.free_index import NEVER
+from partita_runtime.scheduling.workers.load import Load
 
 Dropped = tuple[QueuedRequest, DropReason]
 
@@ -21,31 +23,69 @@ class Candidate:
         self,
         pipeline: PipelineState,
         requests: list[QueuedRequest],
-        path: Path,
+        path: WorkerPath,
         urgency: int,
-        preempts: Batch | None = None,
+        preempts: DispatchedBatch | None = None,
     ) -> None:
         self.pipeline = pipeline
         self.requests = requests
-        """Requests of the module's queue, at most as many as the pipeline's batch size."""
+        """Requests of the module's queue, at most the pipeline's batch size."""
         self.path = path
         self.urgency = urgency
-        """Of several candidates the one with the least goes first."""
+        """The candidate with the least value is dispatched first."""
         self.preempts = preempts
-        """A running batch that has to make room; its requests are queued again."""
+        """A running batch to stop in favour of this one; its requests are queued again."""
+
+
+class PolicyContext:
+    """What the policies of a plan can read, besides the modules."""
+
+    __slots__ = ("batches", "load", "modules")
+
+    def __init__(self, modules: int, load: Load, batches: DispatchedBatches) -> None:
+        self.modules = modules
+        """The number of modules; `ModuleState.order` counts from 0."""
+        self.load = load
+        self.batches = batches
 
 
 class Policy(ABC):
-    """The part of the core that differs between systems; the core does the bookkeeping for all of them."""
+    """The rule of one system; the core does reservations, corrections and retries for all policies.
+
+    One object serves all modules of a plan that use the policy, and it owns the state that it keeps of them.
+    """
+
+    def __init__(self, context: PolicyContext) -> None:
+        self.context = context
 
     @abstractmethod
     def arrived(self, module: ModuleState, request: QueuedRequest, now: int) -> int:
-        """When to look at a module whose queue `request` has just joined."""
+        """When to evaluate a module whose queue `request` has just joined."""
 
     @abstractmethod
     def candidate(self, module: ModuleState, now: int, dropped: list[Dropped]) -> Candidate | None:
-        """The batch to dispatch now, if any; else when to look again is in `module.due`.
+        """The batch to dispatch now; if there is none, the time of the next evaluation is in `module.due`.
 
-        Requests that are given up leave the queue for `dropped`. It may be asked again before the candidate is
-        dispatched, and another module may get the workers first.
+        Requests that are given up move from the queue to `dropped`. A candidate may not be dispatched: another module
+        may get the workers first, and the policy is then called again.
         """
+
+    def depends_on_reservations(self, module: ModuleState) -> bool:
+        """Whether the next batch of a module may change when another batch ends earlier or later than reserved."""
+        return True
+
+    def early_micros(self, module: ModuleState) -> int:
+        """How long before its due time a module may dispatch if few workers are idle (microseconds)."""
+        return 0
+
+    def wait_for_requests(self, module: ModuleState) -> None:
+        """The queue is empty: evaluate the module at the next arrival."""
+        module.due = NEVER
+
+    def wait_for_workers(self, module: ModuleState, now: int, dropped: list[Dropped]) -> None:
+        """No pipeline is eligible: keep requests until even an idle pipeline could not serve them in time."""
+        queue = module.queue
+        least = module.least_micros()
+        while queue.waiting and queue.waiting[0].deadline - least < now:
+            dropped.append((queue.take(1)[0], DropReason.NO_WORKERS))
+        module.due = queue.waiting[0].deadline - least + 1 if queue.waiting else NEVER

@@ -10,62 +10,60 @@ from partita_runtime.scheduling.policies.eager import Eager
 from partita_runtime.scheduling.policies.elsa import Elsa
 from partita_runtime.scheduling.policies.fifs import Fifs
 from partita_runtime.scheduling.policies.nexus import Nexus
-from partita_runtime.scheduling.policies.policy import Policy
+from partita_runtime.scheduling.policies.policy import Policy, PolicyContext
 from partita_runtime.scheduling.policies.serve_batch import ServeBatch
 from partita_runtime.scheduling.policies.shepherd import Shepherd
 from partita_runtime.scheduling.policies.timeout import Timeout
-from partita_runtime.scheduling.reservations.dispatched import InFlight
-from partita_runtime.scheduling.workers.load import Load
 
 
-class Entry(NamedTuple):
-    """One policy that can be chosen."""
+class PolicyEntry(NamedTuple):
+    """One available policy."""
 
-    make: Callable[[Load, InFlight], Policy]
-    parametrised: Callable[[float], Policy] | None = None
-    """Makes it with a parameter, where it has one."""
+    make: Callable[..., Policy]
+    """Takes the context and, if the policy has one, the value of its parameter."""
     parameter: str = ""
-    """What the parameter means."""
+    """What the parameter means; empty if the policy has none."""
     meets_deadlines: bool = True
-    """Whether a dispatched batch meets its deadline when executions take what the profile says."""
+    """Whether a dispatched batch meets its deadline if executions match the profile."""
 
 
-POLICIES: Final[dict[str, Entry]] = {
-    BatchingPolicy.DEFERRED.value: Entry(lambda load, _: Deferred(load)),
-    BatchingPolicy.EAGER.value: Entry(lambda *_: Eager()),
-    BatchingPolicy.ELSA.value: Entry(lambda *_: Elsa(), meets_deadlines=False),
-    "Timeout": Entry(lambda *_: Timeout(), Timeout, "percent of the time until the deadline"),
-    "Clockwork": Entry(lambda *_: Clockwork(), Clockwork, "milliseconds that work is committed ahead"),
-    "Nexus": Entry(lambda *_: Nexus()),
-    "Shepherd": Entry(lambda _, flight: Shepherd(flight)),
-    "Fifs": Entry(lambda *_: Fifs(), meets_deadlines=False),
-    "ServeBatch": Entry(lambda *_: ServeBatch(), ServeBatch, "milliseconds to wait for a batch", False),
+POLICIES: Final[dict[str, PolicyEntry]] = {
+    BatchingPolicy.DEFERRED.value: PolicyEntry(Deferred),
+    BatchingPolicy.EAGER.value: PolicyEntry(Eager),
+    BatchingPolicy.ELSA.value: PolicyEntry(Elsa, meets_deadlines=False),
+    "Timeout": PolicyEntry(Timeout, "percent of the time until the deadline"),
+    "Clockwork": PolicyEntry(Clockwork, "milliseconds that work is committed ahead"),
+    "Nexus": PolicyEntry(Nexus),
+    "Shepherd": PolicyEntry(Shepherd),
+    "Fifs": PolicyEntry(Fifs, meets_deadlines=False),
+    "ServeBatch": PolicyEntry(ServeBatch, "milliseconds to wait for a batch", False),
 }
-"""Those of `BatchingPolicy` can be chosen for a session; all of them for a simulation."""
+"""A session can use those of `BatchingPolicy`, a simulation all of them."""
 
 
-def make_policy(name: str, load: Load, flight: InFlight) -> Policy:
-    """The policy of a plan, such as "Deferred", "Timeout" or, with a parameter, "Timeout:25".
+def make_policy(name: str, context: PolicyContext) -> Policy:
+    """The policy of a name, such as "Deferred", "Timeout" or, with a parameter, "Timeout:25".
 
-    Raises ValueError for what is no policy.
+    Raises ValueError for an unknown name or a bad parameter.
     """
-    return _maker(name)(load, flight)
+    entry, parameter = _parse(name)
+    return entry.make(context) if parameter is None else entry.make(context, parameter)
 
 
 def checked_policy(name: str) -> str:
-    """The name, if `make_policy` takes it; else raises ValueError."""
-    _maker(name)
+    """The name, if `make_policy` accepts it; else raises ValueError."""
+    _parse(name)
     return name
 
 
-def _maker(text: str) -> Callable[[Load, InFlight], Policy]:
+def _parse(text: str) -> tuple[PolicyEntry, float | None]:
     name, colon, parameter = text.partition(":")
     entry = POLICIES.get(name)
     if entry is None:
-        raise ValueError(f"no batching policy {name!r}; there are {', '.join(POLICIES)}")
+        raise ValueError(f"no batching policy {name!r}; choose one of {', '.join(POLICIES)}")
     if not colon:
-        return entry.make
-    if entry.parametrised is None:
+        return entry, None
+    if not entry.parameter:
         raise ValueError(f"the batching policy {name} has no parameter; write {name!r}")
     try:
         value = float(parameter)
@@ -73,5 +71,4 @@ def _maker(text: str) -> Callable[[Load, InFlight], Policy]:
         value = -1.0
     if not 0 <= value <= 1e6:
         raise ValueError(f"{text!r}: the parameter of {name} is {entry.parameter}, such as {name}:5")
-    made = entry.parametrised
-    return lambda *_: made(value)
+    return entry, value

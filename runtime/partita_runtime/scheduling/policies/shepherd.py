@@ -4,53 +4,54 @@ from typing import Final
 
 from partita_runtime.scheduling.modules import ModuleState
 from partita_runtime.scheduling.pipelines import PipelineState
-from partita_runtime.scheduling.policies.feasible_batch import Misfit, best_fit, give_up_oldest, hold, rest
-from partita_runtime.scheduling.policies.policy import Candidate, Dropped, Policy
+from partita_runtime.scheduling.policies.feasible_batch import (
+    FeasibleBatchPolicy,
+    InfeasiblePipeline,
+    best_batch,
+    drop_oldest,
+)
+from partita_runtime.scheduling.policies.policy import Candidate, Dropped
 from partita_runtime.scheduling.queues.deadline_queue import QueuedRequest
-from partita_runtime.scheduling.reservations.dispatched import InFlight
-from partita_runtime.scheduling.reservations.path_search import Leg, Path
+from partita_runtime.scheduling.reservations.path_search import Leg, WorkerPath
 
 PREEMPTION_RATIO: Final = 3
-"""How many times the running batch a candidate must be to preempt it."""
+"""A candidate must be this many times as large as a running batch to preempt it."""
 
 
-class Shepherd(Policy):
-    """A free worker gets the largest of all models' batches; a batch three times as large as a running one preempts it.
+class Shepherd(FeasibleBatchPolicy):
+    """A free worker gets the largest batch of all models; a batch three times as large as a running one preempts it.
 
-    What the preempted batch has computed is lost; its requests are queued again. Batches on pipelines of several
-    stages are never preempted: Shepherd knows models of one stage only.
+    The work of the preempted batch is lost; its requests are queued again. Batches on pipelines of several stages are
+    never preempted: Shepherd knows models of one stage only.
     """
-
-    def __init__(self, flight: InFlight) -> None:
-        self._flight = flight
 
     def arrived(self, module: ModuleState, request: QueuedRequest, now: int) -> int:
         """At once: the batch may be large enough to preempt another."""
         return now
 
     def candidate(self, module: ModuleState, now: int, dropped: list[Dropped]) -> Candidate | None:
-        """The largest batch that is in time on a free worker, or in the place of a batch a third of its size."""
+        """The largest batch that is in time on a free worker, or in place of a batch of at most a third of its size."""
         while module.queue.waiting:
-            fit = best_fit(module, now)
-            if fit is None:
-                hold(module, now, dropped)
+            batch = best_batch(module, now)
+            if batch is None:
+                self.wait_for_workers(module, now, dropped)
                 return None
-            if not isinstance(fit, Misfit) and fit.free_from <= now:
-                largest = fit.candidate(module, now)
-                largest.urgency = -fit.batch_size
+            if not isinstance(batch, InfeasiblePipeline) and batch.free_from <= now:
+                largest = batch.candidate(module, now)
+                largest.urgency = -batch.batch_size
                 return largest
-            preempting = self._preempting(module, fit.pipeline, now)
+            preempting = self._preempting(module, batch.pipeline, now)
             if preempting is not None:
                 return preempting
-            if not isinstance(fit, Misfit):
-                fit.wait(module, fit.free_from)
+            if not isinstance(batch, InfeasiblePipeline):
+                self.wait_until(module, batch, batch.free_from)
                 return None
-            give_up_oldest(module, fit, now, dropped)
-        rest(module)
+            drop_oldest(module, batch, now, dropped)
+        self.wait_for_requests(module)
         return None
 
     def _preempting(self, module: ModuleState, pipeline: PipelineState, now: int) -> Candidate | None:
-        """The largest batch in time if it started right now, in the place of the smallest running one."""
+        """The largest batch that is in time if it starts now, in place of the smallest running one."""
         if len(pipeline.stages) > 1:
             return None
         queue = module.queue
@@ -62,7 +63,7 @@ class Shepherd(Policy):
             batch
             for worker in pipeline.stages[0].pool
             if len(worker.reservations) == 1
-            and (batch := self._flight.get(worker.reservations[0].batch_id)) is not None
+            and (batch := self.context.batches.get(worker.reservations[0].batch_id)) is not None
             and PREEMPTION_RATIO * len(batch.requests) <= size
             and len(batch.workers) == 1
         ]
@@ -71,5 +72,5 @@ class Shepherd(Policy):
             return None
         start, length = now + pipeline.delay(size), pipeline.stages[0].latency[size - 1]
         leg = Leg(victim.workers[0], start, length, start, 0)
-        path = Path([leg], start + length, 0, 0)
+        path = WorkerPath([leg], start + length, 0, 0)
         return Candidate(pipeline, queue.front(size), path, -size, preempts=victim)

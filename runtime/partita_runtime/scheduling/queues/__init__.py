@@ -1,4 +1,4 @@
-"""Requests that wait: by deadline, by worker, with their arrival rates, and when to look at each queue next.
+"""Queues of requests by deadline and by worker, arrival rates, and the times at which modules are evaluated.
 
-May import the data types of `scheduling` and `workers`. Pure.
+May import the data types of `scheduling` and `workers`. Does no I/O.
 """

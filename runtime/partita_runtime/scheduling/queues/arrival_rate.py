@@ -1,4 +1,4 @@
-"""The rate at which requests of one module arrive: steady while it is, and soon right when it changes."""
+"""The arrival rate of one module: steady under constant load, and quick to follow a change."""
 
 from math import exp, sqrt
 from typing import Final
@@ -6,11 +6,11 @@ from typing import Final
 _FAST_MICROS: Final = 300_000
 _SLOW_MICROS: Final = 10_000_000
 _SURPRISE: Final = 4.0
-"""Standard deviations of Poisson arrivals by which the fast average must differ for the rate to have changed."""
+"""The rate has changed if the fast average differs by this many standard deviations of Poisson arrivals."""
 
 
 class _DecayingAverage:
-    """Exponentially weighted arrivals per microsecond, corrected for the time before there were any."""
+    """Exponentially weighted arrivals per microsecond, corrected for the time before the first arrival."""
 
     __slots__ = ("_arrivals", "_began", "_updated", "_window")
 
@@ -21,7 +21,7 @@ class _DecayingAverage:
         self._arrivals = 0.0
 
     def add(self, arrivals: int, now: int) -> float:
-        """Take in the arrivals since the last call, as if evenly spread; the rate, 0 before any time has passed."""
+        """Add the arrivals since the last call, evenly spread; returns the rate, or 0 if no time has passed."""
         if now > self._updated:
             passed = (now - self._updated) / self._window
             kept = exp(-passed)
@@ -33,27 +33,27 @@ class _DecayingAverage:
         return self._arrivals / seen if seen else 0.0
 
     def restart(self, rate: float, seen: int, now: int) -> None:
-        """Believe a rate that was seen for some time up to now, and forget what was before."""
+        """Start again with a rate that was measured over the last `seen` microseconds."""
         self._began = now - seen
         self._updated = now
         self._arrivals = rate * self._window * (1 - exp(-seen / self._window))
 
 
 class ArrivalRate:
-    """Arrivals over about ten seconds; over a third of a second right after a change that is no chance.
+    """The average over about ten seconds; after a significant change, the average over a third of a second.
 
-    The batch size that is worth keeping under overload follows from it, and is sensitive to a per cent of noise.
+    The smallest sustainable batch size under overload depends on it, and noise of one per cent already matters there.
     """
 
-    __slots__ = ("_arrivals", "_asked", "_fast", "_rate", "_slow")
+    __slots__ = ("_arrivals", "_asked_at", "_fast", "_rate", "_slow")
 
     def __init__(self) -> None:
         self._arrivals = 0
         self._fast: _DecayingAverage | None = None
         self._slow: _DecayingAverage | None = None
-        self._asked = -1
+        self._asked_at = -1
         self._rate = 0.0
-        """The answer at `_asked`."""
+        """The rate at `_asked_at`."""
 
     def count(self, now: int) -> None:
         """One more arrival."""
@@ -66,11 +66,11 @@ class ArrivalRate:
         """Arrivals per microsecond, as of `now`; 0 before any time has passed."""
         if self._fast is None or self._slow is None:
             return 0.0
-        if now == self._asked and not self._arrivals:
+        if now == self._asked_at and not self._arrivals:
             return self._rate
         fast, slow = self._fast.add(self._arrivals, now), self._slow.add(self._arrivals, now)
         self._arrivals = 0
-        self._asked, self._rate = now, slow
+        self._asked_at, self._rate = now, slow
         if abs(fast - slow) > _SURPRISE * sqrt(slow / (2 * _FAST_MICROS)):
             self._slow.restart(fast, _FAST_MICROS, now)
             self._rate = fast

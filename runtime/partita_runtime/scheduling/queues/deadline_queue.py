@@ -1,4 +1,4 @@
-"""Requests of one module that wait, by deadline."""
+"""The waiting requests of one module, by deadline."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -12,24 +12,24 @@ _DEADLINE: Final = attrgetter("deadline")
 
 @mypyc_attr(acyclic=True)
 class QueuedRequest:
-    """A request in the core; in a queue they are ordered by deadline, then by id."""
+    """A request in the core; a queue orders requests by deadline, then by id."""
 
     __slots__ = ("arrived", "batch_id", "deadline", "failures", "key", "module", "waits")
 
     def __init__(self, deadline: int, key: object, arrived: int, failures: int, module: str = "") -> None:
         self.deadline = deadline
         self.key = key
-        """The request's id, an int. Compiled code would make another object of an int at each use of it; with tens of
-        thousands of requests in flight, what counts is how many objects each of them has.
+        """The request's id, an int, typed as object: compiled code would create a new int object at each use. With
+        tens of thousands of requests in flight, the number of objects per request decides the speed.
         """
         self.arrived = arrived
         self.failures = failures
-        """Executions of it that have failed."""
+        """Failed executions of this request."""
         self.module = module
         self.waits = False
         """Whether it is in the queue of its module."""
         self.batch_id = -1
-        """The batch that it was last put into."""
+        """The last batch that contained it; -1 if none did."""
 
     @property
     def request_id(self) -> int:
@@ -37,7 +37,7 @@ class QueuedRequest:
         return cast("int", self.key)
 
     def precedes(self, other: "QueuedRequest") -> bool:
-        """Whether it comes before another one in a queue."""
+        """Whether it comes before another request in a queue."""
         if self.deadline == other.deadline:
             return self.request_id < other.request_id
         return self.deadline < other.deadline
@@ -46,15 +46,15 @@ class QueuedRequest:
 class DeadlineQueue:
     """Requests in order of deadline.
 
-    A sorted list: requests mostly arrive in the order of their deadlines, so inserting is appending, and a batch is
-    a slice of the front.
+    A sorted list: requests mostly arrive in the order of their deadlines, so an insertion is mostly an append, and
+    a batch is a slice of the front.
     """
 
     __slots__ = ("waiting",)
 
     def __init__(self) -> None:
         self.waiting: list[QueuedRequest] = []
-        """Earliest deadline first; only to be read."""
+        """Earliest deadline first; read only."""
 
     def __len__(self) -> int:
         return len(self.waiting)
@@ -67,7 +67,7 @@ class DeadlineQueue:
         return self.waiting[position]
 
     def add(self, request: QueuedRequest) -> None:
-        """Put a request in its place."""
+        """Insert a request by its deadline."""
         request.waits = True
         waiting = self.waiting
         if not waiting or waiting[-1].deadline < request.deadline or waiting[-1].precedes(request):
@@ -79,11 +79,11 @@ class DeadlineQueue:
         waiting.insert(position, request)
 
     def front(self, count: int) -> list[QueuedRequest]:
-        """The `count` requests with the earliest deadlines, which stay."""
+        """The `count` requests with the earliest deadlines, without removing them."""
         return self.waiting[:count]
 
     def remove(self, request: QueuedRequest) -> None:
-        """Take one request out, which must be there."""
+        """Remove one request; raises KeyError if it is not in the queue."""
         if not request.waits:
             raise KeyError(f"request {request.request_id} is not in the queue")
         position = bisect_right(self.waiting, request.deadline, key=_DEADLINE) - 1
@@ -93,7 +93,7 @@ class DeadlineQueue:
         request.waits = False
 
     def remove_all(self, requests: Sequence[QueuedRequest]) -> None:
-        """Take requests out, which must be there; those with the earliest deadlines at once."""
+        """Remove requests, all of which must be in the queue; fast for a slice of the front."""
         count = len(requests)
         if self.waiting[:count] == requests:
             del self.waiting[:count]
@@ -104,7 +104,7 @@ class DeadlineQueue:
                 self.remove(request)
 
     def take(self, count: int) -> list[QueuedRequest]:
-        """Take the `count` requests with the earliest deadlines out."""
+        """Remove and return the `count` requests with the earliest deadlines."""
         taken = self.waiting[:count]
         del self.waiting[:count]
         for request in taken:

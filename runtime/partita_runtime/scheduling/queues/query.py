@@ -1,4 +1,4 @@
-"""Queries: requests that arrived together, as the samples of one call do, and are executed together."""
+"""Queries: requests that arrive together, such as the samples of one call, and are executed together."""
 
 from itertools import takewhile
 
@@ -8,6 +8,6 @@ from partita_runtime.scheduling.queues.deadline_queue import QueuedRequest
 
 
 def next_query(module: ModuleState, pipelines: list[PipelineState]) -> list[QueuedRequest]:
-    """The requests at the front of the queue that arrived at the same moment, at most what a pipeline can take."""
+    """The requests at the front of the queue that arrived at the same time, at most the largest batch size."""
     front = module.queue.front(max([pipeline.batch_size for pipeline in pipelines]))
     return list(takewhile(lambda request: request.arrived == front[0].arrived, front))

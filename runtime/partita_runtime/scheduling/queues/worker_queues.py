@@ -1,4 +1,4 @@
-"""Requests that are bound to one worker from their arrival on, as where every worker has a queue of its own."""
+"""Queues of single workers: a request is bound to one worker when it arrives."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -9,7 +9,7 @@ from partita_runtime.scheduling.queues.deadline_queue import QueuedRequest
 from partita_runtime.scheduling.workers.pools import Worker
 
 
-class Lane:
+class WorkerQueue:
     """The queue of one worker of a pipeline's first stage, in order of arrival."""
 
     __slots__ = ("_waiting", "pipeline", "received", "worker")
@@ -18,20 +18,20 @@ class Lane:
         self.pipeline = pipeline
         self.worker = worker
         self.received = received
-        """Requests that it was given so far."""
+        """Requests that it has received so far."""
         self._waiting: OrderedDict[QueuedRequest, None] = OrderedDict()
 
     def __len__(self) -> int:
-        """Who waits, at most: some may have left the module's queue."""
+        """An upper bound of the requests that wait: some may have left the module's queue."""
         return len(self._waiting)
 
     def add(self, request: QueuedRequest) -> None:
-        """One more request."""
+        """Append one request."""
         self._waiting[request] = None
         self.received += 1
 
     def forget(self, request: QueuedRequest) -> None:
-        """The request was here before, perhaps, and was dispatched: if it is back, it need not be."""
+        """Remove a request that may have been here before it was dispatched, so that it can join another queue."""
         self._waiting.pop(request, None)
 
     def front(self, count: int) -> list[QueuedRequest]:
@@ -47,51 +47,51 @@ class Lane:
                     break
         return front
 
-    def leave(self) -> list[QueuedRequest]:
-        """Everybody who waits, for other lanes."""
+    def waiting(self) -> list[QueuedRequest]:
+        """All requests that still wait."""
         return [request for request in self._waiting if request.waits]
 
 
-class Lanes:
-    """The lanes of one module; `choose` says to which of them a request goes."""
+class WorkerQueues:
+    """The worker queues of one module; `choose` picks the queue of a request."""
 
-    __slots__ = ("_changes", "_choose", "_homeless", "_in_order", "_lanes")
+    __slots__ = ("_changes", "_choose", "_in_order", "_queues", "_unassigned")
 
-    def __init__(self, choose: Callable[[Sequence[Lane]], Lane]) -> None:
+    def __init__(self, choose: Callable[[Sequence[WorkerQueue]], WorkerQueue]) -> None:
         self._choose = choose
-        self._lanes: dict[tuple[PipelineState, Worker], Lane] = {}
-        self._in_order: list[Lane] = []
+        self._queues: dict[tuple[PipelineState, Worker], WorkerQueue] = {}
+        self._in_order: list[WorkerQueue] = []
         self._changes = -1
-        """Of the pools, when they were last arranged."""
-        self._homeless: list[QueuedRequest] = []
-        """Those who came while there was no lane."""
+        """Number of changes of the pools when the queues were last arranged."""
+        self._unassigned: list[QueuedRequest] = []
+        """Requests that arrived while there was no queue."""
 
     def add(self, module: ModuleState, request: QueuedRequest) -> None:
         """Bind a request that joined the module's queue."""
-        lanes = self.of(module)
+        queues = self.current(module)
         if request.batch_id >= 0:
-            for lane in lanes:
-                lane.forget(request)
-        if lanes:
-            self._choose(lanes).add(request)
+            for queue in queues:
+                queue.forget(request)
+        if queues:
+            self._choose(queues).add(request)
         else:
-            self._homeless.append(request)
+            self._unassigned.append(request)
 
-    def of(self, module: ModuleState) -> list[Lane]:
-        """The lanes as the workers are now; the requests of a worker that is gone are bound anew."""
+    def current(self, module: ModuleState) -> list[WorkerQueue]:
+        """The queues of the present workers; requests of a worker that is gone are bound to another one."""
         changes = sum([stage.pool.changes for pipeline in module.pipelines for stage in pipeline.stages])
         if changes != self._changes:
             self._changes = changes
             self._rearrange([(p, worker) for p in module.eligible() for worker in p.stages[0].pool])
         return self._in_order
 
-    def _rearrange(self, there: Sequence[tuple[PipelineState, Worker]]) -> None:
-        former = self._lanes
-        level = min([lane.received for lane in former.values()], default=0.0)
-        self._lanes = {key: former[key] if key in former else Lane(key[0], key[1], level) for key in there}
-        self._in_order = list(self._lanes.values())
-        moving = [r for key, lane in former.items() if key not in self._lanes for r in lane.leave()]
-        moving += [request for request in self._homeless if request.waits]
-        self._homeless = [] if self._lanes else moving
-        for request in moving if self._lanes else ():
+    def _rearrange(self, present: Sequence[tuple[PipelineState, Worker]]) -> None:
+        former = self._queues
+        level = min([queue.received for queue in former.values()], default=0.0)
+        self._queues = {key: former[key] if key in former else WorkerQueue(key[0], key[1], level) for key in present}
+        self._in_order = list(self._queues.values())
+        moving = [r for key, queue in former.items() if key not in self._queues for r in queue.waiting()]
+        moving += [request for request in self._unassigned if request.waits]
+        self._unassigned = [] if self._queues else moving
+        for request in moving if self._queues else ():
             self._choose(self._in_order).add(request)

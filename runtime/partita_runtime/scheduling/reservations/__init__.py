@@ -1,4 +1,4 @@
-"""Reserved time on vGPUs and networks: timelines, the search for a path through them, and dispatched batches.
+"""Reserved time on vGPUs and networks: timelines, the path search, and dispatched batches.
 
-May import `queues` and `workers`. Pure.
+May import `queues` and `workers`. Does no I/O.
 """

@@ -1,4 +1,4 @@
-"""The path on which a batch would be done soonest, given what is reserved (PPipe, section 5.4 and Algorithm 2)."""
+"""The search for the path on which a batch ends first, given the reservations (PPipe, section 5.4, Algorithm 2)."""
 
 from mypy_extensions import mypyc_attr
 
@@ -9,7 +9,7 @@ from partita_runtime.scheduling.workers.pools import Worker, WorkerPool
 
 @mypyc_attr(acyclic=True)
 class Leg:
-    """One stage of a path, with the transfer that leads to it."""
+    """One stage of a path, with the transfer to it."""
 
     __slots__ = ("length", "start", "transfer_length", "transfer_start", "worker")
 
@@ -19,12 +19,12 @@ class Leg:
         self.length = length
         self.transfer_start = transfer_start
         self.transfer_length = transfer_length
-        """0 for the first stage, and where the network does not matter."""
+        """0 for the first stage, and if no transfer is needed."""
 
 
 @mypyc_attr(acyclic=True)
-class Path:
-    """A worker for every stage, and when; nothing is reserved yet."""
+class WorkerPath:
+    """A worker and a start for every stage; nothing is reserved yet."""
 
     __slots__ = ("finish", "initial_wait", "legs", "waiting")
 
@@ -37,19 +37,19 @@ class Path:
         """Microseconds spent waiting for workers and links, the first worker included."""
 
 
-def probe(pipeline: PipelineState, batch_size: int, now: int, first: Worker | None = None) -> Path:
-    """Choose, stage by stage, the worker that is done with the batch first; the lowest number among equals.
+def find_path(pipeline: PipelineState, batch_size: int, now: int, first: Worker | None = None) -> WorkerPath:
+    """Choose, stage by stage, the worker that ends the batch first; the lowest number among equals.
 
-    A batch dispatched `now` can start after the pipeline's delay. The first stage is not fitted into gaps: it is
-    dispatched only when it can start, so it leaves none; with `first` it is on that worker. The pipeline must be
-    eligible.
+    A batch dispatched `now` can start after the pipeline's delay. The first stage starts after all reservations of its
+    worker: batches are dispatched only when they can start, so first stages leave no gaps. With `first` the first
+    stage is on that worker. The pipeline must be eligible.
     """
     at = now + pipeline.delay(batch_size)
     stages = pipeline.stages
     length = stages[0].latency[batch_size - 1]
     if first is None:
-        row = stages[0].pool.row()
-        worker = row.worker(row.soonest(at))
+        index = stages[0].pool.index()
+        worker = index.worker(index.soonest(at))
     else:
         worker = first
     start = max(at, worker.tail)
@@ -66,28 +66,28 @@ def probe(pipeline: PipelineState, batch_size: int, now: int, first: Worker | No
         waiting += finish - at - leg.transfer_length - leg.length
         at = finish
         legs.append(leg)
-    return Path(legs, at + pipeline.margin[batch_size - 1], initial_wait, waiting)
+    return WorkerPath(legs, at + pipeline.margin[batch_size - 1], initial_wait, waiting)
 
 
-def probe_finish(pipeline: PipelineState, batch_size: int, now: int) -> int:
-    """When a batch would be done: `probe(...).finish`, for less where there is one stage only."""
+def earliest_finish(pipeline: PipelineState, batch_size: int, now: int) -> int:
+    """The end of a batch: `find_path(...).finish`, computed faster for pipelines of one stage."""
     stages = pipeline.stages
     if len(stages) > 1:
-        return probe(pipeline, batch_size, now).finish
+        return find_path(pipeline, batch_size, now).finish
     at = now + pipeline.delay(batch_size)
-    free = stages[0].pool.row().free
+    free = stages[0].pool.index().free
     if free.first_free(at) < 0:
         at = free.least()
     return at + stages[0].latency[batch_size - 1] + pipeline.margin[batch_size - 1]
 
 
 def _next_leg(pool: WorkerPool, source: Worker, at: int, transfer: int, length: int) -> Leg:
-    """From `source`, whose answer is there `at`, to the worker of the next stage that is done first.
+    """From `source`, which ends at `at`, to the worker of the next stage that ends first.
 
-    In turn: workers on the same node, those without reservations, the one that is free first, and then all that have
-    room in between. Of equals the first in this order is taken.
+    Searched in this order: workers on the same node, workers without reservations, the worker that is free first, and
+    workers with a gap between reservations. The first one in this order is chosen among equals.
     """
-    row = pool.row()
+    index = pool.index()
     best: Leg | None = None
     soonest = free_from = at
     if transfer:
@@ -101,19 +101,19 @@ def _next_leg(pool: WorkerPool, source: Worker, at: int, transfer: int, length: 
             free_from = soonest
         elif best.start <= soonest:
             return best
-    number = row.free.first_free(free_from)
+    number = index.free.first_free(free_from)
     while number >= 0:
-        best = _better(best, source, row.worker(number), at, transfer, length)
+        best = _better(best, source, index.worker(number), at, transfer, length)
         if best.start <= soonest:
             return best
-        number = row.free.first_free(free_from, number + 1)
-    best = _better(best, source, row.worker(row.soonest(free_from)), at, transfer, length)
+        number = index.free.first_free(free_from, number + 1)
+    best = _better(best, source, index.worker(index.soonest(free_from)), at, transfer, length)
     number = 0
     while best.start > soonest:
-        number = row.next_with_room(number, best.start, soonest + length)
+        number = index.next_with_gap(number, best.start, soonest + length)
         if number < 0:
             break
-        best = _better(best, source, row.worker(number), at, transfer, length)
+        best = _better(best, source, index.worker(number), at, transfer, length)
         number += 1
     return best
 

@@ -1,4 +1,4 @@
-"""When the report of each execution must be there."""
+"""When the report of each execution must have arrived."""
 
 from heapq import heappop, heappush
 from typing import Final
@@ -10,11 +10,11 @@ _SLOT_BITS: Final = 8
 
 
 class ReportCalendar:
-    """Executions by when their report must be there.
+    """Executions by the time at which their reports are due.
 
-    Most are reported by then, and nobody asks for them again. So they lie in slots of time, unsorted, and only what is
-    not done when its slot begins is put in order: a heap of all of them would cost thousands of busy workers more than
-    anything else.
+    Most reports arrive in time, and their entries are never read. So entries are kept unsorted in slots of time, and
+    only executions that are not done when their slot begins go into a heap: with thousands of busy workers, one heap of
+    all executions would cost more than the rest of the core.
     """
 
     __slots__ = ("_begun", "_begun_before", "_slot_order", "_slots")
@@ -24,12 +24,12 @@ class ReportCalendar:
         self._slot_order: list[int] = []
         """Heap of the slots."""
         self._begun: list[tuple[int, int, int, Reservation]] = []
-        """Heap of what was not done when its slot began."""
+        """Heap of the executions that were not done when their slot began: (due, batch, stage, execution)."""
         self._begun_before = 0
         """The first slot that has not begun."""
 
     def expect(self, execution: Reservation, due: int) -> None:
-        """The report of an execution must be there at `due` (microseconds)."""
+        """The report of an execution must arrive by `due` (microseconds)."""
         execution.report_due = due
         slot = due >> _SLOT_BITS
         if slot < self._begun_before:
@@ -43,7 +43,7 @@ class ReportCalendar:
             executions.append(execution)
 
     def take_overdue(self, now: int) -> Reservation | None:
-        """Take out what is not done though its time has come, if anything is: by time, then by batch and stage."""
+        """Remove and return the next overdue execution, by time, batch and stage; None if there is none."""
         if now >> _SLOT_BITS >= self._begun_before:
             self._begin_slots(now >> _SLOT_BITS)
         while self._begun and self._begun[0][0] <= now:

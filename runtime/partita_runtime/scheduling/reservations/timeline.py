@@ -1,8 +1,8 @@
-"""When one resource (a vGPU, or one direction of a node's network) is reserved."""
+"""The reservations of one resource: a vGPU, or one direction of a node's network."""
 
 
 class Reservation:
-    """One interval on one resource, or, for a transfer, on two at once."""
+    """One interval on one resource; a transfer is on two resources at once."""
 
     __slots__ = ("batch_id", "done", "end", "expires", "following", "other", "report_due", "stage", "start", "timeline")
 
@@ -16,35 +16,35 @@ class Reservation:
         self.end = end
         self.batch_id = batch_id
         self.stage = stage
-        """The stage that is executed, or that the transfer leads to."""
+        """The executed stage, or the target stage of a transfer."""
         self.following: Reservation | None = None
-        """What the same batch does next."""
+        """The next reservation of the same batch."""
         self.expires = False
-        """Whether it simply ends at `end`: its batch was abandoned, so no report of it counts."""
+        """Whether it ends at `end` without a report, as its batch is lost or cancelled."""
         self.done = False
         self.report_due = 0
-        """When the report of it must be there, if it is an execution."""
+        """When its report is due, if it is an execution (microseconds)."""
 
     def place(self) -> None:
-        """Take the interval, which must be free."""
+        """Reserve the interval, which must be free."""
         self.timeline.add(self)
         if self.other is not None:
             self.other.add(self)
 
     def release(self) -> None:
-        """Give the interval back."""
+        """Free the interval."""
         self.done = True
         self.timeline.remove(self)
         if self.other is not None:
             self.other.remove(self)
 
     def timelines(self) -> "list[Timeline]":
-        """All that it is on."""
+        """Its resources."""
         return [self.timeline] if self.other is None else [self.timeline, self.other]
 
 
 class Timeline:
-    """Reservations of one resource: sorted, and never two at once."""
+    """Reservations of one resource, sorted and without overlaps."""
 
     __slots__ = ("reservations",)
 
@@ -81,12 +81,12 @@ class Timeline:
         self.changed()
 
     def remove(self, reservation: Reservation) -> None:
-        """Give a reserved interval back."""
+        """Remove a reservation."""
         self.reservations.remove(reservation)
         self.changed()
 
     def after(self, reservation: Reservation) -> Reservation | None:
-        """The reservation that comes next on this resource."""
+        """The next reservation on this resource."""
         position = self.reservations.index(reservation) + 1
         return self.reservations[position] if position < len(self.reservations) else None
 
@@ -104,10 +104,10 @@ def earliest_joint(one: Timeline, other: Timeline, ready: int, length: int) -> i
 
 
 def delay_behind(overdue: Reservation) -> list[Reservation]:
-    """Move everything later that `overdue`, whose end has moved, now overlaps; what was moved, `overdue` first.
+    """Delay all reservations that overlap with `overdue`, whose end has moved; returns them, `overdue` first.
 
-    What follows is the next reservation on the same resources, and what the same batch does next. The order on every
-    resource stays, so a feasible schedule stays one.
+    The followers of a reservation are the next ones on its resources and the next one of its batch. The order on every
+    resource stays, so a feasible schedule stays feasible.
     """
     moved: list[Reservation] = [overdue]
     pending: list[Reservation] = [overdue]

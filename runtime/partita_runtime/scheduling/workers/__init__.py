@@ -1,4 +1,4 @@
-"""The vGPUs that a plan runs on: pools, the registry of workers, their load and the correction of their profiles.
+"""The workers of a plan (one per vGPU): pools, the worker registry, their load, and corrections of their profiles.
 
-May import the data types of `scheduling`, and timelines of `reservations`. Pure.
+May import the data types of `scheduling`, and timelines of `reservations`. Does no I/O.
 """

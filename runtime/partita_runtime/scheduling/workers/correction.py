@@ -1,4 +1,4 @@
-"""How far a stage's real execution times are from its profile."""
+"""The ratio between the real execution times of a stage and its profile."""
 
 from typing import Final
 
@@ -11,11 +11,11 @@ _STEP: Final = 0.005
 
 
 class LatencyCorrection:
-    """Factor that brings a profile's latencies to what executions take, and how far they spread around that.
+    """The factor between profiled and real execution times, and how far real times spread around it.
 
     Moving averages of actual / predicted and of its absolute deviation, as TCP estimates round-trip times (Jacobson,
-    1988). While executions take what the profile says, the factor is exactly 1 and the spread 0. One execution counts
-    for at most twice the average, so that a single hiccup does not stop the service.
+    1988). While executions match the profile, the factor is exactly 1 and the spread 0. One execution counts for at
+    most twice the average: a single outlier does not stop the service.
     """
 
     __slots__ = ("_deviation", "_mean", "actual_micros", "executions", "factor", "predicted_micros", "spread")
@@ -24,16 +24,16 @@ class LatencyCorrection:
         self._mean = 1.0
         self._deviation = 0.0
         self.factor = 1.0
-        """What latencies are multiplied with, from 1/16 to 16; it moves in steps of at least 0.5 %."""
+        """Profiled latencies are multiplied with it; from 1/16 to 16, in steps of at least 0.5 %."""
         self.spread = 0.0
-        """Deviation from that, as a share of the profile's latencies."""
+        """Deviation from the corrected latencies, as a share of the profiled latencies."""
         self.executions = 0
         self.predicted_micros = 0
-        """Sum over executions of what the profile says."""
+        """Sum of the profiled times of all executions."""
         self.actual_micros = 0
 
     def observe(self, predicted: int, actual: int) -> bool:
-        """Take one execution in (microseconds); whether `factor` has changed."""
+        """Add one execution (microseconds); returns whether `factor` or `spread` has changed."""
         self.executions += 1
         self.predicted_micros += predicted
         self.actual_micros += actual
@@ -43,10 +43,10 @@ class LatencyCorrection:
         return self._settle()
 
     def doubt(self) -> bool:
-        """Go a step back towards the profile; whether `factor` has changed.
+        """Move one step back towards the profile; returns whether `factor` or `spread` has changed.
 
-        For when nothing is executed, and thus observed, any more because of the correction alone. The margin goes
-        faster than the mean: it may come from a single hiccup.
+        Used when the correction alone prevents executions, so nothing more can be observed. The spread shrinks faster
+        than the mean: it may come from a single outlier.
         """
         self._mean += _DOUBT * (1 - self._mean)
         self._deviation -= _DEVIATION_GAIN * self._deviation

@@ -1,4 +1,4 @@
-"""How much is asked of the workers, and which batches are large enough to keep up with it."""
+"""The load of the workers, and which batches are large enough to keep up with it."""
 
 from collections.abc import Iterable
 from math import inf
@@ -9,23 +9,23 @@ from partita_runtime.scheduling.pipelines import PipelineState, StageState
 from partita_runtime.scheduling.workers.pools import WorkerPool
 
 _FRESH_MICROS: Final = 100_000
-"""For so long what a module was found to ask of shared workers counts though nobody looked at it again."""
+"""How long the last known demand of a module on shared workers counts before it is computed again."""
 
 
 class PoolUser:
-    """Whose batches the workers of a pool run."""
+    """The stage whose batches the workers of a pool run."""
 
-    __slots__ = ("asked", "module", "pipeline", "stage")
+    __slots__ = ("last_demand", "module", "pipeline", "stage")
 
     def __init__(self, module: ModuleState, pipeline: PipelineState, stage: StageState) -> None:
         self.module = module
         self.pipeline = pipeline
         self.stage = stage
-        self.asked = 0.0
-        """Its demand when somebody last looked."""
+        self.last_demand = 0.0
+        """Its demand when it was last computed."""
 
     def demand(self, now: int) -> float:
-        """Workers kept busy by this stage, were all its batches of the planned size; its pipeline is eligible."""
+        """Workers that this stage keeps busy with batches of the planned size; its pipeline is eligible."""
         pipelines, b = self.module.pipelines, self.pipeline.batch_size
         busy = self.module.rate.per_micro(now) * self.stage.latency[b - 1] / b
         if len(pipelines) == 1:
@@ -34,7 +34,7 @@ class PoolUser:
 
 
 class _Share:
-    """Workers, and all that they are shared by."""
+    """A set of workers, and all stages that share them."""
 
     __slots__ = ("_summed", "_total", "users", "workers")
 
@@ -42,29 +42,29 @@ class _Share:
         self.users = users
         self.workers = workers
         self._summed = -_FRESH_MICROS
-        """When the demands of all users last were."""
+        """When the demands of all users were last added up."""
         self._total = 0.0
-        """What all users asked when somebody last looked at each."""
+        """Sum of the last known demands of all users."""
 
     def left_by_others(self, user: PoolUser, own: float, now: int) -> float:
-        """Workers that all users but this one, with its demand, leave."""
+        """Workers that the other users leave to this one, whose demand is `own`."""
         if len(self.users) == 1:
             return self.workers
         if now - self._summed >= _FRESH_MICROS:
             self._summed = now
             self._total = 0.0
             for each in self.users:
-                each.asked = each.demand(now)
-                self._total += each.asked
+                each.last_demand = each.demand(now)
+                self._total += each.last_demand
         else:
-            self._total += own - user.asked
-            user.asked = own
+            self._total += own - user.last_demand
+            user.last_demand = own
         others = self._total - own
         return self.workers - others if others > 0 else self.workers
 
 
 class Load:
-    """The arrival rates of all modules against what their workers can do."""
+    """The demand of all modules against the capacity of their workers."""
 
     def __init__(self, modules: Iterable[ModuleState]) -> None:
         self.users: dict[WorkerPool, PoolUser] = {
@@ -78,16 +78,16 @@ class Load:
         """Pools that have all their workers in common have one share."""
 
     def workers_changed(self) -> None:
-        """Workers came or went."""
+        """A worker joined or left."""
         self._shares.clear()
         self._by_pools.clear()
 
     def sustainable_batch(self, pipeline: PipelineState, now: int) -> int:
-        """The smallest batch size at which the pipeline, if all its batches were so small, would keep up.
+        """The smallest batch size with which the pipeline keeps up with its arrivals.
 
-        With N workers, arrival rate r and latency l(b) that is the least b with N b / l(b) >= r, at most the planned
-        size; of workers that several modules share, N are those that the others leave, whose batches are taken to be as
-        planned. The pipeline must be eligible.
+        With N workers, arrival rate r and latency l(b) this is the least b with N b / l(b) >= r, at most the planned
+        size. If several modules share the workers, N is the number that the others leave, with batches of the planned
+        size. The pipeline must be eligible.
         """
         planned = pipeline.batch_size
         stage = pipeline.stages[0]
@@ -104,7 +104,7 @@ class Load:
         return planned
 
     def _utilization(self, stage: StageState, now: int) -> float:
-        """Share of the workers, less those that others need, that would be busy if all batches were as planned."""
+        """Busy share of the workers that others leave, if all batches have the planned size."""
         share = self._shares.get(stage.pool)
         if share is None:
             share = self._shares[stage.pool] = self._share(stage)

@@ -1,4 +1,4 @@
-"""Workers (vGPUs), the nodes that they are on, and the pools that they form."""
+"""Workers (one per vGPU), their nodes, and the pools that they form."""
 
 from collections.abc import Iterator
 from heapq import heappop, heappush
@@ -7,12 +7,12 @@ from typing import Final
 from partita_runtime.scheduling.reservations.timeline import Timeline
 from partita_runtime.scheduling.workers.free_index import NEVER, FreeIndex
 
-_SINGLES: Final = 9
-"""The square of the three standard deviations that single requests are given."""
+_SINGLE_REQUESTS: Final = 9
+"""The square of 3: for batches of one request, three standard deviations of idle workers are kept."""
 
 
-class Node:
-    """One machine; its network has two directions, each used by one transfer at a time."""
+class WorkerNode:
+    """One node; its network has two directions, each used by one transfer at a time."""
 
     __slots__ = ("downlink", "name", "uplink", "workers")
 
@@ -24,23 +24,23 @@ class Node:
 
 
 class Worker(Timeline):
-    """One vGPU: it runs one batch at a time, for every pool that it is in."""
+    """One vGPU: it runs one batch at a time, for every pool that it belongs to."""
 
     __slots__ = (
         "busy_micros",
         "draining",
         "idle",
+        "index",
         "last_end",
-        "more_places",
+        "more_indexes",
         "name",
         "node",
         "number",
         "pools",
-        "row",
         "since",
     )
 
-    def __init__(self, name: str, node: Node, since: int) -> None:
+    def __init__(self, name: str, node: WorkerNode, since: int) -> None:
         super().__init__()
         self.name = name
         self.node = node
@@ -48,56 +48,56 @@ class Worker(Timeline):
         self.draining = False
         self.pools: dict[WorkerPool, int] = {}
         """Its number in each pool."""
-        self.row: Row | None = None
-        """A row that it is in; mostly there is no other."""
+        self.index: WorkerIndex | None = None
+        """The first index that contains it; most workers are in one index only."""
         self.number = 0
-        """Its number there."""
-        self.more_places: list[tuple[Row, int]] = []
-        """The other rows that it is in, and its number in each."""
+        """Its number in `index`."""
+        self.more_indexes: list[tuple[WorkerIndex, int]] = []
+        """The other indexes that contain it, with its number in each."""
         self.idle = True
-        """Whether nothing is reserved on it."""
+        """Whether it has no reservation."""
         self.last_end = since
         """When its last execution ended."""
         self.busy_micros = 0
-        """Time of all executions that ended."""
+        """Total time of the executions that ended."""
 
     def changed(self) -> None:
-        row = self.row
+        index = self.index
         was_idle = self.idle
         self.idle = not self.reservations
-        if row is not None:
-            row.note(self, self.number, was_idle)
-            if self.more_places:
-                for row, number in self.more_places:
-                    row.note(self, number, was_idle)
+        if index is not None:
+            index.update(self, self.number, was_idle)
+            if self.more_indexes:
+                for index, number in self.more_indexes:
+                    index.update(self, number, was_idle)
 
-    def enter(self, row: "Row", number: int) -> None:
-        """It is in a row with this number from now on."""
-        if self.row is None:
-            self.row, self.number = row, number
+    def join_index(self, index: "WorkerIndex", number: int) -> None:
+        """An index contains it from now on, with this number."""
+        if self.index is None:
+            self.index, self.number = index, number
         else:
-            self.more_places.append((row, number))
+            self.more_indexes.append((index, number))
 
-    def quit(self, row: "Row") -> None:
-        """It is in a row no longer."""
-        if self.row is not row:
-            self.more_places = [place for place in self.more_places if place[0] is not row]
-        elif self.more_places:
-            self.row, self.number = self.more_places.pop()
+    def leave_index(self, index: "WorkerIndex") -> None:
+        """An index no longer contains it."""
+        if self.index is not index:
+            self.more_indexes = [entry for entry in self.more_indexes if entry[0] is not index]
+        elif self.more_indexes:
+            self.index, self.number = self.more_indexes.pop()
         else:
-            self.row = None
+            self.index = None
 
-    def rows(self) -> "list[Row]":
-        """All rows that it is in."""
-        return [] if self.row is None else [self.row, *[row for row, _ in self.more_places]]
+    def indexes(self) -> "list[WorkerIndex]":
+        """All indexes that contain it."""
+        return [] if self.index is None else [self.index, *[index for index, _ in self.more_indexes]]
 
     def busy_until(self, now: int) -> int:
-        """Time it worked since it joined, what runs now included (microseconds)."""
+        """Busy time since it joined, including the running batch (microseconds)."""
         running = sum(max(0, min(now, r.end) - max(r.start, self.last_end)) for r in self.reservations if r.start < now)
         return self.busy_micros + running
 
 
-class Row:
+class WorkerIndex:
     """Workers by their numbers, and when they become free; pools with the same workers in the same order share it."""
 
     __slots__ = ("free", "gaps", "idle", "size", "users", "workers")
@@ -105,27 +105,27 @@ class Row:
     def __init__(self, workers: "list[Worker | None]") -> None:
         self.workers = workers
         self.users = 1
-        """Pools that have it."""
-        there = [worker for worker in workers if worker is not None]
-        self.size = len(there)
-        self.idle = len([worker for worker in there if worker.idle])
-        """Workers on which nothing is reserved."""
+        """Pools that use it."""
+        present = [worker for worker in workers if worker is not None]
+        self.size = len(present)
+        self.idle = len([worker for worker in present if worker.idle])
+        """Workers without reservations."""
         self.free = FreeIndex([NEVER if worker is None else worker.tail for worker in workers])
         """By the end of a worker's last reservation."""
         self.gaps: FreeIndex | None = None
-        """By the negative start of a worker's last reservation, once somebody has asked."""
+        """By the negative start of a worker's last reservation; built when it is first needed."""
         for number, worker in enumerate(workers):
             if worker is not None:
-                worker.enter(self, number)
+                worker.join_index(self, number)
 
     def dissolve(self) -> None:
-        """No pool has it any more."""
+        """No pool uses it any more: remove it from its workers."""
         for worker in self.workers:
             if worker is not None:
-                worker.quit(self)
+                worker.leave_index(self)
 
-    def note(self, worker: Worker, number: int, was_idle: bool) -> None:
-        """What is reserved on the worker with this number has changed."""
+    def update(self, worker: Worker, number: int, was_idle: bool) -> None:
+        """The reservations of the worker with this number have changed."""
         if worker.idle != was_idle:
             self.idle += 1 if worker.idle else -1
         self.free.set(number, worker.tail)
@@ -133,18 +133,18 @@ class Row:
             self.gaps.set(number, -worker.last_start)
 
     def is_short(self, batch: int) -> bool:
-        """Whether fewer workers are idle than batches of this size may ask for at once.
+        """Whether fewer workers are idle than batches of this size may need at once.
 
-        Of N workers about sqrt(N) more than usual are asked for now and then, and up to three times as many where the
-        batches are single requests, which come as they like.
+        The number of busy workers fluctuates by about sqrt(N) of N workers, and by up to three times as much for
+        batches of single requests, which arrive independently.
         """
         idle = self.idle * self.idle
-        return idle < self.size or idle * batch * batch < _SINGLES * self.size
+        return idle < self.size or idle * batch * batch < _SINGLE_REQUESTS * self.size
 
     def has_become_short(self) -> bool:
-        """Whether that is so since the last worker that became busy, for single requests or for any batch."""
+        """Whether the last worker that became busy made it short, for single requests or for any batch."""
         idle, before = self.idle * self.idle, (self.idle + 1) * (self.idle + 1)
-        return idle < self.size <= before or idle < _SINGLES * self.size <= before
+        return idle < self.size <= before or idle < _SINGLE_REQUESTS * self.size <= before
 
     def worker(self, number: int) -> Worker:
         """The worker with a number."""
@@ -153,40 +153,40 @@ class Row:
         return worker
 
     def soonest(self, ready: int) -> int:
-        """The worker that can start soonest behind all of its reservations; the lowest number among equals."""
+        """The worker that can start soonest after all of its reservations; the lowest number among equals."""
         number = self.free.first_free(ready)
         return number if number >= 0 else self.free.earliest()
 
-    def next_with_room(self, number: int, before: int, last_from: int) -> int:
+    def next_with_gap(self, number: int, before: int, last_from: int) -> int:
         """The first worker, from a number on, on which an execution may start before a time; -1 if there is none.
 
-        Its last reservation ends before that time, or starts at `last_from` or later, so that there may be a gap.
+        Its last reservation ends before that time, or starts at `last_from` or later, so there may be a gap before it.
         """
         if self.gaps is None:
             self.gaps = FreeIndex([NEVER if worker is None else -worker.last_start for worker in self.workers])
         free = self.free.first_free(before - 1, number)
-        roomy = self.gaps.first_free(-last_from, number)
-        if free < 0 or roomy < 0:
-            return free if roomy < 0 else roomy
-        return free if free < roomy else roomy
+        with_gap = self.gaps.first_free(-last_from, number)
+        if free < 0 or with_gap < 0:
+            return free if with_gap < 0 else with_gap
+        return free if free < with_gap else with_gap
 
 
 class WorkerPool:
-    """The workers of one stage, numbered from 0: a new one gets the lowest number that is not in use.
+    """The workers of one stage, numbered from 0: a new worker gets the lowest number that is not in use.
 
-    Low numbers are preferred, so that under low load the high ones stay idle and can be given back.
+    Low numbers are preferred: under low load the workers with high numbers stay idle and can be removed.
     """
 
-    __slots__ = ("_row", "_unused", "_workers", "changes", "size")
+    __slots__ = ("_index", "_unused", "_workers", "changes", "size")
 
     def __init__(self) -> None:
         self._workers: list[Worker | None] = []
         self._unused: list[int] = []
-        self._row: Row | None = None
+        self._index: WorkerIndex | None = None
         """None after a change, until it is needed."""
         self.size = 0
         self.changes = 0
-        """How often a worker came or went."""
+        """How often a worker joined or left."""
 
     def __len__(self) -> int:
         return self.size
@@ -196,7 +196,7 @@ class WorkerPool:
         return iter([worker for worker in self._workers if worker is not None])
 
     def join(self, worker: Worker) -> None:
-        """Take a worker in, unless it is."""
+        """Add a worker, unless the pool has it."""
         if self in worker.pools:
             return
         if self._unused:
@@ -207,57 +207,48 @@ class WorkerPool:
             self._workers.append(worker)
         worker.pools[self] = number
         self.size += 1
-        self._forget_row()
+        self._drop_index()
 
     def leave(self, worker: Worker) -> None:
-        """Give a worker no more batches."""
+        """Remove a worker: it gets no more batches."""
         number = worker.pools.pop(self)
         self._workers[number] = None
         heappush(self._unused, number)
         self.size -= 1
-        self._forget_row()
+        self._drop_index()
 
-    def row(self) -> Row:
-        """The workers as they are now; the pool must not be empty."""
-        if self._row is None:
-            self._row = self._shared_row()
-            if self._row is None:
-                self._row = Row([*self._workers])
+    def index(self) -> WorkerIndex:
+        """The index of the present workers; the pool must not be empty."""
+        if self._index is None:
+            self._index = self._shared_index()
+            if self._index is None:
+                self._index = WorkerIndex([*self._workers])
             else:
-                self._row.users += 1
-        return self._row
-
-    def earliest_at_end(self, ready: int) -> tuple[Worker, int]:
-        """The worker that can start soonest behind all of its reservations, and when; the lowest number among equals.
-
-        The pool must not be empty.
-        """
-        row = self.row()
-        worker = row.worker(row.soonest(ready))
-        return worker, max(ready, worker.tail)
+                self._index.users += 1
+        return self._index
 
     def has_another_free(self, ready: int, besides: Worker) -> bool:
-        """Whether some other worker than `besides` could start at `ready`."""
-        row = self.row()
-        number = row.free.first_free(ready)
-        if number >= 0 and row.workers[number] is besides:
-            number = row.free.first_free(ready, number + 1)
+        """Whether a worker other than `besides` can start at `ready`."""
+        index = self.index()
+        number = index.free.first_free(ready)
+        if number >= 0 and index.workers[number] is besides:
+            number = index.free.first_free(ready, number + 1)
         return number >= 0
 
-    def _forget_row(self) -> None:
+    def _drop_index(self) -> None:
         self.changes += 1
-        if self._row is not None:
-            self._row.users -= 1
-            if not self._row.users:
-                self._row.dissolve()
-            self._row = None
+        if self._index is not None:
+            self._index.users -= 1
+            if not self._index.users:
+                self._index.dissolve()
+            self._index = None
 
-    def _shared_row(self) -> Row | None:
-        """The row of another pool that has the same workers, as those of several models on the same vGPUs do."""
+    def _shared_index(self) -> WorkerIndex | None:
+        """The index of another pool with the same workers, such as that of another model on the same vGPUs."""
         for worker in self._workers:
             if worker is not None:
-                for row in worker.rows():
-                    if row.workers == self._workers:
-                        return row
+                for index in worker.indexes():
+                    if index.workers == self._workers:
+                        return index
                 break
         return None

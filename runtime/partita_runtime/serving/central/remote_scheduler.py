@@ -307,7 +307,7 @@ class RankedScheduler:
             wanted = self._wanted.get(request_id)
             if wanted is not None and wanted.batch_id is None:
                 del self._wanted[request_id]
-                drops.append(Drop(request_id, wanted.module, DropReason.NO_RANK))
+                drops.append(Drop(request_id, wanted.module, DropReason.NO_COORDINATOR))
         if drops:
             self._carry_out(drops, now, 0)
         return moments[0][0] + 1 if moments else None

@@ -81,7 +81,7 @@ class SharedPlan:
             self._core.cancel(request_id, now)
             del self._requests[request_id]
         for batch_id in seat.batches.values():
-            self._core.forsaken(batch_id, now)
+            self._core.unreported(batch_id, now)
             del self._batches[batch_id]
         for worker in [*seat.workers]:
             self._left(seat, worker, now)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from partita_runtime.scheduling.signals import CoreSignals, ModuleSignals, PipelineSignals, StageSignals
+from partita_runtime.scheduling.signals import CoreModuleSignals, CorePipelineSignals, CoreSignals, CoreStageSignals
 
 _Key = TypeVar("_Key")
 _Share = TypeVar("_Share")
@@ -51,8 +51,8 @@ def _joined(
     return {**one, **{key: add(one[key], share) if key in one else share for key, share in other.items()}}
 
 
-def _modules(one: ModuleSignals, other: ModuleSignals) -> ModuleSignals:
-    return ModuleSignals(
+def _modules(one: CoreModuleSignals, other: CoreModuleSignals) -> CoreModuleSignals:
+    return CoreModuleSignals(
         arrived=one.arrived + other.arrived,
         dispatched=one.dispatched + other.dispatched,
         in_time=one.in_time + other.in_time,
@@ -64,8 +64,8 @@ def _modules(one: ModuleSignals, other: ModuleSignals) -> ModuleSignals:
     )
 
 
-def _pipelines(one: PipelineSignals, other: PipelineSignals) -> PipelineSignals:
-    return PipelineSignals(
+def _pipelines(one: CorePipelineSignals, other: CorePipelineSignals) -> CorePipelineSignals:
+    return CorePipelineSignals(
         batches=one.batches + other.batches,
         requests=one.requests + other.requests,
         in_time=one.in_time + other.in_time,
@@ -74,10 +74,10 @@ def _pipelines(one: PipelineSignals, other: PipelineSignals) -> PipelineSignals:
     )
 
 
-def _stages(one: StageSignals, other: StageSignals) -> StageSignals:
+def _stages(one: CoreStageSignals, other: CoreStageSignals) -> CoreStageSignals:
     executions = one.executions + other.executions
     weighted = one.correction * one.executions + other.correction * other.executions
-    return StageSignals(
+    return CoreStageSignals(
         pool=other.pool,
         workers=tuple(dict.fromkeys((*one.workers, *other.workers))),
         executions=executions,

@@ -35,7 +35,7 @@ _DROPS: Final[Mapping[DropReason, tuple[Outcome, int, str]]] = {
     DropReason.NO_WORKERS: (Outcome.NO_WORKERS, 503, "no replicas of module {module!r} are ready"),
     DropReason.WORKER_LOST: (Outcome.FAILED, 503, "a replica of module {module!r} was lost, with no time to try again"),
     DropReason.EXECUTION_FAILED: (Outcome.FAILED, 500, "module {module!r} failed: {detail}"),
-    DropReason.NO_RANK: (Outcome.FAILED, 503, AWAY),
+    DropReason.NO_COORDINATOR: (Outcome.FAILED, 503, AWAY),
 }
 
 
@@ -168,7 +168,7 @@ class Driver:
 
     def in_vain(self, sub_id: int) -> bool:
         """Whether a call need not be run any more."""
-        return self._graph.in_vain(sub_id, now_micros())
+        return self._graph.cannot_be_in_time(sub_id, now_micros())
 
     def function_input(self, sub_id: int) -> FunctionInput:
         """What a call works on."""

@@ -11,8 +11,7 @@ import numpy as np
 
 from partita_api.meta import StatusModel
 from partita_runtime.scheduling.plan import SchedulingPlan
-from partita_runtime.scheduling.signals import CoreSignals
-from partita_runtime.scheduling.signals import StageSignals as CoreStageSignals
+from partita_runtime.scheduling.signals import CoreSignals, CoreStageSignals
 
 FAR_OFF: Final = 3
 """Times more, or less, than the profile says that an execution takes before somebody should know."""

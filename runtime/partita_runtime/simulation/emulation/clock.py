@@ -8,7 +8,7 @@ from typing import Any, Final
 NEVER: Final = 1 << 62
 """A time that does not come."""
 
-Call = tuple[int, int, Callable[..., None], tuple[Any, ...]]
+ScheduledCall = tuple[int, int, Callable[..., None], tuple[Any, ...]]
 """When, in which order among equal times, what, and with which arguments."""
 
 
@@ -19,12 +19,12 @@ class VirtualClock:
 
     def __init__(self) -> None:
         self.now = 0
-        self.calls: list[Call] = []
+        self.calls: list[ScheduledCall] = []
         """Heap of what is to come, for whoever needs to know when that is."""
         self._order = count()
 
     def at(self, time: int, call: Callable[..., None], *arguments: Any) -> None:
-        """Call at a time, which is not in the past."""
+        """ScheduledCall at a time, which is not in the past."""
         heappush(self.calls, (time, next(self._order), call, arguments))
 
     def run_until(self, time: int) -> None:

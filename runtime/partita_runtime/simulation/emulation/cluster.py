@@ -11,21 +11,21 @@ from partita_runtime.scheduling.pipelines import transfer_micros
 from partita_runtime.scheduling.plan import SchedulingPlan
 from partita_runtime.simulation.emulation.clock import VirtualClock
 from partita_runtime.simulation.emulation.failures import WorkerFailure
-from partita_runtime.simulation.emulation.network import NO_CONTENTION, Contention, Node, network_of
+from partita_runtime.simulation.emulation.network import NO_CONTENTION, Contention, EmulatedNode, network_of
 from partita_runtime.simulation.emulation.noise import Delays, Noise
-from partita_runtime.simulation.emulation.placement import Placement
-from partita_runtime.simulation.report import Execution
+from partita_runtime.simulation.emulation.placement import WorkerPlacement
+from partita_runtime.simulation.report import BatchExecution
 
 _RETIREMENT_CHECK_MICROS = 10_000
 """How often a worker that is given back is asked whether it is done."""
 
 
-class _Batch:
+class _EmulatedBatch:
     """A batch on its way through the stages."""
 
     __slots__ = ("dispatch", "path", "preempted", "size", "stage")
 
-    def __init__(self, dispatch: Dispatch, path: "list[_Worker]") -> None:
+    def __init__(self, dispatch: Dispatch, path: "list[_EmulatedWorker]") -> None:
         self.dispatch = dispatch
         self.path = path
         self.size = len(dispatch.request_ids)
@@ -34,12 +34,12 @@ class _Batch:
         self.preempted = False
 
 
-class _Worker:
+class _EmulatedWorker:
     """One vGPU. It starts no batch before its reserved start, and of those that are due the earliest reserved one."""
 
     __slots__ = ("alive", "busy_micros", "name", "node", "pool", "running", "since", "started", "until", "waiting")
 
-    def __init__(self, name: str, node: Node, pool: str, since: int) -> None:
+    def __init__(self, name: str, node: EmulatedNode, pool: str, since: int) -> None:
         self.name = name
         self.node = node
         self.pool = pool
@@ -47,10 +47,10 @@ class _Worker:
         self.until: int | None = None
         """When it was gone."""
         self.alive = True
-        self.running: _Batch | None = None
+        self.running: _EmulatedBatch | None = None
         self.started = 0
         """When `running` began."""
-        self.waiting: list[tuple[int, int, _Batch]] = []
+        self.waiting: list[tuple[int, int, _EmulatedBatch]] = []
         """Heap by reserved start of the batches whose inputs are there."""
         self.busy_micros = 0
 
@@ -63,12 +63,12 @@ class EmulatedCluster:
         core: SchedulingCore,
         clock: VirtualClock,
         plan: SchedulingPlan,
-        placements: Sequence[Placement],
+        placements: Sequence[WorkerPlacement],
         noise: Noise,
         delays: Delays,
         generator: np.random.Generator,
         answered: Callable[[Dispatch], None],
-        executed: Callable[[Execution], None] | None = None,
+        executed: Callable[[BatchExecution], None] | None = None,
         contention: Contention = NO_CONTENTION,
     ) -> None:
         self._core = core
@@ -82,7 +82,7 @@ class EmulatedCluster:
         self._network = network_of(contention, clock)
         pipelines = [(module.name, pipeline) for module in plan.modules for pipeline in module.pipelines]
         self._latencies = {(name, p.name): [stage.latency_micros for stage in p.stages] for name, p in pipelines}
-        """Execution times by batch size, by stage, by pipeline."""
+        """BatchExecution times by batch size, by stage, by pipeline."""
         self._transfers = {
             (name, p.name): [transfer_micros(p, number, plan.bandwidth) for number in range(len(p.stages) - 1)]
             for name, p in pipelines
@@ -90,11 +90,11 @@ class EmulatedCluster:
         self._pools = {
             StageRef(name, p.name, number): stage.pool for name, p in pipelines for number, stage in enumerate(p.stages)
         }
-        self._nodes: dict[str, Node] = {}
-        self._places: dict[str, list[Placement]] = {}
-        self._workers: dict[str, _Worker] = {}
-        self._batches: dict[int, _Batch] = {}
-        self._gone: list[_Worker] = []
+        self._nodes: dict[str, EmulatedNode] = {}
+        self._places: dict[str, list[WorkerPlacement]] = {}
+        self._workers: dict[str, _EmulatedWorker] = {}
+        self._batches: dict[int, _EmulatedBatch] = {}
+        self._gone: list[_EmulatedWorker] = []
         for place in placements:
             self._places.setdefault(place.worker, []).append(place)
         for name in self._places:
@@ -112,7 +112,7 @@ class EmulatedCluster:
             if failure.back_after_seconds is not None:
                 self._clock.at(at + round(failure.back_after_seconds * 1e6), self.join, failure.worker)
 
-    def add(self, place: Placement) -> None:
+    def add(self, place: WorkerPlacement) -> None:
         """One more worker, which comes up now."""
         self._places[place.worker] = [place]
         self.join(place.worker)
@@ -122,8 +122,8 @@ class EmulatedCluster:
         places = self._places.get(name)
         if places is None or name in self._workers:
             return
-        node = self._nodes.setdefault(places[0].node, Node())
-        self._workers[name] = _Worker(name, node, self._pools[places[0].stage], self._clock.now)
+        node = self._nodes.setdefault(places[0].node, EmulatedNode())
+        self._workers[name] = _EmulatedWorker(name, node, self._pools[places[0].stage], self._clock.now)
         for place in places:
             self._core.worker_joined(place.stage, name, place.node, self._clock.now)
 
@@ -153,7 +153,7 @@ class EmulatedCluster:
         if dispatch.preempts is not None:
             self._stop(self._batches.pop(dispatch.preempts))
         workers = self._workers
-        batch = _Batch(dispatch, [workers[name] for name in dispatch.path])
+        batch = _EmulatedBatch(dispatch, [workers[name] for name in dispatch.path])
         self._batches[dispatch.batch_id] = batch
         delay = self._delays.of(batch.size)
         if delay:
@@ -174,7 +174,7 @@ class EmulatedCluster:
                 there[worker.name] = there.get(worker.name, 0) + until - worker.since
         return {name: (pool, 1 - min(1.0, busy[name] / there[name])) for name, pool in pools.items()}
 
-    def _needing(self, worker: _Worker) -> list[_Batch]:
+    def _needing(self, worker: _EmulatedWorker) -> list[_EmulatedBatch]:
         """The batches that are on a worker, or still to come to it."""
         return [batch for batch in self._batches.values() if worker in batch.path[batch.stage :]]
 
@@ -187,7 +187,7 @@ class EmulatedCluster:
         else:
             self.lose(name)
 
-    def _receive(self, batch: _Batch) -> None:
+    def _receive(self, batch: _EmulatedBatch) -> None:
         if batch.preempted:
             return
         worker = batch.path[batch.stage]
@@ -195,7 +195,7 @@ class EmulatedCluster:
         if worker.running is None:
             self._run_next(worker)
 
-    def _run_next(self, worker: _Worker) -> None:
+    def _run_next(self, worker: _EmulatedWorker) -> None:
         if worker.running is not None or not worker.waiting or not worker.alive:
             return
         now = self._clock.now
@@ -212,7 +212,7 @@ class EmulatedCluster:
         worker.started = now
         self._clock.at(now + took, self._executed, worker, batch, took)
 
-    def _executed(self, worker: _Worker, batch: _Batch, took: int) -> None:
+    def _executed(self, worker: _EmulatedWorker, batch: _EmulatedBatch, took: int) -> None:
         if worker.running is not batch:
             return
         now, batch_id = self._clock.now, batch.dispatch.batch_id
@@ -227,7 +227,7 @@ class EmulatedCluster:
         if worker.waiting:
             self._run_next(worker)
 
-    def _stop(self, batch: _Batch) -> None:
+    def _stop(self, batch: _EmulatedBatch) -> None:
         """The batch is preempted where it is: on its worker, or on its way there."""
         worker = batch.path[batch.stage]
         if worker.running is batch:
@@ -236,16 +236,16 @@ class EmulatedCluster:
         heapify(worker.waiting)
         batch.preempted = True
 
-    def _release(self, worker: _Worker, batch: _Batch) -> None:
+    def _release(self, worker: _EmulatedWorker, batch: _EmulatedBatch) -> None:
         """The worker has no part in the batch any more: it was executed, preempted, or lost with the worker."""
         now, dispatch = self._clock.now, batch.dispatch
         worker.running = None
         worker.busy_micros += now - worker.started
         if self._tell is not None:
             ref = StageRef(dispatch.module, dispatch.pipeline, batch.stage)
-            self._tell(Execution(worker.name, *ref, dispatch.batch_id, batch.size, worker.started, now))
+            self._tell(BatchExecution(worker.name, *ref, dispatch.batch_id, batch.size, worker.started, now))
 
-    def _go_on(self, batch: _Batch) -> None:
+    def _go_on(self, batch: _EmulatedBatch) -> None:
         """To the next stage, or back with the answer."""
         dispatch = batch.dispatch
         if batch.stage == len(batch.path) - 1:
@@ -259,7 +259,7 @@ class EmulatedCluster:
         else:
             self._send(batch)
 
-    def _send(self, batch: _Batch) -> None:
+    def _send(self, batch: _EmulatedBatch) -> None:
         dispatch = batch.dispatch
         micros = self._transfers[dispatch.module, dispatch.pipeline][batch.stage - 1][batch.size - 1]
         sender, receiver = batch.path[batch.stage - 1], batch.path[batch.stage]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from partita_runtime.simulation.emulation.placement import Placement
+from partita_runtime.simulation.emulation.placement import WorkerPlacement
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class RandomFailures:
         return drawn
 
 
-def gpus_of(placed: Iterable[Placement]) -> dict[str, list[str]]:
+def gpus_of(placed: Iterable[WorkerPlacement]) -> dict[str, list[str]]:
     """The workers on each accelerator; a worker without one is alone on one of its own name."""
     workers: dict[str, dict[str, None]] = {}
     for place in placed:
@@ -79,7 +79,7 @@ Failure = WorkerFailure | GpuFailure | RandomFailures
 
 
 def worker_failures(
-    failures: Iterable[Failure], placed: Sequence[Placement], seconds: float, generator: np.random.Generator
+    failures: Iterable[Failure], placed: Sequence[WorkerPlacement], seconds: float, generator: np.random.Generator
 ) -> list[WorkerFailure]:
     """All failures within so many seconds, worker by worker; random ones are of every accelerator that is in use.
 

@@ -25,7 +25,7 @@ NO_CONTENTION: Final = Contention()
 """One transfer at a time, as the core reserves them."""
 
 
-class Node:
+class EmulatedNode:
     """One machine, with the state of both directions of its network."""
 
     __slots__ = ("downlink_free_at", "receiving", "sending", "uplink_free_at")
@@ -36,7 +36,7 @@ class Node:
         self.sending: dict[_Flow, None] = {}
         self.receiving: dict[_Flow, None] = {}
 
-    def send(self, to: "Node", ready: int, micros: int) -> int:
+    def send(self, to: "EmulatedNode", ready: int, micros: int) -> int:
         """When a transfer that takes `micros` and may start at `ready` is there; within a node it takes no time."""
         if self is to or not micros:
             return ready
@@ -48,7 +48,9 @@ class Node:
 class Network(Protocol):
     """Carries transfers."""
 
-    def send(self, source: Node, target: Node, micros: int, there: Callable[..., None], *arguments: Any) -> None:
+    def send(
+        self, source: EmulatedNode, target: EmulatedNode, micros: int, there: Callable[..., None], *arguments: Any
+    ) -> None:
         """A transfer that would take `micros` alone begins now; `there(*arguments)` is called at its end."""
 
 
@@ -65,7 +67,9 @@ class _QueueingNetwork:
         self._clock = clock
         self._share = share
 
-    def send(self, source: Node, target: Node, micros: int, there: Callable[..., None], *arguments: Any) -> None:
+    def send(
+        self, source: EmulatedNode, target: EmulatedNode, micros: int, there: Callable[..., None], *arguments: Any
+    ) -> None:
         took = round(micros / self._share)
         self._clock.at(source.send(target, self._clock.now, took), there, *arguments)
 
@@ -75,7 +79,9 @@ class _Flow:
 
     __slots__ = ("left", "rate", "source", "target", "tell", "turn", "updated")
 
-    def __init__(self, source: Node, target: Node, micros: float, now: int, tell: Callable[[], None]) -> None:
+    def __init__(
+        self, source: EmulatedNode, target: EmulatedNode, micros: float, now: int, tell: Callable[[], None]
+    ) -> None:
         self.source = source
         self.target = target
         self.left = micros
@@ -95,7 +101,9 @@ class _SharedNetwork:
         self._clock = clock
         self._share = share
 
-    def send(self, source: Node, target: Node, micros: int, there: Callable[..., None], *arguments: Any) -> None:
+    def send(
+        self, source: EmulatedNode, target: EmulatedNode, micros: int, there: Callable[..., None], *arguments: Any
+    ) -> None:
         if source is target or not micros:
             self._clock.at(self._clock.now, there, *arguments)
             return
@@ -103,7 +111,7 @@ class _SharedNetwork:
         source.sending[flow] = target.receiving[flow] = None
         self._share_out(source, target)
 
-    def _share_out(self, source: Node, target: Node) -> None:
+    def _share_out(self, source: EmulatedNode, target: EmulatedNode) -> None:
         """The number of transfers on these two links has changed: so have the shares of all that are on them."""
         now = self._clock.now
         for flow in {**source.sending, **target.receiving}:

@@ -8,7 +8,7 @@ from partita_runtime.scheduling.events import StageRef
 from partita_runtime.scheduling.plan import SchedulingPlan
 
 
-class Placement(NamedTuple):
+class WorkerPlacement(NamedTuple):
     """One worker of one stage, and its node; a worker placed for several stages serves them all."""
 
     stage: StageRef
@@ -41,7 +41,7 @@ class Space:
         self._replicas = dict.fromkeys(self._stages, 0)
         self._homes: dict[str, tuple[StageRef, _Accelerator]] = {}
 
-    def add(self, ref: StageRef) -> Placement:
+    def add(self, ref: StageRef) -> WorkerPlacement:
         """One more replica of a stage, with a name that none has had."""
         stage = self._stages[ref]
         home = next((accelerator for accelerator in self._by_stage[ref] if accelerator.free), None)
@@ -55,7 +55,7 @@ class Space:
         self._replicas[ref] += 1
         self._homes[worker] = (ref, home)
         node = home.number // self._per_node.get(stage.pool, 1)
-        return Placement(ref, worker, f"{stage.pool}-{node}", f"{stage.pool}-gpu-{home.number}")
+        return WorkerPlacement(ref, worker, f"{stage.pool}-{node}", f"{stage.pool}-gpu-{home.number}")
 
     def remove(self, worker: str) -> None:
         """A replica is gone for good; an accelerator that is then empty is free."""
@@ -67,13 +67,13 @@ class Space:
             self._used[stage.pool].remove(home.number)
 
 
-def placements(plan: SchedulingPlan, gpus_per_node: Mapping[str, int] | None = None) -> list[Placement]:
+def placements(plan: SchedulingPlan, gpus_per_node: Mapping[str, int] | None = None) -> list[WorkerPlacement]:
     """All replicas of a plan on as few accelerators, and these on as few nodes, as they need.
 
     The stages of a sub-cluster have the same workers.
     """
     space = Space(plan, gpus_per_node)
-    shared: dict[tuple[str, int], Placement] = {}
+    shared: dict[tuple[str, int], WorkerPlacement] = {}
     placed = []
     for ref, stage in plan.stages():
         for number in range(stage.replicas):

@@ -166,7 +166,7 @@ def test_which_of_two_models_gets_the_free_worker(policy: str, want_first: int) 
 @pytest.mark.parametrize(
     ("policy", "want_message"),
     [
-        pytest.param("Hasty", "no batching policy 'Hasty'; there are Deferred", id="unknown"),
+        pytest.param("Hasty", "no batching policy 'Hasty'; choose one of Deferred", id="unknown"),
         pytest.param("Eager:5", "Eager has no parameter", id="parameter where there is none"),
         pytest.param("Timeout:soon", "such as Timeout:5", id="parameter that is no number"),
         pytest.param("Timeout:-1", "such as Timeout:5", id="parameter below 0"),

@@ -1,13 +1,13 @@
-"""The probe against a plain transcription of PPipe's Algorithm 2, which looks at every worker."""
+"""The find_path against a plain transcription of PPipe's Algorithm 2, which looks at every worker."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.runtime.scheduling.plans import module, plan_of, stage
 
 from partita_runtime.scheduling.pipelines import PipelineState
-from partita_runtime.scheduling.reservations.path_search import probe
+from partita_runtime.scheduling.reservations.path_search import find_path
 from partita_runtime.scheduling.reservations.timeline import Reservation, Timeline, earliest_joint
-from partita_runtime.scheduling.workers.pools import Node, Worker
+from partita_runtime.scheduling.workers.pools import Worker, WorkerNode
 
 intervals = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 30)), max_size=4)
 
@@ -23,7 +23,7 @@ def pipelines(draw: st.DrawFn) -> PipelineState:
     ]
     plan = plan_of(module("m").pipeline(3, *stages), bandwidth={"net": 8e6})
     pipeline = PipelineState("m", plan.modules[0].pipelines[0], plan.bandwidth)
-    nodes = [Node(f"n{i}") for i in range(draw(st.integers(1, 3)))]
+    nodes = [WorkerNode(f"n{i}") for i in range(draw(st.integers(1, 3)))]
     for number, state in enumerate(pipeline.stages):
         for replica in range(draw(st.integers(1, 5))):
             worker = Worker(f"{number}.{replica}", draw(st.sampled_from(nodes)), 0)
@@ -69,7 +69,7 @@ def test_first_two_stages_are_done_as_soon_as_looking_at_every_worker_finds(
 ) -> None:
     pipeline.stages = pipeline.stages[:2]
     pipeline.transfer = pipeline.transfer[:1]
-    path = probe(pipeline, batch_size, now)
+    path = find_path(pipeline, batch_size, now)
 
     assert path.finish == algorithm_2(pipeline, batch_size, now)
 
@@ -77,7 +77,7 @@ def test_first_two_stages_are_done_as_soon_as_looking_at_every_worker_finds(
 @given(pipelines(), st.integers(1, 3), st.integers(0, 50))
 @settings(max_examples=200, deadline=None)
 def test_everything_on_the_path_is_free(pipeline: PipelineState, batch_size: int, now: int) -> None:
-    path = probe(pipeline, batch_size, now)
+    path = find_path(pipeline, batch_size, now)
 
     busy = path.initial_wait
     source = None

@@ -8,11 +8,11 @@ from tests.runtime.serving.plans import application
 
 from partita_runtime.scheduling.events import DropReason, StageRef
 from partita_runtime.scheduling.signals import (
+    CoreModuleSignals,
+    CorePipelineSignals,
     CoreSignals,
-    ModuleSignals,
-    PipelineSignals,
-    StageSignals,
-    WorkerSignals,
+    CoreStageSignals,
+    CoreWorkerSignals,
 )
 from partita_runtime.serving.deploy.directory import FORGET_SECONDS, Announcement, Entries, as_of_now
 from partita_runtime.serving.dispatch.delays import DelayEstimate
@@ -42,10 +42,10 @@ def core(
     return CoreSignals(
         now=now,
         plan="plan-1",
-        modules={"m": ModuleSignals(0, 0, in_time, late, 0, {DropReason.TOO_LATE: dropped}, 0, 0)},
-        pipelines={("m", "p0"): PipelineSignals(0, 0, in_time, late, sizes or {})},
-        stages={REF: StageSignals("emulated", workers, executions, 1000 * executions, actual, 1.0)},
-        workers={name: WorkerSignals("n", since, b, False) for name, b in zip(workers, busy, strict=True)},
+        modules={"m": CoreModuleSignals(0, 0, in_time, late, 0, {DropReason.TOO_LATE: dropped}, 0, 0)},
+        pipelines={("m", "p0"): CorePipelineSignals(0, 0, in_time, late, sizes or {})},
+        stages={REF: CoreStageSignals("emulated", workers, executions, 1000 * executions, actual, 1.0)},
+        workers={name: CoreWorkerSignals("n", since, b, False) for name, b in zip(workers, busy, strict=True)},
         stale_reports=0,
     )
 
@@ -128,7 +128,7 @@ def test_counters_of_another_core_are_not_taken_off() -> None:
 def test_a_worker_that_came_within_the_window_counts_from_then_on() -> None:
     before = snapshot(10 * SECOND, 0, core(10 * SECOND, busy=(3 * SECOND,)))
     now = core(20 * SECOND, busy=(3 * SECOND, 5 * SECOND))
-    joined = {**now.workers, "w1": WorkerSignals("n", 15 * SECOND, 5 * SECOND, False)}
+    joined = {**now.workers, "w1": CoreWorkerSignals("n", 15 * SECOND, 5 * SECOND, False)}
     after = snapshot(20 * SECOND, 0, CoreSignals(**{**{f: getattr(now, f) for f in now.__slots__}, "workers": joined}))
     assert session_signals(SITUATION, before, after, []).stages[0].idle_fraction == pytest.approx(10 / 15)
 

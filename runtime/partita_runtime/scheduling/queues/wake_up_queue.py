@@ -1,13 +1,14 @@
-"""Which module to look at when."""
+"""When each module is evaluated next."""
 
 from partita_runtime.scheduling.modules import ModuleState
 from partita_runtime.scheduling.workers.free_index import NEVER, FreeIndex
 
 
-class Agenda:
-    """Modules by the time at which to look at them, those with equal times in the order of the plan.
+class WakeUpQueue:
+    """Modules by the time of their next evaluation; equal times are in the order of the plan.
 
-    A tree and no heap: most arrivals bring the time of their module forward, and nothing outdated may pile up.
+    A tree instead of a heap: most arrivals move the time of their module forward, and a heap would fill with outdated
+    entries.
     """
 
     __slots__ = ("_index", "_modules")
@@ -16,18 +17,18 @@ class Agenda:
         self._modules = modules
         self._index = FreeIndex([NEVER] * len(modules))
 
-    def look(self, module: ModuleState, at: int) -> None:
-        """Look at a module at a time, unless it is to be looked at before."""
+    def schedule(self, module: ModuleState, at: int) -> None:
+        """Evaluate a module at a time, or earlier if that is already scheduled."""
         if at < module.due:
             module.due = at
             self._index.set(module.order, at)
 
     def next_time(self) -> int:
-        """When to look at a module next; NEVER if nothing waits."""
+        """The time of the next evaluation; NEVER if no module is scheduled."""
         return self._index.least()
 
     def next_due(self, now: int) -> ModuleState | None:
-        """The next module that is to be looked at now, if any, to be settled thereafter; nothing is in its `due`."""
+        """The next module that is due, with its `due` cleared; call `reschedule` after its evaluation."""
         index = self._index
         if index.least() > now:
             return None
@@ -35,6 +36,6 @@ class Agenda:
         module.due = NEVER
         return module
 
-    def settle(self, module: ModuleState) -> None:
-        """Look at a module again at what is in its `due`."""
+    def reschedule(self, module: ModuleState) -> None:
+        """Evaluate a module again at its `due`."""
         self._index.set(module.order, module.due)

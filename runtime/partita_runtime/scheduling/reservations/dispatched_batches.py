@@ -1,4 +1,4 @@
-"""Batches that were dispatched: what they have reserved, and how feedback corrects it."""
+"""Dispatched batches: their reservations, and how feedback corrects them."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ from partita_runtime.scheduling.events import Dispatch
 from partita_runtime.scheduling.modules import ModuleState
 from partita_runtime.scheduling.pipelines import PipelineState
 from partita_runtime.scheduling.queues.deadline_queue import QueuedRequest
-from partita_runtime.scheduling.reservations.path_search import Path
+from partita_runtime.scheduling.reservations.path_search import WorkerPath
 from partita_runtime.scheduling.reservations.report_calendar import ReportCalendar
 from partita_runtime.scheduling.reservations.timeline import Reservation, delay_behind
 from partita_runtime.scheduling.workers.pools import Worker
@@ -16,7 +16,7 @@ _OVERRUN_MICROS: Final = 100
 _NO_BATCH: Final = -1
 
 
-class Batch:
+class DispatchedBatch:
     """One dispatched batch."""
 
     __slots__ = (
@@ -51,31 +51,35 @@ class Batch:
         self.deadline = deadline
         """The earliest of its requests."""
         self.cancelled: set[object] | None = None
-        """Ids of its requests that nobody waits for any more, if there are any."""
+        """Ids of its cancelled requests; None if there are none."""
         self.workers = workers
         self.executions: list[Reservation] = []
-        """By stage."""
+        """Reservations on the workers, by stage."""
         self.transfers: tuple[Reservation, ...] = ()
-        """Those of them that use the network."""
+        """Reservations on the network."""
         self.progress = 0
-        """Stages that are completed."""
+        """Number of completed stages."""
 
     def cancel(self, request_id: int) -> None:
-        """Nobody waits for this request any more."""
+        """The client of this request is gone."""
         if self.cancelled is None:
             self.cancelled = set()
         self.cancelled.add(request_id)
 
-    def wanted(self) -> list[QueuedRequest]:
-        """The requests that somebody still waits for."""
+    def live_requests(self) -> list[QueuedRequest]:
+        """The requests that are not cancelled."""
         cancelled = self.cancelled
         if cancelled is None:
             return self.requests
         return [request for request in self.requests if request.key not in cancelled]
 
+    def remaining(self) -> list[Reservation]:
+        """The transfers and executions that are not done."""
+        return [reservation for reservation in (*self.transfers, *self.executions) if not reservation.done]
 
-def dispatched(batch: Batch, path: Path, preempted: Batch | None) -> Dispatch:
-    """What is told of a batch that goes."""
+
+def dispatch_of(batch: DispatchedBatch, path: WorkerPath, preempted: DispatchedBatch | None) -> Dispatch:
+    """The decision to dispatch a batch, in the place of a preempted one if given."""
     legs = path.legs
     fields = (
         batch.batch_id,
@@ -89,36 +93,38 @@ def dispatched(batch: Batch, path: Path, preempted: Batch | None) -> Dispatch:
         tuple([leg.transfer_start for leg in legs[1:]]),
         None if preempted is None else preempted.batch_id,
     )
-    return tuple.__new__(Dispatch, fields)  # Dispatch(...) goes through Python code, and takes far longer
+    return tuple.__new__(Dispatch, fields)  # Dispatch(...) runs Python code and is far slower
 
 
-class InFlight:
-    """The batches in flight, by id."""
+class DispatchedBatches:
+    """The dispatched batches that have not ended, by id."""
 
     def __init__(self) -> None:
-        self._batches: dict[int, Batch] = {}
+        self._batches: dict[int, DispatchedBatch] = {}
         self._next_id = 0
         self._reports = ReportCalendar()
-        self._orphans: list[Reservation] = []
-        """Executions that go on though their batch was abandoned."""
+        self._expiring: list[Reservation] = []
+        """Reservations that end as reserved, without a report: those of lost batches and of other schedulers."""
         self.report_delay = 0
-        """Microseconds that a report may be on its way."""
+        """Microseconds from the end of an execution until its report must arrive."""
 
     def __len__(self) -> int:
         return len(self._batches)
 
     @property
-    def reserved(self) -> int:
-        """How many batches were reserved so far: what was found before the last one may no longer hold."""
+    def count_reserved(self) -> int:
+        """Number of batches reserved so far: a path found before the last of them may no longer be free."""
         return self._next_id
 
-    def get(self, batch_id: int) -> Batch | None:
-        """The batch, if it is in flight."""
+    def get(self, batch_id: int) -> DispatchedBatch | None:
+        """The batch, if it has not ended."""
         return self._batches.get(batch_id)
 
-    def reserve(self, module: ModuleState, pipeline: PipelineState, path: Path, requests: list[QueuedRequest]) -> Batch:
-        """A new batch, with everything on its path reserved."""
-        batch = Batch(self._next_id, module, pipeline, requests, [leg.worker for leg in path.legs])
+    def reserve(
+        self, module: ModuleState, pipeline: PipelineState, path: WorkerPath, requests: list[QueuedRequest]
+    ) -> DispatchedBatch:
+        """Make a batch, and reserve its whole path."""
+        batch = DispatchedBatch(self._next_id, module, pipeline, requests, [leg.worker for leg in path.legs])
         self._next_id += 1
         self._batches[batch.batch_id] = batch
         last: Reservation | None = None
@@ -135,11 +141,11 @@ class InFlight:
             self._expect_report(execution)
         return batch
 
-    def completed(self, batch: Batch, stage: int, now: int, took: int | None) -> bool:
-        """The batch left `stage` at `now`, having executed for `took` microseconds, if that was measured.
+    def completed(self, batch: DispatchedBatch, stage: int, now: int, took: int | None) -> bool:
+        """The batch completed `stage` at `now`; `took` is the measured execution time (microseconds), if known.
 
-        Stages before it that were not reported are taken to have ended as reserved. With its last stage the batch is
-        no longer in flight. Returns whether it was late, which delays what is reserved behind it.
+        Earlier stages without a report count as ended as reserved. The last stage ends the batch. Returns whether the
+        stage was late, which delays the reservations behind it.
         """
         late = now > batch.executions[stage].end
         for passed in range(batch.progress, stage + 1):
@@ -163,50 +169,50 @@ class InFlight:
             del self._batches[batch.batch_id]
         return late
 
-    def abandon(self, batch: Batch, now: int, lost: Worker | None) -> None:
-        """The batch will not be completed: what it has reserved is given back.
+    def withdraw(self, batch: DispatchedBatch, now: int, lost: Worker | None) -> None:
+        """The batch will not be completed: release its reservations.
 
-        If a worker is `lost`, another one that is executing the batch right now goes on to the reserved end.
+        If a worker is `lost`, another worker that executes the batch now continues until the reserved end.
         """
         del self._batches[batch.batch_id]
-        for reservation in [r for r in (*batch.transfers, *batch.executions) if not r.done]:
+        for reservation in batch.remaining():
             running = reservation.start < now < reservation.end and reservation.stage == batch.progress
             worker = batch.workers[reservation.stage]
             if running and lost is not None and worker is not lost:
                 reservation.expires = True
-                self._orphans.append(reservation)
+                self._expiring.append(reservation)
                 continue
             if running and reservation in worker.reservations:
                 worker.busy_micros += now - max(reservation.start, worker.last_end)
                 worker.last_end = now
             reservation.release()
 
-    def forsake(self, batch: Batch) -> None:
-        """Nobody will report the batch: what it has reserved ends as reserved."""
+    def expect_no_report(self, batch: DispatchedBatch) -> None:
+        """No report of the batch will come: its reservations end as reserved."""
         del self._batches[batch.batch_id]
-        for reservation in (*batch.transfers, *batch.executions):
-            if not reservation.done:
-                reservation.expires = True
-                self._orphans.append(reservation)
+        for reservation in batch.remaining():
+            reservation.expires = True
+            self._expiring.append(reservation)
 
     def occupy(self, worker: Worker, now: int, until: int) -> None:
-        """Keep a worker free of new batches until then, behind whatever it has reserved."""
+        """Reserve a worker until a time, after its present reservations."""
         start = max(now, worker.tail)
         if start < until:
             occupied = Reservation(worker, start, until, _NO_BATCH, 0)
             occupied.expires = True
             occupied.place()
-            self._orphans.append(occupied)
+            self._expiring.append(occupied)
 
-    def catch_up(self, now: int) -> bool:
-        """Let executions run on whose report should have come; whether there are any.
+    def extend_overdue(self, now: int) -> bool:
+        """Extend executions whose reports are overdue; returns whether there are any.
 
-        Each time by a sixteenth of their length, until the report comes: nothing is dispatched behind them meanwhile.
+        Each call extends by a sixteenth of the length, until the report arrives. Nothing is dispatched behind an
+        overdue execution.
         """
-        if self._orphans:
-            for orphan in [orphan for orphan in self._orphans if orphan.end <= now]:
-                self._orphans.remove(orphan)
-                orphan.release()
+        if self._expiring:
+            for expired in [reservation for reservation in self._expiring if reservation.end <= now]:
+                self._expiring.remove(expired)
+                expired.release()
         overran = False
         while True:
             execution = self._reports.take_overdue(now)

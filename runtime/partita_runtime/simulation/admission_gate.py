@@ -8,7 +8,7 @@ from partita_runtime.serving.protocol.inference import UnservedError
 from partita_runtime.serving.session.body_memory import BodyMemory
 from partita_runtime.serving.session.waiting_room import MOST_HELD, Place, WaitingRoom
 from partita_runtime.serving.telemetry.signals import Meter
-from partita_runtime.simulation.application import Application
+from partita_runtime.simulation.application import SimulatedApplication
 from partita_runtime.simulation.emulation.clock import VirtualClock
 
 
@@ -23,11 +23,11 @@ class Replicas(Protocol):
         """A request is held."""
 
 
-class Doors:
+class AdmissionGate:
     """Between the requests that arrive and the application that answers them."""
 
     def __init__(
-        self, application: Application, zero: ScaleToZero | None, replicas: Replicas, clock: VirtualClock
+        self, application: SimulatedApplication, zero: ScaleToZero | None, replicas: Replicas, clock: VirtualClock
     ) -> None:
         """Nothing is held without `zero`."""
         self._application = application
@@ -51,7 +51,7 @@ class Doors:
             self._application.arrive()
             return
         try:
-            request = _Held(self)
+            request = _HeldRequest(self)
             request.place = self._room.enter(request, 1, 0, now, now + self._hold)
         except UnservedError:
             self._application.refused(DropReason.OVERLOAD)
@@ -64,7 +64,7 @@ class Doors:
         if self._replicas.width:
             self._room.open(self._replicas.width, self._clock.now)
 
-    def begin(self, request: "_Held") -> None:
+    def begin(self, request: "_HeldRequest") -> None:
         """It was let in, and its SLO begins."""
         self._application.arrive(lambda reason: self._ended(request, reason))
 
@@ -75,7 +75,7 @@ class Doors:
     def _expire(self) -> None:
         self._room.expire(self._clock.now)
 
-    def _ended(self, request: "_Held", reason: DropReason | None) -> bool:
+    def _ended(self, request: "_HeldRequest", reason: DropReason | None) -> bool:
         """One that was let in is answered, or dropped for this reason; whether it is held again instead."""
         crowded = reason in (DropReason.NO_WORKERS, DropReason.OVERLOAD, DropReason.TOO_LATE)
         again = crowded and self._room.again(request.place, self._clock.now)
@@ -85,16 +85,16 @@ class Doors:
         return again
 
 
-class _Held:
+class _HeldRequest:
     """A request that is held."""
 
     place: Place
 
-    def __init__(self, doors: Doors) -> None:
-        self._doors = doors
+    def __init__(self, gate: AdmissionGate) -> None:
+        self._gate = gate
 
     def let_in(self, now: int) -> None:
-        self._doors.begin(self)
+        self._gate.begin(self)
 
     def turned_away(self, error: UnservedError) -> None:
-        self._doors.refuse()
+        self._gate.refuse()
