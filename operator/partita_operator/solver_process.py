@@ -1,7 +1,7 @@
-"""Solves planning problems in processes of their own, so that a solve can neither block the operator nor crash it.
+"""Solves each planning problem in a separate process, so that a solve can neither block nor crash the operator.
 
-The process runs `main` of this module: it reads the planner's entry and the problem from its standard input,
-pickled by its parent, and writes the answer back the same way.
+The process runs `main` of this module. It reads the pickled planner function and problem from standard input, and
+writes the pickled outcome to standard output.
 """
 
 import asyncio
@@ -16,26 +16,26 @@ from typing import Final
 from partita_planner.problem import NoPlan, NoPlanReason, Outcome, PlanningProblem
 
 GRACE_SECONDS: Final = 15.0
-"""What a solve may take beyond its time limit: to start Python, to build the model and to validate the plan."""
+"""Time on top of a solve's limit: to start Python, to build the model and to validate the plan."""
 CONCURRENT_SOLVES: Final = 2
 
-SMALLER: Final = "lower planner.maxBatchSize, planner.maxStages or the number of pools"
-"""What makes any planning problem easier."""
+SMALLER_PROBLEM: Final = "lower planner.maxBatchSize, planner.maxStages or the number of pools"
+"""Advice that makes any planning problem smaller."""
 
 Plan = Callable[[PlanningProblem], Outcome]
 
 
 @dataclass(frozen=True)
 class PlannerError:
-    """The planner raised an error instead of answering."""
+    """The planner raised an error."""
 
     message: str
 
 
 class ProcessSolver:
-    """PlanSolver that starts a fresh process for each solve, and kills it when its time is over.
+    """PlanSolver that starts a process for each solve, and kills it at its time limit.
 
-    `plan` is the planner's entry, a function that a new process can import.
+    `plan` is the planner's function; a new process must be able to import it.
     """
 
     def __init__(
@@ -46,9 +46,9 @@ class ProcessSolver:
         self._slots = asyncio.Semaphore(concurrent_solves)
 
     async def solve(self, problem: PlanningProblem) -> Outcome:
-        """The planner's answer; NoPlan with reason TimeLimit if it did not answer in time.
+        """The planner's outcome; NoPlan with reason TimeLimit at the time limit.
 
-        A planner that raises or dies gives NoPlan with reason InvalidPlan. Cancelling kills its process.
+        If the planner raises or its process dies: NoPlan with reason InvalidPlan. Cancelling kills the process.
         """
         seconds = problem.spec.planner.time_limit_seconds + self._grace_seconds
         async with self._slots:
@@ -69,7 +69,7 @@ def _no_answer_in_time(seconds: float) -> NoPlan:
     return NoPlan(
         NoPlanReason.TIME_LIMIT,
         f"The planner gave no answer within {seconds:g} s and was stopped; raise planner.timeLimitSeconds, "
-        f"or {SMALLER}.",
+        f"or {SMALLER_PROBLEM}.",
     )
 
 
@@ -78,8 +78,8 @@ def _outcome(answer: bytes, log: bytes, exit_code: int | None) -> Outcome:
         last_line = (log.decode(errors="replace").strip().splitlines() or ["it wrote no message"])[-1]
         return NoPlan(
             NoPlanReason.INVALID_PLAN,
-            f"The planner's process died with exit code {exit_code} ({last_line}). If it was killed for want of "
-            f"memory, give the operator more, or {SMALLER}.",
+            f"The planner's process died with exit code {exit_code} ({last_line}). If it ran out of "
+            f"memory, raise the operator's memory limit, or {SMALLER_PROBLEM}.",
         )
     outcome: Outcome | PlannerError = pickle.loads(answer)
     if isinstance(outcome, PlannerError):
@@ -94,9 +94,9 @@ async def _end(process: Process) -> None:
 
 
 def main() -> None:
-    """Reads a planner and a problem from standard input and writes the answer to standard output."""
+    """Reads a planner function and a problem from standard input and writes the outcome to standard output."""
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as answers:
-        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what the solver prints must not mix with the answer
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what the solver prints must not mix with the outcome
         plan, problem = pickle.load(sys.stdin.buffer)
         try:
             answer: Outcome | PlannerError = plan(problem)

@@ -84,7 +84,7 @@ class OneStageSolver:
         return one_stage_plan(problem)
 
 
-def surroundings() -> tuple[OneEngine, RunnerDouble, OneStageSolver]:
+def operator_doubles() -> tuple[OneEngine, RunnerDouble, OneStageSolver]:
     """What the operator runs with."""
     return OneEngine(NoisyEngine()), RunnerDouble(), OneStageSolver()
 

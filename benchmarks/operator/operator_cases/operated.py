@@ -8,7 +8,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
-from benchmarks.operator.operator_cases.engine import surroundings
+from benchmarks.operator.operator_cases.engine import operator_doubles
 
 from partita_operator.handlers.operator import run_operator
 from partita_operator.ports import OperatorSettings
@@ -20,7 +20,7 @@ async def main() -> None:
     kubeconfig, metrics_port, health_port = sys.argv[1:]
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    engines, runner, solver = surroundings()
+    engines, runner, solver = operator_doubles()
     settings = OperatorSettings(metrics_port=int(metrics_port), health_port=int(health_port))
     await run_operator(settings, Path(kubeconfig), engines=engines, runner=runner, solver=solver, stop=stop)
 

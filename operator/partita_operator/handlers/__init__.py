@@ -1,1 +1,4 @@
-"""The operator at work: watches feed a queue of keys, and workers look at the world, decide, and act."""
+"""The running operator: watches put keys into a queue; workers observe, reconcile and execute the actions.
+
+May import everything in the operator except `cli`; `operator.py` is the entry.
+"""

@@ -1,4 +1,4 @@
-"""Carries out what a reconciler answers."""
+"""Executes the actions that a reconciler decided."""
 
 import asyncio
 import logging
@@ -7,7 +7,7 @@ from typing import Final
 from lightkube import ApiError
 
 from partita_api.gpupool import GPUPool
-from partita_operator.handlers.surroundings import Surroundings
+from partita_operator.handlers.context import Context
 from partita_operator.kube.writes import Owner
 from partita_operator.ports import EngineUnavailableError, PartitionerError
 from partita_operator.reconcile.actions import (
@@ -34,126 +34,124 @@ from partita_operator.reconcile.world import SessionWorld
 logger = logging.getLogger(__name__)
 
 ACTION_TIMEOUT_S: Final = 90.0
-"""What an action may take: the first one on a Ray cluster starts Serve."""
+"""Time limit of an action; the first one on a Ray cluster starts Serve."""
 
 
-async def carry_out(actions: tuple[Action, ...], world: SessionWorld, around: Surroundings) -> str:
-    """Carry the actions out in order; what they failed with, in sentences. One that fails does not hold up the rest.
+async def execute(actions: tuple[Action, ...], world: SessionWorld, context: Context) -> str:
+    """Execute the actions in order, and return the errors as sentences. After an error the next action follows.
 
-    Raises ApiServerUnavailableError: without the API server there is no use in going on; and LeadershipLostError.
+    Raises ApiServerUnavailableError and LeadershipLostError, which end the pass.
     """
     problems: list[str] = []
     for action in actions:
-        around.leadership.ensure()
+        context.leadership.ensure()
         try:
-            await _carry_out(action, world, around)
+            await _execute(action, world, context)
         except TimeoutError:
-            problems.append(f"{_words(action)} took longer than {ACTION_TIMEOUT_S:g} s.")
+            problems.append(f"{_label(action)} took longer than {ACTION_TIMEOUT_S:g} s.")
         except (EngineUnavailableError, ApiError) as error:
-            problems.append(f"{_words(action)} failed: {error}.")
+            problems.append(f"{_label(action)} failed: {error}.")
     return " ".join(dict.fromkeys(problems))
 
 
-async def carry_out_of_pool(actions: tuple[Action, ...], pool: GPUPool, around: Surroundings) -> str:
-    """Carry a pool's actions out in order; what they failed with, in sentences.
+async def execute_for_pool(actions: tuple[Action, ...], pool: GPUPool, context: Context) -> str:
+    """Execute a pool's actions in order, and return the errors as sentences.
 
-    Its finalizer is left for the next pass if something failed. Raises ApiServerUnavailableError and
+    After an error the pool keeps its finalizer until the next pass. Raises ApiServerUnavailableError and
     LeadershipLostError.
     """
     problems: list[str] = []
     for action in actions:
-        around.leadership.ensure()
+        context.leadership.ensure()
         try:
-            await _carry_out_of_pool(action, pool, around, problems)
+            await _execute_for_pool(action, pool, context, problems)
         except PartitionerError as error:
             logger.warning("pool %s: %s", pool.metadata.name, error)
             problems.append(str(error))
     return " ".join(dict.fromkeys(problems))
 
 
-async def _carry_out_of_pool(action: Action, pool: GPUPool, around: Surroundings, problems: list[str]) -> None:
+async def _execute_for_pool(action: Action, pool: GPUPool, context: Context, problems: list[str]) -> None:
     match action:
-        case PublishConfigurations(configurations) if around.partitioner is not None:
-            logger.info(
-                "pool %s: %d configurations of MIG slices are published", pool.metadata.name, len(configurations)
-            )
-            await around.partitioner.publish(configurations)
-        case PartitionNode(step) if around.partitioner is not None:
+        case PublishConfigurations(configurations) if context.partitioner is not None:
+            logger.info("pool %s: publishing %d configurations of MIG slices", pool.metadata.name, len(configurations))
+            await context.partitioner.publish(configurations)
+        case PartitionNode(step) if context.partitioner is not None:
             logger.info(
                 "pool %s: node %s: %s (%s)", pool.metadata.name, step.node, step.kind, step.config or step.present
             )
-            await around.partitioner.take(step)
+            await context.partitioner.take(step)
         case RemoveFinalizer() if problems:
             return
         case _:
-            await change_finalizer(pool, action, around)
+            await change_finalizer(pool, action, context)
 
 
-async def change_finalizer(owner: Owner, action: Action, around: Surroundings) -> bool:
-    """Carry out an action on an object's finalizer; whether `action` is one."""
+async def change_finalizer(owner: Owner, action: Action, context: Context) -> bool:
+    """Execute an action on an object's finalizer; False if `action` is another one."""
     match action:
         case AddFinalizer():
-            await around.writer.add_finalizer(owner)
+            await context.writer.add_finalizer(owner)
         case RemoveFinalizer():
-            logger.info("%s %s: nothing of it is left, so it may go", owner.kind, owner.metadata.name)
-            await around.writer.remove_finalizer(owner)
+            logger.info("%s %s: nothing of it is left; removing the finalizer", owner.kind, owner.metadata.name)
+            await context.writer.remove_finalizer(owner)
         case _:
             return False
     return True
 
 
-async def _carry_out(action: Action, world: SessionWorld, around: Surroundings) -> None:
+async def _execute(action: Action, world: SessionWorld, context: Context) -> None:
     session, key = world.session, world.session.key
     namespace = session.metadata.namespace or "default"
-    if await change_finalizer(session, action, around):
+    if await change_finalizer(session, action, context):
         return
     match action:
         case StartProfile(request, pool, attempt):
             logger.info("session %s: profiling on pool %s, attempt %d (%s)", key, request.pool, attempt, request.key)
             async with asyncio.timeout(ACTION_TIMEOUT_S):
-                await around.runner.start(namespace, request, pool, attempt)
+                await context.runner.start(namespace, request, pool, attempt)
         case RemoveProfileRun(profile, attempt):
             async with asyncio.timeout(ACTION_TIMEOUT_S):
-                await around.runner.remove(namespace, profile, attempt)
+                await context.runner.remove(namespace, profile, attempt)
         case StoreProfile(profile):
-            logger.info("session %s: profile %s of pool %s is there", key, profile.key, profile.request.pool)
-            await around.profiles.store(namespace, profile)
+            logger.info("session %s: storing profile %s of pool %s", key, profile.key, profile.request.pool)
+            await context.profiles.store(namespace, profile)
         case Solve(question, problem):
-            around.searches.start(key, question, problem)
+            context.searches.start(key, question, problem)
         case CancelSolve():
-            around.searches.cancel(key)
+            context.searches.cancel(key)
         case CreatePlan():
-            await _create_plan(action, world, around)
+            await _create_plan(action, world, context)
         case KeepPlan(name, annotations):
             logger.info("session %s: plan %s is still the best", key, name)
-            await around.writer.annotate_plan(namespace, name, annotations)
+            await context.writer.annotate_plan(namespace, name, annotations)
         case ApprovePlan(name):
-            await around.writer.approve_plan(namespace, name)
+            await context.writer.approve_plan(namespace, name)
         case DeletePlan(name):
-            logger.info("session %s: plan %s is deleted", key, name)
-            await around.writer.delete_plan(namespace, name)
+            logger.info("session %s: deleting plan %s", key, name)
+            await context.writer.delete_plan(namespace, name)
         case ApplyServing(spec):
             async with asyncio.timeout(ACTION_TIMEOUT_S):
-                await around.engines.of(session).apply(spec)
+                await context.engines.of(session).apply(spec)
         case RemoveServing():
             async with asyncio.timeout(ACTION_TIMEOUT_S):
-                await around.engines.of(session).remove(key)
+                await context.engines.of(session).remove(key)
 
 
-async def _create_plan(action: CreatePlan, world: SessionWorld, around: Surroundings) -> None:
+async def _create_plan(action: CreatePlan, world: SessionWorld, context: Context) -> None:
     key, name = world.session.key, action.plan.metadata.name
-    async with around.plan_creation:
-        cluster = around.cache.cluster()
+    async with context.plan_creation:
+        cluster = context.cache.cluster()
         session = cluster.sessions.get(key)
         if session is None or not fits(action.plan, available(session, cluster, taking=True)):
-            logger.info("session %s: plan %s came too late for its accelerators", key, name)
+            logger.info("session %s: plan %s is dropped, because its accelerators are in use now", key, name)
             return
-        logger.info("session %s: plan %s is made", key, name)
-        await around.writer.create_plan(action.plan, world.session)
+        logger.info("session %s: creating plan %s", key, name)
+        await context.writer.create_plan(action.plan, world.session)
 
 
-def _words(action: Action) -> str:
-    """What an action is about, for people."""
+def _label(action: Action) -> str:
+    """The action, as the subject of a sentence."""
     match action:
         case StartProfile(request):
             return f"Starting a profiling run on pool {request.pool}"

@@ -1,4 +1,4 @@
-"""Judges manifests for the API server's admission webhook, with the objects that the operator knows."""
+"""Reviews manifests for the API server's admission webhook, using the objects that the operator knows."""
 
 import logging
 from collections.abc import Mapping
@@ -17,33 +17,35 @@ Document = Mapping[str, Any]
 
 
 class Admission:
-    """Says of manifests whether they may be stored."""
+    """Decides whether manifests may be stored."""
 
     def __init__(self, cache: ClusterCache, policy: ModelPolicy) -> None:
         self._cache = cache
         self._policy = policy
 
-    async def judge(self, kind: Kind, old: Document | None, new: Document) -> Verdict:
-        """Whether `new` may take the place of `old`, or be made if that is None.
+    async def review(self, kind: Kind, old: Document | None, new: Document) -> Verdict:
+        """Whether `new` may replace `old`, or be created if `old` is None.
 
-        Only another spec is judged: what the operator and people do to metadata always passes. Before a refusal all
-        objects are listed anew, since a pool may have been made a moment ago.
+        Only a changed spec is reviewed; changes of metadata always pass. Before a refusal all objects are listed again,
+        because a pool may have been created a moment ago.
         """
         if new["metadata"].get("deletionTimestamp") or (old is not None and old.get("spec") == new.get("spec")):
             return Verdict()
-        verdict = _judge(kind, old, new, self._cache.cluster(), self._policy)
+        verdict = _review(kind, old, new, self._cache.cluster(), self._policy)
         if verdict.refusal:
             try:
                 await self._cache.refresh()
             except (ApiServerUnavailableError, KindMissingError) as error:
-                logger.warning("judging %s %s from what was known before: %s", kind, new["metadata"].get("name"), error)
-            verdict = _judge(kind, old, new, self._cache.cluster(), self._policy)
+                logger.warning(
+                    "reviewing %s %s with the objects known before: %s", kind, new["metadata"].get("name"), error
+                )
+            verdict = _review(kind, old, new, self._cache.cluster(), self._policy)
         if verdict.refusal:
             logger.info("%s %s is refused: %s", kind, new["metadata"].get("name"), verdict.refusal)
         return verdict
 
 
-def _judge(kind: Kind, old: Document | None, new: Document, cluster: Cluster, policy: ModelPolicy) -> Verdict:
+def _review(kind: Kind, old: Document | None, new: Document, cluster: Cluster, policy: ModelPolicy) -> Verdict:
     match kind:
         case Kind.SESSION:
             return judge_session(*read_session(new, None), cluster, policy)

@@ -12,7 +12,7 @@ from partita_operator.reconcile.world import Cluster
 
 
 class Metrics:
-    """The operator's metrics, in a registry of their own."""
+    """The operator's metrics, in a separate registry."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -47,38 +47,40 @@ class Metrics:
             self._seconds.labels(kind).observe(time.perf_counter() - started)
 
     def watch_queue(self, length: Callable[[], float]) -> None:
-        """Show the length of the work queue."""
+        """Report the length of the work queue."""
         Gauge("partita_queue_length", "Keys that wait for a worker.", registry=self.registry).set_function(length)
 
     def watch_leadership(self, leads: Callable[[], bool]) -> None:
-        """Show whether this replica works, or stands by."""
-        gauge = Gauge("partita_leader", "Whether this replica works; the others stand by.", registry=self.registry)
+        """Report whether this replica is the leader."""
+        gauge = Gauge(
+            "partita_leader", "Whether this replica is the leader; the others stand by.", registry=self.registry
+        )
         gauge.set_function(lambda: float(leads()))
 
     def show(self, cluster: Cluster) -> None:
-        """Show what the status of these objects says."""
+        """Report the status of these objects."""
         self._statuses.show(cluster)
 
     def measured(self, session: str, signals: Signals | None) -> None:
-        """Show what was measured of a session at the last look, if anything was."""
+        """Report the last measurements of a session, if there are any."""
         self._statuses.measured(session, signals)
 
     def searched(self, outcome: str) -> None:
-        """Count a search for a plan: `Planned`, or the reason for having none."""
+        """Count a search for a plan by its outcome: `Planned`, or the reason why there is none."""
         self._searches.labels(outcome).inc()
 
     def engine_answered(self, session: str, up: bool) -> None:
-        """Note whether the session's engine answered."""
+        """Report whether the session's engine answered."""
         self._engine.labels(session).set(1.0 if up else 0.0)
 
     def forget(self, session: str) -> None:
-        """The session is gone."""
+        """Drop the metrics of a session that was deleted."""
         self._engine.remove(session)
         self._statuses.measured(session, None)
 
     @contextmanager
     def served(self, port: int) -> Iterator[None]:
-        """Serve the metrics at /metrics of `port` on all addresses, from a thread of its own."""
+        """Serve the metrics at /metrics of `port` on all addresses, from a separate thread."""
         server, thread = start_http_server(port, registry=self.registry)
         try:
             yield

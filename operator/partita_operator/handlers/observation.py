@@ -1,4 +1,4 @@
-"""Looks at the world around a session or a pool."""
+"""Observes everything that the reconciliation of a session or a pool needs."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -7,7 +7,7 @@ from typing import Final
 
 from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession
-from partita_operator.handlers.surroundings import Surroundings
+from partita_operator.handlers.context import Context
 from partita_operator.kube.nodes import nodes_with_labels
 from partita_operator.ports import (
     EngineUnavailableError,
@@ -24,98 +24,98 @@ from partita_operator.reconcile.session.profiles import wanted_keys
 from partita_operator.reconcile.world import Cluster, Node, PartitionerWorld, PoolWorld, SessionWorld
 
 ENGINE_TIMEOUT_S: Final = 30.0
-"""An engine that does not answer for so long counts as unavailable."""
+"""An engine that does not answer within this time counts as unavailable."""
 
 
 @dataclass(frozen=True)
-class _Engine:
+class _EngineAnswer:
     serving: ServingStatus | None
     signals: ServingSignals | None = None
     has_applications: bool = False
     problem: str = ""
 
 
-async def observe_session(session: InferenceSession, cluster: Cluster, around: Surroundings) -> SessionWorld:
-    """The world around a session. Raises ApiServerUnavailableError; an engine that is away is part of the world."""
-    memory = around.memory(session.key)
+async def observe_session(session: InferenceSession, cluster: Cluster, context: Context) -> SessionWorld:
+    """The input of the session's reconciler, even if the engine is unavailable. Raises ApiServerUnavailableError."""
+    memory = context.memory(session.key)
     namespace = session.metadata.namespace or "default"
     engine, profiles, runs = await asyncio.gather(
-        _ask_engine(session, around),
-        around.profiles.load(namespace, wanted_keys(session, cluster, around.settings)),
-        _observe_runs(namespace, session, around),
+        _engine_answer(session, context),
+        context.profiles.load(namespace, wanted_keys(session, cluster, context.settings)),
+        _observe_runs(namespace, session, context),
     )
     memory.rates = with_measured_rate(memory.rates, session, engine.signals, asyncio.get_running_loop().time())
     return SessionWorld(
         session=session,
         cluster=cluster,
-        settings=around.settings,
+        settings=context.settings,
         profiles=profiles,
         runs=runs,
         serving=engine.serving,
         has_applications=engine.has_applications,
         signals=engine.signals,
         rates=memory.rates,
-        search=around.searches.last(session.key),
+        search=context.searches.last(session.key),
         problem=engine.problem or memory.problem,
     )
 
 
-async def observe_pool(pool: GPUPool, cluster: Cluster, around: Surroundings) -> PoolWorld:
-    """The world around a pool. Raises ApiServerUnavailableError; an engine that is away is part of the world."""
+async def observe_pool(pool: GPUPool, cluster: Cluster, context: Context) -> PoolWorld:
+    """The input of the pool's reconciler, even if the engine is unavailable. Raises ApiServerUnavailableError."""
     labels = node_selector(pool.metadata.name, pool.spec.node_selector)
-    nodes = await nodes_with_labels(around.client, labels)
+    nodes = await nodes_with_labels(context.client, labels)
     capacity: Mapping[str, float] | None = None
     problem = ""
     if pool.spec.count is None and not nodes:
         try:
             async with asyncio.timeout(ENGINE_TIMEOUT_S):
-                capacity = await around.engines.known()[0].capacity()
+                capacity = await context.engines.known()[0].capacity()
         except (EngineUnavailableError, TimeoutError) as error:
             problem = _explain(error)
-    partitioner = await _ask_partitioner(pool, nodes, around)
-    return PoolWorld(pool, cluster, around.settings, nodes, capacity, problem, partitioner)
+    partitioner = await _partitioner_world(pool, nodes, context)
+    return PoolWorld(pool, cluster, context.settings, nodes, capacity, problem, partitioner)
 
 
-async def _ask_partitioner(pool: GPUPool, nodes: Iterable[Node], around: Surroundings) -> PartitionerWorld:
-    failed = around.pool_problems.get(pool.metadata.name, "")
-    if around.partitioner is None or pool.spec.mig is None:
+async def _partitioner_world(pool: GPUPool, nodes: Iterable[Node], context: Context) -> PartitionerWorld:
+    failed = context.pool_problems.get(pool.metadata.name, "")
+    if context.partitioner is None or pool.spec.mig is None:
         return PartitionerWorld(problem=failed)
     try:
-        published = await around.partitioner.published()
-        replicas = {n.name: await around.partitioner.replicas(n.name) for n in nodes if DRAINING in n.labels}
+        published = await context.partitioner.published()
+        replicas = {n.name: await context.partitioner.replicas(n.name) for n in nodes if DRAINING in n.labels}
     except PartitionerError as error:
         return PartitionerWorld(problem=str(error))
     return PartitionerWorld(published, replicas, failed)
 
 
-async def _ask_engine(session: InferenceSession, around: Surroundings) -> _Engine:
-    engine, key = around.engines.of(session), session.key
+async def _engine_answer(session: InferenceSession, context: Context) -> _EngineAnswer:
+    engine, key = context.engines.of(session), session.key
     try:
         async with asyncio.timeout(ENGINE_TIMEOUT_S):
             serving = await engine.observe(key)
             signals = await engine.signals(key)
             deleted = session.metadata.deletion_timestamp is not None
-            answer = _Engine(serving, signals, deleted and key in await engine.sessions())
+            answer = _EngineAnswer(serving, signals, deleted and key in await engine.sessions())
     except (EngineUnavailableError, TimeoutError) as error:
-        answer = _Engine(None, problem=_explain(error))
-    around.metrics.engine_answered(key, answer.serving is not None)
-    around.metrics.measured(key, answer.signals.reported if answer.signals is not None else None)
+        answer = _EngineAnswer(None, problem=_explain(error))
+    context.metrics.engine_answered(key, answer.serving is not None)
+    context.metrics.measured(key, answer.signals.reported if answer.signals is not None else None)
     return answer
 
 
 async def _observe_runs(
-    namespace: str, session: InferenceSession, around: Surroundings
+    namespace: str, session: InferenceSession, context: Context
 ) -> dict[tuple[str, int], ProfileRun]:
     known = session.status.profiling
-    runs = await asyncio.gather(*(_observe_run(namespace, p.key, p.attempt, around) for p in known))
+    runs = await asyncio.gather(*(_observe_run(namespace, p.key, p.attempt, context) for p in known))
     return {(p.key, p.attempt): run for p, run in zip(known, runs, strict=True)}
 
 
-async def _observe_run(namespace: str, key: str, attempt: int, around: Surroundings) -> ProfileRun:
-    """A run that cannot be looked at counts as running: its time goes on, and nothing is started twice."""
+async def _observe_run(namespace: str, key: str, attempt: int, context: Context) -> ProfileRun:
+    """The state of a run. One that cannot be observed counts as running, so that nothing is started twice."""
     try:
         async with asyncio.timeout(ENGINE_TIMEOUT_S):
-            return await around.runner.observe(namespace, key, attempt)
+            return await context.runner.observe(namespace, key, attempt)
     except (EngineUnavailableError, TimeoutError) as error:
         return ProfileRun(RunPhase.RUNNING, message=_explain(error))
 

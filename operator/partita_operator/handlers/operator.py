@@ -1,4 +1,4 @@
-"""The operator: watches, queue, workers, metrics and health, put together and run until it is told to stop."""
+"""The operator: watches, queue, workers, metrics and health in one process."""
 
 import asyncio
 import logging
@@ -9,11 +9,11 @@ from typing import Any, Final
 from lightkube.config.kubeconfig import SingleConfig
 
 from partita_operator.handlers.admission import Admission
+from partita_operator.handlers.context import Context
 from partita_operator.handlers.leadership import Leadership, LeadershipLostError
 from partita_operator.handlers.metrics import Metrics
-from partita_operator.handlers.passes import PassFailedError, pass_pool, pass_session, sweep
-from partita_operator.handlers.plan_searches import Searches
-from partita_operator.handlers.surroundings import Surroundings
+from partita_operator.handlers.passes import PassFailedError, process_pool, process_session, remove_leftovers
+from partita_operator.handlers.plan_searches import PlanSearches
 from partita_operator.handlers.watches import Webhook, watch
 from partita_operator.handlers.workqueue import WorkQueue
 from partita_operator.kube.cache import ClusterCache, Key, Kind, KindMissingError, key_of
@@ -30,8 +30,8 @@ logger = logging.getLogger(__name__)
 
 WORKERS: Final = 8
 SWEEP_SECONDS: Final = 30.0
-LOOK_AGAIN_SECONDS: Final = 1.0
-"""How soon to look again for an API server or for kinds that are not there at the start."""
+RETRY_SECONDS: Final = 1.0
+"""Pause before the next attempt if the API server or the CustomResourceDefinitions are missing at the start."""
 
 
 async def run_operator(
@@ -45,21 +45,21 @@ async def run_operator(
 ) -> None:
     """Run the operator until `stop` is set.
 
-    `kubeconfig` None means the pod's service account, else $KUBECONFIG or ~/.kube/config. An API server, kinds
-    and an engine that are not there yet are waited for. With a Lease, only the replica that holds it works; one that
-    waits for it watches, too. Raises NoClusterError if there is no usable configuration, and LeadershipLostError.
+    `kubeconfig` None means the pod's service account, else $KUBECONFIG or ~/.kube/config. The operator waits for the
+    API server, the CustomResourceDefinitions and the engines. With a Lease, only the replica that holds it acts; the
+    others watch. Raises NoClusterError if there is no usable configuration, and LeadershipLostError.
     """
     config = load_config(kubeconfig)
     metrics = Metrics()
     queue: WorkQueue[Key] = WorkQueue()
     metrics.watch_queue(lambda: len(queue))
-    searches = Searches(solver, metrics, on_answer=lambda session: queue.add((Kind.SESSION, session)))
+    searches = PlanSearches(solver, metrics, on_answer=lambda session: queue.add((Kind.SESSION, session)))
     async with client(config) as kubernetes:
         cache = ClusterCache(kubernetes, settings.namespaces)
         lease = LeaseStore(kubernetes, *settings.lease.split("/")) if settings.lease else None
         leadership = Leadership(lease, settings.lease_seconds)
         metrics.watch_leadership(lambda: leadership.leads)
-        around = Surroundings(
+        context = Context(
             settings=settings,
             client=kubernetes,
             cache=cache,
@@ -73,7 +73,7 @@ async def run_operator(
             partitioner=MigManager(kubernetes, settings.mig) if settings.mig is not None else None,
         )
         tasks: list[asyncio.Task[Any]] = [
-            asyncio.create_task(_work(config, around, queue), name="work"),
+            asyncio.create_task(_work(config, context, queue), name="work"),
             asyncio.create_task(stop.wait(), name="stop"),
         ]
         with metrics.served(settings.metrics_port):
@@ -87,29 +87,29 @@ async def run_operator(
                 await leadership.release()
 
 
-class _Doorbell:
-    """Takes watch events in, and adds to the queue what they concern.
+class _EventHandler:
+    """Stores watched objects in the cache, and queues the keys to reconcile.
 
-    The operator's own writes come back as events too; only what others change is worth a look.
+    The operator's own writes come back as events, too; they are recognized and queue nothing.
     """
 
     def __init__(self, cache: ClusterCache, queue: WorkQueue[Key]) -> None:
         self._cache = cache
         self._queue = queue
-        self._seen: dict[Key, Any] = {}
+        self._fingerprints: dict[Key, Any] = {}
 
-    def ring(self, kind: Kind, type: str | None, raw: dict[str, Any]) -> None:
+    def handle(self, kind: Kind, type: str | None, raw: dict[str, Any]) -> None:
         """An object was listed, added, modified or deleted."""
         key = key_of(kind, raw)
         if type == "DELETED":
             self._cache.forget(key)
-            self._seen.pop(key, None)
+            self._fingerprints.pop(key, None)
         else:
             self._cache.put(kind, raw)
-            marks = _marks(raw)
-            if self._seen.get(key) == marks:
+            fingerprint = _fingerprint(raw)
+            if self._fingerprints.get(key) == fingerprint:
                 return
-            self._seen[key] = marks
+            self._fingerprints[key] = fingerprint
         if kind is Kind.PLAN:
             session = raw.get("spec", {}).get("session", {}).get("name")
             self._queue.add((Kind.SESSION, f"{raw['metadata']['namespace']}/{session}"))
@@ -121,8 +121,8 @@ class _Doorbell:
                     self._queue.add(other)
 
 
-def _marks(raw: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The parts of an object whose change matters to others than its writer."""
+def _fingerprint(raw: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The parts of an object that the operator itself does not change, or whose change concerns other objects."""
     meta, status = raw["metadata"], raw.get("status") or {}
     return (
         meta.get("uid"),
@@ -134,39 +134,39 @@ def _marks(raw: Mapping[str, Any]) -> tuple[Any, ...]:
     )
 
 
-async def _work(config: SingleConfig, around: Surroundings, queue: WorkQueue[Key]) -> None:
-    """List everything, go on with what the watches bring, and look at everything once this replica leads."""
-    await _refresh_patiently(around)
-    doorbell = _Doorbell(around.cache, queue)
-    settings = around.settings
+async def _work(config: SingleConfig, context: Context, queue: WorkQueue[Key]) -> None:
+    """List and watch everything; reconcile once this replica leads."""
+    await _refresh_until_available(context)
+    events = _EventHandler(context.cache, queue)
+    settings = context.settings
     webhook = None
     if settings.webhook_certificates is not None:
-        admission = Admission(around.cache, settings.model_policy)
-        webhook = Webhook(settings.webhook_port, settings.webhook_certificates, admission.judge)
+        admission = Admission(context.cache, settings.model_policy)
+        webhook = Webhook(settings.webhook_port, settings.webhook_certificates, admission.review)
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task(watch(config, doorbell.ring, settings.health_port, webhook, settings.namespaces))
-            group.create_task(around.profiles.watch())
-            group.create_task(_lead(around, queue))
+            group.create_task(watch(config, events.handle, settings.health_port, webhook, settings.namespaces))
+            group.create_task(context.profiles.watch())
+            group.create_task(_lead(context, queue))
     except* LeadershipLostError as lost:
         raise LeadershipLostError(f"{_first(lost)} Another replica leads; this one ends.") from None
 
 
-async def _lead(around: Surroundings, queue: WorkQueue[Key]) -> None:
-    await around.leadership.win()
+async def _lead(context: Context, queue: WorkQueue[Key]) -> None:
+    await context.leadership.win()
     async with asyncio.TaskGroup() as group:
-        group.create_task(around.leadership.keep())
-        group.create_task(_look_after_everything(around, queue, group))
+        group.create_task(context.leadership.keep())
+        group.create_task(_reconcile_everything(context, queue, group))
 
 
-async def _look_after_everything(around: Surroundings, queue: WorkQueue[Key], group: asyncio.TaskGroup) -> None:
-    # Whoever led before may have written what no watch has brought yet.
-    await _refresh_patiently(around)
-    for key in around.cache.known:
+async def _reconcile_everything(context: Context, queue: WorkQueue[Key], group: asyncio.TaskGroup) -> None:
+    # The previous leader may have written objects that no watch has delivered yet.
+    await _refresh_until_available(context)
+    for key in context.cache.known:
         queue.add(key)
-    logger.info("the operator looks after %d objects", len(around.cache.known))
-    group.create_task(queue.run(lambda key: _pass(key, around), WORKERS))
-    group.create_task(_sweep_now_and_then(around, queue))
+    logger.info("the operator reconciles %d objects", len(context.cache.known))
+    group.create_task(queue.run(lambda key: _pass(key, context), WORKERS))
+    group.create_task(_remove_leftovers_regularly(context, queue))
 
 
 def _first(errors: BaseExceptionGroup[LeadershipLostError]) -> BaseException:
@@ -176,54 +176,54 @@ def _first(errors: BaseExceptionGroup[LeadershipLostError]) -> BaseException:
     return error
 
 
-async def _pass(key: Key, around: Surroundings) -> float | None:
+async def _pass(key: Key, context: Context) -> float | None:
     kind, name = key
     with about(**{"pool" if kind is Kind.POOL else "session": name}):
-        return await _pass_on(kind, name, around)
+        return await _process(kind, name, context)
 
 
-async def _pass_on(kind: Kind, name: str, around: Surroundings) -> float | None:
-    around.metrics.show(around.cache.cluster())
+async def _process(kind: Kind, name: str, context: Context) -> float | None:
+    context.metrics.show(context.cache.cluster())
     try:
-        with around.metrics.reconciling(str(kind)):
+        with context.metrics.reconciling(str(kind)):
             if kind is Kind.SESSION:
-                return await pass_session(name, around)
-            return await pass_pool(name, around) if kind is Kind.POOL else None
+                return await process_session(name, context)
+            return await process_pool(name, context) if kind is Kind.POOL else None
     except (PassFailedError, ApiServerUnavailableError, LeadershipLostError) as error:
-        logger.warning("%s %s: %s It is tried again.", kind, name, error)
+        logger.warning("%s %s: %s The operator tries again.", kind, name, error)
         raise
     except Exception:
-        logger.exception("%s %s: the pass failed; it is tried again", kind, name)
+        logger.exception("%s %s: the pass failed; the operator tries again", kind, name)
         raise
 
 
-async def _sweep_now_and_then(around: Surroundings, queue: WorkQueue[Key]) -> None:
+async def _remove_leftovers_regularly(context: Context, queue: WorkQueue[Key]) -> None:
     while True:
         try:
-            await sweep(around)
+            await remove_leftovers(context)
         except (ApiServerUnavailableError, EngineUnavailableError, KindMissingError) as error:
-            logger.warning("looking for leftovers failed: %s", error)
+            logger.warning("removing leftovers failed: %s", error)
         except Exception:
-            logger.exception("looking for leftovers failed")
-        for key in around.cache.known:
-            queue.add_after(key, around.settings.resync_seconds)
+            logger.exception("removing leftovers failed")
+        for key in context.cache.known:
+            queue.add_after(key, context.settings.resync_seconds)
         await asyncio.sleep(SWEEP_SECONDS)
 
 
-async def _refresh_patiently(around: Surroundings) -> None:
-    said = ""
+async def _refresh_until_available(context: Context) -> None:
+    logged = ""
     while True:
         try:
-            await around.cache.refresh()
+            await context.cache.refresh()
             return
         except ApiServerUnavailableError as error:
             waits_for = f"the API server: {error}"
         except KindMissingError as error:
             waits_for = f"the CustomResourceDefinitions: {error}"
-        if waits_for != said:
+        if waits_for != logged:
             logger.warning("waiting for %s", waits_for)
-            said = waits_for
-        await asyncio.sleep(LOOK_AGAIN_SECONDS)
+            logged = waits_for
+        await asyncio.sleep(RETRY_SECONDS)
 
 
 async def _end(tasks: list[asyncio.Task[Any]]) -> None:

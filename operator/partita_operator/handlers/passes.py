@@ -1,4 +1,4 @@
-"""One pass over a session or a pool: look, decide, write the status, tell, act."""
+"""One pass over a session or a pool: observe, reconcile, write the status, publish events, execute the actions."""
 
 import contextlib
 import logging
@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from lightkube import ApiError
 
 from partita_api.inferencesession import InferenceSession, InferenceSessionStatus
-from partita_operator.handlers.actions import carry_out, carry_out_of_pool
+from partita_operator.handlers.actions import execute, execute_for_pool
+from partita_operator.handlers.context import Context
 from partita_operator.handlers.observation import observe_pool, observe_session
-from partita_operator.handlers.surroundings import Surroundings
 from partita_operator.kube.events import publish
 from partita_operator.kube.retries import ApiServerUnavailableError
 from partita_operator.kube.writes import Owner
@@ -24,86 +24,85 @@ logger = logging.getLogger(__name__)
 
 
 class PassFailedError(Exception):
-    """Some of a pass's actions failed; the message says which and why."""
+    """Actions of a pass failed; the message says which and why."""
 
 
-async def pass_session(key: str, around: Surroundings) -> float | None:
-    """Look at the session once; the seconds after which to look again, None if it is gone.
+async def process_session(key: str, context: Context) -> float | None:
+    """Reconcile the session once. Returns the seconds until the next pass; None if the session does not exist.
 
     Raises PassFailedError, ApiServerUnavailableError and LeadershipLostError.
     """
-    cluster = around.cache.cluster()
+    cluster = context.cache.cluster()
     session = cluster.sessions.get(key)
     if session is None:
-        around.forget(key)
+        context.forget(key)
         return None
-    world = await observe_session(session, cluster, around)
-    around.leadership.ensure()  # looking may have taken a while
+    world = await observe_session(session, cluster, context)
+    context.leadership.ensure()  # the observation may have taken a while
     now = datetime.now(UTC)
-    async with contextlib.AsyncExitStack() as deciding:
+    async with contextlib.AsyncExitStack() as lock:
         if session.status.asleep_since is not None and world.signals is not None and world.signals.held:
-            await deciding.enter_async_context(around.plan_creation)
-            world = replace(world, cluster=around.cache.cluster())
+            await lock.enter_async_context(context.plan_creation)
+            world = replace(world, cluster=context.cache.cluster())
         decision = reconcile_session(world, now)
-        await _write_statuses(decision, world, around)
-    await _tell(session, decision.events, now, around)
-    memory = around.memory(key)
-    memory.problem = await carry_out(decision.actions, world, around)
+        await _write_statuses(decision, world, context)
+    await _publish_events(session, decision.events, now, context)
+    memory = context.memory(key)
+    memory.problem = await execute(decision.actions, world, context)
     if memory.problem:
         raise PassFailedError(memory.problem)
     return decision.requeue_after
 
 
-async def _write_statuses(
-    decision: Decision[InferenceSessionStatus], world: SessionWorld, around: Surroundings
-) -> None:
+async def _write_statuses(decision: Decision[InferenceSessionStatus], world: SessionWorld, context: Context) -> None:
     for name, status in decision.plan_statuses.items():
         if status != world.plans[name].status:
-            await around.writer.write_status(world.plans[name], status)
+            await context.writer.write_status(world.plans[name], status)
     if decision.status != world.session.status:
-        await around.writer.write_status(world.session, decision.status)
+        await context.writer.write_status(world.session, decision.status)
 
 
-async def pass_pool(name: str, around: Surroundings) -> float | None:
-    """Look at the pool once; the seconds after which to look again, None if it is gone.
+async def process_pool(name: str, context: Context) -> float | None:
+    """Reconcile the pool once. Returns the seconds until the next pass; None if the pool does not exist.
 
     Raises ApiServerUnavailableError and LeadershipLostError.
     """
-    cluster = around.cache.cluster()
+    cluster = context.cache.cluster()
     pool = cluster.pools.get(name)
     if pool is None:
-        around.pool_problems.pop(name, None)
+        context.pool_problems.pop(name, None)
         return None
-    world = await observe_pool(pool, cluster, around)
-    around.leadership.ensure()
+    world = await observe_pool(pool, cluster, context)
+    context.leadership.ensure()
     now = datetime.now(UTC)
     decision = reconcile_pool(world, now)
     if decision.status != pool.status:
-        await around.writer.write_status(pool, decision.status)
-    await _tell(pool, decision.events, now, around)
-    around.pool_problems[name] = await carry_out_of_pool(decision.actions, pool, around)
+        await context.writer.write_status(pool, decision.status)
+    await _publish_events(pool, decision.events, now, context)
+    context.pool_problems[name] = await execute_for_pool(decision.actions, pool, context)
     return decision.requeue_after
 
 
-async def sweep(around: Surroundings) -> None:
-    """List everything anew, and take down applications of sessions that are gone or have moved to another engine.
+async def remove_leftovers(context: Context) -> None:
+    """List all objects, and remove applications of sessions that were deleted or moved to another engine.
 
-    Applications of namespaces that this operator does not look after are left alone.
-    Raises ApiServerUnavailableError: what cannot be listed must not count as gone. Raises EngineUnavailableError
-    after all engines that can be reached have been looked at.
+    Applications of namespaces that this operator does not manage stay. Raises ApiServerUnavailableError, because
+    objects that cannot be listed must not count as deleted. Raises EngineUnavailableError after the other engines.
     """
-    await around.cache.refresh()
-    sessions, namespaces = around.cache.cluster().sessions, around.settings.namespaces
+    await context.cache.refresh()
+    sessions, namespaces = context.cache.cluster().sessions, context.settings.namespaces
     problems = []
-    for engine in around.engines.known():
+    for engine in context.engines.known():
         try:
             for key in sorted(await engine.sessions()):
                 session = sessions.get(key)
                 if namespaces and key.partition("/")[0] not in namespaces:
                     continue
-                if session is None or around.engines.of(session) is not engine:
-                    around.leadership.ensure()
-                    logger.info("session %s: it is not served here any more; its applications are removed", key)
+                if session is None or context.engines.of(session) is not engine:
+                    context.leadership.ensure()
+                    logger.info(
+                        "session %s: removing its applications from an engine that does not serve it any more", key
+                    )
                     await engine.remove(key)
         except EngineUnavailableError as error:
             problems.append(str(error))
@@ -111,12 +110,12 @@ async def sweep(around: Surroundings) -> None:
         raise EngineUnavailableError(" ".join(problems))
 
 
-async def _tell(owner: Owner, events: tuple[Event, ...], now: datetime, around: Surroundings) -> None:
-    """Log and publish events. One that cannot be published is not worth a failed pass."""
+async def _publish_events(owner: Owner, events: tuple[Event, ...], now: datetime, context: Context) -> None:
+    """Log and publish events. The pass does not fail if one cannot be published."""
     name = owner.key if isinstance(owner, InferenceSession) else owner.metadata.name
     for event in events:
         logger.info("%s %s: %s: %s", owner.kind, name, event.reason, event.message)
         try:
-            await publish(around.client, owner, event, now)
+            await publish(context.client, owner, event, now)
         except (ApiError, ApiServerUnavailableError) as error:
             logger.warning("%s %s: the event %s was not published: %s", owner.kind, name, event.reason, error)

@@ -1,4 +1,4 @@
-"""Searches for plans, in the background, one for each session."""
+"""Searches for plans in the background, one for each session."""
 
 import asyncio
 import logging
@@ -13,8 +13,8 @@ from partita_planner.problem import NoPlan, NoPlanReason, Outcome, PlanningProbl
 logger = logging.getLogger(__name__)
 
 
-class Searches:
-    """The last search of every session. Answers are kept until something else is asked."""
+class PlanSearches:
+    """The last search of every session. An outcome is kept until the next search starts."""
 
     def __init__(self, solver: PlanSolver, metrics: Metrics, on_answer: Callable[[str], None]) -> None:
         self._solver = solver
@@ -24,11 +24,11 @@ class Searches:
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def last(self, session: str) -> Search | None:
-        """The session's last search, running or answered."""
+        """The session's last search, running or finished."""
         return self._last.get(session)
 
     def start(self, session: str, key: str, problem: PlanningProblem) -> None:
-        """Search for a plan; a search for something else is given up."""
+        """Start a search; a running search for another problem is cancelled."""
         last = self._last.get(session)
         if last is not None and last.key == key and last.outcome is None:
             return
@@ -37,14 +37,14 @@ class Searches:
         self._tasks[session] = asyncio.create_task(self._search(session, key, problem), name=f"plan of {session}")
 
     def cancel(self, session: str) -> None:
-        """Give the session's search up, and forget its answer."""
+        """Cancel the session's search, and drop its outcome."""
         self._last.pop(session, None)
         task = self._tasks.pop(session, None)
         if task is not None:
             task.cancel()
 
     async def close(self) -> None:
-        """Give all searches up."""
+        """Cancel all searches."""
         tasks = list(self._tasks.values())
         for session in list(self._tasks):
             self.cancel(session)

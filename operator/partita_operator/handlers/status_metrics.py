@@ -1,6 +1,6 @@
-"""What the status of sessions and pools says, as Prometheus metrics: one scrape of the operator shows everything.
+"""The status of sessions and pools as Prometheus metrics.
 
-What was measured of a session comes from the last look at it; its status only follows larger changes.
+Measurements of a session come from its last pass. Its status follows only larger changes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,24 +21,24 @@ _SIGNALS: Final = (
 _QUANTILES: Final = (("0.5", "p50_ms"), ("0.99", "p99_ms"))
 _POOL_FIELDS: Final = (
     ("capacity", "Accelerators that Partita may use."),
-    ("allocated", "Accelerators in use by plans in force."),
+    ("allocated", "Accelerators that current plans use."),
     ("free", "Accelerators that are not in use."),
 )
 
 
 class StatusCollector(Collector):
-    """Collects from the objects that it was shown last; a scrape may come from any thread."""
+    """Collects metrics from the last known objects. A scrape may come from any thread."""
 
     def __init__(self) -> None:
         self._cluster: Cluster | None = None
         self._measured: dict[str, Signals] = {}
 
     def show(self, cluster: Cluster) -> None:
-        """These are the objects now."""
+        """Set the present objects."""
         self._cluster = cluster
 
     def measured(self, session: str, signals: Signals | None) -> None:
-        """What was measured of a session at the last look; None if nothing was, or it is gone."""
+        """Set the last measurements of a session; None removes them."""
         if signals is None:
             self._measured.pop(session, None)
         else:
@@ -65,18 +65,20 @@ def _of_sessions(cluster: Cluster | None, measured: Mapping[str, Signals]) -> It
     )
     slo = GaugeMetricFamily("partita_session_slo_seconds", "The latency SLO.", labels=("session",))
     cost = GaugeMetricFamily(
-        "partita_session_cost_per_hour", "Price of the vGPUs that the plan in force allocates.", labels=("session",)
+        "partita_session_cost_per_hour", "Price of the vGPUs that the current plan allocates.", labels=("session",)
     )
     throughput = GaugeMetricFamily(
         "partita_session_planned_throughput",
-        "Requests per second that the plan in force can serve.",
+        "Requests per second that the current plan can serve.",
         labels=("session",),
     )
     conditions = GaugeMetricFamily(
         "partita_session_condition", "Whether a condition is True.", labels=("session", "condition")
     )
     asleep = GaugeMetricFamily(
-        "partita_session_asleep", "Whether the session has scaled to zero for want of requests.", labels=("session",)
+        "partita_session_asleep",
+        "Whether the session has scaled to zero, because there were no requests.",
+        labels=("session",),
     )
     for key, session in sessions.items():
         asleep.add_metric((key,), float(session.status.asleep_since is not None))

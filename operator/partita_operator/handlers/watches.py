@@ -1,7 +1,7 @@
-"""kopf's watches of Partita's objects, and its admission webhook, as calls into the operator's event loop.
+"""Watches of Partita's objects and the admission webhook, by kopf, as calls into the operator's event loop.
 
-Only kopf's low-level events are used: it writes nothing to the objects. It takes an event loop to be its own and
-cancels whatever else it finds there, so that it has one in a thread of its own.
+Only kopf's low-level events are used, so kopf writes nothing to the objects. kopf cancels all tasks of its event loop,
+so it runs with a separate loop in a separate thread.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ from partita_operator.kube.connection import kopf_connection
 from partita_operator.reconcile.admission import Verdict
 
 logger = logging.getLogger(__name__)
-logging.getLogger("kopf.objects").setLevel(logging.WARNING)  # it says of every event that it was handled
+logging.getLogger("kopf.objects").setLevel(logging.WARNING)  # otherwise it logs every event
 
 WATCH_SECONDS: Final = 300
 """How long one watch request lasts."""
 logging.getLogger("kopf.objects").addFilter(lambda record: not record.getMessage().startswith("Webhook "))
-# It calls every refusal a failure; handlers/admission.py says them by itself.
+# kopf logs every refusal as a failure; handlers/admission.py logs refusals.
 
 RESTART_S: Final = 2.0
 WEBHOOK_PATH: Final = "admission"
@@ -36,25 +36,25 @@ WEBHOOK_PATH: Final = "admission"
 _PLURALS: Final = {Kind.POOL: "gpupools", Kind.SESSION: "inferencesessions", Kind.PLAN: "pipelineplans"}
 
 OnEvent = Callable[[Kind, str | None, dict[str, Any]], None]
-"""Called with an object's kind, the type of the event (None for those listed at first) and the object."""
+"""Receives an object's kind, the type of the event (None for the initial list) and the object."""
 
 
 OnManifest = Callable[[Kind, dict[str, Any] | None, dict[str, Any]], Coroutine[Any, Any, Verdict]]
-"""Asked with a manifest's kind, the object that it would change, if any, and the object that it would make."""
+"""Receives the kind, the present object (None for a new one) and the new object."""
 
 
 @dataclass(frozen=True)
 class Webhook:
-    """The admission webhook: where it is served, and what is asked there."""
+    """The admission webhook: its port, its certificates and the function that reviews manifests."""
 
     port: int
     certificates: Path
     """Directory with tls.crt and tls.key; read again when they change."""
-    judge: OnManifest
+    review: OnManifest
 
 
 class Backoffs:
-    """Pauses between kopf's requests, without end: an API server that is away comes back some time."""
+    """Endless pauses between kopf's attempts: it keeps trying until the API server is back."""
 
     def __iter__(self) -> Iterator[float]:
         yield from (0.5, 1.0, 2.0, 5.0)
@@ -71,20 +71,20 @@ async def watch(
 ) -> None:
     """Watch all namespaces, or those given, and serve the webhook if there is one, until cancelled.
 
-    Both call into the present event loop.
+    Both call into the current event loop.
     """
     loop = asyncio.get_running_loop()
 
     def report(kind: Kind, type: str | None, raw: dict[str, Any]) -> None:
         loop.call_soon_threadsafe(on_event, kind, type, raw)
 
-    async def judge(kind: Kind, old: dict[str, Any] | None, new: dict[str, Any]) -> Verdict:
+    async def review(kind: Kind, old: dict[str, Any] | None, new: dict[str, Any]) -> Verdict:
         assert webhook is not None
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(webhook.judge(kind, old, new), loop))
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(webhook.review(kind, old, new), loop))
 
     registry = _registry(config, report)
     if webhook is not None:
-        _add_webhook(registry, judge)
+        _add_webhook(registry, review)
     while True:
         stop = threading.Event()
         ended = loop.create_future()
@@ -93,7 +93,7 @@ async def watch(
             try:
                 asyncio.run(_run_kopf(registry, _settings(webhook), health_port, stop, namespaces))
             except Exception:
-                logger.exception("watching the cluster failed; it is tried again")
+                logger.exception("watching the cluster failed; the operator tries again")
             finally:
                 loop.call_soon_threadsafe(lambda: None if ended.done() else ended.set_result(None))
 
@@ -117,7 +117,7 @@ async def _run_kopf(
     await kopf.operator(
         registry=registry,
         settings=settings,
-        # By itself kopf would ask for the user's name, which a container's user has not.
+        # kopf's default needs a user name, which a container's user does not have.
         identity=f"partita@{gethostname()}",
         standalone=True,
         clusterwide=not namespaces,
@@ -145,17 +145,17 @@ def _registry(config: SingleConfig, report: OnEvent) -> kopf.OperatorRegistry:
     return registry
 
 
-def _add_webhook(registry: kopf.OperatorRegistry, judge: OnManifest) -> None:
+def _add_webhook(registry: kopf.OperatorRegistry, review: OnManifest) -> None:
     def handler(kind: Kind) -> Callable[..., Awaitable[None]]:
         async def handle(old: kopf.Body | None, new: kopf.Body, warnings: list[str], **_: Any) -> None:
-            verdict = await judge(kind, dict(old) if old else None, dict(new))
+            verdict = await review(kind, dict(old) if old else None, dict(new))
             warnings.extend(verdict.warnings)
             if verdict.refusal:
                 raise kopf.AdmissionError(verdict.refusal, code=HTTPStatus.FORBIDDEN)
 
         return handle
 
-    # All have one id, since it is the path under which the API server asks.
+    # All have the same id, because it becomes the path of the webhook's URL.
     for kind, plural in _PLURALS.items():
         kopf.on.validate(GROUP, VERSION, plural, registry=registry, id=WEBHOOK_PATH, operations=["CREATE", "UPDATE"])(
             handler(kind)
@@ -165,14 +165,14 @@ def _add_webhook(registry: kopf.OperatorRegistry, judge: OnManifest) -> None:
 def _settings(webhook: Webhook | None) -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     if webhook is not None:
-        # kopf does not touch the webhook's configuration, which is the chart's.
+        # The chart installs the webhook's configuration; kopf does not change it.
         settings.admission.server = kopf.WebhookServer(
             port=webhook.port,
             certfile=webhook.certificates / "tls.crt",
             pkeyfile=webhook.certificates / "tls.key",
         )
     settings.posting.enabled = False
-    settings.scanning.disabled = True  # the definitions are there, as they have been listed; this saves permissions
+    settings.scanning.disabled = True  # the definitions exist, since they have been listed; this saves permissions
     settings.watching.server_timeout = WATCH_SECONDS
     settings.networking.request_timeout = 30.0
     settings.networking.error_backoffs = Backoffs()

@@ -1,7 +1,7 @@
-"""A queue of keys to look at: each at most once in the queue, and by one worker at a time.
+"""A queue of keys to process: each key is in the queue at most once and has at most one worker.
 
-Like client-go's: a key that is added while a worker has it comes again when the worker is done; one that failed
-comes again after a pause that doubles with every failure in a row.
+It works like client-go's: a key that is added while a worker processes it is queued again when the worker is done. A
+key that failed is queued again after a pause that doubles with every failure in a row.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ MAX_BACKOFF_S: Final = 60.0
 
 
 class WorkQueue(Generic[K]):
-    """Keys to look at, now or later. For use in one event loop."""
+    """Keys to process now or later. For use in one event loop."""
 
     def __init__(self, first_backoff_s: float = FIRST_BACKOFF_S, max_backoff_s: float = MAX_BACKOFF_S) -> None:
         self._waiting: deque[K] = deque()
@@ -33,7 +33,7 @@ class WorkQueue(Generic[K]):
         return len(self._waiting)
 
     def add(self, key: K) -> None:
-        """Look at the key as soon as a worker is free; a later look that was planned is dropped."""
+        """Process the key as soon as a worker is free; drops a later time that was planned."""
         self._cancel_timer(key)
         if key in self._queued:
             return
@@ -43,7 +43,7 @@ class WorkQueue(Generic[K]):
             self._arrived.set()
 
     def add_after(self, key: K, seconds: float) -> None:
-        """Look at the key in `seconds`, unless it is to be looked at sooner."""
+        """Process the key in `seconds`, unless an earlier time is planned."""
         if seconds <= 0:
             self.add(key)
             return
@@ -55,15 +55,15 @@ class WorkQueue(Generic[K]):
         self._timers[key] = loop.call_later(seconds, self.add, key)
 
     def forget(self, key: K) -> None:
-        """The key is of no interest any more: plan no look at it, and let its failures be."""
+        """Drop the key's planned time and its failures."""
         self._cancel_timer(key)
         self._failures.pop(key, None)
 
     async def run(self, work: Callable[[K], Awaitable[float | None]], workers: int) -> None:
-        """Let `workers` workers look at keys until cancelled.
+        """Process keys with `workers` workers until cancelled.
 
-        `work` answers after how many seconds to look at the key again; None: not before it is added. Where it
-        raises, the key comes again after its backoff. `work` reports its own errors.
+        `work` returns the seconds until the key is processed again; None: when it is added again. If `work` raises, the
+        key is queued after its backoff. `work` reports its errors.
         """
         async with asyncio.TaskGroup() as group:
             for _ in range(workers):

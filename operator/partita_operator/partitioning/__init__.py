@@ -1,4 +1,4 @@
-"""Cuts GPUs into MIG slices through NVIDIA's mig-manager.
+"""Partitions GPUs into MIG slices through NVIDIA's mig-manager.
 
 May import `kube` and `ports`.
 """

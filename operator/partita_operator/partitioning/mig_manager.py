@@ -1,7 +1,7 @@
 """NVIDIA's mig-manager: configurations in a ConfigMap, and labels of nodes that name one of them.
 
-Labels are written by server-side apply, each time all that are Partita's: what is left out goes, and what somebody else
-has changed meanwhile is a conflict rather than overwritten.
+Each server-side apply writes all labels of Partita. Labels that it leaves out are removed; labels that somebody else
+has changed are a conflict.
 """
 
 from collections.abc import Mapping
@@ -29,14 +29,14 @@ _CONFLICT: Final = 409
 
 
 class MigManager:
-    """Has GPUs cut by mig-manager."""
+    """GpuPartitioner through mig-manager."""
 
     def __init__(self, client: AsyncClient, settings: MigSettings) -> None:
         self._client = client
         self._settings = settings
 
     async def published(self) -> Mapping[str, Entries]:
-        """The configurations in the ConfigMap; none if it is not there yet."""
+        """The configurations in the ConfigMap; none if it does not exist yet."""
         where = f"ConfigMap {self._settings.config_map} in namespace {self._settings.namespace}"
         try:
             found = await retried(
@@ -48,13 +48,13 @@ class MigManager:
             raise PartitionerError(f"{where} cannot be read: {error.status.message}.") from error
         if ((found.metadata.labels if found.metadata else None) or {}).get(MANAGED_BY) != FIELD_MANAGER:
             raise PartitionerError(
-                f"{where} is none of Partita's: name another one in the chart's mig.configMap, and in "
+                f"{where} does not belong to Partita. Name another one in the chart's mig.configMap, and in "
                 "migManager.config.name of the GPU Operator."
             )
         try:
             return parse((found.data or {}).get(CONFIG_KEY, ""))
         except BadConfigurationError:
-            return {}  # somebody has edited it; it is written anew
+            return {}  # somebody has edited it; the next `publish` overwrites it
 
     async def publish(self, configurations: Mapping[str, Entries]) -> None:
         """Write the ConfigMap."""
@@ -75,16 +75,16 @@ class MigManager:
             ) from error
 
     async def replicas(self, node: str) -> int:
-        """Pods with accelerators on the node that have not ended."""
+        """Number of pods with accelerators on the node that have not ended."""
         return len(await self._pods(node))
 
     async def take(self, step: NodeStep) -> None:
-        """Label the node, or delete the pods on it that serve; profiling runs end by themselves."""
+        """Label the node, or delete its pods that serve; profiling runs end by themselves."""
         if step.kind is StepKind.EVICT:
             for pod in await self._pods(step.node, _SERVES):
                 await self._delete(pod)
             return
-        # A node that Partita never cut has the label of somebody else, such as the GPU Operator's first one.
+        # The first configuration takes the label over from its present owner, such as the GPU Operator.
         first = step.kind is StepKind.CUT and not step.present
         node = Node(metadata=ObjectMeta(name=step.node, uid=step.uid, labels=labels_after(step)))
 
@@ -103,15 +103,15 @@ class MigManager:
             raise PartitionerError(f"Node {step.node} cannot be labelled: {error.status.message}.") from error
         if conflict:
             raise PartitionerError(
-                f"Node {step.node} is left as it is, since others have a say in its labels: {conflict}."
+                f"Node {step.node} was not changed, because somebody else has changed its labels: {conflict}."
             )
 
     async def _pods(self, node: str, labels: Mapping[str, str] | None = None) -> list[Pod]:
-        wanted: dict[str, Any] = {POOL_LABEL: exists(), **(labels or {})}
+        selected: dict[str, Any] = {POOL_LABEL: exists(), **(labels or {})}
         on_node: dict[str, Any] = {"spec.nodeName": node}
 
         async def listed() -> list[Pod]:
-            return [pod async for pod in self._client.list(Pod, namespace="*", labels=wanted, fields=on_node)]
+            return [pod async for pod in self._client.list(Pod, namespace="*", labels=selected, fields=on_node)]
 
         pods = await retried(listed)
         return [pod for pod in pods if pod.status is None or pod.status.phase not in _ENDED]
@@ -128,7 +128,7 @@ class MigManager:
 
 
 def labels_after(step: NodeStep) -> dict[str, str]:
-    """All labels of a node that are Partita's once the step is taken."""
+    """All labels of Partita on the node after the step."""
     before = {CUT_AS: step.present, MIG_CONFIG: step.present} if step.present else {}
     match step.kind:
         case StepKind.DRAIN:

@@ -1,4 +1,4 @@
-"""How the operator has GPUs cut into MIG slices by NVIDIA's mig-manager."""
+"""Settings of partitioning GPUs into MIG slices by NVIDIA's mig-manager."""
 
 from pydantic import Field
 
@@ -7,7 +7,7 @@ from partita_planner.mig.products import Product
 
 
 class MigSettings(SpecModel):
-    """Everything that may be set about it."""
+    """All settings of partitioning."""
 
     config_map: str = Field(
         default="partita-mig-parted",
@@ -22,9 +22,9 @@ class MigSettings(SpecModel):
         default=150,
         ge=0,
         le=3600,
-        description="How long after the ConfigMap has changed the first node is labelled: kubelets bring it to "
-        "mig-manager within about two minutes, and a configuration that it does not know yet fails.",
+        description="Seconds from a change of the ConfigMap to the first label of a node. Kubelets deliver the "
+        "ConfigMap to mig-manager within about two minutes; an unknown configuration fails.",
     )
     products: tuple[Product, ...] = Field(
-        default=(), description="MIG profiles of products that are not known, or other ones for those that are."
+        default=(), description="MIG profiles of further products, or in place of those of known products."
     )

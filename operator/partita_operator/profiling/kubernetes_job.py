@@ -1,4 +1,4 @@
-"""ProfileRunner on Kubernetes: each run is a batch/v1 Job on the nodes of its class; its log holds the result."""
+"""ProfileRunner on Kubernetes: each run is a batch/v1 Job on the pool's nodes. Its log contains the result."""
 
 from typing import Final, cast
 
@@ -19,13 +19,13 @@ from partita_runtime.models.policy import ModelPolicy
 
 JOB_NAME_LABEL: Final = "job-name"
 TAIL_LINES: Final = 50
-_HOPELESS: Final = frozenset({"InvalidImageName", "ErrImageNeverPull"})
-"""Reasons of a waiting container that time does not cure."""
+_PERMANENT: Final = frozenset({"InvalidImageName", "ErrImageNeverPull"})
+"""Reasons of a waiting container that are permanent."""
 _CONFLICT: Final = 409
 
 
 class KubernetesJobRunner:
-    """Runs profiling in Jobs, in the namespace of the session that asks."""
+    """Runs profiling in Jobs in the session's namespace."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class KubernetesJobRunner:
         self._policy = policy
 
     async def start(self, namespace: str, request: ProfileRequest, pool: GPUPool, attempt: int) -> None:
-        """Start the run, unless it is there. One that has failed is removed, and starts when asked again."""
+        """Start the run, unless it exists. A failed one is removed; the next call starts it."""
         manifest = job_manifest(
             namespace,
             request,
@@ -60,7 +60,7 @@ class KubernetesJobRunner:
                 await self.remove(namespace, request.key, attempt)
 
     async def observe(self, namespace: str, key: str, attempt: int) -> ProfileRun:
-        """How the run stands."""
+        """The state of the run."""
         name = job_name(key, attempt)
         try:
             job = await retried(lambda: self._client.get(Job, name, namespace=namespace))
@@ -78,7 +78,7 @@ class KubernetesJobRunner:
         return finished_run(log, why=_why(ended, pod))
 
     async def remove(self, namespace: str, key: str, attempt: int) -> None:
-        """Stop the run and delete what it left."""
+        """Stop the run and delete its Job and pods."""
         name = job_name(key, attempt)
         try:
             await retried(lambda: self._client.delete(Job, name, namespace=namespace, cascade=CascadeType.BACKGROUND))
@@ -87,12 +87,12 @@ class KubernetesJobRunner:
                 raise
 
     async def _pod(self, namespace: str, job: str) -> Pod | None:
-        """The run's pod; the last one, if its node was lost and there is another."""
+        """The run's newest pod; there are several if a node was lost."""
         pods = [p async for p in self._client.list(Pod, namespace=namespace, labels={JOB_NAME_LABEL: job})]
         return max(pods, key=lambda pod: str(pod.metadata and pod.metadata.creationTimestamp), default=None)
 
     async def _log(self, pod: Pod | None) -> str:
-        """The end of the pod's log; empty if it has none, or its node cannot be asked."""
+        """The end of the pod's log; empty if it has none, or its node does not answer."""
         if pod is None or pod.metadata is None or pod.metadata.name is None:
             return ""
         lines = self._client.log(
@@ -105,28 +105,28 @@ class KubernetesJobRunner:
 
 
 def _ended(job: Job) -> JobCondition | None:
-    """The condition that says that the Job is over, if it is."""
+    """The condition that says that the Job has ended, if it has."""
     conditions = (job.status and job.status.conditions) or []
     return next((c for c in conditions if c.type in ("Complete", "Failed") and c.status == "True"), None)
 
 
 def unfinished_run(pod: Pod | None, log: str) -> ProfileRun:
-    """A run whose Job goes on: what its pod waits for, or the last line of its log."""
+    """A run whose Job has not ended: what its pod waits for, or the last line of its log."""
     if pod is None or pod.status is None:
-        return ProfileRun(RunPhase.RUNNING, message="Waiting for its pod to be made.")
+        return ProfileRun(RunPhase.RUNNING, message="Waiting until its pod is created.")
     waiting = [status.state.waiting for status in _containers(pod) if status.state and status.state.waiting]
     for container in waiting:
         words = f"{container.reason}: {container.message or 'no message'}"
-        if container.reason in _HOPELESS:
+        if container.reason in _PERMANENT:
             return ProfileRun(RunPhase.FAILED, message=f"{words}. Set PARTITA_PROFILER_IMAGE to an image that exists.")
         if container.reason in ("ErrImagePull", "ImagePullBackOff"):
-            advice = "See PARTITA_PROFILER_IMAGE, and whether the node may pull it."
+            advice = "Check PARTITA_PROFILER_IMAGE, and that the node may pull it."
             return ProfileRun(RunPhase.RUNNING, message=f"{words}. {advice}")
         if container.reason != "ContainerCreating":
             return ProfileRun(RunPhase.RUNNING, message=words)
     for condition in pod.status.conditions or []:
         if condition.type == "PodScheduled" and condition.status == "False":
-            advice = "See the pool's nodeSelector and resourceName, and whether one of its accelerators is free."
+            advice = "Check the pool's nodeSelector and resourceName, and that one of its accelerators is free."
             return ProfileRun(RunPhase.RUNNING, message=f"Waiting for a node: {condition.message}. {advice}")
     if pod.status.phase == "Pending" and not waiting:
         return ProfileRun(RunPhase.RUNNING, message="Waiting for a node.")
@@ -134,13 +134,13 @@ def unfinished_run(pod: Pod | None, log: str) -> ProfileRun:
 
 
 def _why(ended: JobCondition, pod: Pod | None) -> str:
-    """What Kubernetes says of a run's end."""
+    """Kubernetes' reason for the end of a run."""
     for status in _containers(pod):
         if status.state and status.state.terminated:
             terminated = status.state.terminated
             return f"{terminated.reason or 'ended'}, exit code {terminated.exitCode}"
     if pod is None:
-        return f"{ended.reason or ended.type}; its pod is gone"
+        return f"{ended.reason or ended.type}; its pod was deleted"
     return (pod.status and (pod.status.message or pod.status.reason)) or ended.message or ""
 
 

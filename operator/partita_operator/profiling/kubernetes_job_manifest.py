@@ -1,4 +1,4 @@
-"""The batch/v1 Job of one profiling run: pure, and always the same for the same run."""
+"""The batch/v1 Job of one profiling run. Pure, and always the same for the same run."""
 
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from partita_runtime.models.policy import VARIABLE, ModelPolicy, policy_text
 
 CONTAINER: Final = "profiler"
 KEPT_SECONDS: Final = 3600
-"""How long Kubernetes keeps a run that ended, if nobody removes it before."""
+"""How long Kubernetes keeps a Job after its end."""
 
 
 def job_name(key: str, attempt: int) -> str:
@@ -39,7 +39,7 @@ def job_manifest(
 ) -> dict[str, Any]:
     """The Job that runs `python -m partita_profiling` on one accelerator of the pool.
 
-    Where the pool's accelerators are emulated it runs on any node and takes none.
+    If the pool's accelerators are emulated, it runs on any node and takes none.
     """
     labels = {
         "app.kubernetes.io/name": "partita",
@@ -85,7 +85,7 @@ def _pod(request: ProfileRequest, pool: GPUPool, image: str, policy: ModelPolicy
                     "limits": accelerator_limits(pool),
                 },
                 "securityContext": restricted_container(),
-                # A run that gives no result line has said why at the end of its log.
+                # A run without a result line has its error at the end of its log.
                 "terminationMessagePolicy": "FallbackToLogsOnError",
                 "volumeMounts": [{"name": "scratch", "mountPath": SCRATCH}],
                 **mps,

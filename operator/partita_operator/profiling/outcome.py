@@ -1,4 +1,4 @@
-"""What a profiling run came to, from its log."""
+"""The result of a profiling run, read from its log."""
 
 from typing import Final
 
@@ -10,7 +10,7 @@ _MOST_CHARACTERS: Final = 700
 
 
 def finished_run(log: str, why: str = "") -> ProfileRun:
-    """The run that ended with this log; `why` is what its host says of the end, used where the log has no result."""
+    """The run that ended with this log; `why` is its host's reason, used if the log has no result."""
     result = parse_result(log)
     if isinstance(result, Profile):
         return ProfileRun(RunPhase.SUCCEEDED, profile=result)
@@ -20,16 +20,16 @@ def finished_run(log: str, why: str = "") -> ProfileRun:
 
 
 def over_time(seconds: float, why: str, log: str) -> ProfileRun:
-    """The run that was stopped since it took too long."""
+    """A run that was stopped at its time limit."""
     end = log_tail(log)
     return ProfileRun(
         RunPhase.FAILED,
         message=f"The run was stopped after its time limit of {seconds:g} s. {why}".rstrip(". ")
-        + ". See whether accelerators of its class are free, or raise PARTITA_PROFILE_TIMEOUT_SECONDS."
+        + ". Check that accelerators of its pool are free, or raise PARTITA_PROFILE_TIMEOUT_SECONDS."
         + (f" Its log ends: {end}" if end else ""),
     )
 
 
 def log_tail(log: str, lines: int = LOG_TAIL_LINES) -> str:
-    """The last lines of a log, without empty ones."""
+    """The last lines of a log that are not empty."""
     return "\n".join([line for line in log.splitlines() if line.strip()][-lines:])[-_MOST_CHARACTERS:]

@@ -1,4 +1,4 @@
-"""ProfileRunner on a Ray cluster: each run is a job of the dashboard's Job API, pinned to its class by resource."""
+"""ProfileRunner on a Ray cluster: each run is a job of the dashboard's Job API that takes the pool's resource."""
 
 import asyncio
 import time
@@ -22,12 +22,12 @@ _POLL_SECONDS: Final = 0.2
 _ENDED: Final = frozenset({"STOPPED", "SUCCEEDED", "FAILED"})
 _FAILED: Final = frozenset({"STOPPED", "FAILED"})
 _NAME_TAKEN: Final = "is already taken"
-"""Ray's words for a job whose predecessor of the same name is still on its way out."""
+"""Part of Ray's message for a job while an earlier one of the same name is being removed."""
 _NO_SUCH_JOB: Final = 404
 
 
 class RayJobRunner:
-    """Runs profiling on the operator's own Ray cluster."""
+    """Runs profiling on the operator's default Ray cluster."""
 
     def __init__(self, settings: OperatorSettings) -> None:
         self._dashboard = RayDashboard(settings.ray_address, settings.ray_token)
@@ -35,22 +35,22 @@ class RayJobRunner:
         self._runtime_env = with_policy(dict(settings.runtime_env), settings.model_policy)
 
     async def start(self, namespace: str, request: ProfileRequest, pool: GPUPool, attempt: int) -> None:
-        """Start the run, unless it is there. Runs are shared by all namespaces, as the cluster is."""
+        """Start the run, unless it exists. All namespaces share the runs."""
         submission = submission_id(request.key, attempt)
         found = await self._job(submission)
         if found is not None and found["status"] in _FAILED:
-            await self.remove(namespace, request.key, attempt)  # left over by somebody who went without removing it
+            await self.remove(namespace, request.key, attempt)  # a leftover
         elif found is not None:
             return
         try:
             await self._dashboard.post(JOBS, job(submission, request, pool, self._runtime_env))
         except RefusedError:
-            # The dashboard has no status of its own for a run that somebody else has started since.
+            # The dashboard has no separate status for a run that somebody else has started meanwhile.
             if await self._job(submission) is None:
                 raise
 
     async def observe(self, namespace: str, key: str, attempt: int) -> ProfileRun:
-        """How the run stands; one that is over its time is stopped."""
+        """The state of the run. Stops it at its time limit."""
         del namespace
         submission = submission_id(key, attempt)
         found = await self._job(submission)
@@ -74,9 +74,9 @@ class RayJobRunner:
         return finished_run(log, why)
 
     async def remove(self, namespace: str, key: str, attempt: int) -> None:
-        """Stop the run and delete what it left.
+        """Stop the run and delete it.
 
-        One that waits for resources cannot be deleted: Ray stops it once it has found them, or has given up.
+        A run that waits for resources cannot be deleted. Ray stops it once it has found them or has given up.
         """
         del namespace
         submission = submission_id(key, attempt)
@@ -112,7 +112,7 @@ class RayJobRunner:
 
 
 def _seconds(job: dict[str, Any]) -> float:
-    """How long a job has run. One that died before it could start has no start time."""
+    """How long a job has run; 0 if it died before its start."""
     until = job["end_time"] or time.time() * 1000
     return float(until - (job["start_time"] or until)) / 1000
 
@@ -123,7 +123,7 @@ def submission_id(key: str, attempt: int) -> str:
 
 
 def job(submission: str, request: ProfileRequest, pool: GPUPool, runtime_env: dict[str, Any]) -> dict[str, Any]:
-    """The job to submit: it holds one whole accelerator of the pool while it runs."""
+    """The job to submit. It takes one whole accelerator of the pool."""
     variables = {**runtime_env.get("env_vars", {}), REQUEST_VARIABLE: canonical_json(request)}
     return {
         "submission_id": submission,

@@ -12,10 +12,10 @@ from tests.operator.doubles import EngineDouble, EnginesDouble, RunnerDouble, on
 from tests.operator.handlers.faults.api_double import Json
 
 from partita_api.meta import FIELD_MANAGER
+from partita_operator.handlers.context import Context
 from partita_operator.handlers.leadership import Leadership
 from partita_operator.handlers.metrics import Metrics
-from partita_operator.handlers.plan_searches import Searches
-from partita_operator.handlers.surroundings import Surroundings
+from partita_operator.handlers.plan_searches import PlanSearches
 from partita_operator.kube.cache import ClusterCache
 from partita_operator.kube.profiles import ProfileStore
 from partita_operator.kube.writes import ObjectWriter
@@ -35,14 +35,14 @@ class OneStageSolver:
 @asynccontextmanager
 async def operator_on(
     api: httpx2.AsyncBaseTransport, engine: EngineDouble, runner: RunnerDouble
-) -> AsyncIterator[Surroundings]:
+) -> AsyncIterator[Context]:
     """What the passes of one operator work with; it has seen nothing yet."""
     config = KubeConfig.from_one(cluster=Server(server="http://api"), user=User(token="t")).get()
     async with AsyncClient(config=config, field_manager=FIELD_MANAGER, transport=api) as client:
         cache, metrics = ClusterCache(client), Metrics()
-        searches = Searches(OneStageSolver(), metrics, on_answer=lambda _: None)
+        searches = PlanSearches(OneStageSolver(), metrics, on_answer=lambda _: None)
         try:
-            yield Surroundings(
+            yield Context(
                 settings=SETTINGS,
                 client=client,
                 cache=cache,

@@ -144,7 +144,7 @@ def pending(*, waiting: ContainerStateWaiting | None = None, unschedulable: str 
 @pytest.mark.parametrize(
     ("pod", "want_phase", "want_words"),
     [
-        pytest.param(None, RunPhase.RUNNING, ["pod to be made"], id="no pod yet"),
+        pytest.param(None, RunPhase.RUNNING, ["until its pod is created"], id="no pod yet"),
         pytest.param(
             pending(unschedulable="0/3 nodes are available: 3 Insufficient nvidia.com/gpu."),
             RunPhase.RUNNING,

@@ -25,8 +25,8 @@ from tests.operator.handlers.in_memory import in_default, operator_on
 from tests.operator.handlers.skipping_loop import run
 from tests.operator.kubectl import pool, session
 
-from partita_operator.handlers.passes import PassFailedError, pass_pool, pass_session, sweep
-from partita_operator.handlers.surroundings import Surroundings
+from partita_operator.handlers.context import Context
+from partita_operator.handlers.passes import PassFailedError, process_pool, process_session, remove_leftovers
 from partita_operator.kube.retries import DELAYS_S, ApiServerUnavailableError
 from partita_operator.ports import EngineUnavailableError
 
@@ -89,24 +89,24 @@ class Life:
 
     async def _operator(self) -> None:
         """An operator, from its start until there is nothing more to do."""
-        async with operator_on(GatedApi(self.api, self.gate), self.engine, self.runner) as around:
-            await self._until_settled(around)
+        async with operator_on(GatedApi(self.api, self.gate), self.engine, self.runner) as context:
+            await self._until_settled(context)
 
-    async def _until_settled(self, around: Surroundings) -> None:
+    async def _until_settled(self, context: Context) -> None:
         quiet = 0
         for _ in range(MOST_ROUNDS):
             before = len(self.gate.passed), str(self.outcome())
-            await self._round(around)
+            await self._round(context)
             quiet = quiet + 1 if (len(self.gate.passed), str(self.outcome())) == before else 0
             if quiet == 2:
                 return
         raise AssertionError(f"it does not settle: {self.gate.passed[-10:]}")
 
-    async def _round(self, around: Surroundings) -> None:
-        """What the operator's loops do: sweep, and a pass over every pool and session."""
-        for step in (sweep, partial(pass_pool, "fast"), partial(pass_session, KEY)):
+    async def _round(self, context: Context) -> None:
+        """What the operator's loops do: remove_leftovers, and a pass over every pool and session."""
+        for step in (remove_leftovers, partial(process_pool, "fast"), partial(process_session, KEY)):
             try:
-                await step(around)
+                await step(context)
             except (PassFailedError, ApiServerUnavailableError, EngineUnavailableError):
                 pass  # the work queue tries again
             finally:

@@ -13,8 +13,8 @@ from tests.operator.handlers.in_memory import in_default, operator_on
 from tests.operator.handlers.skipping_loop import run
 from tests.operator.kubectl import Json, pool, reason, session
 
-from partita_operator.handlers.passes import PassFailedError, pass_pool, pass_session, sweep
-from partita_operator.handlers.surroundings import Surroundings
+from partita_operator.handlers.context import Context
+from partita_operator.handlers.passes import PassFailedError, process_pool, process_session, remove_leftovers
 from partita_operator.kube.cache import Kind
 from partita_operator.kube.retries import ApiServerUnavailableError
 
@@ -38,7 +38,7 @@ class Interrupted(httpx2.AsyncBaseTransport):
         return answer
 
 
-Story = Callable[[Interrupted, Surroundings], Coroutine[Any, Any, None]]
+Story = Callable[[Interrupted, Context], Coroutine[Any, Any, None]]
 
 
 def on_a_settled_cluster(story: Story) -> None:
@@ -48,17 +48,17 @@ def on_a_settled_cluster(story: Story) -> None:
         server = Interrupted()
         server.api.create("gpupools", pool("fast"))
         server.api.create("inferencesessions", in_default(session("traffic")))
-        async with operator_on(server, EngineDouble(), RunnerDouble()) as around:
-            await rounds(around)
+        async with operator_on(server, EngineDouble(), RunnerDouble()) as context:
+            await rounds(context)
             assert reason(server.api.objects[SESSION]) == ("True", "Serving")
-            await story(server, around)
+            await story(server, context)
 
     run(begin())
 
 
-async def rounds(around: Surroundings, number: int = 15) -> None:
+async def rounds(context: Context, number: int = 15) -> None:
     for _ in range(number):
-        for step in (sweep(around), pass_pool("fast", around), pass_session(KEY, around)):
+        for step in (remove_leftovers(context), process_pool("fast", context), process_session(KEY, context)):
             with suppress(PassFailedError, ApiServerUnavailableError):
                 await step
 
@@ -76,13 +76,13 @@ def made_anew(server: Interrupted) -> None:
 
 
 def test_nothing_that_was_concluded_of_an_earlier_session_is_written_to_one_of_its_name() -> None:
-    async def story(server: Interrupted, around: Surroundings) -> None:
-        around.engines.known()[0].applied.clear()  # type: ignore[attr-defined]
+    async def story(server: Interrupted, context: Context) -> None:
+        context.engines.known()[0].applied.clear()  # type: ignore[attr-defined]
         made_anew(server)
         with suppress(PassFailedError, ApiServerUnavailableError):
-            await pass_session(KEY, around)
+            await process_session(KEY, context)
         assert "status" not in server.api.objects[SESSION]
-        await rounds(around)
+        await rounds(context)
         assert reason(server.api.objects[SESSION]) == ("True", "Serving")
         uid = server.api.objects[SESSION]["metadata"]["uid"]
         assert [plan["spec"]["session"]["uid"] for plan in stored(server, "pipelineplans")] == [uid]
@@ -91,42 +91,42 @@ def test_nothing_that_was_concluded_of_an_earlier_session_is_written_to_one_of_i
 
 
 def test_a_change_that_no_watch_brought_is_found_by_the_next_list() -> None:
-    async def story(server: Interrupted, around: Surroundings) -> None:
+    async def story(server: Interrupted, context: Context) -> None:
         (before,) = stored(server, "pipelineplans")
         server.api.create("inferencesessions", in_default(session("traffic", rate={"requestsPerSecond": 150})))
-        await pass_session(KEY, around)
+        await process_session(KEY, context)
         assert stored(server, "pipelineplans") == [before], "it has not been seen yet"
-        await rounds(around)
+        await rounds(context)
         assert server.api.objects[SESSION]["status"]["activePlan"]["name"] != before["metadata"]["name"]
 
     on_a_settled_cluster(story)
 
 
 def test_what_comes_while_a_list_is_on_its_way_stays() -> None:
-    async def story(server: Interrupted, around: Surroundings) -> None:
+    async def story(server: Interrupted, context: Context) -> None:
         def comes() -> None:
             server.api.create("inferencesessions", in_default(session("second")))
-            around.cache.put(Kind.SESSION, server.api.objects["inferencesessions", "default", "second"])
+            context.cache.put(Kind.SESSION, server.api.objects["inferencesessions", "default", "second"])
 
         server.meanwhile["inferencesessions"] = comes
-        await around.cache.refresh()
-        assert set(around.cache.cluster().sessions) == {KEY, "default/second"}
+        await context.cache.refresh()
+        assert set(context.cache.cluster().sessions) == {KEY, "default/second"}
 
     on_a_settled_cluster(story)
 
 
 @pytest.mark.parametrize("comes_again", [False, True], ids=["gone", "made anew"])
 def test_what_goes_while_a_list_is_on_its_way_is_gone(comes_again: bool) -> None:
-    async def story(server: Interrupted, around: Surroundings) -> None:
+    async def story(server: Interrupted, context: Context) -> None:
         def goes() -> None:
             made_anew(server)
-            around.cache.forget((Kind.SESSION, KEY))
+            context.cache.forget((Kind.SESSION, KEY))
             if comes_again:
-                around.cache.put(Kind.SESSION, server.api.objects[SESSION])
+                context.cache.put(Kind.SESSION, server.api.objects[SESSION])
 
         server.meanwhile["inferencesessions"] = goes
-        await around.cache.refresh()
-        found = around.cache.cluster().sessions.get(KEY)
+        await context.cache.refresh()
+        found = context.cache.cluster().sessions.get(KEY)
         assert (found.metadata.uid if found else None) == (
             server.api.objects[SESSION]["metadata"]["uid"] if comes_again else None
         )
@@ -135,10 +135,10 @@ def test_what_goes_while_a_list_is_on_its_way_is_gone(comes_again: bool) -> None
 
 
 def test_what_was_deleted_without_a_word_is_gone_after_the_next_list() -> None:
-    async def story(server: Interrupted, around: Surroundings) -> None:
+    async def story(server: Interrupted, context: Context) -> None:
         server.api.delete("pipelineplans", "default", stored(server, "pipelineplans")[0]["metadata"]["name"])
-        assert around.cache.cluster().plans
-        await around.cache.refresh()
-        assert not around.cache.cluster().plans
+        assert context.cache.cluster().plans
+        await context.cache.refresh()
+        assert not context.cache.cluster().plans
 
     on_a_settled_cluster(story)

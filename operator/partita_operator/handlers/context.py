@@ -1,6 +1,6 @@
-"""What a pass works with: the adapters, and what the operator remembers of each session between passes.
+"""What a pass uses: the adapters, and what the operator remembers about each session between passes.
 
-Nothing that is remembered here is needed: an operator that starts anew measures, asks and searches again.
+The operator does not depend on what it remembers: after a restart it measures, observes and searches again.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from lightkube import AsyncClient
 
 from partita_operator.handlers.leadership import Leadership
 from partita_operator.handlers.metrics import Metrics
-from partita_operator.handlers.plan_searches import Searches
+from partita_operator.handlers.plan_searches import PlanSearches
 from partita_operator.kube.cache import ClusterCache
 from partita_operator.kube.profiles import ProfileStore
 from partita_operator.kube.writes import ObjectWriter
@@ -19,17 +19,17 @@ from partita_runtime.autoscaling.load_level import RateHistory
 
 
 @dataclass
-class Memory:
-    """What is remembered of one session."""
+class SessionMemory:
+    """What the operator remembers about one session."""
 
     rates: RateHistory = field(default_factory=RateHistory)
     problem: str = ""
-    """What the actions of the last pass failed with."""
+    """Errors of the last pass's actions."""
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """Everything around a pass."""
+class Context:
+    """The adapters and the memory that all passes share."""
 
     settings: OperatorSettings
     client: AsyncClient
@@ -38,23 +38,23 @@ class Surroundings:
     profiles: ProfileStore
     engines: ServingEngines
     runner: ProfileRunner
-    searches: Searches
+    searches: PlanSearches
     metrics: Metrics
     leadership: Leadership
     partitioner: GpuPartitioner | None = None
-    """None: GPUs are not cut."""
-    memories: dict[str, Memory] = field(default_factory=dict)
+    """None: GPUs are not partitioned."""
+    memories: dict[str, SessionMemory] = field(default_factory=dict)
     pool_problems: dict[str, str] = field(default_factory=dict)
-    """What the last steps with the GPUs of pools failed with."""
+    """Errors of the last partitioning steps, by pool."""
     plan_creation: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held while a plan is checked against what is free, and created or woken, so that nothing is given away twice."""
+    """Held from the check of free accelerators until a plan is created or wakes; no accelerator is given twice."""
 
-    def memory(self, session: str) -> Memory:
-        """What is remembered of the session."""
-        return self.memories.setdefault(session, Memory())
+    def memory(self, session: str) -> SessionMemory:
+        """The memory of the session."""
+        return self.memories.setdefault(session, SessionMemory())
 
     def forget(self, session: str) -> None:
-        """The session is gone."""
+        """Drop everything about a session that was deleted."""
         self.memories.pop(session, None)
         self.searches.cancel(session)
         self.metrics.forget(session)
