@@ -178,7 +178,7 @@ class NamespaceUse(StatusModel):
 
     namespace: str = Field(description="The namespace.")
     gpus: int = Field(description="The most that it may hold.")
-    held: int = Field(description="What its sessions hold.")
+    allocated: int = Field(description="What its sessions hold.")
 
 
 class Hardware(StatusModel):

@@ -56,7 +56,7 @@ class Rate(SpecModel):
     )
 
 
-class ObjectiveKind(StrEnum):
+class ObjectiveType(StrEnum):
     """What a plan optimises."""
 
     COST = "Cost"
@@ -67,12 +67,12 @@ class ObjectiveKind(StrEnum):
     @property
     def seeks_throughput(self) -> bool:
         """Whether a plan serves as much as its pools can, rather than a given rate at the least price."""
-        return self in (ObjectiveKind.THROUGHPUT, ObjectiveKind.THROUGHPUT_THEN_FEWEST_GPUS)
+        return self in (ObjectiveType.THROUGHPUT, ObjectiveType.THROUGHPUT_THEN_FEWEST_GPUS)
 
     @property
     def unit(self) -> str:
         """What the objective value counts, for people."""
-        return "requests/s" if self.seeks_throughput else "W" if self is ObjectiveKind.POWER else "an hour"
+        return "requests/s" if self.seeks_throughput else "W" if self is ObjectiveType.POWER else "an hour"
 
 
 class CostModel(StrEnum):
@@ -85,8 +85,8 @@ class CostModel(StrEnum):
 class Objective(SpecModel):
     """What to optimise."""
 
-    kind: ObjectiveKind = Field(
-        default=ObjectiveKind.COST,
+    type: ObjectiveType = Field(
+        default=ObjectiveType.COST,
         description="Cost: serve the rate at the least price. Power: serve it with the fewest watts, for which every "
         "pool that may be used needs powerWatts. Throughput: serve the most from the pools. ThroughputThenFewestGPUs: "
         "the same, and of all such plans one with the fewest accelerators.",
@@ -168,7 +168,7 @@ class Batching(SpecModel):
         return self.modules.get(module, self.policy)
 
 
-class EngineKind(StrEnum):
+class EngineType(StrEnum):
     """What runs the replicas."""
 
     RAY = "Ray"
@@ -179,11 +179,11 @@ class Engine(SpecModel):
     """Where the session is served."""
 
     cel_rules: ClassVar[tuple[tuple[str, str], ...]] = (
-        ("!has(self.address) || !has(self.kind) || self.kind == 'Ray'", "engine.address needs engine.kind Ray"),
+        ("!has(self.address) || !has(self.type) || self.type == 'Ray'", "engine.address needs engine.type Ray"),
     )
 
-    kind: EngineKind = Field(
-        default=EngineKind.RAY,
+    type: EngineType = Field(
+        default=EngineType.RAY,
         description="Ray: an existing Ray cluster, through its dashboard's REST API. KubeRay: a Ray cluster that "
         "KubeRay makes for the session's namespace.",
     )
@@ -196,8 +196,8 @@ class Engine(SpecModel):
 
     @model_validator(mode="after")
     def _address_of_ray(self) -> Self:
-        if self.address is not None and self.kind is not EngineKind.RAY:
-            raise ValueError(f"engine.address needs engine.kind Ray, not {self.kind}")
+        if self.address is not None and self.type is not EngineType.RAY:
+            raise ValueError(f"engine.address needs engine.type Ray, not {self.type}")
         return self
 
 
@@ -346,11 +346,13 @@ class Signals(StatusModel):
     idle_fraction: Quantity = Field(default=Quantity("1"), description="Share of GPU time without work.")
     p50_ms: Quantity = Field(default=Quantity("0"), description="Median latency of answered requests.")
     p99_ms: Quantity = Field(default=Quantity("0"), description="99th percentile of the latency.")
-    recommended: str = Field(default="", max_length=1024, description="What the autoscaler last wanted, and why.")
+    recommendation: str = Field(
+        default="", max_length=1024, description="What the autoscaler last recommended, and why."
+    )
 
 
 class PlanSummary(StatusModel):
-    """The plan in force, in a line."""
+    """Summary of the current plan."""
 
     name: str = Field(description="Name of the PipelinePlan.")
     cost_per_hour: Quantity = Field(description="Price of the vGPUs it allocates.")
@@ -376,7 +378,9 @@ class ProfilingProgress(StatusModel):
         description="Running: the run is under way. Waiting: it failed and is tried again soon. "
         "GivenUp: all attempts failed."
     )
-    since: str = Field(json_schema_extra={"format": "date-time"}, description="When this phase began.")
+    last_transition_time: str = Field(
+        json_schema_extra={"format": "date-time"}, description="When `phase` last changed."
+    )
     message: str = Field(default="", max_length=1024, description="Why the last attempt failed.")
 
 
@@ -395,7 +399,7 @@ class InferenceSessionStatus(StatusModel):
         description="host:port of the same over HTTP, without Serve's proxy, if the session asks for it; of all "
         "frontends.",
     )
-    active_plan: PlanSummary | None = Field(default=None, description="The plan that serves requests.")
+    current_plan: PlanSummary | None = Field(default=None, description="The plan that serves requests.")
     pending_plan: str | None = Field(default=None, description="A plan that waits for approval or is being rolled out.")
     preview: PlanPreview | None = Field(
         default=None, description="What the pending plan would change, while it is held."
@@ -407,14 +411,19 @@ class InferenceSessionStatus(StatusModel):
     planned_rate: Quantity | None = Field(
         default=None, description="Requests per second that plans are made for, once it was measured."
     )
-    retried: str | None = Field(
-        default=None, max_length=1024, description="Value of the annotation partita.dev/retry that was last obeyed."
+    last_handled_retry: str | None = Field(
+        default=None, max_length=1024, description="Value of the annotation partita.dev/retry that was last handled."
     )
     signals: Signals | None = Field(default=None, description="What the frontends measured.")
-    last_scaled: str | None = Field(default=None, description="When the autoscaler last changed replicas (RFC 3339).")
-    asleep_since: str | None = Field(
+    last_scale_time: str | None = Field(
         default=None,
-        description="Since when the plan in force has no replicas, for want of requests (RFC 3339); none while it has.",
+        json_schema_extra={"format": "date-time"},
+        description="When the autoscaler last changed replicas.",
+    )
+    scale_to_zero_time: str | None = Field(
+        default=None,
+        json_schema_extra={"format": "date-time"},
+        description="When the session scaled to zero for lack of requests; unset while the current plan has replicas.",
     )
     conditions: tuple[Condition, ...] = Field(default=(), max_length=16, json_schema_extra=_map_list("type"))
 

@@ -59,8 +59,8 @@ class ImageInput(SpecModel):
         max_length=3,
         description="Subtracted from each channel, which is from 0 to 1 before. Not for UINT8, which is 0 to 255.",
     )
-    deviation: tuple[Quantity, ...] = Field(
-        default=(), max_length=3, description="What each channel is then divided by. Not for UINT8."
+    std: tuple[Quantity, ...] = Field(
+        default=(), max_length=3, description="Standard deviation that each channel is then divided by. Not for UINT8."
     )
 
 
@@ -164,13 +164,13 @@ class Module(SpecModel):
             raise ValueError(f"module {self.name!r}: an image has 1 or 3 channels, not {channels}; see image.layout")
         if self.input.dtype in (DType.INT32, DType.INT64):
             raise ValueError(f"module {self.name!r}: images become FP32, FP16 or UINT8, not {self.input.dtype}")
-        normalisation = (self.image.mean, self.image.deviation)
+        normalisation = (self.image.mean, self.image.std)
         if self.input.dtype is DType.UINT8 and any(normalisation):
-            raise ValueError(f"module {self.name!r}: images as UINT8 are not normalised; leave mean and deviation out")
+            raise ValueError(f"module {self.name!r}: images as UINT8 are not normalised; leave mean and std out")
         if any(len(numbers) not in (0, channels) for numbers in normalisation):
-            raise ValueError(f"module {self.name!r}: image.mean and image.deviation need {channels} numbers each")
-        if any(number.value <= 0 for number in self.image.deviation):
-            raise ValueError(f"module {self.name!r}: image.deviation must be above 0")
+            raise ValueError(f"module {self.name!r}: image.mean and image.std need {channels} numbers each")
+        if any(number.value <= 0 for number in self.image.std):
+            raise ValueError(f"module {self.name!r}: image.std must be above 0")
         return self
 
 

@@ -78,8 +78,10 @@ class NodeChange(StatusModel):
 
     node: str = Field(max_length=253, description="The node.")
     config: str = Field(max_length=63, description="The mig-parted configuration that it gets.")
-    step: str = Field(max_length=32, description="Draining, Cutting, Cut or Failed.")
-    since: str = Field(json_schema_extra={"format": "date-time"}, description="When the step began.")
+    phase: str = Field(max_length=32, description="Draining, Cutting, Cut or Failed.")
+    last_transition_time: str = Field(
+        json_schema_extra={"format": "date-time"}, description="When `phase` last changed."
+    )
 
 
 class PartitioningStatus(StatusModel):
@@ -89,14 +91,14 @@ class PartitioningStatus(StatusModel):
         default="", max_length=63, description="Names what spec.mig asks for; this is what an approval is of."
     )
     approved: bool = Field(default=False, description="Whether it may be carried out.")
-    configs_since: str | None = Field(
+    configs_published_time: str | None = Field(
         default=None,
         json_schema_extra={"format": "date-time"},
-        description="Since when mig-manager's ConfigMap has its configurations.",
+        description="When mig-manager's ConfigMap got its configurations.",
     )
-    wanted: int = Field(default=0, description="Nodes that spec.mig asks for.")
-    ready: int = Field(default=0, description="Nodes that are cut so, and offer their slices.")
-    waiting: tuple[str, ...] = Field(default=(), max_length=64, description="Nodes whose turn is still to come.")
-    changing: tuple[NodeChange, ...] = Field(
+    desired_nodes: int = Field(default=0, description="Nodes that spec.mig requests.")
+    ready_nodes: int = Field(default=0, description="Nodes that are cut so, and offer their slices.")
+    waiting_nodes: tuple[str, ...] = Field(default=(), max_length=64, description="Nodes that are not begun yet.")
+    changes: tuple[NodeChange, ...] = Field(
         default=(), max_length=64, description="Nodes that are being drained or cut, and those that failed."
     )

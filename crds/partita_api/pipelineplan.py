@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 from pydantic import Field, model_validator
 
 from partita_api.conditions import Condition
-from partita_api.inferencesession import ObjectiveKind
+from partita_api.inferencesession import ObjectiveType
 from partita_api.meta import API_VERSION, ObjectMeta, SpecModel, StatusModel
 from partita_api.module import ModuleName
 from partita_api.quantity import Quantity
@@ -91,7 +91,7 @@ class Alternative(SpecModel):
     summary: str = Field(default="", max_length=1024, description="Its plan in a line.")
 
 
-class ConstraintKind(StrEnum):
+class ConstraintType(StrEnum):
     """What may bound a plan."""
 
     GPUS = "GPUs"
@@ -108,12 +108,12 @@ class Evidence(StrEnum):
 class Constraint(SpecModel):
     """A limit that the plan keeps, and what a little more of it would be worth."""
 
-    kind: ConstraintKind = Field(
+    type: ConstraintType = Field(
         description="GPUs: the accelerators of a pool; more is one more. Latency: the SLO; more is a tenth more."
     )
-    pool: str | None = Field(default=None, max_length=253, description="The GPUPool, of kind GPUs.")
+    pool: str | None = Field(default=None, max_length=253, description="The GPUPool, of type GPUs.")
     modules: tuple[ModuleName, ...] = Field(
-        default=(), max_length=32, description="Of kind Latency: the modules that would take more time."
+        default=(), max_length=32, description="Of type Latency: the modules that would take more time."
     )
     binding: bool = Field(
         description="Whether more would make a better plan; where no worth is known, whether it is used up."
@@ -134,7 +134,7 @@ class Solution(SpecModel):
     """How good the plan is, and how that is known."""
 
     strategy: str = Field(max_length=40, description="The planning strategy.")
-    kind: ObjectiveKind = Field(description="What was optimised.")
+    objective: ObjectiveType = Field(description="What was optimised.")
     value: Quantity = Field(description="Objective value: price per hour, watts, or requests per second.")
     bound: Quantity = Field(description="Proven bound on the objective value.")
     gap: Quantity = Field(description="Relative distance between value and bound.")

@@ -57,19 +57,19 @@ class PlannedChange(StatusModel):
 
 
 class PlanPreview(StatusModel):
-    """A plan that is held back, beside the one in force."""
+    """A plan that is held back, compared with the current plan."""
 
     plan: str = Field(description="Name of the PipelinePlan that waits.")
-    waits_for: str = Field(max_length=40, description="The reason of the condition Held.")
+    reason: str = Field(max_length=40, description="The reason of the condition Held.")
     not_before: str | None = Field(
         default=None,
         json_schema_extra={"format": "date-time"},
         description="When the next maintenance window begins, if it waits for that.",
     )
     cost_per_hour: Quantity = Field(description="Price of the vGPUs that it would allocate.")
-    cost_per_hour_in_force: Quantity | None = Field(default=None, description="The same of the plan in force.")
+    current_cost_per_hour: Quantity | None = Field(default=None, description="The same for the current plan.")
     throughput: Quantity = Field(description="Requests per second that it could serve.")
-    throughput_in_force: Quantity | None = Field(default=None, description="The same of the plan in force.")
+    current_throughput: Quantity | None = Field(default=None, description="The same for the current plan.")
     changes: tuple[PlannedChange, ...] = Field(
-        default=(), max_length=64, description="What it would change of the plan in force, in the planner's order."
+        default=(), max_length=64, description="What it would change in the current plan, in the planner's order."
     )

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Final
 
-from partita_api.inferencesession import CostModel, ObjectiveKind
+from partita_api.inferencesession import CostModel, ObjectiveType
 from partita_api.pipelineplan import PipelinePlanSpec
 from partita_planner.allocation.template_search import NothingFound
 from partita_planner.deadline import Deadline
@@ -65,7 +65,7 @@ def plan(
         solution = better(task, solution, baseline, deadline)
     if isinstance(solution, NothingFound):
         return _without_solution(task, solution, strategy.solve, deadline)
-    if problem.spec.objective.kind is ObjectiveKind.THROUGHPUT_THEN_FEWEST_GPUS:
+    if problem.spec.objective.type is ObjectiveType.THROUGHPUT_THEN_FEWEST_GPUS:
         solution = with_fewest_gpus(task, solution, deadline.share(SEARCH_SHARE))
     seconds = clock() - began
     found = assemble(task, solution, strategy.name, seconds)
@@ -87,17 +87,17 @@ def _refused(problem: PlanningProblem) -> NoPlan | None:
     if problem.spec.planner.strategy not in STRATEGIES:
         known = ", ".join(sorted(STRATEGIES))
         wrong.append(f"planner.strategy {problem.spec.planner.strategy!r} is not known: choose one of {known}")
-    elif problem.spec.objective.kind not in STRATEGIES[problem.spec.planner.strategy].objectives:
+    elif problem.spec.objective.type not in STRATEGIES[problem.spec.planner.strategy].objectives:
         possible = " or ".join(sorted(STRATEGIES[problem.spec.planner.strategy].objectives))
         wrong.append(
             f"planner.strategy {problem.spec.planner.strategy} plans for objective {possible} only, not "
-            f"{problem.spec.objective.kind}: choose planner.strategy partita, or objective.kind {possible}"
+            f"{problem.spec.objective.type}: choose planner.strategy partita, or objective.type {possible}"
         )
     objective = problem.spec.objective
     if problem.spec.planner.share_gpus and (
-        objective.kind.seeks_throughput or objective.cost_model is not CostModel.ALLOCATED
+        objective.type.seeks_throughput or objective.cost_model is not CostModel.ALLOCATED
     ):
-        wrong.append("planner.shareGpus needs objective.kind Cost or Power, and objective.costModel Allocated")
+        wrong.append("planner.shareGpus needs objective.type Cost or Power, and objective.costModel Allocated")
     if not 0 < problem.rate < inf:
         wrong.append(f"the rate to plan for is {problem.rate:g} requests/s: it must be above 0, and finite")
     names = [pool.name for pool in problem.pools]
@@ -105,7 +105,7 @@ def _refused(problem: PlanningProblem) -> NoPlan | None:
         wrong.append(f"pool {', '.join(twice)} is given more than once: give each pool a name of its own")
     wrong.extend(profile_problems(problem))
     silent = [pool.name for pool in problem.pools if pool.spec.power_watts is None]
-    if problem.spec.objective.kind is ObjectiveKind.POWER and silent:
+    if problem.spec.objective.type is ObjectiveType.POWER and silent:
         wrong.append(
             f"objective Power needs the watts of every pool that may be used: set powerWatts of {', '.join(silent)}, "
             f"or leave them out by spec.pools"
@@ -134,10 +134,10 @@ def _stays(incumbent: PipelinePlanSpec, found: PipelinePlanSpec, problem: Planni
     """Whether the plan in force is still valid and nearly as good as `found`."""
     if incumbent.solution.strategy != found.solution.strategy or validate(incumbent, problem):
         return False
-    kind = problem.spec.objective.kind
+    kind = problem.spec.objective.type
     better, worse = (found, incumbent) if kind.seeks_throughput else (incumbent, found)
     gain = _ratio(float(better.solution.value), float(worse.solution.value)) - 1
-    if kind is ObjectiveKind.THROUGHPUT_THEN_FEWEST_GPUS and gain >= 0:
+    if kind is ObjectiveType.THROUGHPUT_THEN_FEWEST_GPUS and gain >= 0:
         gain = max(gain, _ratio(sum(incumbent.gpus().values()), sum(found.gpus().values())) - 1)
     return gain <= KEEP_WITHIN
 

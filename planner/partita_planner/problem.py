@@ -41,7 +41,7 @@ class NoPlanReason(StrEnum):
     INVALID_SESSION = "InvalidSession"
     NO_POOLS = "NoPools"
     SLO_TOO_TIGHT = "SLOTooTight"
-    NOT_ENOUGH_GPUS = "NotEnoughGPUs"
+    INSUFFICIENT_CAPACITY = "InsufficientCapacity"
     TIME_LIMIT = "TimeLimit"
     INVALID_PLAN = "InvalidPlan"
 

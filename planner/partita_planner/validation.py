@@ -12,7 +12,7 @@ from math import ceil, inf
 from typing import Final
 
 from partita_api.gpupool import SharingMode
-from partita_api.inferencesession import CostModel, CutDType, ObjectiveKind
+from partita_api.inferencesession import CostModel, CutDType, ObjectiveType
 from partita_api.module import Module
 from partita_api.pipelineplan import ModulePlan, PipelinePlanSpec, PooledPipeline, Stage
 from partita_api.profile import Profile
@@ -243,7 +243,7 @@ class _Check:
         ):
             if said is not None and not _near(float(said), want):
                 yield f"the plan says that its {kind} is {said} {unit}; it is {want:g}"
-        if self.plan.solution.kind is ObjectiveKind.POWER:
+        if self.plan.solution.objective is ObjectiveType.POWER:
             at_work = self.problem.spec.objective.cost_model is CostModel.OCCUPANCY
             want = watts_at_work if at_work else watts
             if not _near(float(self.plan.solution.value), want):
@@ -251,12 +251,12 @@ class _Check:
 
     def _solution(self) -> Iterator[str]:
         solution, objective = self.plan.solution, self.problem.spec.objective
-        if solution.kind is not objective.kind:
-            yield f"the plan optimises {solution.kind}, the session wants {objective.kind}"
+        if solution.objective is not objective.type:
+            yield f"the plan optimises {solution.objective}, the session wants {objective.type}"
         value, bound = float(solution.value), float(solution.bound)
-        if solution.kind in (ObjectiveKind.THROUGHPUT, ObjectiveKind.THROUGHPUT_THEN_FEWEST_GPUS):
+        if solution.objective in (ObjectiveType.THROUGHPUT, ObjectiveType.THROUGHPUT_THEN_FEWEST_GPUS):
             want, beyond = float(self.plan.throughput), value - bound
-        elif solution.kind is ObjectiveKind.POWER:
+        elif solution.objective is ObjectiveType.POWER:
             want, beyond = value, bound - value
         elif objective.cost_model is CostModel.OCCUPANCY:
             want, beyond = float(self.plan.cost.occupancy_per_hour), bound - value
@@ -281,7 +281,7 @@ class _Check:
 
     def _arriving(self, module: ModulePlan) -> float:
         """Samples per second that the module gets: of the problem's rate, or what throughput is planned for."""
-        if self.problem.spec.objective.kind in (ObjectiveKind.THROUGHPUT, ObjectiveKind.THROUGHPUT_THEN_FEWEST_GPUS):
+        if self.problem.spec.objective.type in (ObjectiveType.THROUGHPUT, ObjectiveType.THROUGHPUT_THEN_FEWEST_GPUS):
             return float(module.rate)
         return self.problem.rate * self._calls()[module.name]
 
@@ -320,7 +320,7 @@ class _Check:
 
     def _dispatched_by(self, stage: Stage) -> float:
         """What load fills pipelines in the order of: what the session minimises, money if it is nothing."""
-        power = self.problem.spec.objective.kind is ObjectiveKind.POWER
+        power = self.problem.spec.objective.type is ObjectiveType.POWER
         return self._watts(stage) if power else self._price(stage)
 
     def _sample_price(self, module: ModulePlan, pipeline: PooledPipeline, price: Callable[[Stage], float]) -> float:

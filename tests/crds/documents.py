@@ -37,7 +37,14 @@ PLAN: Json = {
         "approved": False,
         "session": {"name": "traffic", "uid": "1", "generation": 1},
         "inputsDigest": "0123abcd",
-        "solution": {"strategy": "partita", "kind": "Cost", "value": "1", "bound": "1", "gap": "0", "seconds": "0.1"},
+        "solution": {
+            "strategy": "partita",
+            "objective": "Cost",
+            "value": "1",
+            "bound": "1",
+            "gap": "0",
+            "seconds": "0.1",
+        },
         "modules": [
             {
                 "name": "detector",

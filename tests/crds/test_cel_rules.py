@@ -169,8 +169,8 @@ MIG = {"product": "H100-80GB", "layouts": [{"nodes": 1, "gpus": [{"count": 1, "s
         pytest.param(
             SESSION,
             "spec.engine",
-            {"kind": "KubeRay", "address": "http://ray:8265"},
-            "needs engine.kind Ray",
+            {"type": "KubeRay", "address": "http://ray:8265"},
+            "needs engine.type Ray",
             id="an address for KubeRay",
         ),
         pytest.param(

@@ -34,7 +34,11 @@ def with_model(entrypoint: str) -> Json:
             emulated(slo={"latencyMs": 20}), "Planned", "SLOTooTight", "latencyMs", id="SLO below what is possible"
         ),
         pytest.param(
-            emulated(rate={"requestsPerSecond": 1000000}), "Planned", "NotEnoughGPUs", "lower the rate", id="huge rate"
+            emulated(rate={"requestsPerSecond": 1000000}),
+            "Planned",
+            "InsufficientCapacity",
+            "lower the rate",
+            id="huge rate",
         ),
     ],
 )

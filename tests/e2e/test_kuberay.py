@@ -140,7 +140,7 @@ async def test_a_session_is_served_scaled_and_deleted(namespace: Kubectl, kubera
         found = namespace.get("isess", "traffic")
         return {"session": found, "ready": reason(found), "nodes": dict(kuberay.nodes), "double": kuberay.problem}
 
-    spec = {"engine": {"kind": "KubeRay"}, "autoscaling": {"mode": "Disabled"}, "slo": {"latencyMs": 10_000}}
+    spec = {"engine": {"type": "KubeRay"}, "autoscaling": {"mode": "Disabled"}, "slo": {"latencyMs": 10_000}}
     namespace.apply(pool(POOL), session("traffic", **spec))
     first = await eventually(seen, lambda now: now["ready"][0] == "True", PATIENCE_SECONDS)
     assert await answered(first["session"]["status"]["url"]) == httpx.codes.OK
@@ -151,11 +151,11 @@ async def test_a_session_is_served_scaled_and_deleted(namespace: Kubectl, kubera
     assert complaints("rayservices", {k: v for k, v in rayservice.items() if k != "metadata"}) == []
 
     namespace.apply(session("traffic", **spec, rate={"requestsPerSecond": 1500}))
-    plan = first["session"]["status"]["activePlan"]["name"]
+    plan = first["session"]["status"]["currentPlan"]["name"]
 
     def is_moved(now: dict[str, Any]) -> bool:
         status = now["session"]["status"]
-        return bool(status["activePlan"]["name"] != plan and now["ready"][0] == "True")
+        return bool(status["currentPlan"]["name"] != plan and now["ready"][0] == "True")
 
     second = await eventually(seen, is_moved, PATIENCE_SECONDS)
     assert await answered(second["session"]["status"]["url"]) == httpx.codes.OK

@@ -45,7 +45,7 @@ async def test_manifest_becomes_a_served_session_that_answers_like_its_whole_mod
         answer["classifier"], want["classifier"], atol=TOLERANCE * np.abs(want["classifier"]).max()
     )
     (plan,) = namespace.list("pplan")
-    assert plan["metadata"]["name"] == found["status"]["activePlan"]["name"]
+    assert plan["metadata"]["name"] == found["status"]["currentPlan"]["name"]
     assert [a["strategy"] for a in plan["spec"]["alternatives"]] == ["no-partitioning"]
     assert all(stage["ready"] >= 1 for stage in plan["status"]["stages"])
     assert len(namespace.list("configmaps", "-l", "partita.dev/profile")) == 4, "two models on two pools"
@@ -88,7 +88,7 @@ async def test_a_session_that_nobody_uses_sleeps_until_a_request_comes_which_is_
     found = await eventually(
         lambda: namespace.get("isess", "emulated"), lambda s: reason(s) == ("True", "ScaledToZero"), 60
     )
-    assert found["status"]["asleepSince"]
+    assert found["status"]["scaleToZeroTime"]
     await eventually(
         lambda: {name for name in system.applications(namespace.namespace) if "frontend" not in name},
         lambda stages: not stages,
@@ -115,13 +115,13 @@ async def test_a_changed_slo_is_rolled_out_under_load_without_a_failed_request(
     system: System, namespace: Kubectl
 ) -> None:
     namespace.apply(emulated(slo={"latencyMs": 3000}, rate={"requestsPerSecond": 10}))
-    before = (await until_ready(namespace, "emulated"))["status"]["activePlan"]["name"]
+    before = (await until_ready(namespace, "emulated"))["status"]["currentPlan"]["name"]
 
     namespace.apply(emulated(slo={"latencyMs": 600}, rate={"requestsPerSecond": 10}))
     moved = asyncio.create_task(
         eventually(
             lambda: namespace.get("isess", "emulated"),
-            lambda s: s["status"]["activePlan"]["name"] != before and reason(s)[0] == "True",
+            lambda s: s["status"]["currentPlan"]["name"] != before and reason(s)[0] == "True",
             90,
         )
     )
@@ -190,7 +190,7 @@ async def test_a_restarted_ray_cluster_serves_the_same_plan_again(system: System
     np.testing.assert_array_equal(ask(system, namespace, "emulated")["detector"], want["detector"])
     after = namespace.get("isess", "emulated")
     assert after is not None
-    assert after["status"]["activePlan"] == before["status"]["activePlan"]
+    assert after["status"]["currentPlan"] == before["status"]["currentPlan"]
     assert "EngineUnavailable" in {event["reason"] for event in namespace.list("events")}
 
 

@@ -173,7 +173,7 @@ def one_stage_plan(problem: PlanningProblem) -> Outcome:
     if problem.spec.slo.latency_ms < 10:
         return NoPlan(NoPlanReason.SLO_TOO_TIGHT, "Nothing answers within 10 ms; raise slo.latencyMs.", 10)
     needed = max(1, -int(-problem.rate // 100))
-    if problem.spec.objective.kind.seeks_throughput:
+    if problem.spec.objective.type.seeks_throughput:
         needed = max((pool.gpus for pool in problem.pools), default=0) // len(problem.spec.modules)
     left = {pool.name: pool.gpus for pool in problem.pools}
     modules = []
@@ -184,7 +184,7 @@ def one_stage_plan(problem: PlanningProblem) -> Outcome:
         pools = [pool for (name, pool) in sorted(problem.profiles) if name == module.name]
         chosen = next((pool for pool in pools if left[pool] >= needed > 0), None)
         if chosen is None:
-            return NoPlan(NoPlanReason.NOT_ENOUGH_GPUS, f"{module.name} needs {needed} GPUs; add some.")
+            return NoPlan(NoPlanReason.INSUFFICIENT_CAPACITY, f"{module.name} needs {needed} GPUs; add some.")
         left[chosen] -= needed
         blocks = problem.profiles[module.name, chosen].blocks
         stage = Stage(blocks=BlockRange(first=0, end=blocks), pool=chosen, replicas=needed, latency_micros=10_000)
@@ -199,7 +199,7 @@ def one_stage_plan(problem: PlanningProblem) -> Outcome:
             inputs_digest="",
             solution=Solution(
                 strategy="double",
-                kind=problem.spec.objective.kind,
+                objective=problem.spec.objective.type,
                 value=cost,
                 bound=cost,
                 gap=Quantity(0),

@@ -141,7 +141,7 @@ CASES = [
 @pytest.mark.parametrize("kind", ["Cost", "Throughput"])
 @pytest.mark.parametrize(("wrong", "want_reason", "want"), CASES)
 def test_the_planner_refuses(wrong: PlanningProblem, want_reason: NoPlanReason, want: str, kind: str) -> None:
-    objective = Objective.model_validate({"kind": kind})
+    objective = Objective.model_validate({"type": kind})
     outcome = plan(replace(wrong, spec=wrong.spec.model_copy(update={"objective": objective})))
 
     assert isinstance(outcome, NoPlan)
@@ -153,7 +153,7 @@ def test_a_rate_far_beyond_the_pools_is_refused() -> None:
     outcome = plan(asked(MODEL.rate(10_000_000)))
 
     assert isinstance(outcome, NoPlan)
-    assert outcome.reason is NoPlanReason.NOT_ENOUGH_GPUS
+    assert outcome.reason is NoPlanReason.INSUFFICIENT_CAPACITY
     assert "add GPUs" in outcome.message
 
 
@@ -172,12 +172,12 @@ def test_a_rate_far_beyond_the_pools_is_refused() -> None:
     ],
 )
 def test_unusual_profiles_are_planned_with(made: ProfileBuilder, kind: str) -> None:
-    assert planned(problem(MODEL.rate(50).with_spec(objective={"kind": kind}), [pool("fast")], [made])).modules
+    assert planned(problem(MODEL.rate(50).with_spec(objective={"type": kind}), [pool("fast")], [made])).modules
 
 
 @pytest.mark.parametrize("kind", ["Cost", "Throughput"])
 def test_out_of_time_there_is_no_plan_but_that_in_force(kind: str) -> None:
-    wanted = asked(MODEL.with_spec(objective={"kind": kind}))
+    wanted = asked(MODEL.with_spec(objective={"type": kind}))
     in_force = planned(wanted)
 
     def late() -> Callable[[], float]:

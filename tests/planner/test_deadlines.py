@@ -39,7 +39,7 @@ def asked(strategy: str, kind: str = "Cost", cost_model: str = "Allocated", seco
         .rate(300)
         .chain("m0", "m1")
         .planner(strategy=strategy, max_stages=3, time_limit_seconds=seconds)
-        .with_spec(objective={"kind": kind, "costModel": cost_model})
+        .with_spec(objective={"type": kind, "costModel": cost_model})
     )
     pools = [pool("a").gpus(12).mps(4).price("2"), pool("b").gpus(12).mps(4)]
     made = []

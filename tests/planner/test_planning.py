@@ -71,7 +71,7 @@ def test_spread_needs_no_residual_machine() -> None:
     """
     m3 = profile("m").blocks(1).batches(2, 8, 32).measured({1: [[100_000.0, 250_000.0, 800_000.0]]})
     wanted = session("s").slo(1000).rate(198).model("m").planner(max_batch_size=32)
-    wanted = wanted.with_spec(objective={"kind": "Cost", "cost_model": "Occupancy"})
+    wanted = wanted.with_spec(objective={"type": "Cost", "cost_model": "Occupancy"})
 
     found = planned(problem(wanted, [pool("fast").gpus(10)], [m3]))
 
@@ -95,7 +95,7 @@ def test_partitioning_meets_an_slo_that_one_class_alone_serves_dearly() -> None:
 
 
 def test_throughput_uses_whole_gpus() -> None:
-    wanted = TRAFFIC.with_spec(objective={"kind": "Throughput"})
+    wanted = TRAFFIC.with_spec(objective={"type": "Throughput"})
 
     found = planned(traffic(wanted))
 
@@ -106,7 +106,7 @@ def test_throughput_uses_whole_gpus() -> None:
 
 @pytest.mark.parametrize("objective", ["Cost", "Throughput"])
 def test_no_partitioning_has_one_stage_on_whole_gpus(objective: str) -> None:
-    wanted = ONE.planner(strategy="no-partitioning").with_spec(objective={"kind": objective})
+    wanted = ONE.planner(strategy="no-partitioning").with_spec(objective={"type": objective})
 
     found = planned(problem(wanted, [pool("fast").mps(4)], [profile("m").divisors(1, 2, 4)]))
 
@@ -181,11 +181,11 @@ def test_slo_too_tight_says_the_smallest() -> None:
 
 @pytest.mark.parametrize("objective", ["Cost", "Throughput"])
 def test_more_models_than_gpus(objective: str) -> None:
-    wanted = session("s").slo(200).rate(1).chain("a", "b").with_spec(objective={"kind": objective})
+    wanted = session("s").slo(200).rate(1).chain("a", "b").with_spec(objective={"type": objective})
 
     found = refused(problem(wanted, [pool("fast").gpus(1)], [profile("a"), profile("b")]))
 
-    assert found.reason is NoPlanReason.NOT_ENOUGH_GPUS
+    assert found.reason is NoPlanReason.INSUFFICIENT_CAPACITY
     assert found.gpus_missing == {"fast": 1}
 
 

@@ -84,7 +84,7 @@ def rename_pipeline(document: dict[str, Any]) -> None:
         pytest.param(lambda d: d["solution"].update(value="1"), "its objective value is 1", id="value"),
         pytest.param(lambda d: d["solution"].update(bound="999"), "better than its own bound 999", id="bound"),
         pytest.param(lambda d: d["solution"].update(gap="0.5"), "says that its gap is 0.5", id="gap"),
-        pytest.param(lambda d: d["solution"].update(kind="Throughput"), "the session wants Cost", id="objective"),
+        pytest.param(lambda d: d["solution"].update(objective="Throughput"), "the session wants Cost", id="objective"),
         pytest.param(lambda d: d["profiles"][0].update(key="x"), "made from profile x", id="profile"),
     ],
 )

@@ -149,7 +149,7 @@ def _spec(plan: SchedulingPlan) -> PipelinePlanSpec:
         {
             "session": {"name": "changing-load"},
             "inputsDigest": "0",
-            "solution": {"strategy": "partita", "kind": "Cost", **nothing},
+            "solution": {"strategy": "partita", "objective": "Cost", **nothing},
             "cost": {"allocatedPerHour": "0", "occupancyPerHour": "0"},
             "throughput": "0",
             "modules": [

@@ -127,7 +127,7 @@ class EmulatedSession:
         ]
         if self.function is not None:
             modules.append({"name": "function", "rate": 1, "budgetMicros": 10_000})
-        solution = {"strategy": "by-hand", "kind": "Throughput", "value": 1, "bound": 1, "gap": 0, "seconds": 0}
+        solution = {"strategy": "by-hand", "objective": "Throughput", "value": 1, "bound": 1, "gap": 0, "seconds": 0}
         return PipelinePlan.model_validate(
             {
                 "metadata": {"name": f"{self.name}-plan", "namespace": "default"},

@@ -117,7 +117,7 @@ class ProfiledSession:
         stage = {"blocks": {"first": 0, "end": 1}, "pool": POOL, "replicas": 1, "latencyMicros": 1}
         pipeline = {"name": "p0", "batchSize": self.batch_size, "throughput": 1, "stages": [stage]}
         module = {"name": MODULE, "rate": 1, "budgetMicros": self.slo_ms * 1000, "pipelines": [pipeline]}
-        solution = {"strategy": "by-hand", "kind": "Throughput", "value": 1, "bound": 1, "gap": 0, "seconds": 0}
+        solution = {"strategy": "by-hand", "objective": "Throughput", "value": 1, "bound": 1, "gap": 0, "seconds": 0}
         return PipelinePlan.model_validate(
             {
                 "metadata": {"name": f"{self.subject.name}-plan", "namespace": "default"},

@@ -78,7 +78,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   resources: [events]
   verbs: [create, patch]
 {{- if .Values.kuberay.image }}
-# Sessions of engine.kind KubeRay run in a RayService of their namespace; running RayClusters are scaled.
+# Sessions of engine.type KubeRay run in a RayService of their namespace; running RayClusters are scaled.
 - apiGroups: [ray.io]
   resources: [rayservices]
   verbs: [get, list, create, patch, delete]

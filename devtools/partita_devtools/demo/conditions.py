@@ -41,13 +41,13 @@ class Observation:
             and is_true(status.conditions, ConditionType.READY)
             and is_true(status.conditions, ConditionType.ROLLED_OUT)
             and status.url is not None
-            and self.active_plan is not None
+            and self.current_plan is not None
         )
 
     @property
-    def active_plan(self) -> PipelinePlan | None:
+    def current_plan(self) -> PipelinePlan | None:
         """The plan in force."""
-        summary = self.session.status.active_plan
+        summary = self.session.status.current_plan
         return next((p for p in self.plans if summary is not None and p.metadata.name == summary.name), None)
 
     @property

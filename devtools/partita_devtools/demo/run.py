@@ -64,7 +64,7 @@ async def _demonstrate(client: AsyncClient, example: Example, config: DemoConfig
     )
 
     found = await watch.look()
-    plan = found.active_plan
+    plan = found.current_plan
     if plan is None:
         raise DemoError(f"session {name} has lost its plan under load; see its conditions above")
     return DemoResult(

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from partita_api.inferencesession import ObjectiveKind
+from partita_api.inferencesession import ObjectiveType
 from partita_api.pipelineplan import Alternative, PipelinePlanSpec, Stage
 from partita_devtools.demo.result import DemoResult, Sample
 from partita_runtime.serving.telemetry.signals import StageSignals
@@ -44,10 +44,10 @@ def comparison(plan: PipelinePlanSpec) -> Comparison:
 
 def achievement(plan: PipelinePlanSpec) -> str:
     """What the plan reaches of its objective, for people."""
-    match plan.solution.kind:
-        case ObjectiveKind.COST:
+    match plan.solution.objective:
+        case ObjectiveType.COST:
             return f"costs {float(plan.cost.allocated_per_hour):.2f} an hour"
-        case ObjectiveKind.POWER:
+        case ObjectiveType.POWER:
             return f"draws {float(plan.solution.value):.0f} W"
         case _:
             return f"serves {plan.throughput} requests/s"
@@ -61,8 +61,8 @@ def comparison_sentence(plan: PipelinePlanSpec) -> str:
     if found.whole_value is None or found.ratio is None:
         return "without partitioning there is no plan at all"
     change = abs(1 - found.ratio)
-    kind = plan.solution.kind
-    digits = 2 if kind is ObjectiveKind.COST else 0
+    kind = plan.solution.objective
+    digits = 2 if kind is ObjectiveType.COST else 0
     without = f"{found.whole_value:.{digits}f} {kind.unit} without partitioning"
     word = "more" if found.ratio > 1 else "less"
     return f"the same as {without}" if change < 0.0005 else f"{change:.0%} {word} than {without}"

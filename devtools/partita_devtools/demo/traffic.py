@@ -161,11 +161,11 @@ class _Sampler:
 
 
 def _desired(found: Observation) -> dict[str, int]:
-    plan = found.active_plan
+    plan = found.current_plan
     stages = plan.status.stages if plan is not None else ()
     return {f"{stage.module}/{stage.pipeline}/{stage.stage}": stage.desired for stage in stages}
 
 
 def _recommended(found: Observation) -> str:
     signals = found.session.status.signals
-    return signals.recommended if signals is not None else ""
+    return signals.recommendation if signals is not None else ""

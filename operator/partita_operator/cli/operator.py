@@ -116,7 +116,7 @@ def operator() -> None:
 @click.option(
     "--kuberay",
     type=kuberay_settings,
-    help='JSON: serve sessions of engine.kind KubeRay so, such as {"image": "..."}. Default: not at all.',
+    help='JSON: serve sessions of engine.type KubeRay so, such as {"image": "..."}. Default: not at all.',
 )
 @click.option("--kuberay-token", help="Bearer token of the dashboards of KubeRay's clusters, if they ask for one.")
 @click.option(

@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from partita_api.inferencesession import EngineKind, InferenceSession
+from partita_api.inferencesession import EngineType, InferenceSession
 from partita_operator.engines.kuberay.engine import KubeRayEngine
 from partita_operator.engines.ray.engine import RayServeEngines, serving_options
 from partita_operator.kube.connection import client, load_config
@@ -19,11 +19,11 @@ from partita_operator.ports import (
 )
 
 NO_KUBERAY: Final = (
-    "The operator is not set up for KubeRay. Set kuberay.image of the chart (PARTITA_KUBERAY), or use engine.kind Ray."
+    "The operator is not set up for KubeRay. Set kuberay.image of the chart (PARTITA_KUBERAY), or use engine.type Ray."
 )
 NO_RAY: Final = (
     "The operator knows no Ray cluster. Set ray.address of the chart (PARTITA_RAY_ADDRESS) or engine.address of the "
-    "session, or use engine.kind KubeRay."
+    "session, or use engine.type KubeRay."
 )
 
 
@@ -56,10 +56,10 @@ class EngineRegistry:
 
     def of(self, session: InferenceSession) -> ServingEngine:
         """The engine that the session names, or the default; the same object for the same address."""
-        match session.spec.engine.kind:
-            case EngineKind.KUBERAY:
+        match session.spec.engine.type:
+            case EngineType.KUBERAY:
                 return self._kuberay or self._without_kuberay
-            case EngineKind.RAY:
+            case EngineType.RAY:
                 return self._ray.of(session) or self._without_ray
 
     def known(self) -> tuple[ServingEngine, ...]:

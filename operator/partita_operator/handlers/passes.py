@@ -41,7 +41,7 @@ async def process_session(key: str, context: Context) -> float | None:
     context.leadership.ensure()  # the observation may have taken a while
     now = datetime.now(UTC)
     async with contextlib.AsyncExitStack() as lock:
-        if session.status.asleep_since is not None and world.signals is not None and world.signals.held:
+        if session.status.scale_to_zero_time is not None and world.signals is not None and world.signals.held:
             await lock.enter_async_context(context.plan_creation)
             world = replace(world, cluster=context.cache.cluster())
         decision = reconcile_session(world, now)

@@ -81,14 +81,14 @@ def _of_sessions(cluster: Cluster | None, measured: Mapping[str, Signals]) -> It
         labels=("session",),
     )
     for key, session in sessions.items():
-        asleep.add_metric((key,), float(session.status.asleep_since is not None))
+        asleep.add_metric((key,), float(session.status.scale_to_zero_time is not None))
         slo.add_metric((key,), session.spec.slo.latency_ms / 1000)
         if key in signals:
             for quantile, field in _QUANTILES:
                 latency.add_metric((key, quantile), float(getattr(signals[key], field)) / 1000)
-        if session.status.active_plan is not None:
-            cost.add_metric((key,), float(session.status.active_plan.cost_per_hour))
-            throughput.add_metric((key,), float(session.status.active_plan.throughput))
+        if session.status.current_plan is not None:
+            cost.add_metric((key,), float(session.status.current_plan.cost_per_hour))
+            throughput.add_metric((key,), float(session.status.current_plan.throughput))
         for condition in session.status.conditions:
             conditions.add_metric((key, condition.type), float(condition.status == "True"))
     yield from (latency, slo, cost, throughput, asleep, conditions)

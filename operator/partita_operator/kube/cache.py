@@ -162,7 +162,7 @@ def _set(found: dict[str, T], name: str, value: T | None) -> None:
 
 def _active_plan(raw: Document) -> str:
     """namespace/name of the plan in force of a session."""
-    active = (raw.get("status") or {}).get("activePlan") or {}
+    active = (raw.get("status") or {}).get("currentPlan") or {}
     return f"{raw['metadata']['namespace']}/{active.get('name')}"
 
 

@@ -111,7 +111,7 @@ def _is_missing(error: httpx2.HTTPStatusError) -> bool:
 def _refused(what: str, error: httpx2.HTTPStatusError) -> EngineUnavailableError:
     if _is_missing(error):
         return EngineUnavailableError(
-            f"The cluster does not know RayServices ({error}). Install KubeRay 1.4 or newer, or use engine.kind Ray."
+            f"The cluster does not know RayServices ({error}). Install KubeRay 1.4 or newer, or use engine.type Ray."
         )
     return EngineUnavailableError(
         f"The API server does not let Partita {what}: {error}. See the operator's ClusterRole (kuberay.image of the "

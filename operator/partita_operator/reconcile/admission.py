@@ -70,9 +70,9 @@ def judge_pool(pool: GPUPool, complaint: str, cluster: Cluster) -> Verdict:
             return Verdict(mixed)
     held = users(name, cluster)
     lowered = [
-        f"namespace {use.namespace} holds {use.held} accelerators of pool {name} and may have {use.gpus} now"
+        f"namespace {use.namespace} holds {use.allocated} accelerators of pool {name} and may have {use.gpus} now"
         for use in quota_use(pool, held)
-        if use.held > use.gpus
+        if use.allocated > use.gpus
     ]
     if pool.spec.count is not None and sum(held.values()) > pool.spec.count:
         lowered.append(f"{', '.join(held)} hold {sum(held.values())} accelerators, more than spec.count")

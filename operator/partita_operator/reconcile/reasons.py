@@ -19,7 +19,7 @@ class Reason(StrEnum):
     PROFILING_FAILED = "ProfilingFailed"
     QUOTA_EXCEEDED = "QuotaExceeded"
     OUTRANKED = "Outranked"
-    NO_ROOM_TO_WAKE = "NoRoomToWake"
+    CANNOT_SCALE_FROM_ZERO = "CannotScaleFromZero"
     ROLLBACK_REFUSED = "RollbackRefused"
     PARTITIONING_DISABLED = "PartitioningDisabled"
     PARTITIONING_FAILED = "PartitioningFailed"
@@ -37,7 +37,7 @@ class Reason(StrEnum):
     ROLLING_OUT = "RollingOut"
     PARTITIONING = "Partitioning"
     SCALING = "Scaling"
-    WAKING = "Waking"
+    SCALING_FROM_ZERO = "ScalingFromZero"
     ENGINE_UNAVAILABLE = "EngineUnavailable"
     ACTION_FAILED = "ActionFailed"
     DELETING = "Deleting"
@@ -77,7 +77,7 @@ PROBLEMS: Final = frozenset(
         Reason.PROFILING_FAILED,
         Reason.QUOTA_EXCEEDED,
         Reason.OUTRANKED,
-        Reason.NO_ROOM_TO_WAKE,
+        Reason.CANNOT_SCALE_FROM_ZERO,
         Reason.ROLLBACK_REFUSED,
         Reason.PARTITIONING_DISABLED,
         Reason.PARTITIONING_FAILED,

@@ -103,7 +103,7 @@ def not_enough_gpus(task: Task, solve: Solve, deadline: Deadline) -> NoPlan:
     if task.aim is Aim.THROUGHPUT:
         wanted = "to serve each model at all"
     return NoPlan(
-        NoPlanReason.NOT_ENOUGH_GPUS,
+        NoPlanReason.INSUFFICIENT_CAPACITY,
         f"The pools have too few GPUs {wanted}: {', or '.join(fixes) or 'add GPUs, or ask for less'}.",
         smallest_slo_ms=slo,
         largest_rate=rate,

@@ -38,7 +38,7 @@ def _all(before: PipelinePlanSpec, after: PipelinePlanSpec) -> Iterator[Change]:
         yield Change(f"pool {pool}", "GPUs", str(held.get(pool, 0)), str(wanted.get(pool, 0)))
     for what, one, other in (
         ("strategy", before.solution.strategy, after.solution.strategy),
-        ("objective", before.solution.kind, after.solution.kind),
+        ("objective", before.solution.objective, after.solution.objective),
         ("cost an hour", before.cost.allocated_per_hour, after.cost.allocated_per_hour),
         ("cost an hour by occupancy", before.cost.occupancy_per_hour, after.cost.occupancy_per_hour),
         ("throughput in requests/s", before.throughput, after.throughput),

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from partita_api.pipelineplan import Alternative, Constraint, ConstraintKind, Evidence, PipelinePlanSpec
+from partita_api.pipelineplan import Alternative, Constraint, ConstraintType, Evidence, PipelinePlanSpec
 from partita_planner.allocation.formulation import Aim, gpus_used
 from partita_planner.allocation.template_search import NothingFound
 from partita_planner.explain.sensitivities import CERTAIN_GAP, Sensitivity, Worth
@@ -82,13 +82,13 @@ def _pools(task: Task, solution: Solution, found: Sensitivity) -> Iterator[Const
         worth = found.gpu.get(pool.name)
         if worth is not None or pool.name in used:
             full = used.get(pool.name, 0) >= pool.gpus
-            yield _constraint(solution, worth, full, kind=ConstraintKind.GPUS, pool=pool.name)
+            yield _constraint(solution, worth, full, type=ConstraintType.GPUS, pool=pool.name)
 
 
 def _latency(task: Task, solution: Solution, found: Sensitivity) -> Constraint:
     full = float(task.graph.longest(solution.latencies) / task.graph.slo_micros) >= FULL_PATH
     path = tuple(name for name in task.graph.critical_path(solution.latencies) if name in solution.deployments)
-    return _constraint(solution, found.slo, full, kind=ConstraintKind.LATENCY, modules=found.slower or path)
+    return _constraint(solution, found.slo, full, type=ConstraintType.LATENCY, modules=found.slower or path)
 
 
 def _constraint(
@@ -96,12 +96,12 @@ def _constraint(
     worth: Worth | None,
     full: bool,
     *,
-    kind: ConstraintKind,
+    type: ConstraintType,
     pool: str | None = None,
     modules: tuple[str, ...] = (),
 ) -> Constraint:
     return Constraint(
-        kind=kind,
+        type=type,
         pool=pool,
         modules=modules,
         binding=full if worth is None else worth.amount > CERTAIN_GAP * solution.value,
@@ -159,4 +159,4 @@ def _amount(task: Task, worth: Worth) -> str:
 
 
 def _unit(task: Task) -> str:
-    return task.problem.spec.objective.kind.unit
+    return task.problem.spec.objective.type.unit

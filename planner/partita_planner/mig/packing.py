@@ -91,7 +91,7 @@ class Packing:
 class NoPackingReason(StrEnum):
     """Why there is no packing."""
 
-    NOT_ENOUGH_GPUS = "NotEnoughGPUs"
+    INSUFFICIENT_CAPACITY = "InsufficientCapacity"
     TIME_LIMIT = "TimeLimit"
 
 
@@ -127,7 +127,7 @@ def fewest_gpus(
     if at_most is not None and found.gpus > at_most:
         missing = found.gpus - at_most
         return NoPacking(
-            NoPackingReason.NOT_ENOUGH_GPUS,
+            NoPackingReason.INSUFFICIENT_CAPACITY,
             f"The load needs {found.gpus} GPUs of {product.name}, and there are {at_most}: "
             f"add {missing}, or lower the load.",
             missing,
@@ -251,7 +251,7 @@ def _too_few_for_all(product: Product, workloads: Sequence[Workload], gpus: int,
     if isinstance(needed, NoPacking):
         return needed
     return NoPacking(
-        NoPackingReason.NOT_ENOUGH_GPUS,
+        NoPackingReason.INSUFFICIENT_CAPACITY,
         f"A slice for each model needs {needed.gpus} GPUs of {product.name}, and there are {gpus}: "
         f"add {needed.gpus - gpus}, or leave models out.",
         needed.gpus - gpus,

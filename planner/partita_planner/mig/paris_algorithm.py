@@ -119,7 +119,7 @@ def placed(product: Product, answer: Paris, gpus: int, deadline: Deadline) -> Pa
     found = without(enough)
     if isinstance(found, Packing) and found.gpus > gpus:
         return NoPacking(
-            NoPackingReason.NOT_ENOUGH_GPUS,
+            NoPackingReason.INSUFFICIENT_CAPACITY,
             f"One slice of each profile that PARIS uses ({', '.join(instances)}) needs {found.gpus} GPUs of "
             f"{product.name}, and there are {gpus}: add {found.gpus - gpus}, or measure fewer profiles.",
             found.gpus - gpus,

@@ -44,7 +44,7 @@ def plan_jointly(
 
     All must want throughput, and name each pool that they share with the same GPUs. Raises ValueError otherwise.
     """
-    if not all(p.spec.objective.kind.seeks_throughput for p in problems):
+    if not all(p.spec.objective.type.seeks_throughput for p in problems):
         raise ValueError("sessions that are planned together must all have an objective of throughput")
     began = clock()
     tasks = [Task.of(problem) for problem in problems]
@@ -149,7 +149,7 @@ def _name(index: int, module: str) -> str:
 def _refusal(nothing: NothingFound, seconds: float) -> NoPlan:
     if nothing.proven:
         return NoPlan(
-            NoPlanReason.NOT_ENOUGH_GPUS,
+            NoPlanReason.INSUFFICIENT_CAPACITY,
             "The pools cannot serve all of these sessions together within their SLOs: add GPUs, raise slo.latencyMs, "
             "or plan fewer of them together.",
         )

@@ -45,7 +45,7 @@ def plan_together(
     Raises NotTogetherError for sessions whose objectives cannot be weighed against each other.
     """
     _check(problems)
-    if problems[0].spec.objective.kind.seeks_throughput:
+    if problems[0].spec.objective.type.seeks_throughput:
         return _level(problems, plan_jointly(problems, seconds, clock))
     return _cheapest(problems, plan, Deadline.after(seconds, clock))
 
@@ -56,11 +56,11 @@ def _check(problems: Sequence[PlanningProblem]) -> None:
     others = sorted({p.spec.planner.strategy for p in problems} - {"partita"})
     if others:
         raise NotTogetherError(f"only strategy partita plans sessions together, not {', '.join(others)}")
-    kinds = {p.spec.objective.kind for p in problems}
+    kinds = {p.spec.objective.type for p in problems}
     models = {p.spec.objective.cost_model for p in problems}
     throughput = [kind for kind in kinds if kind.seeks_throughput]
     if (throughput and len(throughput) < len(kinds)) or (not throughput and (len(kinds) > 1 or len(models) > 1)):
-        wanted = ", ".join(sorted(f"{p.session.name}: {p.spec.objective.kind}" for p in problems))
+        wanted = ", ".join(sorted(f"{p.session.name}: {p.spec.objective.type}" for p in problems))
         raise NotTogetherError(
             f"sessions that are planned together must all want throughput, or all least cost by one cost model, or all "
             f"least power ({wanted}); give them one objective, or plan them one after the other"
@@ -85,7 +85,9 @@ def _cheapest(problems: Sequence[PlanningProblem], plan: Plan, deadline: Deadlin
     planned = [outcome.plan for outcome in alone if isinstance(outcome, Planned)]
     if len(planned) < len(alone):
         names = ", ".join(p.session.name for p, o in zip(problems, alone, strict=True) if isinstance(o, NoPlan))
-        rest = NoPlan(NoPlanReason.NOT_ENOUGH_GPUS, f"There is no plan for {names}, so none for all sessions together.")
+        rest = NoPlan(
+            NoPlanReason.INSUFFICIENT_CAPACITY, f"There is no plan for {names}, so none for all sessions together."
+        )
         return Together(tuple(o if isinstance(o, NoPlan) else rest for o in alone), None, None)
     bound = sum(float(spec.solution.bound) for spec in planned)
     best: list[Outcome] | None = None
@@ -101,7 +103,7 @@ def _cheapest(problems: Sequence[PlanningProblem], plan: Plan, deadline: Deadlin
     if best is None:
         names = ", ".join(p.session.name for p in problems)
         nothing = NoPlan(
-            NoPlanReason.NOT_ENOUGH_GPUS,
+            NoPlanReason.INSUFFICIENT_CAPACITY,
             f"Each of {names} has a plan, but no order was found in which the pools have GPUs for all of them: add "
             f"GPUs, lower their rates, or raise slo.latencyMs.",
         )

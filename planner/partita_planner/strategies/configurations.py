@@ -9,7 +9,7 @@ may work only `1 - headroom` of the time make up for bursts.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from partita_api.inferencesession import ObjectiveKind
+from partita_api.inferencesession import ObjectiveType
 from partita_planner.allocation.formulation import (
     Demand,
     Deployment,
@@ -38,7 +38,7 @@ def configuration_strategy(name: str, answer: Answering, without_dummies: Answer
         solve=lambda task, deadline: _solve(
             name, task, [answer, *([without_dummies] if without_dummies else [])], deadline
         ),
-        objectives=frozenset({ObjectiveKind.COST}),
+        objectives=frozenset({ObjectiveType.COST}),
         answer=answer,
     )
 
@@ -129,7 +129,7 @@ def _within_the_pools(name: str, task: Task, deployments: Deployments, posed: _P
         return Unanswered(
             proven=False,
             why=NoPlan(
-                NoPlanReason.NOT_ENOUGH_GPUS,
+                NoPlanReason.INSUFFICIENT_CAPACITY,
                 f"Strategy {name!r} plans machines for {price:g} an hour as if the pools had no end, and they have too "
                 f"few GPUs for that: add GPUs ({wanted}), or choose planner.strategy partita, which plans within them.",
                 gpus_missing=missing,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from partita_api.inferencesession import ObjectiveKind
+from partita_api.inferencesession import ObjectiveType
 from partita_planner.allocation.formulation import Demand, Market
 from partita_planner.allocation.template_search import Found, NothingFound
 from partita_planner.allocation.throughput import most_throughput
@@ -55,5 +55,5 @@ DART_R: Final = Strategy(
     narrow=_of_two,
     solve=lambda task, deadline: throughput_plan(task, deadline, _most),
     holds_baseline=True,
-    objectives=frozenset(kind for kind in ObjectiveKind if kind.seeks_throughput),
+    objectives=frozenset(kind for kind in ObjectiveType if kind.seeks_throughput),
 )

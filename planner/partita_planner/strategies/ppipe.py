@@ -11,7 +11,7 @@ from typing import Final
 
 import pyomo.environ as pyo
 
-from partita_api.inferencesession import ObjectiveKind
+from partita_api.inferencesession import ObjectiveType
 from partita_planner.allocation.formulation import Aim, Demand, Market, allocation_model, deployments_of, start_from
 from partita_planner.allocation.latency_split import solve_split
 from partita_planner.allocation.milp import solve
@@ -99,5 +99,5 @@ PPIPE: Final = Strategy(
     narrow=lambda task: replace(task, pooled=True),
     solve=lambda task, deadline: throughput_plan(task, deadline, _most),
     holds_baseline=True,
-    objectives=frozenset(kind for kind in ObjectiveKind if kind.seeks_throughput),
+    objectives=frozenset(kind for kind in ObjectiveType if kind.seeks_throughput),
 )

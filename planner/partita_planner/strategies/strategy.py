@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from partita_api.inferencesession import ObjectiveKind
+from partita_api.inferencesession import ObjectiveType
 from partita_planner.allocation.template_search import NothingFound
 from partita_planner.configurations.schedule import Answer
 from partita_planner.configurations.workload import Workload
@@ -31,7 +31,7 @@ class Strategy:
     """Solves a narrowed task."""
     holds_baseline: bool = False
     """Whether whole models on whole GPUs are among its plans, so that they can stand in when time runs out."""
-    objectives: frozenset[ObjectiveKind] = frozenset(ObjectiveKind)
+    objectives: frozenset[ObjectiveType] = frozenset(ObjectiveType)
     """What it can plan for."""
     answer: Answering | None = None
     """How it answers in the cost papers' own setting; None where it has no answer there."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from decimal import ROUND_FLOOR
 from math import ceil, inf
 
-from partita_api.inferencesession import ObjectiveKind
+from partita_api.inferencesession import ObjectiveType
 from partita_api.pipelineplan import ModulePlan, PipelinePlanSpec, Stage
 from partita_api.profile import Profile
 from partita_planner.problem import PlanningProblem, Pool
@@ -169,7 +169,7 @@ def _priced(
     watts = None if plan.cost.power_watts is None else float(plan.cost.power_watts)
     if watts is not None:
         watts -= sum(_power(pool) * group.saved for pool, group in groups)
-    in_watts = problem.spec.objective.kind is ObjectiveKind.POWER
+    in_watts = problem.spec.objective.type is ObjectiveType.POWER
     value = watts if in_watts and watts is not None else money
     bound = min(float(plan.solution.bound), value, _bound(problem, _power if in_watts else _price))
     calls = module_rates(problem.spec, 1.0)

@@ -48,7 +48,7 @@ def assemble(
         inputs_digest=inputs_digest(problem),
         solution=SolutionSpec(
             strategy=strategy,
-            kind=problem.spec.objective.kind,
+            objective=problem.spec.objective.type,
             value=quantity(solution.value),
             bound=quantity(solution.bound),
             gap=quantity(solution.relative_gap),

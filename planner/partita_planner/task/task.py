@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
-from partita_api.inferencesession import CostModel, CutDType, ObjectiveKind
+from partita_api.inferencesession import CostModel, CutDType, ObjectiveType
 from partita_planner.allocation.formulation import Aim, Demand, Deployments, Market, Tariff
 from partita_planner.deadline import Deadline
 from partita_planner.problem import PlanningProblem
@@ -67,14 +67,14 @@ class Task:
     def aim(self) -> Aim:
         """What the session wants."""
         objective = self.problem.spec.objective
-        if objective.kind.seeks_throughput:
+        if objective.type.seeks_throughput:
             return Aim.THROUGHPUT
         return Aim.OCCUPANCY if objective.cost_model is CostModel.OCCUPANCY else Aim.ALLOCATED
 
     @cached_property
     def market(self) -> Market:
         """The pools, priced in what is minimised; units are whole GPUs if throughput is maximised, else vGPUs."""
-        tariff = Tariff.WATTS if self.problem.spec.objective.kind is ObjectiveKind.POWER else Tariff.MONEY
+        tariff = Tariff.WATTS if self.problem.spec.objective.type is ObjectiveType.POWER else Tariff.MONEY
         pools = {pool.name: pool for pool in self.problem.pools}
         return Market(pools, whole_gpus=self.aim is Aim.THROUGHPUT and not self.pooled, tariff=tariff)
 

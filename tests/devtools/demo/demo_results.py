@@ -31,7 +31,7 @@ SESSION = {
             {"from": "crop", "to": "person", "fanOut": {"mean": "1", "max": 3}},
         ],
     },
-    "status": {"url": "http://127.0.0.1:8000/default/traffic", "activePlan": None},
+    "status": {"url": "http://127.0.0.1:8000/default/traffic", "currentPlan": None},
 }
 
 PLAN = {
@@ -43,7 +43,7 @@ PLAN = {
         "inputsDigest": "7f3a91c2",
         "solution": {
             "strategy": "partita",
-            "kind": "Cost",
+            "objective": "Cost",
             "value": "3.31",
             "bound": "3.31",
             "gap": "0",

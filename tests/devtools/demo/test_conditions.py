@@ -15,7 +15,7 @@ def observation(
     made_up = demo_result()
     active = {"name": made_up.plan.metadata.name, "costPerHour": "1", "throughput": "1"} if plan else None
     status = made_up.session.status.model_validate(
-        {"observedGeneration": observed, "url": url, "conditions": conditions, "activePlan": active}
+        {"observedGeneration": observed, "url": url, "conditions": conditions, "currentPlan": active}
     )
     session = made_up.session.model_copy(update={"status": status})
     return Observation(session, made_up.pools, (made_up.plan,))

@@ -147,13 +147,13 @@ async def test_watch_ends_when_the_session_serves(watch: Watch, operator: Operat
         condition("Ready", "True"),
         condition("RolledOut", "True"),
         url="http://127.0.0.1:1/x",
-        activePlan={"name": plan, "costPerHour": "3.31", "throughput": "286"},
+        currentPlan={"name": plan, "costPerHour": "3.31", "throughput": "286"},
     )
 
     found = await waiting
 
-    assert found.active_plan is not None
-    assert found.active_plan.metadata.name == plan
+    assert found.current_plan is not None
+    assert found.current_plan.metadata.name == plan
     assert [(c.type, c.status) for c in watch.timeline if c.object.startswith("Inf")] == [
         ("Ready", "False"),
         ("RolledOut", "True"),

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 from tests.devtools.demo.demo_results import agreement, demo_result
 
-from partita_api.inferencesession import ObjectiveKind
+from partita_api.inferencesession import ObjectiveType
 from partita_api.pipelineplan import Alternative, PipelinePlanSpec
 from partita_api.quantity import Quantity
 from partita_devtools.demo.console import print_result, slo_met
@@ -31,10 +31,10 @@ def printed(result: DemoResult) -> str:
 
 
 def plan_with(
-    *alternatives: Alternative, kind: ObjectiveKind = ObjectiveKind.COST, value: str = "3.31"
+    *alternatives: Alternative, kind: ObjectiveType = ObjectiveType.COST, value: str = "3.31"
 ) -> PipelinePlanSpec:
     plan = demo_result().plan.spec
-    solution = plan.solution.model_copy(update={"kind": kind, "value": Quantity(value)})
+    solution = plan.solution.model_copy(update={"objective": kind, "value": Quantity(value)})
     return plan.model_copy(update={"solution": solution, "alternatives": alternatives})
 
 
@@ -52,7 +52,7 @@ def whole(value: str | None) -> Alternative:
         pytest.param(plan_with(whole(None)), "without partitioning there is no plan at all", id="only so"),
         pytest.param(plan_with(), "no plan without partitioning was computed", id="not computed"),
         pytest.param(
-            plan_with(whole("200"), kind=ObjectiveKind.THROUGHPUT, value="300"),
+            plan_with(whole("200"), kind=ObjectiveType.THROUGHPUT, value="300"),
             "50% more than 200 requests/s without partitioning",
             id="throughput",
         ),

@@ -60,7 +60,7 @@ class Looks:
     async def look(self) -> Observation:
         result = demo_result()
         status = result.session.status.model_validate(
-            {"activePlan": {"name": result.plan.metadata.name, "costPerHour": "1", "throughput": "1"}}
+            {"currentPlan": {"name": result.plan.metadata.name, "costPerHour": "1", "throughput": "1"}}
         )
         stage = {"module": "detector", "pipeline": "p0", "stage": 0, "pool": "l4-emulated", "desired": 3}
         plan = result.plan.model_copy(update={"status": result.plan.status.model_validate({"stages": [stage]})})

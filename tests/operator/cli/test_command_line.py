@@ -82,7 +82,7 @@ def test_plan_says_what_is_missing(manifests: Path, profiles: Path) -> None:
 
     assert result.exit_code == ExitCode.NO_PLAN
     (refused,) = json.loads(result.stdout)
-    assert refused["reason"] == "NotEnoughGPUs"
+    assert refused["reason"] == "InsufficientCapacity"
     assert refused["largestRate"] < 100000
 
 

@@ -56,7 +56,7 @@ def test_plan_says_what_binds_and_what_came_second(place: Path) -> None:
 
     (planned,) = json.loads(result.stdout)
     solution = planned["plan"]["solution"]
-    assert [(c["kind"], c.get("pool"), c["binding"]) for c in solution["constraints"]] == [
+    assert [(c["type"], c.get("pool"), c["binding"]) for c in solution["constraints"]] == [
         ("GPUs", "fast", False),
         ("Latency", None, False),
     ]
@@ -92,7 +92,7 @@ def test_comparison_says_why_there_is_no_plan(place: Path) -> None:
     result = plan(place, "--compare", "no-partitioning", "--rate", "1000")
 
     assert result.exit_code == ExitCode.NO_PLAN
-    assert "no-partitioning: no plan (NotEnoughGPUs)" in result.stdout
+    assert "no-partitioning: no plan (InsufficientCapacity)" in result.stdout
     assert "lower the rate to 400 requests/s" in " ".join(result.stdout.split())
 
 
@@ -111,7 +111,7 @@ def test_sessions_of_a_comparison_share_the_pools(place: Path) -> None:
 def test_sessions_planned_together_share_the_pools_by_weight(place: Path) -> None:
     """Four GPUs serve 400 requests/s: one session has three times the weight of the other."""
     pair = [session(name).slo(200).rate(50).model("detector").planner(max_stages=1) for name in ("heavy", "light")]
-    objectives = [{"kind": "Throughput", "weight": 3}, {"kind": "Throughput", "weight": 1}]
+    objectives = [{"type": "Throughput", "weight": 3}, {"type": "Throughput", "weight": 1}]
     write(place, *(s.with_spec(objective=wanted) for s, wanted in zip(pair, objectives, strict=True)))
     written = place / "plans.yaml"
 
@@ -161,7 +161,7 @@ def test_no_plan_in_place_of_a_plan_in_force(place: Path) -> None:
     result = plan(place, "--rate", "1000", "--diff", in_force(place), "-o", "json")
 
     assert result.exit_code == ExitCode.NO_PLAN
-    assert json.loads(result.stdout)["reason"] == "NotEnoughGPUs"
+    assert json.loads(result.stdout)["reason"] == "InsufficientCapacity"
 
 
 def test_a_written_plan_can_be_simulated(place: Path) -> None:
@@ -211,7 +211,7 @@ def test_a_plan_can_be_simulated_under_another_policy(place: Path) -> None:
         ),
         pytest.param(["--rate", "0"], ExitCode.BAD_INPUT, "--rate", id="no rate"),
         pytest.param(["--rate", "nan"], ExitCode.BAD_INPUT, "--rate", id="rate that is no number"),
-        pytest.param(["--rate", "1000000000"], ExitCode.NO_PLAN, "NotEnoughGPUs", id="rate beyond all GPUs"),
+        pytest.param(["--rate", "1000000000"], ExitCode.NO_PLAN, "InsufficientCapacity", id="rate beyond all GPUs"),
     ],
 )
 def test_bad_input_is_explained(place: Path, arguments: list[str], want_code: ExitCode, want_message: str) -> None:

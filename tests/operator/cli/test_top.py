@@ -21,7 +21,7 @@ READY = Condition(
     last_transition_time="2026-01-01T00:00:00Z",
 )
 STATUS = InferenceSessionStatus(
-    active_plan=PlanSummary(name="traffic-01", cost_per_hour="1.25", throughput="120"),
+    current_plan=PlanSummary(name="traffic-01", cost_per_hour="1.25", throughput="120"),
     signals=Signals(
         offered_rate="100.25", goodput="99", bad_rate="0.012", idle_fraction="0.4", p50_ms="41", p99_ms="260"
     ),

@@ -26,7 +26,7 @@ async def test_a_manifest_becomes_a_served_plan(namespace: Kubectl, operators: O
         assert found["metadata"]["finalizers"] == ["partita.dev/finalizer"]
         assert not [name for name in found["metadata"]["annotations"] if "kopf" in name]
         (plan,) = namespace.list("pplan")
-        assert found["status"]["activePlan"]["name"] == plan["metadata"]["name"]
+        assert found["status"]["currentPlan"]["name"] == plan["metadata"]["name"]
         assert plan["metadata"]["ownerReferences"][0]["uid"] == found["metadata"]["uid"]
         assert plan["status"]["stages"][0]["ready"] >= 1
         (config_map,) = namespace.list("configmap", "-l", "partita.dev/profile")
@@ -52,7 +52,7 @@ async def test_a_changed_rate_leads_to_another_plan(namespace: Kubectl, operator
         )
         assert found is not None
         assert found["status"]["history"] == [first.metadata.name]
-        assert float(found["status"]["activePlan"]["throughput"]) >= 2000
+        assert float(found["status"]["currentPlan"]["throughput"]) >= 2000
 
 
 async def test_what_cannot_be_planned_leaves_the_plan_in_force(namespace: Kubectl, operators: Operators) -> None:

@@ -43,7 +43,7 @@ TRAFFIC = (
     .model_copy(
         update={
             "status": InferenceSessionStatus(
-                active_plan=PlanSummary(name="p", cost_per_hour="1.5", throughput="120"),
+                current_plan=PlanSummary(name="p", cost_per_hour="1.5", throughput="120"),
                 signals=Signals(offered_rate="100", goodput="99", bad_rate="0.01", p50_ms="40", p99_ms="95"),
                 conditions=CONDITIONS,
             )

@@ -175,7 +175,7 @@ async def test_nodes_are_cut_once_it_is_approved(namespace: Kubectl, operators: 
         async with operators.running():
             waiting = await eventually(seen, lambda p: reason(p, "Partitioned") == ("False", "AwaitingApproval"))
             assert waiting is not None
-            assert waiting["status"]["partitioning"]["waiting"] == fleet.nodes
+            assert waiting["status"]["partitioning"]["waitingNodes"] == fleet.nodes
             assert waiting["status"]["hardware"] == [
                 {
                     "product": "NVIDIA-H100-80GB-HBM3",
@@ -192,7 +192,7 @@ async def test_nodes_are_cut_once_it_is_approved(namespace: Kubectl, operators: 
                 ["approve", f"gpool/{fleet.name}", "--kubeconfig", str(namespace.kubeconfig)],
             )
             assert result.exit_code == 0, result.output
-            await eventually(seen, lambda p: (p or {})["status"]["partitioning"]["ready"] >= 1)
+            await eventually(seen, lambda p: (p or {})["status"]["partitioning"]["readyNodes"] >= 1)
         # The operator is gone in the middle of it; the next one goes on.
         async with operators.running():
             done = await eventually(seen, lambda p: reason(p, "Partitioned") == ("True", "Partitioned"))

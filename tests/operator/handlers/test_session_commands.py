@@ -39,7 +39,7 @@ async def until_held(namespace: Kubectl, why: str) -> Json:
 async def until_served(namespace: Kubectl, plan: str) -> None:
     await eventually(
         lambda: namespace.get("isess", "traffic"),
-        lambda s: reason(s) == ("True", "Serving") and s["status"]["activePlan"]["name"] == plan,  # type: ignore[index]
+        lambda s: reason(s) == ("True", "Serving") and s["status"]["currentPlan"]["name"] == plan,  # type: ignore[index]
     )
 
 
@@ -62,7 +62,7 @@ async def test_plans_are_previewed_approved_held_and_gone_back_from(namespace: K
         await until_held(namespace, "AwaitingApproval")
         told = json.loads(await done(namespace, "explain", "isess/traffic", "-o", "json"))
         assert told["plan"]["inputsDigest"].startswith(first.removeprefix("traffic-"))
-        assert float(told["preview"]["costPerHour"]) > float(told["preview"]["costPerHourInForce"])
+        assert float(told["preview"]["costPerHour"]) > float(told["preview"]["currentCostPerHour"])
         assert "GPUs" in await done(namespace, "approve", "isess/traffic")
         second = told["preview"]["plan"]
         await until_served(namespace, second)

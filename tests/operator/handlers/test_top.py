@@ -87,7 +87,7 @@ async def test_pools_and_sessions_are_shown_as_the_operator_has_measured_them(
         await eventually(lambda: namespace.get("isess", "traffic"), lambda found: reason(found) == ("True", "Serving"))
         served = namespace.get("isess", "traffic")
         assert served is not None
-        plan = served["status"]["activePlan"]
+        plan = served["status"]["currentPlan"]
         key = f"{namespace.namespace}/traffic"
         with top_on_a_terminal(namespace.kubeconfig, namespace.namespace) as terminal:
             await asyncio.to_thread(terminal.until, plan["name"])

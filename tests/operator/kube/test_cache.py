@@ -84,24 +84,24 @@ def test_a_session_that_cannot_be_read_has_the_spec_of_its_plan_in_force(cache: 
     plan = changed(stored(PLAN), "metadata.annotations", {SESSION_SPEC_ANNOTATION: canonical_json(before.spec)})
     active = {"name": "traffic-0123abcd", "costPerHour": "1", "throughput": "80"}
     cache.put(Kind.PLAN, plan)
-    cache.put(Kind.SESSION, changed(stored(BROKEN), "status", {"activePlan": active}))
+    cache.put(Kind.SESSION, changed(stored(BROKEN), "status", {"currentPlan": active}))
     cluster = cache.cluster()
     assert cluster.sessions["default/traffic"].spec == before.spec
-    assert cluster.sessions["default/traffic"].status.active_plan is not None
+    assert cluster.sessions["default/traffic"].status.current_plan is not None
     assert "modules.0.model: a model needs either entrypoint or file" in cluster.unreadable["default/traffic"]
 
 
 def test_a_session_that_was_never_readable_is_known_by_its_name(cache: ClusterCache) -> None:
-    cache.put(Kind.SESSION, changed(stored(BROKEN), "status", {"activePlan": {"name": "of an older version"}}))
+    cache.put(Kind.SESSION, changed(stored(BROKEN), "status", {"currentPlan": {"name": "of an older version"}}))
     cluster = cache.cluster()
     assert cluster.sessions["default/traffic"].metadata.uid == "1"
     assert set(cluster.unreadable) == {"default/traffic"}
 
 
 def test_a_status_of_another_version_is_no_fault_of_the_spec(cache: ClusterCache) -> None:
-    cache.put(Kind.SESSION, changed(stored(SESSION), "status", {"activePlan": {"name": "of an older version"}}))
+    cache.put(Kind.SESSION, changed(stored(SESSION), "status", {"currentPlan": {"name": "of an older version"}}))
     cluster = cache.cluster()
-    assert cluster.sessions["default/traffic"].status.active_plan is None
+    assert cluster.sessions["default/traffic"].status.current_plan is None
     assert cluster.unreadable == {}
 
 

@@ -301,7 +301,7 @@ def _approved(plan: PipelinePlan) -> PipelinePlan:
     return plan.model_copy(update={"metadata": meta, "spec": plan.spec.model_copy(update={"approved": True})})
 
 
-_MOMENTS = ("last_transition_time", "since", "last_scaled", "asleep_since")
+_MOMENTS = ("last_transition_time", "last_scale_time", "scale_to_zero_time")
 
 
 def _timeless(value: Any) -> Any:

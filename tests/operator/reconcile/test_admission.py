@@ -7,7 +7,7 @@ from tests.builders import SessionBuilder, pool, session
 from tests.operator.reconcile.simulated import SimulatedCluster
 
 from partita_api.gpupool import GPUPool, GPUPoolSpec, Quota
-from partita_api.inferencesession import Objective, ObjectiveKind
+from partita_api.inferencesession import Objective, ObjectiveType
 from partita_operator.reconcile.admission import judge_plan, judge_pool, judge_session
 from partita_runtime.models.policy import ModelPolicy
 
@@ -34,7 +34,7 @@ def cluster(*pools: GPUPool) -> SimulatedCluster:
         ),
         pytest.param(SessionBuilder("a" * 60).model("detector"), "at most 54 characters", id="name of plans too long"),
         pytest.param(
-            TRAFFIC.with_spec(objective=Objective(kind=ObjectiveKind.POWER)), "spec.powerWatts", id="power unknown"
+            TRAFFIC.with_spec(objective=Objective(type=ObjectiveType.POWER)), "spec.powerWatts", id="power unknown"
         ),
     ],
 )

@@ -180,10 +180,10 @@ def plans(builder: SessionBuilder) -> SimulatedCluster:
 
 def test_plans() -> None:
     made = plans(TRAFFIC)
-    first = made.session("traffic").status.active_plan
+    first = made.session("traffic").status.current_plan
     assert first is not None
     come(made, TRAFFIC.rate(400).build())
-    second = made.session("traffic").status.active_plan
+    second = made.session("traffic").status.current_plan
     assert second is not None
     assert argo(document(made.plans[second.name]))[0] == "Healthy"
     health, message = argo(document(made.plans[first.name]))

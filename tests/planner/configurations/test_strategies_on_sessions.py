@@ -28,7 +28,7 @@ def traffic(strategy: str, gpus: int = 40, built: SessionBuilder = TRAFFIC, cost
     """The outcome on a fast and a slow pool, which may be shared by two; every plan is validated once more."""
     pools = [pool("fast").gpus(gpus).price("2").mps(2), pool("slow").gpus(gpus).price("0.7")]
     profiles = [p.divisors(1, 2) for p in linear_profiles(("detector", "car", "person"), {"fast": 1.0, "slow": 2.5})]
-    wanted = built.planner(strategy=strategy).with_spec(objective={"kind": "Cost", "cost_model": cost_model})
+    wanted = built.planner(strategy=strategy).with_spec(objective={"type": "Cost", "cost_model": cost_model})
     asked = problem(wanted, pools, profiles)
     outcome = plan(asked)
     if isinstance(outcome, Planned):
@@ -53,19 +53,19 @@ def test_pools_that_are_too_small_are_named(strategy: str) -> None:
     outcome = traffic(strategy, gpus=1, built=TRAFFIC.rate(400))
 
     assert isinstance(outcome, NoPlan)
-    assert outcome.reason in (NoPlanReason.NOT_ENOUGH_GPUS, NoPlanReason.SLO_TOO_TIGHT)
+    assert outcome.reason in (NoPlanReason.INSUFFICIENT_CAPACITY, NoPlanReason.SLO_TOO_TIGHT)
     assert "planner.strategy partita" in outcome.message
 
 
 @pytest.mark.parametrize("strategy", PAPERS)
 def test_throughput_is_refused_with_the_fix(strategy: str) -> None:
-    wanted = session("s").model("m").planner(strategy=strategy).with_spec(objective={"kind": "Throughput"})
+    wanted = session("s").model("m").planner(strategy=strategy).with_spec(objective={"type": "Throughput"})
 
     outcome = plan(problem(wanted, [pool("fast")], [profile("m")]))
 
     assert isinstance(outcome, NoPlan)
     assert outcome.reason is NoPlanReason.INVALID_SESSION
-    assert "choose planner.strategy partita, or objective.kind Cost" in outcome.message
+    assert "choose planner.strategy partita, or objective.type Cost" in outcome.message
 
 
 def test_plan_does_not_rest_on_dummy_requests() -> None:

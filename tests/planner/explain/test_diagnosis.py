@@ -39,7 +39,7 @@ SLOWER_IS_CHEAPER = [profile("m").linear(1000, 9000)]
         ),
         pytest.param(
             problem(session("s").slo(10).rate(150).model("m"), [pool("fast").gpus(1)], SLOWER_IS_CHEAPER),
-            NoPlanReason.NOT_ENOUGH_GPUS,
+            NoPlanReason.INSUFFICIENT_CAPACITY,
             18,
             100,
             {"fast": 1},
@@ -47,7 +47,7 @@ SLOWER_IS_CHEAPER = [profile("m").linear(1000, 9000)]
         ),
         pytest.param(
             problem(session("s").slo(15).rate(500).model("m"), [pool("fast").gpus(2)], [profile("m").linear(10000, 0)]),
-            NoPlanReason.NOT_ENOUGH_GPUS,
+            NoPlanReason.INSUFFICIENT_CAPACITY,
             None,
             200,
             {"fast": 3},
@@ -55,7 +55,7 @@ SLOWER_IS_CHEAPER = [profile("m").linear(1000, 9000)]
         ),
         pytest.param(
             problem(WIDE.rate(300), [pool("fast").gpus(2)], linear_profiles(("a", "b"), {"fast": 1}, 10_000, 0)),
-            NoPlanReason.NOT_ENOUGH_GPUS,
+            NoPlanReason.INSUFFICIENT_CAPACITY,
             None,
             100,
             {"fast": 4},
@@ -63,7 +63,7 @@ SLOWER_IS_CHEAPER = [profile("m").linear(1000, 9000)]
         ),
         pytest.param(
             problem(WIDE.rate(1), [pool("fast").gpus(1)], linear_profiles(("a", "b"), {"fast": 1})),
-            NoPlanReason.NOT_ENOUGH_GPUS,
+            NoPlanReason.INSUFFICIENT_CAPACITY,
             None,
             None,
             {"fast": 1},
@@ -71,11 +71,11 @@ SLOWER_IS_CHEAPER = [profile("m").linear(1000, 9000)]
         ),
         pytest.param(
             problem(
-                WIDE.rate(500).with_spec(objective={"kind": "Throughput"}),
+                WIDE.rate(500).with_spec(objective={"type": "Throughput"}),
                 [pool("fast").gpus(0), pool("slow").gpus(1).price("3")],
                 linear_profiles(("a", "b"), {"fast": 1, "slow": 2}),
             ),
-            NoPlanReason.NOT_ENOUGH_GPUS,
+            NoPlanReason.INSUFFICIENT_CAPACITY,
             None,
             None,
             {"slow": 1},
@@ -153,7 +153,7 @@ TEN_MS = [profile("m").linear(10_000, 0).batches(1)]
         pytest.param(problem(ONE, [pool("fast")], TEN_MS, rate=nan), NoPlanReason.INVALID_SESSION, id="rate NaN"),
         pytest.param(problem(ONE, [pool("fast")], TEN_MS, rate=inf), NoPlanReason.INVALID_SESSION, id="rate infinite"),
         pytest.param(problem(ONE, [pool("fast")], TEN_MS, rate=-1), NoPlanReason.INVALID_SESSION, id="negative rate"),
-        pytest.param(problem(ONE, [pool("fast")], TEN_MS, rate=1e9), NoPlanReason.NOT_ENOUGH_GPUS, id="rate 1e9"),
+        pytest.param(problem(ONE, [pool("fast")], TEN_MS, rate=1e9), NoPlanReason.INSUFFICIENT_CAPACITY, id="rate 1e9"),
         pytest.param(problem(ONE.slo(1), [pool("fast")], TEN_MS), NoPlanReason.SLO_TOO_TIGHT, id="SLO of 1 ms"),
         pytest.param(problem(ONE, [pool("fast").gpus(0)], TEN_MS), NoPlanReason.NO_POOLS, id="no GPUs"),
         pytest.param(problem(ONE, [pool("fast")], []), NoPlanReason.NO_POOLS, id="no profiles"),

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from tests.builders import linear_profiles, pool, problem, profile, session
 from tests.planner.problems.small_problems import small_problems
 
-from partita_api.pipelineplan import Constraint, ConstraintKind, Evidence, PipelinePlanSpec
+from partita_api.pipelineplan import Constraint, ConstraintType, Evidence, PipelinePlanSpec
 from partita_planner.planning import BASELINE, plan
 from partita_planner.problem import NoPlan, Planned, PlanningProblem
 
@@ -26,7 +26,7 @@ def of_pool(found: PipelinePlanSpec, name: str) -> Constraint:
 
 
 def latency(found: PipelinePlanSpec) -> Constraint:
-    return next(c for c in found.solution.constraints if c.kind is ConstraintKind.LATENCY)
+    return next(c for c in found.solution.constraints if c.type is ConstraintType.LATENCY)
 
 
 def cheap_and_dear(cheap: int = 2) -> PlanningProblem:

@@ -38,7 +38,7 @@ def cheapest(problem: PlanningProblem, deadline: Deadline = ENDLESS) -> Found | 
 
 
 def priced(problem: PlanningProblem, cost_model: str) -> PlanningProblem:
-    objective = Objective.model_validate({"kind": "Cost", "costModel": cost_model})
+    objective = Objective.model_validate({"type": "Cost", "costModel": cost_model})
     return replace(problem, spec=problem.spec.model_copy(update={"objective": objective}))
 
 

@@ -131,7 +131,7 @@ def test_no_packing_serves_more(demands: list[tuple[float, dict[str, float]]], g
 
     if want == 0:
         assert isinstance(found, NoPacking)
-        assert found.reason is NoPackingReason.NOT_ENOUGH_GPUS
+        assert found.reason is NoPackingReason.INSUFFICIENT_CAPACITY
     else:
         assert packed(found).scale == pytest.approx(want)
         assert packed(found).bound == pytest.approx(want)
@@ -200,7 +200,7 @@ def test_at_most_so_many_gpus() -> None:
     found = fewest_gpus(H100, wanted_slices({"7g.80gb": 3}), soon(), at_most=2)
 
     assert isinstance(found, NoPacking)
-    assert (found.reason, found.gpus_missing) == (NoPackingReason.NOT_ENOUGH_GPUS, 1)
+    assert (found.reason, found.gpus_missing) == (NoPackingReason.INSUFFICIENT_CAPACITY, 1)
     assert "add 1" in found.message
 
 
@@ -210,7 +210,7 @@ def test_models_that_cannot_all_have_a_slice() -> None:
     found = most_served(H100, whole, 1, soon())
 
     assert isinstance(found, NoPacking)
-    assert (found.reason, found.gpus_missing) == (NoPackingReason.NOT_ENOUGH_GPUS, 2)
+    assert (found.reason, found.gpus_missing) == (NoPackingReason.INSUFFICIENT_CAPACITY, 2)
 
 
 def test_time_that_has_passed_is_said() -> None:

@@ -114,7 +114,7 @@ def test_profiles_that_need_more_gpus_than_there_are() -> None:
     found = placed(A100, paris(A100, [SMALL, large], FIGURE_8, 1), 1, soon())
 
     assert isinstance(found, NoPacking)
-    assert (found.reason, found.gpus_missing) == (NoPackingReason.NOT_ENOUGH_GPUS, 1)
+    assert (found.reason, found.gpus_missing) == (NoPackingReason.INSUFFICIENT_CAPACITY, 1)
 
 
 def test_exact_packing_never_serves_less() -> None:

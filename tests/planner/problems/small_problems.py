@@ -36,7 +36,7 @@ def small_problems(
             max_stages=draw(st.integers(1, most_stages)),
             max_batch_size=draw(st.integers(1, 2)),
         )
-        .with_spec(objective={"kind": objective})
+        .with_spec(objective={"type": objective})
     )
     return problem(described, pools, profiles)
 

@@ -25,7 +25,7 @@ def unhurried() -> float:
 
 def one_model(name: str, micros: int, weight: int = 1, shared: PoolBuilder = FAST) -> PlanningProblem:
     """A session of one model that takes `micros` for a sample, whatever the batch."""
-    wanted = session(name).slo(100).model(name).with_spec(objective={"kind": "Throughput", "weight": weight})
+    wanted = session(name).slo(100).model(name).with_spec(objective={"type": "Throughput", "weight": weight})
     return problem(wanted, [shared], [profile(name).linear(micros, 0).batches(1)])
 
 
@@ -48,7 +48,7 @@ def test_weights_are_kept() -> None:
 
 
 def test_session_of_several_models_keeps_its_slo() -> None:
-    wanted = session("chain").slo(60).rate(50).chain("c", "d").with_spec(objective={"kind": "Throughput"})
+    wanted = session("chain").slo(60).rate(50).chain("c", "d").with_spec(objective={"type": "Throughput"})
     chain = problem(wanted, [FAST], [profile(name).linear(2000, 6000) for name in ("c", "d")])
     alone = one_model("a", 10_000)
 
@@ -99,7 +99,7 @@ def test_too_few_gpus_for_all_give_no_plan_to_any() -> None:
         [one_model("a", 10_000, shared=scarce), one_model("b", 10_000, shared=scarce)], 20, unhurried
     )
 
-    assert [o.reason for o in outcomes if isinstance(o, NoPlan)] == [NoPlanReason.NOT_ENOUGH_GPUS] * 2
+    assert [o.reason for o in outcomes if isinstance(o, NoPlan)] == [NoPlanReason.INSUFFICIENT_CAPACITY] * 2
 
 
 def test_sessions_must_agree_on_the_pools() -> None:

@@ -8,7 +8,7 @@ from tests.builders import PoolBuilder, pool, problem, profile, session
 from tests.planner.problems.planned import planned, refused
 from tests.planner.problems.small_problems import small_problems
 
-from partita_api.inferencesession import CostModel, Objective, ObjectiveKind
+from partita_api.inferencesession import CostModel, Objective, ObjectiveType
 from partita_api.quantity import Quantity
 from partita_planner.planning import plan
 from partita_planner.problem import NoPlan, NoPlanReason, PlanningProblem
@@ -23,7 +23,7 @@ def on_both(kind: str, cost_model: str = "Allocated", *pools: PoolBuilder) -> Pl
     """One model that takes 10 ms on either pool, at 150 requests/s: two GPUs, three quarters busy."""
     profiles = [profile("m").on(name).linear(10_000, 0).batches(1) for name in ("cheap", "frugal")]
     wanted = session("s").slo(20).rate(150).model("m").planner(max_stages=1)
-    wanted = wanted.with_spec(objective={"kind": kind, "cost_model": cost_model})
+    wanted = wanted.with_spec(objective={"type": kind, "cost_model": cost_model})
     return problem(wanted, pools or (CHEAP, FRUGAL), profiles)
 
 
@@ -62,8 +62,8 @@ def test_least_power_is_least_cost_at_a_price_per_watt(problem: PlanningProblem)
         for p in problem.pools
     )
     cost, power = (
-        plan(replace(problem, pools=pools, spec=problem.spec.model_copy(update={"objective": Objective(kind=kind)})))
-        for kind in (ObjectiveKind.COST, ObjectiveKind.POWER)
+        plan(replace(problem, pools=pools, spec=problem.spec.model_copy(update={"objective": Objective(type=kind)})))
+        for kind in (ObjectiveType.COST, ObjectiveType.POWER)
     )
 
     if isinstance(cost, NoPlan) or isinstance(power, NoPlan):
@@ -87,7 +87,7 @@ def bottleneck() -> PlanningProblem:
         profile("b").on("small").linear(10_000, 0).batches(1),
     ]
     wanted = session("s").slo(50).rate(1).chain("a", "b").planner(max_stages=1)
-    wanted = wanted.with_spec(objective={"kind": "ThroughputThenFewestGPUs"})
+    wanted = wanted.with_spec(objective={"type": "ThroughputThenFewestGPUs"})
     return problem(wanted, [pool("big").gpus(4), pool("small").gpus(1)], profiles)
 
 
@@ -101,9 +101,9 @@ def test_fewest_gpus_of_all_that_serve_the_most() -> None:
 @FEW
 @given(problem=small_problems(objective="Throughput"))
 def test_fewest_gpus_never_costs_throughput(problem: PlanningProblem) -> None:
-    then = ObjectiveKind.THROUGHPUT_THEN_FEWEST_GPUS
+    then = ObjectiveType.THROUGHPUT_THEN_FEWEST_GPUS
     most = plan(problem)
-    fewest = plan(replace(problem, spec=problem.spec.model_copy(update={"objective": Objective(kind=then)})))
+    fewest = plan(replace(problem, spec=problem.spec.model_copy(update={"objective": Objective(type=then)})))
 
     if isinstance(most, NoPlan) or isinstance(fewest, NoPlan):
         assert isinstance(most, NoPlan)
@@ -138,7 +138,7 @@ def test_a_plan_in_force_that_serves_as_much_gives_way_to_one_on_fewer_gpus() ->
     [
         pytest.param({"value": "150"}, "objective value is 150 W; it is 140 W", id="value"),
         pytest.param({"bound": "160"}, "better than its own bound", id="bound"),
-        pytest.param({"kind": "Cost"}, "optimises Cost, the session wants Power", id="kind"),
+        pytest.param({"type": "Cost"}, "optimises Cost, the session wants Power", id="kind"),
     ],
 )
 def test_validator_counts_watts_itself(changes: dict[str, str], want: str) -> None:

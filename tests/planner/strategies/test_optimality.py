@@ -27,7 +27,7 @@ def test_cost_is_least(problem: PlanningProblem) -> None:
 
     if isinstance(outcome, NoPlan):
         assert want == inf, outcome.message
-        assert outcome.reason in (NoPlanReason.SLO_TOO_TIGHT, NoPlanReason.NOT_ENOUGH_GPUS)
+        assert outcome.reason in (NoPlanReason.SLO_TOO_TIGHT, NoPlanReason.INSUFFICIENT_CAPACITY)
     else:
         assert float(outcome.plan.cost.allocated_per_hour) == pytest.approx(want, rel=1e-4, abs=1e-5)
         assert float(outcome.plan.solution.bound) == pytest.approx(want, rel=1e-3, abs=1e-4)
@@ -62,7 +62,7 @@ def test_throughput_plan_keeps_its_bound_and_the_baseline(problem: PlanningProbl
     outcome = plan(problem)
 
     if isinstance(outcome, NoPlan):
-        assert outcome.reason in (NoPlanReason.SLO_TOO_TIGHT, NoPlanReason.NOT_ENOUGH_GPUS), outcome.message
+        assert outcome.reason in (NoPlanReason.SLO_TOO_TIGHT, NoPlanReason.INSUFFICIENT_CAPACITY), outcome.message
         return
     solution, (baseline,) = outcome.plan.solution, outcome.plan.alternatives
     assert float(solution.bound) >= float(solution.value) * (1 - 1e-6)

@@ -21,7 +21,7 @@ from partita_planner.strategies.dart_r import most_chained
 from partita_planner.task.task import Solution, Task
 from partita_planner.validation import validate
 
-THROUGHPUT = {"kind": "Throughput"}
+THROUGHPUT = {"type": "Throughput"}
 MODEL = session("s").slo(100).model("m").with_spec(objective=THROUGHPUT)
 
 

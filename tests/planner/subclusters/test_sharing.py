@@ -90,7 +90,7 @@ def test_objectives_that_share_gpus_by_themselves_are_refused() -> None:
     built = asked()
     objective = built.spec.objective.model_copy(update={"cost_model": "Occupancy"})
     spec = built.spec.model_copy(update={"objective": objective})
-    assert "planner.shareGpus needs objective.kind Cost or Power" in refused(replace(built, spec=spec)).message
+    assert "planner.shareGpus needs objective.type Cost or Power" in refused(replace(built, spec=spec)).message
 
 
 @settings(max_examples=25, deadline=None)

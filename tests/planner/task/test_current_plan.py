@@ -23,7 +23,7 @@ TOO_LATE = Deadline.after(0, lambda: 0.0)
 
 def two_alike(incumbent: PipelinePlanSpec | None = None, gpus: int = 3) -> PlanningProblem:
     """A chain of two models that are alike, on two pools that are."""
-    asked = session("s").slo(100).rate(100).chain("m0", "m1").with_spec(objective={"kind": "Throughput"})
+    asked = session("s").slo(100).rate(100).chain("m0", "m1").with_spec(objective={"type": "Throughput"})
     pools = [pool(name).gpus(gpus).mps(2) for name in ("a", "b")]
     profiles = [
         profile(model).on(p.name).blocks(2).linear(2000, 6000).batches(1, 2, 4).divisors(1, 2)

@@ -157,7 +157,7 @@ def test_out_of_time_nothing_is_said_to_be_proven_that_is_not() -> None:
 
 
 def four_blocks(kind: str) -> PlanningProblem:
-    asked = session("s").slo(60).rate(200).model("m").planner(max_stages=4).with_spec(objective={"kind": kind})
+    asked = session("s").slo(60).rate(200).model("m").planner(max_stages=4).with_spec(objective={"type": kind})
     pools = [pool("a").gpus(3).mps(2).price("2"), pool("b").gpus(4).mps(2)]
     made = []
     for name, times in {"a": (4.0, 3.0, 1.0, 2.5), "b": (2.0, 6.0, 1.5, 1.0)}.items():

@@ -46,7 +46,7 @@ def plan_of(modules: Mapping[str, Mapping[str, Sequence[StageShape]]], batch_siz
             "spec": {
                 "session": {"name": "traffic"},
                 "inputsDigest": "0",
-                "solution": {"strategy": "partita", "kind": "Cost", **zero},
+                "solution": {"strategy": "partita", "objective": "Cost", **zero},
                 "cost": {"allocatedPerHour": "0", "occupancyPerHour": "0"},
                 "throughput": "0",
                 "modules": [

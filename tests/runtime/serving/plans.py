@@ -146,7 +146,7 @@ class Application:
                     "inputs_digest": "of-a-test",
                     "solution": {
                         "strategy": "by-hand",
-                        "kind": "Cost",
+                        "objective": "Cost",
                         "value": "1",
                         "bound": "1",
                         "gap": "0",

@@ -30,7 +30,7 @@ def explain(session: str, place: ClusterPlace, output: OutputFormat) -> None:
 
 def _data(session: InferenceSession, plans: Mapping[str, PipelinePlan]) -> dict[str, Any]:
     status = session.status.model_dump(mode="json", by_alias=True, exclude_none=True)
-    active = plans.get(session.status.active_plan.name) if session.status.active_plan else None
+    active = plans.get(session.status.current_plan.name) if session.status.current_plan else None
     return {
         "session": session.key,
         "conditions": status.get("conditions", []),
@@ -45,7 +45,7 @@ def _print(session: InferenceSession, plans: Mapping[str, PipelinePlan], console
     if status.observed_generation < session.metadata.generation:
         console.print("The operator has not seen the latest change of the spec yet.", markup=False)
     _print_conditions(session, console)
-    active = plans.get(status.active_plan.name) if status.active_plan else None
+    active = plans.get(status.current_plan.name) if status.current_plan else None
     if active is not None:
         console.print(f"In force: plan {active.metadata.name}", markup=False)
         print_plan(session, active.spec, console)
@@ -54,9 +54,9 @@ def _print(session: InferenceSession, plans: Mapping[str, PipelinePlan], console
     if status.preview is not None:
         waiting = status.preview
         until = f", not before {waiting.not_before}" if waiting.not_before else ""
-        before = f" (now {waiting.cost_per_hour_in_force})" if waiting.cost_per_hour_in_force is not None else ""
+        before = f" (now {waiting.current_cost_per_hour})" if waiting.current_cost_per_hour is not None else ""
         console.print(
-            f"Plan {waiting.plan} waits ({waiting.waits_for}{until}): {waiting.cost_per_hour} an hour{before}, "
+            f"Plan {waiting.plan} waits ({waiting.reason}{until}): {waiting.cost_per_hour} an hour{before}, "
             f"{waiting.throughput} requests/s",
             markup=False,
         )

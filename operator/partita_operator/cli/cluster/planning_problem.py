@@ -32,7 +32,7 @@ def problem_of(
         )
     status = session.status
     measured = status.planned_rate if session.spec.rate.source is RateSource.OBSERVED else None
-    active = cluster.plans_of(session).get(status.active_plan.name) if status.active_plan else None
+    active = cluster.plans_of(session).get(status.current_plan.name) if status.current_plan else None
     return PlanningProblem(
         session=asked.session,
         spec=asked.spec,

@@ -103,7 +103,7 @@ def _approve_pool(pool: GPUPool, change: str | None, server: ApiServer) -> None:
         raise click.ClickException(f"No change of the slices of GPUPool {name} waits for approval.")
     if change is not None and change != cut.change:
         raise click.ClickException(f"Change {change} does not wait; the one that does is {cut.change}.")
-    report(f"nodes that are drained and cut: {', '.join(cut.waiting) or 'none now'}")
+    report(f"nodes that are drained and cut: {', '.join(cut.waiting_nodes) or 'none now'}")
     server.annotate(pool, {APPROVED_ANNOTATION: cut.change})
     report(f"GPUPool {name}: change {cut.change} is approved")
 
@@ -115,7 +115,7 @@ def _waiting_plan(session: InferenceSession, plans: Mapping[str, PipelinePlan]) 
 
 def _earlier_plan(session: InferenceSession, plans: Mapping[str, PipelinePlan], target: str | None) -> str:
     """The name of the plan to go back to. Raises ClickException if there is none."""
-    active = session.status.active_plan.name if session.status.active_plan else None
+    active = session.status.current_plan.name if session.status.current_plan else None
     earlier = [name for name in session.status.history if name in plans and name != active]
     if target is None and earlier:
         return earlier[0]

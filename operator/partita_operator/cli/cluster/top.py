@@ -133,10 +133,10 @@ def _session(session: InferenceSession) -> Json:
         "session": session.key,
         "ready": str(ready.status) if ready is not None else "Unknown",
         "reason": ready.reason if ready is not None else "",
-        "plan": status.active_plan.name if status.active_plan is not None else None,
+        "plan": status.current_plan.name if status.current_plan is not None else None,
         **measured,
         "sloMs": session.spec.slo.latency_ms,
-        "costPerHour": float(status.active_plan.cost_per_hour) if status.active_plan is not None else None,
+        "costPerHour": float(status.current_plan.cost_per_hour) if status.current_plan is not None else None,
     }
 
 

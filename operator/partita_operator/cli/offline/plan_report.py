@@ -54,7 +54,7 @@ def print_together(answers: Sequence[tuple[InferenceSession, Outcome]], planned:
     for answer in answers:
         print_outcome(*answer, console)
     if planned.value is not None:
-        kind = answers[0][0].spec.objective.kind
+        kind = answers[0][0].spec.objective.type
         of_what = f"{kind.unit} for each unit of weight" if kind.seeks_throughput else f"{kind.unit} in all"
         console.print(f"together: {planned.value:.6g} {of_what}; proven bound {planned.bound:.6g}", markup=False)
 
@@ -76,7 +76,7 @@ def print_plan(session: InferenceSession, spec: PipelinePlanSpec, console: Conso
 
 def print_comparison(session: InferenceSession, outcomes: Mapping[str, Outcome], console: Console) -> None:
     """Strategies in rows; below, why those without a plan have none."""
-    unit = session.spec.objective.kind.unit
+    unit = session.spec.objective.type.unit
     table = Table(title=f"{session.key}, strategies", title_justify="left")
     columns = (f"objective, {unit}", "cost/h", "by occupancy", "W", "requests/s", "GPUs", "seconds", "gap")
     table.add_column("strategy", no_wrap=True)
@@ -141,7 +141,7 @@ def _in_short(outcome: Outcome) -> dict[str, Any]:
     spec, solution = outcome.plan, outcome.plan.solution
     return {
         "feasible": True,
-        "objective": str(solution.kind),
+        "objective": str(solution.objective),
         "value": float(solution.value),
         "bound": float(solution.bound),
         "gap": float(solution.gap),
@@ -184,7 +184,7 @@ def _in_words(spec: PipelinePlanSpec) -> str:
     lines = [
         f"cost {cost.allocated_per_hour} an hour ({cost.occupancy_per_hour} by occupancy){watts}, "
         f"throughput {spec.throughput} requests/s",
-        f"objective {solution.value} {solution.kind.unit}, bound {solution.bound}, gap {float(solution.gap):.2%}, "
+        f"objective {solution.value} {solution.objective.unit}, bound {solution.bound}, gap {float(solution.gap):.2%}, "
         f"{solution.seconds} s",
         solution.explanation,
     ]

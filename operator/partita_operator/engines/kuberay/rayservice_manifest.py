@@ -84,7 +84,7 @@ def present_serve_config(present: Mapping[str, Any]) -> Mapping[str, Any]:
     meta = present["metadata"]
     where = f"RayService {meta['namespace']}/{meta['name']}"
     if not LABELS.items() <= (meta.get("labels") or {}).items():
-        raise UnreadableConfigError(f"{where} does not belong to Partita. Rename or delete it, or use engine.kind Ray.")
+        raise UnreadableConfigError(f"{where} does not belong to Partita. Rename or delete it, or use engine.type Ray.")
     try:
         config: Mapping[str, Any] = json.loads(present["spec"]["serveConfigV2"])
         _ = [app["name"] for app in config["applications"]]

@@ -122,13 +122,15 @@ def owner_of(session: InferenceSession) -> Owner:
 def sleeping_plan(session: InferenceSession) -> str | None:
     """The session's plan in force, if it has no replicas for want of requests: it then holds no accelerators."""
     status = session.status
-    return status.active_plan.name if status.active_plan is not None and status.asleep_since is not None else None
+    return (
+        status.current_plan.name if status.current_plan is not None and status.scale_to_zero_time is not None else None
+    )
 
 
 def account_of(session: InferenceSession, plans: Plans) -> Account:
     """The account of a session with these plans."""
     status, meta = session.status, session.metadata
-    active = status.active_plan.name if status.active_plan else None
+    active = status.current_plan.name if status.current_plan else None
     pending = status.pending_plan
     # A plan that a person or a window holds takes nothing from others yet.
     coming = None if status.preview is not None and status.preview.plan == pending else pending
@@ -144,7 +146,7 @@ def account_of(session: InferenceSession, plans: Plans) -> Account:
         held=_largest(needs, (active, pending)),
         claimed=_largest(needs, (active, coming)),
         goal=dict(heading.spec.gpus()) if heading is not None else {},
-        greedy=session.spec.objective.kind.seeks_throughput and meta.deletion_timestamp is None,
+        greedy=session.spec.objective.type.seeks_throughput and meta.deletion_timestamp is None,
     )
 
 

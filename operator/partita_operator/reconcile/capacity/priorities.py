@@ -91,7 +91,7 @@ def within(plan: PipelinePlan, wanted: Targets, limits: Mapping[str, int]) -> Ta
 
 def outranked_shortage(no_plan: NoPlan, session: InferenceSession, cluster: Cluster) -> str:
     """Who of higher priority has the accelerators that a plan lacks; empty if it is not for them that there is none."""
-    if no_plan.reason is not NoPlanReason.NOT_ENOUGH_GPUS:
+    if no_plan.reason is not NoPlanReason.INSUFFICIENT_CAPACITY:
         return ""
     missing = no_plan.gpus_missing.keys() or usable_pools(session, cluster.pools).keys()
     takers = _takers(session, cluster, missing)

@@ -11,7 +11,7 @@ from partita_planner.problem import NoPlan, NoPlanReason
 
 def quota_shortage(no_plan: NoPlan, session: InferenceSession, cluster: Cluster) -> str:
     """Whose quota leaves too few accelerators for a plan, and what to do; empty if it is not for a quota."""
-    if no_plan.reason is not NoPlanReason.NOT_ENOUGH_GPUS:
+    if no_plan.reason is not NoPlanReason.INSUFFICIENT_CAPACITY:
         return ""
     return " ".join(_limits(no_plan, session, cluster))
 
@@ -19,7 +19,7 @@ def quota_shortage(no_plan: NoPlan, session: InferenceSession, cluster: Cluster)
 def quota_use(pool: GPUPool, held: dict[str, int]) -> tuple[NamespaceUse, ...]:
     """What every namespace with a quota holds, of what each session (namespace/name) `held`."""
     return tuple(
-        NamespaceUse(namespace=q.namespace, gpus=q.gpus, held=sum(_of_namespace(held, q.namespace).values()))
+        NamespaceUse(namespace=q.namespace, gpus=q.gpus, allocated=sum(_of_namespace(held, q.namespace).values()))
         for q in pool.spec.quotas
     )
 

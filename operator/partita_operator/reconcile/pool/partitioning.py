@@ -19,7 +19,7 @@ from typing import Final
 
 from partita_api.conditions import ConditionType
 from partita_api.gpupool import GPUPool
-from partita_api.inferencesession import Approval, EngineKind
+from partita_api.inferencesession import Approval, EngineType
 from partita_api.meta import APPROVED_ANNOTATION
 from partita_api.partitioning import MigPartitioning, NodeChange, PartitioningStatus
 from partita_operator.ports import NodeStep, StepKind
@@ -87,7 +87,7 @@ class _Roll:
     refused: Mapping[str, str]
     """Why nodes cannot be cut."""
     approved: bool
-    configs_since: str | None
+    configs_published_time: str | None
     nodes: Mapping[str, Node]
 
     def those(self, *phases: Phase) -> list[str]:
@@ -158,7 +158,7 @@ def _roll(world: PoolWorld, spec: MigPartitioning, wanted: WantedPartitioning, n
     nodes = {n.name: n for n in world.nodes}
     phases = {name: phase(nodes[name], target) for name, target in targets.items()}
     before = pool.status.partitioning or PartitioningStatus()
-    begun = {(change.node, change.config, change.step): change.since for change in before.changing}
+    begun = {(change.node, change.config, change.phase): change.last_transition_time for change in before.changes}
     same = before.change == wanted.change
     known = knows(world.partitioner.published, wanted)
     return _Roll(
@@ -171,7 +171,7 @@ def _roll(world: PoolWorld, spec: MigPartitioning, wanted: WantedPartitioning, n
         refused=refused,
         approved=spec.approval is Approval.AUTOMATIC
         or pool.metadata.annotations.get(APPROVED_ANNOTATION) == wanted.change,
-        configs_since=((before.configs_since if same else None) or timestamp(now)) if known else None,
+        configs_published_time=((before.configs_published_time if same else None) or timestamp(now)) if known else None,
         nodes=nodes,
     )
 
@@ -195,7 +195,9 @@ def _targets(nodes: Sequence[Node], wanted: WantedPartitioning) -> dict[str, Con
 
 def _steps(roll: _Roll, settle_seconds: float, now: datetime) -> Iterator[PartitionNode]:
     """What is to be done with the nodes that have a target."""
-    settled = roll.configs_since is not None and seconds_since(roll.configs_since, now) >= settle_seconds
+    settled = (
+        roll.configs_published_time is not None and seconds_since(roll.configs_published_time, now) >= settle_seconds
+    )
     goes_on = roll.approved and settled and not roll.those(Phase.FAILED)
     room = roll.spec.max_unavailable - len(roll.those(*_UNAVAILABLE))
     for name, stands in roll.phases.items():
@@ -237,7 +239,7 @@ def _bound_to(roll: _Roll, name: str) -> list[str]:
     return sorted(
         session.key
         for session in cluster.sessions.values()
-        if session.spec.engine.kind is EngineKind.RAY and pools & holding(session, cluster).keys()
+        if session.spec.engine.type is EngineType.RAY and pools & holding(session, cluster).keys()
     )
 
 
@@ -258,18 +260,23 @@ def _releases(world: PoolWorld, keep: Mapping[str, Configuration] | tuple[()]) -
 
 
 def _status(roll: _Roll) -> PartitioningStatus:
-    changing = [
-        NodeChange(node=name, config=roll.targets[name].name, step=str(roll.phases[name]), since=roll.since[name])
+    changes = [
+        NodeChange(
+            node=name,
+            config=roll.targets[name].name,
+            phase=str(roll.phases[name]),
+            last_transition_time=roll.since[name],
+        )
         for name in roll.those(*_UNAVAILABLE)
     ]
     return PartitioningStatus(
         change=roll.wanted.change,
         approved=roll.approved,
-        configs_since=roll.configs_since,
-        wanted=roll.wanted.nodes,
-        ready=len(roll.those(Phase.READY)),
-        waiting=tuple(roll.those(Phase.WAITING))[:_MOST_IN_STATUS],
-        changing=tuple(changing)[:_MOST_IN_STATUS],
+        configs_published_time=roll.configs_published_time,
+        desired_nodes=roll.wanted.nodes,
+        ready_nodes=len(roll.those(Phase.READY)),
+        waiting_nodes=tuple(roll.those(Phase.WAITING))[:_MOST_IN_STATUS],
+        changes=tuple(changes)[:_MOST_IN_STATUS],
     )
 
 

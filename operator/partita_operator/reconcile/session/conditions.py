@@ -127,7 +127,9 @@ def _rolled_out(step: Pass, planned: Finding) -> Finding:
     if rollout.serves and rollout.every_stage_up:
         return Finding(type, False, Reason.SCALING, summary.strip())
     if rollout.serves and _was_asleep(step):
-        return Finding(type, False, Reason.WAKING, f"Requests are held until replicas are up. {summary}".strip())
+        return Finding(
+            type, False, Reason.SCALING_FROM_ZERO, f"Requests are held until replicas are up. {summary}".strip()
+        )
     return Finding(type, False, Reason.ROLLING_OUT, summary.strip())
 
 
@@ -151,7 +153,7 @@ def _ready(step: Pass, profiled: Finding, planned: Finding, rolled_out: Finding)
             f"It has scaled to zero, and could not wake now: {step.rollout.cannot_wake}. Requests that come are held "
             "and then refused. Let other sessions have less, add accelerators, or raise its spec.priority."
         )
-        return Finding(ConditionType.READY, False, Reason.NO_ROOM_TO_WAKE, message), True
+        return Finding(ConditionType.READY, False, Reason.CANNOT_SCALE_FROM_ZERO, message), True
     if at_target and step.rollout.asleep:
         return Finding(ConditionType.READY, True, Reason.SCALED_TO_ZERO, rolled_out.message), False
     if at_target and step.rollout.every_stage_up:
@@ -161,7 +163,7 @@ def _ready(step: Pass, profiled: Finding, planned: Finding, rolled_out: Finding)
 
 def _was_asleep(step: Pass) -> bool:
     before = condition(step.world.session.status.conditions, ConditionType.ROLLED_OUT)
-    return before is not None and before.reason in (Reason.SCALED_TO_ZERO, Reason.WAKING)
+    return before is not None and before.reason in (Reason.SCALED_TO_ZERO, Reason.SCALING_FROM_ZERO)
 
 
 def _not_ready(step: Pass, reason: str, message: str) -> Finding:

@@ -101,12 +101,12 @@ def preview(hold: Hold | None, wanted: PipelinePlan | None, active: PipelinePlan
     changes = differences(active.spec, wanted.spec) if active is not None else ()
     return PlanPreview(
         plan=wanted.metadata.name,
-        waits_for=hold.reason,
+        reason=hold.reason,
         not_before=timestamp(hold.until) if hold.until is not None else None,
         cost_per_hour=wanted.spec.cost.allocated_per_hour,
-        cost_per_hour_in_force=active.spec.cost.allocated_per_hour if active else None,
+        current_cost_per_hour=active.spec.cost.allocated_per_hour if active else None,
         throughput=wanted.spec.throughput,
-        throughput_in_force=active.spec.throughput if active else None,
+        current_throughput=active.spec.throughput if active else None,
         changes=tuple(
             PlannedChange(
                 where=change.where[:_MAX_TEXT],

@@ -67,7 +67,7 @@ def with_measured_rate(
     It begins with the first request, and anew with the one that wakes the session: a time in which nobody needs it
     says nothing of the rate at which it is needed.
     """
-    if session.status.asleep_since is not None:
+    if session.status.scale_to_zero_time is not None:
         return RateHistory()
     if signals is None or (not history.samples and signals.reported.offered_rate.value == 0):
         return history
@@ -150,11 +150,11 @@ def _question(
     takes = digest({"inputs": inputs, "takeable": dict(sorted(takeable.items()))})
     answer = world.search if world.search is not None and not _is_stale(world.search, now) else None
     free = available(world.session, world.cluster)
-    if free == takeable or world.session.spec.objective.kind.seeks_throughput:
+    if free == takeable or world.session.spec.objective.type.seeks_throughput:
         return takes, takeable, answer if answer is not None and answer.key == takes else None
     modest = digest({"inputs": inputs, "free": dict(sorted(free.items()))})
     if answer is not None and answer.key == modest:
-        short = isinstance(answer.outcome, NoPlan) and answer.outcome.reason is NoPlanReason.NOT_ENOUGH_GPUS
+        short = isinstance(answer.outcome, NoPlan) and answer.outcome.reason is NoPlanReason.INSUFFICIENT_CAPACITY
         return (takes, takeable, None) if short else (modest, free, answer)
     if answer is not None and answer.key == takes:
         return takes, takeable, answer

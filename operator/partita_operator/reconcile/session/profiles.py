@@ -94,7 +94,7 @@ def assess_profiles(world: SessionWorld, now: datetime) -> Profiling:
         if key not in world.profiles:
             missing.setdefault(key, (pair, wanted.requests[pair]))
     asked = retry_asked_for(world.session)
-    retry = asked is not None and asked != world.session.status.retried
+    retry = asked is not None and asked != world.session.status.last_handled_retry
     progress, actions = _finished_runs(world, missing)
     known = {p.key: p for p in world.session.status.profiling}
     for key, (pair, request) in missing.items():
@@ -178,7 +178,8 @@ def _step(
     if old.phase is ProfilingPhase.RUNNING:
         return _follow(request, pool, old, run, world.settings, now)
     due = retry or (
-        old.phase is ProfilingPhase.WAITING and seconds_since(old.since, now) >= _backoff(old.attempt, world.settings)
+        old.phase is ProfilingPhase.WAITING
+        and seconds_since(old.last_transition_time, now) >= _backoff(old.attempt, world.settings)
     )
     if run.phase is not RunPhase.ABSENT and (due or run.phase is RunPhase.RUNNING):
         return old, [RemoveProfileRun(request.key, old.attempt)]
@@ -196,7 +197,7 @@ def _begin(
         key=request.key,
         attempt=attempt,
         phase=ProfilingPhase.RUNNING,
-        since=timestamp(now),
+        last_transition_time=timestamp(now),
     )
     return begun, [StartProfile(request, pool, attempt)]
 
@@ -216,7 +217,7 @@ def _follow(
         return _failed(old, "The run ended without the profile that was asked for.", settings, now), []
     if run.phase is RunPhase.FAILED:
         return _failed(old, run.message, settings, now), []
-    if seconds_since(old.since, now) > settings.profile_timeout_seconds:
+    if seconds_since(old.last_transition_time, now) > settings.profile_timeout_seconds:
         message = f"It did not finish within {settings.profile_timeout_seconds} s. {run.message}".strip()
         return _failed(old, message, settings, now), [RemoveProfileRun(old.key, old.attempt)]
     if run.phase is RunPhase.ABSENT:
@@ -227,7 +228,9 @@ def _follow(
 def _failed(old: ProfilingProgress, message: str, settings: OperatorSettings, now: datetime) -> ProfilingProgress:
     phase = ProfilingPhase.GIVEN_UP if old.attempt >= settings.profile_attempts else ProfilingPhase.WAITING
     # The end of a log says most.
-    return old.model_copy(update={"phase": phase, "since": timestamp(now), "message": message[-MAX_MESSAGE:]})
+    return old.model_copy(
+        update={"phase": phase, "last_transition_time": timestamp(now), "message": message[-MAX_MESSAGE:]}
+    )
 
 
 def _summary(
@@ -275,7 +278,7 @@ def _summary(
 def _seconds_left(progress: ProfilingProgress, settings: OperatorSettings, now: datetime) -> float:
     running = progress.phase is ProfilingPhase.RUNNING
     whole = settings.profile_timeout_seconds if running else _backoff(progress.attempt, settings)
-    return max(0.0, whole - seconds_since(progress.since, now))
+    return max(0.0, whole - seconds_since(progress.last_transition_time, now))
 
 
 def _backoff(attempt: int, settings: OperatorSettings) -> float:

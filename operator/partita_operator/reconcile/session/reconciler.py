@@ -101,22 +101,22 @@ def _status(step: Pass, now: datetime) -> InferenceSessionStatus:
         url=serving.url if serving is not None else before.url,
         grpc_address=serving.grpc_address if serving is not None else before.grpc_address,
         http_address=serving.http_address if serving is not None else before.http_address,
-        active_plan=_active_plan(step),
+        current_plan=_active_plan(step),
         pending_plan=_pending_plan(step),
         preview=preview(step.rollout.hold, step.planning.wanted, world.plans.get(step.active or "")),
         history=history_after(world, step.active),
         profiling=step.profiling.progress,
         planned_rate=rate_to_record(world) if step.problem is None else before.planned_rate,
-        retried=_retried(step),
+        last_handled_retry=_handled_retry(step),
         signals=_signals(step),
-        asleep_since=(before.asleep_since or timestamp(now)) if step.rollout.asleep else None,
-        last_scaled=timestamp(now) if step.rollout.scaled else before.last_scaled,
+        scale_to_zero_time=(before.scale_to_zero_time or timestamp(now)) if step.rollout.asleep else None,
+        last_scale_time=timestamp(now) if step.rollout.scaled else before.last_scale_time,
         conditions=with_findings(before.conditions, session_findings(step), generation, now),
     )
 
 
 def _active_plan(step: Pass) -> PlanSummary | None:
-    before = step.world.session.status.active_plan
+    before = step.world.session.status.current_plan
     if step.active is None:
         return None
     plan = step.world.plans.get(step.active)
@@ -139,10 +139,10 @@ def _pending_plan(step: Pass) -> str | None:
     return name if name != step.active else None
 
 
-def _retried(step: Pass) -> str | None:
+def _handled_retry(step: Pass) -> str | None:
     """The request to try again counts as obeyed once everything that was given up is being made."""
     if step.problem is not None or not step.profiling.begun:
-        return step.world.session.status.retried
+        return step.world.session.status.last_handled_retry
     return retry_asked_for(step.world.session)
 
 
@@ -150,8 +150,8 @@ def _signals(step: Pass) -> Signals | None:
     if step.world.signals is None:
         return step.world.session.status.signals if step.world.serving is None else None
     scaling = step.rollout.scaling
-    recommended = scaling.reason[:1024] if scaling is not None else ""
-    measured = step.world.signals.reported.model_copy(update={"recommended": recommended})
+    recommendation = scaling.reason[:1024] if scaling is not None else ""
+    measured = step.world.signals.reported.model_copy(update={"recommendation": recommendation})
     return measured if step.rollout.scaled else signals_to_report(step.world.session, measured)
 
 
@@ -166,6 +166,6 @@ def _requeue_after(step: Pass, status: InferenceSessionStatus, now: datetime) ->
     if step.world.serving is None or step.world.problem:
         return patience(seconds_in_state(status.conditions, ConditionType.ROLLED_OUT, now), resync)
     # The request that wakes a session waits until the operator has seen it.
-    if is_true(status.conditions, ConditionType.RECONCILING) or status.asleep_since is not None:
+    if is_true(status.conditions, ConditionType.RECONCILING) or status.scale_to_zero_time is not None:
         due.append(min(BUSY_SECONDS, resync))
     return min(seconds for seconds in due if seconds is not None)

@@ -82,7 +82,7 @@ def active_plan_name(world: SessionWorld) -> str | None:
     """Name of the plan in force: what the frontends use, or used when they were last seen."""
     if world.serving is not None and world.serving.serving_plan is not None:
         return world.serving.serving_plan
-    return world.session.status.active_plan.name if world.session.status.active_plan else None
+    return world.session.status.current_plan.name if world.session.status.current_plan else None
 
 
 def roll_out(
@@ -139,7 +139,7 @@ def _apply(spec: ServingSpec | str, serving: ServingStatus) -> tuple[Action, ...
 def history_after(world: SessionWorld, active: str | None) -> tuple[str, ...]:
     """Earlier plans, newest first, now that `active` is in force."""
     status = world.session.status
-    before = status.active_plan.name if status.active_plan else None
+    before = status.current_plan.name if status.current_plan else None
     earlier = (before, *status.history) if before is not None and before != active else status.history
     return tuple(dict.fromkeys(name for name in earlier if name != active))[:MAX_HISTORY]
 
@@ -169,8 +169,8 @@ def _scale(
     status = world.session.status
     ready = is_true(status.conditions, ConditionType.READY)
     settled = seconds_in_state(status.conditions, ConditionType.ROLLED_OUT, now)
-    if status.last_scaled is not None:
-        settled = min(settled, seconds_since(status.last_scaled, now))
+    if status.last_scale_time is not None:
+        settled = min(settled, seconds_since(status.last_scale_time, now))
     return autoscale(
         world.session.spec.autoscaling,
         target,

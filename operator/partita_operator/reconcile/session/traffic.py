@@ -39,7 +39,7 @@ def _differ(session: InferenceSession, before: Signals, now: Signals) -> bool:
         or any(_moved(old, new) for old, new in latencies)
         or any(abs(float(old) - float(new)) > FRACTION_MOVED for old, new in fractions)
         or slo_met(session, before).status != slo_met(session, now).status
-        or _FIGURES.sub("", before.recommended) != _FIGURES.sub("", now.recommended)
+        or _FIGURES.sub("", before.recommendation) != _FIGURES.sub("", now.recommendation)
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from partita_api.inferencesession import InferenceSession, ObjectiveKind
+from partita_api.inferencesession import InferenceSession, ObjectiveType
 from partita_api.meta import NAME_PATTERN
 from partita_operator.reconcile.capacity.accounting import selected_pools, usable_pools
 from partita_operator.reconcile.reasons import Reason
@@ -109,7 +109,7 @@ def _no_capacity(session: InferenceSession, cluster: Cluster) -> SpecProblem | N
 
 def _unknown_power(session: InferenceSession, cluster: Cluster) -> SpecProblem | None:
     silent = [name for name, pool in usable_pools(session, cluster.pools).items() if pool.spec.power_watts is None]
-    if session.spec.objective.kind is not ObjectiveKind.POWER or not silent:
+    if session.spec.objective.type is not ObjectiveType.POWER or not silent:
         return None
     return SpecProblem(
         Reason.POWER_UNKNOWN,

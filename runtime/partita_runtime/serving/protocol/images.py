@@ -72,7 +72,7 @@ def image_tensor(data: bytes, spec: TensorSpec, image: ImageInput) -> Array:
     if spec.dtype is not DType.UINT8:
         values = values.astype(np.float32) / 255
         values = values - np.array([float(mean) for mean in image.mean or (0,)], np.float32)
-        values = values / np.array([float(deviation) for deviation in image.deviation or (1,)], np.float32)
+        values = values / np.array([float(std) for std in image.std or (1,)], np.float32)
     if channels_first:
         values = values.transpose(2, 0, 1)
     return np.ascontiguousarray(values, NUMPY_DTYPES[spec.dtype])

@@ -174,8 +174,8 @@ def test_the_bound_follows_once_the_autoscaler_has_taken_a_pod() -> None:
 
 async def test_an_engine_that_is_not_set_up_says_what_to_set_and_holds_nothing_up() -> None:
     engines = EngineRegistry(RayServeEngines(OperatorSettings(ray_address="")), None)
-    for kind, words in (("KubeRay", "kuberay.image"), ("Ray", "ray.address")):
-        engine = engines.of(session("traffic").model("a").with_spec(engine={"kind": kind}).build())
+    for type, words in (("KubeRay", "kuberay.image"), ("Ray", "ray.address")):
+        engine = engines.of(session("traffic").model("a").with_spec(engine={"type": type}).build())
 
         assert isinstance(engine, MissingEngine)
         status = await engine.observe("default/traffic")
@@ -195,8 +195,8 @@ def test_sessions_go_to_the_engine_that_they_name() -> None:
     def engine(**fields: str) -> object:
         return engines.of(session("traffic").model("a").with_spec(engine=fields).build())
 
-    assert engine() is engine(kind="Ray") is ray.known()[0]
-    assert engine(kind="KubeRay") is not engine()
+    assert engine() is engine(type="Ray") is ray.known()[0]
+    assert engine(type="KubeRay") is not engine()
     assert engines.known() == ray.known()
 
 

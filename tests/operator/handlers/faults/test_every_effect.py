@@ -134,7 +134,7 @@ def _kept_metadata(found: Json) -> Json:
 def _timeless(value: Any) -> Any:
     """Without moments, and without uids, which differ with the number of writes before."""
     if isinstance(value, dict):
-        left_out = ("lastTransitionTime", "since", "lastScaled", "uid")
+        left_out = ("lastTransitionTime", "lastScaleTime", "uid")
         return {k: _timeless(v) for k, v in value.items() if k not in left_out}
     return [_timeless(v) for v in value] if isinstance(value, list | tuple) else value
 

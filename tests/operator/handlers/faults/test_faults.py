@@ -44,7 +44,10 @@ def both_sources() -> Json:
             session("traffic", poolSelector={"tier": "gold"}), "NoPoolSelected", "tier=gold", id="no such label"
         ),
         pytest.param(
-            session("traffic", rate={"requestsPerSecond": 1_000_000}), "NotEnoughGPUs", "", id="too much to serve"
+            session("traffic", rate={"requestsPerSecond": 1_000_000}),
+            "InsufficientCapacity",
+            "",
+            id="too much to serve",
         ),
     ],
 )
@@ -183,7 +186,7 @@ async def test_a_restarted_operator_finds_everything_as_it_was(namespace: Kubect
     after = namespace.get("isess", "traffic")
     assert before is not None
     assert after is not None
-    assert after["status"]["activePlan"] == before["status"]["activePlan"]
+    assert after["status"]["currentPlan"] == before["status"]["currentPlan"]
     assert len(operators.runner.started) == 1
     assert len(operators.solver.problems) == 1
     assert len(namespace.list("pplan")) == 1

@@ -97,7 +97,7 @@ def test_a_change_that_no_watch_brought_is_found_by_the_next_list() -> None:
         await process_session(KEY, context)
         assert stored(server, "pipelineplans") == [before], "it has not been seen yet"
         await rounds(context)
-        assert server.api.objects[SESSION]["status"]["activePlan"]["name"] != before["metadata"]["name"]
+        assert server.api.objects[SESSION]["status"]["currentPlan"]["name"] != before["metadata"]["name"]
 
     on_a_settled_cluster(story)
 

@@ -5,7 +5,7 @@ from tests.builders import SessionBuilder, pool, session
 from tests.operator.reconcile.simulated import SimulatedCluster
 from tests.runtime.autoscaling.load_model import plan_of
 
-from partita_api.inferencesession import Objective, ObjectiveKind
+from partita_api.inferencesession import Objective, ObjectiveType
 from partita_api.pipelineplan import whole_accelerators
 from partita_operator.reconcile.capacity.accounting import available, entitlements, holding, users
 from partita_operator.reconcile.capacity.ledger import accelerators
@@ -20,7 +20,7 @@ def one(name: str, rate: int) -> SessionBuilder:
 
 
 def greedy(name: str, weight: int) -> SessionBuilder:
-    return one(name, 100).with_spec(objective=Objective(kind=ObjectiveKind.THROUGHPUT, weight=weight))
+    return one(name, 100).with_spec(objective=Objective(type=ObjectiveType.THROUGHPUT, weight=weight))
 
 
 def cluster(gpus: int, *sessions: SessionBuilder) -> SimulatedCluster:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from tests.builders import pool, session
 from tests.operator.reconcile.simulated import SimulatedCluster
 
-from partita_api.inferencesession import InferenceSession, Objective, ObjectiveKind
+from partita_api.inferencesession import InferenceSession, Objective, ObjectiveType
 from partita_api.pipelineplan import PipelinePlan
 from partita_operator.reconcile.capacity.ledger import Ledger
 
@@ -18,7 +18,7 @@ def states_of_a_crowd() -> list[State]:
     cluster.add(pool("fast").gpus(12).build(), pool("slow").gpus(6).build())
     for i in range(4):
         cluster.add(session(f"s{i}").model("detector").rate(100 * i + 50).with_spec(priority=i % 2).build())
-    greedy = Objective(kind=ObjectiveKind.THROUGHPUT)
+    greedy = Objective(type=ObjectiveType.THROUGHPUT)
     cluster.add(session("greedy").model("detector").rate(10).with_spec(objective=greedy, pools=("slow",)).build())
     states: list[State] = []
 

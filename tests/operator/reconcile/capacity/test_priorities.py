@@ -11,14 +11,14 @@ from tests.operator.reconcile.simulated import SimulatedCluster
 from tests.runtime.autoscaling.load_model import plan_of
 
 from partita_api.autoscaling import Autoscaling
-from partita_api.inferencesession import Approval, InferenceSession, InferenceSessionSpec, Objective, ObjectiveKind
+from partita_api.inferencesession import Approval, InferenceSession, InferenceSessionSpec, Objective, ObjectiveType
 from partita_api.meta import PAUSED_ANNOTATION
 from partita_operator.ports import StageTarget
 from partita_operator.reconcile.capacity.accounting import available, users
 from partita_operator.reconcile.capacity.priorities import within
 from partita_runtime.autoscaling.replicas import planned_targets
 
-GREEDY = {"objective": Objective(kind=ObjectiveKind.THROUGHPUT)}
+GREEDY = {"objective": Objective(type=ObjectiveType.THROUGHPUT)}
 
 
 def one(name: str, gpus: int, priority: int = 0, **spec: Any) -> InferenceSession:

@@ -9,7 +9,7 @@ from tests.operator.doubles import signals, with_stages
 from tests.operator.reconcile.simulated import SimulatedCluster
 
 from partita_api.gpupool import GPUPool, GPUPoolSpec, Quota
-from partita_api.inferencesession import InferenceSession, Objective, ObjectiveKind
+from partita_api.inferencesession import InferenceSession, Objective, ObjectiveType
 
 
 def fast(gpus: int, **quotas: int) -> GPUPool:
@@ -52,7 +52,7 @@ def test_a_namespace_without_a_quota_may_use_all() -> None:
 
 def test_a_full_pool_is_no_matter_of_quotas() -> None:
     made = cluster(fast(4, team=4), one("other", 300, namespace="elsewhere"), one("first", 200))
-    assert ready(made, "team/first")[1] == "NotEnoughGPUs"
+    assert ready(made, "team/first")[1] == "InsufficientCapacity"
 
 
 def test_a_raised_quota_lets_the_session_be_planned() -> None:
@@ -60,7 +60,7 @@ def test_a_raised_quota_lets_the_session_be_planned() -> None:
     made.add(fast(10, team=5))
     made.run(15)
     assert ready(made, "team/second")[:2] == ("True", "Serving")
-    assert [(q.namespace, q.gpus, q.held) for q in made.pools["fast"].status.quotas] == [("team", 5, 5)]
+    assert [(q.namespace, q.gpus, q.allocated) for q in made.pools["fast"].status.quotas] == [("team", 5, 5)]
 
 
 def test_a_lowered_quota_leaves_what_serves_but_says_so() -> None:
@@ -84,7 +84,7 @@ def test_replicas_grow_within_the_quota_only() -> None:
 
 
 def test_sessions_that_seek_throughput_share_their_quota() -> None:
-    greedy = {"objective": Objective(kind=ObjectiveKind.THROUGHPUT)}
+    greedy = {"objective": Objective(type=ObjectiveType.THROUGHPUT)}
     made = cluster(fast(16, team=4), one("first", 100, **greedy))
     made.add(one("second", 100, **greedy))
     made.run(60)

@@ -23,7 +23,7 @@ def test_nothing_is_touched_before_it_is_approved() -> None:
     assert nodes.condition == ("False", "AwaitingApproval")
     assert "partita.dev/approved-plan=vision-" in nodes.message
     assert nodes.pool.status.partitioning is not None
-    assert nodes.pool.status.partitioning.waiting == ("a", "b", "c")
+    assert nodes.pool.status.partitioning.waiting_nodes == ("a", "b", "c")
     assert nodes.published, "the configurations are published all the same, and hurt nobody"
 
 
@@ -240,7 +240,7 @@ def test_a_node_has_one_pool_that_cuts_it() -> None:
     second = Nodes(pool=rival.model_copy(), nodes=first.nodes, others=[first.pool])
     second.run(2)
     assert second.pool.status.partitioning is not None
-    assert second.pool.status.partitioning.waiting == ("b", "c")
+    assert second.pool.status.partitioning.waiting_nodes == ("b", "c")
 
 
 def test_sessions_that_cannot_be_drained_are_waited_for() -> None:

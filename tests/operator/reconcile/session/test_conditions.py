@@ -147,7 +147,7 @@ READY = ("True", "Serving")
             id="pools without accelerators",
         ),
         pytest.param(
-            lambda: after(5, cluster(DETECTOR.with_spec(objective={"kind": "Power"}))),
+            lambda: after(5, cluster(DETECTOR.with_spec(objective={"type": "Power"}))),
             ("False", "PowerUnknown"),
             "Stalled",
             "GPUPool fast, slow does not say it. Set spec.powerWatts there",
@@ -191,7 +191,7 @@ READY = ("True", "Serving")
         ),
         pytest.param(
             lambda: after(10, cluster(DETECTOR.rate(1000))),
-            ("False", "NotEnoughGPUs"),
+            ("False", "InsufficientCapacity"),
             "Stalled",
             "needs 10 GPUs",
             id="not enough GPUs",

@@ -77,9 +77,9 @@ def test_a_plan_that_waits_for_approval_is_previewed() -> None:
     first = serving(made)
     change(made, MANUAL.rate(350))
     found = preview(made)
-    assert (found.plan, found.waits_for) == (pending(made), "AwaitingApproval")
-    assert (found.cost_per_hour_in_force, found.cost_per_hour) == ("2", "4")
-    assert (found.throughput_in_force, found.throughput) == ("200", "400")
+    assert (found.plan, found.reason) == (pending(made), "AwaitingApproval")
+    assert (found.current_cost_per_hour, found.cost_per_hour) == ("2", "4")
+    assert (found.current_throughput, found.throughput) == ("200", "400")
     assert ("pool fast", "GPUs", "2", "4") in [(c.where, c.what, c.before, c.after) for c in found.changes]
     assert serving(made) == first
     assert f"partita.dev/approved-plan={found.plan}" in held(made).message

@@ -28,7 +28,7 @@ def settled(*sessions: SessionBuilder, gpus: int = 8) -> SimulatedCluster:
 
 
 def active(made: SimulatedCluster, name: str = "traffic") -> str:
-    found = made.session(name).status.active_plan
+    found = made.session(name).status.current_plan
     assert found is not None
     return found.name
 
@@ -122,7 +122,7 @@ def test_a_plan_kept_for_a_rollback_is_not_used_when_its_gpus_are_taken() -> Non
     made.run(15)
     made.add(DETECTOR.rate(550).build())
     made.run(15)
-    assert made.condition("traffic", "Planned") == ("False", "NotEnoughGPUs")
+    assert made.condition("traffic", "Planned") == ("False", "InsufficientCapacity")
     assert first not in made.plans
     assert made.engine.applied[KEY].plan.metadata.name != first
 
@@ -184,14 +184,14 @@ def test_a_waiting_plan_gives_way_to_that_of_newer_inputs() -> None:
 def test_two_sessions_never_get_the_same_gpus() -> None:
     made = settled(DETECTOR.rate(500), session("second").model("detector").rate(500), gpus=8)
     ready = [made.condition(name, "Planned") for name in ("traffic", "second")]
-    assert sorted(ready) == [("False", "NotEnoughGPUs"), ("True", "PlanReady")]
+    assert sorted(ready) == [("False", "InsufficientCapacity"), ("True", "PlanReady")]
 
 
 def test_a_session_is_planned_as_soon_as_gpus_are_free() -> None:
     made = settled(DETECTOR.rate(500), gpus=8)
     made.add(session("second").model("detector").rate(500).build())
     made.run(15)
-    assert made.condition("second", "Planned") == ("False", "NotEnoughGPUs")
+    assert made.condition("second", "Planned") == ("False", "InsufficientCapacity")
     made.delete(KEY)
     made.run(15)
     assert made.condition("second", "Ready") == ("True", "Serving")

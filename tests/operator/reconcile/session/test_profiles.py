@@ -205,7 +205,7 @@ def test_what_was_given_up_is_tried_again_when_asked() -> None:
     made.add(annotated(DETECTOR.build(), "now"))
     made.run(20)
     assert made.condition("traffic", "Ready") == ("True", "Serving")
-    assert made.session("traffic").status.retried == "now"
+    assert made.session("traffic").status.last_handled_retry == "now"
     assert made.runner.runs == {}, "failed runs are cleared away"
 
 

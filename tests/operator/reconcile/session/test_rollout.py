@@ -136,7 +136,7 @@ def test_the_status_says_what_the_autoscaler_wants(mode: AutoscalingMode, want_r
     assert replicas(made) == want_replicas
     found = made.session("traffic").status.signals
     assert found is not None
-    assert want_words in found.recommended
+    assert want_words in found.recommendation
 
 
 def test_the_status_of_plans_says_which_one_serves() -> None:
@@ -167,7 +167,7 @@ def test_while_the_engine_is_away_nothing_is_lost() -> None:
     before = made.outcome()
     made.engine.away = "gone"
     made.run(100)
-    assert made.session("traffic").status.active_plan is not None
+    assert made.session("traffic").status.current_plan is not None
     assert made.session("traffic").status.url == "http://engine/default/traffic"
     made.engine.away = ""
     made.run(5)

@@ -68,7 +68,7 @@ def test_without_requests_its_replicas_are_given_back_and_its_accelerators_are_f
 
     assert replicas(made) == 0
     found = made.session("traffic").status
-    assert found.asleep_since is not None
+    assert found.scale_to_zero_time is not None
     assert made.condition("traffic", "Ready") == ("True", "ScaledToZero")
     assert made.condition("traffic", "RolledOut") == ("True", "ScaledToZero")
     assert made.condition("traffic", "Reconciling") == ("False", "Settled")
@@ -82,14 +82,14 @@ def test_without_requests_its_replicas_are_given_back_and_its_accelerators_are_f
 
 def test_it_sleeps_on_through_repairs_and_an_operator_that_starts_anew() -> None:
     made = asleep()
-    since = made.session("traffic").status.asleep_since
+    since = made.session("traffic").status.scale_to_zero_time
     made.restart()
     made.engine.reported.clear()
     made.run(30)
     report(made, idle=3)
     made.run(30)
     assert replicas(made) == 0
-    assert made.session("traffic").status.asleep_since == since
+    assert made.session("traffic").status.scale_to_zero_time == since
     assert made.requeues["default/traffic"] == 1.0, "whoever is held does not wait for the next resync"
 
 
@@ -100,8 +100,8 @@ def test_a_held_request_wakes_it() -> None:
     made.look_once()
 
     assert replicas(made) == 2, "as planned, for its rate is declared"
-    assert made.session("traffic").status.asleep_since is None
-    assert made.condition("traffic", "Ready") == ("False", "Waking")
+    assert made.session("traffic").status.scale_to_zero_time is None
+    assert made.condition("traffic", "Ready") == ("False", "ScalingFromZero")
     assert "1 request is held: it wakes, and 2 replicas come up." in said(made, "Scaled")[-1]
     assert users("fast", made.cluster()) == {"default/traffic": 2}
 
@@ -132,11 +132,11 @@ def test_others_may_plan_with_what_it_gave_back_and_then_it_cannot_wake() -> Non
     made.add(session("other").model("detector").rate(300).build())
     made.run(10)
     assert replicas(made, "other") == 3
-    assert made.condition("traffic", "Ready") == ("False", "NoRoomToWake")
+    assert made.condition("traffic", "Ready") == ("False", "CannotScaleFromZero")
     report(made, held=1, idle=0)
     made.run(10)
     assert replicas(made) == 0
-    assert "needs 2 accelerators of pool fast, of which 0 are free" in said(made, "NoRoomToWake")[0]
+    assert "needs 2 accelerators of pool fast, of which 0 are free" in said(made, "CannotScaleFromZero")[0]
 
     made.delete("default/other")
     made.run(10)
@@ -215,4 +215,4 @@ def test_an_operator_killed_before_any_write_falls_asleep_and_wakes_all_the_same
         assert replicas(made) == 0
         report(made, held=1)
         made.run(3)
-        assert (replicas(made), made.session("traffic").status.asleep_since) == (2, None)
+        assert (replicas(made), made.session("traffic").status.scale_to_zero_time) == (2, None)

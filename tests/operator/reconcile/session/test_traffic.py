@@ -13,7 +13,7 @@ SAID = Signals(
     idle_fraction="0.3",
     p50_ms="40",
     p99_ms="90",
-    recommended="Module detector: 0.5% of its requests were dropped or late; 2 replicas are still coming up.",
+    recommendation="Module detector: 0.5% of its requests were dropped or late; 2 replicas are still coming up.",
 )
 
 
@@ -34,8 +34,10 @@ def that_says(signals: Signals | None) -> InferenceSession:
         pytest.param({"idle_fraction": "0.4"}, True, id="more idle time"),
         pytest.param({"bad_rate": "0.008"}, False, id="some more are late"),
         pytest.param({"bad_rate": "0.02"}, True, id="so many are late that the SLO is missed"),
-        pytest.param({"recommended": SAID.recommended.replace("0.5%", "0.7%")}, False, id="same advice, other share"),
-        pytest.param({"recommended": SAID.recommended.replace("2 rep", "3 rep")}, True, id="another advice"),
+        pytest.param(
+            {"recommendation": SAID.recommendation.replace("0.5%", "0.7%")}, False, id="same advice, other share"
+        ),
+        pytest.param({"recommendation": SAID.recommendation.replace("2 rep", "3 rep")}, True, id="another advice"),
     ],
 )
 def test_only_what_changes_is_written(changes: dict[str, str], want_written: bool) -> None:

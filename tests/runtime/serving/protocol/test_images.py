@@ -54,7 +54,7 @@ def test_channels_come_first_and_are_from_0_to_1(format: str) -> None:
 
 
 def test_they_are_normalised_by_channel() -> None:
-    got = tensor(encoded(picture()), 3, 4, 4, mean=("0.5", "0.25", "0"), deviation=("0.5", "0.5", "2"))
+    got = tensor(encoded(picture()), 3, 4, 4, mean=("0.5", "0.25", "0"), std=("0.5", "0.5", "2"))
     np.testing.assert_allclose(got[:, 0, 0], (1, -0.5, 0))
     np.testing.assert_allclose(got[:, 0, 3], (-1, -0.5, 0.5))
 
@@ -128,7 +128,7 @@ def test_what_is_no_image_is_said(data: bytes, want_message: str) -> None:
         pytest.param((3, 8, 8), "INT32", {}, "not INT32", id="integers"),
         pytest.param((3, 8, 8), "UINT8", {"mean": ["0.5"] * 3}, "not normalised", id="normalised bytes"),
         pytest.param((3, 8, 8), "FP32", {"mean": ["0.5"]}, "need 3 numbers", id="one mean for three channels"),
-        pytest.param((3, 8, 8), "FP32", {"deviation": ["0"] * 3}, "above 0", id="no deviation"),
+        pytest.param((3, 8, 8), "FP32", {"std": ["0"] * 3}, "above 0", id="std of 0"),
     ],
 )
 def test_declarations_that_cannot_be_are_refused(shape: Any, dtype: str, image: Any, want_words: str) -> None:
