@@ -245,7 +245,7 @@ def problem(
     pools: Sequence[PoolBuilder],
     profiles: Sequence[ProfileBuilder],
     rate: float | None = None,
-    incumbent: PipelinePlanSpec | None = None,
+    current_plan: PipelinePlanSpec | None = None,
 ) -> PlanningProblem:
     """The planning problem of a session alone on its pools, at its declared rate unless another is given."""
     built = session.build()
@@ -256,5 +256,5 @@ def problem(
         rate=float(built.spec.rate.requests_per_second) if rate is None else rate,
         pools=tuple(p.for_planner() for p in pools),
         profiles={(p.module, p.pool): p.build() for p in profiles},
-        incumbent=incumbent,
+        current_plan=current_plan,
     )

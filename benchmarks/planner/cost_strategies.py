@@ -31,16 +31,16 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, Final
 
-from partita_planner.configurations.dispatch import Dispatch
-from partita_planner.configurations.heuristic import Hardware, HeuristicOptions, solve_heuristically
+from partita_planner.configurations.dispatch import DispatchModel
+from partita_planner.configurations.heuristic import HardwareChoice, HeuristicOptions, solve_heuristically
 from partita_planner.configurations.module_scheduling import Dummies
-from partita_planner.configurations.schedule import Answer
+from partita_planner.configurations.schedule import WorkloadSchedule
 from partita_planner.configurations.splitting import Criterion, GreedySplit, QuantizedSplit
 from partita_planner.configurations.whole_machines import least_allocated
-from partita_planner.configurations.workload import Configuration, Module, Workload
+from partita_planner.configurations.workload import Configuration, Workload, WorkloadModule
 from partita_planner.deadline import NEVER
 from partita_planner.strategies import STRATEGIES, harpagon, piccolo
-from partita_planner.strategies.strategy import Answering
+from partita_planner.strategies.strategy import WorkloadSolver
 
 SHAPES: Final[Mapping[str, Sequence[tuple[int, int]]]] = {
     "caption": (),
@@ -98,13 +98,13 @@ def main() -> None:
     print(json.dumps({**vars(options), "dump": str(options.dump or ""), "strategies": summary}))
 
 
-def cost_strategies() -> dict[str, Answering]:
+def cost_strategies() -> dict[str, WorkloadSolver]:
     """Every strategy that answers in the papers' setting, by name."""
     named = {name: s.answer for name, s in STRATEGIES.items() if s.answer is not None}
     return named | {"partita-allocated": least_allocated}
 
 
-def ablations() -> dict[str, Answering]:
+def ablations() -> dict[str, WorkloadSolver]:
     """Harpagon and Piccolo with one switch changed, by the papers' names."""
     full, forerunner = harpagon.OPTIONS, piccolo.OPTIONS
     split = GreedySplit(node_merger=True, cost_direct=3)
@@ -113,13 +113,13 @@ def ablations() -> dict[str, Answering]:
         return replace(options, scheduling=replace(options.scheduling, **changes))
 
     changed = {
-        "harp-2d": scheduling(full, dispatch=Dispatch.ROUND_ROBIN),
-        "harp-dt": scheduling(full, dispatch=Dispatch.PER_GPU),
+        "harp-2d": scheduling(full, dispatch=DispatchModel.ROUND_ROBIN),
+        "harp-dt": scheduling(full, dispatch=DispatchModel.PER_GPU),
         "harp-1c": scheduling(full, max_configurations=1),
         "harp-2c": scheduling(full, max_configurations=2),
         "harp-nb": replace(full, batching=False),
-        "harp-nhc": replace(full, hardware=Hardware.CHEAPEST),
-        "harp-nhe": replace(full, hardware=Hardware.DEAREST),
+        "harp-nhc": replace(full, hardware=HardwareChoice.CHEAPEST),
+        "harp-nhe": replace(full, hardware=HardwareChoice.DEAREST),
         "harp-nd": scheduling(full, dummies=Dummies.NONE),
         "harp-0re": replace(full, reassign=0),
         "harp-1re": replace(full, reassign=1),
@@ -149,7 +149,7 @@ def _random_workload(edges: Sequence[tuple[int, int]], dice: random.Random, sett
     size = 1 + max((end for edge in edges for end in edge), default=0)
     rate = 10 ** dice.uniform(log10(setting.rates[0]), log10(setting.rates[1]))
     modules = tuple(
-        Module(f"m{i}", round(rate * dice.choice((0.5, 1.0, 1.0, 2.0)), 3), _random_profile(dice, setting))
+        WorkloadModule(f"m{i}", round(rate * dice.choice((0.5, 1.0, 1.0, 2.0)), 3), _random_profile(dice, setting))
         for i in range(size)
     )
     named = tuple((f"m{a}", f"m{b}") for a, b in edges)
@@ -181,11 +181,11 @@ def _random_profile(dice: random.Random, setting: Setting) -> tuple[Configuratio
 class Timed:
     """An answer and how long it took."""
 
-    answer: Answer | None
+    answer: WorkloadSchedule | None
     milliseconds: float
 
 
-def timed(answer: Answering, workload: Workload) -> Timed:
+def timed(answer: WorkloadSolver, workload: Workload) -> Timed:
     """The answer to a workload. The time is the thread's own, which other work on the machine does not lengthen."""
     began = time.thread_time()
     found = answer(workload, NEVER)
@@ -264,7 +264,7 @@ def summarised(name: str, rows: Sequence[Mapping[str, Timed]]) -> dict[str, floa
     }
 
 
-def _as_cheap(own: Answer | None, best: Answer | None, cost: str) -> bool:
+def _as_cheap(own: WorkloadSchedule | None, best: WorkloadSchedule | None, cost: str) -> bool:
     return own is not None and best is not None and getattr(own, cost) <= getattr(best, cost) * (1 + SAME)
 
 

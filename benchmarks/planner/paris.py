@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from math import exp, log
 
 from partita_planner.deadline import Deadline
-from partita_planner.mig.packing import NoPacking, Packing, Workload, most_served
+from partita_planner.mig.packing import BatchWorkload, NoPacking, Packing, most_served
 from partita_planner.mig.paris_algorithm import SliceCurve, batch_workloads, paris, placed, segment_workloads
 from partita_planner.mig.products import known_products
 
@@ -67,7 +67,7 @@ def compare(model: Model, distribution: dict[int, float], gpus: int) -> dict[str
     """Queries per second of every method; 0 where some batch keeps the SLO on no slice of the method's."""
     curves = [curve for name in SLICES if (curve := model.curve(name)).throughput]
     free = batch_workloads(model.name, curves, distribution, 1.0)
-    results = {f"all {name}": most(narrowed(free, name), gpus) for name in SLICES}
+    results = {f"all {name}": most(restricted(free, name), gpus) for name in SLICES}
     answer = paris(PRODUCT, curves, distribution, gpus)
     found = placed(PRODUCT, answer, gpus, soon())
     results["PARIS, placed"] = answer.rate(found.slices) if isinstance(found, Packing) else 0.0
@@ -76,14 +76,14 @@ def compare(model: Model, distribution: dict[int, float], gpus: int) -> dict[str
     return results
 
 
-def narrowed(workloads: tuple[Workload, ...], name: str) -> tuple[Workload, ...]:
+def restricted(workloads: tuple[BatchWorkload, ...], name: str) -> tuple[BatchWorkload, ...]:
     """The workloads on slices of one profile; none if that cannot take them all."""
     if any(name not in workload.throughput for workload in workloads):
         return ()
-    return tuple(Workload(w.model, w.rate, {name: w.throughput[name]}, w.batch) for w in workloads)
+    return tuple(BatchWorkload(w.model, w.rate, {name: w.throughput[name]}, w.batch) for w in workloads)
 
 
-def most(workloads: tuple[Workload, ...], gpus: int) -> float:
+def most(workloads: tuple[BatchWorkload, ...], gpus: int) -> float:
     """Queries per second by the exact packing."""
     if not workloads:
         return 0.0

@@ -22,7 +22,7 @@ from partita_api.gpupool import GPUPoolSpec, Sharing, SharingMode
 from partita_api.module import ModelSource, TensorSpec
 from partita_api.profile import Cut, Profile, ProfileRequest, VgpuLatency
 from partita_api.quantity import Quantity
-from partita_planner.allocation.formulation import Demand, Market
+from partita_planner.allocation.formulation import AvailableResources, ModuleDemand
 from partita_planner.allocation.template_search import Found
 from partita_planner.allocation.throughput import most_throughput, throughput_bound
 from partita_planner.deadline import Deadline
@@ -107,11 +107,11 @@ def measured(case: Case, seconds: float) -> Row:
     deadline = Deadline.after(seconds, time.perf_counter)
     demands = list(_demands(case))
     enumeration = time.perf_counter() - began
-    market = Market({pool.name: pool for pool in case.pools()}, whole_gpus=True)
-    found = most_throughput(demands, market, deadline)
+    resources = AvailableResources({pool.name: pool for pool in case.pools()}, whole_gpus=True)
+    found = most_throughput(demands, resources, deadline)
     wall, used = time.perf_counter() - began, time.process_time() - cpu
     value, bound = (found.value, found.bound) if isinstance(found, Found) else (0.0, 0.0)
-    relaxed = throughput_bound(demands, market, Deadline.after(60, time.perf_counter))
+    relaxed = throughput_bound(demands, resources, Deadline.after(60, time.perf_counter))
     return Row(
         case=case.name,
         templates=sum(len(d.templates) for d in demands),
@@ -123,7 +123,7 @@ def measured(case: Case, seconds: float) -> Row:
     )
 
 
-def _demands(case: Case) -> Iterator[Demand]:
+def _demands(case: Case) -> Iterator[ModuleDemand]:
     pools = case.pools()
     for index in range(case.modules):
         module = f"m{index}"
@@ -140,7 +140,7 @@ def _demands(case: Case) -> Iterator[Demand]:
             latency_counts=False,
         )
         templates = enumerate_templates(module_classes(module, pools, profiles, fp16_cuts=True), limits).templates
-        yield Demand(module, 1.0, 1.0, templates)
+        yield ModuleDemand(module, 1.0, 1.0, templates)
 
 
 def _profile(module: str, pool: str, millis: list[float], cuts: tuple[Cut, ...], random: Random) -> Profile:

@@ -32,7 +32,7 @@ from partita_api.gpupool import GPUPoolSpec, Sharing, SharingMode
 from partita_api.module import ModelSource, TensorSpec
 from partita_api.profile import Cut, Profile, ProfileRequest, VgpuLatency
 from partita_api.quantity import Quantity
-from partita_planner.allocation.formulation import Demand, Deployments, Market
+from partita_planner.allocation.formulation import AvailableResources, Deployments, ModuleDemand
 from partita_planner.allocation.template_search import Found, NothingFound
 from partita_planner.allocation.throughput import most_throughput, pooled
 from partita_planner.deadline import Deadline
@@ -117,11 +117,11 @@ class Case:
     deadline: Deadline
 
     @property
-    def whole(self) -> Market:
+    def whole(self) -> AvailableResources:
         """The pools, with whole GPUs."""
-        return Market(self.pools, whole_gpus=True)
+        return AvailableResources(self.pools, whole_gpus=True)
 
-    def demands(self, **limits: Any) -> list[Demand]:
+    def demands(self, **limits: Any) -> list[ModuleDemand]:
         """What every model weighs, with its templates."""
         return [
             _demand(self.reference, i, self.profiles[model], tuple(self.pools.values()), **limits)
@@ -217,7 +217,7 @@ def pool_of(described: Mapping[str, Any], gbps: float) -> Pool:
 
 def _demand(
     reference: Mapping[str, Any], index: int, data: Mapping[str, Any], pools: Sequence[Pool], **limited: Any
-) -> Demand:
+) -> ModuleDemand:
     """What one model weighs, and its templates under PPipe's latency model."""
     name = reference["models"][index]
     building = SECOND * reference["batch_build_factor"] / reference["estimated_throughput"][index]
@@ -228,7 +228,7 @@ def _demand(
         **limited,
     )
     classes = module_classes(name, pools, {(name, p.name): _profile(data, p.name) for p in pools}, fp16_cuts=False)
-    return Demand(name, 1.0, reference["weights"][index], enumerate_templates(classes, limits).templates)
+    return ModuleDemand(name, 1.0, reference["weights"][index], enumerate_templates(classes, limits).templates)
 
 
 def _profile(data: Mapping[str, Any], gpu: str) -> Profile:

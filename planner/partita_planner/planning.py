@@ -17,7 +17,7 @@ from partita_planner.session.measurements import profile_problems
 from partita_planner.session.session_graph import session_problems
 from partita_planner.strategies import STRATEGIES
 from partita_planner.strategies.no_partitioning import NO_PARTITIONING
-from partita_planner.strategies.strategy import Unanswered
+from partita_planner.strategies.strategy import StrategyRefusal
 from partita_planner.subclusters.sharing import in_words, with_shared_gpus
 from partita_planner.task.assembly import assemble
 from partita_planner.task.fewest_gpus import with_fewest_gpus
@@ -55,11 +55,11 @@ def plan(
     began = clock()
     deadline = Deadline.after(problem.spec.planner.time_limit_seconds, clock)
     strategy = STRATEGIES[problem.spec.planner.strategy]
-    task = strategy.narrow(Task.of(problem))
+    task = strategy.restrict(Task.of(problem))
     hopeless = missing_inputs(task) or slo_too_tight(task, strategy.solve, deadline)
     if hopeless is not None:
         return hopeless
-    baseline = BASELINE.solve(BASELINE.narrow(task), deadline.share(BASELINE_SHARE))
+    baseline = BASELINE.solve(BASELINE.restrict(task), deadline.share(BASELINE_SHARE))
     solution = baseline if strategy is BASELINE else strategy.solve(task, deadline.share(SEARCH_SHARE))
     if strategy.holds_baseline:
         solution = better(task, solution, baseline, deadline)
@@ -73,8 +73,8 @@ def plan(
         found = with_shared_gpus(found, problem)
     if violations := validate(found, problem):
         return _bug(violations)
-    if problem.incumbent is not None and _stays(problem.incumbent, found, problem):
-        return Planned(problem.incumbent)
+    if problem.current_plan is not None and _stays(problem.current_plan, found, problem):
+        return Planned(problem.current_plan)
     others = () if strategy is BASELINE else (alternative(BASELINE.name, task, solution, baseline),)
     again = Deadline.after(min(explain_seconds, deadline.left), clock)
     changes = sensitivity(task, solution, strategy.solve, again, seconds, deadline)
@@ -115,10 +115,10 @@ def _refused(problem: PlanningProblem) -> NoPlan | None:
 
 def _without_solution(task: Task, nothing: NothingFound, solve: Solve, deadline: Deadline) -> Outcome:
     """The plan in force if it still serves, else why there is none."""
-    incumbent = task.problem.incumbent
-    if incumbent is not None and not validate(incumbent, task.problem):
-        return Planned(incumbent)
-    if isinstance(nothing, Unanswered):
+    current_plan = task.problem.current_plan
+    if current_plan is not None and not validate(current_plan, task.problem):
+        return Planned(current_plan)
+    if isinstance(nothing, StrategyRefusal):
         return nothing.why
     if nothing.proven:
         return not_enough_gpus(task, solve, deadline)
@@ -130,15 +130,15 @@ def _without_solution(task: Task, nothing: NothingFound, solve: Solve, deadline:
     )
 
 
-def _stays(incumbent: PipelinePlanSpec, found: PipelinePlanSpec, problem: PlanningProblem) -> bool:
+def _stays(current_plan: PipelinePlanSpec, found: PipelinePlanSpec, problem: PlanningProblem) -> bool:
     """Whether the plan in force is still valid and nearly as good as `found`."""
-    if incumbent.solution.strategy != found.solution.strategy or validate(incumbent, problem):
+    if current_plan.solution.strategy != found.solution.strategy or validate(current_plan, problem):
         return False
     kind = problem.spec.objective.type
-    better, worse = (found, incumbent) if kind.seeks_throughput else (incumbent, found)
+    better, worse = (found, current_plan) if kind.seeks_throughput else (current_plan, found)
     gain = _ratio(float(better.solution.value), float(worse.solution.value)) - 1
     if kind is ObjectiveType.THROUGHPUT_THEN_FEWEST_GPUS and gain >= 0:
-        gain = max(gain, _ratio(sum(incumbent.gpus().values()), sum(found.gpus().values())) - 1)
+        gain = max(gain, _ratio(sum(current_plan.gpus().values()), sum(found.gpus().values())) - 1)
     return gain <= KEEP_WITHIN
 
 

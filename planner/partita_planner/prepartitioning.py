@@ -42,16 +42,16 @@ def prepartition(
     blocks = min(blocks, len(legal) + 1)
     positions = [0, *legal, count]
     crossing = [0, *(cut_bytes[p - 1] or 0 for p in legal), 0]
-    line = _Line(tuple(_elapsed(of, positions) for of in classes), crossing)
+    cuts = _CutPositions(tuple(_elapsed(of, positions) for of in classes), crossing)
     for least, most in BALANCE_BOUNDS:
-        ends = _fewest_bytes(line, blocks, least / blocks, most / blocks)
+        ends = _fewest_bytes(cuts, blocks, least / blocks, most / blocks)
         if ends is not None:
             return tuple(positions[e] for e in ends)
     raise AssertionError("the last bounds admit every cut")
 
 
 @dataclass(frozen=True)
-class _Line:
+class _CutPositions:
     """The positions at which a block may end."""
 
     elapsed: tuple[list[float], ...]
@@ -79,13 +79,13 @@ def _elapsed(costs: Sequence[float], positions: Sequence[int]) -> list[float]:
     return [elapsed[p] / (elapsed[-1] or 1.0) for p in positions]
 
 
-def _fewest_bytes(line: _Line, blocks: int, least: float, most: float) -> list[int] | None:
+def _fewest_bytes(cuts: _CutPositions, blocks: int, least: float, most: float) -> list[int] | None:
     """Shortest path in `blocks` steps that each take `least` to `most` of the time on every class; None if none does.
 
     Returns the position indices at which the blocks end. A class without any time has no say.
     """
-    elapsed = [of for of in line.elapsed if of[-1] > 0]
-    last = len(line.crossing) - 1
+    elapsed = [of for of in cuts.elapsed if of[-1] > 0]
+    last = len(cuts.crossing) - 1
     best: list[tuple[int, float] | None] = [(0, 0.0)] + [None] * last
     steps: list[list[int]] = []
     for _ in range(blocks):
@@ -98,7 +98,7 @@ def _fewest_bytes(line: _Line, blocks: int, least: float, most: float) -> list[i
             beyond = min((bisect_right(of, of[start] + most + ROUNDING) for of in elapsed), default=last + 1)
             for end in range(max(first, start + 1), beyond):
                 squares = sum((of[end] - of[start]) ** 2 for of in elapsed)
-                cost = (so_far[0] + line.crossing[end], so_far[1] + squares)
+                cost = (so_far[0] + cuts.crossing[end], so_far[1] + squares)
                 known = reached[end]
                 if known is None or cost < known:
                     reached[end], origin[end] = cost, start

@@ -31,7 +31,7 @@ class PlanningProblem:
     pools: tuple[Pool, ...]
     profiles: Mapping[tuple[str, str], Profile] = field(default_factory=dict)
     """By (module, pool). Every module with a model has at least one; a pair without one is not used."""
-    incumbent: PipelinePlanSpec | None = None
+    current_plan: PipelinePlanSpec | None = None
     """The plan in force, if any: a warm start, and the fallback when time runs out."""
 
 

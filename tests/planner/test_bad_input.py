@@ -184,7 +184,7 @@ def test_out_of_time_there_is_no_plan_but_that_in_force(kind: str) -> None:
         moments = iter(range(0, 10**9, 1000))
         return lambda: float(next(moments))
 
-    without, still = plan(wanted, clock=late()), plan(replace(wanted, incumbent=in_force), clock=late())
+    without, still = plan(wanted, clock=late()), plan(replace(wanted, current_plan=in_force), clock=late())
 
     assert isinstance(without, NoPlan)
     assert without.reason is NoPlanReason.TIME_LIMIT

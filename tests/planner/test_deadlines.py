@@ -8,14 +8,14 @@ from collections.abc import Callable
 import pytest
 from tests.builders import pool, problem, profile, session
 
-from partita_planner.allocation.formulation import Aim, gpus_missing
+from partita_planner.allocation.formulation import AllocationObjective, gpus_missing
 from partita_planner.allocation.template_search import Found
 from partita_planner.deadline import NEVER, Deadline
 from partita_planner.least_cost.least_cost import least_cost
 from partita_planner.planning import plan
 from partita_planner.problem import NoPlanReason, Planned, PlanningProblem
 from partita_planner.strategies import STRATEGIES
-from partita_planner.task.task import Solution, Task
+from partita_planner.task.task import Task, TaskSolution
 from partita_planner.validation import validate
 
 LOOKS = 100
@@ -66,7 +66,7 @@ CASES = [
 @pytest.mark.parametrize(("strategy", "kind", "cost_model"), CASES)
 def test_ends_when_time_is_up(strategy: str, kind: str, cost_model: str) -> None:
     chosen = STRATEGIES[strategy]
-    task = chosen.narrow(Task.of(asked(strategy, kind, cost_model)))
+    task = chosen.restrict(Task.of(asked(strategy, kind, cost_model)))
     for seconds in MOMENTS:
         clock = ticking()
         deadline = Deadline.after(seconds, clock)
@@ -74,7 +74,7 @@ def test_ends_when_time_is_up(strategy: str, kind: str, cost_model: str) -> None
         found = chosen.solve(task, deadline)
 
         assert clock() <= deadline.at + LOOKS
-        if not isinstance(found, Solution):
+        if not isinstance(found, TaskSolution):
             assert not found.proven
             assert seconds < ENOUGH
 
@@ -95,13 +95,13 @@ def test_plans_that_were_cut_short_hold(strategy: str, kind: str, cost_model: st
 
 def test_without_time_for_frontiers_there_is_a_plan_of_one_template_for_each_module() -> None:
     """The clock stands still until frontiers are asked for, which uses up all of their time."""
-    task = STRATEGIES["partita"].narrow(Task.of(asked("partita")))
+    task = STRATEGIES["partita"].restrict(Task.of(asked("partita")))
     demands = task.demands(task.problem.rate, NEVER)
     moments = iter([0.0, 0.0])
     deadline = Deadline(lambda: next(moments, 59.0), 60.0)
 
-    found = least_cost(demands, task.market, task.graph, Aim.ALLOCATED, deadline)
+    found = least_cost(demands, task.resources, task.graph, AllocationObjective.ALLOCATED, deadline)
 
     assert isinstance(found, Found)
-    assert gpus_missing(found.deployments, task.market.pools) == {}
+    assert gpus_missing(found.deployments, task.resources.pools) == {}
     assert found.bound <= found.value

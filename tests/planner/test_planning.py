@@ -204,34 +204,36 @@ def test_limited_pools_are_shared_out_jointly() -> None:
 class TestPlanInForce:
     """Stability: the plan in force is kept unless another is clearly better or it no longer holds."""
 
-    def asked(self, incumbent: PipelinePlanSpec | None = None, **changes: float) -> PlanningProblem:
+    def asked(self, current_plan: PipelinePlanSpec | None = None, **changes: float) -> PlanningProblem:
         profiles = [profile("m").linear(10_000, 0).batches(1)]
-        base = problem(session("s").slo(15).rate(250).model("m"), [pool("fast").gpus(9)], profiles, incumbent=incumbent)
+        base = problem(
+            session("s").slo(15).rate(250).model("m"), [pool("fast").gpus(9)], profiles, current_plan=current_plan
+        )
         return replace(base, **changes)  # type: ignore[arg-type]
 
     def test_kept_when_a_new_one_is_no_better(self) -> None:
-        incumbent = planned(self.asked())
+        current_plan = planned(self.asked())
 
-        assert planned(self.asked(incumbent, rate=270.0)) == incumbent
+        assert planned(self.asked(current_plan, rate=270.0)) == current_plan
 
     def test_replaced_when_it_cannot_serve_the_rate(self) -> None:
-        incumbent = planned(self.asked())
+        current_plan = planned(self.asked())
 
-        found = planned(self.asked(incumbent, rate=350.0))
+        found = planned(self.asked(current_plan, rate=350.0))
 
         assert found.gpus() == {"fast": 4}
 
     def test_replaced_when_another_is_clearly_cheaper(self) -> None:
-        incumbent = planned(self.asked())
+        current_plan = planned(self.asked())
 
-        found = planned(self.asked(incumbent, rate=100.0))
+        found = planned(self.asked(current_plan, rate=100.0))
 
         assert found.gpus() == {"fast": 1}
 
     def test_of_another_strategy_is_not_kept(self) -> None:
-        incumbent = planned(self.asked())
-        other = incumbent.model_copy(
-            update={"solution": incumbent.solution.model_copy(update={"strategy": "no-partitioning"})}
+        current_plan = planned(self.asked())
+        other = current_plan.model_copy(
+            update={"solution": current_plan.solution.model_copy(update={"strategy": "no-partitioning"})}
         )
 
         assert planned(self.asked(other)).solution.strategy == "partita"
@@ -239,12 +241,12 @@ class TestPlanInForce:
 
 def test_out_of_time_the_plan_in_force_stays() -> None:
     """The clock leaps far beyond the time limit whenever it is looked at."""
-    incumbent = planned(traffic())
+    current_plan = planned(traffic())
     moments = iter(range(0, 10**9, 1000))
 
-    outcome = plan(replace(traffic(), incumbent=incumbent), clock=lambda: float(next(moments)))
+    outcome = plan(replace(traffic(), current_plan=current_plan), clock=lambda: float(next(moments)))
 
-    assert outcome == Planned(incumbent)
+    assert outcome == Planned(current_plan)
 
 
 def test_out_of_time_without_a_plan_in_force() -> None:

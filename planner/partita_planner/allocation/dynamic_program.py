@@ -22,7 +22,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from partita_planner.allocation.formulation import Demand, Deployment, Deployments, Market, in_dispatch_order
+from partita_planner.allocation.formulation import (
+    AvailableResources,
+    Deployments,
+    ModuleDemand,
+    TemplateDeployment,
+    in_dispatch_order,
+)
 from partita_planner.allocation.relaxation import Relaxation, deployed
 from partita_planner.deadline import Deadline, OutOfTimeError
 from partita_planner.templates.templates import Template
@@ -38,7 +44,7 @@ Table = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Step:
+class TemplateUse:
     """One way to run a template: GPUs of every pool, and what they serve."""
 
     gpus: Vector
@@ -49,7 +55,7 @@ class Step:
 class ModuleProgram:
     """One module: its demand at level 1, the most that it need serve, and the most GPUs of `pools` that it may get."""
 
-    demand: Demand
+    demand: ModuleDemand
     most: float
     pools: tuple[str, ...]
     box: Vector
@@ -63,7 +69,7 @@ class ModuleProgram:
         return steps * prod(n + 1 for n in self.box)
 
     @cached_property
-    def steps(self) -> tuple[tuple[Step, ...], ...]:
+    def steps(self) -> tuple[tuple[TemplateUse, ...], ...]:
         """Of every template, all ways to run it; of those with the same GPUs the one that serves most."""
         return tuple(
             tuple({step.gpus: step for step in _steps(t, self.pools, self.most, self.box)}.values())
@@ -87,7 +93,9 @@ class ModuleProgram:
             tables = [*tables, after] if keep_all else [after]
         return tables
 
-    def deployments(self, gpus: Vector, market: Market, deadline: Deadline) -> tuple[Deployment, ...]:
+    def deployments(
+        self, gpus: Vector, resources: AvailableResources, deadline: Deadline
+    ) -> tuple[TemplateDeployment, ...]:
         """How the module serves most with these GPUs. Raises OutOfTimeError."""
         tables = self.served(gpus, deadline, keep_all=True)
         left, chosen = gpus, []
@@ -96,8 +104,8 @@ class ModuleProgram:
                 continue
             step = next(s for s in self.steps[t] if _leads(s, tables[t], tables[t + 1][left], left))
             left = tuple(n - k for n, k in zip(left, step.gpus, strict=True))
-            chosen.append(deployed(self.demand.templates[t], step.serves, market))
-        return in_dispatch_order(chosen, market)
+            chosen.append(deployed(self.demand.templates[t], step.serves, resources))
+        return in_dispatch_order(chosen, resources)
 
 
 @dataclass(frozen=True)
@@ -110,20 +118,20 @@ class Program:
     @classmethod
     def of(
         cls,
-        demands: Sequence[Demand],
-        market: Market,
+        demands: Sequence[ModuleDemand],
+        resources: AvailableResources,
         relaxation: Relaxation,
         known: float,
     ) -> "Program":
         """The program for levels above `known`; `demands` hold the templates that such a solution may use."""
-        counts = {name: pool.gpus for name, pool in market.pools.items()}
+        counts = {name: pool.gpus for name, pool in resources.pools.items()}
         if len(counts) == 1:
             counts[NO_POOL] = 0
         pools = tuple(sorted(counts, key=lambda name: (counts[name], name)))
         gpus = tuple(counts[name] for name in pools)
         bound, prices = relaxation.bound, [relaxation.gpu.get(name, 0.0) for name in pools]
 
-        def box(demand: Demand) -> Vector:
+        def box(demand: ModuleDemand) -> Vector:
             worth = relaxation.sample[demand.module] * demand.capacity * bound + bound - known
             spent = max(0.0, worth) * (1 + ROUNDING)
             return tuple(int(spent / price) if price * n > spent else n for n, price in zip(gpus, prices, strict=True))
@@ -136,7 +144,9 @@ class Program:
         sums = prod(n + 1 for n in self.gpus[:-1]) * sum(prod(n + 1 for n in m.box[:-1]) for m in self.modules[1:])
         return sum(m.work for m in self.modules) + sums
 
-    def solve(self, known: float, bound: float, market: Market, deadline: Deadline) -> tuple[Deployments | None, float]:
+    def solve(
+        self, known: float, bound: float, resources: AvailableResources, deadline: Deadline
+    ) -> tuple[Deployments | None, float]:
         """The best deployments with a level above `known` (None: none found), and a proven bound on the level."""
         try:
             served = [module.served(module.box, deadline)[-1] / module.demand.capacity for module in self.modules]
@@ -158,7 +168,7 @@ class Program:
             return None, proven
         chosen = zip(self.modules, best, strict=True)
         try:
-            return {m.demand.module: m.deployments(gpus, market, deadline) for m, gpus in chosen}, proven
+            return {m.demand.module: m.deployments(gpus, resources, deadline) for m, gpus in chosen}, proven
         except OutOfTimeError:
             return None, proven
 
@@ -184,7 +194,7 @@ class Program:
         return shares[::-1]
 
 
-def _steps(template: Template, pools: Sequence[str], most: float, box: Vector) -> Iterator[Step]:
+def _steps(template: Template, pools: Sequence[str], most: float, box: Vector) -> Iterator[TemplateUse]:
     """The template at every throughput at which some stage is full, up to `most`."""
     rates = [stage.gpu_throughput for stage in template.stages]
     limits = dict(zip(pools, box, strict=True))
@@ -195,7 +205,7 @@ def _steps(template: Template, pools: Sequence[str], most: float, box: Vector) -
             gpus[stage.pool] += ceil(x / rate * (1 - ROUNDING))
         if any(gpus[name] > limits[name] for name in pools):
             return
-        yield Step(tuple(gpus.values()), x)
+        yield TemplateUse(tuple(gpus.values()), x)
 
 
 def _needed(served: Table, level: float) -> Table:
@@ -224,7 +234,7 @@ def _shifted(by: Vector, box: Vector) -> tuple[tuple[slice, ...], tuple[slice, .
     return beyond, tuple(slice(0, most + 1 - n) for n, most in zip(by, box, strict=True))
 
 
-def _leads(step: Step, before: Table, reached: float, gpus: Vector) -> bool:
+def _leads(step: TemplateUse, before: Table, reached: float, gpus: Vector) -> bool:
     return _fits(step.gpus, gpus) and before[_less(gpus, step.gpus)] + step.serves == reached
 
 

@@ -6,7 +6,14 @@ from typing import Final
 
 import numpy as np
 
-from partita_planner.allocation.formulation import Demand, Deployment, Deployments, Market, gpus_used, in_dispatch_order
+from partita_planner.allocation.formulation import (
+    AvailableResources,
+    Deployments,
+    ModuleDemand,
+    TemplateDeployment,
+    gpus_used,
+    in_dispatch_order,
+)
 from partita_planner.allocation.relaxation import Relaxation
 from partita_planner.templates.pareto import Floats, Integers
 
@@ -21,15 +28,15 @@ ROUNDING: Final = 1e-9
 
 
 def filled(
-    deployments: Deployments, demands: Sequence[Demand], market: Market, relaxation: Relaxation
+    deployments: Deployments, demands: Sequence[ModuleDemand], resources: AvailableResources, relaxation: Relaxation
 ) -> Deployments | None:
     """`deployments` and what more of them all modules need for the highest level at which there are GPUs for it.
 
     Stages own whole GPUs, priced as in the relaxation. None if not even a little more is there for each module.
     """
-    pools = sorted(market.pools)
+    pools = sorted(resources.pools)
     used = gpus_used(deployments)
-    left = np.array([market.pools[name].gpus - used.get(name, 0) for name in pools])
+    left = np.array([resources.pools[name].gpus - used.get(name, 0) for name in pools])
     offers = [_Offers.of(demand, pools, relaxation.gpu) for demand in demands]
     served = np.array([sum(x.throughput for x in deployments.get(d.module, ())) for d in demands])
     capacity = np.array([d.capacity for d in demands])
@@ -42,7 +49,7 @@ def filled(
     if best is None:
         return None
     together = zip(demands, offers, best, strict=True)
-    return {d.module: _with_more(deployments.get(d.module, ()), d, o, rows, market) for d, o, rows in together}
+    return {d.module: _with_more(deployments.get(d.module, ()), d, o, rows, resources) for d, o, rows in together}
 
 
 def _chosen(offers: Sequence["_Offers"], left: Integers, needs: Floats) -> list[list[int]] | None:
@@ -61,16 +68,20 @@ def _chosen(offers: Sequence["_Offers"], left: Integers, needs: Floats) -> list[
 
 
 def _with_more(
-    begun: Sequence[Deployment], demand: Demand, offers: "_Offers", rows: Sequence[int], market: Market
-) -> tuple[Deployment, ...]:
+    begun: Sequence[TemplateDeployment],
+    demand: ModuleDemand,
+    offers: "_Offers",
+    rows: Sequence[int],
+    resources: AvailableResources,
+) -> tuple[TemplateDeployment, ...]:
     """The deployments of one module with the offers of these rows."""
     replicas = {x.template: x.replicas for x in begun}
     for row in rows:
         template = demand.templates[offers.template[row]]
-        more = [market.vgpus(s, int(n)) for s, n in zip(template.stages, offers.units[row], strict=False)]
+        more = [resources.vgpus(s, int(n)) for s, n in zip(template.stages, offers.units[row], strict=False)]
         before = replicas.get(template, (0,) * len(more))
         replicas[template] = tuple(a + b for a, b in zip(before, more, strict=True))
-    return in_dispatch_order([Deployment(t, counts) for t, counts in replicas.items()], market)
+    return in_dispatch_order([TemplateDeployment(t, counts) for t, counts in replicas.items()], resources)
 
 
 @dataclass(frozen=True)
@@ -87,7 +98,7 @@ class _Offers:
     price: Floats
 
     @classmethod
-    def of(cls, demand: Demand, pools: Sequence[str], gpu: Mapping[str, float]) -> "_Offers":
+    def of(cls, demand: ModuleDemand, pools: Sequence[str], gpu: Mapping[str, float]) -> "_Offers":
         """All offers of the module's templates."""
         width = max(len(t.stages) for t in demand.templates)
         rates = np.full((len(demand.templates), width), np.inf)

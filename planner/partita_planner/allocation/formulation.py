@@ -35,7 +35,7 @@ MAX_PIPELINES = 16
 
 
 @dataclass(frozen=True)
-class Demand:
+class ModuleDemand:
     """What the pipelines of one module must be able to serve, and what they may be."""
 
     module: str
@@ -49,7 +49,7 @@ class Demand:
 
 
 @dataclass(frozen=True)
-class Deployment:
+class TemplateDeployment:
     """A template with its vGPU counts."""
 
     template: Template
@@ -62,11 +62,11 @@ class Deployment:
         return self.template.throughput(self.replicas)
 
 
-Deployments = Mapping[str, tuple[Deployment, ...]]
+Deployments = Mapping[str, tuple[TemplateDeployment, ...]]
 """By module, in the order of dispatch: least occupancy cost first."""
 
 
-class Aim(Enum):
+class AllocationObjective(Enum):
     """What is optimised."""
 
     ALLOCATED = auto()
@@ -79,7 +79,7 @@ class Aim(Enum):
     """Least price of GPUs beyond those of the pools."""
 
 
-class Tariff(Enum):
+class PriceUnit(Enum):
     """What a GPU is paid for in: every price below is in this unit."""
 
     MONEY = auto()
@@ -91,23 +91,23 @@ class Tariff(Enum):
 
 
 @dataclass(frozen=True)
-class Market:
+class AvailableResources:
     """The pools and what one unit of a stage is."""
 
     pools: Mapping[str, Pool]
     whole_gpus: bool = False
     """Whether stages own whole GPUs, or any number of vGPUs."""
-    tariff: Tariff = Tariff.MONEY
+    price_unit: PriceUnit = PriceUnit.MONEY
 
     @cached_property
     def gpu_price(self) -> Mapping[str, float]:
         """Price of one whole GPU, by pool; a pool that does not say its power draws none."""
-        match self.tariff:
-            case Tariff.MONEY:
+        match self.price_unit:
+            case PriceUnit.MONEY:
                 return {name: float(pool.spec.price_per_hour) for name, pool in self.pools.items()}
-            case Tariff.WATTS:
+            case PriceUnit.WATTS:
                 return {name: float(pool.spec.power_watts or 0) for name, pool in self.pools.items()}
-            case Tariff.GPUS:
+            case PriceUnit.GPUS:
                 return dict.fromkeys(self.pools, 1.0)
 
     def price(self, stage: TemplateStage) -> float:
@@ -132,16 +132,18 @@ class Market:
         return units * stage.divisor if self.whole_gpus else units
 
 
-def allocated_price(deployments: Iterable[Deployment], market: Market) -> float:
+def allocated_price(deployments: Iterable[TemplateDeployment], resources: AvailableResources) -> float:
     """Price per hour of all vGPUs."""
     return sum(
-        count / stage.divisor * market.gpu_price[stage.pool]
+        count / stage.divisor * resources.gpu_price[stage.pool]
         for deployment in deployments
         for stage, count in zip(deployment.template.stages, deployment.replicas, strict=True)
     )
 
 
-def occupancy_price(deployments: Sequence[Deployment], demand: Demand, market: Market) -> float:
+def occupancy_price(
+    deployments: Sequence[TemplateDeployment], demand: ModuleDemand, resources: AvailableResources
+) -> float:
     """Price per hour of the time that vGPUs work: they share the rate as they share the capacity needed.
 
     `deployments` in dispatch order: each takes what those before it leave.
@@ -149,7 +151,7 @@ def occupancy_price(deployments: Sequence[Deployment], demand: Demand, market: M
     left, price = demand.capacity, 0.0
     for deployment in deployments:
         served = min(left, deployment.throughput)
-        price += served * market.sample_price(deployment.template)
+        price += served * resources.sample_price(deployment.template)
         left -= served
     return price * demand.rate / demand.capacity
 
@@ -170,27 +172,29 @@ def gpus_missing(deployments: Deployments, pools: Mapping[str, Pool]) -> dict[st
 
 
 def missing_price(pool: Pool) -> float:
-    """What Aim.MISSING pays for one more GPU of the pool; free ones count as 1 an hour."""
+    """What AllocationObjective.MISSING pays for one more GPU of the pool; free ones count as 1 an hour."""
     return float(pool.spec.price_per_hour) or 1.0
 
 
-def in_dispatch_order(deployments: Iterable[Deployment], market: Market) -> tuple[Deployment, ...]:
+def in_dispatch_order(
+    deployments: Iterable[TemplateDeployment], resources: AvailableResources
+) -> tuple[TemplateDeployment, ...]:
     """Cheapest per sample first (Harpagon's throughput-cost order), then the fastest."""
-    return tuple(sorted(deployments, key=lambda d: (market.sample_price(d.template), d.template.latency_micros)))
+    return tuple(sorted(deployments, key=lambda d: (resources.sample_price(d.template), d.template.latency_micros)))
 
 
 def allocation_model(
-    demands: Sequence[Demand],
-    market: Market,
-    aim: Aim,
+    demands: Sequence[ModuleDemand],
+    resources: AvailableResources,
+    objective: AllocationObjective,
     *,
     graph: LatencyGraph | None = None,
     highest_level: float = 1.0,
 ) -> Any:
     """The formulation above as a Pyomo model.
 
-    Without `graph` latencies are not coupled. `highest_level` bounds the level of Aim.THROUGHPUT; it scales the
-    model, whose objective is the share of it that is reached.
+    Without `graph`, latencies are not coupled. `highest_level` bounds the level of AllocationObjective.THROUGHPUT. It
+    scales the model: the objective is the share of `highest_level` that is reached.
     """
     model = pyo.ConcreteModel()
     templates = {(d.module, t): template for d in demands for t, template in enumerate(d.templates)}
@@ -199,40 +203,42 @@ def allocation_model(
     model.f = pyo.Var(list(templates), bounds=(0, 1))
     model.n = pyo.Var(list(stages), domain=pyo.NonNegativeIntegers)
     model.level = pyo.Var(bounds=(0, 1))
-    if aim is not Aim.THROUGHPUT:
+    if objective is not AllocationObjective.THROUGHPUT:
         model.level.fix(1)
 
     def cover(m: Any, module: str) -> Any:
         return sum(m.f[key] for key in templates if key[0] == module) >= m.level
 
     def serve(m: Any, module: str, t: int, s: int) -> Any:
-        unit = market.unit_rate(stages[module, t, s]) / needed[module]
+        unit = resources.unit_rate(stages[module, t, s]) / needed[module]
         return m.f[module, t] <= m.n[module, t, s] * unit
 
     model.cover = pyo.Constraint([d.module for d in demands], rule=cover)
     model.serve = pyo.Constraint(list(stages), rule=serve)
-    _add_capacity(model, stages, market, elastic=aim is Aim.MISSING)
+    _add_capacity(model, stages, resources, elastic=objective is AllocationObjective.MISSING)
     if graph is not None:
         add_split(model, graph, {d.module: {t.latency_micros for t in d.templates} for d in demands})
         model.in_time = pyo.Constraint(
             list(templates), rule=lambda m, *key: m.f[key] <= allowed(m, key[0], templates[key].latency_micros)
         )
-    model.objective = _objective(model, aim, templates, stages, market, {d.module: d.rate for d in demands})
+    model.objective = _objective(model, objective, templates, stages, resources, {d.module: d.rate for d in demands})
     return model
 
 
-def deployments_of(model: Any, demands: Sequence[Demand], market: Market) -> dict[str, tuple[Deployment, ...]]:
+def deployments_of(
+    model: Any, demands: Sequence[ModuleDemand], resources: AvailableResources
+) -> dict[str, tuple[TemplateDeployment, ...]]:
     """The deployments that a solved model holds, cheapest per sample first; throughput comes from the integers."""
-    found: dict[str, tuple[Deployment, ...]] = {}
+    found: dict[str, tuple[TemplateDeployment, ...]] = {}
     for demand in demands:
         budget = _chosen_micros(model, demand.module)
         chosen = []
         for t, template in enumerate(demand.templates):
             units = [integer(model.n[demand.module, t, s]) for s in range(len(template.stages))]
             if all(units) and pyo.value(model.f[demand.module, t]) > 0 and template.latency_micros <= budget:
-                replicas = tuple(market.vgpus(s, n) for s, n in zip(template.stages, units, strict=True))
-                chosen.append(Deployment(template, replicas))
-        found[demand.module] = in_dispatch_order(chosen, market)
+                replicas = tuple(resources.vgpus(s, n) for s, n in zip(template.stages, units, strict=True))
+                chosen.append(TemplateDeployment(template, replicas))
+        found[demand.module] = in_dispatch_order(chosen, resources)
     return found
 
 
@@ -246,7 +252,11 @@ def _chosen_micros(model: Any, module: str) -> float:
 
 
 def start_from(
-    model: Any, demands: Sequence[Demand], market: Market, deployments: Deployments, highest_level: float = 1.0
+    model: Any,
+    demands: Sequence[ModuleDemand],
+    resources: AvailableResources,
+    deployments: Deployments,
+    highest_level: float = 1.0,
 ) -> None:
     """Put `deployments` into the model's variables, for a search to start from.
 
@@ -263,7 +273,7 @@ def start_from(
             share = min(1.0, deployment.throughput / (demand.capacity * highest_level))
             model.f[demand.module, position[deployment.template]].set_value(share)
             for s, count in enumerate(deployment.replicas):
-                divisor = deployment.template.stages[s].divisor if market.whole_gpus else 1
+                divisor = deployment.template.stages[s].divisor if resources.whole_gpus else 1
                 model.n[demand.module, position[deployment.template], s].set_value(count // divisor)
         served.append(sum(d.throughput for d in chosen) / (demand.capacity * highest_level))
         if hasattr(model, "choice"):
@@ -277,44 +287,46 @@ def start_from(
         model.divided[pool, divisor].set_value(ceil(vgpus / divisor))
 
 
-def _add_capacity(model: Any, stages: Mapping[Any, TemplateStage], market: Market, elastic: bool) -> None:
+def _add_capacity(
+    model: Any, stages: Mapping[Any, TemplateStage], resources: AvailableResources, elastic: bool
+) -> None:
     """No pool gives more GPUs than it has, but for `missing` ones if `elastic`."""
     pools = sorted({stage.pool for stage in stages.values()})
-    sizes = sorted({(stage.pool, 1 if market.whole_gpus else stage.divisor) for stage in stages.values()})
+    sizes = sorted({(stage.pool, 1 if resources.whole_gpus else stage.divisor) for stage in stages.values()})
     model.missing = pyo.Var(pools, domain=pyo.NonNegativeIntegers)
     model.divided = pyo.Var(sizes, domain=pyo.NonNegativeIntegers)
     if not elastic:
         model.missing.fix(0)
 
     def divide(m: Any, pool: str, divisor: int) -> Any:
-        size = [key for key, s in stages.items() if s.pool == pool and (market.whole_gpus or s.divisor == divisor)]
+        size = [key for key, s in stages.items() if s.pool == pool and (resources.whole_gpus or s.divisor == divisor)]
         return sum(m.n[key] for key in size) <= divisor * m.divided[pool, divisor]
 
     model.divide = pyo.Constraint(sizes, rule=divide)
     model.capacity = pyo.Constraint(
         pools,
         rule=lambda m, pool: (
-            sum(m.divided[key] for key in sizes if key[0] == pool) <= market.pools[pool].gpus + m.missing[pool]
+            sum(m.divided[key] for key in sizes if key[0] == pool) <= resources.pools[pool].gpus + m.missing[pool]
         ),
     )
 
 
 def _objective(
     model: Any,
-    aim: Aim,
+    objective: AllocationObjective,
     templates: Mapping[Any, Template],
     stages: Mapping[Any, TemplateStage],
-    market: Market,
+    resources: AvailableResources,
     rate: Mapping[str, float],
 ) -> Any:
-    match aim:
-        case Aim.THROUGHPUT:
+    match objective:
+        case AllocationObjective.THROUGHPUT:
             return pyo.Objective(expr=model.level, sense=pyo.maximize)
-        case Aim.ALLOCATED:
-            return pyo.Objective(expr=sum(market.price(stage) * model.n[key] for key, stage in stages.items()))
-        case Aim.OCCUPANCY:
-            paid = {key: rate[key[0]] * market.sample_price(template) for key, template in templates.items()}
+        case AllocationObjective.ALLOCATED:
+            return pyo.Objective(expr=sum(resources.price(stage) * model.n[key] for key, stage in stages.items()))
+        case AllocationObjective.OCCUPANCY:
+            paid = {key: rate[key[0]] * resources.sample_price(template) for key, template in templates.items()}
             return pyo.Objective(expr=sum(paid[key] * model.f[key] for key in templates))
-        case Aim.MISSING:
-            paid = {name: missing_price(market.pools[name]) for name in model.missing}
+        case AllocationObjective.MISSING:
+            paid = {name: missing_price(resources.pools[name]) for name in model.missing}
             return pyo.Objective(expr=sum(paid[name] * model.missing[name] for name in model.missing))

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyomo.environ as pyo
 
-from partita_planner.allocation.formulation import Aim, Demand, Market
+from partita_planner.allocation.formulation import AllocationObjective, AvailableResources, ModuleDemand
 from partita_planner.allocation.milp import solve_lp
 from partita_planner.deadline import Deadline
 from partita_planner.session.latency import SECOND
@@ -23,10 +23,10 @@ from partita_planner.templates.templates import ModuleClass
 
 
 def bound_of_blocks(
-    demands: Sequence[Demand],
+    demands: Sequence[ModuleDemand],
     classes: Mapping[str, Sequence[ModuleClass]],
-    market: Market,
-    aim: Aim,
+    resources: AvailableResources,
+    objective: AllocationObjective,
     max_batch_size: int,
     deadline: Deadline,
 ) -> float:
@@ -46,7 +46,7 @@ def bound_of_blocks(
     model = pyo.ConcreteModel()
     model.y = pyo.Var(list(seconds), domain=pyo.NonNegativeReals)
     model.level = pyo.Var(domain=pyo.NonNegativeReals)
-    if aim is not Aim.THROUGHPUT:
+    if objective is not AllocationObjective.THROUGHPUT:
         model.level.fix(1)
 
     def cover(m: Any, module: str, block: int) -> Any:
@@ -58,24 +58,24 @@ def bound_of_blocks(
     model.capacity = pyo.Constraint(
         list(used),
         rule=lambda m, pool: (
-            sum(capacity[key[0]] * seconds[key] * m.y[key] for key in used[pool]) <= market.pools[pool].gpus
+            sum(capacity[key[0]] * seconds[key] * m.y[key] for key in used[pool]) <= resources.pools[pool].gpus
         ),
     )
-    if aim is Aim.THROUGHPUT:
+    if objective is AllocationObjective.THROUGHPUT:
         model.objective = pyo.Objective(expr=model.level, sense=pyo.maximize)
     else:
-        paid_for = {d.module: d.rate if aim is Aim.OCCUPANCY else d.capacity for d in demands}
+        paid_for = {d.module: d.rate if objective is AllocationObjective.OCCUPANCY else d.capacity for d in demands}
         model.objective = pyo.Objective(
-            expr=sum(paid_for[key[0]] * s * market.gpu_price[key[2]] * model.y[key] for key, s in seconds.items())
+            expr=sum(paid_for[key[0]] * s * resources.gpu_price[key[2]] * model.y[key] for key, s in seconds.items())
         )
     answer = solve_lp(model, deadline)
     if answer is not None:
         return answer[0]
-    if aim is not Aim.THROUGHPUT:
+    if objective is not AllocationObjective.THROUGHPUT:
         return 0.0
     alone = dict.fromkeys(blocks, 0.0)
     for (module, i, pool), spent in seconds.items():
-        alone[module, i] += market.pools[pool].gpus / (spent * capacity[module])
+        alone[module, i] += resources.pools[pool].gpus / (spent * capacity[module])
     return min(alone.values(), default=0.0)
 
 

@@ -13,11 +13,11 @@ import numpy as np
 import pyomo.environ as pyo
 
 from partita_planner.allocation.formulation import (
-    Aim,
-    Demand,
-    Deployment,
+    AllocationObjective,
+    AvailableResources,
     Deployments,
-    Market,
+    ModuleDemand,
+    TemplateDeployment,
     gpus_missing,
     in_dispatch_order,
     missing_price,
@@ -45,24 +45,31 @@ class Relaxation:
 
 
 def relax(
-    demands: Sequence[Demand], market: Market, aim: Aim, deadline: Deadline, highest_level: float = 1.0
+    demands: Sequence[ModuleDemand],
+    resources: AvailableResources,
+    objective: AllocationObjective,
+    deadline: Deadline,
+    highest_level: float = 1.0,
 ) -> Relaxation | None:
-    """The relaxation for `aim`, whose level is at most `highest_level`; None if it has no solution or time ran out."""
+    """The relaxation for `objective` with a level of at most `highest_level`.
+
+    None if it has no solution, or time ran out.
+    """
     needed = {d.module: d.capacity * highest_level for d in demands}
     templates = {(d.module, t): x for d in demands for t, x in enumerate(_in_parts(d.templates))}
     pools = sorted({stage.pool for d in demands for template in d.templates for stage in template.stages})
     gpus = {(*key, pool): 0.0 for key in templates for pool in pools}
     for (module, t), template in templates.items():
         for stage in template.stages:
-            gpus[module, t, stage.pool] += needed[module] * market.gpus(stage) / market.unit_rate(stage)
+            gpus[module, t, stage.pool] += needed[module] * resources.gpus(stage) / resources.unit_rate(stage)
 
     model = pyo.ConcreteModel()
     model.f = pyo.Var(list(templates), domain=pyo.NonNegativeReals)
     model.level = pyo.Var(bounds=(0, 1))
     model.missing = pyo.Var(pools, domain=pyo.NonNegativeReals)
-    if aim is not Aim.THROUGHPUT:
+    if objective is not AllocationObjective.THROUGHPUT:
         model.level.fix(1)
-    if aim is not Aim.MISSING:
+    if objective is not AllocationObjective.MISSING:
         model.missing.fix(0)
     of_module: dict[str, list[Any]] = {d.module: [] for d in demands}
     for key in templates:
@@ -71,10 +78,10 @@ def relax(
 
     def capacity(m: Any, pool: str) -> Any:
         used = sum(gpus[*key, pool] * m.f[key] for key in templates if gpus[*key, pool])
-        return used <= market.pools[pool].gpus + m.missing[pool]
+        return used <= resources.pools[pool].gpus + m.missing[pool]
 
     model.capacity = pyo.Constraint(pools, rule=capacity)
-    model.objective = _objective(model, aim, templates, market, needed, {d.module: d.rate for d in demands})
+    model.objective = _objective(model, objective, templates, resources, needed, {d.module: d.rate for d in demands})
     answer = solve_lp(model, deadline)
     if answer is None:
         return None
@@ -91,34 +98,38 @@ def relax(
     )
 
 
-def rounded(relaxation: Relaxation, demands: Sequence[Demand], market: Market) -> Deployments | None:
+def rounded(
+    relaxation: Relaxation, demands: Sequence[ModuleDemand], resources: AvailableResources
+) -> Deployments | None:
     """The relaxation's templates in its proportions, at the highest level that whole units allow.
 
     None if the pools do not even have a unit for each stage.
     """
 
     def at(level: float) -> Deployments:
-        return {d.module: in_dispatch_order(_served(d, level), market) for d in demands}
+        return {d.module: in_dispatch_order(_served(d, level), resources) for d in demands}
 
-    def _served(demand: Demand, level: float) -> list[Deployment]:
+    def _served(demand: ModuleDemand, level: float) -> list[TemplateDeployment]:
         shares = relaxation.shares[demand.module]
         served = {t: share / sum(shares.values()) * level * demand.capacity for t, share in shares.items()}
-        return [deployed(template, x, market) for template, x in served.items()]
+        return [deployed(template, x, resources) for template, x in served.items()]
 
     low, high = 0.0, relaxation.bound
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        if gpus_missing(at(middle), market.pools):
+        if gpus_missing(at(middle), resources.pools):
             high = middle
         else:
             low = middle
     return at(low) if low > 0 else None
 
 
-def deployed(template: Template, serves: float, market: Market) -> Deployment:
+def deployed(template: Template, serves: float, resources: AvailableResources) -> TemplateDeployment:
     """The template with the fewest units that serve so many samples per second."""
-    counts = [max(1, ceil(serves / market.unit_rate(stage) * (1 - ROUNDING))) for stage in template.stages]
-    return Deployment(template, tuple(market.vgpus(s, n) for s, n in zip(template.stages, counts, strict=True)))
+    counts = [max(1, ceil(serves / resources.unit_rate(stage) * (1 - ROUNDING))) for stage in template.stages]
+    return TemplateDeployment(
+        template, tuple(resources.vgpus(s, n) for s, n in zip(template.stages, counts, strict=True))
+    )
 
 
 def _in_parts(templates: Sequence[Template]) -> tuple[Template, ...]:
@@ -133,19 +144,19 @@ def _in_parts(templates: Sequence[Template]) -> tuple[Template, ...]:
 
 def _objective(
     model: Any,
-    aim: Aim,
+    objective: AllocationObjective,
     templates: Mapping[Any, Template],
-    market: Market,
+    resources: AvailableResources,
     needed: Mapping[str, float],
     rate: Mapping[str, float],
 ) -> Any:
-    if aim is Aim.THROUGHPUT:
+    if objective is AllocationObjective.THROUGHPUT:
         return pyo.Objective(expr=model.level, sense=pyo.maximize)
-    if aim is Aim.MISSING:
+    if objective is AllocationObjective.MISSING:
         return pyo.Objective(
-            expr=sum(missing_price(market.pools[name]) * model.missing[name] for name in model.missing)
+            expr=sum(missing_price(resources.pools[name]) * model.missing[name] for name in model.missing)
         )
-    paid_for = needed if aim is Aim.ALLOCATED else rate
+    paid_for = needed if objective is AllocationObjective.ALLOCATED else rate
     return pyo.Objective(
-        expr=sum(paid_for[key[0]] * market.sample_price(x) * model.f[key] for key, x in templates.items())
+        expr=sum(paid_for[key[0]] * resources.sample_price(x) * model.f[key] for key, x in templates.items())
     )

@@ -21,11 +21,11 @@ from partita_planner.allocation.dynamic_program import MAX_WORK, Program
 from partita_planner.allocation.filling import filled
 from partita_planner.allocation.formulation import (
     MAX_PIPELINES,
-    Aim,
-    Demand,
-    Deployment,
+    AllocationObjective,
+    AvailableResources,
     Deployments,
-    Market,
+    ModuleDemand,
+    TemplateDeployment,
     allocated_price,
     allocation_model,
     deployments_of,
@@ -39,7 +39,7 @@ from partita_planner.allocation.milp import solve
 from partita_planner.allocation.pruning import least_excess, promising
 from partita_planner.allocation.relaxation import Relaxation, relax, rounded
 from partita_planner.deadline import Deadline
-from partita_planner.session.latency import LatencyGraph, stretch
+from partita_planner.session.latency import LatencyGraph, distribute_slack
 from partita_planner.templates.templates import Template, TemplateStage
 
 RESTRICTED_TEMPLATES: Final = 60
@@ -58,19 +58,19 @@ CLOSE_SHARE: Final = 0.2
 
 
 @dataclass(frozen=True)
-class Search:
+class AllocationProblem:
     """One problem for the formulation."""
 
-    demands: tuple[Demand, ...]
-    market: Market
-    aim: Aim
+    demands: tuple[ModuleDemand, ...]
+    resources: AvailableResources
+    objective: AllocationObjective
     graph: LatencyGraph | None = None
     """The paths that share an SLO; None where every template keeps its module's own."""
     relative_gap: float = 1e-6
     highest_level: float = 1.0
-    """A bound on the level of Aim.THROUGHPUT."""
+    """A bound on the level of AllocationObjective.THROUGHPUT."""
 
-    def with_templates(self, choose: Callable[[Demand], tuple[Template, ...]]) -> "Search":
+    def with_templates(self, choose: Callable[[ModuleDemand], tuple[Template, ...]]) -> "AllocationProblem":
         """The same problem with fewer templates."""
         return replace(self, demands=tuple(replace(d, templates=choose(d)) for d in self.demands))
 
@@ -94,12 +94,12 @@ class NothingFound:
     """Whether it is proven that there is none."""
 
 
-def search(problem: Search, deadline: Deadline, start: Deployments | None = None) -> Found | NothingFound:
+def search(problem: AllocationProblem, deadline: Deadline, start: Deployments | None = None) -> Found | NothingFound:
     """The best solution within the time that is left; `start` is a solution to begin with, if one is known."""
-    relaxation = relax(problem.demands, problem.market, problem.aim, deadline, problem.highest_level)
+    relaxation = relax(problem.demands, problem.resources, problem.objective, deadline, problem.highest_level)
     if relaxation is None:
         return NothingFound(proven=not deadline.passed)
-    if problem.aim is Aim.THROUGHPUT:
+    if problem.objective is AllocationObjective.THROUGHPUT:
         problem = replace(problem, highest_level=relaxation.bound)
     excess = {d.module: _excess(problem, relaxation, d) for d in problem.demands}
 
@@ -125,50 +125,52 @@ def search(problem: Search, deadline: Deadline, start: Deployments | None = None
     return _concluded(problem, best, relaxation.bound, answer if _covers(tried, left) else None)
 
 
-def value_of(problem: Search, deployments: Deployments) -> float:
+def value_of(problem: AllocationProblem, deployments: Deployments) -> float:
     """Objective value of deployments, computed from their integers."""
-    market = problem.market
-    match problem.aim:
-        case Aim.THROUGHPUT:
+    resources = problem.resources
+    match problem.objective:
+        case AllocationObjective.THROUGHPUT:
             return min(sum(x.throughput for x in deployments[d.module]) / d.capacity for d in problem.demands)
-        case Aim.OCCUPANCY:
-            return sum(occupancy_price(deployments[d.module], d, market) for d in problem.demands)
-        case Aim.ALLOCATED:
-            return sum(allocated_price(deployments[d.module], market) for d in problem.demands)
-        case Aim.MISSING:
-            return sum(missing_price(market.pools[p]) * n for p, n in gpus_missing(deployments, market.pools).items())
+        case AllocationObjective.OCCUPANCY:
+            return sum(occupancy_price(deployments[d.module], d, resources) for d in problem.demands)
+        case AllocationObjective.ALLOCATED:
+            return sum(allocated_price(deployments[d.module], resources) for d in problem.demands)
+        case AllocationObjective.MISSING:
+            return sum(
+                missing_price(resources.pools[p]) * n for p, n in gpus_missing(deployments, resources.pools).items()
+            )
 
 
 def _seed(
-    problem: Search, relaxation: Relaxation, start: Deployments | None, deadline: Deadline
+    problem: AllocationProblem, relaxation: Relaxation, start: Deployments | None, deadline: Deadline
 ) -> Found | NothingFound:
     """The solution to begin with: `start`, the rounded relaxation, or the best with one stage each."""
     found: Found | NothingFound = NothingFound(proven=False)
     known = [] if start is None else [start]
-    if problem.aim is Aim.THROUGHPUT and problem.graph is None:
+    if problem.objective is AllocationObjective.THROUGHPUT and problem.graph is None:
         known.extend(_simple(problem, relaxation))
     for deployments in known:
         few = all(len(group) <= MAX_PIPELINES for group in deployments.values())
-        if few and not gpus_missing(deployments, problem.market.pools):
+        if few and not gpus_missing(deployments, problem.resources.pools):
             found = _better(problem, found, Found(deployments, value_of(problem, deployments), relaxation.bound))
     if isinstance(found, Found):
         return found
     return _solve(problem.with_templates(_one_stage), None, deadline.share(0.2))
 
 
-def _simple(problem: Search, relaxation: Relaxation) -> Iterator[Deployments]:
+def _simple(problem: AllocationProblem, relaxation: Relaxation) -> Iterator[Deployments]:
     """Plans that need no search: the rounded relaxation, that with what it leaves over, and one filled from nothing."""
-    begun = rounded(relaxation, problem.demands, problem.market)
+    begun = rounded(relaxation, problem.demands, problem.resources)
     if begun is not None:
         yield begun
-    if problem.market.whole_gpus:
+    if problem.resources.whole_gpus:
         for deployments in (begun or {}, {}):
-            if more := filled(deployments, problem.demands, problem.market, relaxation):
+            if more := filled(deployments, problem.demands, problem.resources, relaxation):
                 yield more
 
 
 def _exactly(
-    problem: Search,
+    problem: AllocationProblem,
     relaxation: Relaxation,
     excess: Mapping[str, Mapping[Template, float]],
     best: Found | NothingFound,
@@ -180,11 +182,11 @@ def _exactly(
     such a one first, as close as they usually are, and then for those further and further off, until one is found or
     there is none above `best`.
     """
-    if problem.aim is not Aim.THROUGHPUT or not problem.market.whole_gpus:
+    if problem.objective is not AllocationObjective.THROUGHPUT or not problem.resources.whole_gpus:
         return best, relaxation
     value = best.value if isinstance(best, Found) else 0.0
     bound = relaxation.bound
-    distance = WASTED_GPUS * len(problem.demands) / sum(pool.gpus for pool in problem.market.pools.values())
+    distance = WASTED_GPUS * len(problem.demands) / sum(pool.gpus for pool in problem.resources.pools.values())
     while True:
         known = max(value, relaxation.bound * (1 - distance))
         distance *= 2
@@ -192,10 +194,10 @@ def _exactly(
             replace(d, templates=promising(d.templates, excess[d.module], relaxation.bound - known))
             for d in problem.demands
         )
-        program = Program.of(demands, problem.market, relaxation, known)
+        program = Program.of(demands, problem.resources, relaxation, known)
         if deadline.passed or program.work > MAX_WORK:
             break
-        deployments, bound = program.solve(known, bound, problem.market, deadline)
+        deployments, bound = program.solve(known, bound, problem.resources, deadline)
         if deployments is not None and all(len(group) <= MAX_PIPELINES for group in deployments.values()):
             best = Found(deployments, value_of(problem, deployments), bound)
             break
@@ -205,24 +207,24 @@ def _exactly(
     return (replace(best, bound=max(best.value, bound)) if isinstance(best, Found) else best), proven
 
 
-def _uncoupled(problem: Search, found: Found) -> Search:
+def _uncoupled(problem: AllocationProblem, found: Found) -> AllocationProblem:
     """The same problem with the latencies of `found`, and what slack its paths leave, as the modules' budgets."""
     assert problem.graph is not None, "only coupled problems are uncoupled"
     slowest = {name: max(d.template.latency_micros for d in group) for name, group in found.deployments.items()}
-    budget = stretch(problem.graph, slowest)
+    budget = distribute_slack(problem.graph, slowest)
     within = problem.with_templates(lambda d: tuple(t for t in d.templates if t.latency_micros <= budget[d.module]))
     return replace(within, graph=None)
 
 
-def _solve(problem: Search, start: Found | NothingFound | None, deadline: Deadline) -> Found | NothingFound:
+def _solve(problem: AllocationProblem, start: Found | NothingFound | None, deadline: Deadline) -> Found | NothingFound:
     """One MILP over all templates of `problem`."""
     if any(not d.templates for d in problem.demands):
         return NothingFound(proven=True)
     model = allocation_model(
-        problem.demands, problem.market, problem.aim, graph=problem.graph, highest_level=problem.highest_level
+        problem.demands, problem.resources, problem.objective, graph=problem.graph, highest_level=problem.highest_level
     )
     if isinstance(start, Found):
-        start_from(model, problem.demands, problem.market, start.deployments, problem.highest_level)
+        start_from(model, problem.demands, problem.resources, start.deployments, problem.highest_level)
     gap, warm = problem.relative_gap, isinstance(start, Found)
     if problem.graph is None:
         answer = solve(model, deadline, relative_gap=gap, warm_start=warm)
@@ -230,7 +232,7 @@ def _solve(problem: Search, start: Found | NothingFound | None, deadline: Deadli
         answer = solve_split(model, problem.graph, deadline, relative_gap=gap, warm_start=warm)
     if answer.value is None:
         return NothingFound(answer.infeasible)
-    deployments = deployments_of(model, problem.demands, problem.market)
+    deployments = deployments_of(model, problem.demands, problem.resources)
     if any(len(group) > MAX_PIPELINES for group in deployments.values()):
         return _solve(problem.with_templates(lambda d: _largest(deployments[d.module])), None, deadline)
     value = value_of(problem, deployments)
@@ -238,60 +240,60 @@ def _solve(problem: Search, start: Found | NothingFound | None, deadline: Deadli
 
 
 def _worth_its_time(
-    problem: Search, found: Found | NothingFound, relaxation: Relaxation, deadline: Deadline
+    problem: AllocationProblem, found: Found | NothingFound, relaxation: Relaxation, deadline: Deadline
 ) -> Deadline:
     """How long to look for something better: less where an answer of most throughput is close to its bound."""
     close = isinstance(found, Found) and found.value >= relaxation.bound * (1 - CLOSE)
-    return deadline.share(CLOSE_SHARE) if close and problem.aim is Aim.THROUGHPUT else deadline
+    return deadline.share(CLOSE_SHARE) if close and problem.objective is AllocationObjective.THROUGHPUT else deadline
 
 
-def _better(problem: Search, one: Found | NothingFound, other: Found | NothingFound) -> Found | NothingFound:
+def _better(problem: AllocationProblem, one: Found | NothingFound, other: Found | NothingFound) -> Found | NothingFound:
     """The better of two answers."""
     if not isinstance(one, Found) or not isinstance(other, Found):
         return one if isinstance(one, Found) else other
-    sign = -1 if problem.aim is Aim.THROUGHPUT else 1
+    sign = -1 if problem.objective is AllocationObjective.THROUGHPUT else 1
     return min(one, other, key=lambda found: sign * found.value)
 
 
 def _concluded(
-    problem: Search, best: Found | NothingFound, relaxed: float, complete: Found | NothingFound | None
+    problem: AllocationProblem, best: Found | NothingFound, relaxed: float, complete: Found | NothingFound | None
 ) -> Found | NothingFound:
     """The best answer with the tightest bound: that of the relaxation, or of a MILP that had all that may be better."""
     if not isinstance(best, Found):
         return NothingFound(proven=isinstance(complete, NothingFound) and complete.proven)
     bounds = [relaxed, *([complete.bound] if isinstance(complete, Found) else [])]
-    if problem.aim is Aim.THROUGHPUT:
+    if problem.objective is AllocationObjective.THROUGHPUT:
         return replace(best, bound=max(best.value, min(bounds)))
     return replace(best, bound=min(best.value, max(bounds)))
 
 
-def _excess(problem: Search, relaxation: Relaxation, demand: Demand) -> dict[Template, float]:
+def _excess(problem: AllocationProblem, relaxation: Relaxation, demand: ModuleDemand) -> dict[Template, float]:
     """What one use of each template costs beyond the relaxation, at the relaxation's prices."""
-    market = problem.market
+    resources = problem.resources
 
     def price(stage: TemplateStage) -> float:
-        own = market.price(stage) if problem.aim is Aim.ALLOCATED else 0.0
-        return own + relaxation.gpu[stage.pool] * market.gpus(stage)
+        own = resources.price(stage) if problem.objective is AllocationObjective.ALLOCATED else 0.0
+        return own + relaxation.gpu[stage.pool] * resources.gpus(stage)
 
     duals = np.full(len(demand.templates), relaxation.sample[demand.module])
-    if problem.aim is Aim.OCCUPANCY:
-        duals -= np.array([market.sample_price(t) for t in demand.templates]) * demand.rate / demand.capacity
+    if problem.objective is AllocationObjective.OCCUPANCY:
+        duals -= np.array([resources.sample_price(t) for t in demand.templates]) * demand.rate / demand.capacity
     most = demand.capacity * problem.highest_level
-    excess = least_excess(demand.templates, most, duals, price, market.unit_rate)
+    excess = least_excess(demand.templates, most, duals, price, resources.unit_rate)
     return dict(zip(demand.templates, excess.tolist(), strict=True))
 
 
-def _largest(deployments: Sequence[Deployment]) -> tuple[Template, ...]:
+def _largest(deployments: Sequence[TemplateDeployment]) -> tuple[Template, ...]:
     """The templates that serve most, no more than a plan holds."""
     ranked = sorted(deployments, key=lambda d: -d.throughput)
     return tuple(d.template for d in ranked[:MAX_PIPELINES])
 
 
-def _one_stage(demand: Demand) -> tuple[Template, ...]:
+def _one_stage(demand: ModuleDemand) -> tuple[Template, ...]:
     return tuple(t for t in demand.templates if len(t.stages) == 1)
 
 
-def _restricted(demand: Demand, excess: Mapping[Template, float]) -> tuple[Template, ...]:
+def _restricted(demand: ModuleDemand, excess: Mapping[Template, float]) -> tuple[Template, ...]:
     """The templates of least excess, and every one with less excess than all that are at least as fast."""
     best = set(promising(demand.templates, excess, inf, RESTRICTED_TEMPLATES))
     least = inf
@@ -302,7 +304,7 @@ def _restricted(demand: Demand, excess: Mapping[Template, float]) -> tuple[Templ
     return tuple(t for t in demand.templates if t in best)
 
 
-def _covers(restricted: Search, left: Search) -> bool:
+def _covers(restricted: AllocationProblem, left: AllocationProblem) -> bool:
     """Whether the restricted problem had all templates that are left."""
     pairs = zip(restricted.demands, left.demands, strict=True)
     return all(set(had.templates) >= set(has.templates) for had, has in pairs)

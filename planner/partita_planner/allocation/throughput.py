@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 
-from partita_planner.allocation.formulation import Aim, Demand, Deployments, Market
+from partita_planner.allocation.formulation import AllocationObjective, AvailableResources, Deployments, ModuleDemand
 from partita_planner.allocation.relaxation import relax
-from partita_planner.allocation.template_search import Found, NothingFound, Search, search
+from partita_planner.allocation.template_search import AllocationProblem, Found, NothingFound, search
 from partita_planner.deadline import Deadline
 from partita_planner.session.latency import LatencyGraph
 
@@ -22,21 +22,21 @@ RELATIVE_GAP = 1e-4
 
 
 def most_throughput(
-    demands: Sequence[Demand],
-    market: Market,
+    demands: Sequence[ModuleDemand],
+    resources: AvailableResources,
     deadline: Deadline,
     graph: LatencyGraph | None = None,
     start: Deployments | None = None,
 ) -> Found | NothingFound:
     """The deployments with the highest level; `graph` where modules share an SLO along its paths.
 
-    `market` must be one of whole GPUs. The search begins from `start`, if that is given. Raises ValueError if a demand
+    `resources` must count whole GPUs. The search begins from `start`, if that is given. Raises ValueError if a demand
     is not above 0 and finite.
     """
     joined = _with_templates_of(start or {}, demands)
     if any(not d.templates for d in joined):
         return NothingFound(proven=True)
-    found = search(_problem(joined, market, graph), deadline, start)
+    found = search(_problem(joined, resources, graph), deadline, start)
     if isinstance(found, Found) and found.value <= 0:
         return NothingFound(proven=not deadline.passed)
     return found
@@ -44,8 +44,8 @@ def most_throughput(
 
 def pooled(
     whole: Found | NothingFound,
-    demands: Sequence[Demand],
-    market: Market,
+    demands: Sequence[ModuleDemand],
+    resources: AvailableResources,
     deadline: Deadline,
     graph: LatencyGraph | None = None,
 ) -> Found | NothingFound:
@@ -58,42 +58,51 @@ def pooled(
     joined = _with_templates_of(start, demands)
     if any(not d.templates for d in joined):
         return NothingFound(proven=True)
-    found = search(_problem(joined, replace(market, whole_gpus=False), graph), deadline, start or None)
+    found = search(_problem(joined, replace(resources, whole_gpus=False), graph), deadline, start or None)
     if isinstance(found, Found) and found.value > 0:
         return found
     if isinstance(whole, Found):
-        return replace(whole, bound=highest_level(joined, market))
+        return replace(whole, bound=highest_level(joined, resources))
     return NothingFound(proven=not deadline.passed)
 
 
-def _with_templates_of(start: Deployments, demands: Sequence[Demand]) -> list[Demand]:
+def _with_templates_of(start: Deployments, demands: Sequence[ModuleDemand]) -> list[ModuleDemand]:
     """The demands with the templates that `start` uses, too."""
     used = {name: [d.template for d in group] for name, group in start.items()}
     return [replace(d, templates=tuple(dict.fromkeys((*d.templates, *used.get(d.module, ()))))) for d in demands]
 
 
-def throughput_bound(demands: Sequence[Demand], market: Market, deadline: Deadline) -> float:
+def throughput_bound(demands: Sequence[ModuleDemand], resources: AvailableResources, deadline: Deadline) -> float:
     """A level that cannot be exceeded; infinite if there is no time to compute one."""
     if any(not d.templates for d in demands):
         return 0.0
-    relaxation = relax(demands, market, Aim.THROUGHPUT, deadline, highest_level(demands, market))
+    relaxation = relax(demands, resources, AllocationObjective.THROUGHPUT, deadline, highest_level(demands, resources))
     return inf if relaxation is None else relaxation.bound
 
 
-def _problem(demands: Sequence[Demand], market: Market, graph: LatencyGraph | None = None) -> Search:
-    return Search(tuple(demands), market, Aim.THROUGHPUT, graph, RELATIVE_GAP, highest_level(demands, market))
+def _problem(
+    demands: Sequence[ModuleDemand], resources: AvailableResources, graph: LatencyGraph | None = None
+) -> AllocationProblem:
+    return AllocationProblem(
+        tuple(demands),
+        resources,
+        AllocationObjective.THROUGHPUT,
+        graph,
+        RELATIVE_GAP,
+        highest_level(demands, resources),
+    )
 
 
-def highest_level(demands: Sequence[Demand], market: Market) -> float:
+def highest_level(demands: Sequence[ModuleDemand], resources: AvailableResources) -> float:
     """What no search is needed to know: a module alone, with every GPU at the best rate of any stage on its pool."""
     for demand in demands:
         if not 0 < demand.capacity < inf:
             raise ValueError(f"module {demand.module!r} weighs {demand.capacity}: weights must be above 0, and finite")
 
-    def alone(demand: Demand) -> float:
+    def alone(demand: ModuleDemand) -> float:
         best: dict[str, float] = {}
         for stage in (s for t in demand.templates for s in t.stages):
             best[stage.pool] = max(best.get(stage.pool, 0.0), stage.gpu_throughput)
-        return sum(market.pools[pool].gpus * rate for pool, rate in best.items()) / demand.capacity
+        return sum(resources.pools[pool].gpus * rate for pool, rate in best.items()) / demand.capacity
 
     return min(alone(d) for d in demands)

@@ -5,7 +5,7 @@ from enum import Enum, auto
 from partita_planner.configurations.workload import Configuration
 
 
-class Dispatch(Enum):
+class DispatchModel(Enum):
     """How requests are dealt to machines, which decides how fast a batch is collected (Harpagon, Table III)."""
 
     BATCH_AWARE = auto()
@@ -26,8 +26,8 @@ class Dispatch(Enum):
         left waits b/w under every model. (In Harpagon's Table II, S1 puts its last 6 req/s on batches of 2 for that.)
         """
         collection = configuration.batch / remaining
-        if self is Dispatch.PER_GPU:
+        if self is DispatchModel.PER_GPU:
             collection = max(collection, configuration.duration / configuration.concurrency)
-        elif self is Dispatch.ROUND_ROBIN:
+        elif self is DispatchModel.ROUND_ROBIN:
             collection = max(collection, configuration.duration)
         return configuration.duration + collection

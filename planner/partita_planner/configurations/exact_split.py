@@ -35,7 +35,7 @@ SAFETY: Final = 1e-12
 
 
 @dataclass(frozen=True)
-class Option:
+class SplitOption:
     """One way to run a module: a point, or a curve where `area` is above 0."""
 
     seconds: float
@@ -79,7 +79,7 @@ class SplitFound:
 
 def cheapest_split(
     workload: Workload,
-    options: Mapping[str, Sequence[Option]],
+    options: Mapping[str, Sequence[SplitOption]],
     prices: Sequence[float] = (),
     deadline: Deadline = NEVER,
 ) -> SplitFound | None:
@@ -90,14 +90,14 @@ def cheapest_split(
     """
     if not all(options[module.name] for module in workload.modules):
         return None
-    search = _Search(workload, options, deadline)
+    search = _SplitSearch(workload, options, deadline)
     search.improve_prices(prices)
     search.descend()
     return search.found()
 
 
 @dataclass(frozen=True)
-class _Table:
+class _OptionTable:
     """The options of all modules, a row each, filled up with what nothing can pay for."""
 
     seconds: NDArray[np.float64]
@@ -109,11 +109,11 @@ class _Table:
     rows: NDArray[np.int64]
 
     @classmethod
-    def of(cls, options: Sequence[Sequence[Option]]) -> "_Table":
+    def of(cls, options: Sequence[Sequence[SplitOption]]) -> "_OptionTable":
         """The table of these options."""
         width = max(map(len, options))
 
-        def column(value: Callable[[Option], float], otherwise: float) -> NDArray[np.float64]:
+        def column(value: Callable[[SplitOption], float], otherwise: float) -> NDArray[np.float64]:
             return np.array([[*map(value, own), *[otherwise] * (width - len(own))] for own in options])
 
         area = column(lambda o: o.area, 0.0)
@@ -151,10 +151,10 @@ class _Level:
     """What these cost at least."""
 
 
-class _Search:
+class _SplitSearch:
     """State of one search: prices of the paths, bound, and the best split so far."""
 
-    def __init__(self, workload: Workload, options: Mapping[str, Sequence[Option]], deadline: Deadline) -> None:
+    def __init__(self, workload: Workload, options: Mapping[str, Sequence[SplitOption]], deadline: Deadline) -> None:
         self.deadline = deadline
         self.names = [module.name for module in workload.modules]
         self.options = [list(options[name]) for name in self.names]
@@ -193,7 +193,7 @@ class _Search:
         self._try([min(range(len(o)), key=lambda i: (o[i].seconds, o[i].cost)) for o in self.options])
         if self.best is None:
             return
-        table = _Table.of(self.options)
+        table = _OptionTable.of(self.options)
         allowed = np.array(self.seconds)
         at = np.array(prices) if prices else np.zeros(len(self.paths))
         scale, stalled = 1.0, 0
@@ -259,12 +259,12 @@ class _Search:
         if self.deadline.passed:
             return
         level = levels[depth]
-        room = min((left[p] - level.reserved[p] for p in level.paths), default=inf)
+        latency_headroom = min((left[p] - level.reserved[p] for p in level.paths), default=inf)
         for excess, seconds, cost, option in level.options:
             limit = self.best_cost * (1 - SAME)
             if bound + excess >= limit:
                 break
-            if seconds <= room and paid + cost + level.unpaid < limit:
+            if seconds <= latency_headroom and paid + cost + level.unpaid < limit:
                 chosen[level.module] = option
                 after = [s - seconds if p in level.paths else s for p, s in enumerate(left)]
                 self._descend(levels, depth + 1, after, paid + cost, bound + excess, chosen)

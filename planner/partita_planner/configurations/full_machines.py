@@ -7,28 +7,30 @@ them are looked at, and all latency splits.
 
 from collections.abc import Callable, Iterator
 
-from partita_planner.configurations.dispatch import Dispatch
-from partita_planner.configurations.exact_split import Option, cheapest_split
-from partita_planner.configurations.module_scheduling import Part, schedule_of, whole_machines
-from partita_planner.configurations.schedule import ROUNDING, Answer, Schedule
-from partita_planner.configurations.workload import Module, Workload
+from partita_planner.configurations.dispatch import DispatchModel
+from partita_planner.configurations.exact_split import SplitOption, cheapest_split
+from partita_planner.configurations.module_scheduling import MachineGroup, schedule_of, whole_machines
+from partita_planner.configurations.schedule import ROUNDING, Schedule, WorkloadSchedule
+from partita_planner.configurations.workload import Workload, WorkloadModule
 from partita_planner.deadline import NEVER, Deadline
 
 
-def cheapest_with_full_machines(workload: Workload, deadline: Deadline = NEVER, dummies: bool = True) -> Answer | None:
+def cheapest_with_full_machines(
+    workload: Workload, deadline: Deadline = NEVER, dummies: bool = True
+) -> WorkloadSchedule | None:
     """The cheapest answer by occupancy, with or without dummy requests; None if none keeps the SLO.
 
     Out of time it is the best of those looked at.
     """
     frontiers = {module.name: frontier(module, deadline, dummies) for module in workload.modules}
-    options = {name: [Option(s.latency, s.occupancy) for s in steps] for name, steps in frontiers.items()}
+    options = {name: [SplitOption(s.latency, s.occupancy) for s in steps] for name, steps in frontiers.items()}
     split = cheapest_split(workload, options, deadline=deadline)
     if split is None:
         return None
-    return Answer({name: frontiers[name][choice.option] for name, choice in split.choices.items()})
+    return WorkloadSchedule({name: frontiers[name][choice.option] for name, choice in split.choices.items()})
 
 
-def frontier(module: Module, deadline: Deadline = NEVER, dummies: bool = True) -> list[Schedule]:
+def frontier(module: WorkloadModule, deadline: Deadline = NEVER, dummies: bool = True) -> list[Schedule]:
     """The schedules that no other one matches in both latency and cost, fastest first.
 
     Out of time those that were found; there is one at least if there is any.
@@ -39,7 +41,7 @@ def frontier(module: Module, deadline: Deadline = NEVER, dummies: bool = True) -
         return any(s.latency <= latency and s.occupancy <= cost * (1 + ROUNDING) for s in kept)
 
     for parts in _sets(module, [], 0, module.rate, beaten):
-        schedule = schedule_of(parts, module.rate, Dispatch.BATCH_AWARE)
+        schedule = schedule_of(parts, module.rate, DispatchModel.BATCH_AWARE)
         if (dummies or not schedule.dummy) and not beaten(schedule.latency, schedule.occupancy):
             kept = [s for s in kept if s.latency < schedule.latency or s.occupancy < schedule.occupancy]
             kept.append(schedule)
@@ -49,8 +51,8 @@ def frontier(module: Module, deadline: Deadline = NEVER, dummies: bool = True) -
 
 
 def _sets(
-    module: Module, parts: list[Part], begin: int, left: float, beaten: Callable[[float, float], bool]
-) -> Iterator[list[Part]]:
+    module: WorkloadModule, parts: list[MachineGroup], begin: int, left: float, beaten: Callable[[float, float], bool]
+) -> Iterator[list[MachineGroup]]:
     """All sets that begin with `parts` and serve what is `left` by the configurations from `begin` on.
 
     Sets with parts that are beaten already, at the price of the next configuration for all that is left, are left out.
@@ -60,10 +62,10 @@ def _sets(
         full = whole_machines(left, configuration)
         rest = left - full * configuration.throughput
         if rest <= ROUNDING * module.rate:
-            yield [*parts, Part(configuration, full, 0.0)]
+            yield [*parts, MachineGroup(configuration, full, 0.0)]
             continue
-        yield [*parts, Part(configuration, full, rest)]
-        yield [*parts, Part(configuration, full + 1, 0.0)]
+        yield [*parts, MachineGroup(configuration, full, rest)]
+        yield [*parts, MachineGroup(configuration, full + 1, 0.0)]
         latency = configuration.duration + configuration.batch / (full + 1) / configuration.throughput
         if full and not beaten(latency, paid + left * configuration.request_price):
-            yield from _sets(module, [*parts, Part(configuration, full, 0.0)], k + 1, rest, beaten)
+            yield from _sets(module, [*parts, MachineGroup(configuration, full, 0.0)], k + 1, rest, beaten)

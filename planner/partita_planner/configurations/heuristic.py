@@ -5,13 +5,13 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 from partita_planner.configurations.module_scheduling import SchedulingRules, schedule_module
-from partita_planner.configurations.schedule import Answer, Schedule
+from partita_planner.configurations.schedule import Schedule, WorkloadSchedule
 from partita_planner.configurations.splitting import Budgets, GreedySplit, Split
-from partita_planner.configurations.workload import Configuration, Module, Workload
+from partita_planner.configurations.workload import Configuration, Workload, WorkloadModule
 from partita_planner.deadline import NEVER, Deadline
 
 
-class Hardware(Enum):
+class HardwareChoice(Enum):
     """Which hardware a workload may use."""
 
     ANY = auto()
@@ -34,25 +34,27 @@ class HeuristicOptions:
     """How the SLO is split."""
     reassign: int | None = None
     """To how many modules the latency that is left over is reassigned; None for all, again and again."""
-    hardware: Hardware = Hardware.ANY
+    hardware: HardwareChoice = HardwareChoice.ANY
     batching: bool = True
     """Whether batches of more than one request are formed."""
     concurrency: bool = True
     """Whether several machines may share a GPU (Piccolo's spatial multiplexing)."""
 
 
-def solve_heuristically(workload: Workload, deadline: Deadline = NEVER, *, options: HeuristicOptions) -> Answer | None:
+def solve_heuristically(
+    workload: Workload, deadline: Deadline = NEVER, *, options: HeuristicOptions
+) -> WorkloadSchedule | None:
     """The cheapest answer by occupancy that the procedure finds in time; None if it finds none within the SLO."""
     answers = (
-        next((a for budgets in splits if (a := _scheduled(narrowed, budgets, options)) is not None), None)
-        for narrowed in _narrowed(workload, options)
-        for splits in options.split.budgets(narrowed, options.scheduling, deadline)
+        next((a for budgets in splits if (a := _scheduled(restricted, budgets, options)) is not None), None)
+        for restricted in _restricted(workload, options)
+        for splits in options.split.budgets(restricted, options.scheduling, deadline)
         if not deadline.passed
     )
     return min((a for a in answers if a is not None), key=lambda a: a.occupancy, default=None)
 
 
-def _narrowed(workload: Workload, options: HeuristicOptions) -> Iterator[Workload]:
+def _restricted(workload: Workload, options: HeuristicOptions) -> Iterator[Workload]:
     """The workload with the configurations that the options allow, once for each choice of hardware."""
     prices: dict[str, float] = {}
     for configuration in (c for m in workload.modules for c in m.configurations):
@@ -60,10 +62,10 @@ def _narrowed(workload: Workload, options: HeuristicOptions) -> Iterator[Workloa
         prices[gpu] = max(price, prices.get(gpu, price))
     ranked = sorted(prices, key=lambda name: (prices[name], name))
     choices = {
-        Hardware.ANY: [ranked],
-        Hardware.ONE: [[name] for name in ranked],
-        Hardware.CHEAPEST: [ranked[:1]],
-        Hardware.DEAREST: [ranked[-1:]],
+        HardwareChoice.ANY: [ranked],
+        HardwareChoice.ONE: [[name] for name in ranked],
+        HardwareChoice.CHEAPEST: [ranked[:1]],
+        HardwareChoice.DEAREST: [ranked[-1:]],
     }[options.hardware]
     for chosen in choices:
         modules = [_with_only(module, chosen, options) for module in workload.modules]
@@ -71,7 +73,7 @@ def _narrowed(workload: Workload, options: HeuristicOptions) -> Iterator[Workloa
             yield replace(workload, modules=tuple(module for module in modules if module is not None))
 
 
-def _with_only(module: Module, hardware: list[str], options: HeuristicOptions) -> Module | None:
+def _with_only(module: WorkloadModule, hardware: list[str], options: HeuristicOptions) -> WorkloadModule | None:
     allowed = tuple(
         c
         for c in module.configurations
@@ -85,14 +87,14 @@ def _gpu(configuration: Configuration) -> str:
     return configuration.hardware.removesuffix(f"/{configuration.concurrency}")
 
 
-def _scheduled(workload: Workload, budgets: Budgets, options: HeuristicOptions) -> Answer | None:
+def _scheduled(workload: Workload, budgets: Budgets, options: HeuristicOptions) -> WorkloadSchedule | None:
     """Schedules within the budgets, improved with the latency that they leave over."""
     rules = options.scheduling
     schedules = {m.name: schedule_module(m, budgets[m.name], rules) for m in workload.modules}
     for module in workload.modules:
         if schedules[module.name] is None:
-            room = workload.room(_latency(schedules, budgets))[module.name]
-            schedules[module.name] = schedule_module(module, room, rules)
+            latency_headroom = workload.latency_headroom(_latency(schedules, budgets))[module.name]
+            schedules[module.name] = schedule_module(module, latency_headroom, rules)
     served = {name: schedule for name, schedule in schedules.items() if schedule is not None}
     if len(served) < len(schedules) or not workload.keeps_slo(_latency(served, budgets)):
         return None
@@ -100,21 +102,21 @@ def _scheduled(workload: Workload, budgets: Budgets, options: HeuristicOptions) 
     while left > 0 and (better := _best_reassignment(workload, served, budgets, rules)) is not None:
         served |= better
         left -= 0 if options.reassign is None else 1
-    return Answer(served)
+    return WorkloadSchedule(served)
 
 
 def _best_reassignment(
     workload: Workload, schedules: dict[str, Schedule], budgets: Budgets, rules: SchedulingRules
 ) -> dict[str, Schedule] | None:
     """The module whose residual workload saves most cost when it may take all that its paths leave over."""
-    room = workload.room(_latency(schedules, budgets))
+    latency_headroom = workload.latency_headroom(_latency(schedules, budgets))
     best: dict[str, Schedule] | None = None
     most = 1e-9 * sum(schedule.occupancy for schedule in schedules.values())
     for module in workload.modules:
         name = module.name
-        again = schedule_module(module, budgets[name], rules, residual_budget=room[name])
+        again = schedule_module(module, budgets[name], rules, residual_budget=latency_headroom[name])
         saved = schedules[name].occupancy - again.occupancy if again is not None else 0.0
-        if again is not None and saved > most and again.latency <= room[name]:
+        if again is not None and saved > most and again.latency <= latency_headroom[name]:
             best, most = {name: again}, saved
     return best
 

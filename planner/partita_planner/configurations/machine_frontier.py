@@ -13,14 +13,14 @@ from typing import Final, NamedTuple
 from partita_planner.configurations.machine_sets import Machines, at_full_load, cheapest_machines
 from partita_planner.configurations.schedule import ROUNDING, Allocation, batch_aware_latency
 from partita_planner.configurations.spread import curves
-from partita_planner.configurations.workload import Configuration, Module
+from partita_planner.configurations.workload import Configuration, WorkloadModule
 
 LEAST_ADVANCE: Final = 0.1
 """Share of a gap above its lower end that the next look is at, or higher."""
 
 
 @dataclass(frozen=True)
-class Step:
+class MachineStep:
     """One step of a module's frontier of whole machines."""
 
     machines: Machines
@@ -45,10 +45,10 @@ class Gap(NamedTuple):
 class Frontier:
     """The steps of one module up to a budget, as far as they are known."""
 
-    def __init__(self, module: Module, budget: float) -> None:
+    def __init__(self, module: WorkloadModule, budget: float) -> None:
         paid = tuple(c for c in module.configurations if c.price)
         free = [c for c in module.configurations if not c.price]
-        self.steps: list[Step] = []
+        self.steps: list[MachineStep] = []
         """From the least latency up."""
         self.looks = 0
         if free and (least := _free_step(module.rate, free, budget)).latency <= budget:
@@ -87,7 +87,7 @@ class Frontier:
         machines = cheapest_machines(self._module, budget, gap.below)
         if machines is not None:
             price = sum(n * c.price for c, n in machines)
-            self.steps.insert(place, Step(machines, price, batch_aware_latency(at_full_load(machines)), budget))
+            self.steps.insert(place, MachineStep(machines, price, batch_aware_latency(at_full_load(machines)), budget))
         elif place:
             self.steps[place - 1] = replace(self.steps[place - 1], budget=budget)
         else:
@@ -145,8 +145,8 @@ class _Curve(NamedTuple):
         return self.duration + half + sqrt(root) if half > 0 and root >= 0 else 0.0
 
 
-def _free_step(rate: float, free: list[Configuration], budget: float) -> Step:
+def _free_step(rate: float, free: list[Configuration], budget: float) -> MachineStep:
     """The fastest machines that cost nothing and need no dummies."""
     fastest = min(free, key=lambda c: c.duration + c.batch / rate)
     load = Allocation(fastest, rate)
-    return Step(((fastest, load.machines),), 0.0, batch_aware_latency([load]), budget)
+    return MachineStep(((fastest, load.machines),), 0.0, batch_aware_latency([load]), budget)

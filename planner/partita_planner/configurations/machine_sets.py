@@ -17,13 +17,13 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from partita_planner.configurations.schedule import ROUNDING, Allocation
-from partita_planner.configurations.workload import Configuration, Module
+from partita_planner.configurations.workload import Configuration, WorkloadModule
 
 Machines = tuple[tuple[Configuration, int], ...]
 """Configurations with machine counts, in the order of dispatch."""
 
 
-def cheapest_machines(module: Module, budget: float, below: float = inf) -> Machines | None:
+def cheapest_machines(module: WorkloadModule, budget: float, below: float = inf) -> Machines | None:
     """The cheapest machines that serve the module within `budget` seconds, for less than `below`; None if none do."""
     usable = [
         _Usable(c, c.throughput, c.price, c.request_price, c.batch / (budget - c.duration))
@@ -37,9 +37,9 @@ def cheapest_machines(module: Module, budget: float, below: float = inf) -> Mach
     if not any(hopeful):
         return best.machines()
     last = max(k for k, may in enumerate(hopeful) if may)
-    tops = [_Line(c.request_price * rate, c.request_price) for c, rate in zip(usable, served, strict=True)]
+    tops = [_PriceLine(c.request_price * rate, c.request_price) for c, rate in zip(usable, served, strict=True)]
     most = max(rate for rate, may in zip(served, hopeful, strict=True) if may)
-    lines: list[list[_Line]] = [[]]
+    lines: list[list[_PriceLine]] = [[]]
     for k in range(last, 0, -1):
         lines.append(_lowest([*lines[-1], tops[k]], most) if hopeful[k] else lines[-1])
     ahead = lines[::-1]
@@ -74,7 +74,7 @@ class _Usable(NamedTuple):
         return machines if machines > 1 else 1
 
 
-class _Line(NamedTuple):
+class _PriceLine(NamedTuple):
     """With a certain configuration to come, what a label still lacks costs base - rate * slope or more."""
 
     base: float
@@ -142,9 +142,9 @@ def _one_or_two(rate: float, usable: Sequence[_Usable], best: _Best) -> None:
                 best.offer(paid + count * other.price, main.configuration, full, rest)
 
 
-def _lowest(lines: Sequence[_Line], most: float) -> list[_Line]:
+def _lowest(lines: Sequence[_PriceLine], most: float) -> list[_PriceLine]:
     """The lines that no other one is below all the way from a rate of 0 to `most`."""
-    kept: list[_Line] = []
+    kept: list[_PriceLine] = []
     least = inf
     for line in sorted(lines):
         end = line.base - most * line.slope
@@ -155,7 +155,7 @@ def _lowest(lines: Sequence[_Line], most: float) -> list[_Line]:
 
 
 def _grown(
-    labels: Sequence[_Label], choice: _Usable, rate: float, ahead: Sequence[_Line], best: _Best, closes: bool
+    labels: Sequence[_Label], choice: _Usable, rate: float, ahead: Sequence[_PriceLine], best: _Best, closes: bool
 ) -> list[_Label]:
     """The labels with machines of one more configuration, while one of those `ahead` may still make them the cheapest.
 

@@ -4,32 +4,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
-from partita_planner.configurations.exact_split import Option
+from partita_planner.configurations.exact_split import SplitOption
 from partita_planner.configurations.module_scheduling import SchedulingRules, shared_latency, whole_machines
-from partita_planner.configurations.workload import Configuration, Module, Workload
+from partita_planner.configurations.workload import Configuration, Workload, WorkloadModule
 
 
 @dataclass(frozen=True)
-class Unit:
+class ModuleGroup:
     """Modules that have one budget."""
 
     modules: tuple[str, ...]
     rate: float
-    options: tuple[Option, ...]
+    options: tuple[SplitOption, ...]
     """Latencies with the least cost of each, fastest first; every one is cheaper than those before it."""
 
 
-def single(workload: Workload, rules: SchedulingRules) -> list[Unit]:
+def single(workload: Workload, rules: SchedulingRules) -> list[ModuleGroup]:
     """Every module alone."""
-    return [Unit((m.name,), m.rate, _frontier(_options(m, rules))) for m in workload.modules]
+    return [ModuleGroup((m.name,), m.rate, _frontier(_options(m, rules))) for m in workload.modules]
 
 
-def merged(workload: Workload, rules: SchedulingRules) -> list[Unit]:
+def merged(workload: Workload, rules: SchedulingRules) -> list[ModuleGroup]:
     """Modules with the same parents and children as one, whose cost is the sum of theirs (Harpagon, section III-D).
 
     They lie on paths side by side, so that what one of them may take the others may take too.
     """
-    groups: dict[tuple[frozenset[str], frozenset[str]], list[Module]] = {}
+    groups: dict[tuple[frozenset[str], frozenset[str]], list[WorkloadModule]] = {}
     for module in workload.modules:
         parents = frozenset(a for a, b in workload.edges if b == module.name)
         children = frozenset(b for a, b in workload.edges if a == module.name)
@@ -52,28 +52,28 @@ def configuration_latency(configuration: Configuration, rate: float, rules: Sche
     return max(rules.dispatch.latency(configuration, rate), rules.dispatch.latency(configuration, left))
 
 
-def _as_one(modules: Sequence[Module], rules: SchedulingRules) -> Unit:
+def _as_one(modules: Sequence[WorkloadModule], rules: SchedulingRules) -> ModuleGroup:
     alone = [_frontier(_options(m, rules)) for m in modules]
     latencies = sorted({option.seconds for options in alone for option in options})
-    joint = [Option(seconds, sum(_least(options, seconds) for options in alone)) for seconds in latencies]
-    return Unit(
+    joint = [SplitOption(seconds, sum(_least(options, seconds) for options in alone)) for seconds in latencies]
+    return ModuleGroup(
         tuple(m.name for m in modules), sum(m.rate for m in modules), _frontier([o for o in joint if o.cost < inf])
     )
 
 
-def _options(module: Module, rules: SchedulingRules) -> list[Option]:
+def _options(module: WorkloadModule, rules: SchedulingRules) -> list[SplitOption]:
     return [
-        Option(configuration_latency(c, module.rate, rules), c.request_price * module.rate)
+        SplitOption(configuration_latency(c, module.rate, rules), c.request_price * module.rate)
         for c in module.configurations
     ]
 
 
-def _least(options: Sequence[Option], seconds: float) -> float:
+def _least(options: Sequence[SplitOption], seconds: float) -> float:
     return min((option.cost for option in options if option.seconds <= seconds), default=inf)
 
 
-def _frontier(options: Sequence[Option]) -> tuple[Option, ...]:
-    kept: list[Option] = []
+def _frontier(options: Sequence[SplitOption]) -> tuple[SplitOption, ...]:
+    kept: list[SplitOption] = []
     for option in sorted(options, key=lambda o: (o.seconds, o.cost)):
         if not kept or option.cost < kept[-1].cost:
             kept.append(option)

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from math import ceil, floor
 
-from partita_planner.configurations.dispatch import Dispatch
+from partita_planner.configurations.dispatch import DispatchModel
 from partita_planner.configurations.schedule import ROUNDING, Allocation, Schedule
-from partita_planner.configurations.workload import Configuration, Module
+from partita_planner.configurations.workload import Configuration, WorkloadModule
 
 
 class Dummies(Enum):
@@ -32,7 +32,7 @@ class Dummies(Enum):
 class SchedulingRules:
     """The switches of Algorithm 1."""
 
-    dispatch: Dispatch = Dispatch.BATCH_AWARE
+    dispatch: DispatchModel = DispatchModel.BATCH_AWARE
     max_configurations: int | None = None
     """Configurations that a module may use; None for any number."""
     dummies: Dummies = Dummies.FILL
@@ -40,11 +40,11 @@ class SchedulingRules:
     @property
     def shares_evenly(self) -> bool:
         """Whether the machines of a module always have equal shares of the load."""
-        return self.max_configurations == 1 and self.dispatch is not Dispatch.BATCH_AWARE
+        return self.max_configurations == 1 and self.dispatch is not DispatchModel.BATCH_AWARE
 
 
 @dataclass(frozen=True)
-class Part:
+class MachineGroup:
     """Machines of one configuration: some at full load, and one at part load."""
 
     configuration: Configuration
@@ -59,7 +59,7 @@ class Part:
 
 
 def schedule_module(
-    module: Module, budget: float, rules: SchedulingRules, residual_budget: float | None = None
+    module: WorkloadModule, budget: float, rules: SchedulingRules, residual_budget: float | None = None
 ) -> Schedule | None:
     """The cheapest of Algorithm 1's schedule and those with dummy requests; None if none keeps the budget.
 
@@ -75,19 +75,19 @@ def schedule_module(
             schedule_of(kept, module.rate, rules.dispatch)
             for kept in _with_dummies(module, parts, budget, later, rules)
         ]
-    if not candidates and rules.dispatch is not Dispatch.BATCH_AWARE:
+    if not candidates and rules.dispatch is not DispatchModel.BATCH_AWARE:
         return _shared_evenly(module, budget, rules)
     return min(candidates, key=lambda s: (s.occupancy, s.latency), default=None)
 
 
-def shared_latency(configuration: Configuration, rate: float, dispatch: Dispatch) -> float:
+def shared_latency(configuration: Configuration, rate: float, dispatch: DispatchModel) -> float:
     """Worst case of as many machines as `rate` needs, each with an equal share of it."""
     machines = ceil(rate / configuration.throughput - ROUNDING)
-    collecting = configuration.concurrency if dispatch is Dispatch.PER_GPU else 1
+    collecting = configuration.concurrency if dispatch is DispatchModel.PER_GPU else 1
     return dispatch.latency(configuration, rate * min(1.0, collecting / machines))
 
 
-def _shared_evenly(module: Module, budget: float, rules: SchedulingRules) -> Schedule | None:
+def _shared_evenly(module: WorkloadModule, budget: float, rules: SchedulingRules) -> Schedule | None:
     """The best configuration whose machines are in time with equal shares of the rate."""
     for configuration in module.ranked:
         latency = shared_latency(configuration, module.rate, rules.dispatch)
@@ -96,7 +96,7 @@ def _shared_evenly(module: Module, budget: float, rules: SchedulingRules) -> Sch
     return None
 
 
-def schedule_of(parts: Sequence[Part], rate: float, dispatch: Dispatch) -> Schedule:
+def schedule_of(parts: Sequence[MachineGroup], rate: float, dispatch: DispatchModel) -> Schedule:
     """The schedule that the parts make, for `rate` requests per second and dummies where they serve more."""
     remaining = latency = 0.0
     for part in reversed(parts):
@@ -116,9 +116,9 @@ def whole_machines(rate: float, configuration: Configuration) -> int:
     return floor(rate / configuration.throughput + ROUNDING)
 
 
-def _algorithm_1(module: Module, budget: float, later: float, rules: SchedulingRules) -> list[Part]:
+def _algorithm_1(module: WorkloadModule, budget: float, later: float, rules: SchedulingRules) -> list[MachineGroup]:
     """The parts that Algorithm 1 finds; they serve less than the rate if it finds no configuration for the rest."""
-    parts: list[Part] = []
+    parts: list[MachineGroup] = []
     left = module.rate
     for configuration in module.ranked:
         limit = later if parts else budget
@@ -129,7 +129,7 @@ def _algorithm_1(module: Module, budget: float, later: float, rules: SchedulingR
         in_time = not rest or rules.dispatch.latency(configuration, rest) <= (later if full else limit)
         if not in_time and (full == 0 or len(parts) + 1 == rules.max_configurations):
             continue
-        parts.append(Part(configuration, full, rest if in_time else 0.0))
+        parts.append(MachineGroup(configuration, full, rest if in_time else 0.0))
         left = 0.0 if in_time else rest
         if not left:
             break
@@ -137,22 +137,22 @@ def _algorithm_1(module: Module, budget: float, later: float, rules: SchedulingR
 
 
 def _with_dummies(
-    module: Module, parts: Sequence[Part], budget: float, later: float, rules: SchedulingRules
-) -> Iterator[list[Part]]:
+    module: WorkloadModule, parts: Sequence[MachineGroup], budget: float, later: float, rules: SchedulingRules
+) -> Iterator[list[MachineGroup]]:
     """Schedules in which one configuration takes all that is left for it and those after it, with dummies."""
     for configuration in module.ranked:
         better = [p for p in parts if p.configuration.request_price < configuration.request_price]
-        own = next((p for p in parts if p.configuration is configuration), Part(configuration, 0, 0.0))
+        own = next((p for p in parts if p.configuration is configuration), MachineGroup(configuration, 0, 0.0))
         leftover = _rest(module.rate, better) - own.full * configuration.throughput
         limit = later if better or own.full else budget
         room_for_one_more = len(better) + 1 <= (rules.max_configurations or len(better) + 1)
         if not room_for_one_more or any(p.partial for p in better) or leftover <= ROUNDING * module.rate:
             continue
         if rules.dummies is Dummies.FILL:
-            filled = Part(configuration, own.full + 1, 0.0)
+            filled = MachineGroup(configuration, own.full + 1, 0.0)
         elif limit > configuration.duration:
             enough = configuration.batch / (limit - configuration.duration) * (1 + 1e-12)
-            filled = Part(configuration, own.full, max(enough, leftover))
+            filled = MachineGroup(configuration, own.full, max(enough, leftover))
         else:
             continue
         small = leftover <= configuration.throughput and filled.partial <= configuration.throughput * (1 + ROUNDING)
@@ -160,7 +160,7 @@ def _with_dummies(
             yield [*better, filled]
 
 
-def _rest(rate: float, parts: Sequence[Part]) -> float:
+def _rest(rate: float, parts: Sequence[MachineGroup]) -> float:
     """What the parts leave of the rate."""
     return _positive(rate - sum(part.rate for part in parts), rate)
 

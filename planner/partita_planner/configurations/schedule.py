@@ -52,7 +52,7 @@ class Schedule:
 
 
 @dataclass(frozen=True)
-class Answer:
+class WorkloadSchedule:
     """Schedules for all modules that keep the SLO on every path."""
 
     schedules: Mapping[str, Schedule]

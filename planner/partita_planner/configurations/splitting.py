@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from math import floor, inf
 
-from partita_planner.configurations.exact_split import Option, cheapest_split
-from partita_planner.configurations.mergers import Unit, merged, single
+from partita_planner.configurations.exact_split import SplitOption, cheapest_split
+from partita_planner.configurations.mergers import ModuleGroup, merged, single
 from partita_planner.configurations.module_scheduling import SchedulingRules, schedule_module
 from partita_planner.configurations.workload import Workload
 from partita_planner.deadline import NEVER, Deadline
@@ -72,7 +72,7 @@ class QuantizedSplit:
         self, workload: Workload, rules: SchedulingRules, deadline: Deadline = NEVER
     ) -> Iterator[list[Budgets]]:
         """The one split, if any keeps the SLO."""
-        options: dict[str, list[Option]] = {}
+        options: dict[str, list[SplitOption]] = {}
         for module in workload.modules:
             longest = min(path.seconds for path in workload.paths if module.name in path.modules)
             steps = [(k + 1) * self.interval for k in range(floor(longest / self.interval + 1e-9))]
@@ -83,7 +83,7 @@ class QuantizedSplit:
                 schedule = schedule_module(module, step, rules)
                 if schedule is not None and schedule.occupancy < least:
                     least = schedule.occupancy
-                    kept.append(Option(step, least))
+                    kept.append(SplitOption(step, least))
             options[module.name] = kept
         split = cheapest_split(workload, options, deadline=deadline)
         if split is not None:
@@ -119,7 +119,9 @@ State = tuple[int, ...]
 """The option that each unit is at."""
 
 
-def _descend(workload: Workload, units: Sequence[Unit], begun: Sequence[State], criterion: Criterion) -> list[State]:
+def _descend(
+    workload: Workload, units: Sequence[ModuleGroup], begun: Sequence[State], criterion: Criterion
+) -> list[State]:
     """The states from those begun with until no move keeps the SLO; empty if the first one does not."""
     if not all(unit.options for unit in units) or not _fits(workload, units, begun[-1]):
         return []
@@ -130,14 +132,14 @@ def _descend(workload: Workload, units: Sequence[Unit], begun: Sequence[State], 
 
 
 def _best_move(
-    workload: Workload, units: Sequence[Unit], state: State, value: Callable[[Unit, int, int], float]
+    workload: Workload, units: Sequence[ModuleGroup], state: State, value: Callable[[ModuleGroup, int, int], float]
 ) -> State | None:
-    room = workload.room(_latency(units, state))
+    latency_headroom = workload.latency_headroom(_latency(units, state))
     moves = (
         (value(unit, state[u], option), -u, -option)
         for u, unit in enumerate(units)
         for option in range(state[u] + 1, len(unit.options))
-        if unit.options[option].seconds <= min(room[name] for name in unit.modules)
+        if unit.options[option].seconds <= min(latency_headroom[name] for name in unit.modules)
     )
     best = max(moves, default=None)
     if best is None:
@@ -146,36 +148,36 @@ def _best_move(
     return (*state[:-u], -option, *state[-u + 1 :])
 
 
-def _value(criterion: Criterion) -> Callable[[Unit, int, int], float]:
-    def efficiency(unit: Unit, before: int, after: int) -> float:
+def _value(criterion: Criterion) -> Callable[[ModuleGroup, int, int], float]:
+    def efficiency(unit: ModuleGroup, before: int, after: int) -> float:
         pair = unit.options[before], unit.options[after]
         return latency_cost_efficiency([o.cost for o in pair], [o.seconds for o in pair])
 
-    def throughput(unit: Unit, _: int, after: int) -> float:
+    def throughput(unit: ModuleGroup, _: int, after: int) -> float:
         return unit.rate / unit.options[after].cost if unit.options[after].cost else inf
 
-    def cost(unit: Unit, before: int, after: int) -> float:
+    def cost(unit: ModuleGroup, before: int, after: int) -> float:
         return unit.options[before].cost - unit.options[after].cost
 
     return {Criterion.EFFICIENCY: efficiency, Criterion.THROUGHPUT: throughput, Criterion.COST: cost}[criterion]
 
 
-def _latency(units: Sequence[Unit], state: State) -> Budgets:
+def _latency(units: Sequence[ModuleGroup], state: State) -> Budgets:
     return {
         name: unit.options[option].seconds for unit, option in zip(units, state, strict=True) for name in unit.modules
     }
 
 
-def _fits(workload: Workload, units: Sequence[Unit], state: State) -> bool:
+def _fits(workload: Workload, units: Sequence[ModuleGroup], state: State) -> bool:
     return workload.keeps_slo(_latency(units, state))
 
 
 def _stretched(workload: Workload, latency: Budgets) -> Budgets:
     """Every latency times the least stretch of the paths that lead through its module."""
-    stretch = {
+    distribute_slack = {
         path: path.seconds / sum(latency[name] for name in path.modules) for path in workload.paths if path.modules
     }
     return {
-        name: seconds * min(factor for path, factor in stretch.items() if name in path.modules) * (1 - 1e-12)
+        name: seconds * min(factor for path, factor in distribute_slack.items() if name in path.modules) * (1 - 1e-12)
         for name, seconds in latency.items()
     }

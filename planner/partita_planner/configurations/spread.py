@@ -11,9 +11,9 @@ low to fill a batch in time.
 
 from dataclasses import dataclass
 
-from partita_planner.configurations.exact_split import Option, SplitFound, cheapest_split
-from partita_planner.configurations.schedule import Allocation, Answer, batch_aware_schedule
-from partita_planner.configurations.workload import Configuration, Module, Workload
+from partita_planner.configurations.exact_split import SplitFound, SplitOption, cheapest_split
+from partita_planner.configurations.schedule import Allocation, WorkloadSchedule, batch_aware_schedule
+from partita_planner.configurations.workload import Configuration, Workload, WorkloadModule
 from partita_planner.deadline import NEVER, Deadline
 
 
@@ -21,11 +21,11 @@ from partita_planner.deadline import NEVER, Deadline
 class Spread:
     """The cheapest answer by occupancy, and the split that it comes from."""
 
-    answer: Answer
+    answer: WorkloadSchedule
     split: SplitFound
 
 
-def least_occupancy(workload: Workload, deadline: Deadline = NEVER) -> Answer | None:
+def least_occupancy(workload: Workload, deadline: Deadline = NEVER) -> WorkloadSchedule | None:
     """The cheapest answer by occupancy, or the cheapest by the deadline; None if none keeps the SLO."""
     found = spread_split(workload, deadline)
     return None if found is None else found.answer
@@ -47,10 +47,10 @@ def spread_split(workload: Workload, deadline: Deadline = NEVER) -> Spread | Non
         longest = configuration.batch / rate
         collected = configuration.batch / choice.collection if 0 < choice.collection < longest else rate
         schedules[name] = batch_aware_schedule([Allocation(configuration, max(rate, collected))], rate)
-    return Spread(Answer(schedules), split)
+    return Spread(WorkloadSchedule(schedules), split)
 
 
-def curves(module: Module) -> list[Configuration]:
+def curves(module: WorkloadModule) -> list[Configuration]:
     """The configurations whose cost no other one stays below at every budget."""
     kept: list[Configuration] = []
     for c in module.ranked:
@@ -59,10 +59,10 @@ def curves(module: Module) -> list[Configuration]:
     return kept
 
 
-def _option(configuration: Configuration, module: Module) -> Option:
+def _option(configuration: Configuration, module: WorkloadModule) -> SplitOption:
     if not configuration.price:
-        return Option(configuration.duration + configuration.batch / module.rate, 0.0)
-    return Option(configuration.duration, configuration.request_price * module.rate, _area(configuration))
+        return SplitOption(configuration.duration + configuration.batch / module.rate, 0.0)
+    return SplitOption(configuration.duration, configuration.request_price * module.rate, _area(configuration))
 
 
 def _area(configuration: Configuration) -> float:

@@ -10,14 +10,14 @@ none.
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from partita_planner.configurations.exact_split import Option, SplitFound, cheapest_split
-from partita_planner.configurations.machine_frontier import Frontier, Step
+from partita_planner.configurations.exact_split import SplitFound, SplitOption, cheapest_split
+from partita_planner.configurations.machine_frontier import Frontier, MachineStep
 from partita_planner.configurations.machine_sets import at_full_load
 from partita_planner.configurations.schedule import (
     ROUNDING,
     Allocation,
-    Answer,
     Schedule,
+    WorkloadSchedule,
     batch_aware_latency,
     batch_aware_schedule,
 )
@@ -30,7 +30,7 @@ FIRST_SHARE: Final = 0.3
 """Share of the distance between answer and bound within which gaps are closed before there is a second answer."""
 
 
-def least_allocated(workload: Workload, deadline: Deadline = NEVER) -> Answer | None:
+def least_allocated(workload: Workload, deadline: Deadline = NEVER) -> WorkloadSchedule | None:
     """The cheapest answer by whole machines, or the cheapest by the deadline; None if none keeps the SLO.
 
     Exact while no module needs more than MAX_LOOKS, as it may where the SLO leaves hardly more than the fastest
@@ -39,8 +39,10 @@ def least_allocated(workload: Workload, deadline: Deadline = NEVER) -> Answer | 
     begun = spread_split(workload, deadline)
     if begun is None:
         return None
-    room = workload.room({m.name: min(c.duration for c in m.configurations) for m in workload.modules})
-    frontiers = {m.name: Frontier(m, room[m.name]) for m in workload.modules}
+    latency_headroom = workload.latency_headroom(
+        {m.name: min(c.duration for c in m.configurations) for m in workload.modules}
+    )
+    frontiers = {m.name: Frontier(m, latency_headroom[m.name]) for m in workload.modules}
     for name, seconds in begun.answer.latency.items():
         frontiers[name].look_at(seconds * (1 - 4 * ROUNDING))
     if not all(frontier.steps for frontier in frontiers.values()):
@@ -57,7 +59,7 @@ def _split(
     workload: Workload, frontiers: Mapping[str, Frontier], prices: Sequence[float], deadline: Deadline
 ) -> SplitFound | None:
     """The cheapest split of the steps that are known."""
-    options = {name: [Option(s.latency, s.price) for s in f.steps] for name, f in frontiers.items()}
+    options = {name: [SplitOption(s.latency, s.price) for s in f.steps] for name, f in frontiers.items()}
     return cheapest_split(workload, options, prices, deadline)
 
 
@@ -96,18 +98,18 @@ def _look_below(frontier: Frontier, second_price: float, limit: float) -> bool:
     return True
 
 
-def _answer(found: SplitFound, frontiers: Mapping[str, Frontier], workload: Workload) -> Answer:
+def _answer(found: SplitFound, frontiers: Mapping[str, Frontier], workload: Workload) -> WorkloadSchedule:
     """The split's machines under load."""
     chosen = {name: frontiers[name].steps[choice.option] for name, choice in found.choices.items()}
     latency = {name: step.latency for name, step in chosen.items()}
     schedules = {}
     for name, step in chosen.items():
-        schedules[name] = _loaded(step, workload.by_name[name].rate, workload.room(latency)[name])
+        schedules[name] = _loaded(step, workload.by_name[name].rate, workload.latency_headroom(latency)[name])
         latency[name] = schedules[name].latency
-    return Answer(schedules)
+    return WorkloadSchedule(schedules)
 
 
-def _loaded(step: Step, rate: float, budget: float) -> Schedule:
+def _loaded(step: MachineStep, rate: float, budget: float) -> Schedule:
     """The step's machines under the module's own rate if that keeps the budget, else with dummies at full load."""
     left, loads = rate, []
     for configuration, count in step.machines:

@@ -52,7 +52,7 @@ class Configuration:
 
 
 @dataclass(frozen=True)
-class Module:
+class WorkloadModule:
     """One module of an application. Raises InvalidWorkloadError without a rate above 0 or without configurations."""
 
     name: str
@@ -73,7 +73,7 @@ class Module:
 
 
 @dataclass(frozen=True)
-class Path:
+class WorkloadPath:
     """A way through the DAG."""
 
     modules: tuple[str, ...]
@@ -85,7 +85,7 @@ class Path:
 class Workload:
     """An application with its load and SLO. Raises InvalidWorkloadError for a DAG that is none."""
 
-    modules: tuple[Module, ...]
+    modules: tuple[WorkloadModule, ...]
     edges: tuple[tuple[str, str], ...]
     slo: float
     """Seconds from end to end."""
@@ -109,7 +109,7 @@ class Workload:
         self.paths  # noqa: B018 (a cycle shows when the paths are listed)
 
     @cached_property
-    def paths(self) -> tuple[Path, ...]:
+    def paths(self) -> tuple[WorkloadPath, ...]:
         """Every path from a root to a leaf, by the modules on it; of paths with the same modules the tightest.
 
         Raises InvalidWorkloadError if there is a cycle, or more than MAX_PATHS.
@@ -126,10 +126,10 @@ class Workload:
             modules = tuple(name for name in trail if name not in self.delays)
             left = self.slo - sum(self.delays[name] for name in trail if name in self.delays)
             tightest[modules] = min(left, tightest.get(modules, left))
-        return tuple(Path(modules, seconds) for modules, seconds in tightest.items())
+        return tuple(WorkloadPath(modules, seconds) for modules, seconds in tightest.items())
 
     @property
-    def by_name(self) -> Mapping[str, Module]:
+    def by_name(self) -> Mapping[str, WorkloadModule]:
         """The modules by name."""
         return {module.name: module for module in self.modules}
 
@@ -137,7 +137,7 @@ class Workload:
         """Whether every path keeps the SLO when modules have these latencies."""
         return all(sum(latency[name] for name in path.modules) <= path.seconds for path in self.paths)
 
-    def room(self, latency: Mapping[str, float]) -> dict[str, float]:
+    def latency_headroom(self, latency: Mapping[str, float]) -> dict[str, float]:
         """What each module may take while the others keep these latencies."""
         slack = {name: float("inf") for name in latency}
         for path in self.paths:

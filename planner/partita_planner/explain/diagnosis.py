@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from math import ceil, floor, inf
 from typing import Final
 
-from partita_planner.allocation.formulation import Aim, Demand, gpus_missing
-from partita_planner.allocation.template_search import Found, NothingFound, Search, search
+from partita_planner.allocation.formulation import AllocationObjective, ModuleDemand, gpus_missing
+from partita_planner.allocation.template_search import AllocationProblem, Found, NothingFound, search
 from partita_planner.allocation.throughput import most_throughput
 from partita_planner.deadline import Deadline
 from partita_planner.problem import NoPlan, NoPlanReason
-from partita_planner.task.task import Solution, Task
+from partita_planner.task.task import Task, TaskSolution
 
 MAX_ROUNDS: Final = 20
 SEARCH_SHARE: Final = 0.5
@@ -27,7 +27,7 @@ MOST_GPUS: Final = 1_000_000
 A_LITTLE: Final = 1e-3
 """Requests per second that need no more than one unit of each stage."""
 
-Solve = Callable[[Task, Deadline], Solution | NothingFound]
+Solve = Callable[[Task, Deadline], TaskSolution | NothingFound]
 
 
 def missing_inputs(task: Task) -> NoPlan | None:
@@ -100,7 +100,7 @@ def not_enough_gpus(task: Task, solve: Solve, deadline: Deadline) -> NoPlan:
     spec = task.problem.spec
     kept = f"with {spec.planner.headroom_percent} % of the capacity kept free"
     wanted = f"for {task.problem.rate:g} requests/s within the SLO, {kept}"
-    if task.aim is Aim.THROUGHPUT:
+    if task.objective is AllocationObjective.THROUGHPUT:
         wanted = "to serve each model at all"
     return NoPlan(
         NoPlanReason.INSUFFICIENT_CAPACITY,
@@ -130,7 +130,7 @@ class _Trials:
         the next one, until it reaches itself: from above, that is the largest rate that does. Each search is exact to
         its own gap only, or may be cut short, so rates from there on are tried.
         """
-        if self.task.aim is Aim.THROUGHPUT:
+        if self.task.objective is AllocationObjective.THROUGHPUT:
             return None
         about = floor(self._highest_fixed_rate(self.deadline.share(SEARCH_SHARE)))
         asked = ceil(self.task.problem.rate)
@@ -143,13 +143,15 @@ class _Trials:
         Empty if no pool can have so many, or if there is no time.
         """
         task = self.task
-        throughput = task.aim is Aim.THROUGHPUT
+        throughput = task.objective is AllocationObjective.THROUGHPUT
         ends = self.deadline.share(SEARCH_SHARE)
         rate, collected_at = (A_LITTLE, inf) if throughput else (task.problem.rate, None)
-        problem = Search(task.demands(rate, ends, collected_at), task.market, Aim.MISSING, task.coupled)
+        problem = AllocationProblem(
+            task.demands(rate, ends, collected_at), task.resources, AllocationObjective.MISSING, task.coupled
+        )
         found = search(problem, ends)
-        missing = gpus_missing(found.deployments, task.market.pools) if isinstance(found, Found) else {}
-        if any(task.market.pools[pool].gpus + count > MOST_GPUS for pool, count in missing.items()):
+        missing = gpus_missing(found.deployments, task.resources.pools) if isinstance(found, Found) else {}
+        if any(task.resources.pools[pool].gpus + count > MOST_GPUS for pool, count in missing.items()):
             return {}
         for pool in sorted(missing):
             count = self._fewest(missing, pool)
@@ -168,14 +170,14 @@ class _Trials:
         if self.deadline.passed:
             return None
         found = self.solve(task, self.deadline.share(TRIAL_SHARE))
-        return True if isinstance(found, Solution) else False if found.proven else None
+        return True if isinstance(found, TaskSolution) else False if found.proven else None
 
     def _highest_fixed_rate(self, deadline: Deadline) -> float:
         rate = self.task.problem.rate
         for _ in range(MAX_ROUNDS):
             ends = deadline.share(SEARCH_SHARE)
             demands = tuple(_per_request(d, rate) for d in self.task.demands(rate, ends))
-            found = most_throughput(demands, self.task.market, ends, self.task.coupled)
+            found = most_throughput(demands, self.task.resources, ends, self.task.coupled)
             if not isinstance(found, Found):
                 return 0.0
             if found.value >= rate:
@@ -244,6 +246,6 @@ def _with_gpus(task: Task, more: Mapping[str, int]) -> Task:
     return replace(task, problem=replace(task.problem, pools=pools))
 
 
-def _per_request(demand: Demand, rate: float) -> Demand:
+def _per_request(demand: ModuleDemand, rate: float) -> ModuleDemand:
     """A demand at `rate` as the demand of one request per second, so that the level is a rate."""
     return replace(demand, rate=demand.rate / rate, capacity=demand.capacity / rate)

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 from partita_api.pipelineplan import Alternative, Constraint, ConstraintType, Evidence, PipelinePlanSpec
-from partita_planner.allocation.formulation import Aim, gpus_used
+from partita_planner.allocation.formulation import AllocationObjective, gpus_used
 from partita_planner.allocation.template_search import NothingFound
 from partita_planner.explain.sensitivities import CERTAIN_GAP, Sensitivity, Worth
 from partita_planner.task.assembly import quantity
-from partita_planner.task.task import Solution, Task
+from partita_planner.task.task import Task, TaskSolution
 
 FULL_PATH = 0.98
 """A path that takes this share of what it may is full."""
@@ -16,7 +16,7 @@ FULL_PATH = 0.98
 def explained(
     plan: PipelinePlanSpec,
     task: Task,
-    solution: Solution,
+    solution: TaskSolution,
     found: Sensitivity,
     others: tuple[Alternative, ...],
     beginning: str = "",
@@ -38,7 +38,7 @@ def explained(
 
 
 def alternative(
-    name: str, task: Task, chosen: Solution, other: Solution | NothingFound, without_pool: str | None = None
+    name: str, task: Task, chosen: TaskSolution, other: TaskSolution | NothingFound, without_pool: str | None = None
 ) -> Alternative:
     """Another strategy's answer beside the one that was chosen, or the same one's without a pool."""
     label = name if without_pool is None else f"{name} without {without_pool}"
@@ -55,7 +55,7 @@ def alternative(
     )
 
 
-def _compared(chosen: Solution, other: Solution) -> str:
+def _compared(chosen: TaskSolution, other: TaskSolution) -> str:
     if abs(other.value - chosen.value) <= CERTAIN_GAP * max(chosen.value, other.value):
         return "no worse"
     if not chosen.value:
@@ -66,17 +66,17 @@ def _compared(chosen: Solution, other: Solution) -> str:
 
 def _best(task: Task, candidates: list[Alternative]) -> Alternative | None:
     """The first of the best."""
-    sign = -1 if task.aim is Aim.THROUGHPUT else 1
+    sign = -1 if task.objective is AllocationObjective.THROUGHPUT else 1
     return min(candidates, key=lambda other: sign * float(other.value or 0), default=None)
 
 
-def _is_another(task: Task, solution: Solution, other: Alternative) -> bool:
+def _is_another(task: Task, solution: TaskSolution, other: Alternative) -> bool:
     """Whether it is a plan, and not the same one: one that is as good and has the same GPUs is."""
     same = alternative(other.strategy, task, solution, solution, other.without_pool)
     return other.feasible and other.summary != same.summary
 
 
-def _pools(task: Task, solution: Solution, found: Sensitivity) -> Iterator[Constraint]:
+def _pools(task: Task, solution: TaskSolution, found: Sensitivity) -> Iterator[Constraint]:
     used = gpus_used(solution.deployments)
     for pool in task.problem.pools:
         worth = found.gpu.get(pool.name)
@@ -85,14 +85,14 @@ def _pools(task: Task, solution: Solution, found: Sensitivity) -> Iterator[Const
             yield _constraint(solution, worth, full, type=ConstraintType.GPUS, pool=pool.name)
 
 
-def _latency(task: Task, solution: Solution, found: Sensitivity) -> Constraint:
+def _latency(task: Task, solution: TaskSolution, found: Sensitivity) -> Constraint:
     full = float(task.graph.longest(solution.latencies) / task.graph.slo_micros) >= FULL_PATH
     path = tuple(name for name in task.graph.critical_path(solution.latencies) if name in solution.deployments)
     return _constraint(solution, found.slo, full, type=ConstraintType.LATENCY, modules=found.slower or path)
 
 
 def _constraint(
-    solution: Solution,
+    solution: TaskSolution,
     worth: Worth | None,
     full: bool,
     *,
@@ -110,23 +110,23 @@ def _constraint(
     )
 
 
-def _achieved(task: Task, solution: Solution) -> str:
+def _achieved(task: Task, solution: TaskSolution) -> str:
     gap = solution.relative_gap
     proof = "proven optimal" if gap <= CERTAIN_GAP else f"within {gap:.2%} of the proven bound {solution.bound:.6g}"
     return f"{solution.value:.6g} {_unit(task)}, {proof}."
 
 
-def _full_pools(task: Task, solution: Solution) -> str:
+def _full_pools(task: Task, solution: TaskSolution) -> str:
     used = gpus_used(solution.deployments)
-    full = [f"{name} ({count})" for name, count in used.items() if count >= task.market.pools[name].gpus]
+    full = [f"{name} ({count})" for name, count in used.items() if count >= task.resources.pools[name].gpus]
     if full:
         return f"Pools without a GPU left: {', '.join(full)}."
-    if task.aim is Aim.THROUGHPUT:
+    if task.objective is AllocationObjective.THROUGHPUT:
         return "No pool is used up: the GPUs left over do not make a whole stage."
     return "No pool is used up."
 
 
-def _path(task: Task, solution: Solution) -> str:
+def _path(task: Task, solution: TaskSolution) -> str:
     path = task.graph.critical_path(solution.latencies)
     total = task.graph.longest(solution.latencies)
     share = float(total / task.graph.slo_micros)
@@ -140,7 +140,7 @@ def _path(task: Task, solution: Solution) -> str:
 
 
 def _worths(task: Task, found: Sensitivity) -> Iterator[str]:
-    verb = "gain" if task.aim is Aim.THROUGHPUT else "save"
+    verb = "gain" if task.objective is AllocationObjective.THROUGHPUT else "save"
     for evidence, how in (
         (Evidence.RESOLVED, "planned again"),
         (Evidence.RELAXED, "by the linear relaxation, in which parts of a GPU count"),

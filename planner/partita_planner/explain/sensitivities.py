@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from partita_api.pipelineplan import Evidence
-from partita_planner.allocation.formulation import Aim, gpus_used
+from partita_planner.allocation.formulation import AllocationObjective, gpus_used
 from partita_planner.allocation.relaxation import relax
 from partita_planner.allocation.template_search import NothingFound
 from partita_planner.allocation.throughput import highest_level
 from partita_planner.deadline import Deadline
-from partita_planner.task.task import Solution, Task
+from partita_planner.task.task import Task, TaskSolution
 
 MORE_SLO = 1.1
 """A tenth more time for every path: a batch size more, on most profiles."""
@@ -22,7 +22,7 @@ CERTAIN_GAP = 1e-4
 """A solution is optimal if it is that close to its bound; profiles are not that exact."""
 LONGEST_SLO_MS = 600_000
 
-Solve = Callable[[Task, Deadline], Solution | NothingFound]
+Solve = Callable[[Task, Deadline], TaskSolution | NothingFound]
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Sensitivity:
     """Of a tenth more SLO."""
     slower: tuple[str, ...] = ()
     """The modules that would take more time then than the plan leaves them."""
-    without: Mapping[str, Solution] = field(default_factory=dict)
+    without: Mapping[str, TaskSolution] = field(default_factory=dict)
     """The plan without one pool, by pool in use; none where there is no plan without it."""
 
 
@@ -52,22 +52,22 @@ class Sensitivity:
 class _Replanning:
     """Plans changed tasks with one strategy while there is time."""
 
-    base: Solution
+    base: TaskSolution
     solve: Solve
     deadline: Deadline
     seconds: float
     """What one more solve takes, about."""
     throughput: bool
 
-    def __call__(self, task: Task) -> Solution | NothingFound:
+    def __call__(self, task: Task) -> TaskSolution | NothingFound:
         """The changed task's solution; NothingFound without proof if there is no time to begin."""
         if self.deadline.left < self.seconds:
             return NothingFound(proven=False)
         return self.solve(task, self.deadline)
 
-    def worth(self, more: Solution | NothingFound) -> Worth | None:
+    def worth(self, more: TaskSolution | NothingFound) -> Worth | None:
         """What was gained; None if `more` is not as certain as the plan itself. Less than both gaps is nothing."""
-        if not isinstance(more, Solution) or more.relative_gap > self.base.relative_gap + CERTAIN_GAP:
+        if not isinstance(more, TaskSolution) or more.relative_gap > self.base.relative_gap + CERTAIN_GAP:
             return None
         gained = more.value - self.base.value if self.throughput else self.base.value - more.value
         uncertain = self.base.relative_gap * self.base.value + more.relative_gap * more.value
@@ -75,24 +75,24 @@ class _Replanning:
 
 
 def sensitivity(
-    task: Task, solution: Solution, solve: Solve, again: Deadline, seconds: float, deadline: Deadline
+    task: Task, solution: TaskSolution, solve: Solve, again: Deadline, seconds: float, deadline: Deadline
 ) -> Sensitivity:
     """How `solution`, which took `solve` so many `seconds`, depends on GPUs, SLO and pools.
 
     Nothing is planned again after the deadline `again`; the relaxation has until `deadline`.
     """
-    replan = _Replanning(solution, solve, again, seconds, task.aim is Aim.THROUGHPUT)
+    replan = _Replanning(solution, solve, again, seconds, task.objective is AllocationObjective.THROUGHPUT)
     without = {
         pool: other
         for pool in gpus_used(solution.deployments)
-        if len(_profiled(task)) > 1 and isinstance(other := replan(_with_gpus(task, {pool: 0})), Solution)
+        if len(_profiled(task)) > 1 and isinstance(other := replan(_with_gpus(task, {pool: 0})), TaskSolution)
     }
     gpu = _more_gpus(task, replan)
     slower = replan(_with_slo(task, MORE_SLO))
     if len(gpu) < len(_profiled(task)):
         gpu = {**_relaxed(task, solution, deadline), **gpu}
     slo = replan.worth(slower)
-    gained = slo is not None and slo.amount > 0 and isinstance(slower, Solution)
+    gained = slo is not None and slo.amount > 0 and isinstance(slower, TaskSolution)
     return Sensitivity(gpu, slo, _slower(task, solution, slower) if gained else (), without)
 
 
@@ -115,25 +115,25 @@ def _more_gpus(task: Task, replan: _Replanning) -> dict[str, Worth]:
     return found
 
 
-def _relaxed(task: Task, solution: Solution, deadline: Deadline) -> dict[str, Worth]:
+def _relaxed(task: Task, solution: TaskSolution, deadline: Deadline) -> dict[str, Worth]:
     """The duals of the pools that some template uses."""
-    if task.aim is Aim.THROUGHPUT:
+    if task.objective is AllocationObjective.THROUGHPUT:
         demands = task.demands(1 - task.kept_free, deadline, collected_at=solution.rate)
-        relaxation = relax(demands, task.market, task.aim, deadline, highest_level(demands, task.market))
+        relaxation = relax(demands, task.resources, task.objective, deadline, highest_level(demands, task.resources))
     else:
-        relaxation = relax(task.demands(solution.rate, deadline), task.market, task.aim, deadline)
+        relaxation = relax(task.demands(solution.rate, deadline), task.resources, task.objective, deadline)
     if relaxation is None:
         return {}
     return {pool: Worth(dual, Evidence.RELAXED) for pool, dual in relaxation.gpu.items()}
 
 
-def _slower(task: Task, solution: Solution, relieved: Solution | NothingFound) -> tuple[str, ...]:
+def _slower(task: Task, solution: TaskSolution, relieved: TaskSolution | NothingFound) -> tuple[str, ...]:
     """The modules to which `relieved` gives more time than `solution` leaves them."""
-    if not isinstance(relieved, Solution):
+    if not isinstance(relieved, TaskSolution):
         return ()
     before, after = solution.latencies, relieved.latencies
-    room = task.graph.room(before)
-    return tuple(name for name in before if after[name] > room[name])
+    latency_headroom = task.graph.latency_headroom(before)
+    return tuple(name for name in before if after[name] > latency_headroom[name])
 
 
 def _profiled(task: Task) -> set[str]:

@@ -25,7 +25,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from partita_planner.allocation.formulation import Demand, Deployment, Market, allocated_price, in_dispatch_order
+from partita_planner.allocation.formulation import (
+    AvailableResources,
+    ModuleDemand,
+    TemplateDeployment,
+    allocated_price,
+    in_dispatch_order,
+)
 from partita_planner.deadline import NEVER, Deadline, OutOfTimeError
 from partita_planner.templates.templates import Template
 
@@ -38,7 +44,7 @@ ROUNDING: Final = 1e-9
 class Cover:
     """Deployments that cover the demand."""
 
-    deployments: tuple[Deployment, ...]
+    deployments: tuple[TemplateDeployment, ...]
     price: float
     """Price per hour."""
     bound: float
@@ -56,13 +62,15 @@ class Bundles:
     """Share of the price for each sample per second that is served; None if all of it is for units."""
 
     @staticmethod
-    def of(templates: Sequence[Template], demand: Demand, market: Market, deadline: Deadline = NEVER) -> "Bundles":
+    def of(
+        templates: Sequence[Template], demand: ModuleDemand, resources: AvailableResources, deadline: Deadline = NEVER
+    ) -> "Bundles":
         """Every step of every template, up to the one that covers the whole demand. Raises OutOfTimeError."""
         owners, prices, covers = [], [], []
         for t, template in enumerate(templates):
             if deadline.passed:
                 raise OutOfTimeError
-            units = [(market.price(stage), market.unit_rate(stage)) for stage in template.stages]
+            units = [(resources.price(stage), resources.unit_rate(stage)) for stage in template.stages]
             ends = np.unique(np.concatenate([step_ends(rate, demand.capacity) for _, rate in units]))
             owners.append(np.full(len(ends), t))
             prices.append(np.sum([price * np.ceil(ends / rate - ROUNDING) for price, rate in units], axis=0))
@@ -87,7 +95,11 @@ class Bundles:
 
 
 def cheapest_cover(
-    demand: Demand, templates: Sequence[Template], bundles: Bundles, market: Market, deadline: Deadline = NEVER
+    demand: ModuleDemand,
+    templates: Sequence[Template],
+    bundles: Bundles,
+    resources: AvailableResources,
+    deadline: Deadline = NEVER,
 ) -> Cover:
     """The cheapest cover of `demand.capacity`; out of time, the best so far.
 
@@ -98,9 +110,9 @@ def cheapest_cover(
     covered: dict[int, float] = {}
     for template, covers in chosen:
         covered[template] = covered.get(template, 0.0) + covers
-    found = (Deployment(templates[t], templates[t].replicas(min(x, needed))) for t, x in covered.items())
-    deployments = in_dispatch_order(found, market)
-    price = allocated_price(deployments, market)
+    found = (TemplateDeployment(templates[t], templates[t].replicas(min(x, needed))) for t, x in covered.items())
+    deployments = in_dispatch_order(found, resources)
+    price = allocated_price(deployments, resources)
     return Cover(deployments, price, min(price, bound))
 
 

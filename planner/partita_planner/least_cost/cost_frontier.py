@@ -5,7 +5,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from partita_planner.allocation.formulation import Aim, Demand, Deployment, Market, allocated_price, occupancy_price
+from partita_planner.allocation.formulation import (
+    AllocationObjective,
+    AvailableResources,
+    ModuleDemand,
+    TemplateDeployment,
+    allocated_price,
+    occupancy_price,
+)
 from partita_planner.allocation.pruning import cheapest_by_latency
 from partita_planner.deadline import Deadline, OutOfTimeError
 from partita_planner.least_cost.cheapest_cover import Bundles, cheapest_cover
@@ -15,7 +22,7 @@ SAME_COST = 1e-9
 
 
 @dataclass(frozen=True)
-class Step:
+class CostStep:
     """One step of a module's frontier."""
 
     budget_micros: int
@@ -24,15 +31,21 @@ class Step:
     """Price per hour."""
     bound: float
     """Proven: nothing cheaper keeps the budget."""
-    deployments: tuple[Deployment, ...]
+    deployments: tuple[TemplateDeployment, ...]
 
 
-def frontier(demand: Demand, market: Market, aim: Aim, deadline: Deadline) -> Iterator[Step]:
+def frontier(
+    demand: ModuleDemand, resources: AvailableResources, objective: AllocationObjective, deadline: Deadline
+) -> Iterator[CostStep]:
     """The module's least cost by latency budget, pools without end, from the largest budget down.
 
     Every step is dearer than the one before it. Raises OutOfTimeError.
     """
-    walk = _occupancy_steps(demand, market) if aim is Aim.OCCUPANCY else _allocated_steps(demand, market, deadline)
+    walk = (
+        _occupancy_steps(demand, resources)
+        if objective is AllocationObjective.OCCUPANCY
+        else _allocated_steps(demand, resources, deadline)
+    )
     pending = next(walk, None)
     for step in walk:
         if deadline.passed:
@@ -44,38 +57,38 @@ def frontier(demand: Demand, market: Market, aim: Aim, deadline: Deadline) -> It
         yield pending
 
 
-def _allocated_steps(demand: Demand, market: Market, deadline: Deadline) -> Iterator[Step]:
+def _allocated_steps(demand: ModuleDemand, resources: AvailableResources, deadline: Deadline) -> Iterator[CostStep]:
     """The cheapest cover within the largest budget, then within less than that one takes, and so on."""
-    templates = cheapest_by_latency(demand.templates, demand.capacity, market.price, market.unit_rate, deadline)
+    templates = cheapest_by_latency(demand.templates, demand.capacity, resources.price, resources.unit_rate, deadline)
     if not templates:
         return
-    bundles = Bundles.of(templates, demand, market, deadline)
+    bundles = Bundles.of(templates, demand, resources, deadline)
     latency = np.array([t.latency_micros for t in templates])
     while len(bundles.template):
-        cover = cheapest_cover(demand, templates, bundles, market, deadline)
+        cover = cheapest_cover(demand, templates, bundles, resources, deadline)
         slowest = max(d.template.latency_micros for d in cover.deployments)
-        yield Step(slowest, cover.price, cover.bound, cover.deployments)
+        yield CostStep(slowest, cover.price, cover.bound, cover.deployments)
         bundles = bundles.where(latency[bundles.template] < slowest)
 
 
-def _occupancy_steps(demand: Demand, market: Market) -> Iterator[Step]:
+def _occupancy_steps(demand: ModuleDemand, resources: AvailableResources) -> Iterator[CostStep]:
     """The template with the cheapest samples within the largest budget, then within less than that one takes."""
     templates: Sequence[Template] = demand.templates
     while templates:
-        best = min(templates, key=lambda t: (market.sample_price(t), t.latency_micros))
-        deployments = (Deployment(best, best.replicas(demand.capacity)),)
-        cost = occupancy_price(deployments, demand, market)
-        yield Step(best.latency_micros, cost, cost, deployments)
+        best = min(templates, key=lambda t: (resources.sample_price(t), t.latency_micros))
+        deployments = (TemplateDeployment(best, best.replicas(demand.capacity)),)
+        cost = occupancy_price(deployments, demand, resources)
+        yield CostStep(best.latency_micros, cost, cost, deployments)
         templates = [t for t in templates if t.latency_micros < best.latency_micros]
 
 
-def alone(demand: Demand, market: Market, aim: Aim) -> list[Step]:
+def alone(demand: ModuleDemand, resources: AvailableResources, objective: AllocationObjective) -> list[CostStep]:
     """What one template that serves the whole demand costs, by latency budget: no optimum, but soon there."""
-    steps: list[Step] = []
+    steps: list[CostStep] = []
     for template in sorted(demand.templates, key=lambda t: t.latency_micros):
-        deployments = (Deployment(template, template.replicas(demand.capacity)),)
-        paid = allocated_price(deployments, market)
-        cost = occupancy_price(deployments, demand, market) if aim is Aim.OCCUPANCY else paid
+        deployments = (TemplateDeployment(template, template.replicas(demand.capacity)),)
+        paid = allocated_price(deployments, resources)
+        cost = occupancy_price(deployments, demand, resources) if objective is AllocationObjective.OCCUPANCY else paid
         if not steps or cost < steps[-1].cost:
-            steps.append(Step(template.latency_micros, cost, 0.0, deployments))
+            steps.append(CostStep(template.latency_micros, cost, 0.0, deployments))
     return steps

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from partita_planner.allocation.formulation import (
     MAX_PIPELINES,
-    Aim,
-    Demand,
-    Deployment,
-    Market,
+    AllocationObjective,
+    AvailableResources,
+    ModuleDemand,
+    TemplateDeployment,
     in_dispatch_order,
     occupancy_price,
 )
@@ -31,18 +31,18 @@ MAX_VISITS: Final = 200_000
 """Sets of bundles that an enumeration looks at before it gives up."""
 MAX_COLUMNS: Final = 10_000
 
-Resource = tuple[str, int]
+VGpuSize = tuple[str, int]
 """A pool and the divisor of its vGPUs."""
 
 
 @dataclass(frozen=True)
-class Column:
+class CoverColumn:
     """One way to serve a module."""
 
     module: str
     latency_micros: int
     """Of its slowest template."""
-    deployments: tuple[Deployment, ...]
+    deployments: tuple[TemplateDeployment, ...]
     vgpus: tuple[int, ...]
     """vGPUs of each resource."""
     cost: float
@@ -53,7 +53,7 @@ class Column:
 class Priced:
     """The cheapest column within some latency, at the scarcity that it was priced with."""
 
-    column: Column
+    column: CoverColumn
     worth: float
     """Its cost, and what its vGPUs are worth beyond that since they are scarce."""
     bound: float
@@ -64,11 +64,11 @@ class Priced:
 class CoverSpace:
     """All bundles of one module, by template and then by what they cover."""
 
-    demand: Demand
-    market: Market
-    aim: Aim
+    demand: ModuleDemand
+    resources: AvailableResources
+    objective: AllocationObjective
     """ALLOCATED or OCCUPANCY."""
-    resources: tuple[Resource, ...]
+    sizes: tuple[VGpuSize, ...]
     template: NDArray[np.int64]
     latency: NDArray[np.int64]
     covers: NDArray[np.float64]
@@ -79,20 +79,24 @@ class CoverSpace:
 
     @staticmethod
     def of(
-        demand: Demand, market: Market, aim: Aim, resources: Sequence[Resource], deadline: Deadline
+        demand: ModuleDemand,
+        resources: AvailableResources,
+        objective: AllocationObjective,
+        sizes: Sequence[VGpuSize],
+        deadline: Deadline,
     ) -> "CoverSpace | None":
         """The bundles that fit the pools; None if there are more than MAX_BUNDLES of them. Raises OutOfTimeError."""
         steps = sum(demand.capacity / stage.throughput + 1 for t in demand.templates for stage in t.stages)
         if steps > MAX_BUNDLES:
             return None
-        most = np.array([market.pools[pool].gpus * divisor for pool, divisor in resources], dtype=float)
-        position = {resource: r for r, resource in enumerate(resources)}
+        most = np.array([resources.pools[pool].gpus * divisor for pool, divisor in sizes], dtype=float)
+        position = {size: r for r, size in enumerate(sizes)}
         owners, latencies, covers, vgpus = [], [], [], []
         for t, template in enumerate(demand.templates):
             if deadline.passed:
                 raise OutOfTimeError
             ends = np.unique(np.concatenate([step_ends(s.throughput, demand.capacity) for s in template.stages]))
-            taken = np.zeros((len(ends), len(resources)))
+            taken = np.zeros((len(ends), len(sizes)))
             for stage in template.stages:
                 taken[:, position[stage.pool, stage.divisor]] += np.ceil(ends / stage.throughput - ROUNDING)
             fits = (taken <= most).all(axis=1)
@@ -104,9 +108,9 @@ class CoverSpace:
         begins = np.searchsorted(template_of, np.arange(len(demand.templates) + 1))
         return CoverSpace(
             demand,
-            market,
-            aim,
-            tuple(resources),
+            resources,
+            objective,
+            tuple(sizes),
             template_of,
             np.concatenate(latencies),
             np.concatenate(covers),
@@ -117,19 +121,19 @@ class CoverSpace:
     @cached_property
     def unit_price(self) -> NDArray[np.float64]:
         """Price of one vGPU of each resource, whether it works or not."""
-        if self.aim is Aim.OCCUPANCY:
-            return np.zeros(len(self.resources))
-        return np.array([self.market.gpu_price[pool] / divisor for pool, divisor in self.resources])
+        if self.objective is AllocationObjective.OCCUPANCY:
+            return np.zeros(len(self.sizes))
+        return np.array([self.resources.gpu_price[pool] / divisor for pool, divisor in self.sizes])
 
     @cached_property
     def sample_price(self) -> NDArray[np.float64] | None:
         """By bundle, the price of one of the samples per second that it serves; None if only units are paid for."""
-        if self.aim is not Aim.OCCUPANCY:
+        if self.objective is not AllocationObjective.OCCUPANCY:
             return None
         share = self.demand.rate / self.demand.capacity
-        return np.array([share * self.market.sample_price(t) for t in self.demand.templates])[self.template]
+        return np.array([share * self.resources.sample_price(t) for t in self.demand.templates])[self.template]
 
-    def worth(self, column: Column, scarcity: NDArray[np.float64]) -> float:
+    def worth(self, column: CoverColumn, scarcity: NDArray[np.float64]) -> float:
         """What a column costs, and what its vGPUs are worth beyond that."""
         return column.cost + float(np.array(column.vgpus) @ scarcity)
 
@@ -165,35 +169,36 @@ class CoverSpace:
 
     def within(
         self, scarcity: NDArray[np.float64], micros_worth: float, limit: float, deadline: Deadline
-    ) -> tuple[Column, ...] | None:
+    ) -> tuple[CoverColumn, ...] | None:
         """Every column that is worth `limit` or less with its latency, but for those that another makes superfluous.
 
         None if there are too many to say, or time runs out.
         """
-        enumeration = _Enumeration(self, scarcity, micros_worth, limit, deadline)
+        enumeration = _ColumnEnumeration(self, scarcity, micros_worth, limit, deadline)
         if not enumeration.run():
             return None
         return tuple(self._column(chosen) for chosen in enumeration.undominated())
 
-    def _column(self, chosen: Sequence[tuple[int, float]]) -> Column:
+    def _column(self, chosen: Sequence[tuple[int, float]]) -> CoverColumn:
         covered: dict[int, float] = {}
         for template, covers in chosen:
             covered[template] = covered.get(template, 0.0) + covers
         templates = self.demand.templates
         found = [
-            Deployment(templates[t], templates[t].replicas(min(x, self.demand.capacity))) for t, x in covered.items()
+            TemplateDeployment(templates[t], templates[t].replicas(min(x, self.demand.capacity)))
+            for t, x in covered.items()
         ]
-        taken = dict.fromkeys(self.resources, 0)
+        taken = dict.fromkeys(self.sizes, 0)
         for deployment in found:
             for stage, count in zip(deployment.template.stages, deployment.replicas, strict=True):
                 taken[stage.pool, stage.divisor] += count
         slowest = max(d.template.latency_micros for d in found)
-        deployments, vgpus = in_dispatch_order(found, self.market), tuple(taken.values())
-        if self.aim is Aim.OCCUPANCY:
-            cost = occupancy_price(deployments, self.demand, self.market)
+        deployments, vgpus = in_dispatch_order(found, self.resources), tuple(taken.values())
+        if self.objective is AllocationObjective.OCCUPANCY:
+            cost = occupancy_price(deployments, self.demand, self.resources)
         else:
             cost = float(np.array(vgpus) @ self.unit_price)
-        return Column(self.demand.module, slowest, deployments, vgpus, cost)
+        return CoverColumn(self.demand.module, slowest, deployments, vgpus, cost)
 
     @cached_property
     def superfluous_from(self) -> list[float]:
@@ -202,8 +207,8 @@ class CoverSpace:
         One with a stage for each resource does if it needs no more vGPUs of any for a sample per second (`dominance`).
         """
         templates = self.demand.templates
-        position = {resource: r for r, resource in enumerate(self.resources)}
-        needs = np.zeros((len(templates), len(self.resources)))
+        position = {size: r for r, size in enumerate(self.sizes)}
+        needs = np.zeros((len(templates), len(self.sizes)))
         for t, template in enumerate(templates):
             for stage in template.stages:
                 needs[t, position[stage.pool, stage.divisor]] += 1 / stage.throughput
@@ -244,7 +249,7 @@ class _Rows:
         return self[slice(*np.searchsorted(self.position, (begin, end)))]
 
 
-class _Enumeration:
+class _ColumnEnumeration:
     """Depth-first search over sets of templates, a bundle of each, for one slowest template after the other.
 
     With it go only those that nothing as fast makes superfluous. The last bundle covers just what is left: where
@@ -305,7 +310,7 @@ class _Enumeration:
             ((latency, cost, taken, bundles) for taken, own in self.found.items() for latency, cost, bundles in own),
             key=lambda row: (row[0], sum(row[2]), row[1]),
         )
-        kept = np.empty((len(rows), len(self.space.resources) + 1))
+        kept = np.empty((len(rows), len(self.space.sizes) + 1))
         count = 0
         for _, cost, taken, bundles in rows:
             needs = np.array([*taken, cost])

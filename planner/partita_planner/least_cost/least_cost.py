@@ -12,13 +12,13 @@ from dataclasses import replace
 
 import pyomo.environ as pyo
 
-from partita_planner.allocation.formulation import Aim, Demand, Market, gpus_missing
+from partita_planner.allocation.formulation import AllocationObjective, AvailableResources, ModuleDemand, gpus_missing
 from partita_planner.allocation.latency_split import add_split, solve_split
 from partita_planner.allocation.milp import integer
-from partita_planner.allocation.template_search import Found, NothingFound, Search, search
+from partita_planner.allocation.template_search import AllocationProblem, Found, NothingFound, search
 from partita_planner.allocation.throughput import highest_level
 from partita_planner.deadline import Deadline, OutOfTimeError
-from partita_planner.least_cost.cost_frontier import SAME_COST, Step, alone, frontier
+from partita_planner.least_cost.cost_frontier import SAME_COST, CostStep, alone, frontier
 from partita_planner.least_cost.limited_pools import least_cost_within_pools
 from partita_planner.session.latency import LatencyGraph
 
@@ -30,29 +30,33 @@ COLUMNS_SHARE = 0.6
 
 
 def least_cost(
-    demands: Sequence[Demand], market: Market, graph: LatencyGraph, aim: Aim, deadline: Deadline
+    demands: Sequence[ModuleDemand],
+    resources: AvailableResources,
+    graph: LatencyGraph,
+    objective: AllocationObjective,
+    deadline: Deadline,
 ) -> Found | NothingFound:
     """The cheapest deployments that have the capacity, keep the SLO on every path, and fit the pools.
 
-    `aim` is ALLOCATED or OCCUPANCY; `market` one of vGPUs.
+    `objective` is ALLOCATED or OCCUPANCY; `resources` count vGPUs.
     """
-    if any(not d.templates for d in demands) or highest_level(demands, market) < 1 - SAME_COST:
+    if any(not d.templates for d in demands) or highest_level(demands, resources) < 1 - SAME_COST:
         return NothingFound(proven=True)
-    unlimited = latency_split(demands, market, graph, aim, deadline.share(SPLIT_SHARE))
-    if unlimited is not None and not gpus_missing(unlimited.deployments, market.pools):
+    unlimited = latency_split(demands, resources, graph, objective, deadline.share(SPLIT_SHARE))
+    if unlimited is not None and not gpus_missing(unlimited.deployments, resources.pools):
         return unlimited
     bound = 0.0 if unlimited is None else unlimited.bound
     generated: Found | NothingFound = NothingFound(proven=False)
     if unlimited is None:
-        generated = _of_one_template_each(demands, market, graph, aim, deadline)
+        generated = _of_one_template_each(demands, resources, graph, objective, deadline)
     else:
-        generated = least_cost_within_pools(demands, market, graph, aim, bound, deadline.share(COLUMNS_SHARE))
+        generated = least_cost_within_pools(demands, resources, graph, objective, bound, deadline.share(COLUMNS_SHARE))
     if _settled(generated):
         return generated
     start = None
     if isinstance(generated, Found):
         bound, start = max(bound, generated.bound), generated.deployments
-    joint = search(Search(tuple(demands), market, aim, graph, RELATIVE_GAP), deadline, start)
+    joint = search(AllocationProblem(tuple(demands), resources, objective, graph, RELATIVE_GAP), deadline, start)
     if not isinstance(joint, Found):
         return generated if isinstance(generated, Found) else joint
     return replace(joint, bound=min(joint.value, max(joint.bound, bound)))
@@ -66,13 +70,17 @@ def _settled(answer: Found | NothingFound) -> bool:
 
 
 def latency_split(
-    demands: Sequence[Demand], market: Market, graph: LatencyGraph, aim: Aim, deadline: Deadline
+    demands: Sequence[ModuleDemand],
+    resources: AvailableResources,
+    graph: LatencyGraph,
+    objective: AllocationObjective,
+    deadline: Deadline,
 ) -> Found | None:
     """The cheapest steps, one for each module, that keep the SLO on every path, from pools without end.
 
     None if time runs out.
     """
-    walks = {d.module: frontier(d, market, aim, deadline) for d in demands}
+    walks = {d.module: frontier(d, resources, objective, deadline) for d in demands}
     try:
         steps = {module: [next(walk)] for module, walk in walks.items()}
         if graph.longest({module: first[0].budget_micros for module, first in steps.items()}) > graph.slo_micros:
@@ -89,17 +97,23 @@ def latency_split(
 
 
 def _of_one_template_each(
-    demands: Sequence[Demand], market: Market, graph: LatencyGraph, aim: Aim, deadline: Deadline
+    demands: Sequence[ModuleDemand],
+    resources: AvailableResources,
+    graph: LatencyGraph,
+    objective: AllocationObjective,
+    deadline: Deadline,
 ) -> Found | NothingFound:
     """The cheapest plan with one template for each module, if the pools have its GPUs; nothing is proven."""
-    chosen = _choose({d.module: alone(d, market, aim) for d in demands}, graph, deadline)
+    chosen = _choose({d.module: alone(d, resources, objective) for d in demands}, graph, deadline)
     deployments = {module: step.deployments for module, step in (chosen or {}).items()}
-    if chosen is None or gpus_missing(deployments, market.pools):
+    if chosen is None or gpus_missing(deployments, resources.pools):
         return NothingFound(proven=False)
     return Found(deployments, sum(step.cost for step in chosen.values()), 0.0)
 
 
-def _choose(steps: Mapping[str, Sequence[Step]], graph: LatencyGraph, deadline: Deadline) -> dict[str, Step] | None:
+def _choose(
+    steps: Mapping[str, Sequence[CostStep]], graph: LatencyGraph, deadline: Deadline
+) -> dict[str, CostStep] | None:
     """One step for each module at the least total cost within the SLO; None if there is none, or no time."""
     by_budget = {(module, step.budget_micros): step for module, walk in steps.items() for step in walk}
     model = pyo.ConcreteModel()

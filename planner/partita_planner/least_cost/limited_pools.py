@@ -17,10 +17,10 @@ from typing import Final
 
 import numpy as np
 
-from partita_planner.allocation.formulation import Aim, Demand, Market
+from partita_planner.allocation.formulation import AllocationObjective, AvailableResources, ModuleDemand
 from partita_planner.allocation.template_search import Found, NothingFound
 from partita_planner.deadline import Deadline, OutOfTimeError
-from partita_planner.least_cost.cover_columns import Column, CoverSpace
+from partita_planner.least_cost.cover_columns import CoverColumn, CoverSpace
 from partita_planner.least_cost.master_problem import Chosen, Columns, Duals, Master
 from partita_planner.session.latency import LatencyGraph
 
@@ -39,22 +39,27 @@ PROVEN: Final = 1e-6
 
 
 def least_cost_within_pools(
-    demands: Sequence[Demand], market: Market, graph: LatencyGraph, aim: Aim, bound: float, deadline: Deadline
+    demands: Sequence[ModuleDemand],
+    resources: AvailableResources,
+    graph: LatencyGraph,
+    objective: AllocationObjective,
+    bound: float,
+    deadline: Deadline,
 ) -> Found | NothingFound:
-    """The cheapest deployments; `aim` is ALLOCATED or OCCUPANCY, and `bound` one that is known already.
+    """The cheapest deployments; `objective` is ALLOCATED or OCCUPANCY, and `bound` one that is known already.
 
     What is not proven in time, or within the enumeration's limits, shows in the answer's bound.
     """
-    resources = tuple(sorted({(s.pool, s.divisor) for d in demands for t in d.templates for s in t.stages}))
+    sizes = tuple(sorted({(s.pool, s.divisor) for d in demands for t in d.templates for s in t.stages}))
     try:
-        found = {d.module: CoverSpace.of(d, market, aim, resources, deadline) for d in demands}
+        found = {d.module: CoverSpace.of(d, resources, objective, sizes, deadline) for d in demands}
     except OutOfTimeError:
         return NothingFound(proven=False)
     spaces = {name: space for name, space in found.items() if space is not None}
-    dearest = max(market.gpu_price[pool] for pool, _ in resources)
+    dearest = max(resources.gpu_price[pool] for pool, _ in sizes)
     if len(spaces) < len(demands) or dearest == 0:
         return NothingFound(proven=False)
-    return _Generation(Master(market, graph, resources, PENALTY * dearest), spaces, bound).run(deadline)
+    return _Generation(Master(resources, graph, sizes, PENALTY * dearest), spaces, bound).run(deadline)
 
 
 @dataclass(frozen=True)
@@ -73,11 +78,11 @@ class _Generation:
     def __init__(self, master: Master, spaces: Mapping[str, CoverSpace], bound: float) -> None:
         self.master = master
         self.spaces = spaces
-        self.columns: dict[str, dict[tuple[int, float, tuple[int, ...]], Column]] = {name: {} for name in spaces}
+        self.columns: dict[str, dict[tuple[int, float, tuple[int, ...]], CoverColumn]] = {name: {} for name in spaces}
         self.best: Chosen | None = None
         self.bound = bound
-        pools = master.market.pools.items()
-        self.most = sum(master.market.gpu_price[name] * pool.gpus for name, pool in pools) * (1 + 10 * PROVEN)
+        pools = master.resources.pools.items()
+        self.most = sum(master.resources.gpu_price[name] * pool.gpus for name, pool in pools) * (1 + 10 * PROVEN)
         """A little more than all GPUs cost: no plan costs as much."""
 
     def run(self, deadline: Deadline) -> Found | NothingFound:
@@ -106,7 +111,7 @@ class _Generation:
 
     def _begin(self, deadline: Deadline) -> bool:
         """Every module's frontier as if pools had no end; false if one cannot be served from them, or time ran out."""
-        plenty = np.zeros(len(self.master.resources))
+        plenty = np.zeros(len(self.master.sizes))
         try:
             for space in self.spaces.values():
                 for priced in space.cheapest(plenty, 0.0, inf, deadline):
@@ -134,7 +139,7 @@ class _Generation:
 
     def _price(self, duals: Duals, deadline: Deadline) -> tuple[bool, _Root]:
         """Add the columns that the relaxation would rather have; whether there were any, and the bound they prove."""
-        scarcity = duals.scarcity(self.master.resources)
+        scarcity = duals.scarcity(self.master.sizes)
         grown, least = False, {}
         for name, space in self.spaces.items():
             micros_worth = duals.latency[name] / self.master.graph.slo_micros
@@ -148,8 +153,8 @@ class _Generation:
 
     def _settle(self, root: _Root, ceiling: float, deadline: Deadline) -> bool:
         """Find the best plan below `ceiling`, or that there is none; false if there are too many columns to say."""
-        scarcity = root.duals.scarcity(self.master.resources)
-        columns: dict[str, Sequence[Column]] = {}
+        scarcity = root.duals.scarcity(self.master.sizes)
+        columns: dict[str, Sequence[CoverColumn]] = {}
         for name, space in self.spaces.items():
             micros_worth = root.duals.latency[name] / self.master.graph.slo_micros
             every = space.within(scarcity, micros_worth, root.least[name] + ceiling - root.value, deadline)
@@ -175,7 +180,7 @@ class _Generation:
             self.best = chosen
         return chosen.bound
 
-    def _add(self, column: Column) -> bool:
+    def _add(self, column: CoverColumn) -> bool:
         """Whether it is a new one."""
         key = column.latency_micros, column.cost, column.vgpus
         new = key not in self.columns[column.module]

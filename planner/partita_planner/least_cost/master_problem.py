@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 import pyomo.environ as pyo
 
-from partita_planner.allocation.formulation import Market
+from partita_planner.allocation.formulation import AvailableResources
 from partita_planner.allocation.milp import integer, solve, solve_lp
 from partita_planner.allocation.template_search import NothingFound
 from partita_planner.deadline import Deadline
-from partita_planner.least_cost.cover_columns import Column, Resource
+from partita_planner.least_cost.cover_columns import CoverColumn, VGpuSize
 from partita_planner.session.latency import LatencyGraph
 
-Columns = Mapping[str, Sequence[Column]]
+Columns = Mapping[str, Sequence[CoverColumn]]
 """By module."""
 
 
@@ -40,16 +40,16 @@ class Duals:
     potential: float
     """What the finish times and the pools' GPUs add to the bound."""
 
-    def scarcity(self, resources: Sequence[Resource]) -> Any:
+    def scarcity(self, sizes: Sequence[VGpuSize]) -> Any:
         """What one vGPU of each resource is worth beyond its price."""
-        return np.array([self.gpu[pool] / divisor for pool, divisor in resources])
+        return np.array([self.gpu[pool] / divisor for pool, divisor in sizes])
 
 
 @dataclass(frozen=True)
 class Chosen:
     """Columns that a master chose, and what it proved."""
 
-    columns: Mapping[str, Column]
+    columns: Mapping[str, CoverColumn]
     cost: float
     bound: float
     """No choice of the master's columns costs less."""
@@ -59,9 +59,9 @@ class Chosen:
 class Master:
     """What stays the same from one master to the next."""
 
-    market: Market
+    resources: AvailableResources
     graph: LatencyGraph
-    resources: tuple[Resource, ...]
+    sizes: tuple[VGpuSize, ...]
     penalty: float
     """Of one missing GPU in the relaxation."""
 
@@ -102,7 +102,7 @@ class Master:
         latency = {name: first[name] + sum(p for (_, b), p in later.items() if b == name) for name in graph.order}
         released = {name: sum(p for (a, _), p in later.items() if a == name) - latency[name] for name in graph.order}
         fixed = sum(latency[name] * micros / graph.slo_micros for name, micros in graph.fixed.items())
-        pools = sum(price * self.market.pools[pool].gpus for pool, price in gpu.items())
+        pools = sum(price * self.resources.pools[pool].gpus for pool, price in gpu.items())
         return Duals(gpu, latency, fixed + sum(min(0.0, r) for r in released.values()) - pools)
 
     def _model(self, columns: Columns, *, relaxed: bool) -> Any:
@@ -110,10 +110,10 @@ class Master:
         keys = [(name, c) for name, own in columns.items() for c in range(len(own))]
         model.x = pyo.Var(keys, domain=pyo.NonNegativeReals if relaxed else pyo.Binary)
         model.divided = pyo.Var(
-            range(len(self.resources)), domain=pyo.NonNegativeReals if relaxed else pyo.NonNegativeIntegers
+            range(len(self.sizes)), domain=pyo.NonNegativeReals if relaxed else pyo.NonNegativeIntegers
         )
         model.finish = pyo.Var(list(self.graph.order), bounds=(0, 1))
-        pools = sorted({pool for pool, _ in self.resources})
+        pools = sorted({pool for pool, _ in self.sizes})
         model.missing = pyo.Var(pools, domain=pyo.NonNegativeReals)
         if not relaxed:
             model.missing.fix(0)
@@ -126,16 +126,16 @@ class Master:
 
         def divide(m: Any, r: int) -> Any:
             taken = [(columns[n][c].vgpus[r], m.x[n, c]) for n, c in keys if columns[n][c].vgpus[r]]
-            return sum(count * x for count, x in taken) <= self.resources[r][1] * m.divided[r]
+            return sum(count * x for count, x in taken) <= self.sizes[r][1] * m.divided[r]
 
         def capacity(m: Any, pool: str) -> Any:
-            used = sum(m.divided[r] for r, (name, _) in enumerate(self.resources) if name == pool)
-            return used <= self.market.pools[pool].gpus + m.missing[pool]
+            used = sum(m.divided[r] for r, (name, _) in enumerate(self.sizes) if name == pool)
+            return used <= self.resources.pools[pool].gpus + m.missing[pool]
 
         model.one = pyo.Constraint(
             list(columns), rule=lambda m, name: sum(m.x[name, c] for c in range(len(columns[name]))) == 1
         )
-        model.divide = pyo.Constraint(range(len(self.resources)), rule=divide)
+        model.divide = pyo.Constraint(range(len(self.sizes)), rule=divide)
         model.capacity = pyo.Constraint(pools, rule=capacity)
         model.first = pyo.Constraint(list(self.graph.order), rule=lambda m, name: m.finish[name] >= latency(name))
         model.later = pyo.Constraint(

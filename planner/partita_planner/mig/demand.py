@@ -15,9 +15,9 @@ from partita_planner.mig.errors import BadDemandError
 from partita_planner.mig.manifests import Fleet
 from partita_planner.mig.packing import (
     MAX_GPUS,
+    BatchWorkload,
     NoPacking,
     Packing,
-    Workload,
     fewest_gpus,
     most_served,
     wanted_slices,
@@ -113,7 +113,7 @@ class MigDemand(SpecModel):
         """The nodes that are cut."""
         return Fleet(self.fleet, self.gpus_per_node, self.price_per_hour, self.bandwidth)
 
-    def workloads(self) -> tuple[Workload, ...]:
+    def workloads(self) -> tuple[BatchWorkload, ...]:
         """The load, for the exact packing."""
         if self.slices:
             return wanted_slices(self.slices)

@@ -13,7 +13,7 @@ from partita_planner.mig.products import Product
 
 
 @dataclass(frozen=True, order=True)
-class Placement:
+class SlicePlacement:
     """A slice and where it lies."""
 
     start: int
@@ -25,7 +25,7 @@ class Placement:
 class Layout:
     """Slices of one GPU that fit beside each other."""
 
-    placements: tuple[Placement, ...]
+    placements: tuple[SlicePlacement, ...]
 
     @cached_property
     def counts(self) -> Mapping[str, int]:
@@ -57,4 +57,4 @@ def _layouts_from(product: Product, position: int) -> Iterator[Layout]:
     for s in product.slices:
         if position in s.starts:
             for rest in _layouts_from(product, position + s.size):
-                yield Layout((Placement(position, s.name), *rest.placements))
+                yield Layout((SlicePlacement(position, s.name), *rest.placements))

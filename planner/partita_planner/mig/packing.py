@@ -33,7 +33,7 @@ LEAST_TIME: Final = 1e-4
 
 
 @dataclass(frozen=True)
-class Workload:
+class BatchWorkload:
     """The queries of one batch size of a model."""
 
     model: str
@@ -104,16 +104,16 @@ class NoPacking:
     gpus_missing: int = 0
 
 
-def wanted_slices(wanted: Mapping[str, int]) -> tuple[Workload, ...]:
+def wanted_slices(wanted: Mapping[str, int]) -> tuple[BatchWorkload, ...]:
     """Workloads that need exactly so many slices of each profile."""
     for name, count in wanted.items():
         if count < 0:
             raise BadDemandError(f"{count} slices {name} are wanted; give a number of 0 or more")
-    return tuple(Workload(name, float(count), {name: 1.0}) for name, count in wanted.items() if count)
+    return tuple(BatchWorkload(name, float(count), {name: 1.0}) for name, count in wanted.items() if count)
 
 
 def fewest_gpus(
-    product: Product, workloads: Sequence[Workload], deadline: Deadline, *, at_most: int | None = None
+    product: Product, workloads: Sequence[BatchWorkload], deadline: Deadline, *, at_most: int | None = None
 ) -> Packing | NoPacking:
     """The fewest GPUs that serve all `workloads`. Raises MigError for bad input."""
     check_workloads(product, workloads)
@@ -135,7 +135,9 @@ def fewest_gpus(
     return found
 
 
-def most_served(product: Product, workloads: Sequence[Workload], gpus: int, deadline: Deadline) -> Packing | NoPacking:
+def most_served(
+    product: Product, workloads: Sequence[BatchWorkload], gpus: int, deadline: Deadline
+) -> Packing | NoPacking:
     """The largest multiple of all `workloads` that `gpus` GPUs serve. Raises MigError for bad input."""
     check_workloads(product, workloads)
     if not 1 <= gpus <= MAX_GPUS:
@@ -153,7 +155,7 @@ def most_served(product: Product, workloads: Sequence[Workload], gpus: int, dead
     return _packing(product, workloads, model, layouts, answer.bound if answer.bound is not None else inf, wanted=inf)
 
 
-def check_workloads(product: Product, workloads: Sequence[Workload]) -> None:
+def check_workloads(product: Product, workloads: Sequence[BatchWorkload]) -> None:
     """Raises BadDemandError or UnknownSliceError unless every workload has a meaning and somewhere to run."""
     if not workloads:
         raise BadDemandError("there is no load; give at least one workload with a rate above 0")
@@ -172,7 +174,7 @@ def check_workloads(product: Product, workloads: Sequence[Workload]) -> None:
                 raise BadDemandError(f"{workload} on {name}: throughput {throughput} must be above 0")
 
 
-def _model(product: Product, workloads: Sequence[Workload]) -> tuple[Any, tuple[Layout, ...]]:
+def _model(product: Product, workloads: Sequence[BatchWorkload]) -> tuple[Any, tuple[Layout, ...]]:
     """Everything but the load rows and the objective."""
     layouts = maximal_layouts(product)
     model = pyo.ConcreteModel()
@@ -200,7 +202,7 @@ def _model(product: Product, workloads: Sequence[Workload]) -> tuple[Any, tuple[
     return model, layouts
 
 
-def _enough(model: Any, index: int, workload: Workload, scale: Any) -> Any:
+def _enough(model: Any, index: int, workload: BatchWorkload, scale: Any) -> Any:
     """The row of the load, in units of slices or of the rate, whichever is less: HiGHS' tolerance is 1e-6 of that."""
     unit = min(workload.rate, max(workload.throughput.values()))
     served = sum(rate / unit * model.time[index, name] for name, rate in workload.throughput.items())
@@ -208,7 +210,12 @@ def _enough(model: Any, index: int, workload: Workload, scale: Any) -> Any:
 
 
 def _packing(
-    product: Product, workloads: Sequence[Workload], model: Any, layouts: Sequence[Layout], bound: float, wanted: float
+    product: Product,
+    workloads: Sequence[BatchWorkload],
+    model: Any,
+    layouts: Sequence[Layout],
+    bound: float,
+    wanted: float,
 ) -> Packing:
     """The solution in whole numbers, up to the `wanted` multiple of the load.
 
@@ -244,7 +251,7 @@ def _out_of_time() -> NoPacking:
     )
 
 
-def _too_few_for_all(product: Product, workloads: Sequence[Workload], gpus: int, deadline: Deadline) -> NoPacking:
+def _too_few_for_all(product: Product, workloads: Sequence[BatchWorkload], gpus: int, deadline: Deadline) -> NoPacking:
     """With how many GPUs every workload would get some slice."""
     hardly_any = [replace(w, rate=LEAST_TIME * max(w.throughput.values())) for w in workloads]
     needed = fewest_gpus(product, hardly_any, deadline)

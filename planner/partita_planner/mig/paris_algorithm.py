@@ -18,10 +18,10 @@ from partita_planner.deadline import Deadline
 from partita_planner.mig.errors import BadDemandError
 from partita_planner.mig.packing import (
     MAX_GPUS,
+    BatchWorkload,
     NoPacking,
     NoPackingReason,
     Packing,
-    Workload,
     fewest_gpus,
     wanted_slices,
 )
@@ -136,11 +136,11 @@ def placed(product: Product, answer: Paris, gpus: int, deadline: Deadline) -> Pa
 
 def batch_workloads(
     model: str, curves: Sequence[SliceCurve], distribution: Mapping[int, float], rate: float
-) -> tuple[Workload, ...]:
+) -> tuple[BatchWorkload, ...]:
     """The batch sizes of a distribution as workloads that any measured slice may serve, for the exact packing."""
     total = sum(distribution.values())
     return tuple(
-        Workload(
+        BatchWorkload(
             model=model,
             rate=rate * weight / total,
             throughput={c.slice: c.throughput[batch] for c in curves if batch in c.throughput},
@@ -151,7 +151,7 @@ def batch_workloads(
     )
 
 
-def segment_workloads(answer: Paris, workloads: Sequence[Workload]) -> tuple[Workload, ...]:
+def segment_workloads(answer: Paris, workloads: Sequence[BatchWorkload]) -> tuple[BatchWorkload, ...]:
     """The workloads of batch_workloads, each on the profile of its segment only."""
     owner = {batch: segment.slice for segment in answer.segments for batch in segment.batches}
     return tuple(replace(w, throughput={owner[w.batch]: w.throughput[owner[w.batch]]}) for w in workloads)

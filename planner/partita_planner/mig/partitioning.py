@@ -22,7 +22,7 @@ _MOST_NAME_CHARACTERS: Final = 54
 
 
 @dataclass(frozen=True)
-class Configuration:
+class NodePartitioning:
     """How the GPUs of some nodes are cut."""
 
     name: str
@@ -33,11 +33,11 @@ class Configuration:
 
 
 @dataclass(frozen=True)
-class WantedPartitioning:
+class DesiredPartitioning:
     """All that `spec.mig` of one pool asks for."""
 
     pool: str
-    configurations: tuple[Configuration, ...]
+    configurations: tuple[NodePartitioning, ...]
 
     @cached_property
     def change(self) -> str:
@@ -50,17 +50,17 @@ class WantedPartitioning:
         return sum(configuration.nodes for configuration in self.configurations)
 
 
-def wanted_partitioning(pool: str, spec: MigPartitioning, products: ProductTable) -> WantedPartitioning:
+def desired_partitioning(pool: str, spec: MigPartitioning, products: ProductTable) -> DesiredPartitioning:
     """The configurations that a pool asks for. Raises MigError where slices do not fit beside each other."""
     product = products.product(spec.product)
-    made: dict[str, Configuration] = {}
+    made: dict[str, NodePartitioning] = {}
     for layout in spec.layouts:
         _check_fit(layout, product)
         configuration = _configuration(pool, spec, layout, product)
         if configuration.name in made:
             raise BadConfigurationError("mig.layouts has the same layout twice; add their nodes up")
         made[configuration.name] = configuration
-    return WantedPartitioning(pool, tuple(made.values()))
+    return DesiredPartitioning(pool, tuple(made.values()))
 
 
 def named(pool: str, content: object) -> str:
@@ -80,7 +80,7 @@ def _check_fit(layout: MigNodes, product: Product) -> None:
             )
 
 
-def _configuration(pool: str, spec: MigPartitioning, layout: MigNodes, product: Product) -> Configuration:
+def _configuration(pool: str, spec: MigPartitioning, layout: MigNodes, product: Product) -> NodePartitioning:
     entries: Entries = []
     resources: Counter[str] = Counter()
     first = 0
@@ -91,4 +91,4 @@ def _configuration(pool: str, spec: MigPartitioning, layout: MigNodes, product: 
         first += gpus.count
     if first < spec.gpus_per_node:
         entries.append({"devices": list(range(first, spec.gpus_per_node)), "mig-enabled": False})
-    return Configuration(named(pool, entries), layout.nodes, entries, dict(sorted(resources.items())))
+    return NodePartitioning(named(pool, entries), layout.nodes, entries, dict(sorted(resources.items())))

@@ -68,7 +68,7 @@ class LatencyGraph:
             best[name] = (before[0] + times[name], (*before[1], name))
         return max(best.values(), key=lambda path: path[0])[1]
 
-    def room(self, least: Mapping[str, int]) -> dict[str, int]:
+    def latency_headroom(self, least: Mapping[str, int]) -> dict[str, int]:
         """The most that each model may take while all others take the `least` that they can."""
         longest = self.through(least)
         return {name: self.slo_micros - int(longest[name]) + least[name] for name in self.models}
@@ -84,7 +84,7 @@ def latency_graph(spec: InferenceSessionSpec) -> LatencyGraph:
     )
 
 
-def stretch(graph: LatencyGraph, latency: Mapping[str, int]) -> dict[str, int]:
+def distribute_slack(graph: LatencyGraph, latency: Mapping[str, int]) -> dict[str, int]:
     """Budgets of the models: their latencies, with what the SLO leaves shared out in proportion to them.
 
     All models are stretched by one factor until some path is full; those on it keep their budget, and the others go

@@ -11,15 +11,15 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from partita_planner.allocation.formulation import Demand, Deployments, Market
+from partita_planner.allocation.formulation import AvailableResources, Deployments, ModuleDemand
 from partita_planner.allocation.template_search import Found, NothingFound
 from partita_planner.allocation.throughput import most_throughput, throughput_bound
 from partita_planner.deadline import Deadline
 from partita_planner.problem import NoPlan, NoPlanReason, Outcome, Planned, PlanningProblem
-from partita_planner.session.latency import stretch
+from partita_planner.session.latency import distribute_slack
 from partita_planner.task.assembly import assemble
 from partita_planner.task.optimum import MAX_ROUNDS, ROUND_SHARE, collected_at_rate, highest_rate
-from partita_planner.task.task import Solution, Task
+from partita_planner.task.task import Task, TaskSolution
 from partita_planner.validation import validate
 
 STRATEGY = "joint"
@@ -29,7 +29,7 @@ STRATEGY = "joint"
 class JointSolution:
     """What every session gets."""
 
-    solutions: tuple[Solution, ...]
+    solutions: tuple[TaskSolution, ...]
     """In the order of the tasks."""
     level: float
     """Every session serves this many requests per second for each unit of its weight."""
@@ -67,18 +67,18 @@ def most_throughput_jointly(tasks: Sequence[Task], deadline: Deadline) -> JointS
     As for one session, the first plan assumes rates that cannot be exceeded, and those after it what the one before
     reached. Raises ValueError if the tasks do not agree on a pool's GPUs.
     """
-    market = _market(tasks)
+    resources = _shared_resources(tasks)
     assumed = [highest_rate(task, deadline) for task in tasks]
     bound: float | None = None
     for _ in range(MAX_ROUNDS):
         round_ends = deadline.share(ROUND_SHARE)
-        demands = [_demands(task, rate, market, round_ends) for task, rate in zip(tasks, assumed, strict=True)]
+        demands = [_demands(task, rate, resources, round_ends) for task, rate in zip(tasks, assumed, strict=True)]
         named = [replace(d, module=_name(i, d.module)) for i, group in enumerate(demands) for d in group]
-        found = most_throughput(named, market, round_ends)
+        found = most_throughput(named, resources, round_ends)
         if not isinstance(found, Found):
             return found
         if bound is None:
-            bound = _bound(tasks, assumed, market, found, deadline)
+            bound = _bound(tasks, assumed, resources, found, deadline)
         shares = [{d.module: found.deployments[_name(i, d.module)] for d in group} for i, group in enumerate(demands)]
         reached = [found.value * _weight(task) * (1 - task.kept_free) for task in tasks]
         collected = [collected_at_rate(*each) for each in zip(tasks, shares, reached, strict=True)]
@@ -90,31 +90,33 @@ def most_throughput_jointly(tasks: Sequence[Task], deadline: Deadline) -> JointS
     return NothingFound(proven=False)
 
 
-def _market(tasks: Sequence[Task]) -> Market:
+def _shared_resources(tasks: Sequence[Task]) -> AvailableResources:
     pools = {pool.name: pool for task in tasks for pool in task.problem.pools}
     for task in tasks:
         for pool in task.problem.pools:
             if pool != pools[pool.name]:
                 raise ValueError(f"the sessions do not agree on pool {pool.name!r}: give each the same GPUs of it")
-    return Market(pools, whole_gpus=True)
+    return AvailableResources(pools, whole_gpus=True)
 
 
-def _demands(task: Task, rate: float, market: Market, deadline: Deadline) -> Sequence[Demand]:
+def _demands(task: Task, rate: float, resources: AvailableResources, deadline: Deadline) -> Sequence[ModuleDemand]:
     """The session's demands at level 1, with only the templates that keep the latencies it would choose alone."""
     demands = task.demands((1 - task.kept_free) * _weight(task), deadline, collected_at=rate)
     if task.coupled is None:
         return demands
-    alone = most_throughput(demands, market, deadline.share(0.2), task.coupled)
+    alone = most_throughput(demands, resources, deadline.share(0.2), task.coupled)
     if not isinstance(alone, Found):
         return tuple(replace(d, templates=()) for d in demands)
     slowest = {name: max(d.template.latency_micros for d in group) for name, group in alone.deployments.items()}
-    budget = stretch(task.graph, slowest)
+    budget = distribute_slack(task.graph, slowest)
     return tuple(
         replace(d, templates=tuple(t for t in d.templates if t.latency_micros <= budget[d.module])) for d in demands
     )
 
 
-def _bound(tasks: Sequence[Task], assumed: Sequence[float], market: Market, found: Found, deadline: Deadline) -> float:
+def _bound(
+    tasks: Sequence[Task], assumed: Sequence[float], resources: AvailableResources, found: Found, deadline: Deadline
+) -> float:
     """The search's own bound if no latencies were chosen before it, else the relaxation's over all of them."""
     if all(task.coupled is None for task in tasks):
         return found.bound
@@ -123,14 +125,16 @@ def _bound(tasks: Sequence[Task], assumed: Sequence[float], market: Market, foun
         for i, (task, rate) in enumerate(zip(tasks, assumed, strict=True))
         for d in task.demands((1 - task.kept_free) * _weight(task), deadline, collected_at=rate)
     ]
-    return throughput_bound(everything, market, deadline)
+    return throughput_bound(everything, resources, deadline)
 
 
-def _solution(task: Task, deployments: Deployments, demands: Sequence[Demand], level_bound: float) -> Solution:
+def _solution(
+    task: Task, deployments: Deployments, demands: Sequence[ModuleDemand], level_bound: float
+) -> TaskSolution:
     """The session's own figures: what it serves in requests per second, at least its weight times the level."""
     weight = _weight(task)
     serves = weight * min(sum(x.throughput for x in deployments[d.module]) / d.capacity for d in demands)
-    return Solution(deployments, serves * (1 - task.kept_free), serves, max(serves, weight * level_bound))
+    return TaskSolution(deployments, serves * (1 - task.kept_free), serves, max(serves, weight * level_bound))
 
 
 def _in_time(task: Task, deployments: Deployments) -> bool:

@@ -27,7 +27,7 @@ def plan_offline(
     for session in sessions:
         problem = offline_problem(pools, session, profiles, free)
         serving = (in_force or {}).get(session.key)
-        outcome = _unknown_pools(session, pools) or plan(replace(problem, incumbent=serving))
+        outcome = _unknown_pools(session, pools) or plan(replace(problem, current_plan=serving))
         if isinstance(outcome, Planned):
             for name, used in outcome.plan.gpus().items():
                 free[name] -= used

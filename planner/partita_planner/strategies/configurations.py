@@ -11,30 +11,32 @@ from dataclasses import dataclass, replace
 
 from partita_api.inferencesession import ObjectiveType
 from partita_planner.allocation.formulation import (
-    Demand,
-    Deployment,
     Deployments,
+    ModuleDemand,
+    TemplateDeployment,
     allocated_price,
     gpus_missing,
     in_dispatch_order,
 )
-from partita_planner.allocation.template_search import NothingFound, Search, value_of
-from partita_planner.configurations.schedule import Answer
-from partita_planner.configurations.workload import Configuration, Module, Workload
+from partita_planner.allocation.template_search import AllocationProblem, NothingFound, value_of
+from partita_planner.configurations.schedule import WorkloadSchedule
+from partita_planner.configurations.workload import Configuration, Workload, WorkloadModule
 from partita_planner.deadline import Deadline
 from partita_planner.problem import NoPlan, NoPlanReason
 from partita_planner.session.latency import SECOND
 from partita_planner.session.session_graph import module_rates
-from partita_planner.strategies.strategy import Answering, Strategy, Unanswered
-from partita_planner.task.task import Solution, Task
+from partita_planner.strategies.strategy import Strategy, StrategyRefusal, WorkloadSolver
+from partita_planner.task.task import Task, TaskSolution
 from partita_planner.templates.templates import Template
 
 
-def configuration_strategy(name: str, answer: Answering, without_dummies: Answering | None = None) -> Strategy:
+def configuration_strategy(
+    name: str, answer: WorkloadSolver, without_dummies: WorkloadSolver | None = None
+) -> Strategy:
     """A strategy that plans least cost with models in one stage; `without_dummies` is the same one with none."""
     return Strategy(
         name,
-        narrow=lambda task: replace(task, max_stages=1),
+        restrict=lambda task: replace(task, max_stages=1),
         solve=lambda task, deadline: _solve(
             name, task, [answer, *([without_dummies] if without_dummies else [])], deadline
         ),
@@ -47,13 +49,13 @@ def configuration_strategy(name: str, answer: Answering, without_dummies: Answer
 class _Posed:
     """A task in the papers' terms."""
 
-    demands: tuple[Demand, ...]
+    demands: tuple[ModuleDemand, ...]
     workload: Workload
     templates: Mapping[str, Mapping[Configuration, Template]]
     """What every configuration of a module stands for."""
 
 
-def _solve(name: str, task: Task, answers: list[Answering], deadline: Deadline) -> Solution | NothingFound:
+def _solve(name: str, task: Task, answers: list[WorkloadSolver], deadline: Deadline) -> TaskSolution | NothingFound:
     posed = _pose(task, deadline)
     for answer in answers:
         found = answer(posed.workload, deadline) if posed is not None else None
@@ -65,7 +67,7 @@ def _solve(name: str, task: Task, answers: list[Answering], deadline: Deadline) 
             return _within_the_pools(name, task, deployments, posed)
     if deadline.passed:
         return NothingFound(proven=False)
-    return Unanswered(
+    return StrategyRefusal(
         proven=False,
         why=NoPlan(
             NoPlanReason.SLO_TOO_TIGHT,
@@ -84,7 +86,7 @@ def _pose(task: Task, deadline: Deadline) -> _Posed | None:
     by_configuration = {module: {_configuration(task, t): t for t in own} for module, own in templates.items()}
     rates = module_rates(task.problem.spec, task.problem.rate)
     workload = Workload(
-        modules=tuple(Module(name, rates[name], tuple(own)) for name, own in by_configuration.items()),
+        modules=tuple(WorkloadModule(name, rates[name], tuple(own)) for name, own in by_configuration.items()),
         edges=task.graph.edges,
         slo=task.graph.slo_micros / SECOND,
         delays={name: micros / SECOND for name, micros in task.graph.fixed.items()},
@@ -98,35 +100,35 @@ def _configuration(task: Task, template: Template) -> Configuration:
         batch=template.batch,
         duration=stage.latency_micros / SECOND,
         hardware=stage.pool if stage.divisor == 1 else f"{stage.pool}/{stage.divisor}",
-        price=task.market.price(stage),
+        price=task.resources.price(stage),
         concurrency=stage.divisor,
         load=1 - task.kept_free,
     )
 
 
-def _deployments(task: Task, posed: _Posed, answer: Answer) -> Deployments:
+def _deployments(task: Task, posed: _Posed, answer: WorkloadSchedule) -> Deployments:
     return {
         module: in_dispatch_order(
             [
-                Deployment(posed.templates[module][allocation.configuration], (allocation.machines,))
+                TemplateDeployment(posed.templates[module][allocation.configuration], (allocation.machines,))
                 for allocation in schedule.allocations
             ],
-            task.market,
+            task.resources,
         )
         for module, schedule in answer.schedules.items()
     }
 
 
-def _within_the_pools(name: str, task: Task, deployments: Deployments, posed: _Posed) -> Solution | NothingFound:
+def _within_the_pools(name: str, task: Task, deployments: Deployments, posed: _Posed) -> TaskSolution | NothingFound:
     """The deployments as a solution, if the pools have their GPUs; the strategy knows of no limits.
 
     Its bound is what the cheapest template of each module costs for the time that it works.
     """
-    missing = gpus_missing(deployments, task.market.pools)
+    missing = gpus_missing(deployments, task.resources.pools)
     if missing:
         wanted = ", ".join(f"{count} more of {pool}" for pool, count in missing.items())
-        price = sum(allocated_price(group, task.market) for group in deployments.values())
-        return Unanswered(
+        price = sum(allocated_price(group, task.resources) for group in deployments.values())
+        return StrategyRefusal(
             proven=False,
             why=NoPlan(
                 NoPlanReason.INSUFFICIENT_CAPACITY,
@@ -135,6 +137,6 @@ def _within_the_pools(name: str, task: Task, deployments: Deployments, posed: _P
                 gpus_missing=missing,
             ),
         )
-    value = value_of(Search(posed.demands, task.market, task.aim), deployments)
-    least = sum(d.rate * min(task.market.sample_price(t) for t in d.templates) for d in posed.demands)
-    return Solution(deployments, task.problem.rate, value, min(value, least))
+    value = value_of(AllocationProblem(posed.demands, task.resources, task.objective), deployments)
+    least = sum(d.rate * min(task.resources.sample_price(t) for t in d.templates) for d in posed.demands)
+    return TaskSolution(deployments, task.problem.rate, value, min(value, least))

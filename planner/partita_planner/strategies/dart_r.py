@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from partita_api.inferencesession import ObjectiveType
-from partita_planner.allocation.formulation import Demand, Market
+from partita_planner.allocation.formulation import AvailableResources, ModuleDemand
 from partita_planner.allocation.template_search import Found, NothingFound
 from partita_planner.allocation.throughput import most_throughput
 from partita_planner.deadline import Deadline
@@ -21,14 +21,17 @@ from partita_planner.templates.templates import Template
 
 
 def most_chained(
-    demands: Sequence[Demand], market: Market, deadline: Deadline, graph: LatencyGraph | None = None
+    demands: Sequence[ModuleDemand],
+    resources: AvailableResources,
+    deadline: Deadline,
+    graph: LatencyGraph | None = None,
 ) -> Found | NothingFound:
     """The most from chains of two GPUs and from whole models; `demands` hold templates on undivided GPUs.
 
     With the rate of its slower stage on both, a template needs as many GPUs of the one pool as of the other.
     """
     chained = [replace(d, templates=tuple(_chained(t) for t in d.templates if _is_chain(t))) for d in demands]
-    return most_throughput(chained, market, deadline, graph)
+    return most_throughput(chained, resources, deadline, graph)
 
 
 def _is_chain(template: Template) -> bool:
@@ -47,12 +50,12 @@ def _of_two(task: Task) -> Task:
 
 def _most(task: Task, rate: float, deadline: Deadline) -> Found | NothingFound:
     demands = demands_at_level(task, rate, deadline)
-    return of_all(task, demands, most_chained(demands, task.market, deadline, task.coupled), deadline)
+    return of_all(task, demands, most_chained(demands, task.resources, deadline, task.coupled), deadline)
 
 
 DART_R: Final = Strategy(
     "dart-r",
-    narrow=_of_two,
+    restrict=_of_two,
     solve=lambda task, deadline: throughput_plan(task, deadline, _most),
     holds_baseline=True,
     objectives=frozenset(kind for kind in ObjectiveType if kind.seeks_throughput),

@@ -3,17 +3,17 @@
 from functools import partial
 from typing import Final
 
-from partita_planner.configurations.dispatch import Dispatch
-from partita_planner.configurations.heuristic import Hardware, HeuristicOptions, solve_heuristically
+from partita_planner.configurations.dispatch import DispatchModel
+from partita_planner.configurations.heuristic import HardwareChoice, HeuristicOptions, solve_heuristically
 from partita_planner.configurations.module_scheduling import Dummies, SchedulingRules
 from partita_planner.configurations.splitting import QuantizedSplit
 from partita_planner.strategies.configurations import configuration_strategy
 
 OPTIONS: Final = HeuristicOptions(
-    scheduling=SchedulingRules(Dispatch.ROUND_ROBIN, max_configurations=2, dummies=Dummies.NONE),
+    scheduling=SchedulingRules(DispatchModel.ROUND_ROBIN, max_configurations=2, dummies=Dummies.NONE),
     split=QuantizedSplit(interval=0.01),
     reassign=0,
-    hardware=Hardware.ONE,
+    hardware=HardwareChoice.ONE,
     concurrency=False,
 )
 

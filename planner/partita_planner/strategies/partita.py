@@ -9,7 +9,7 @@ from partita_planner.task.optimum import best_plan
 
 PARTITA: Final = Strategy(
     "partita",
-    narrow=lambda task: replace(task, pooled=True),
+    restrict=lambda task: replace(task, pooled=True),
     solve=best_plan,
     holds_baseline=True,
     answer=least_occupancy,

@@ -12,11 +12,18 @@ from typing import Final
 import pyomo.environ as pyo
 
 from partita_api.inferencesession import ObjectiveType
-from partita_planner.allocation.formulation import Aim, Demand, Market, allocation_model, deployments_of, start_from
+from partita_planner.allocation.formulation import (
+    AllocationObjective,
+    AvailableResources,
+    ModuleDemand,
+    allocation_model,
+    deployments_of,
+    start_from,
+)
 from partita_planner.allocation.latency_split import solve_split
 from partita_planner.allocation.milp import solve
 from partita_planner.allocation.relaxation import Relaxation, relax, rounded
-from partita_planner.allocation.template_search import Found, NothingFound, Search, value_of
+from partita_planner.allocation.template_search import AllocationProblem, Found, NothingFound, value_of
 from partita_planner.allocation.throughput import RELATIVE_GAP, highest_level
 from partita_planner.deadline import Deadline
 from partita_planner.session.latency import LatencyGraph
@@ -27,17 +34,24 @@ from partita_planner.templates.templates import Template
 
 
 def most_published(
-    demands: Sequence[Demand], market: Market, deadline: Deadline, graph: LatencyGraph | None = None
+    demands: Sequence[ModuleDemand],
+    resources: AvailableResources,
+    deadline: Deadline,
+    graph: LatencyGraph | None = None,
 ) -> Found | NothingFound:
     """The optimum of the published formulation over the templates of `demands`, which are told apart by vGPU size."""
     if any(not d.templates for d in demands):
         return NothingFound(proven=True)
-    shared = replace(market, whole_gpus=False)
-    relaxation = relax(demands, shared, Aim.THROUGHPUT, deadline, highest_level(demands, shared))
+    shared = replace(resources, whole_gpus=False)
+    relaxation = relax(demands, shared, AllocationObjective.THROUGHPUT, deadline, highest_level(demands, shared))
     if relaxation is None or relaxation.bound <= 0:
         return NothingFound(proven=not deadline.passed)
-    problem = Search(tuple(demands), shared, Aim.THROUGHPUT, graph, RELATIVE_GAP, relaxation.bound)
-    model = allocation_model(demands, shared, Aim.THROUGHPUT, graph=graph, highest_level=problem.highest_level)
+    problem = AllocationProblem(
+        tuple(demands), shared, AllocationObjective.THROUGHPUT, graph, RELATIVE_GAP, relaxation.bound
+    )
+    model = allocation_model(
+        demands, shared, AllocationObjective.THROUGHPUT, graph=graph, highest_level=problem.highest_level
+    )
     seed = _seed(problem, relaxation)
     _one_for_each_sequence(model, demands)
     if seed is not None:
@@ -58,7 +72,7 @@ def most_published(
     return Found(deployments, value, max(value, bound))
 
 
-def _seed(problem: Search, relaxation: Relaxation) -> Found | None:
+def _seed(problem: AllocationProblem, relaxation: Relaxation) -> Found | None:
     """The rounded relaxation with the largest template of each sequence; None where latencies are coupled."""
     if problem.graph is not None:
         return None
@@ -66,7 +80,7 @@ def _seed(problem: Search, relaxation: Relaxation) -> Found | None:
     for module, shares in relaxation.shares.items():
         by_sequence = {_sequence(t): t for t in sorted(shares, key=lambda t: shares[t])}
         largest[module] = {t: shares[t] for t in by_sequence.values()}
-    deployments = rounded(replace(relaxation, shares=largest), problem.demands, problem.market)
+    deployments = rounded(replace(relaxation, shares=largest), problem.demands, problem.resources)
     if deployments is None:
         return None
     return Found(deployments, value_of(problem, deployments), relaxation.bound)
@@ -76,7 +90,7 @@ def _sequence(template: Template) -> tuple[str, ...]:
     return tuple(stage.pool for stage in template.stages)
 
 
-def _one_for_each_sequence(model: pyo.ConcreteModel, demands: Sequence[Demand]) -> None:
+def _one_for_each_sequence(model: pyo.ConcreteModel, demands: Sequence[ModuleDemand]) -> None:
     """At most one template of a module for each sequence of pools."""
     sequences: dict[tuple[str, tuple[str, ...]], list[tuple[str, int]]] = {}
     for demand in demands:
@@ -91,12 +105,12 @@ def _one_for_each_sequence(model: pyo.ConcreteModel, demands: Sequence[Demand]) 
 
 def _most(task: Task, rate: float, deadline: Deadline) -> Found | NothingFound:
     demands = demands_at_level(task, rate, deadline)
-    return of_all(task, demands, most_published(demands, task.market, deadline, task.coupled), deadline)
+    return of_all(task, demands, most_published(demands, task.resources, deadline, task.coupled), deadline)
 
 
 PPIPE: Final = Strategy(
     "ppipe",
-    narrow=lambda task: replace(task, pooled=True),
+    restrict=lambda task: replace(task, pooled=True),
     solve=lambda task, deadline: throughput_plan(task, deadline, _most),
     holds_baseline=True,
     objectives=frozenset(kind for kind in ObjectiveType if kind.seeks_throughput),

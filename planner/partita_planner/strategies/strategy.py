@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 from partita_api.inferencesession import ObjectiveType
 from partita_planner.allocation.template_search import NothingFound
-from partita_planner.configurations.schedule import Answer
+from partita_planner.configurations.schedule import WorkloadSchedule
 from partita_planner.configurations.workload import Workload
 from partita_planner.deadline import Deadline
 from partita_planner.problem import NoPlan
-from partita_planner.task.task import Solution, Task
+from partita_planner.task.task import Task, TaskSolution
 
-Answering = Callable[[Workload, Deadline], Answer | None]
+WorkloadSolver = Callable[[Workload, Deadline], WorkloadSchedule | None]
 """Out of time, the best answer so far, or None."""
 
 
@@ -25,20 +25,20 @@ class Strategy:
 
     name: str
     """As in spec.planner.strategy."""
-    narrow: Callable[[Task], Task]
+    restrict: Callable[[Task], Task]
     """The task with only what the strategy may use; what is missing is explained in these terms, too."""
-    solve: Callable[[Task, Deadline], Solution | NothingFound]
-    """Solves a narrowed task."""
+    solve: Callable[[Task, Deadline], TaskSolution | NothingFound]
+    """Solves a restricted task."""
     holds_baseline: bool = False
     """Whether whole models on whole GPUs are among its plans, so that they can stand in when time runs out."""
     objectives: frozenset[ObjectiveType] = frozenset(ObjectiveType)
     """What it can plan for."""
-    answer: Answering | None = None
+    answer: WorkloadSolver | None = None
     """How it answers in the cost papers' own setting; None where it has no answer there."""
 
 
 @dataclass(frozen=True)
-class Unanswered(NothingFound):
+class StrategyRefusal(NothingFound):
     """A strategy that looks at one kind of plan only has none, which says nothing about other strategies."""
 
     why: NoPlan

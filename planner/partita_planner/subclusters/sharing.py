@@ -21,7 +21,7 @@ _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
-class _Option:
+class _BatchOption:
     """A batch size of a model."""
 
     batch: int
@@ -39,7 +39,7 @@ class _Member:
 
     module: ModulePlan
     stage: Stage
-    options: tuple[_Option, ...]
+    options: tuple[_BatchOption, ...]
     static_bytes: int
 
 
@@ -48,7 +48,7 @@ class _Group:
     """Models on the same GPUs, each with its batch size; a model alone is as it was."""
 
     members: tuple[_Member, ...]
-    options: tuple[_Option, ...] = ()
+    options: tuple[_BatchOption, ...] = ()
 
     @property
     def load(self) -> float:
@@ -100,7 +100,7 @@ def _members(plan: PipelinePlanSpec, problem: PlanningProblem) -> Iterator[_Memb
             yield _Member(module, stage, tuple(_options(module, profile, problem)), static)
 
 
-def _options(module: ModulePlan, profile: Profile, problem: PlanningProblem) -> Iterator[_Option]:
+def _options(module: ModulePlan, profile: Profile, problem: PlanningProblem) -> Iterator[_BatchOption]:
     planner = problem.spec.planner
     rate = float(module.rate)
     (whole,) = [vgpu for vgpu in profile.latency if vgpu.divisor == 1]
@@ -110,7 +110,7 @@ def _options(module: ModulePlan, profile: Profile, problem: PlanningProblem) -> 
             load = rate / (1 - planner.headroom_percent / 100) * latency / batch / SECOND
             least = collection_micros(batch, rate) + latency
             _, dynamic = profile.memory_bytes(0, profile.blocks, batch)
-            yield _Option(batch, latency, load, least, dynamic)
+            yield _BatchOption(batch, latency, load, least, dynamic)
 
 
 def _best_group(candidates: Sequence[_Member], pool: Pool) -> _Group:
@@ -133,7 +133,7 @@ def _arranged(members: tuple[_Member, ...], pool: Pool) -> _Group | None:
     """
     found: list[_Group] = []
     for longest in sorted({option.latency_micros for member in members for option in member.options}):
-        options: list[_Option] = []
+        options: list[_BatchOption] = []
         for member in members:
             budget = member.module.budget_micros - longest
             able = [o for o in member.options if o.latency_micros <= longest and o.least_budget <= budget]
@@ -143,13 +143,13 @@ def _arranged(members: tuple[_Member, ...], pool: Pool) -> _Group | None:
     return min(found, key=lambda group: group.load, default=None)
 
 
-def _fit(members: Sequence[_Member], options: Sequence[_Option], pool: Pool) -> bool:
+def _fit(members: Sequence[_Member], options: Sequence[_BatchOption], pool: Pool) -> bool:
     """Symphony, appendix A, equation 5; where the pool does not say its memory, it is not checked."""
     needed = sum(member.static_bytes for member in members) + max(option.dynamic_bytes for option in options)
     return pool.spec.memory is None or needed <= float(pool.spec.memory)
 
 
-def _placed(module: ModulePlan, subcluster: str, group: _Group, option: _Option) -> ModulePlan:
+def _placed(module: ModulePlan, subcluster: str, group: _Group, option: _BatchOption) -> ModulePlan:
     (pipeline,) = module.pipelines
     kept = {"subcluster": subcluster, "replicas": group.gpus, "latency_micros": option.latency_micros}
     stage = pipeline.stages[0].model_copy(update=kept)

@@ -11,29 +11,29 @@ from partita_api.pipelineplan import (
     PipelinePlanSpec,
     PooledPipeline,
     ProfileRef,
+    Solution,
     Stage,
 )
-from partita_api.pipelineplan import Solution as SolutionSpec
 from partita_api.quantity import Quantity
 from partita_planner.allocation.formulation import (
-    Demand,
-    Deployment,
-    Tariff,
+    ModuleDemand,
+    PriceUnit,
+    TemplateDeployment,
     allocated_price,
     gpus_used,
     occupancy_price,
 )
 from partita_planner.problem import PlanningProblem
-from partita_planner.session.latency import stretch
+from partita_planner.session.latency import distribute_slack
 from partita_planner.session.session_graph import module_rates
-from partita_planner.task.task import Solution, Task
+from partita_planner.task.task import Task, TaskSolution
 
 DECIMALS = Decimal("0.000001")
 
 
 def assemble(
     task: Task,
-    solution: Solution,
+    solution: TaskSolution,
     strategy: str,
     seconds: float,
 ) -> PipelinePlanSpec:
@@ -41,12 +41,12 @@ def assemble(
     problem, deployments = task.problem, solution.deployments
     rates = module_rates(problem.spec, solution.rate)
     calls = module_rates(problem.spec, 1.0)
-    budgets = {**task.graph.fixed, **stretch(task.graph, solution.latencies)}
+    budgets = {**task.graph.fixed, **distribute_slack(task.graph, solution.latencies)}
     served = min(sum(d.throughput for d in group) / calls[name] for name, group in deployments.items())
     return PipelinePlanSpec(
         session=problem.session,
         inputs_digest=inputs_digest(problem),
-        solution=SolutionSpec(
+        solution=Solution(
             strategy=strategy,
             objective=problem.spec.objective.type,
             value=quantity(solution.value),
@@ -91,7 +91,7 @@ def quantity(number: float, rounding: str = ROUND_HALF_EVEN) -> Quantity:
     return Quantity(Decimal(repr(float(number))).quantize(DECIMALS, rounding=rounding))
 
 
-def _pipeline(name: str, deployment: Deployment) -> PooledPipeline:
+def _pipeline(name: str, deployment: TemplateDeployment) -> PooledPipeline:
     template = deployment.template
     return PooledPipeline(
         name=name,
@@ -111,12 +111,15 @@ def _pipeline(name: str, deployment: Deployment) -> PooledPipeline:
     )
 
 
-def _costs(task: Task, solution: Solution) -> Costs:
+def _costs(task: Task, solution: TaskSolution) -> Costs:
     rates = module_rates(task.problem.spec, solution.rate)
-    needed = [Demand(name, rates[name], rates[name] / (1 - task.kept_free), ()) for name in solution.deployments]
+    needed = [ModuleDemand(name, rates[name], rates[name] / (1 - task.kept_free), ()) for name in solution.deployments]
     everything = [deployment for group in solution.deployments.values() for deployment in group]
-    money, watts = replace(task.market, tariff=Tariff.MONEY), replace(task.market, tariff=Tariff.WATTS)
-    said = all(task.market.pools[name].spec.power_watts for name in gpus_used(solution.deployments))
+    money, watts = (
+        replace(task.resources, price_unit=PriceUnit.MONEY),
+        replace(task.resources, price_unit=PriceUnit.WATTS),
+    )
+    said = all(task.resources.pools[name].spec.power_watts for name in gpus_used(solution.deployments))
     return Costs(
         allocated_per_hour=quantity(allocated_price(everything, money)),
         occupancy_per_hour=quantity(sum(occupancy_price(solution.deployments[d.module], d, money) for d in needed)),
@@ -124,7 +127,7 @@ def _costs(task: Task, solution: Solution) -> Costs:
     )
 
 
-def _profiles_used(solution: Solution) -> set[tuple[str, str]]:
+def _profiles_used(solution: TaskSolution) -> set[tuple[str, str]]:
     return {
         (module, stage.pool)
         for module, group in solution.deployments.items()

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from partita_api.pipelineplan import PooledPipeline
-from partita_planner.allocation.formulation import Deployment, Deployments, in_dispatch_order
+from partita_planner.allocation.formulation import Deployments, TemplateDeployment, in_dispatch_order
 from partita_planner.session.latency import SECOND, collection_micros
 from partita_planner.session.session_graph import module_rates
 from partita_planner.task.task import Task
@@ -11,28 +11,28 @@ from partita_planner.templates.templates import ModuleClass, Template, TemplateS
 from partita_planner.validation import validate
 
 
-def deployments_in_force(task: Task, rate: float) -> Deployments | None:
+def current_deployments(task: Task, rate: float) -> Deployments | None:
     """The deployments of the plan in force, batches being collected while `rate` requests per second arrive.
 
     None if there is no such plan, if it does not hold for the present problem, or if it has what the task may not use:
     more stages, vGPUs, sub-clusters, or parts of GPUs where stages own whole ones.
     """
-    plan = task.problem.incumbent
+    plan = task.problem.current_plan
     if plan is None or plan.shares_gpus or validate(plan, task.problem):
         return None
     rates = module_rates(task.problem.spec, rate)
-    found: dict[str, tuple[Deployment, ...]] = {}
+    found: dict[str, tuple[TemplateDeployment, ...]] = {}
     for module in plan.modules:
         if module.name in task.classes:
             classes = {cls.pool.name: cls for cls in task.classes[module.name]}
             group = [_deployment(pipeline, classes, rates[module.name]) for pipeline in module.pipelines]
-            found[module.name] = in_dispatch_order(group, task.market)
+            found[module.name] = in_dispatch_order(group, task.resources)
     slowest = {name: max(d.template.latency_micros for d in group) for name, group in found.items()}
     allowed = all(_allowed(task, deployment) for group in found.values() for deployment in group)
     return found if allowed and task.graph.longest(slowest) <= task.graph.slo_micros else None
 
 
-def _deployment(pipeline: PooledPipeline, classes: Mapping[str, ModuleClass], rate: float) -> Deployment:
+def _deployment(pipeline: PooledPipeline, classes: Mapping[str, ModuleClass], rate: float) -> TemplateDeployment:
     batch = pipeline.batch_size
     stages = []
     for stage in pipeline.stages:
@@ -43,14 +43,14 @@ def _deployment(pipeline: PooledPipeline, classes: Mapping[str, ModuleClass], ra
             TemplateStage(first, end, stage.pool, divisor, stage.latency_micros, stage.transfer_micros, served)
         )
     template = Template(batch, collection_micros(batch, rate), tuple(stages))
-    return Deployment(template, tuple(stage.replicas for stage in pipeline.stages))
+    return TemplateDeployment(template, tuple(stage.replicas for stage in pipeline.stages))
 
 
-def _allowed(task: Task, deployment: Deployment) -> bool:
+def _allowed(task: Task, deployment: TemplateDeployment) -> bool:
     stages = deployment.template.stages
     whole = all(count % stage.divisor == 0 for stage, count in zip(stages, deployment.replicas, strict=True))
     return (
         len(stages) <= task.max_stages
-        and (whole or not task.market.whole_gpus)
+        and (whole or not task.resources.whole_gpus)
         and not (task.undivided and any(stage.divisor > 1 for stage in stages))
     )

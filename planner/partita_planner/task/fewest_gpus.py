@@ -2,24 +2,24 @@
 
 from dataclasses import replace
 
-from partita_planner.allocation.formulation import Aim, Tariff, gpus_used
-from partita_planner.allocation.template_search import Found, Search, search
+from partita_planner.allocation.formulation import AllocationObjective, PriceUnit, gpus_used
+from partita_planner.allocation.template_search import AllocationProblem, Found, search
 from partita_planner.deadline import Deadline
 from partita_planner.session.session_graph import module_rates
-from partita_planner.task.task import Solution, Task
+from partita_planner.task.task import Task, TaskSolution
 
 ROUNDING = 1e-9
 
 
-def with_fewest_gpus(task: Task, solution: Solution, deadline: Deadline) -> Solution:
+def with_fewest_gpus(task: Task, solution: TaskSolution, deadline: Deadline) -> TaskSolution:
     """`solution`, or deployments that serve no less on fewer GPUs if there are any.
 
     The search for the cheapest plan of a given rate, at a price of 1 for each GPU; the rate is what `solution` serves,
     and batches are collected at it. Throughput is never given up, not even within a solver's tolerance.
     """
-    priced = replace(task.market, tariff=Tariff.GPUS)
+    priced = replace(task.resources, price_unit=PriceUnit.GPUS)
     demands = task.demands(solution.rate, deadline)
-    found = search(Search(demands, priced, Aim.ALLOCATED, task.coupled), deadline)
+    found = search(AllocationProblem(demands, priced, AllocationObjective.ALLOCATED, task.coupled), deadline)
     if not isinstance(found, Found):
         return solution
     calls = module_rates(task.problem.spec, 1.0)

@@ -4,16 +4,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
 
-from partita_planner.allocation.formulation import Aim, Demand, Deployment, Deployments
+from partita_planner.allocation.formulation import AllocationObjective, Deployments, ModuleDemand, TemplateDeployment
 from partita_planner.allocation.omitted_templates import bound_of_blocks
-from partita_planner.allocation.template_search import Found, NothingFound, Search, value_of
+from partita_planner.allocation.template_search import AllocationProblem, Found, NothingFound, value_of
 from partita_planner.allocation.throughput import RELATIVE_GAP, highest_level, most_throughput, pooled, throughput_bound
 from partita_planner.deadline import Deadline
 from partita_planner.least_cost.least_cost import least_cost
 from partita_planner.session.latency import collection_micros
 from partita_planner.session.session_graph import module_rates
-from partita_planner.task.current_plan import deployments_in_force
-from partita_planner.task.task import Solution, Task
+from partita_planner.task.current_plan import current_deployments
+from partita_planner.task.task import Task, TaskSolution
 
 MAX_ROUNDS = 6
 ROUND_SHARE = 0.6
@@ -26,36 +26,36 @@ Most = Callable[[Task, float, Deadline], Found | NothingFound]
 """Most throughput for a task whose batches are collected while so many requests per second arrive."""
 
 
-def best_plan(task: Task, deadline: Deadline) -> Solution | NothingFound:
+def best_plan(task: Task, deadline: Deadline) -> TaskSolution | NothingFound:
     """The best plan within the task's templates."""
-    if task.aim is Aim.THROUGHPUT:
+    if task.objective is AllocationObjective.THROUGHPUT:
         return throughput_plan(task, deadline, _with_shared_gpus if task.pooled else _with_whole_gpus)
     rate = task.problem.rate
     demands = task.demands(rate, deadline)
-    found = of_all(task, demands, least_cost(demands, task.market, task.graph, task.aim, deadline), deadline)
-    return Solution(found.deployments, rate, found.value, found.bound) if isinstance(found, Found) else found
+    found = of_all(task, demands, least_cost(demands, task.resources, task.graph, task.objective, deadline), deadline)
+    return TaskSolution(found.deployments, rate, found.value, found.bound) if isinstance(found, Found) else found
 
 
 def better(
-    task: Task, one: Solution | NothingFound, other: Solution | NothingFound, deadline: Deadline
-) -> Solution | NothingFound:
+    task: Task, one: TaskSolution | NothingFound, other: TaskSolution | NothingFound, deadline: Deadline
+) -> TaskSolution | NothingFound:
     """The better of two answers, with the bound of `one`, whose space holds that of `other`.
 
     Without `one`, blocks that choose their pools freely bound its space.
     """
-    if not isinstance(other, Solution):
+    if not isinstance(other, TaskSolution):
         return one
-    throughput = task.aim is Aim.THROUGHPUT
-    if not isinstance(one, Solution):
+    throughput = task.objective is AllocationObjective.THROUGHPUT
+    if not isinstance(one, TaskSolution):
         rates = module_rates(task.problem.spec, 1 - task.kept_free if throughput else task.problem.rate)
-        needed = [Demand(name, rates[name], rates[name] / (1 - task.kept_free), ()) for name in other.deployments]
+        needed = [ModuleDemand(name, rates[name], rates[name] / (1 - task.kept_free), ()) for name in other.deployments]
         bound = _bound_of_blocks(task, needed, deadline)
         return replace(other, bound=max(bound, other.value) if throughput else min(bound, other.value))
     sign = -1 if throughput else 1
     return replace(other, bound=one.bound) if sign * other.value < sign * one.value else one
 
 
-def throughput_plan(task: Task, deadline: Deadline, most: Most) -> Solution | NothingFound:
+def throughput_plan(task: Task, deadline: Deadline, most: Most) -> TaskSolution | NothingFound:
     """The plan with most throughput whose batches are collected at the rate that it is planned for.
 
     That rate is not known before, and more load makes collection shorter. So the first plan assumes a rate that
@@ -73,13 +73,13 @@ def throughput_plan(task: Task, deadline: Deadline, most: Most) -> Solution | No
         deployments = collected_at_rate(task, found.deployments, reached)
         slowest = {name: max(d.template.latency_micros for d in group) for name, group in deployments.items()}
         if task.graph.longest(slowest) <= task.graph.slo_micros:
-            return Solution(deployments, reached, found.value, max(bound, found.value))
+            return TaskSolution(deployments, reached, found.value, max(bound, found.value))
         assumed = reached
     return NothingFound(proven=False)
 
 
 def of_all(
-    task: Task, demands: Sequence[Demand], found: Found | NothingFound, deadline: Deadline
+    task: Task, demands: Sequence[ModuleDemand], found: Found | NothingFound, deadline: Deadline
 ) -> Found | NothingFound:
     """What was found among the templates of `demands`, with what is proven for all templates that there are."""
     if all(d.complete for d in demands):
@@ -87,33 +87,33 @@ def of_all(
     if not isinstance(found, Found):
         return NothingFound(proven=False)
     bound = _bound_of_blocks(task, demands, deadline)
-    worse = max if task.aim is Aim.THROUGHPUT else min
+    worse = max if task.objective is AllocationObjective.THROUGHPUT else min
     return replace(found, bound=worse(found.bound, bound))
 
 
-def _bound_of_blocks(task: Task, demands: Sequence[Demand], deadline: Deadline) -> float:
+def _bound_of_blocks(task: Task, demands: Sequence[ModuleDemand], deadline: Deadline) -> float:
     most_batch = task.problem.spec.planner.max_batch_size
-    return bound_of_blocks(demands, task.classes, task.market, task.aim, most_batch, deadline)
+    return bound_of_blocks(demands, task.classes, task.resources, task.objective, most_batch, deadline)
 
 
 def _with_whole_gpus(task: Task, rate: float, deadline: Deadline) -> Found | NothingFound:
     demands = demands_at_level(task, rate, deadline)
-    start = deployments_in_force(task, rate)
-    found = most_throughput(demands, task.market, deadline, task.coupled, start)
-    return of_all(task, demands, _or_in_force(task, demands, found, start), deadline)
+    start = current_deployments(task, rate)
+    found = most_throughput(demands, task.resources, deadline, task.coupled, start)
+    return of_all(task, demands, _or_current_plan(task, demands, found, start), deadline)
 
 
 def _with_shared_gpus(task: Task, rate: float, deadline: Deadline) -> Found | NothingFound:
     whole = _with_whole_gpus(replace(task, pooled=False), rate, deadline.share(WHOLE_SHARE))
     demands = demands_at_level(task, rate, deadline)
-    start = deployments_in_force(task, rate)
-    begun = _or_in_force(task, demands, whole, start)
-    found = pooled(begun, demands, task.market, deadline, task.coupled)
-    return of_all(task, demands, _or_in_force(task, demands, found, start), deadline)
+    start = current_deployments(task, rate)
+    begun = _or_current_plan(task, demands, whole, start)
+    found = pooled(begun, demands, task.resources, deadline, task.coupled)
+    return of_all(task, demands, _or_current_plan(task, demands, found, start), deadline)
 
 
-def _or_in_force(
-    task: Task, demands: Sequence[Demand], found: Found | NothingFound, start: Deployments | None
+def _or_current_plan(
+    task: Task, demands: Sequence[ModuleDemand], found: Found | NothingFound, start: Deployments | None
 ) -> Found | NothingFound:
     """The plan in force if nothing was found that is better by more than what counts as proof: a change moves replicas.
 
@@ -121,14 +121,14 @@ def _or_in_force(
     """
     if start is None:
         return found
-    value = value_of(Search(tuple(demands), task.market, Aim.THROUGHPUT), start)
+    value = value_of(AllocationProblem(tuple(demands), task.resources, AllocationObjective.THROUGHPUT), start)
     if isinstance(found, Found) and found.value > value * (1 + RELATIVE_GAP):
         return found
-    bound = found.bound if isinstance(found, Found) else highest_level(demands, task.market)
+    bound = found.bound if isinstance(found, Found) else highest_level(demands, task.resources)
     return Found(start, value, max(bound, value))
 
 
-def demands_at_level(task: Task, rate: float, deadline: Deadline) -> tuple[Demand, ...]:
+def demands_at_level(task: Task, rate: float, deadline: Deadline) -> tuple[ModuleDemand, ...]:
     """The demands at a level of one request per second, their batches collected at `rate`."""
     return task.demands(1 - task.kept_free, deadline, collected_at=rate)
 
@@ -141,7 +141,7 @@ def highest_rate(task: Task, deadline: Deadline) -> float:
     whole = replace(task, pooled=False)
     rate = inf
     for _ in range(MAX_ROUNDS):
-        bound = throughput_bound(demands_at_level(whole, rate, deadline), task.market, deadline)
+        bound = throughput_bound(demands_at_level(whole, rate, deadline), task.resources, deadline)
         lower = min(rate, bound * (1 - task.kept_free))
         if lower > rate * (1 - SAME_RATE) or lower <= 0:
             break
@@ -155,7 +155,7 @@ def collected_at_rate(task: Task, deployments: Deployments, rate: float) -> Depl
     """The same deployments with the collection times of another request rate."""
     rates = module_rates(task.problem.spec, rate)
 
-    def recollected(module: str, deployment: Deployment) -> Deployment:
+    def recollected(module: str, deployment: TemplateDeployment) -> TemplateDeployment:
         template = deployment.template
         collection = collection_micros(template.batch, rates[module])
         return replace(deployment, template=replace(template, collection_micros=collection))

@@ -6,7 +6,13 @@ from functools import cached_property
 from typing import Final
 
 from partita_api.inferencesession import CostModel, CutDType, ObjectiveType
-from partita_planner.allocation.formulation import Aim, Demand, Deployments, Market, Tariff
+from partita_planner.allocation.formulation import (
+    AllocationObjective,
+    AvailableResources,
+    Deployments,
+    ModuleDemand,
+    PriceUnit,
+)
 from partita_planner.deadline import Deadline
 from partita_planner.problem import PlanningProblem
 from partita_planner.session.latency import LatencyGraph, collection_micros, latency_graph
@@ -21,7 +27,7 @@ ENUMERATION_SHARE: Final = 0.3
 
 
 @dataclass(frozen=True)
-class Solution:
+class TaskSolution:
     """A strategy's answer."""
 
     deployments: Deployments
@@ -64,19 +70,27 @@ class Task:
         return replace(self, max_stages=1, undivided=True, pooled=False)
 
     @property
-    def aim(self) -> Aim:
+    def objective(self) -> AllocationObjective:
         """What the session wants."""
         objective = self.problem.spec.objective
         if objective.type.seeks_throughput:
-            return Aim.THROUGHPUT
-        return Aim.OCCUPANCY if objective.cost_model is CostModel.OCCUPANCY else Aim.ALLOCATED
+            return AllocationObjective.THROUGHPUT
+        return (
+            AllocationObjective.OCCUPANCY
+            if objective.cost_model is CostModel.OCCUPANCY
+            else AllocationObjective.ALLOCATED
+        )
 
     @cached_property
-    def market(self) -> Market:
+    def resources(self) -> AvailableResources:
         """The pools, priced in what is minimised; units are whole GPUs if throughput is maximised, else vGPUs."""
-        tariff = Tariff.WATTS if self.problem.spec.objective.type is ObjectiveType.POWER else Tariff.MONEY
+        price_unit = PriceUnit.WATTS if self.problem.spec.objective.type is ObjectiveType.POWER else PriceUnit.MONEY
         pools = {pool.name: pool for pool in self.problem.pools}
-        return Market(pools, whole_gpus=self.aim is Aim.THROUGHPUT and not self.pooled, tariff=tariff)
+        return AvailableResources(
+            pools,
+            whole_gpus=self.objective is AllocationObjective.THROUGHPUT and not self.pooled,
+            price_unit=price_unit,
+        )
 
     @cached_property
     def graph(self) -> LatencyGraph:
@@ -108,7 +122,7 @@ class Task:
             collection=lambda batch: collection_micros(batch, module_rate),
             max_stages=self.max_stages,
             max_batch_size=self.problem.spec.planner.max_batch_size,
-            whole_gpus=self.market.whole_gpus,
+            whole_gpus=self.resources.whole_gpus,
             undivided=self.undivided,
             latency_counts=len(self.graph.models) > 1,
         )
@@ -120,11 +134,11 @@ class Task:
 
     def templates(self, module: str, limits: TemplateLimits, deadline: Deadline) -> Enumeration:
         """The templates of one module."""
-        if self.aim is Aim.THROUGHPUT:
+        if self.objective is AllocationObjective.THROUGHPUT:
             return enumerate_templates(self.classes[module], limits, deadline)
         return enumerate_fewer(self.classes[module], limits, SIZED_STAGES, deadline)
 
-    def demands(self, rate: float, deadline: Deadline, collected_at: float | None = None) -> tuple[Demand, ...]:
+    def demands(self, rate: float, deadline: Deadline, collected_at: float | None = None) -> tuple[ModuleDemand, ...]:
         """Every model's demand at so many requests per second, with the templates that leave the others enough time.
 
         Batches are collected while `collected_at` requests per second arrive; at first, that is `rate`. A module has
@@ -139,9 +153,11 @@ class Task:
         for left, module in zip(range(len(self.classes), 0, -1), self.classes, strict=True):
             found[module] = self.templates(module, self.limits(collected[module], slo), ends.share(1 / left))
         least = {m: min((t.latency_micros for t in e.templates), default=slo + 1) for m, e in found.items()}
-        room = self.graph.room(least)
+        latency_headroom = self.graph.latency_headroom(least)
         return tuple(
-            Demand(m, rates[m], rates[m] / (1 - self.kept_free), _within(e.templates, room[m]), e.complete)
+            ModuleDemand(
+                m, rates[m], rates[m] / (1 - self.kept_free), _within(e.templates, latency_headroom[m]), e.complete
+            )
             for m, e in found.items()
         )
 

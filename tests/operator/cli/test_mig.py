@@ -11,7 +11,7 @@ from partita_api.gpupool import GPUPool, SharingMode
 from partita_api.manifests import parse_manifests
 from partita_operator.cli.exit_codes import ExitCode
 from partita_operator.cli.main import main
-from partita_planner.mig.partitioning import wanted_partitioning
+from partita_planner.mig.partitioning import desired_partitioning
 from partita_planner.mig.products import known_products
 
 SLICES = "product: H100-80GB\nslices: {3g.40gb: 2, 1g.10gb: 1}\n"
@@ -156,7 +156,7 @@ def test_managed_pools_are_cut_as_the_packing_says(tmp_path: Path) -> None:
     assert all(pool.spec.mig is None for pool in others)
     assert all(pool.spec.count is None for pool in pools), "slices are counted once they are there"
     assert all(pool.spec.node_selector == first.spec.node_selector for pool in others)
-    (cut,) = wanted_partitioning(first.metadata.name, first.spec.mig, known_products()).configurations
+    (cut,) = desired_partitioning(first.metadata.name, first.spec.mig, known_products()).configurations
     offered = yaml.safe_load((tmp_path / "out/mig-parted.yaml").read_text())["mig-configs"]
     assert [cut.entries] == list(offered.values())
     assert {pool.spec.resource_name for pool in pools} == set(cut.resources)

@@ -2,20 +2,20 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.planner.allocation.test_dynamic_program import STOPPED, demands_of_two_pools, market, solved, template
+from tests.planner.allocation.test_dynamic_program import STOPPED, demands_of_two_pools, resources, solved, template
 
 from partita_planner.allocation.filling import filled
-from partita_planner.allocation.formulation import Aim, Demand, gpus_missing
+from partita_planner.allocation.formulation import AllocationObjective, ModuleDemand, gpus_missing
 from partita_planner.allocation.relaxation import relax, rounded
-from partita_planner.allocation.template_search import Search, value_of
+from partita_planner.allocation.template_search import AllocationProblem, value_of
 from partita_planner.allocation.throughput import highest_level
 
 
 def test_what_is_left_over_serves_all_modules_alike() -> None:
     """Six GPUs: the second module's GPUs do half of what the first one's do."""
-    whole = market(x=6)
-    demands = [Demand("a", 1, 1.0, (template(("x", 10.0)),)), Demand("b", 1, 1.0, (template(("x", 5.0)),))]
-    relaxation = relax(demands, whole, Aim.THROUGHPUT, STOPPED, highest_level(demands, whole))
+    whole = resources(x=6)
+    demands = [ModuleDemand("a", 1, 1.0, (template(("x", 10.0)),)), ModuleDemand("b", 1, 1.0, (template(("x", 5.0)),))]
+    relaxation = relax(demands, whole, AllocationObjective.THROUGHPUT, STOPPED, highest_level(demands, whole))
     assert relaxation is not None
 
     found = filled({}, demands, whole, relaxation)
@@ -27,12 +27,12 @@ def test_what_is_left_over_serves_all_modules_alike() -> None:
 @settings(max_examples=60, deadline=None)
 @given(demands=demands_of_two_pools(), x=st.integers(1, 12), y=st.integers(1, 12))
 def test_filled_plans_fit_the_pools_and_lie_between_what_was_begun_and_the_optimum(
-    demands: list[Demand], x: int, y: int
+    demands: list[ModuleDemand], x: int, y: int
 ) -> None:
-    whole = market(x=x, y=y)
-    relaxation = relax(demands, whole, Aim.THROUGHPUT, STOPPED, highest_level(demands, whole))
+    whole = resources(x=x, y=y)
+    relaxation = relax(demands, whole, AllocationObjective.THROUGHPUT, STOPPED, highest_level(demands, whole))
     assert relaxation is not None
-    search = Search(tuple(demands), whole, Aim.THROUGHPUT)
+    search = AllocationProblem(tuple(demands), whole, AllocationObjective.THROUGHPUT)
     most, _ = solved(demands, whole)
 
     for begun in ({}, rounded(relaxation, demands, whole)):

@@ -3,9 +3,9 @@
 import pytest
 from tests.planner.configurations.workloads import HARPAGON_M3
 
-from partita_planner.configurations.dispatch import Dispatch
+from partita_planner.configurations.dispatch import DispatchModel
 from partita_planner.configurations.module_scheduling import Dummies, SchedulingRules, schedule_module
-from partita_planner.configurations.workload import Module
+from partita_planner.configurations.workload import WorkloadModule
 
 
 @pytest.mark.parametrize(
@@ -19,9 +19,9 @@ from partita_planner.configurations.workload import Module
 def test_machines_of_one_configuration(
     rate: float, budget: float, most: int, want_batch: int, want_latency: float
 ) -> None:
-    rules = SchedulingRules(Dispatch.ROUND_ROBIN, max_configurations=most, dummies=Dummies.NONE)
+    rules = SchedulingRules(DispatchModel.ROUND_ROBIN, max_configurations=most, dummies=Dummies.NONE)
 
-    schedule = schedule_module(Module("m3", rate, HARPAGON_M3), budget, rules)
+    schedule = schedule_module(WorkloadModule("m3", rate, HARPAGON_M3), budget, rules)
 
     assert schedule is not None
     assert [a.configuration.batch for a in schedule.allocations] == [want_batch]
@@ -29,6 +29,6 @@ def test_machines_of_one_configuration(
 
 
 def test_what_is_too_slow_even_so_has_no_schedule() -> None:
-    rules = SchedulingRules(Dispatch.ROUND_ROBIN, max_configurations=1, dummies=Dummies.NONE)
+    rules = SchedulingRules(DispatchModel.ROUND_ROBIN, max_configurations=1, dummies=Dummies.NONE)
 
-    assert schedule_module(Module("m3", 193, HARPAGON_M3), 0.15, rules) is None
+    assert schedule_module(WorkloadModule("m3", 193, HARPAGON_M3), 0.15, rules) is None

@@ -7,11 +7,11 @@ import pytest
 from tests.planner.configurations.workloads import HARPAGON_M3, chain
 
 from partita_planner.configurations.collection import shortest_collections
-from partita_planner.configurations.exact_split import Option, cheapest_split
-from partita_planner.configurations.schedule import Answer, batch_aware_latency
+from partita_planner.configurations.exact_split import SplitOption, cheapest_split
+from partita_planner.configurations.schedule import WorkloadSchedule, batch_aware_latency
 from partita_planner.configurations.spread import least_occupancy
 from partita_planner.configurations.whole_machines import least_allocated
-from partita_planner.configurations.workload import Configuration, Module, Workload
+from partita_planner.configurations.workload import Configuration, Workload, WorkloadModule
 
 MOST_MACHINES = 4
 SEEDS = range(24)
@@ -30,12 +30,12 @@ def small_workload(seed: int) -> Workload:
             Configuration(b, dice.choice((0.1, 0.2, 0.25, 0.4)), h, p)
             for b, h, p in ((1, "a", 1.0), (4, "a", 1.0), (2, "b", 1.5))
         ]
-        modules.append(Module(f"m{i}", dice.uniform(1, 30), tuple(choices)))
+        modules.append(WorkloadModule(f"m{i}", dice.uniform(1, 30), tuple(choices)))
     slo = dice.uniform(1.6, 5.0) * 0.25 * (1 if size == 1 else 2)
     return Workload(tuple(modules), tuple((f"m{a}", f"m{b}") for a, b in edges), slo)
 
 
-def holds(answer: Answer, workload: Workload) -> bool:
+def holds(answer: WorkloadSchedule, workload: Workload) -> bool:
     """Whether the answer serves the rates and keeps the SLO by Theorem 1."""
     latency = {name: batch_aware_latency(s.allocations) for name, s in answer.schedules.items()}
     served = {name: sum(a.rate for a in s.allocations) for name, s in answer.schedules.items()}
@@ -43,7 +43,7 @@ def holds(answer: Answer, workload: Workload) -> bool:
     return enough and all(sum(latency[n] for n in p.modules) <= p.seconds * (1 + 1e-9) for p in workload.paths)
 
 
-def loads(module: Module, shares: tuple[float, ...]) -> tuple[float, float]:
+def loads(module: WorkloadModule, shares: tuple[float, ...]) -> tuple[float, float]:
     """Latency by Theorem 1 and occupancy of a module whose configurations get these rates."""
     used = [(c, rate) for c, rate in zip(module.configurations, shares, strict=True) if rate]
     latency = max(
@@ -121,7 +121,7 @@ def test_no_machines_are_cheaper(seed: int) -> None:
 
 def test_dummies_where_a_batch_would_not_fill_in_time() -> None:
     """12 req/s, batches of 2 in 1 s at most 1.1 s: 20 req/s fill them in time, at 20 / 12 of the cost."""
-    module = Module("m", 12, (Configuration(2, 1.0, "gpu", 1.0),))
+    module = WorkloadModule("m", 12, (Configuration(2, 1.0, "gpu", 1.0),))
 
     found = least_occupancy(chain(1.1, module))
 
@@ -135,7 +135,7 @@ def test_dummies_where_a_batch_would_not_fill_in_time() -> None:
     [pytest.param(2.0, 0.0, id="free machines are in time"), pytest.param(0.3, 3.0, id="only paid ones are")],
 )
 def test_machines_that_cost_nothing(slo: float, want: float) -> None:
-    module = Module("m", 4, (Configuration(2, 1.0, "free", 0.0), Configuration(1, 0.05, "paid", 3.0)))
+    module = WorkloadModule("m", 4, (Configuration(2, 1.0, "free", 0.0), Configuration(1, 0.05, "paid", 3.0)))
 
     found = least_allocated(chain(slo, module))
 
@@ -147,10 +147,12 @@ def test_machines_that_cost_nothing(slo: float, want: float) -> None:
 def test_points_are_split_as_by_enumeration() -> None:
     dice = Random(5)
     edges = (("m0", "m1"), ("m0", "m2"), ("m1", "m3"), ("m2", "m3"), ("m1", "m4"))
-    modules = tuple(Module(f"m{i}", 1.0, HARPAGON_M3) for i in range(5))
+    modules = tuple(WorkloadModule(f"m{i}", 1.0, HARPAGON_M3) for i in range(5))
     for _ in range(20):
         workload = Workload(modules, edges, dice.uniform(0.5, 3.0))
-        options = {m.name: [Option(dice.uniform(0.05, 1.0), dice.uniform(1, 9)) for _ in range(5)] for m in modules}
+        options = {
+            m.name: [SplitOption(dice.uniform(0.05, 1.0), dice.uniform(1, 9)) for _ in range(5)] for m in modules
+        }
         least = cheapest(workload, {name: [(o.seconds, o.cost) for o in own] for name, own in options.items()})
 
         found = cheapest_split(workload, options)

@@ -7,19 +7,19 @@ import pytest
 from tests.planner.configurations.workloads import HARPAGON_M3, chain
 
 from partita_planner.configurations.whole_machines import least_allocated
-from partita_planner.configurations.workload import Configuration, InvalidWorkloadError, Module, Workload
+from partita_planner.configurations.workload import Configuration, InvalidWorkloadError, Workload, WorkloadModule
 from partita_planner.strategies import STRATEGIES
 
-MODULE = Module("m", 10, HARPAGON_M3)
-OTHER = Module("n", 10, HARPAGON_M3)
+MODULE = WorkloadModule("m", 10, HARPAGON_M3)
+OTHER = WorkloadModule("n", 10, HARPAGON_M3)
 
 
 @pytest.mark.parametrize(
     ("make", "want"),
     [
-        pytest.param(lambda: Module("m", 10, ()), "no configuration", id="no configurations"),
-        pytest.param(lambda: Module("m", 0, HARPAGON_M3), "rate of 0", id="rate 0"),
-        pytest.param(lambda: Module("m", nan, HARPAGON_M3), "rate of nan", id="rate NaN"),
+        pytest.param(lambda: WorkloadModule("m", 10, ()), "no configuration", id="no configurations"),
+        pytest.param(lambda: WorkloadModule("m", 0, HARPAGON_M3), "rate of 0", id="rate 0"),
+        pytest.param(lambda: WorkloadModule("m", nan, HARPAGON_M3), "rate of nan", id="rate NaN"),
         pytest.param(lambda: Configuration(1, nan, "gpu", 1.0), "duration", id="duration NaN"),
         pytest.param(lambda: Configuration(1, 0.0, "gpu", 1.0), "duration", id="duration 0"),
         pytest.param(lambda: Configuration(0, 0.1, "gpu", 1.0), "batch", id="batch 0"),

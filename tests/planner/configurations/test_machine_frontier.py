@@ -7,7 +7,7 @@ import pytest
 
 from partita_planner.configurations.machine_frontier import Frontier
 from partita_planner.configurations.schedule import Allocation, batch_aware_latency
-from partita_planner.configurations.workload import Configuration, Module
+from partita_planner.configurations.workload import Configuration, WorkloadModule
 
 MOST_MACHINES = 6
 LONGEST = 2.0
@@ -15,16 +15,16 @@ SEEDS = range(12)
 SECOND_PRICES = (0.0, 0.5, 20.0)
 
 
-def small_module(seed: int) -> Module:
+def small_module(seed: int) -> WorkloadModule:
     """Three configurations that serve the rate with a few machines, two of them at one price."""
     dice = Random(seed)
     choices = (
         Configuration(b, dice.uniform(0.1, 0.4), h, p) for b, h, p in ((1, "a", 1.0), (4, "a", 1.0), (2, "b", 1.5))
     )
-    return Module("m", dice.uniform(2, 12), tuple(choices))
+    return WorkloadModule("m", dice.uniform(2, 12), tuple(choices))
 
 
-def every_set(module: Module) -> list[tuple[float, float]]:
+def every_set(module: WorkloadModule) -> list[tuple[float, float]]:
     """Latency and price of all sets of a few machines that serve the module."""
     found = []
     for counts in product(range(MOST_MACHINES + 1), repeat=3):

@@ -10,16 +10,16 @@ from tests.planner.configurations.workloads import (
     chain,
 )
 
-from partita_planner.configurations.dispatch import Dispatch
+from partita_planner.configurations.dispatch import DispatchModel
 from partita_planner.configurations.module_scheduling import Dummies, SchedulingRules, schedule_module
 from partita_planner.configurations.schedule import Allocation, Schedule, batch_aware_latency
 from partita_planner.configurations.splitting import latency_cost_efficiency
 from partita_planner.configurations.spread import least_occupancy
-from partita_planner.configurations.workload import Configuration, Module
+from partita_planner.configurations.workload import Configuration, WorkloadModule
 
-ROUND_ROBIN_2 = SchedulingRules(Dispatch.ROUND_ROBIN, 2, Dummies.NONE)
-BATCH_AWARE_2 = SchedulingRules(Dispatch.BATCH_AWARE, 2, Dummies.NONE)
-ANY_NUMBER = SchedulingRules(Dispatch.BATCH_AWARE, None, Dummies.NONE)
+ROUND_ROBIN_2 = SchedulingRules(DispatchModel.ROUND_ROBIN, 2, Dummies.NONE)
+BATCH_AWARE_2 = SchedulingRules(DispatchModel.BATCH_AWARE, 2, Dummies.NONE)
+ANY_NUMBER = SchedulingRules(DispatchModel.BATCH_AWARE, None, Dummies.NONE)
 
 
 def loads(schedule: Schedule) -> list[tuple[int, float]]:
@@ -37,7 +37,7 @@ def loads(schedule: Schedule) -> list[tuple[int, float]]:
     ],
 )
 def test_piccolo_m1_at_285(rules: SchedulingRules, want_cost: float, want_loads: list[tuple[int, float]]) -> None:
-    found = schedule_module(Module("m1", 285, PICCOLO_M1), 2.0, rules)
+    found = schedule_module(WorkloadModule("m1", 285, PICCOLO_M1), 2.0, rules)
 
     assert found is not None
     assert found.occupancy == pytest.approx(want_cost)
@@ -57,7 +57,7 @@ def test_piccolo_m1_at_285(rules: SchedulingRules, want_cost: float, want_loads:
 )
 def test_harpagon_m3_at_198(rules: SchedulingRules, want_cost: float, want_loads: list[tuple[int, float]]) -> None:
     """Harpagon, Table II."""
-    found = schedule_module(Module("m3", 198, HARPAGON_M3), 1.0, rules)
+    found = schedule_module(WorkloadModule("m3", 198, HARPAGON_M3), 1.0, rules)
 
     assert found is not None
     assert found.occupancy == pytest.approx(want_cost)
@@ -67,12 +67,12 @@ def test_harpagon_m3_at_198(rules: SchedulingRules, want_cost: float, want_loads
 @pytest.mark.parametrize(
     ("dispatch", "want_machines", "want_batch"),
     [
-        pytest.param(Dispatch.ROUND_ROBIN, 5, 4, id="single requests in turn"),
-        pytest.param(Dispatch.BATCH_AWARE, 4, 8, id="whole batches"),
+        pytest.param(DispatchModel.ROUND_ROBIN, 5, 4, id="single requests in turn"),
+        pytest.param(DispatchModel.BATCH_AWARE, 4, 8, id="whole batches"),
     ],
 )
-def test_harpagon_m1_at_100(dispatch: Dispatch, want_machines: int, want_batch: int) -> None:
-    found = schedule_module(Module("m1", 100, HARPAGON_M1), 0.4, SchedulingRules(dispatch, 2, Dummies.NONE))
+def test_harpagon_m1_at_100(dispatch: DispatchModel, want_machines: int, want_batch: int) -> None:
+    found = schedule_module(WorkloadModule("m1", 100, HARPAGON_M1), 0.4, SchedulingRules(dispatch, 2, Dummies.NONE))
 
     assert found is not None
     (allocation,) = found.allocations
@@ -97,7 +97,7 @@ def test_piccolo_splits(
     """
     cost, batches = 0.0, []
     for budget, rate, profile in zip(budgets, rates, (PICCOLO_M2, PICCOLO_M3), strict=True):
-        in_time = [c for c in profile if Dispatch.ROUND_ROBIN.latency(c, rate) <= budget]
+        in_time = [c for c in profile if DispatchModel.ROUND_ROBIN.latency(c, rate) <= budget]
         best = min(in_time, key=lambda c: c.request_price)
         batches.append(best.batch)
         cost += best.request_price * rate
@@ -120,7 +120,7 @@ def test_latency_cost_efficiency(profile: tuple[Configuration, ...], to: int, wa
 
     found = latency_cost_efficiency(
         [c.request_price * 100 for c in (before, after)],
-        [Dispatch.BATCH_AWARE.latency(c, 100) for c in (before, after)],
+        [DispatchModel.BATCH_AWARE.latency(c, 100) for c in (before, after)],
     )
 
     assert found == pytest.approx(want, rel=0.003)
@@ -137,7 +137,7 @@ def test_whole_batches_are_collected_sooner() -> None:
     assert slowest_batch(deal_batches, 8) == 2.75
     assert slowest_batch(deal_requests, 8) == 3.375
     assert batch_aware_latency([Allocation(A_AND_B, 6), Allocation(C, 2)]) == 2.75
-    assert Dispatch.ROUND_ROBIN.latency(A_AND_B, 8) >= 3.375
+    assert DispatchModel.ROUND_ROBIN.latency(A_AND_B, 8) >= 3.375
 
 
 def slowest_batch(dealt: str, rate: float) -> float:
@@ -151,7 +151,7 @@ def slowest_batch(dealt: str, rate: float) -> float:
 
 def test_spread_needs_no_residual_machine() -> None:
     """Five machines with batches of 32 share 198 req/s: 4.95, where the papers' best is 5.0 with dummies."""
-    found = least_occupancy(chain(1.0, Module("m3", 198, HARPAGON_M3)))
+    found = least_occupancy(chain(1.0, WorkloadModule("m3", 198, HARPAGON_M3)))
 
     assert found is not None
     assert found.occupancy == pytest.approx(4.95)
@@ -160,7 +160,7 @@ def test_spread_needs_no_residual_machine() -> None:
 
 def test_spread_splits_better_than_piccolos_best() -> None:
     """Piccolo's Table II at 3.60: M2 with batches of 4 and M3 with batches of 8 take 0.76 s of 0.9 s."""
-    found = least_occupancy(chain(0.9, Module("m2", 50, PICCOLO_M2), Module("m3", 40, PICCOLO_M3)))
+    found = least_occupancy(chain(0.9, WorkloadModule("m2", 50, PICCOLO_M2), WorkloadModule("m3", 40, PICCOLO_M3)))
 
     assert found is not None
     assert found.occupancy == pytest.approx(3.60)

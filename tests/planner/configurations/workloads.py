@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from partita_planner.configurations.workload import Configuration, Module, Workload
+from partita_planner.configurations.workload import Configuration, Workload, WorkloadModule
 
 
 def configurations(*rows: tuple[int, float], hardware: str = "gpu", price: float = 1.0) -> tuple[Configuration, ...]:
@@ -17,7 +17,7 @@ PICCOLO_M2 = configurations((2, 0.125), (4, 0.160), (8, 8 / 30))
 PICCOLO_M3 = configurations((2, 2 / 12), (4, 0.200), (8, 0.320))
 
 
-def chain(slo: float, *modules: Module) -> Workload:
+def chain(slo: float, *modules: WorkloadModule) -> Workload:
     """Modules one after the other."""
     names = [module.name for module in modules]
     return Workload(modules, tuple(pairwise(names)), slo)

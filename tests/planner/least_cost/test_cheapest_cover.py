@@ -3,7 +3,7 @@
 import pytest
 from tests.builders import pool
 
-from partita_planner.allocation.formulation import Demand, Market
+from partita_planner.allocation.formulation import AvailableResources, ModuleDemand
 from partita_planner.least_cost import cheapest_cover as covering
 from partita_planner.least_cost.cheapest_cover import Bundles, Cover, cheapest_cover
 from partita_planner.templates.templates import Template, TemplateStage
@@ -13,8 +13,8 @@ def cover(needed: float, *units: tuple[float, str]) -> Cover:
     """A cover by templates of one stage; units as (samples per second, price)."""
     pools = {f"p{i}": pool(f"p{i}").price(price).for_planner() for i, (_, price) in enumerate(units)}
     templates = [Template(1, 0, (TemplateStage(0, 1, f"p{i}", 1, 1000, 0, rate),)) for i, (rate, _) in enumerate(units)]
-    demand, market = Demand("m", needed, needed, tuple(templates)), Market(pools)
-    return cheapest_cover(demand, templates, Bundles.of(templates, demand, market), market)
+    demand, resources = ModuleDemand("m", needed, needed, tuple(templates)), AvailableResources(pools)
+    return cheapest_cover(demand, templates, Bundles.of(templates, demand, resources), resources)
 
 
 @pytest.mark.parametrize(

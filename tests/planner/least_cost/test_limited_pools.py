@@ -10,8 +10,8 @@ from tests.planner.problems import oracle
 from tests.planner.problems.small_problems import small_problems
 
 from partita_api.inferencesession import Objective
-from partita_planner.allocation.formulation import Aim, gpus_missing
-from partita_planner.allocation.template_search import Found, NothingFound, Search, search
+from partita_planner.allocation.formulation import AllocationObjective, gpus_missing
+from partita_planner.allocation.template_search import AllocationProblem, Found, NothingFound, search
 from partita_planner.deadline import Deadline
 from partita_planner.least_cost import cover_columns as covers
 from partita_planner.least_cost.least_cost import least_cost
@@ -26,7 +26,7 @@ ENDLESS = Deadline.after(60, lambda: 0.0)
 
 def asked(problem: PlanningProblem) -> Task:
     """The problem as the strategy partita sees it."""
-    return STRATEGIES["partita"].narrow(Task.of(problem))
+    return STRATEGIES["partita"].restrict(Task.of(problem))
 
 
 def cheapest(problem: PlanningProblem, deadline: Deadline = ENDLESS) -> Found | NothingFound:
@@ -34,7 +34,7 @@ def cheapest(problem: PlanningProblem, deadline: Deadline = ENDLESS) -> Found | 
     demands = task.demands(task.problem.rate, ENDLESS)
     if not all(d.templates for d in demands):
         return NothingFound(proven=True)
-    return least_cost_within_pools(demands, task.market, task.graph, task.aim, 0.0, deadline)
+    return least_cost_within_pools(demands, task.resources, task.graph, task.objective, 0.0, deadline)
 
 
 def priced(problem: PlanningProblem, cost_model: str) -> PlanningProblem:
@@ -77,7 +77,7 @@ def test_nothing_within_the_pools_costs_less(drawn: PlanningProblem, cost_model:
     assert isinstance(found, Found)
     assert found.value == pytest.approx(want, rel=1e-6)
     assert found.bound == pytest.approx(want, rel=1e-5)
-    assert gpus_missing(found.deployments, asked(problem).market.pools) == {}
+    assert gpus_missing(found.deployments, asked(problem).resources.pools) == {}
 
 
 @pytest.mark.parametrize("cost_model", ["Allocated", "Occupancy"])
@@ -88,7 +88,9 @@ def test_nothing_within_the_pools_costs_less(drawn: PlanningProblem, cost_model:
 def test_same_as_one_formulation_of_everything(fast: int, slow: int, cost_model: str) -> None:
     """The joint MILP is slower, and shares no code with the columns."""
     task = asked(priced(fork(fast, slow), cost_model))
-    joint = search(Search(task.demands(task.problem.rate, ENDLESS), task.market, task.aim, task.graph), ENDLESS)
+    joint = search(
+        AllocationProblem(task.demands(task.problem.rate, ENDLESS), task.resources, task.objective, task.graph), ENDLESS
+    )
     assert isinstance(joint, Found)
 
     found = cheapest(task.problem)
@@ -139,7 +141,9 @@ def test_pools_too_large_for_columns_are_left_to_the_joint_search(monkeypatch: p
     monkeypatch.setattr(covers, "MAX_BUNDLES", 1)
     task = asked(fork(8, 1))
 
-    found = least_cost(task.demands(task.problem.rate, ENDLESS), task.market, task.graph, Aim.ALLOCATED, ENDLESS)
+    found = least_cost(
+        task.demands(task.problem.rate, ENDLESS), task.resources, task.graph, AllocationObjective.ALLOCATED, ENDLESS
+    )
 
     assert cheapest(fork(8, 1)) == NothingFound(proven=False)
     assert isinstance(found, Found)

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from partita_planner.deadline import Deadline
 from partita_planner.mig.errors import BadDemandError, MigError, UnknownSliceError
 from partita_planner.mig.packing import (
+    BatchWorkload,
     NoPacking,
     NoPackingReason,
     Packing,
-    Workload,
     fewest_gpus,
     most_served,
     wanted_slices,
@@ -73,7 +73,7 @@ def fewest(product: Product, wanted: Mapping[str, int]) -> int:
     return next(gpus for gpus in range(1, len(slices) + 1) if fits(product, slices, gpus))
 
 
-def most(product: Product, workloads: Sequence[Workload], gpus: int) -> float:
+def most(product: Product, workloads: Sequence[BatchWorkload], gpus: int) -> float:
     """The best multiple of one workload for each model, over all numbers of slices that the GPUs could hold."""
     pairs = [(workload, name) for workload in workloads for name in workload.throughput]
     best = 0.0
@@ -124,7 +124,7 @@ curves = st.dictionaries(st.sampled_from(["1g.1gb", "2g.2gb", "3g.4gb"]), rates,
 @settings(max_examples=40, deadline=None)
 @given(demands=st.lists(st.tuples(rates, curves), min_size=1, max_size=2), gpus=st.integers(1, 2))
 def test_no_packing_serves_more(demands: list[tuple[float, dict[str, float]]], gpus: int) -> None:
-    workloads = [Workload(f"m{i}", rate, throughput) for i, (rate, throughput) in enumerate(demands)]
+    workloads = [BatchWorkload(f"m{i}", rate, throughput) for i, (rate, throughput) in enumerate(demands)]
     want = most(TINY, workloads, gpus)
 
     found = most_served(TINY, workloads, gpus, soon())
@@ -140,7 +140,7 @@ def test_no_packing_serves_more(demands: list[tuple[float, dict[str, float]]], g
 @settings(max_examples=30, deadline=None)
 @given(demands=st.lists(st.tuples(rates, curves), min_size=1, max_size=2))
 def test_fewest_gpus_are_those_that_serve_the_whole_load(demands: list[tuple[float, dict[str, float]]]) -> None:
-    workloads = [Workload(f"m{i}", rate, throughput) for i, (rate, throughput) in enumerate(demands)]
+    workloads = [BatchWorkload(f"m{i}", rate, throughput) for i, (rate, throughput) in enumerate(demands)]
 
     found = packed(fewest_gpus(TINY, workloads, soon()))
 
@@ -154,8 +154,8 @@ def test_batches_of_a_model_share_its_slices_and_models_do_not() -> None:
     """Two halves of a slice's time: one slice for two batch sizes of one model, two for two models."""
     half = {"1g.10gb": 2.0}
 
-    one_model = packed(fewest_gpus(H100, [Workload("a", 1, half, 1), Workload("a", 1, half, 2)], soon()))
-    two_models = packed(fewest_gpus(H100, [Workload("a", 1, half), Workload("b", 1, half)], soon()))
+    one_model = packed(fewest_gpus(H100, [BatchWorkload("a", 1, half, 1), BatchWorkload("a", 1, half, 2)], soon()))
+    two_models = packed(fewest_gpus(H100, [BatchWorkload("a", 1, half), BatchWorkload("b", 1, half)], soon()))
 
     assert one_model.instances == {("a", "1g.10gb"): 1}
     assert two_models.instances == {("a", "1g.10gb"): 1, ("b", "1g.10gb"): 1}
@@ -164,7 +164,7 @@ def test_batches_of_a_model_share_its_slices_and_models_do_not() -> None:
 
 def test_batches_go_where_they_run_best() -> None:
     """By hand: 20 large batches fill the one 3g; the four 1g beside it take all 100 small ones."""
-    workloads = [Workload("m", 100, {"1g.10gb": 40, "3g.40gb": 50}, 1), Workload("m", 20, {"3g.40gb": 20}, 8)]
+    workloads = [BatchWorkload("m", 100, {"1g.10gb": 40, "3g.40gb": 50}, 1), BatchWorkload("m", 20, {"3g.40gb": 20}, 8)]
 
     found = packed(most_served(H100, workloads, 1, soon()))
 
@@ -181,14 +181,14 @@ def test_a_million_slices_are_counted_to_the_last() -> None:
 
 
 def test_load_of_a_millionth_is_served() -> None:
-    found = packed(fewest_gpus(H100, [Workload("m", 1e-6, {"2g.20gb": 1000.0})], soon()))
+    found = packed(fewest_gpus(H100, [BatchWorkload("m", 1e-6, {"2g.20gb": 1000.0})], soon()))
 
     assert found.scale == pytest.approx(1)
     assert found.instances == {("m", "2g.20gb"): 1}
 
 
 def test_a_small_load_beside_a_large_one_gets_a_slice() -> None:
-    loads = [Workload("large", 100.0, {"1g.10gb": 10.0}), Workload("small", 1e-6, {"2g.20gb": 1000.0})]
+    loads = [BatchWorkload("large", 100.0, {"1g.10gb": 10.0}), BatchWorkload("small", 1e-6, {"2g.20gb": 1000.0})]
 
     found = packed(most_served(H100, loads, 2, soon()))
 
@@ -205,7 +205,7 @@ def test_at_most_so_many_gpus() -> None:
 
 
 def test_models_that_cannot_all_have_a_slice() -> None:
-    whole = [Workload(f"m{i}", 1, {"7g.80gb": 10.0}) for i in range(3)]
+    whole = [BatchWorkload(f"m{i}", 1, {"7g.80gb": 10.0}) for i in range(3)]
 
     found = most_served(H100, whole, 1, soon())
 
@@ -224,15 +224,21 @@ def test_time_that_has_passed_is_said() -> None:
     ("workloads", "want_error", "want_message"),
     [
         pytest.param([], BadDemandError, "no load", id="no workload"),
-        pytest.param([Workload("m", float("nan"), {"1g.10gb": 1})], BadDemandError, "above 0", id="rate not a number"),
-        pytest.param([Workload("m", 0, {"1g.10gb": 1})], BadDemandError, "above 0", id="no rate"),
-        pytest.param([Workload("m", 1, {})], BadDemandError, "no slice that it can run on", id="nowhere to run"),
-        pytest.param([Workload("m", 1, {"1g.10gb": float("inf")})], BadDemandError, "above 0", id="endless throughput"),
-        pytest.param([Workload("m", 1, {"1g.5gb": 1})], UnknownSliceError, "it has 1g.10gb", id="another GPU's slice"),
-        pytest.param([Workload("m", 1, {"1g.10gb": 1})] * 2, BadDemandError, "given once", id="the same twice"),
+        pytest.param(
+            [BatchWorkload("m", float("nan"), {"1g.10gb": 1})], BadDemandError, "above 0", id="rate not a number"
+        ),
+        pytest.param([BatchWorkload("m", 0, {"1g.10gb": 1})], BadDemandError, "above 0", id="no rate"),
+        pytest.param([BatchWorkload("m", 1, {})], BadDemandError, "no slice that it can run on", id="nowhere to run"),
+        pytest.param(
+            [BatchWorkload("m", 1, {"1g.10gb": float("inf")})], BadDemandError, "above 0", id="endless throughput"
+        ),
+        pytest.param(
+            [BatchWorkload("m", 1, {"1g.5gb": 1})], UnknownSliceError, "it has 1g.10gb", id="another GPU's slice"
+        ),
+        pytest.param([BatchWorkload("m", 1, {"1g.10gb": 1})] * 2, BadDemandError, "given once", id="the same twice"),
     ],
 )
-def test_bad_load_is_refused(workloads: list[Workload], want_error: type[MigError], want_message: str) -> None:
+def test_bad_load_is_refused(workloads: list[BatchWorkload], want_error: type[MigError], want_message: str) -> None:
     with pytest.raises(want_error, match=want_message):
         fewest_gpus(H100, workloads, soon())
     with pytest.raises(want_error, match=want_message):
@@ -242,7 +248,7 @@ def test_bad_load_is_refused(workloads: list[Workload], want_error: type[MigErro
 @pytest.mark.parametrize("gpus", [0, -1])
 def test_no_gpus_are_refused(gpus: int) -> None:
     with pytest.raises(BadDemandError, match="give 1 to"):
-        most_served(H100, [Workload("m", 1, {"1g.10gb": 1})], gpus, soon())
+        most_served(H100, [BatchWorkload("m", 1, {"1g.10gb": 1})], gpus, soon())
 
 
 def test_negative_number_of_slices_is_refused() -> None:

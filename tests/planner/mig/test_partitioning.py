@@ -7,13 +7,13 @@ import pytest
 from partita_api.partitioning import MigPartitioning
 from partita_planner.mig.errors import MigError
 from partita_planner.mig.parted import parse, render
-from partita_planner.mig.partitioning import WantedPartitioning, wanted_partitioning
+from partita_planner.mig.partitioning import DesiredPartitioning, desired_partitioning
 from partita_planner.mig.products import known_products
 
 
-def asked(*layouts: dict[str, Any], pool: str = "vision", **fields: Any) -> WantedPartitioning:
+def asked(*layouts: dict[str, Any], pool: str = "vision", **fields: Any) -> DesiredPartitioning:
     spec = MigPartitioning.model_validate({"product": "H100-80GB", "gpusPerNode": 4, "layouts": layouts, **fields})
-    return wanted_partitioning(pool, spec, known_products())
+    return desired_partitioning(pool, spec, known_products())
 
 
 def layout(nodes: int, *gpus: tuple[int, dict[str, int]]) -> dict[str, Any]:

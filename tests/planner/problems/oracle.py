@@ -108,12 +108,12 @@ def every_option(
 
     By occupancy a template takes what those of cheaper samples leave.
     """
-    room = {p.name: p.gpus for p in problem.pools}
+    latency_headroom = {p.name: p.gpus for p in problem.pools}
     found: dict[tuple[tuple[tuple[str, int], int], ...], list[Option]] = {(): [Option(0, 0.0, (), 0.0)]}
     for template in sorted(templates, key=lambda t: t.sample_price):
         if template.latency > most_latency:
             continue
-        counts = [range(1, room[s.pool] * s.divisor + 1) for s in template.stages]
+        counts = [range(1, latency_headroom[s.pool] * s.divisor + 1) for s in template.stages]
         additions = [(n, min(k * s.rate for k, s in zip(n, template.stages, strict=True))) for n in product(*counts)]
         for option in [o for group in found.values() for o in group]:
             if option.serves >= needed:
@@ -123,7 +123,7 @@ def every_option(
                 for k, stage in zip(n, template.stages, strict=True):
                     key = (stage.pool, stage.divisor)
                     vgpus[key] = vgpus.get(key, 0) + k
-                if any(count > room[name] for name, count in gpus(vgpus).items()):
+                if any(count > latency_headroom[name] for name, count in gpus(vgpus).items()):
                     continue
                 units = sum(k * s.price for k, s in zip(n, template.stages, strict=True))
                 samples = template.sample_price * min(serves, needed - option.serves)
@@ -155,7 +155,7 @@ def least_cost(problem: PlanningProblem, occupancy: bool = False) -> float:
     """Price per hour of the cheapest plan for a chain of models; infinite if there is none."""
     kept_free = problem.spec.planner.headroom_percent / 100
     slo = problem.spec.slo.latency_ms * 10 * (100 - problem.spec.planner.margin_percent)
-    room = {p.name: p.gpus for p in problem.pools}
+    latency_headroom = {p.name: p.gpus for p in problem.pools}
     plans: list[Option] = [Option(0, 0.0, (), inf)]
     for module in problem.spec.modules:
         templates = list(every_template(problem, module.name, problem.rate))
@@ -166,7 +166,7 @@ def least_cost(problem: PlanningProblem, occupancy: bool = False) -> float:
             for key, count in option.vgpus:
                 vgpus[key] = vgpus.get(key, 0) + count
             latency = plan.latency + option.latency
-            if latency > slo or any(count > room[name] for name, count in gpus(vgpus).items()):
+            if latency > slo or any(count > latency_headroom[name] for name, count in gpus(vgpus).items()):
                 continue
             taken = tuple(sorted(vgpus.items()))
             cost = plan.cost + option.cost
@@ -177,11 +177,11 @@ def least_cost(problem: PlanningProblem, occupancy: bool = False) -> float:
 
 
 def most_throughput(
-    templates: Mapping[str, list[RawTemplate]], weights: Mapping[str, float], room: Mapping[str, int]
+    templates: Mapping[str, list[RawTemplate]], weights: Mapping[str, float], latency_headroom: Mapping[str, int]
 ) -> float:
     """Highest level of weighted throughput when stages own whole GPUs: a dynamic program over vectors of GPUs."""
-    names = sorted(room)
-    vectors = list(product(*(range(room[name] + 1) for name in names)))
+    names = sorted(latency_headroom)
+    vectors = list(product(*(range(latency_headroom[name] + 1) for name in names)))
     level = dict.fromkeys(vectors, inf)
     for module, weight in weights.items():
         served = _served(templates[module], names, vectors)
@@ -193,7 +193,7 @@ def most_throughput(
             )
             for vector in vectors
         }
-    return level[tuple(room[name] for name in names)]
+    return level[tuple(latency_headroom[name] for name in names)]
 
 
 def _served(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partita_planner.session.latency import LatencyGraph, collection_micros, stretch
+from partita_planner.session.latency import LatencyGraph, collection_micros, distribute_slack
 
 
 def graph(slo: int, edges: list[tuple[str, str]], fixed: Mapping[str, int] | None = None) -> LatencyGraph:
@@ -45,7 +45,7 @@ def test_collection(batch: int, rate: float, want: int) -> None:
     ],
 )
 def test_stretch(described: LatencyGraph, latency: dict[str, int], want: dict[str, int]) -> None:
-    assert stretch(described, latency) == want
+    assert distribute_slack(described, latency) == want
 
 
 @st.composite
@@ -65,7 +65,7 @@ def graphs(draw: st.DrawFn) -> tuple[LatencyGraph, dict[str, int]]:
 def test_budgets_hold_latencies_and_fill_paths(drawn: tuple[LatencyGraph, dict[str, int]]) -> None:
     described, latency = drawn
 
-    budgets = stretch(described, latency)
+    budgets = distribute_slack(described, latency)
 
     through = described.through(budgets)
     assert all(budgets[name] >= latency[name] for name in latency)

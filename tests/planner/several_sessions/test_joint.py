@@ -70,14 +70,14 @@ def test_level_is_the_optimum(asked: PlanningProblem, other: PlanningProblem, we
     """Batches of one are collected at once, so that brute force needs no rate."""
     problems = [unbatched(asked, asked, 1), unbatched(other, asked, weight)]
     tasks = [Task.of(p) for p in problems]
-    room = {p.name: p.gpus for p in asked.pools}
+    latency_headroom = {p.name: p.gpus for p in asked.pools}
     raw = {
         str(i): [
             t for t in oracle.every_template(p, p.spec.modules[0].name, 1.0) if t.latency <= tasks[i].graph.slo_micros
         ]
         for i, p in enumerate(problems)
     }
-    want = oracle.most_throughput(raw, {"0": 1.0, "1": float(weight)}, room)
+    want = oracle.most_throughput(raw, {"0": 1.0, "1": float(weight)}, latency_headroom)
 
     found = most_throughput_jointly(tasks, Deadline.after(20, lambda: 0.0))
 

@@ -129,8 +129,8 @@ def test_a_plan_in_force_that_serves_as_much_gives_way_to_one_on_fewer_gpus() ->
     )
     assert validate(wasteful, bottleneck()) == ()
 
-    assert planned(replace(bottleneck(), incumbent=wasteful)).gpus() == lean.gpus()
-    assert planned(replace(bottleneck(), incumbent=lean)) == lean
+    assert planned(replace(bottleneck(), current_plan=wasteful)).gpus() == lean.gpus()
+    assert planned(replace(bottleneck(), current_plan=lean)) == lean
 
 
 @pytest.mark.parametrize(

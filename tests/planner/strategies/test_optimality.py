@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from tests.planner.problems import oracle
 from tests.planner.problems.small_problems import small_problems
 
-from partita_planner.allocation.formulation import Demand, Market
+from partita_planner.allocation.formulation import AvailableResources, ModuleDemand
 from partita_planner.allocation.template_search import Found
 from partita_planner.allocation.throughput import most_throughput
 from partita_planner.deadline import NEVER, Deadline
@@ -40,7 +40,7 @@ def test_throughput_is_most(problem: PlanningProblem) -> None:
     task = Task.of(problem)
     limits = {m: task.limits(problem.rate, task.graph.slo_micros) for m in task.classes}
     demands = [
-        Demand(module, 1.0, 1.0 + index, task.templates(module, limits[module], NEVER).templates)
+        ModuleDemand(module, 1.0, 1.0 + index, task.templates(module, limits[module], NEVER).templates)
         for index, module in enumerate(task.classes)
     ]
     weights = {d.module: d.capacity for d in demands}
@@ -50,7 +50,9 @@ def test_throughput_is_most(problem: PlanningProblem) -> None:
     }
     want = oracle.most_throughput(raw, weights, {p.name: p.gpus for p in problem.pools})
 
-    found = most_throughput(demands, Market(task.market.pools, whole_gpus=True), Deadline.after(20, lambda: 0.0))
+    found = most_throughput(
+        demands, AvailableResources(task.resources.pools, whole_gpus=True), Deadline.after(20, lambda: 0.0)
+    )
 
     assert (found.value if isinstance(found, Found) else 0.0) == pytest.approx(want, rel=2e-4)
 

@@ -18,7 +18,7 @@ from partita_planner.planning import plan
 from partita_planner.problem import NoPlan, NoPlanReason, Planned, PlanningProblem
 from partita_planner.strategies import STRATEGIES
 from partita_planner.strategies.dart_r import most_chained
-from partita_planner.task.task import Solution, Task
+from partita_planner.task.task import Task, TaskSolution
 from partita_planner.validation import validate
 
 THROUGHPUT = {"type": "Throughput"}
@@ -35,8 +35,8 @@ def planned(asked: PlanningProblem) -> PipelinePlanSpec:
 def by(strategy: str, asked: PlanningProblem) -> float:
     """Requests per second that a strategy reaches; 0 if it proves that it has no plan."""
     chosen = STRATEGIES[strategy]
-    found = chosen.solve(chosen.narrow(Task.of(asked)), Deadline.after(60, lambda: 0.0))
-    if isinstance(found, Solution):
+    found = chosen.solve(chosen.restrict(Task.of(asked)), Deadline.after(60, lambda: 0.0))
+    if isinstance(found, TaskSolution):
         return found.value
     assert found.proven
     return 0.0
@@ -114,8 +114,8 @@ def test_wider_strategies_reach_no_less(asked: PlanningProblem) -> None:
     def value(found: Any) -> float:
         return found.value if isinstance(found, Found) else 0.0
 
-    assert value(most_chained(demands, task.market, unhurried)) <= value(
-        most_throughput(demands, task.market, unhurried)
+    assert value(most_chained(demands, task.resources, unhurried)) <= value(
+        most_throughput(demands, task.resources, unhurried)
     ) * (1 + 1e-6)
 
 
@@ -128,14 +128,14 @@ def test_pooled_sharing_is_most(asked: PlanningProblem) -> None:
     unhurried = Deadline.after(60, lambda: 0.0)
     raw = [t for t in oracle.every_template(asked, "m0", asked.rate) if t.latency <= task.graph.slo_micros]
 
-    whole = most_throughput(strict.demands(1.0, unhurried, collected_at=asked.rate), strict.market, unhurried)
+    whole = most_throughput(strict.demands(1.0, unhurried, collected_at=asked.rate), strict.resources, unhurried)
     (demand,) = task.demands(1.0, unhurried, collected_at=asked.rate)
-    found = pooled(whole, [demand], task.market, unhurried)
+    found = pooled(whole, [demand], task.resources, unhurried)
 
     serves = found.value * demand.capacity if isinstance(found, Found) else 1e-3
     assert oracle.every_option(asked, raw, serves * (1 + 3e-4), task.graph.slo_micros, occupancy=False) == []
     if isinstance(found, Found):
-        assert gpus_missing(found.deployments, task.market.pools) == {}
+        assert gpus_missing(found.deployments, task.resources.pools) == {}
         assert oracle.every_option(asked, raw, serves * (1 - 1e-6), task.graph.slo_micros, occupancy=False)
 
 
@@ -145,7 +145,7 @@ def test_weights_must_be_above_zero_and_finite(weight: float) -> None:
     demands = [replace(d, capacity=weight) for d in task.demands(1.0, NEVER, collected_at=1.0)]
 
     with pytest.raises(ValueError, match="weights must be above 0"):
-        most_throughput(demands, task.market, Deadline.after(1, lambda: 0.0))
+        most_throughput(demands, task.resources, Deadline.after(1, lambda: 0.0))
 
 
 @pytest.mark.parametrize("strategy", ["partita", "ppipe", "dart-r", "no-partitioning"])

@@ -72,7 +72,7 @@ def test_models_share_only_where_one_may_wait_for_another() -> None:
 def test_the_plan_in_force_stays_and_is_valid() -> None:
     first = asked()
     plan = planned(first)
-    assert planned(replace(first, incumbent=plan)) == plan
+    assert planned(replace(first, current_plan=plan)) == plan
 
 
 def test_the_validator_finds_what_a_subcluster_cannot_do() -> None:

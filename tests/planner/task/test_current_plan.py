@@ -13,15 +13,15 @@ from partita_planner.deadline import Deadline
 from partita_planner.planning import plan
 from partita_planner.problem import Planned, PlanningProblem
 from partita_planner.strategies import STRATEGIES
-from partita_planner.task.current_plan import deployments_in_force
+from partita_planner.task.current_plan import current_deployments
 from partita_planner.task.optimum import best_plan
-from partita_planner.task.task import Solution, Task
+from partita_planner.task.task import Task, TaskSolution
 
 UNHURRIED = Deadline.after(60, lambda: 0.0)
 TOO_LATE = Deadline.after(0, lambda: 0.0)
 
 
-def two_alike(incumbent: PipelinePlanSpec | None = None, gpus: int = 3) -> PlanningProblem:
+def two_alike(current_plan: PipelinePlanSpec | None = None, gpus: int = 3) -> PlanningProblem:
     """A chain of two models that are alike, on two pools that are."""
     asked = session("s").slo(100).rate(100).chain("m0", "m1").with_spec(objective={"type": "Throughput"})
     pools = [pool(name).gpus(gpus).mps(2) for name in ("a", "b")]
@@ -30,11 +30,11 @@ def two_alike(incumbent: PipelinePlanSpec | None = None, gpus: int = 3) -> Plann
         for model in ("m0", "m1")
         for p in pools
     ]
-    return problem(asked, pools, profiles, incumbent=incumbent)
+    return problem(asked, pools, profiles, current_plan=current_plan)
 
 
 def task_of(asked: PlanningProblem) -> Task:
-    return STRATEGIES["partita"].narrow(Task.of(asked))
+    return STRATEGIES["partita"].restrict(Task.of(asked))
 
 
 def mirrored(spec: PipelinePlanSpec) -> PipelinePlanSpec:
@@ -63,23 +63,23 @@ def mirrored(spec: PipelinePlanSpec) -> PipelinePlanSpec:
 
 def test_of_two_plans_that_are_as_good_the_one_in_force_stays() -> None:
     first = planned(two_alike())
-    for incumbent in (first, mirrored(first)):
-        task = task_of(two_alike(incumbent))
+    for current_plan in (first, mirrored(first)):
+        task = task_of(two_alike(current_plan))
         found = best_plan(task, UNHURRIED)
 
-        assert isinstance(found, Solution)
-        assert found.deployments == deployments_in_force(task, found.rate)
+        assert isinstance(found, TaskSolution)
+        assert found.deployments == current_deployments(task, found.rate)
 
 
 def test_out_of_time_the_plan_in_force_is_the_solution() -> None:
-    incumbent = planned(two_alike())
+    current_plan = planned(two_alike())
 
-    found = best_plan(task_of(two_alike(incumbent)), TOO_LATE)
+    found = best_plan(task_of(two_alike(current_plan)), TOO_LATE)
 
-    assert isinstance(found, Solution)
-    assert found.value == pytest.approx(float(incumbent.solution.value), rel=1e-5)
-    assert found.bound >= float(incumbent.solution.bound) * (1 - 1e-5)
-    assert plan(two_alike(incumbent), clock=lambda: 0.0) == Planned(incumbent)
+    assert isinstance(found, TaskSolution)
+    assert found.value == pytest.approx(float(current_plan.solution.value), rel=1e-5)
+    assert found.bound >= float(current_plan.solution.bound) * (1 - 1e-5)
+    assert plan(two_alike(current_plan), clock=lambda: 0.0) == Planned(current_plan)
 
 
 def test_more_gpus_are_used() -> None:
@@ -96,18 +96,18 @@ def test_more_gpus_are_used() -> None:
     ],
 )
 def test_a_plan_that_does_not_hold_is_no_beginning(changed: PlanningProblem) -> None:
-    asked = replace(changed, incumbent=planned(two_alike()))
+    asked = replace(changed, current_plan=planned(two_alike()))
 
-    assert deployments_in_force(task_of(asked), asked.rate) is None
+    assert current_deployments(task_of(asked), asked.rate) is None
 
 
 def test_what_a_strategy_may_not_use_is_no_beginning() -> None:
     task = task_of(two_alike(planned(two_alike())))
-    used = deployments_in_force(task, 100.0)
+    used = current_deployments(task, 100.0)
     assert used is not None
 
     most = max(len(d.template.stages) for group in used.values() for d in group)
-    assert deployments_in_force(replace(task, max_stages=most - 1), 100.0) is None
+    assert current_deployments(replace(task, max_stages=most - 1), 100.0) is None
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -116,10 +116,10 @@ def test_the_plan_in_force_is_never_worsened(asked: PlanningProblem) -> None:
     outcome = plan(asked, explain_seconds=0.0)
     if not isinstance(outcome, Planned):
         return
-    task = task_of(replace(asked, incumbent=outcome.plan))
+    task = task_of(replace(asked, current_plan=outcome.plan))
     value = float(outcome.plan.solution.value)
 
     for deadline in (TOO_LATE, UNHURRIED):
         found = best_plan(task, deadline)
-        assert isinstance(found, Solution)
+        assert isinstance(found, TaskSolution)
         assert found.value >= value * (1 - 1e-5)

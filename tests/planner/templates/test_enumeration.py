@@ -12,7 +12,7 @@ from tests.builders import pool, problem, profile, session
 from tests.planner.problems import oracle
 from tests.planner.problems.small_problems import small_problems
 
-from partita_planner.allocation.formulation import Aim, Demand, Market
+from partita_planner.allocation.formulation import AllocationObjective, AvailableResources, ModuleDemand
 from partita_planner.allocation.omitted_templates import bound_of_blocks
 from partita_planner.allocation.template_search import Found
 from partita_planner.allocation.throughput import most_throughput
@@ -20,7 +20,7 @@ from partita_planner.deadline import Deadline
 from partita_planner.planning import plan
 from partita_planner.problem import Planned, PlanningProblem
 from partita_planner.task.optimum import best_plan
-from partita_planner.task.task import Solution, Task
+from partita_planner.task.task import Task, TaskSolution
 from partita_planner.templates.enumeration import enumerate_templates
 from partita_planner.templates.templates import ModuleClass, Template, TemplateLimits, module_classes
 
@@ -145,13 +145,15 @@ def test_out_of_time_nothing_is_said_to_be_proven_that_is_not() -> None:
     asked = four_blocks("Throughput")
     whole = Task.of(asked)
     everything = best_plan(replace(whole, pooled=True), UNHURRIED)
-    assert isinstance(everything, Solution)
+    assert isinstance(everything, TaskSolution)
     demands = tuple(
         replace(d, templates=tuple(t for t in d.templates if len(t.stages) == 1), complete=False)
         for d in whole.demands(1.0, UNHURRIED, collected_at=everything.rate)
     )
-    bound = bound_of_blocks(demands, whole.classes, whole.market, Aim.THROUGHPUT, 16, UNHURRIED)
-    quick = bound_of_blocks(demands, whole.classes, whole.market, Aim.THROUGHPUT, 16, Deadline.after(0, lambda: 0.0))
+    bound = bound_of_blocks(demands, whole.classes, whole.resources, AllocationObjective.THROUGHPUT, 16, UNHURRIED)
+    quick = bound_of_blocks(
+        demands, whole.classes, whole.resources, AllocationObjective.THROUGHPUT, 16, Deadline.after(0, lambda: 0.0)
+    )
 
     assert everything.value <= bound <= quick < inf
 
@@ -173,8 +175,8 @@ def test_a_plan_whose_templates_were_cut_short_says_how_far_it_may_be_off(kind: 
     complete = best_plan(replace(Task.of(asked), pooled=True), UNHURRIED)
     cut = best_plan(_CutShort(asked, 4, pooled=True), UNHURRIED)
 
-    assert isinstance(complete, Solution)
-    assert isinstance(cut, Solution)
+    assert isinstance(complete, TaskSolution)
+    assert isinstance(cut, TaskSolution)
     if kind == "Throughput":
         assert cut.value <= complete.value * (1 + 1e-9)
         assert cut.bound >= complete.value * (1 - 1e-9)
@@ -186,7 +188,7 @@ def test_a_plan_whose_templates_were_cut_short_says_how_far_it_may_be_off(kind: 
 class _CutShort(Task):
     """A task without time for more than one stage."""
 
-    def demands(self, rate: float, deadline: Deadline, collected_at: float | None = None) -> tuple[Demand, ...]:
+    def demands(self, rate: float, deadline: Deadline, collected_at: float | None = None) -> tuple[ModuleDemand, ...]:
         return super().demands(rate, Deadline.after(0, lambda: 0.0), collected_at)
 
 
@@ -197,8 +199,10 @@ def test_no_pipelines_exceed_the_bound_of_their_blocks(asked: PlanningProblem) -
     demands = task.demands(1.0, UNHURRIED, collected_at=asked.rate)
     most_batch = asked.spec.planner.max_batch_size
 
-    bound = bound_of_blocks(demands, task.classes, task.market, Aim.THROUGHPUT, most_batch, UNHURRIED)
-    found = most_throughput(demands, Market(task.market.pools, whole_gpus=True), UNHURRIED)
+    bound = bound_of_blocks(
+        demands, task.classes, task.resources, AllocationObjective.THROUGHPUT, most_batch, UNHURRIED
+    )
+    found = most_throughput(demands, AvailableResources(task.resources.pools, whole_gpus=True), UNHURRIED)
 
     assert not isinstance(found, Found) or found.value <= bound * (1 + 1e-9)
 

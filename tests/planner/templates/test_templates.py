@@ -9,7 +9,7 @@ from tests.builders import PoolBuilder, ProfileBuilder, pool, problem, profile, 
 from tests.planner.problems import oracle
 from tests.planner.problems.small_problems import small_problems
 
-from partita_planner.allocation.formulation import Demand, Market
+from partita_planner.allocation.formulation import AvailableResources, ModuleDemand
 from partita_planner.allocation.pruning import cheapest_by_latency
 from partita_planner.deadline import NEVER
 from partita_planner.least_cost.cheapest_cover import Bundles, cheapest_cover
@@ -122,13 +122,13 @@ def test_pruning_never_changes_the_least_cost(problem: PlanningProblem, share: f
     raw = [t for t in oracle.every_template(problem, "m0", problem.rate) if t.latency <= task.graph.slo_micros]
     want = min((cost(t, needed) for t in raw), default=None)
 
-    market = Market({p.name: p for p in pools})
-    demand = Demand("m0", needed, needed, found)
-    kept = cheapest_by_latency(found, needed, market.price, market.unit_rate)
+    resources = AvailableResources({p.name: p for p in pools})
+    demand = ModuleDemand("m0", needed, needed, found)
+    kept = cheapest_by_latency(found, needed, resources.price, resources.unit_rate)
 
     assert bool(kept) == (want is not None)
     if want is not None:
-        assert cheapest_cover(demand, kept, Bundles.of(kept, demand, market), market).price <= want * (1 + 1e-6)
+        assert cheapest_cover(demand, kept, Bundles.of(kept, demand, resources), resources).price <= want * (1 + 1e-6)
 
 
 def cost(template: oracle.RawTemplate, needed: float) -> float:

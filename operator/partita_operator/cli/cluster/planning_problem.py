@@ -39,5 +39,5 @@ def problem_of(
         rate=float(measured) if measured is not None and rate is None else asked.rate,
         pools=asked.pools,
         profiles=asked.profiles,
-        incumbent=active.spec if active is not None else None,
+        current_plan=active.spec if active is not None else None,
     )

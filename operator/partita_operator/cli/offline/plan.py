@@ -171,7 +171,7 @@ def _plan_in_cluster(
     problem = problem_of(_changed(session, rate, strategy), cluster, server.profiles(), rate)
     report(f"planning {session.key} for {problem.rate:g} requests/s")
     outcome = solve(problem, explain_seconds=explain_seconds)
-    before = problem.incumbent
+    before = problem.current_plan
     changes = differences(before, outcome.plan) if before is not None and isinstance(outcome, Planned) else ()
 
     def table(console: Console) -> None:

@@ -11,7 +11,7 @@ from partita_operator.reconcile.pool.gpu_labels import CUT_AS, DRAINING, MIG_CON
 from partita_operator.reconcile.world import PoolWorld
 from partita_planner.mig.errors import MigError
 from partita_planner.mig.parted import Entries
-from partita_planner.mig.partitioning import WantedPartitioning, named, wanted_partitioning
+from partita_planner.mig.partitioning import DesiredPartitioning, desired_partitioning, named
 from partita_planner.mig.products import ProductTable
 
 UNCUT: Final[Mapping[str, Entries]] = {"all-disabled": [{"devices": "all", "mig-enabled": False}]}
@@ -26,7 +26,7 @@ def to_publish(world: PoolWorld, products: ProductTable) -> dict[str, Entries]:
         if pool.spec.mig is None:
             continue
         try:
-            asked = wanted_partitioning(pool.metadata.name, pool.spec.mig, products)
+            asked = desired_partitioning(pool.metadata.name, pool.spec.mig, products)
         except MigError:
             continue  # that pool's own condition says so
         wanted |= {configuration.name: configuration.entries for configuration in asked.configurations}
@@ -37,7 +37,7 @@ def to_publish(world: PoolWorld, products: ProductTable) -> dict[str, Entries]:
     return {**kept, **wanted}
 
 
-def knows(published: Mapping[str, Entries] | None, wanted: WantedPartitioning) -> bool:
+def knows(published: Mapping[str, Entries] | None, wanted: DesiredPartitioning) -> bool:
     """Whether all that a pool asks for is published."""
     return published is not None and all(published.get(c.name) == c.entries for c in wanted.configurations)
 

@@ -33,7 +33,7 @@ from partita_operator.reconcile.pool.node_eligibility import mark, on_node, refu
 from partita_operator.reconcile.reasons import Reason
 from partita_operator.reconcile.world import Node, PoolWorld
 from partita_planner.mig.errors import MigError
-from partita_planner.mig.partitioning import Configuration, WantedPartitioning, wanted_partitioning
+from partita_planner.mig.partitioning import DesiredPartitioning, NodePartitioning, desired_partitioning
 from partita_planner.mig.products import ProductTable, known_products
 
 _MOST_IN_STATUS: Final = 64
@@ -77,8 +77,8 @@ class _Roll:
 
     world: PoolWorld
     spec: MigPartitioning
-    wanted: WantedPartitioning
-    targets: Mapping[str, Configuration]
+    wanted: DesiredPartitioning
+    targets: Mapping[str, NodePartitioning]
     """By node."""
     phases: Mapping[str, Phase]
     """By node, of those that have a target."""
@@ -106,7 +106,7 @@ def partition(world: PoolWorld, now: datetime) -> Partitioning:
         return Partitioning(_finding(Reason.PARTITIONING_DISABLED, message), PartitioningStatus(), stalled=True)
     products = product_table(world)
     try:
-        wanted = wanted_partitioning(pool.metadata.name, spec, products)
+        wanted = desired_partitioning(pool.metadata.name, spec, products)
     except MigError as error:
         finding = _finding(Reason.INVALID_SPEC, f"spec.mig cannot be met: {error}.")
         return Partitioning(finding, PartitioningStatus(), tuple(_releases(world, keep=())), stalled=True)
@@ -128,7 +128,7 @@ def product_table(world: PoolWorld) -> ProductTable:
     return known_products().overridden_by(ProductTable(products=others)) if others else known_products()
 
 
-def phase(node: Node, target: Configuration) -> Phase:
+def phase(node: Node, target: NodePartitioning) -> Phase:
     """Where a node stands on the way to its target."""
     labels = node.labels
     asked, config, state = labels.get(CUT_AS), labels.get(MIG_CONFIG), labels.get(MIG_STATE)
@@ -145,11 +145,11 @@ def phase(node: Node, target: Configuration) -> Phase:
     return Phase.DRAINING if labels.get(DRAINING) == target.name else Phase.WAITING
 
 
-def _offers(node: Node, target: Configuration) -> bool:
+def _offers(node: Node, target: NodePartitioning) -> bool:
     return all(node.allocatable.get(name, 0) == units for name, units in target.resources.items())
 
 
-def _roll(world: PoolWorld, spec: MigPartitioning, wanted: WantedPartitioning, now: datetime) -> _Roll:
+def _roll(world: PoolWorld, spec: MigPartitioning, wanted: DesiredPartitioning, now: datetime) -> _Roll:
     pool = world.pool
     mine = [n for n in world.nodes if n.labels.get(CUT_BY) == mark(pool)]
     others = [p for p in world.cluster.pools.values() if p.metadata.name != pool.metadata.name]
@@ -176,11 +176,11 @@ def _roll(world: PoolWorld, spec: MigPartitioning, wanted: WantedPartitioning, n
     )
 
 
-def _targets(nodes: Sequence[Node], wanted: WantedPartitioning) -> dict[str, Configuration]:
+def _targets(nodes: Sequence[Node], wanted: DesiredPartitioning) -> dict[str, NodePartitioning]:
     """Which node gets which configuration: those that have it, or are on the way to it, keep it."""
     left = {configuration.name: configuration.nodes for configuration in wanted.configurations}
     by_name = {configuration.name: configuration for configuration in wanted.configurations}
-    chosen: dict[str, Configuration] = {}
+    chosen: dict[str, NodePartitioning] = {}
     for label in (CUT_AS, DRAINING):
         for node in nodes:
             name = node.labels.get(label, "")
@@ -252,7 +252,7 @@ def _node_step(kind: StepKind, node: Node, pool: GPUPool, config: str) -> NodeSt
     return NodeStep(kind, node.name, node.uid, mark(pool), config, node.labels.get(CUT_AS, ""))
 
 
-def _releases(world: PoolWorld, keep: Mapping[str, Configuration] | tuple[()]) -> Iterator[PartitionNode]:
+def _releases(world: PoolWorld, keep: Mapping[str, NodePartitioning] | tuple[()]) -> Iterator[PartitionNode]:
     """Nodes that this pool has drained, and that are not going to be cut after all."""
     for node in world.nodes:
         if node.labels.get(CUT_BY) == mark(world.pool) and DRAINING in node.labels and node.name not in keep:

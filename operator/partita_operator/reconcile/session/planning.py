@@ -241,7 +241,7 @@ def _problem(
         rate=planned_rate(world),
         pools=tuple(Pool(name=name, spec=pool.spec, gpus=free[name]) for name, pool in pools.items()),
         profiles={pair: world.profiles[key] for pair, key in sorted(profiling.ready.items())},
-        incumbent=active.spec if active else None,
+        current_plan=active.spec if active else None,
     )
 
 

@@ -20,7 +20,7 @@ from partita_operator.reconcile.actions import PartitionNode, PublishConfigurati
 from partita_operator.reconcile.pool.gpu_labels import CUT_AS, CUT_BY, DRAINING, MIG_CONFIG
 from partita_operator.reconcile.pool.reconciler import reconcile_pool
 from partita_operator.reconcile.world import Cluster, Node, PartitionerWorld, PoolWorld
-from partita_planner.mig.partitioning import wanted_partitioning
+from partita_planner.mig.partitioning import desired_partitioning
 from partita_planner.mig.products import known_products
 
 SLICES = {"nvidia.com/mig-1g.10gb": 14}
@@ -76,7 +76,7 @@ class Nodes:
     most_drained: int = 0
 
     def approve(self) -> None:
-        asked = wanted_partitioning("vision", self.pool.spec.mig, known_products()) if self.pool.spec.mig else None
+        asked = desired_partitioning("vision", self.pool.spec.mig, known_products()) if self.pool.spec.mig else None
         annotations = {APPROVED_ANNOTATION: asked.change if asked else ""}
         self.pool = self.pool.model_copy(
             update={"metadata": self.pool.metadata.model_copy(update={"annotations": annotations})}

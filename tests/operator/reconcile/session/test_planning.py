@@ -77,8 +77,8 @@ def test_the_search_knows_the_plan_in_force() -> None:
     before = made.plans[active(made)]
     made.add(DETECTOR.rate(350).build())
     made.run(15)
-    assert made.problems[0].incumbent is None
-    assert made.problems[1].incumbent == before.spec
+    assert made.problems[0].current_plan is None
+    assert made.problems[1].current_plan == before.spec
 
 
 def test_a_plan_says_what_it_was_made_from() -> None:
