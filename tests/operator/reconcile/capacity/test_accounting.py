@@ -9,7 +9,7 @@ from partita_api.inferencesession import Objective, ObjectiveType
 from partita_api.pipelineplan import whole_accelerators
 from partita_operator.reconcile.capacity.accounting import available, entitlements, holding, users
 from partita_operator.reconcile.capacity.ledger import accelerators
-from partita_planner.allocation.formulation import Deployment, gpus_used
+from partita_planner.allocation.formulation import TemplateDeployment, gpus_used
 from partita_planner.templates.templates import Template, TemplateStage
 
 SHARED = {"pools": ("fast",)}
@@ -119,7 +119,7 @@ def test_planner_and_operator_count_whole_accelerators_by_one_rule(
     plan = plan_of({"m": shape})
     deployments = {
         "m": tuple(
-            Deployment(Template(1, 0, (TemplateStage(0, 1, pool, divisor, 10_000, 0, 100.0),)), (count,))
+            TemplateDeployment(Template(1, 0, (TemplateStage(0, 1, pool, divisor, 10_000, 0, 100.0),)), (count,))
             for pool, divisor, count in vgpus
         )
     }
