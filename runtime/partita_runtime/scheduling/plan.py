@@ -155,6 +155,26 @@ def scheduling_plan(
     )
 
 
+def one_model_plan(
+    name: str, latency_ms: Sequence[float], gpus: int, policy: str = BatchingPolicy.DEFERRED
+) -> SchedulingPlan:
+    """A plan for one model on whole GPUs of a pool named "gpu": one pipeline "a" with one stage.
+
+    `latency_ms` is the execution time of a batch of b samples at index b - 1, up to the largest batch.
+    """
+    stage = ScheduledStage(
+        pool="gpu",
+        first_block=0,
+        end_block=1,
+        vgpu_divisor=1,
+        replicas=gpus,
+        latency_micros=tuple(round(1000 * millis) for millis in latency_ms),
+    )
+    pipeline = ScheduledPipeline(name="a", batch_size=len(latency_ms), stages=(stage,))
+    module = ScheduledModule(name=name, budget_micros=0, downstream_micros=0, pipelines=(pipeline,))
+    return SchedulingPlan(name=name, policy=policy, modules=(module,))
+
+
 def stage_latency(profile: Profile, first: int, end: int, divisor: int, batch: int) -> float:
     """Microseconds of blocks [first, end) for a batch: measured, or interpolated between measured batch sizes.
 

@@ -1,4 +1,4 @@
-"""Requests of a simulated session that has scaled to zero: they are held as in its frontend, and let in one by one."""
+"""The admission of requests to a simulated session that is scaled to zero: held as in its frontend, then admitted."""
 
 from typing import Protocol
 
@@ -13,29 +13,29 @@ from partita_runtime.simulation.emulation.clock import VirtualClock
 
 
 class Replicas(Protocol):
-    """What requests are held for."""
+    """The replicas for which requests are held."""
 
     @property
     def width(self) -> int:
-        """Samples that go at once where each ready replica runs a full batch; 0 while requests are held."""
+        """Samples in progress at once if each ready replica runs a full batch; 0 while requests are held."""
 
-    def asked_for(self) -> None:
+    def request_held(self) -> None:
         """A request is held."""
 
 
 class AdmissionGate:
-    """Between the requests that arrive and the application that answers them."""
+    """Between the arriving requests and the application that serves them."""
 
     def __init__(
         self, application: SimulatedApplication, zero: ScaleToZero | None, replicas: Replicas, clock: VirtualClock
     ) -> None:
-        """Nothing is held without `zero`."""
+        """Without `zero`, no request is held."""
         self._application = application
-        self._hold = None if zero is None else zero.hold_seconds * 1_000_000
+        self._hold_micros = None if zero is None else zero.hold_seconds * 1_000_000
         self._replicas = replicas
         self._clock = clock
         self.meter = Meter()
-        """Counts what was held."""
+        """Counts the held requests."""
         self.last_arrival = 0
         self._room = WaitingRoom(MOST_HELD, BodyMemory(0), self.meter)
 
@@ -47,40 +47,42 @@ class AdmissionGate:
     def arrive(self) -> None:
         """One more request."""
         now = self.last_arrival = self._clock.now
-        if self._hold is None or self._replicas.width:
+        if self._hold_micros is None or self._replicas.width:
             self._application.arrive()
             return
         try:
             request = _HeldRequest(self)
-            request.place = self._room.enter(request, 1, 0, now, now + self._hold)
+            request.place = self._room.enter(request, 1, 0, now, now + self._hold_micros)
         except UnservedError:
             self._application.refused(DropReason.OVERLOAD)
             return
-        self._clock.at(now + self._hold, self._expire)
-        self._replicas.asked_for()
+        self._clock.at(now + self._hold_micros, self._expire)
+        self._replicas.request_held()
 
     def open(self) -> None:
-        """Let in as many as the replicas take."""
+        """Admit as many held requests as the replicas can serve at once."""
         if self._replicas.width:
             self._room.open(self._replicas.width, self._clock.now)
 
     def begin(self, request: "_HeldRequest") -> None:
-        """It was let in, and its SLO begins."""
+        """A held request is admitted, and its SLO begins."""
         self._application.arrive(lambda reason: self._ended(request, reason))
 
     def refuse(self) -> None:
-        """It waited in vain."""
+        """No replica became ready while the request was held."""
         self._application.refused(DropReason.NO_WORKERS)
 
     def _expire(self) -> None:
         self._room.expire(self._clock.now)
 
     def _ended(self, request: "_HeldRequest", reason: DropReason | None) -> bool:
-        """One that was let in is answered, or dropped for this reason; whether it is held again instead."""
-        crowded = reason in (DropReason.NO_WORKERS, DropReason.OVERLOAD, DropReason.TOO_LATE)
-        again = crowded and self._room.again(request.place, self._clock.now)
+        """An admitted request is answered, or dropped for a reason; returns whether it is held again instead."""
+        place = request.place
+        assert place is not None, "the request was admitted"
+        for_capacity = reason in (DropReason.NO_WORKERS, DropReason.OVERLOAD, DropReason.TOO_LATE)
+        again = for_capacity and self._room.again(place, self._clock.now)
         if not again:
-            self._room.leave(request.place, self._clock.now)
+            self._room.leave(place, self._clock.now)
         self._clock.at(self._clock.now, self.open)
         return again
 
@@ -88,9 +90,8 @@ class AdmissionGate:
 class _HeldRequest:
     """A request that is held."""
 
-    place: Place
-
     def __init__(self, gate: AdmissionGate) -> None:
+        self.place: Place | None = None
         self._gate = gate
 
     def let_in(self, now: int) -> None:

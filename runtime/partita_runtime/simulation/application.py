@@ -1,4 +1,4 @@
-"""The simulated application: its requests, their sub-requests, and the CPU functions between them."""
+"""The simulated application: its requests, their sub-requests, and its CPU functions."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -13,13 +13,13 @@ from partita_runtime.simulation.emulation.clock import VirtualClock
 from partita_runtime.simulation.report import Tally
 
 Ended = Callable[[DropReason | None], bool]
-"""Told why a request was dropped, or None where it is answered; whether it goes on, as another request."""
+"""Called with the drop reason of a request, or None if it is answered; returns whether it will be tried again."""
 
 
 class SimulatedApplication:
-    """Requests of one session, each with one sample for every root module; functions take all of their `maxMillis`.
+    """Requests of one session, each with one sample for every root module; functions take their full `maxMillis`.
 
-    An answer makes a binomially distributed number of sub-requests on an edge, of the edge's mean, at most its max.
+    An answer spawns a binomially distributed number of sub-requests on an edge, with the mean and the max of the edge.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class SimulatedApplication:
         self.tally = Tally()
 
     def arrive(self, ended: Ended | None = None) -> None:
-        """One more request, whose SLO begins now; `ended` is told of its end, and may have it not counted as one."""
+        """One more request, whose SLO begins now; `ended` is called at its end, and may keep it from being counted."""
         request_id = self._next_request
         self._next_request += 1
         self.tally.offered += 1
@@ -53,7 +53,7 @@ class SimulatedApplication:
         self._begin(self._graph.start(request_id, self._clock.now + self._slo, self._root_samples))
 
     def refused(self, reason: DropReason) -> None:
-        """One more request, which is not let in."""
+        """One more request, which is not admitted."""
         self.tally.offered += 1
         self.tally.dropped[reason] += 1
 
@@ -64,19 +64,19 @@ class SimulatedApplication:
             self._completed(sub_id, dispatch.module)
 
     def dropped(self, drop: Drop) -> None:
-        """A sub-request will not be answered: its request fails, and what else it has in progress is pointless."""
+        """A sub-request is dropped: its request fails, and its other sub-requests are cancelled."""
         request_id = self._graph.request_of(drop.request_id)
         if request_id is None:
             return
-        for pointless in self._graph.failed(drop.request_id):
-            self._core.cancel(pointless.sub_id, self._clock.now)
+        for other in self._graph.failed(drop.request_id):
+            self._core.cancel(other.sub_id, self._clock.now)
         self._graph.finished(request_id)
-        if self._goes_on(request_id, drop.reason):
-            self.tally.offered -= 1  # it will be once more
+        if self._tried_again(request_id, drop.reason):
+            self.tally.offered -= 1  # it is counted when it arrives again
         else:
             self.tally.dropped[drop.reason] += 1
 
-    def _goes_on(self, request_id: int, reason: DropReason | None) -> bool:
+    def _tried_again(self, request_id: int, reason: DropReason | None) -> bool:
         ended = self._ends.pop(request_id, None)
         return ended is not None and ended(reason)
 
@@ -99,12 +99,12 @@ class SimulatedApplication:
         self._begin(self._graph.completed(sub_id, children))
         outcome = self._graph.finished(request_id)
         if outcome is not None:
-            self._goes_on(request_id, None)
+            self._tried_again(request_id, None)
             self.tally.answered(self._clock.now - outcome.deadline + self._slo, self._slo)
 
 
 def _fan_outs(session: InferenceSessionSpec, functions: Mapping[str, int]) -> dict[str, dict[str, tuple[int, float]]]:
-    """For each module: the model targets, with trials and probability of their binomial numbers of sub-requests."""
+    """For each module, its target models with the trials and the probability of their binomial distribution."""
     return {
         module.name: {
             edge.target: (edge.fan_out.max, min(1.0, float(edge.fan_out.mean) / edge.fan_out.max))

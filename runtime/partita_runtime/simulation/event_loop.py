@@ -1,4 +1,4 @@
-"""The loop of a simulation: what happens next, by the core's wake-ups, the arrivals and the emulated cluster."""
+"""The event loop of a simulation: arrivals, wake-ups of the core, and events of the emulated cluster by time."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -6,7 +6,7 @@ from partita_runtime.scheduling.core import SchedulingCore
 from partita_runtime.scheduling.events import Dispatch, Drop
 from partita_runtime.simulation.emulation.clock import NEVER, VirtualClock
 from partita_runtime.simulation.emulation.cluster import EmulatedCluster
-from partita_runtime.simulation.report import BatchExecution, ScalingStep, SimulationReport, Tally
+from partita_runtime.simulation.report import BatchExecution, ScalingStep, SimulationReport, Tally, WorkerIdle
 
 
 def run(
@@ -16,21 +16,20 @@ def run(
     dropped: Callable[[Drop], None],
     times: Sequence[int],
     arrive: Callable[[int], None],
-    tell: Callable[[int], None] | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> None:
-    """Go on until nothing is left to happen.
+    """Run until no event is left.
 
-    `arrive` is called with the number of each arrival at its time (microseconds, ascending), `tell` with the time of
-    each step. At one moment, what was scheduled comes first, then arrivals, then the core's decisions.
+    `arrive` is called with the number of each arrival at its time (microseconds, ascending), `progress` with the time
+    of each step. At equal times, scheduled calls come first, then arrivals, then decisions of the core.
     """
-    next_wakeup = core.next_wakeup
-    calls = clock.calls
+    next_wakeup, next_call = core.next_wakeup, clock.next_time
     total = len(times)
     arrived = 0
     arrival = times[0] if total else NEVER
     wakeup = next_wakeup()
     while True:
-        event = calls[0][0] if calls else NEVER
+        event = next_call()
         due = NEVER if wakeup is None else wakeup
         if arrival < event and arrival < due:
             clock.now = now = arrival
@@ -52,13 +51,13 @@ def run(
                 else:
                     dropped(action)
             wakeup = next_wakeup()
-        if tell is not None:
-            tell(now)
+        if progress is not None:
+            progress(now)
 
 
-def ended(
+def report_of(
     tally: Tally,
-    idle: Mapping[str, tuple[str, float]],
+    idle: Mapping[str, WorkerIdle],
     seconds: float,
     seed: int,
     timeline: Sequence[BatchExecution] = (),
@@ -66,8 +65,8 @@ def ended(
 ) -> SimulationReport:
     """The report of a simulation that has ended."""
     by_pool: dict[str, list[float]] = {}
-    for pool, fraction in idle.values():
-        by_pool.setdefault(pool, []).append(fraction)
+    for worker in idle.values():
+        by_pool.setdefault(worker.pool, []).append(worker.fraction)
     return SimulationReport(
         seconds=seconds,
         seed=seed,
@@ -78,7 +77,7 @@ def ended(
         p50_ms=tally.percentile_ms(50),
         p99_ms=tally.percentile_ms(99),
         idle_by_pool={pool: sum(fractions) / len(fractions) for pool, fractions in by_pool.items()},
-        idle_by_worker={name: fraction for name, (_, fraction) in idle.items()},
+        idle_by_worker={name: worker.fraction for name, worker in idle.items()},
         batch_sizes={name: dict(sorted(sizes.items())) for name, sizes in tally.batch_sizes.items()},
         timeline=tuple(timeline),
         scaling=tuple(scaling),

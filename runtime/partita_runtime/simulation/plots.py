@@ -1,4 +1,4 @@
-"""Figures of what a simulation showed. They need matplotlib, which is loaded with this module: import it when asked."""
+"""Figures of simulation reports. This module loads matplotlib: import it only where figures are drawn."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,18 +14,18 @@ except ImportError as error:
 from partita_runtime.simulation.report import BatchExecution, LoadPoint, SimulationReport
 
 _COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#999999")
-"""Okabe and Ito's palette, which colour-blind people can tell apart."""
+"""The palette of Okabe and Ito, which colour-blind people can distinguish."""
 _GREY: Final = "#777777"
 _TIMELINE_BATCHES: Final = 12
 """About how many batches of each worker the timeline shows."""
 _MOST_ROWS: Final = 60
-"""Workers beyond these are left out of a figure with a row for each."""
+"""A figure with a row per worker shows at most this many workers."""
 
 
 def write_plots(directory: Path, report: SimulationReport, loads: Sequence[LoadPoint] = ()) -> list[Path]:
-    """Write all figures that the report allows as PNG files, and say which; the directory is made if need be.
+    """Write all figures that the report allows as PNG files, and return their paths; creates the directory.
 
-    `loads` are those of simulations at several loads, for goodput against offered load.
+    `loads` are results at several loads, for the figure of goodput against offered load.
     """
     figures: dict[str, Figure] = {"utilization": utilization(report), "batch-sizes": batch_sizes(report)}
     if loads:
@@ -43,7 +43,7 @@ def write_plots(directory: Path, report: SimulationReport, loads: Sequence[LoadP
 
 
 def goodput_against_load(loads: Sequence[LoadPoint]) -> Figure:
-    """Requests answered in time against requests offered: ideally the diagonal, and flat from the peak on."""
+    """Requests answered in time against requests offered: ideally the diagonal, then flat from the peak on."""
     figure, axes = _figure()
     points = sorted(loads)
     offered = [point.offered for point in points]
@@ -55,7 +55,7 @@ def goodput_against_load(loads: Sequence[LoadPoint]) -> Figure:
 
 
 def utilization(report: SimulationReport) -> Figure:
-    """Share of the time that each worker was at work, lowest number first, by GPUPool and stage."""
+    """Busy share of each worker, by GPUPool and stage, lowest number first."""
     rows = list(report.idle_by_worker.items())[:_MOST_ROWS]
     figure, axes = _figure(height=1.2 + 0.18 * len(rows))
     colours = _by_first_seen([_stage_of(name) for name, _ in rows])
@@ -68,7 +68,7 @@ def utilization(report: SimulationReport) -> Figure:
     axes.invert_yaxis()
     axes.set_xlim(0, 1)
     axes.xaxis.set_major_formatter(PercentFormatter(1))
-    axes.set_xlabel("share of the time at work")
+    axes.set_xlabel("busy share of the time")
     pools = ", ".join(f"{pool} {1 - idle:.0%}" for pool, idle in sorted(report.idle_by_pool.items()))
     axes.set_title(f"{pools}{_left_out(len(report.idle_by_worker))}", loc="left", fontsize=9)
     axes.tick_params(axis="y", labelsize=7)
@@ -76,7 +76,7 @@ def utilization(report: SimulationReport) -> Figure:
 
 
 def timeline(executions: Sequence[BatchExecution]) -> Figure:
-    """Which worker ran which batch when (PPipe, Figure 12): about a dozen batches of each, from the middle of the run.
+    """The batches of each worker over time (PPipe, Figure 12): about a dozen of each, from the middle of the run.
 
     A batch has the same colour on all its stages; the number is its size.
     """
@@ -104,7 +104,7 @@ def timeline(executions: Sequence[BatchExecution]) -> Figure:
 
 
 def batch_sizes(report: SimulationReport) -> Figure:
-    """How many batches of each size every pipeline ran."""
+    """The number of batches by size for every pipeline."""
     figure, axes = _figure()
     sizes = sorted({size for by_size in report.batch_sizes.values() for size in by_size})
     width = 0.8 / max(1, len(report.batch_sizes))
@@ -120,7 +120,7 @@ def batch_sizes(report: SimulationReport) -> Figure:
 
 
 def gpus_over_time(report: SimulationReport) -> Figure:
-    """Accelerators held, load and bad rate while the autoscaler was in the loop (Symphony, Figure 15)."""
+    """Load, accelerators in use and bad rate over time with the autoscaler (Symphony, Figure 15)."""
     figure = Figure(figsize=(7, 5.5), layout="constrained")
     load, held, bad = figure.subplots(3, 1, sharex=True)
     times = [step.at_seconds for step in report.scaling]

@@ -1,10 +1,10 @@
-"""The reactive data plane that PPipe compares its own with (PPipe, section 7.4): every pool batches by itself.
+"""The reactive data plane that PPipe compares itself with (PPipe, section 7.4): every pool batches by itself.
 
-Each pool of a pooled pipeline has a queue of its own and dispatches, to an idle vGPU, the largest batch that meets the
-pool's SLO, its share of the end-to-end SLO in proportion to the planned latencies. Nothing is reserved on the network:
-a batch that leaves a pool is sent to the nodes of the next one in turn, and queues behind whatever else is on their
-links. Time that a pool does not use goes to the next, and once there, a request may be served by every vGPU of the pool
-without another transfer, both of which is more than PPipe's baseline is said to have.
+Each pool of a pooled pipeline has its own queue. It dispatches to an idle vGPU the largest batch that meets the pool's
+SLO, which is a share of the end-to-end SLO in proportion to the planned latencies. Nothing is reserved on the network:
+batches that leave a pool are sent to the nodes of the next pool in turn, and queue behind other transfers on their
+links. Time that a pool does not use is left to the next pool, and every vGPU of a pool can serve a request without
+another transfer. PPipe does not describe either of these for its baseline, so this one is stronger.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from partita_runtime.simulation.emulation.cluster import EmulatedCluster
 from partita_runtime.simulation.emulation.network import EmulatedNode
 from partita_runtime.simulation.emulation.noise import EXACT, NO_DELAYS
 from partita_runtime.simulation.emulation.placement import WorkerPlacement, placements
-from partita_runtime.simulation.event_loop import ended, run
+from partita_runtime.simulation.event_loop import report_of, run
 from partita_runtime.simulation.report import SimulationReport, Tally
 from partita_runtime.simulation.streams import RequestStream
 
@@ -35,9 +35,9 @@ def simulate_reactive(
     *,
     placed: Sequence[WorkerPlacement] | None = None,
 ) -> dict[str, SimulationReport]:
-    """As `simulate_streams`, with every pool on its own; queries of several samples are not supported.
+    """Run like `simulate_streams`, but every pool batches by itself.
 
-    Raises ValueError for those.
+    Raises ValueError for queries of several samples, which are not supported.
     """
     if any(stream.sizes for stream in streams):
         raise ValueError("the reactive data plane takes requests of one sample; give streams without sizes")
@@ -56,12 +56,13 @@ def simulate_reactive(
     run(clock, core, cluster, pools.dropped, [time for time, _ in arriving], lambda at: pools.arrive(arriving[at][1]))
     idle = cluster.idle_by_worker(round(seconds * 1e6))
     return {
-        stream.module: ended(tally, idle, seconds, seed) for stream, tally in zip(streams, pools.tallies, strict=True)
+        stream.module: report_of(tally, idle, seconds, seed)
+        for stream, tally in zip(streams, pools.tallies, strict=True)
     }
 
 
 class _Route:
-    """One pipeline of a module: its pools, and what leads from one to the next."""
+    """One pipeline of a module: its pools, and the transfers between them."""
 
     def __init__(self, module: str, pipeline: ScheduledPipeline, plan: SchedulingPlan, slo: int) -> None:
         b = pipeline.batch_size
@@ -72,7 +73,7 @@ class _Route:
         self.sent = 0
         steps = [s.latency_micros[b - 1] + t[b - 1] for s, t in zip(stages, [*self.transfers, [0] * b], strict=True)]
         self.deadlines = [round(slo * upto / sum(steps)) for upto in accumulate(steps)]
-        """Microseconds from arrival by which each pool is to be done, its transfer included."""
+        """Microseconds from arrival until each pool must be done, including its transfer."""
 
 
 class _RoutedRequest:
@@ -88,7 +89,7 @@ class _RoutedRequest:
 
 
 class _Pools:
-    """Leads requests from pool to pool."""
+    """Sends requests from pool to pool."""
 
     def __init__(
         self,
@@ -139,7 +140,7 @@ class _Pools:
             self._clock.at(there, self._enter, request)
 
     def dropped(self, drop: Drop) -> None:
-        """A pool gave a request up."""
+        """A pool dropped a request."""
         request = self._requests.pop(drop.request_id)
         self.tallies[request.number].dropped[DropReason(drop.reason)] += 1
 
@@ -154,7 +155,7 @@ class _Pools:
 
 
 def _split(plan: SchedulingPlan) -> SchedulingPlan:
-    """Every pool as a module of its own."""
+    """A plan with every pool as a separate module."""
     modules = tuple(
         ScheduledModule(
             name=_pool(module.name, pipeline.name, number),

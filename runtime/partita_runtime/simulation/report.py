@@ -1,4 +1,4 @@
-"""What a simulation showed."""
+"""The results of a simulation."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -25,26 +25,35 @@ class BatchExecution(NamedTuple):
 
 
 class ScalingStep(NamedTuple):
-    """One window, and what the autoscaler made of it."""
+    """One window of the autoscaler, with its decision."""
 
     at_seconds: float
-    """Its end."""
+    """The end of the window."""
     gpus: Mapping[str, int]
-    """Whole accelerators held from then on, by pool, those of replicas that are starting included."""
+    """Whole accelerators in use from then on, by pool, including those of starting replicas."""
     ready: int
-    """Replicas that took batches."""
+    """Replicas that accepted batches."""
     offered_rate: float
     """Requests per second that arrived at all modules together."""
     bad_rate: float
-    """Share of the requests to all modules that ended, dropped or late, in the window."""
+    """Share of the requests that ended in the window that were dropped or late, over all modules."""
     idle_fraction: float
-    """Share of GPU time without work."""
+    """Share of the GPU time without a batch."""
     reason: str
     """Why replicas changed, or did not."""
 
 
+class WorkerIdle(NamedTuple):
+    """The idle share of one worker."""
+
+    pool: str
+    """Its GPUPool."""
+    fraction: float
+    """Share of its time without a batch."""
+
+
 class LoadPoint(NamedTuple):
-    """What became of one load, both in requests per second."""
+    """The goodput at one offered load, both in requests per second."""
 
     offered: float
     goodput: float
@@ -52,10 +61,10 @@ class LoadPoint(NamedTuple):
 
 @dataclass(frozen=True)
 class SimulationReport:
-    """Requests are counted from end to end: one is in time if everything that it spawned was answered in time."""
+    """Requests are counted end to end: one is in time if all of its sub-requests were answered before its deadline."""
 
     seconds: float
-    """How long requests arrived; the run went on until all had ended."""
+    """How long requests arrived; the simulation ran until all had ended."""
     seed: int
     offered: int
     in_time: int
@@ -65,22 +74,22 @@ class SimulationReport:
     """Latency of answered requests; 0 if there were none."""
     p99_ms: float
     idle_by_pool: Mapping[str, float]
-    """Share of the workers' time without work while requests arrived, by GPUPool."""
+    """Share of the workers' time without a batch while requests arrived, by GPUPool."""
     idle_by_worker: Mapping[str, float]
     batch_sizes: Mapping[str, Mapping[int, int]]
     """Batches by their size, by "module/pipeline"."""
     timeline: tuple[BatchExecution, ...] = ()
-    """All executions, if they were asked for."""
+    """All executions, if the timeline was requested."""
     held: int = 0
-    """Requests that were held since the session had scaled to zero; their latency begins where that ended."""
+    """Requests held while the session was scaled to zero; their latency begins when they are admitted."""
     held_seconds: float = 0.0
-    """For how long, all of them together."""
+    """Total time of holding these requests."""
     scaling: tuple[ScalingStep, ...] = ()
-    """What the autoscaler did, if it was in the loop: the start, and then each of its windows."""
+    """The steps of the autoscaler, if it was simulated: the start, then each of its windows."""
 
     @property
     def attainment(self) -> float:
-        """Share of the offered requests that were answered in time; 1 if none was offered."""
+        """Share of the offered requests that were answered in time; 1 if there were none."""
         return self.in_time / self.offered if self.offered else 1.0
 
     @property
@@ -90,7 +99,7 @@ class SimulationReport:
 
     @property
     def mean_gpus(self) -> dict[str, float]:
-        """Accelerators held on average while requests arrived, by pool; empty without the autoscaler."""
+        """Accelerators in use on average while requests arrived, by pool; empty without the autoscaler."""
         ends = [*(step.at_seconds for step in self.scaling[1:]), self.seconds]
         held = [(step.gpus, end - step.at_seconds) for step, end in zip(self.scaling, ends, strict=False)]
         pools = dict.fromkeys(pool for gpus, _ in held for pool in gpus)
@@ -104,7 +113,7 @@ class SimulationReport:
         return {**document, "attainment": self.attainment, "goodput": self.goodput}
 
     def rows(self) -> list[tuple[str, str]]:
-        """Names and values of the report's main figures, for a table."""
+        """Names and values of the main figures, for a table."""
         return [
             ("offered", f"{self.offered / self.seconds:.1f} requests/s for {self.seconds:g} s"),
             ("goodput", f"{self.goodput:.1f} requests/s"),
@@ -125,7 +134,7 @@ class SimulationReport:
 
 
 class Tally:
-    """Counts while the simulation runs."""
+    """Counters of a running simulation."""
 
     def __init__(self) -> None:
         self.offered = 0
@@ -137,7 +146,7 @@ class Tally:
 
     @classmethod
     def of(cls, latencies: NDArray[np.int64], slo: int) -> Self:
-        """Requests that were answered after so many microseconds."""
+        """Requests that were answered with these latencies (microseconds)."""
         tally = cls()
         tally.latencies = latencies.tolist()
         tally.in_time = int((latencies <= slo).sum())

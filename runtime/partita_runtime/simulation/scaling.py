@@ -1,4 +1,4 @@
-"""The autoscaler in the loop of a simulation: replicas come and go by the rule that the operator follows."""
+"""The autoscaler in a simulation: it changes replicas by the same rule as the operator."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,43 +20,45 @@ from partita_runtime.simulation.admission_gate import AdmissionGate
 from partita_runtime.simulation.application import SimulatedApplication
 from partita_runtime.simulation.emulation.clock import VirtualClock
 from partita_runtime.simulation.emulation.cluster import EmulatedCluster
-from partita_runtime.simulation.emulation.placement import Space, WorkerPlacement
+from partita_runtime.simulation.emulation.placement import AcceleratorAllocator, WorkerPlacement
 from partita_runtime.simulation.report import ScalingStep
 
-LOOK_MICROS: Final = 1_000_000
-"""How often the operator looks at a session that sleeps."""
+CHECK_MICROS: Final = 1_000_000
+"""How often the operator checks a session that is scaled to zero."""
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """How replicas follow the load."""
+    """The settings of a simulated autoscaler."""
 
     plan: PipelinePlanSpec
-    """The plan that is simulated, as the autoscaler sees it."""
+    """The simulated plan, as the autoscaler reads it."""
     settings: Autoscaling
     gpus: Mapping[str, int]
-    """Whole accelerators that the plan may take, by pool."""
+    """Whole accelerators that the plan may use, by pool."""
     start_up_seconds: float = 20.0
-    """Time from asking for a replica until it takes batches; it holds its accelerator meanwhile."""
+    """Time from the request for a replica until it accepts batches; it occupies its accelerator meanwhile."""
     keeps_planned: bool = False
-    """Whether no stage goes below its planned replicas."""
+    """Whether every stage keeps at least its planned replicas."""
     slo_seconds: float = 0.0
-    """Of requests that are held: within it as many replicas as wake answer them; 0 wakes the planned ones."""
+    """SLO of held requests: enough replicas start to answer them within it; 0 starts the planned replicas."""
     gpus_per_node: Mapping[str, int] | None = None
-    """By pool; 1 for those not named."""
+    """By pool; 1 by default."""
 
     def __post_init__(self) -> None:
         if self.start_up_seconds < 0:
             raise ValueError(f"a replica takes 0 s or more to start, not {self.start_up_seconds:g}")
         if self.plan.shares_gpus:
-            raise ValueError("a plan with sub-clusters cannot be scaled in simulation; simulate it as planned")
+            raise ValueError(
+                "a plan with sub-clusters cannot be scaled in simulation; simulate it without the autoscaler"
+            )
         lacking = {pool: gpus for pool, gpus in self.plan.gpus().items() if gpus > self.gpus.get(pool, 0)}
         if lacking:
-            raise ValueError(f"the plan itself takes {lacking} accelerators, and may only take {dict(self.gpus)}")
+            raise ValueError(f"the plan needs {lacking} accelerators, and may use only {dict(self.gpus)}")
 
 
 class Scaler:
-    """Asks the rule at the end of each window, and carries out what it says."""
+    """Evaluates the rule at the end of each window, and carries out its decision."""
 
     def __init__(
         self,
@@ -66,7 +68,7 @@ class Scaler:
         clock: VirtualClock,
         horizon: int,
     ) -> None:
-        """The windows end with `horizon` (microseconds)."""
+        """The last window ends at `horizon` (microseconds)."""
         self._scaling = scaling
         self._scheduled = plan
         self._plan = PipelinePlan(metadata=ObjectMeta(name=plan.name, namespace="default"), spec=scaling.plan)
@@ -74,53 +76,54 @@ class Scaler:
         self._clock = clock
         self._horizon = horizon
         self._window = scaling.settings.window_seconds * 1_000_000
-        self._space = Space(plan, scaling.gpus_per_node)
+        self._allocator = AcceleratorAllocator(plan, scaling.gpus_per_node)
         self._targets = planned_targets(self._plan)
         self._replicas: dict[StageRef, list[WorkerPlacement]] = {
-            ref: [self._space.add(ref) for _ in range(target.replicas)]
+            ref: [self._allocator.add(ref) for _ in range(target.replicas)]
             for ref, target in ((_ref(target), target) for target in self._targets)
         }
-        self._up = {ref: {place.worker for place in places} for ref, places in self._replicas.items()}
-        """Replicas that have started, by name."""
+        self._started = {ref: {place.worker for place in places} for ref, places in self._replicas.items()}
+        """Names of the replicas that have started."""
         self._awake_since: int | None = 0
-        """When every stage had a replica; None from when it sleeps until then."""
+        """When every stage got a replica; None while the session is scaled to zero."""
         self._gate: AdmissionGate | None = None
-        self._looks = False
+        self._check_scheduled = False
         self._changed_at: int | None = None
+        self._cluster: EmulatedCluster | None = None
         self._before: Snapshot | None = None
         self._rates = {module.name: RateHistory() for module in plan.modules}
         self.steps: list[ScalingStep] = []
 
     @property
     def placed(self) -> list[WorkerPlacement]:
-        """The replicas as planned."""
+        """The placements of all replicas."""
         return [place for places in self._replicas.values() for place in places]
 
     @property
     def width(self) -> int:
-        """Samples that go at once where each ready replica runs a full batch; 0 while requests are held."""
-        return 0 if self._awake_since is None else self._scheduled.width(self._up)
+        """Samples in progress at once if each ready replica runs a full batch; 0 while requests are held."""
+        return 0 if self._awake_since is None else self._scheduled.width(self._started)
 
-    def asked_for(self) -> None:
-        """A request is held: the operator sees it at its next look."""
-        if not self._looks:
-            self._looks = True
-            self._clock.at(self._clock.now + LOOK_MICROS, self._look)
+    def request_held(self) -> None:
+        """A request is held: the operator notices it at its next check."""
+        if not self._check_scheduled:
+            self._check_scheduled = True
+            self._clock.at(self._clock.now + CHECK_MICROS, self._check)
 
     def gate(self, application: SimulatedApplication) -> AdmissionGate:
-        """What holds the application's requests while there are no replicas."""
+        """Make the gate that holds the application's requests while there are no replicas."""
         self._gate = AdmissionGate(application, self._scaling.settings.scale_to_zero, self, self._clock)
         return self._gate
 
     def begin(self, cluster: EmulatedCluster) -> None:
-        """Scale a cluster of the planned replicas from now on."""
+        """Start to scale a cluster of the planned replicas."""
         self._cluster = cluster
         self._before = self._snapshot()
-        self.steps.append(ScalingStep(0.0, self._held(), len(self.placed), 0.0, 0.0, 1.0, "Replicas are as planned."))
+        self.steps.append(ScalingStep(0.0, self._gpus(), len(self.placed), 0.0, 0.0, 1.0, "Replicas are as planned."))
         self._clock.at(self._window, self._step)
 
-    def _look(self) -> None:
-        self._looks = False
+    def _check(self) -> None:
+        self._check_scheduled = False
         if not any(target.replicas for target in self._targets):
             self._decide()
 
@@ -140,13 +143,13 @@ class Scaler:
         seconds = max(after.at - before.at, 1) / 1e6
         for name, arrived in _arrived(before.core, after.core).items():
             self._rates[name] = self._rates[name].add(now / 1e6, arrived / seconds)
-        held = self._held()
+        gpus = self._gpus()
         decision = autoscale(
             scaling.settings,
             self._plan,
             self._targets,
             signals,
-            {pool: scaling.gpus.get(pool, 0) - held.get(pool, 0) for pool in scaling.gpus.keys() | held.keys()},
+            {pool: scaling.gpus.get(pool, 0) - gpus.get(pool, 0) for pool in scaling.gpus.keys() | gpus.keys()},
             inf if self._changed_at is None else (now - self._changed_at) / 1e6,
             scaling.keeps_planned,
             self._rates,
@@ -157,14 +160,14 @@ class Scaler:
             self._changed_at = now
             self._targets = decision.targets
             for target in decision.targets:
-                self._make(_ref(target), target.replicas)
+                self._scale(_ref(target), target.replicas)
             if not any(target.replicas for target in decision.targets):
                 self._awake_since = None
         arrived, good, bad = _ended(before.core, after.core)
         self.steps.append(
             ScalingStep(
                 now / 1e6,
-                self._held(),
+                self._gpus(),
                 sum(stage.ready for stage in signals.stages),
                 arrived / seconds,
                 bad / (good + bad) if good + bad else 0.0,
@@ -173,30 +176,32 @@ class Scaler:
             )
         )
 
-    def _make(self, ref: StageRef, wanted: int) -> None:
-        """So many replicas of a stage, the youngest to go first."""
-        replicas = self._replicas[ref]
+    def _scale(self, ref: StageRef, count: int) -> None:
+        """Start or retire replicas of a stage until it has `count`; the youngest are retired first."""
+        replicas, cluster = self._replicas[ref], self._cluster
+        assert cluster is not None, "replicas change after `begin`"
         start_up = round(self._scaling.start_up_seconds * 1e6)
-        while len(replicas) < wanted:
-            replicas.append(self._space.add(ref))
-            self._clock.at(self._clock.now + start_up, self._started, ref, replicas[-1])
-        while len(replicas) > wanted:
-            gone = replicas.pop().worker
-            self._up[ref].discard(gone)
-            self._space.remove(gone)
-            self._cluster.retire(gone)
+        while len(replicas) < count:
+            replicas.append(self._allocator.add(ref))
+            self._clock.at(self._clock.now + start_up, self._replica_started, ref, replicas[-1])
+        while len(replicas) > count:
+            retired = replicas.pop().worker
+            self._started[ref].discard(retired)
+            self._allocator.remove(retired)
+            cluster.retire(retired)
 
-    def _started(self, ref: StageRef, place: WorkerPlacement) -> None:
+    def _replica_started(self, ref: StageRef, place: WorkerPlacement) -> None:
         if place not in self._replicas[ref]:
             return
+        assert self._cluster is not None, "replicas change after `begin`"
         self._cluster.add(place)
-        self._up[ref].add(place.worker)
-        if self._awake_since is None and all(self._up.values()):
+        self._started[ref].add(place.worker)
+        if self._awake_since is None and all(self._started.values()):
             self._awake_since = self._changed_at = self._clock.now
         if self._gate is not None:
             self._gate.open()
 
-    def _held(self) -> dict[str, int]:
+    def _gpus(self) -> dict[str, int]:
         return self._scaling.plan.gpus({(t.module, t.pipeline, t.stage): t.replicas for t in self._targets})
 
     def _snapshot(self) -> Snapshot:
@@ -215,7 +220,7 @@ def _arrived(before: CoreSignals | None, after: CoreSignals | None) -> dict[str,
 
 
 def _ended(before: CoreSignals | None, after: CoreSignals | None) -> tuple[int, int, int]:
-    """Requests that arrived, ended well and ended badly between two snapshots."""
+    """Requests between two snapshots: arrived, answered in time, and late or dropped."""
 
     def counted(signals: CoreSignals | None) -> tuple[int, int, int]:
         modules = signals.modules.values() if signals else ()

@@ -1,7 +1,8 @@
-"""Simulate a session under a plan: which requests are answered in time, and what the workers do meanwhile."""
+"""The simulation of a session under a plan: which requests are answered in time, and how busy the workers are."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -12,19 +13,19 @@ from partita_api.profile import Profile
 from partita_runtime.scheduling.core import SchedulingCore
 from partita_runtime.scheduling.plan import SchedulingPlan, scheduling_plan
 from partita_runtime.simulation.application import SimulatedApplication
-from partita_runtime.simulation.arrivals import Arrivals
+from partita_runtime.simulation.arrivals import Arrivals, arrivals_of
 from partita_runtime.simulation.emulation.clock import VirtualClock
 from partita_runtime.simulation.emulation.cluster import EmulatedCluster
 from partita_runtime.simulation.emulation.failures import Failure, worker_failures
 from partita_runtime.simulation.emulation.network import NO_CONTENTION, Contention
 from partita_runtime.simulation.emulation.noise import EXACT, NO_DELAYS, Delays, Noise
 from partita_runtime.simulation.emulation.placement import WorkerPlacement, placements
-from partita_runtime.simulation.event_loop import ended, run
+from partita_runtime.simulation.event_loop import report_of, run
 from partita_runtime.simulation.report import BatchExecution, SimulationReport
 from partita_runtime.simulation.scaling import Scaler, Scaling
 
 Progress = Callable[[float], None]
-"""Is told, now and then, the share of the simulated time that has passed."""
+"""Called with the share of the simulated time that has passed."""
 
 _PROGRESS_STEPS: Final = 100
 
@@ -33,10 +34,10 @@ def simulate(
     session: InferenceSession,
     plan: PipelinePlanSpec,
     profiles: Mapping[tuple[str, str], Profile],
-    bandwidth: Mapping[str, float],
-    arrivals: Arrivals,
-    seconds: float,
-    seed: int,
+    bandwidth: Mapping[str, float] = MappingProxyType({}),
+    arrivals: Arrivals | None = None,
+    seconds: float = 60.0,
+    seed: int = 0,
     *,
     noise: Noise = EXACT,
     failures: Sequence[Failure] = (),
@@ -50,10 +51,10 @@ def simulate(
 ) -> SimulationReport:
     """Run a plan for `seconds` of virtual time, and then until all requests have ended.
 
-    Profiles are by (module, pool), bandwidth in bit/s and GPUs in a node by pool; `policy` (see
-    `policies.registry`) takes the place of the session's. The same arguments give the same
-    report, bit for bit. Raises KeyError naming the (module, pool) whose profile is missing, ValueError for arguments
-    that make no sense.
+    Requests arrive as the session declares, unless `arrivals` are given. Profiles are by (module, pool), bandwidth in
+    bit/s (by default, transfers take no time) and GPUs per node by pool; `policy` (see `policies.registry`)
+    replaces that of the session. The same arguments give the same report, bit for bit. Raises KeyError with the
+    (module, pool) whose profile is missing, ValueError for invalid arguments.
     """
     scheduled = scheduling_plan("simulated", session.spec, plan, profiles, bandwidth)
     if policy is not None:
@@ -61,7 +62,7 @@ def simulate(
     return simulate_scheduling(
         session.spec,
         scheduled,
-        arrivals,
+        arrivals_of(session.spec.rate) if arrivals is None else arrivals,
         seconds,
         seed,
         noise=noise,
@@ -92,9 +93,9 @@ def simulate_scheduling(
     progress: Progress | None = None,
     core: SchedulingCore | None = None,
 ) -> SimulationReport:
-    """As `simulate`, for a plan as the core sees it, workers placed by hand, or a core made (or recorded) elsewhere.
+    """Run a scheduling plan like `simulate`, optionally with given placements or with a given (recorded) core.
 
-    With `scaling` workers are placed as they come.
+    With `scaling`, the autoscaler places the workers.
     """
     if seconds <= 0:
         raise ValueError(f"a simulation needs more than 0 s, not {seconds:g}")
@@ -128,22 +129,22 @@ def simulate_scheduling(
         scaler.begin(cluster)
     gate = None if scaler is None else scaler.gate(application)
     arrive = application.arrive if gate is None else gate.arrive
-    run(clock, core, cluster, application.dropped, times, lambda _: arrive(), _telling(progress, horizon))
+    run(clock, core, cluster, application.dropped, times, lambda _: arrive(), _progress_by_time(progress, horizon))
     idle = cluster.idle_by_worker(horizon)
-    report = ended(application.tally, idle, seconds, seed, executions, scaler.steps if scaler else ())
+    report = report_of(application.tally, idle, seconds, seed, executions, scaler.steps if scaler else ())
     if gate is None:
         return report
     return replace(report, held=gate.meter.held, held_seconds=gate.meter.held_micros / 1e6)
 
 
-def _telling(progress: Progress | None, horizon: int) -> Callable[[int], None] | None:
-    """Tells `progress` each hundredth of the horizon."""
-    told = 0
+def _progress_by_time(progress: Progress | None, horizon: int) -> Callable[[int], None] | None:
+    """Calls `progress` after each hundredth of the horizon."""
+    reported = 0
 
-    def tell(now: int) -> None:
-        nonlocal told
-        if progress is not None and now * _PROGRESS_STEPS >= (told + 1) * horizon and now <= horizon:
-            told = now * _PROGRESS_STEPS // horizon
+    def report(now: int) -> None:
+        nonlocal reported
+        if progress is not None and now * _PROGRESS_STEPS >= (reported + 1) * horizon and now <= horizon:
+            reported = now * _PROGRESS_STEPS // horizon
             progress(now / horizon)
 
-    return None if progress is None else tell
+    return None if progress is None else report

@@ -1,4 +1,4 @@
-"""Independent models on shared workers: each with requests, an SLO and a report of its own."""
+"""The simulation of independent models on shared workers, each with its own requests, SLO and report."""
 
 from array import array
 from collections import Counter
@@ -18,12 +18,12 @@ from partita_runtime.simulation.emulation.failures import Failure, worker_failur
 from partita_runtime.simulation.emulation.network import NO_CONTENTION, Contention
 from partita_runtime.simulation.emulation.noise import EXACT, NO_DELAYS, Delays, Noise
 from partita_runtime.simulation.emulation.placement import WorkerPlacement, placements
-from partita_runtime.simulation.event_loop import ended, run
+from partita_runtime.simulation.event_loop import report_of, run
 from partita_runtime.simulation.report import BatchExecution, SimulationReport, Tally
 from partita_runtime.simulation.scaling import Scaler, Scaling
 
 QuerySizes = Callable[[int, np.random.Generator], NDArray[np.int64]]
-"""(how many queries, generator) -> samples of each, from 1."""
+"""(number of queries, generator) -> the number of samples of each, at least 1."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class RequestStream:
     arrivals: Arrivals
     slo_ms: float
     sizes: QuerySizes | None = None
-    """If given, each arrival is a query of so many samples, and in time if all of them are."""
+    """If given, each arrival is a query of several samples, which is in time if all of its samples are."""
 
 
 def simulate_streams(
@@ -51,10 +51,10 @@ def simulate_streams(
     placed: Sequence[WorkerPlacement] | None = None,
     timeline: bool = False,
 ) -> dict[str, SimulationReport]:
-    """Run a plan for `seconds` of virtual time, and then until all requests have ended; a report for each module.
+    """Run a plan for `seconds` of virtual time, and then until all requests have ended; returns one report per module.
 
     The same arguments give the same reports. Idle fractions, the timeline and the autoscaler's steps are those of all
-    workers. With `scaling` workers are placed as they come.
+    workers. With `scaling`, the autoscaler places the workers.
     """
     seeds = np.random.SeedSequence(seed).spawn(2 + len(streams))
     noisy, *drawn, failing = (np.random.default_rng(s) for s in seeds)
@@ -89,21 +89,21 @@ def simulate_streams(
     idle = cluster.idle_by_worker(horizon)
     steps = scaler.steps if scaler else ()
     return {
-        stream.module: ended(tally, idle, seconds, seed, executions, steps)
+        stream.module: report_of(tally, idle, seconds, seed, executions, steps)
         for stream, tally in zip(streams, outcomes.tallies(streams), strict=True)
     }
 
 
 @dataclass(frozen=True)
 class _Queries:
-    """All queries in the order of their arrival; their samples are numbered through, and these are the core's ids."""
+    """All queries in order of arrival; the core's request ids are the numbers of their samples."""
 
     times: "array[int]"
-    """Microseconds."""
+    """Arrival times (microseconds)."""
     streams: NDArray[np.int64]
-    """Numbers of their streams."""
+    """The number of each query's stream."""
     first_samples: NDArray[np.int64]
-    """Number of each query's first sample, and at the end the number of all samples."""
+    """The number of each query's first sample; the last entry is the number of all samples."""
 
 
 def _queries(streams: Sequence[RequestStream], generators: Sequence[np.random.Generator], seconds: float) -> _Queries:
@@ -121,12 +121,12 @@ def _queries(streams: Sequence[RequestStream], generators: Sequence[np.random.Ge
 
 
 def _compact(numbers: NDArray[np.int64]) -> "array[int]":
-    """The same numbers in as little memory, but read one by one as fast as from a list."""
+    """The same numbers in less memory than a list, with the same speed of single reads."""
     return array("q", numbers.astype(np.int64).tobytes())
 
 
 def _arriving(core: SchedulingCore, queries: _Queries, streams: Sequence[RequestStream]) -> Callable[[int], None]:
-    """What to do for the arrival of each query."""
+    """The function that handles the arrival of a query by its number."""
     slos = np.array([round(stream.slo_ms * 1000) for stream in streams], dtype=np.int64)
     deadlines = _compact(np.array(queries.times, dtype=np.int64) + slos[queries.streams])
     names = [stream.module for stream in streams]
@@ -145,15 +145,15 @@ def _arriving(core: SchedulingCore, queries: _Queries, streams: Sequence[Request
 
 
 class _Outcomes:
-    """How samples end, kept as it comes, and counted by query in the end."""
+    """Records how samples end, and counts queries after the simulation."""
 
     def __init__(self, clock: VirtualClock, queries: _Queries) -> None:
         self._clock = clock
         self._queries = queries
         self._answered = array("q")
-        """Samples, batch by batch."""
+        """Sample numbers, batch by batch."""
         self._batches: list[tuple[int, int]] = []
-        """When each batch ended, and its size."""
+        """(end, size) of each batch."""
         self._sizes: Counter[tuple[str, str, int]] = Counter()
         self._dropped: list[tuple[int, DropReason]] = []
 
@@ -165,11 +165,11 @@ class _Outcomes:
         self._sizes[dispatch.module, dispatch.pipeline, len(samples)] += 1
 
     def dropped(self, drop: Drop) -> None:
-        """A sample is not answered."""
+        """A sample is dropped."""
         self._dropped.append((drop.request_id, DropReason(drop.reason)))
 
     def tallies(self, streams: Sequence[RequestStream]) -> list[Tally]:
-        """Of each stream: a query is answered with its last sample, and dropped with the first one that is."""
+        """By stream: a query is answered with its last sample, and dropped with its first dropped sample."""
         queries, firsts = self._queries, self._queries.first_samples
         ends = np.full(firsts[-1], -1, dtype=np.int64)
         batches = np.array(self._batches, dtype=np.int64).reshape(-1, 2)

@@ -1,4 +1,4 @@
-"""Replay what a live frontend recorded: the same calls give the same decisions, or the first difference is shown."""
+"""The replay of a trace: the same calls give the same decisions; else it shows the first difference."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from partita_runtime.scheduling.trace import read_trace
 
 @dataclass(frozen=True)
 class Difference:
-    """A call of `advance` that was answered differently."""
+    """A call of `advance` with other decisions."""
 
     line: int
     now: int
@@ -21,20 +21,20 @@ class Difference:
 
 @dataclass(frozen=True)
 class Replay:
-    """What came of a replay."""
+    """The result of a replay."""
 
     calls: int
     decisions: int
     difference: Difference | None
-    """The first one; the replay stops there, since batches have other numbers afterwards."""
+    """The first difference; the replay stops there, as later batches have other numbers."""
     signals: CoreSignals
     """The core's counters where the replay stopped."""
 
 
 def replay(lines: Iterable[str]) -> Replay:
-    """Make the calls of a trace (see `scheduling.trace`) on a new core, and compare what it decides.
+    """Make the calls of a trace (see `scheduling.trace`) on a new core, and compare the decisions.
 
-    Raises ValueError, naming the line, for what is no trace.
+    Raises ValueError with the line number if the lines are not a trace.
     """
     plan, calls = read_trace(lines)
     core = SchedulingCore(plan)

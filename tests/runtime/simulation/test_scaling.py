@@ -145,7 +145,7 @@ def test_same_seed_gives_the_same_steps() -> None:
     ("make", "want_message"),
     [
         pytest.param(lambda: scaling(start_up=-1), "0 s or more to start", id="start-up"),
-        pytest.param(lambda: scaling(free=-1), "may only take", id="fewer accelerators than the plan has"),
+        pytest.param(lambda: scaling(free=-1), "may use only", id="fewer accelerators than the plan has"),
     ],
 )
 def test_scaling_that_makes_no_sense(make: Any, want_message: str) -> None:

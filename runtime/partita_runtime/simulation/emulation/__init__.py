@@ -1,4 +1,4 @@
 """The emulated hardware of a simulation: workers, network, failures and noise, on a virtual clock.
 
-May import `scheduling`; imports no other part of the simulator but the report's data types.
+May import `scheduling` and the data types of the simulator's report.
 """

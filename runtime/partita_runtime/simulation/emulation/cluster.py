@@ -1,4 +1,4 @@
-"""Emulated workers and links that carry out what the scheduling core dispatches."""
+"""Emulated workers and network links that execute the batches of the scheduling core."""
 
 from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
@@ -14,14 +14,14 @@ from partita_runtime.simulation.emulation.failures import WorkerFailure
 from partita_runtime.simulation.emulation.network import NO_CONTENTION, Contention, EmulatedNode, network_of
 from partita_runtime.simulation.emulation.noise import Delays, Noise
 from partita_runtime.simulation.emulation.placement import WorkerPlacement
-from partita_runtime.simulation.report import BatchExecution
+from partita_runtime.simulation.report import BatchExecution, WorkerIdle
 
 _RETIREMENT_CHECK_MICROS = 10_000
-"""How often a worker that is given back is asked whether it is done."""
+"""How often the cluster checks whether a retired worker is done."""
 
 
 class _EmulatedBatch:
-    """A batch on its way through the stages."""
+    """A batch on its path through the stages."""
 
     __slots__ = ("dispatch", "path", "preempted", "size", "stage")
 
@@ -30,12 +30,16 @@ class _EmulatedBatch:
         self.path = path
         self.size = len(dispatch.request_ids)
         self.stage = 0
-        """The stage that it is in, or on its way to."""
+        """Its present stage, or the stage that it is being sent to."""
         self.preempted = False
+
+    def remaining(self) -> "list[_EmulatedWorker]":
+        """The workers of the stages that are not completed."""
+        return self.path[self.stage :]
 
 
 class _EmulatedWorker:
-    """One vGPU. It starts no batch before its reserved start, and of those that are due the earliest reserved one."""
+    """One vGPU. It starts batches at their reserved start or later, the earliest reserved one first."""
 
     __slots__ = ("alive", "busy_micros", "name", "node", "pool", "running", "since", "started", "until", "waiting")
 
@@ -45,18 +49,18 @@ class _EmulatedWorker:
         self.pool = pool
         self.since = since
         self.until: int | None = None
-        """When it was gone."""
+        """When it was lost; None while it runs."""
         self.alive = True
         self.running: _EmulatedBatch | None = None
         self.started = 0
-        """When `running` began."""
+        """When `running` started."""
         self.waiting: list[tuple[int, int, _EmulatedBatch]] = []
-        """Heap by reserved start of the batches whose inputs are there."""
+        """Heap of the batches whose inputs have arrived: (reserved start, batch id, batch)."""
         self.busy_micros = 0
 
 
 class EmulatedCluster:
-    """All workers of a plan: they take the profile's time, with noise, and report to the core."""
+    """All workers of a plan: executions take the profiled time, with noise, and are reported to the core."""
 
     def __init__(
         self,
@@ -78,11 +82,11 @@ class EmulatedCluster:
         self._delays = delays
         self._generator = generator
         self._answered = answered
-        self._tell = executed
+        self._record = executed
         self._network = network_of(contention, clock)
         pipelines = [(module.name, pipeline) for module in plan.modules for pipeline in module.pipelines]
         self._latencies = {(name, p.name): [stage.latency_micros for stage in p.stages] for name, p in pipelines}
-        """BatchExecution times by batch size, by stage, by pipeline."""
+        """Execution times by batch size, by stage, by pipeline."""
         self._transfers = {
             (name, p.name): [transfer_micros(p, number, plan.bandwidth) for number in range(len(p.stages) - 1)]
             for name, p in pipelines
@@ -101,7 +105,7 @@ class EmulatedCluster:
             self.join(name)
 
     def schedule(self, failures: Iterable[WorkerFailure]) -> None:
-        """These workers fail, and come back, at their times. Raises ValueError for one that was not placed."""
+        """Schedule failures and recoveries of workers. Raises ValueError for a worker without a placement."""
         failures = list(failures)
         unknown = sorted({failure.worker for failure in failures} - self._places.keys())
         if unknown:
@@ -113,12 +117,12 @@ class EmulatedCluster:
                 self._clock.at(at + round(failure.back_after_seconds * 1e6), self.join, failure.worker)
 
     def add(self, place: WorkerPlacement) -> None:
-        """One more worker, which comes up now."""
+        """Add a worker, which is ready now."""
         self._places[place.worker] = [place]
         self.join(place.worker)
 
     def join(self, name: str) -> None:
-        """A worker comes up where it was placed, unless it is up or was retired."""
+        """A worker starts at its placement, unless it runs or was retired."""
         places = self._places.get(name)
         if places is None or name in self._workers:
             return
@@ -128,7 +132,7 @@ class EmulatedCluster:
             self._core.worker_joined(place.stage, name, place.node, self._clock.now)
 
     def lose(self, name: str) -> None:
-        """A worker dies, and with it all batches that still need it."""
+        """A worker is lost, with all batches that still need it."""
         worker = self._workers.pop(name, None)
         if worker is None:
             return
@@ -142,7 +146,7 @@ class EmulatedCluster:
         self._core.worker_lost(name, self._clock.now)
 
     def retire(self, name: str) -> None:
-        """A worker gets no new batches, finishes those it has, and is gone for good."""
+        """A worker gets no new batches, finishes those it has, and then leaves."""
         self._places.pop(name, None)
         if name in self._workers:
             self._core.worker_draining(name, self._clock.now)
@@ -161,22 +165,22 @@ class EmulatedCluster:
         else:
             self._receive(batch)
 
-    def idle_by_worker(self, horizon: int) -> dict[str, tuple[str, float]]:
-        """GPUPool, and share of the time that it was there until `horizon` without work, by worker."""
+    def idle_by_worker(self, horizon: int) -> dict[str, WorkerIdle]:
+        """By worker, the share of its time until `horizon` without a batch."""
         busy: dict[str, int] = {}
-        there: dict[str, int] = {}
+        present: dict[str, int] = {}
         pools: dict[str, str] = {}
         for worker in (*self._gone, *self._workers.values()):
             until = horizon if worker.until is None else min(horizon, worker.until)
             if worker.since < until:
                 pools[worker.name] = worker.pool
                 busy[worker.name] = busy.get(worker.name, 0) + worker.busy_micros
-                there[worker.name] = there.get(worker.name, 0) + until - worker.since
-        return {name: (pool, 1 - min(1.0, busy[name] / there[name])) for name, pool in pools.items()}
+                present[worker.name] = present.get(worker.name, 0) + until - worker.since
+        return {name: WorkerIdle(pool, 1 - min(1.0, busy[name] / present[name])) for name, pool in pools.items()}
 
     def _needing(self, worker: _EmulatedWorker) -> list[_EmulatedBatch]:
-        """The batches that are on a worker, or still to come to it."""
-        return [batch for batch in self._batches.values() if worker in batch.path[batch.stage :]]
+        """The batches that are on a worker, or have it ahead on their path."""
+        return [batch for batch in self._batches.values() if worker in batch.remaining()]
 
     def _leave_when_done(self, name: str) -> None:
         worker = self._workers.get(name)
@@ -223,12 +227,12 @@ class EmulatedCluster:
         else:
             self._core.completed(batch_id, batch.stage, now, took)
             if batch_id in self._batches:
-                self._go_on(batch)
+                self._continue(batch)
         if worker.waiting:
             self._run_next(worker)
 
     def _stop(self, batch: _EmulatedBatch) -> None:
-        """The batch is preempted where it is: on its worker, or on its way there."""
+        """The batch is preempted on its worker, or while it is being sent there."""
         worker = batch.path[batch.stage]
         if worker.running is batch:
             self._release(worker, batch)
@@ -237,16 +241,16 @@ class EmulatedCluster:
         batch.preempted = True
 
     def _release(self, worker: _EmulatedWorker, batch: _EmulatedBatch) -> None:
-        """The worker has no part in the batch any more: it was executed, preempted, or lost with the worker."""
+        """The worker is done with the batch: it was executed, preempted, or lost with the worker."""
         now, dispatch = self._clock.now, batch.dispatch
         worker.running = None
         worker.busy_micros += now - worker.started
-        if self._tell is not None:
+        if self._record is not None:
             ref = StageRef(dispatch.module, dispatch.pipeline, batch.stage)
-            self._tell(BatchExecution(worker.name, *ref, dispatch.batch_id, batch.size, worker.started, now))
+            self._record(BatchExecution(worker.name, *ref, dispatch.batch_id, batch.size, worker.started, now))
 
-    def _go_on(self, batch: _EmulatedBatch) -> None:
-        """To the next stage, or back with the answer."""
+    def _continue(self, batch: _EmulatedBatch) -> None:
+        """Send the batch to its next stage, or return its answer."""
         dispatch = batch.dispatch
         if batch.stage == len(batch.path) - 1:
             del self._batches[dispatch.batch_id]

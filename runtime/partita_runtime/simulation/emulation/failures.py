@@ -1,4 +1,4 @@
-"""When the workers of a simulation fail: at given times, or at random."""
+"""Failures of simulated workers, at given times or at random."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from partita_runtime.simulation.emulation.placement import WorkerPlacement
 
 @dataclass(frozen=True)
 class WorkerFailure:
-    """A worker dies, with everything it has; its replacement, if any, has the same name."""
+    """A worker is lost with all of its batches; its replacement, if any, has the same name."""
 
     worker: str
     at_seconds: float
@@ -19,7 +19,7 @@ class WorkerFailure:
 
 @dataclass(frozen=True)
 class GpuFailure:
-    """An accelerator fails, with all workers on it, and maybe comes back."""
+    """An accelerator fails with all workers on it; it may come back."""
 
     gpu: str
     at_seconds: float
@@ -27,7 +27,7 @@ class GpuFailure:
 
     @classmethod
     def parse(cls, text: str) -> "GpuFailure":
-        """`fast-gpu-0@10` for one that fails in second 10, `fast-gpu-0@10+5` if it is back 5 s later.
+        """`fast-gpu-0@10` fails in second 10; `fast-gpu-0@10+5` comes back 5 s later.
 
         Raises ValueError.
         """
@@ -36,27 +36,27 @@ class GpuFailure:
         try:
             failure = cls(gpu, float(begins), float(back) if plus else None)
         except ValueError as error:
-            raise ValueError(f"{text!r} is no failure; write it such as fast-gpu-0@10 or fast-gpu-0@10+5") from error
+            raise ValueError(f"{text!r} is not a failure; write it such as fast-gpu-0@10 or fast-gpu-0@10+5") from error
         if not at or not gpu or failure.at_seconds < 0 or (failure.back_after_seconds or 0) < 0:
-            raise ValueError(f"{text!r} is no failure; write it such as fast-gpu-0@10 or fast-gpu-0@10+5")
+            raise ValueError(f"{text!r} is not a failure; write it such as fast-gpu-0@10 or fast-gpu-0@10+5")
         return failure
 
 
 @dataclass(frozen=True)
 class RandomFailures:
-    """Every accelerator fails and comes back, each time after a random (exponential) while."""
+    """Every accelerator fails and comes back, each time after a random (exponential) time."""
 
     mean_seconds_between: float
     """Mean time that an accelerator works until it fails."""
     mean_seconds_down: float
-    """Mean time until it is back."""
+    """Mean time until it comes back."""
 
     def __post_init__(self) -> None:
         if self.mean_seconds_between <= 0 or self.mean_seconds_down <= 0:
-            raise ValueError(f"{self} needs mean times above 0 s")
+            raise ValueError(f"{self}: give mean times above 0 s")
 
     def draw(self, gpus: Iterable[str], seconds: float, generator: np.random.Generator) -> list[GpuFailure]:
-        """The failures within so many seconds."""
+        """The failures of the first `seconds`."""
         drawn = []
         for gpu in gpus:
             at = generator.exponential(self.mean_seconds_between)
@@ -68,11 +68,11 @@ class RandomFailures:
 
 
 def gpus_of(placed: Iterable[WorkerPlacement]) -> dict[str, list[str]]:
-    """The workers on each accelerator; a worker without one is alone on one of its own name."""
+    """The workers on each accelerator; a worker without one has an accelerator of its own name."""
     workers: dict[str, dict[str, None]] = {}
     for place in placed:
         workers.setdefault(place.gpu or place.worker, {})[place.worker] = None
-    return {gpu: list(there) for gpu, there in workers.items()}
+    return {gpu: list(names) for gpu, names in workers.items()}
 
 
 Failure = WorkerFailure | GpuFailure | RandomFailures
@@ -81,9 +81,9 @@ Failure = WorkerFailure | GpuFailure | RandomFailures
 def worker_failures(
     failures: Iterable[Failure], placed: Sequence[WorkerPlacement], seconds: float, generator: np.random.Generator
 ) -> list[WorkerFailure]:
-    """All failures within so many seconds, worker by worker; random ones are of every accelerator that is in use.
+    """All failures of the first `seconds` by worker; random failures apply to every accelerator in use.
 
-    Raises ValueError for an accelerator that nothing is placed on.
+    Raises ValueError for an accelerator without workers.
     """
     gpus = gpus_of(placed)
     found: list[WorkerFailure] = []

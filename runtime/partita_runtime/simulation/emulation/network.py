@@ -1,4 +1,4 @@
-"""The emulated network: what passes between nodes, one transfer after the other or all at once."""
+"""The emulated network: transfers between nodes, one after the other or sharing the bandwidth."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from partita_runtime.simulation.emulation.clock import VirtualClock
 
 @dataclass(frozen=True)
 class Contention:
-    """What transfers have to share each direction of a node's network with; the core knows of neither."""
+    """What competes with a transfer for a node's network; the core does not know of it."""
 
     together: bool = False
-    """Whether transfers share it evenly at the same time; else each has it alone, in the order in which they come."""
+    """Whether transfers share the bandwidth evenly; else they run one after the other, in order of arrival."""
     others: float = 0.0
-    """Share of the bandwidth that is taken by traffic that is not Partita's, from 0 to below 1."""
+    """Share of the bandwidth that other traffic takes, from 0 to below 1."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.others < 1:
@@ -26,7 +26,7 @@ NO_CONTENTION: Final = Contention()
 
 
 class EmulatedNode:
-    """One machine, with the state of both directions of its network."""
+    """One node, with the state of both directions of its network."""
 
     __slots__ = ("downlink_free_at", "receiving", "sending", "uplink_free_at")
 
@@ -37,7 +37,7 @@ class EmulatedNode:
         self.receiving: dict[_Flow, None] = {}
 
     def send(self, to: "EmulatedNode", ready: int, micros: int) -> int:
-        """When a transfer that takes `micros` and may start at `ready` is there; within a node it takes no time."""
+        """The end of a transfer of `micros` that may start at `ready`; within a node it takes no time."""
         if self is to or not micros:
             return ready
         end = max(ready, self.uplink_free_at, to.downlink_free_at) + micros
@@ -49,70 +49,70 @@ class Network(Protocol):
     """Carries transfers."""
 
     def send(
-        self, source: EmulatedNode, target: EmulatedNode, micros: int, there: Callable[..., None], *arguments: Any
+        self, source: EmulatedNode, target: EmulatedNode, micros: int, arrived: Callable[..., None], *arguments: Any
     ) -> None:
-        """A transfer that would take `micros` alone begins now; `there(*arguments)` is called at its end."""
+        """Start a transfer that takes `micros` alone; `arrived(*arguments)` is called at its end."""
 
 
 def network_of(contention: Contention, clock: VirtualClock) -> Network:
-    """The network for such contention."""
+    """The network with this contention."""
     share = 1 - contention.others
     return _SharedNetwork(clock, share) if contention.together else _QueueingNetwork(clock, share)
 
 
 class _QueueingNetwork:
-    """Each direction carries one transfer at a time, first come first served."""
+    """Each direction carries one transfer at a time, in order of arrival."""
 
     def __init__(self, clock: VirtualClock, share: float) -> None:
         self._clock = clock
         self._share = share
 
     def send(
-        self, source: EmulatedNode, target: EmulatedNode, micros: int, there: Callable[..., None], *arguments: Any
+        self, source: EmulatedNode, target: EmulatedNode, micros: int, arrived: Callable[..., None], *arguments: Any
     ) -> None:
         took = round(micros / self._share)
-        self._clock.at(source.send(target, self._clock.now, took), there, *arguments)
+        self._clock.at(source.send(target, self._clock.now, took), arrived, *arguments)
 
 
 class _Flow:
     """One transfer under way."""
 
-    __slots__ = ("left", "rate", "source", "target", "tell", "turn", "updated")
+    __slots__ = ("left", "on_arrival", "rate", "source", "target", "turn", "updated")
 
     def __init__(
-        self, source: EmulatedNode, target: EmulatedNode, micros: float, now: int, tell: Callable[[], None]
+        self, source: EmulatedNode, target: EmulatedNode, micros: float, now: int, on_arrival: Callable[[], None]
     ) -> None:
         self.source = source
         self.target = target
         self.left = micros
-        """Microseconds that it would still take alone."""
+        """Remaining microseconds with the full bandwidth."""
         self.rate = 0.0
-        """Share of the bandwidth that it has."""
+        """Its share of the bandwidth."""
         self.updated = now
         self.turn = 0
-        """Number of its last forecast; earlier ones no longer hold."""
-        self.tell = tell
+        """Number of its last computed end; earlier ones are outdated."""
+        self.on_arrival = on_arrival
 
 
 class _SharedNetwork:
-    """All transfers at once: each gets the smaller of an even share of its uplink and one of its downlink."""
+    """All transfers at once: each gets an even share of its uplink or its downlink, whichever is smaller."""
 
     def __init__(self, clock: VirtualClock, share: float) -> None:
         self._clock = clock
         self._share = share
 
     def send(
-        self, source: EmulatedNode, target: EmulatedNode, micros: int, there: Callable[..., None], *arguments: Any
+        self, source: EmulatedNode, target: EmulatedNode, micros: int, arrived: Callable[..., None], *arguments: Any
     ) -> None:
         if source is target or not micros:
-            self._clock.at(self._clock.now, there, *arguments)
+            self._clock.at(self._clock.now, arrived, *arguments)
             return
-        flow = _Flow(source, target, micros, self._clock.now, lambda: there(*arguments))
+        flow = _Flow(source, target, micros, self._clock.now, lambda: arrived(*arguments))
         source.sending[flow] = target.receiving[flow] = None
-        self._share_out(source, target)
+        self._update_shares(source, target)
 
-    def _share_out(self, source: EmulatedNode, target: EmulatedNode) -> None:
-        """The number of transfers on these two links has changed: so have the shares of all that are on them."""
+    def _update_shares(self, source: EmulatedNode, target: EmulatedNode) -> None:
+        """The number of transfers on two links has changed: update the shares of all transfers on them."""
         now = self._clock.now
         for flow in {**source.sending, **target.receiving}:
             rate = self._share / max(len(flow.source.sending), len(flow.target.receiving))
@@ -127,5 +127,5 @@ class _SharedNetwork:
         if turn != flow.turn:
             return
         del flow.source.sending[flow], flow.target.receiving[flow]
-        self._share_out(flow.source, flow.target)
-        flow.tell()
+        self._update_shares(flow.source, flow.target)
+        flow.on_arrival()

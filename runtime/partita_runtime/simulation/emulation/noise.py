@@ -1,4 +1,4 @@
-"""How a simulated execution differs from its profile, and what delays a dispatch."""
+"""The difference between simulated executions and their profile, and the delays of a dispatch."""
 
 from dataclasses import dataclass
 from math import exp
@@ -9,12 +9,12 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Noise:
-    """How real executions differ from their profile."""
+    """The difference between real execution times and the profile."""
 
     spread: float = 0.0
     """Standard deviation of the logarithm of actual / profiled time; 0.05 is about 5 %."""
     bias: float = 1.0
-    """Mean of actual / profiled time: 1.2 if all executions take a fifth longer than profiled."""
+    """Mean of actual / profiled time: with 1.2 executions take a fifth longer than profiled."""
     error_rate: float = 0.0
     """Share of executions that fail."""
 
@@ -34,12 +34,12 @@ class Noise:
 
 
 EXACT: Final = Noise()
-"""Executions take what the profile says."""
+"""Executions take exactly the profiled time."""
 
 
 @dataclass(frozen=True)
 class Delays:
-    """Time from a dispatch until the first worker has the inputs: ctrl + per_request * batch size (microseconds)."""
+    """Time from a dispatch until the inputs are at the first worker: ctrl + per_request * batch size (microseconds)."""
 
     ctrl_micros: int = 0
     per_request_micros: int = 0
