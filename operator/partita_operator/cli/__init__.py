@@ -1,4 +1,4 @@
-"""The `partita` command: each subcommand in a module of its own, imported when it is called.
+"""The `partita` command; `main.py` imports each subcommand when it is called.
 
-May import everything below; nothing imports it.
+May import everything in the operator and the packages below. Only `partita_devtools` imports it.
 """

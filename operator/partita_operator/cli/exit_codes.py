@@ -1,10 +1,10 @@
-"""What the exit codes of `partita` mean to a script."""
+"""The exit codes of `partita`."""
 
 from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """Exit codes; 2 is also what a wrong flag gives."""
+    """Exit codes; click uses 2 for wrong flags, too."""
 
     OK = 0
     FAILED = 1
@@ -16,6 +16,6 @@ class ExitCode(IntEnum):
     def epilog(cls) -> str:
         """The table of codes, for --help."""
         return (
-            "Exit codes: 0 done; 1 failed; 2 wrong usage or manifest; 3 no plan is possible; "
-            "4 ran, but the SLO was missed or a check found a difference."
+            "Exit codes: 0 success; 1 failure; 2 wrong usage or manifest; 3 no plan is possible; "
+            "4 the SLO was missed, or a check found a difference."
         )

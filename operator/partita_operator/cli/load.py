@@ -1,4 +1,4 @@
-"""`partita load`: open-loop load on a session, over HTTP."""
+"""`partita load`: sends open-loop load to a session over HTTP."""
 
 import asyncio
 import json
@@ -28,36 +28,42 @@ RANDOM_PAYLOADS = 8
 @click.command()
 @click.argument("url")
 @click.option("--rate", default="10", show_default=True, help="Requests per second, or steps such as 0:4,30:8,60:2.")
-@click.option("--seconds", type=click.FloatRange(0.1), default=60.0, show_default=True, help="Length of the load.")
-@click.option("--slo-ms", type=click.FloatRange(1), required=True, help="Latency SLO that answers are held against.")
+@click.option("--seconds", type=click.FloatRange(0.1), default=60.0, show_default=True, help="Duration of the load.")
+@click.option("--slo-ms", type=click.FloatRange(1), required=True, help="Latency SLO of the requests.")
 @click.option(
-    "--attainment", type=click.FloatRange(0, 1), default=0.99, show_default=True, help="Share to answer in time."
+    "--attainment",
+    type=click.FloatRange(0, 1),
+    default=0.99,
+    show_default=True,
+    help="Share of requests that must be answered within the SLO.",
 )
 @click.option(
     "--process",
     type=click.Choice([str(p) for p in ArrivalProcess]),
     default=str(ArrivalProcess.POISSON),
     show_default=True,
-    help="How arrivals are spread in time.",
+    help="Arrival process.",
 )
 @click.option(
-    "--gamma-shape", type=click.FloatRange(0.001), default=1.0, help="Shape of Gamma arrivals; below 1: bursty."
+    "--gamma-shape", type=click.FloatRange(0.001), default=1.0, help="Shape of Gamma arrivals; below 1 they are bursty."
 )
 @click.option(
     "--trace",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="File of gaps between arrivals in seconds, one a line, instead of --rate.",
+    help="File with one gap between arrivals (seconds) on each line, instead of --rate.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of arrivals and random inputs.")
 @click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(0.1), default=30.0, help="Give a request up after so long."
+    "--timeout", "timeout_s", type=click.FloatRange(0.1), default=30.0, help="Seconds until a request is cancelled."
 )
 @click.option(
     "--payload",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Inputs as .npz: tensors by name, each with requests in front. Default: random, of the model's shape.",
+    help="Inputs as .npz: tensors by name; the first dimension is the request. Default: random, of the model's shape.",
 )
-@click.option("--csv", type=click.Path(dir_okay=False, path_type=Path), help="Write every request to this file.")
+@click.option(
+    "--csv", type=click.Path(dir_okay=False, path_type=Path), help="Write one line for each request to this file."
+)
 @output_option
 def load(
     url: str,
@@ -76,8 +82,8 @@ def load(
 ) -> None:
     """Send requests to the session at URL, such as http://127.0.0.1:8000/default/traffic.
 
-    Requests leave when they are due, whether or not earlier ones were answered, and latency counts from when they
-    were due. Exit code 4 if fewer than --attainment of them are answered within --slo-ms.
+    Requests are sent at their arrival times, even if earlier ones have no answer yet. Latency counts from the arrival
+    time. Exit code 4 if fewer than --attainment of them are answered within --slo-ms.
     """
     generator = np.random.default_rng(seed)
     model = url.rstrip("/").rsplit("/", 1)[1]
@@ -115,7 +121,7 @@ def _schedule(
 
 
 def _metadata(endpoint: str) -> list[dict[str, Any]]:
-    """The model's inputs, as its server describes them."""
+    """The model's inputs from its metadata endpoint."""
     try:
         with urllib.request.urlopen(endpoint, timeout=10.0) as answer:
             inputs: list[dict[str, Any]] = json.load(answer)["inputs"]
@@ -125,7 +131,7 @@ def _metadata(endpoint: str) -> list[dict[str, Any]]:
 
 
 def _random(inputs: list[dict[str, Any]], generator: np.random.Generator) -> list[Payload]:
-    """A few requests of one sample each: normal numbers, or small integers for integer tensors."""
+    """Requests of one sample each: normal random numbers, or small integers for integer tensors."""
 
     def tensor(spec: dict[str, Any]) -> np.ndarray[Any, Any]:
         dtype, shape = NUMPY_DTYPES[DType(spec["datatype"])], [1, *spec["shape"][1:]]
@@ -141,7 +147,7 @@ def _from_file(path: Path) -> list[Payload]:
         named = {name: tensors[name] for name in tensors.files}
     lengths = {len(tensor) for tensor in named.values()}
     if len(lengths) != 1:
-        raise ValueError(f"{path} needs tensors with equally many requests in front, at least one tensor")
+        raise ValueError(f"{path} needs at least one tensor, and all must have the same first dimension")
     return [encode_request({name: tensor[i : i + 1] for name, tensor in named.items()}) for i in range(lengths.pop())]
 
 

@@ -1,5 +1,6 @@
-"""Manifests and profiles from files, as every offline subcommand reads them."""
+"""Reads manifests and profiles from files, for all offline subcommands."""
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,13 +14,13 @@ from partita_operator.cli.exit_codes import ExitCode
 
 
 class BadInput(click.ClickException):
-    """A file that cannot be used: exit code 2."""
+    """A file or an option that cannot be used: exit code 2."""
 
     exit_code = ExitCode.BAD_INPUT
 
 
 def read_manifests(paths: Iterable[Path]) -> Manifests:
-    """All resources in files and in the YAML files of directories, each once. Raises BadInput."""
+    """All resources in files, and in the YAML files of directories. Raises BadInput, also for duplicates."""
     found = Manifests()
     for path in paths:
         files = sorted(path.rglob("*.y*ml")) if path.is_dir() else [path]
@@ -37,18 +38,19 @@ def read_manifests(paths: Iterable[Path]) -> Manifests:
         for (kind, namespace, name), count in keys.items():
             if count > 1:
                 place = "" if kind == "GPUPool" else f"{namespace}/"
-                raise BadInput(f"{kind} {place}{name} is there {count} times in the manifests: give it once")
+                raise BadInput(f"{kind} {place}{name} is in the manifests {count} times: give it once")
     return found
 
 
-def read_profiles(directory: Path) -> tuple[Profile, ...]:
-    """The Profile documents (*.json) in a directory. Raises BadInput."""
+def read_profiles(directory: Path, manifests: Iterable[Path]) -> tuple[Profile, ...]:
+    """The Profile documents (*.json) in a directory, for the models in `manifests`. Raises BadInput."""
     profiles = []
     for file in sorted(directory.glob("*.json")):
         try:
             profiles.append(Profile.model_validate_json(file.read_text()))
         except (OSError, UnicodeDecodeError, ValidationError) as error:
-            raise BadInput(f"{file} is no profile: {error}") from error
+            raise BadInput(f"{file} is not a profile: {error}") from error
     if not profiles:
-        raise BadInput(f"{directory} has no profiles; make them with: partita profile MANIFESTS --out {directory}")
+        command = shlex.join(["partita", "profile", *map(str, manifests), "--out", str(directory)])
+        raise BadInput(f"{directory} has no profiles; make them with: {command}")
     return tuple(profiles)

@@ -1,4 +1,4 @@
-"""Printing: a table for people, JSON or YAML for programs. Results go to stdout, progress to stderr."""
+"""Output: tables for people, JSON or YAML for programs. Results go to stdout, progress to stderr."""
 
 import json
 from collections.abc import Callable
@@ -16,7 +16,7 @@ progress = Console(stderr=True, highlight=False)
 
 
 def report(line: str) -> None:
-    """Show a line of progress."""
+    """Print a line of progress."""
     progress.print(line, markup=False, soft_wrap=True)
 
 
@@ -43,7 +43,7 @@ def output_option(command: F) -> F:
 
 
 def emit(data: Any, output: OutputFormat, table: Callable[[Console], None]) -> None:
-    """Print `data` (plain JSON data) as JSON or YAML, or call `table` to print it for people."""
+    """Print `data` (plain JSON data) as JSON or YAML, or call `table` to print a table."""
     match output:
         case OutputFormat.JSON:
             click.echo(json.dumps(data, indent=2, ensure_ascii=False))

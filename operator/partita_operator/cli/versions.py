@@ -1,11 +1,11 @@
-"""Versions of what is installed here."""
+"""Versions of the libraries that measurements depend on."""
 
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 
 
 def installed_versions() -> Mapping[str, str]:
-    """Version of torch here, which measurements depend on; nothing without torch."""
+    """The installed version of torch; empty without torch."""
     try:
         return {"torch": version("torch")}
     except PackageNotFoundError:

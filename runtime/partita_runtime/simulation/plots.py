@@ -4,12 +4,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from partita_runtime.installation import extra_command
+
 try:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 except ImportError as error:
-    raise ImportError("figures need matplotlib; install it with: pip install 'partita[plots]'") from error
+    raise ImportError(f"figures need matplotlib; install it with: {extra_command('plots')}") from error
 
 from partita_runtime.simulation.report import BatchExecution, LoadPoint, SimulationReport
 

@@ -1,7 +1,9 @@
 """The `partita` command: help, output formats, exit codes, and what a person is told about bad input."""
 
 import json
+import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -11,7 +13,8 @@ from tests.builders import PoolBuilder, pool, profile, session
 from partita_api.crd_schema import KINDS
 from partita_api.meta import SpecModel
 from partita_operator.cli.exit_codes import ExitCode
-from partita_operator.cli.main import SUBCOMMANDS, main
+from partita_operator.cli.main import DEVTOOLS, SUBCOMMANDS, main
+from partita_runtime.installation import devtools_command, extra_command
 
 DETECTION = session("detection").slo(200).rate(50).model("detector")
 
@@ -145,6 +148,54 @@ def test_bad_input_is_explained(
 
     assert result.exit_code == want_code, result.output
     assert want_message in result.output
+
+
+def test_the_command_that_is_proposed_for_missing_profiles_runs(manifests: Path, tmp_path: Path) -> None:
+    empty = tmp_path / "no profiles"
+    empty.mkdir()
+    refused = partita("plan", manifests, "--profiles", empty)
+    proposed = refused.output.partition("make them with: ")[2]
+    name, *arguments = shlex.split(proposed)
+    assert name == "partita"
+    assert partita(*arguments, "--help").exit_code == ExitCode.OK
+    assert arguments == ["profile", str(manifests), "--out", str(empty)]
+
+
+def test_the_command_that_is_proposed_for_old_crds_updates_them(tmp_path: Path) -> None:
+    place = tmp_path / "my crds"
+    complaints = partita("crds", "--check", "--out", place).output.splitlines()
+    name, *arguments = shlex.split(complaints[0].partition("run: ")[2])
+    assert name == "partita"
+    assert partita(*arguments).exit_code == ExitCode.OK
+    assert partita("crds", "--check", "--out", place).exit_code == ExitCode.OK
+
+
+@pytest.mark.parametrize(
+    ("missing", "command", "want_install"),
+    [
+        pytest.param("kopf", "operator", extra_command("operator"), id="operator"),
+        pytest.param("aiohttp", "load", extra_command("load"), id="load"),
+        pytest.param("partita_devtools", "dev", devtools_command(), id="devtools"),
+    ],
+)
+def test_a_missing_part_is_named_with_the_command_that_installs_it(
+    missing: str, command: str, want_install: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without(_: str) -> Any:
+        raise ModuleNotFoundError(f"No module named {missing!r}", name=missing)
+
+    monkeypatch.setattr("partita_operator.cli.main.importlib.import_module", without)
+    result = partita(command, "--help")
+    assert result.exit_code == ExitCode.FAILED
+    assert f"`partita {command}` needs {missing}; install it with: {want_install}" in result.output
+
+
+@pytest.mark.parametrize("installed", [True, False], ids=["with devtools", "without"])
+def test_help_lists_only_commands_that_are_installed(installed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("partita_operator.cli.main._is_installed", lambda target: installed or DEVTOOLS not in target)
+    listed = {line.split()[0] for line in partita("--help").output.splitlines() if line.startswith("  ")}
+    assert ({"dev", "demo"} <= listed) is installed
+    assert {"plan", "operator", "top"} <= listed
 
 
 def test_a_webhook_without_certificates_is_refused(tmp_path: Path) -> None:

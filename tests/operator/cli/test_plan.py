@@ -191,21 +191,27 @@ def test_a_plan_can_be_simulated_under_another_policy(place: Path) -> None:
     ("arguments", "want_code", "want_message"),
     [
         pytest.param(["--strategy", "magic"], ExitCode.BAD_INPUT, "'no-partitioning'", id="unknown strategy"),
-        pytest.param(["--compare", "partita,magic"], ExitCode.BAD_INPUT, "magic is not among", id="unknown to compare"),
-        pytest.param(["--compare", ","], ExitCode.BAD_INPUT, "names no strategy", id="nothing to compare"),
-        pytest.param(["--compare", "partita", "--strategy", "partita"], ExitCode.BAD_INPUT, "stands alone", id="both"),
+        pytest.param(
+            ["--compare", "partita,magic"], ExitCode.BAD_INPUT, "there is no strategy magic", id="unknown to compare"
+        ),
+        pytest.param(["--compare", ","], ExitCode.BAD_INPUT, "no strategy is given", id="nothing to compare"),
+        pytest.param(
+            ["--compare", "partita", "--strategy", "partita"], ExitCode.BAD_INPUT, "--compare excludes", id="both"
+        ),
         pytest.param(["--diff", "{place}/absent.yaml"], ExitCode.BAD_INPUT, "does not exist", id="no such file"),
         pytest.param(["--diff", "{place}/broken.yaml"], ExitCode.BAD_INPUT, "is not YAML", id="no YAML"),
         pytest.param(["--diff", "{place}/all.yaml"], ExitCode.BAD_INPUT, "has 0 PipelinePlans", id="no plan in it"),
         pytest.param(
             ["--diff", "{place}/other.yaml"],
             ExitCode.BAD_INPUT,
-            "is a plan of session default/other, but what is planned is: default/detection",
+            "is a plan of session default/other, but the sessions to plan are: default/detection",
             id="plan of another session",
         ),
-        pytest.param(["{place}/all.yaml"], ExitCode.BAD_INPUT, "GPUPool fast is there 2 times", id="manifests twice"),
+        pytest.param(
+            ["{place}/all.yaml"], ExitCode.BAD_INPUT, "GPUPool fast is in the manifests 2 times", id="manifests twice"
+        ),
         pytest.param(["--out", "{place}/absent/plan.yaml"], ExitCode.BAD_INPUT, "cannot be written", id="nowhere"),
-        pytest.param(["--together", "--compare", "partita"], ExitCode.BAD_INPUT, "leave them out", id="together"),
+        pytest.param(["--together", "--compare", "partita"], ExitCode.BAD_INPUT, "--together excludes", id="together"),
         pytest.param(
             ["--together", "--strategy", "ppipe"], ExitCode.BAD_INPUT, "only strategy partita plans", id="by another"
         ),

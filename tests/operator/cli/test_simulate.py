@@ -12,6 +12,7 @@ from tests.builders import pool, profile, session
 
 from partita_operator.cli.exit_codes import ExitCode
 from partita_operator.cli.main import main
+from partita_runtime.installation import extra_command
 
 
 @pytest.fixture
@@ -118,5 +119,5 @@ def test_figures_without_matplotlib(place: Path, monkeypatch: pytest.MonkeyPatch
     result = simulate(place, "--plots", place / "figures")
 
     assert result.exit_code == ExitCode.BAD_INPUT
-    assert "pip install 'partita[plots]'" in result.output
+    assert extra_command("plots") in result.output
     assert not (place / "figures").exists()

@@ -57,7 +57,7 @@ def test_table_says_what_is_where(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("models", "arguments", "want_code", "want_message"),
     [
-        pytest.param("models: [", [], ExitCode.BAD_INPUT, "has no models as this command reads them", id="no YAML"),
+        pytest.param("models: [", [], ExitCode.BAD_INPUT, "is not a list of models", id="no YAML"),
         pytest.param("models: [{rate: 1}]", [], ExitCode.BAD_INPUT, "name", id="no name"),
         pytest.param("models: []", [], ExitCode.BAD_INPUT, "there are no models", id="no models"),
         pytest.param(
@@ -73,7 +73,7 @@ def test_table_says_what_is_where(tmp_path: Path) -> None:
             "counted from 0",
             id="negative sub-cluster",
         ),
-        pytest.param(FOUR, ["--memory", "much"], ExitCode.BAD_INPUT, "--memory much is no quantity", id="memory"),
+        pytest.param(FOUR, ["--memory", "much"], ExitCode.BAD_INPUT, "--memory much is not a quantity", id="memory"),
         pytest.param(FOUR, ["--memory", "2Gi"], ExitCode.NO_PLAN, "ModelTooLarge", id="model too large"),
         pytest.param(FOUR, ["--max-rate", "35"], ExitCode.NO_PLAN, "at least 3 sub-clusters", id="too few"),
     ],

@@ -70,7 +70,7 @@ async def test_plans_are_previewed_approved_held_and_gone_back_from(namespace: K
         await done(namespace, "rollback", "isess/traffic")
         await until_held(namespace, "RolledBack")
         await until_served(namespace, first)
-        assert f"In force: plan {first}" in await done(namespace, "explain", "isess/traffic")
+        assert f"Current plan: {first}" in await done(namespace, "explain", "isess/traffic")
         await done(namespace, "rollback", "isess/traffic", "--undo")
         await until_served(namespace, second)
 

@@ -1,4 +1,4 @@
-"""`partita explain`: what serves a session of a cluster, why this plan, what waits, and what was before."""
+"""`partita explain`: shows a session's current plan and its reasons, the pending plan and earlier plans."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,7 +21,7 @@ from partita_operator.cli.output import OutputFormat, emit, output_option
 @cluster_options
 @output_option
 def explain(session: str, place: ClusterPlace, output: OutputFormat) -> None:
-    """Say what serves SESSION and why, what waits and what it would change, and which plans it can go back to."""
+    """Explain the current plan of SESSION, what its pending plan would change, and which earlier plans are kept."""
     server = ApiServer(place)
     found = server.session(session)
     plans = server.plans(found)
@@ -43,27 +43,27 @@ def _data(session: InferenceSession, plans: Mapping[str, PipelinePlan]) -> dict[
 def _print(session: InferenceSession, plans: Mapping[str, PipelinePlan], console: Console) -> None:
     status = session.status
     if status.observed_generation < session.metadata.generation:
-        console.print("The operator has not seen the latest change of the spec yet.", markup=False)
+        console.print("The operator has not processed the latest change of the spec yet.", markup=False)
     _print_conditions(session, console)
     active = plans.get(status.current_plan.name) if status.current_plan else None
     if active is not None:
-        console.print(f"In force: plan {active.metadata.name}", markup=False)
+        console.print(f"Current plan: {active.metadata.name}", markup=False)
         print_plan(session, active.spec, console)
     else:
-        console.print("No plan is in force.", markup=False)
+        console.print("There is no current plan.", markup=False)
     if status.preview is not None:
         waiting = status.preview
         until = f", not before {waiting.not_before}" if waiting.not_before else ""
         before = f" (now {waiting.current_cost_per_hour})" if waiting.current_cost_per_hour is not None else ""
         console.print(
-            f"Plan {waiting.plan} waits ({waiting.reason}{until}): {waiting.cost_per_hour} an hour{before}, "
+            f"Pending plan: {waiting.plan} ({waiting.reason}{until}): {waiting.cost_per_hour} an hour{before}, "
             f"{waiting.throughput} requests/s",
             markup=False,
         )
         print_changes(session.key, waiting.changes, console)
     if status.history:
-        shown = (name if name in plans else f"{name} (not kept)" for name in status.history)
-        console.print(f"Earlier plans, newest first: {', '.join(shown)}", markup=False)
+        earlier = (name if name in plans else f"{name} (deleted)" for name in status.history)
+        console.print(f"Earlier plans, newest first: {', '.join(earlier)}", markup=False)
 
 
 def _print_conditions(session: InferenceSession, console: Console) -> None:
@@ -71,7 +71,7 @@ def _print_conditions(session: InferenceSession, console: Console) -> None:
     for name in ("condition", "status", "reason", "message"):
         table.add_column(name)
     for found in session.status.conditions:
-        quiet = found.status == ConditionStatus.FALSE and found.reason == "Settled"
-        if not quiet:
+        settled = found.status == ConditionStatus.FALSE and found.reason == "Settled"
+        if not settled:
             table.add_row(found.type, found.status, found.reason, found.message)
     console.print(table)

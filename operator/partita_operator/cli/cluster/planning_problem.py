@@ -1,4 +1,4 @@
-"""The question that the operator would ask its planner now about a session of a cluster."""
+"""The planning problem that the operator would solve now for a session of a cluster."""
 
 from collections.abc import Sequence
 
@@ -16,15 +16,17 @@ from partita_planner.several_sessions.offline import offline_problem
 def problem_of(
     session: InferenceSession, cluster: Cluster, profiles: Sequence[Profile], rate: int | None
 ) -> PlanningProblem:
-    """The session's planning problem on what is free for it now, at `rate` or as measured or declared.
+    """The session's planning problem with the accelerators that are free for it now.
+
+    The rate is `rate`, else the measured or declared one.
 
     Raises ClickException if the session cannot be planned: its spec is wrong, or it has no profiles yet.
     """
     if (problem := find_problem(session, cluster)) is not None:
         raise click.ClickException(f"{session.key} cannot be planned: {problem.message}")
     free = available(session, cluster)
-    asked = offline_problem([cluster.pools[name] for name in free], session, profiles, free)
-    profiled = {module for module, _ in asked.profiles}
+    declared = offline_problem([cluster.pools[name] for name in free], session, profiles, free)
+    profiled = {module for module, _ in declared.profiles}
     if missing := [m.name for m in session.spec.modules if m.model is not None and m.name not in profiled]:
         raise click.ClickException(
             f"{session.key} cannot be planned yet: no profile of {', '.join(missing)} is in its namespace; see its "
@@ -34,10 +36,10 @@ def problem_of(
     measured = status.planned_rate if session.spec.rate.source is RateSource.OBSERVED else None
     active = cluster.plans_of(session).get(status.current_plan.name) if status.current_plan else None
     return PlanningProblem(
-        session=asked.session,
-        spec=asked.spec,
-        rate=float(measured) if measured is not None and rate is None else asked.rate,
-        pools=asked.pools,
-        profiles=asked.profiles,
+        session=declared.session,
+        spec=declared.spec,
+        rate=float(measured) if measured is not None and rate is None else declared.rate,
+        pools=declared.pools,
+        profiles=declared.profiles,
         current_plan=active.spec if active is not None else None,
     )

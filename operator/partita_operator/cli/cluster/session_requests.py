@@ -1,4 +1,4 @@
-"""`partita approve|pause|resume|rollback`: what a person asks of a session, as annotations that the operator obeys."""
+"""`partita approve|pause|resume|rollback`: sets the annotations by which people control a session."""
 
 from collections.abc import Mapping
 
@@ -23,12 +23,12 @@ from partita_operator.reconcile.session.annotations import rollback_annotation
 
 @click.command()
 @click.argument("what", metavar="SESSION|gpool/POOL")
-@click.option("--plan", "plan_name", help="Approve only if this is the plan, or the change, that waits.")
+@click.option("--plan", "plan_name", help="Approve only if this is the pending plan or change.")
 @cluster_options
 def approve(what: str, plan_name: str | None, place: ClusterPlace) -> None:
-    """Approve the plan of SESSION that waits, or the change of a pool's MIG slices, and show what it changes.
+    """Approve the pending plan of SESSION, or the pending change of a pool's MIG slices, and show what it changes.
 
-    The approval is of this plan alone: if the inputs change before the operator sees it, it does nothing.
+    The approval holds for this plan only. It has no effect if the inputs change before the operator sees it.
     """
     server = ApiServer(place)
     if (pool := pool_name(what)) is not None:
@@ -39,7 +39,7 @@ def approve(what: str, plan_name: str | None, place: ClusterPlace) -> None:
     if waiting is None:
         raise click.ClickException(f"No plan of {found.key} waits for approval.")
     if plan_name is not None and plan_name != waiting:
-        raise click.ClickException(f"Plan {plan_name} does not wait; the plan that does is {waiting}.")
+        raise click.ClickException(f"Plan {plan_name} does not wait for approval; the pending plan is {waiting}.")
     if found.status.preview is not None and found.status.preview.plan == waiting:
         print_changes(found.key, found.status.preview.changes, console)
     server.annotate(found, {APPROVED_ANNOTATION: waiting})
@@ -48,16 +48,16 @@ def approve(what: str, plan_name: str | None, place: ClusterPlace) -> None:
 
 @click.command()
 @session_argument
-@click.option("--why", default="by hand", show_default=True, help="Shown in the session's condition Held.")
+@click.option("--why", default="by hand", show_default=True, help="Reason, shown in the session's condition Held.")
 @cluster_options
 def pause(session: str, why: str, place: ClusterPlace) -> None:
-    """Keep what SESSION serves as it is: no other plan, no scaling."""
+    """Keep the plan and the replicas of SESSION as they are."""
     if not why.strip() or why.strip().lower() == "false":
-        raise click.BadParameter("say why, in any words but `false`.", param_hint="--why")
+        raise click.BadParameter("give a reason other than `false`.", param_hint="--why")
     server = ApiServer(place)
     found = server.session(session)
     server.annotate(found, {PAUSED_ANNOTATION: why})
-    report(f"{found.key} is paused; to go on: partita resume isess/{session} -n {server.namespace}")
+    report(f"{found.key} is paused; to resume: partita resume isess/{session} {place.flags(server.namespace)}")
 
 
 @click.command()
@@ -71,39 +71,40 @@ def resume(session: str, place: ClusterPlace) -> None:
         report(f"{found.key} is not paused")
         return
     server.annotate(found, {PAUSED_ANNOTATION: None})
-    report(f"{found.key} goes on")
+    report(f"{found.key} is resumed")
 
 
 @click.command()
 @session_argument
 @click.option(
-    "--to", "target", help="Plan to go back to, or the digest at the end of its name. Default: the one before."
+    "--to", "target", help="Plan to return to, or the digest at the end of its name. Default: the previous plan."
 )
-@click.option("--undo", is_flag=True, help="End the rollback: the plan of the present spec comes back.")
+@click.option("--undo", is_flag=True, help="End the rollback and return to the plan of the present spec.")
 @cluster_options
 def rollback(session: str, target: str | None, undo: bool, place: ClusterPlace) -> None:
-    """Go back to an earlier plan of SESSION, until its spec changes or the rollback is undone."""
+    """Return to an earlier plan of SESSION until its spec changes or the rollback is undone."""
     if undo and target:
-        raise click.UsageError("--undo goes without --to.")
+        raise click.UsageError("--undo and --to exclude each other.")
     server = ApiServer(place)
     found = server.session(session)
     if undo:
         server.annotate(found, {ROLLBACK_ANNOTATION: None})
-        report(f"{found.key} goes on with the plan of its spec")
+        report(f"{found.key} returns to the plan of its spec")
         return
     chosen = _earlier_plan(found, server.plans(found), target)
     server.annotate(found, {ROLLBACK_ANNOTATION: rollback_annotation(chosen, found.metadata.generation)})
-    report(f"{found.key} goes back to plan {chosen}; to undo it: partita rollback isess/{session} --undo")
+    undo_command = f"partita rollback isess/{session} --undo {place.flags(server.namespace)}"
+    report(f"{found.key} returns to plan {chosen}; to undo it: {undo_command}")
 
 
 def _approve_pool(pool: GPUPool, change: str | None, server: ApiServer) -> None:
-    """Approve the change of the pool's slices that waits. Raises ClickException if none does."""
+    """Approve the pending change of the pool's slices. Raises ClickException if there is none."""
     name, cut = pool.metadata.name, pool.status.partitioning
     if cut is None or not cut.change or cut.approved or pool.status.observed_generation < pool.metadata.generation:
         raise click.ClickException(f"No change of the slices of GPUPool {name} waits for approval.")
     if change is not None and change != cut.change:
-        raise click.ClickException(f"Change {change} does not wait; the one that does is {cut.change}.")
-    report(f"nodes that are drained and cut: {', '.join(cut.waiting_nodes) or 'none now'}")
+        raise click.ClickException(f"Change {change} does not wait for approval; the pending change is {cut.change}.")
+    report(f"nodes to drain and partition: {', '.join(cut.waiting_nodes) or 'none now'}")
     server.annotate(pool, {APPROVED_ANNOTATION: cut.change})
     report(f"GPUPool {name}: change {cut.change} is approved")
 
@@ -114,7 +115,7 @@ def _waiting_plan(session: InferenceSession, plans: Mapping[str, PipelinePlan]) 
 
 
 def _earlier_plan(session: InferenceSession, plans: Mapping[str, PipelinePlan], target: str | None) -> str:
-    """The name of the plan to go back to. Raises ClickException if there is none."""
+    """The name of the plan to return to. Raises ClickException if there is none."""
     active = session.status.current_plan.name if session.status.current_plan else None
     earlier = [name for name in session.status.history if name in plans and name != active]
     if target is None and earlier:
@@ -123,6 +124,6 @@ def _earlier_plan(session: InferenceSession, plans: Mapping[str, PipelinePlan], 
         return named[0]
     what = f"plan {target}" if target is not None else "earlier plan"
     raise click.ClickException(
-        f"{session.key} has no {what} to go back to; in force is {active or 'none'}, kept are: "
+        f"{session.key} has no {what} to return to. The current plan is {active or 'none'}; earlier plans: "
         f"{', '.join(earlier) or 'none'}."
     )

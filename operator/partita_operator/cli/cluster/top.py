@@ -1,4 +1,4 @@
-"""`partita top`: the pools and sessions of a cluster as their status says, once or live."""
+"""`partita top`: shows the status of the pools and sessions of a cluster, once or live."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -24,16 +24,14 @@ _UNKNOWN = "-"
 
 
 @click.command()
-@click.option("--once", is_flag=True, help="Print once and end; so does any output but a table.")
-@click.option(
-    "--interval", type=click.FloatRange(0.2), default=2.0, show_default=True, help="Seconds from look to look."
-)
+@click.option("--once", is_flag=True, help="Print once and exit. JSON and YAML are always printed once.")
+@click.option("--interval", type=click.FloatRange(0.2), default=2.0, show_default=True, help="Seconds between updates.")
 @cluster_options
 @output_option
 def top(once: bool, interval: float, place: ClusterPlace, output: OutputFormat) -> None:
     """Show pools and sessions: rates, bad rate, p99 against the SLO, idle fraction and cost, until Ctrl-C.
 
-    All is as the operator last measured it. With --namespace, only the sessions of that namespace.
+    The numbers are the operator's last measurements. With --namespace, only the sessions of that namespace.
     """
     server = ApiServer(place)
     if once or output is not OutputFormat.TABLE:
@@ -44,7 +42,7 @@ def top(once: bool, interval: float, place: ClusterPlace, output: OutputFormat) 
 
 
 def report(cluster: Cluster, namespace: str | None = None) -> Json:
-    """What is shown, as plain data: fractions from 0 to 1, latencies in milliseconds; None is not known."""
+    """The status as plain data. Fractions are from 0 to 1, latencies in milliseconds; None is unknown."""
     sessions = [s for s in cluster.sessions.values() if namespace in (None, s.metadata.namespace)]
     return {
         "pools": [_pool(pool) for _, pool in sorted(cluster.pools.items())],
@@ -53,7 +51,7 @@ def report(cluster: Cluster, namespace: str | None = None) -> Json:
 
 
 def tables(seen: Json, problem: str = "") -> Group:
-    """The report for people; `problem` is why it is not of now."""
+    """The report as tables; `problem` says why it is not up to date."""
     pools = _table("Pools", ("pool", "capacity", "allocated", "free", "idle", "sessions"))
     for pool in seen["pools"]:
         used = (_number(pool[field]) for field in ("capacity", "allocated", "free"))
@@ -145,11 +143,11 @@ def _condition(conditions: Iterable[Condition], kind: str) -> Condition | None:
 
 
 def _table(title: str, columns: Sequence[str]) -> Table:
-    made = Table(title=title, title_justify="left")
+    table = Table(title=title, title_justify="left")
     for name in columns:
         words = name in ("pool", "session", "sessions", "ready", "plan")
-        made.add_column(name, justify="left" if words else "right", no_wrap=name in ("pool", "session"))
-    return made
+        table.add_column(name, justify="left" if words else "right", no_wrap=name in ("pool", "session"))
+    return table
 
 
 def _number(value: float | None, decimals: int = 1) -> str:

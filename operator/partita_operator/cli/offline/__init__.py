@@ -1,4 +1,4 @@
-"""Subcommands that work on files alone: plan, simulate, profile, mig and subclusters.
+"""Subcommands that need no cluster: plan, simulate, profile, mig and subclusters.
 
 May import `cli`, the planner and the runtime.
 """

@@ -1,5 +1,6 @@
-"""`partita mig`: cut GPUs into MIG slices for a load, offline."""
+"""`partita mig`: partitions GPUs into MIG slices for a load, offline."""
 
+import shlex
 import time
 from collections.abc import Callable, Mapping
 from math import isfinite
@@ -49,7 +50,7 @@ STRATEGIES: Final[Mapping[str, Callable[[MigDemand, ProductTable, Deadline], Pac
     "--products",
     "products_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="YAML file with MIG profiles of products that are not known, or other ones for those that are.",
+    help="YAML file with MIG profiles of further products, or in place of those of known products.",
 )
 @click.option("--time-limit", type=click.FloatRange(0.1, 3600), default=10, show_default=True, help="Seconds to solve.")
 @click.option(
@@ -57,7 +58,7 @@ STRATEGIES: Final[Mapping[str, Callable[[MigDemand, ProductTable, Deadline], Pac
     type=click.Path(file_okay=False, path_type=Path),
     help="Directory to write mig-parted.yaml and pools.yaml to.",
 )
-@click.option("--managed", is_flag=True, help="Pools that the operator has cut by itself (docs/gpus.md).")
+@click.option("--managed", is_flag=True, help="Write pools whose GPUs the operator partitions (docs/gpus.md).")
 @output_option
 def mig(
     demand: Path,
@@ -68,7 +69,7 @@ def mig(
     managed: bool,
     output: OutputFormat,
 ) -> None:
-    """Cut GPUs into MIG slices for the load in DEMAND (a YAML file; docs/mig.md says what it holds).
+    """Partition GPUs into MIG slices for the load in DEMAND (a YAML file; see docs/mig.md).
 
     Prints how many GPUs get which slices, the mig-parted configuration of each kind of node, and a GPUPool for each
     kind of slice. Needs no cluster. Exit code 3 if the load cannot be packed.
@@ -143,13 +144,13 @@ def _print(packing: Packing, demand: MigDemand, managed: bool, console: Console)
         for layout in dict.fromkeys(config.gpus):
             table.add_row(config.name, str(config.nodes), str(config.gpus.count(layout)), _slices(layout))
     console.print(table)
-    loaded = Table("model", "slice", "in use", "busy", title="Slices", title_justify="left")
+    slices = Table("model", "slice", "in use", "busy", title="Slices", title_justify="left")
     for (model, name), count in packing.instances.items():
         busy = sum(t for (owner, _, k), t in packing.time.items() if (owner, k) == (model, name))
-        loaded.add_row(model, name, str(count), f"{busy / count:.0%}")
+        slices.add_row(model, name, str(count), f"{busy / count:.0%}")
     for name, count in packing.spare.items():
-        loaded.add_row("(spare)", name, str(count), "")
-    console.print(loaded)
+        slices.add_row("(spare)", name, str(count), "")
+    console.print(slices)
     console.print(_in_words(packing, demand, managed), markup=False)
 
 
@@ -158,11 +159,21 @@ def _slices(layout: Layout) -> str:
 
 
 def _in_words(packing: Packing, demand: MigDemand, managed: bool) -> str:
-    labels = " ".join(f"{key}={value}" for key, value in _labels("CONFIGURATION", demand, managed).items())
     proven = f" (bound {packing.bound:.4g})" if isfinite(packing.bound) else ""
     served = (
         f"serves {packing.scale:.4g} times the load{proven}"
         if demand.models and demand.gpus is not None
-        else f"no fewer GPUs than {packing.bound:.0f} will do"
+        else f"at least {packing.bound:.0f} GPUs are needed"
     )
-    return f"{served}\nlabel each node: kubectl label node NODE {labels}"
+    return "\n".join([served, *_label_commands(packing, demand, managed)])
+
+
+def _label_commands(packing: Packing, demand: MigDemand, managed: bool) -> list[str]:
+    """For each configuration of nodes, how many nodes to label, and the command with the name of a node left open."""
+    lines: dict[str, int] = {}
+    for config in node_configs(packing, demand.nodes):
+        labels = shlex.join(f"{key}={value}" for key, value in _labels(config.name, demand, managed).items())
+        lines[labels] = lines.get(labels, 0) + config.nodes
+    return [
+        f"label {count} node{'s' * (count > 1)}: kubectl label node NODE {labels}" for labels, count in lines.items()
+    ]

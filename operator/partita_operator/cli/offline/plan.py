@@ -1,4 +1,4 @@
-"""`partita plan`: plan sessions offline, compare strategies, and show what a plan in force would change to."""
+"""`partita plan`: plans sessions offline, compares strategies, and shows what would change of a current plan."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -47,21 +47,25 @@ profiles_option = click.option(
     help="Directory with profiles, as `partita profile` writes them.",
 )
 rate_option = click.option(
-    "--rate", type=click.IntRange(1), help="Requests per second to plan for. Default: as each session declares."
+    "--rate",
+    type=click.IntRange(1),
+    help="Requests per second to plan for. Default: the declared rate of each session.",
 )
 
-Answers = Sequence[tuple[InferenceSession, Outcome]]
+Outcomes = Sequence[tuple[InferenceSession, Outcome]]
 Compared = Sequence[tuple[InferenceSession, dict[str, Outcome]]]
-"""The answers for one session by strategy."""
+"""The outcomes of one session by strategy."""
 
 
 def _strategies(_context: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[str, ...]:
     """The names in `a,b,c`, each once."""
     names = tuple(dict.fromkeys(name.strip() for name in (value or "").split(",") if name.strip()))
     if unknown := [name for name in names if name not in STRATEGIES]:
-        raise click.BadParameter(f"{', '.join(unknown)} is not among {', '.join(sorted(STRATEGIES))}.")
+        raise click.BadParameter(
+            f"there is no strategy {', '.join(unknown)}; choose from {', '.join(sorted(STRATEGIES))}."
+        )
     if value is not None and not names:
-        raise click.BadParameter(f"it names no strategy; choose some of {', '.join(sorted(STRATEGIES))}.")
+        raise click.BadParameter(f"no strategy is given; choose from {', '.join(sorted(STRATEGIES))}.")
     return names
 
 
@@ -74,16 +78,14 @@ def _strategies(_context: click.Context, _parameter: click.Parameter, value: str
     help="Directory with profiles, as `partita profile` writes them; needed for manifests.",
 )
 @rate_option
-@click.option("--session", "names", multiple=True, help="Only this session; may be repeated.")
-@click.option("--strategy", type=click.Choice(sorted(STRATEGIES)), help="Instead of the sessions' own strategy.")
-@click.option(
-    "--compare", callback=_strategies, metavar="A,B,...", help="Put the answers of several strategies side by side."
-)
+@click.option("--session", "names", multiple=True, help="Only this session; repeatable.")
+@click.option("--strategy", type=click.Choice(sorted(STRATEGIES)), help="Strategy to use instead of the sessions' own.")
+@click.option("--compare", callback=_strategies, metavar="A,B,...", help="Compare the plans of several strategies.")
 @click.option(
     "--diff",
     "plan_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="PipelinePlan in force: show what the new plan changes of it. Exit code 4 if that is anything.",
+    help="File with the current PipelinePlan: show what the new plan changes. Exit code 4 if it changes anything.",
 )
 @click.option(
     "--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the plans to this file, as PipelinePlans."
@@ -94,10 +96,10 @@ def _strategies(_context: click.Context, _parameter: click.Parameter, value: str
     type=click.FloatRange(0),
     default=EXPLAIN_SECONDS,
     show_default=True,
-    help="Seconds for planning again with one more GPU, more SLO, or a pool less, to say what binds.",
+    help="Seconds for further plans with one more GPU, a longer SLO or one pool less, which show what limits the plan.",
 )
 @cluster_options
-@click.option("--together", is_flag=True, help="Plan the sessions together, not one after the other.")
+@click.option("--together", is_flag=True, help="Plan all sessions together instead of one after the other.")
 @output_option
 def plan(
     what: tuple[str, ...],
@@ -115,37 +117,37 @@ def plan(
 ) -> None:
     """Plan the InferenceSessions in MANIFESTS (files or directories, with the GPUPools they use), or isess/NAME.
 
-    Sessions are planned in their order, each on the GPUs that those before it leave; with --together, for most
-    throughput of all of them, or the least cost of all. Manifests need no cluster. A session
-    isess/NAME of a cluster is planned as its operator would now, and nothing is changed there. Exit code 3 if a
-    session has no plan (with --compare: by none of the strategies); the reason says what would make one possible.
+    Sessions are planned in their order; each one uses the GPUs that the sessions before it leave. With --together, the
+    plans have the largest throughput, or the least cost, of all sessions. Manifests need no cluster. isess/NAME is
+    planned as the operator of its cluster would plan it now; nothing changes there. Exit code 3 if a session has no
+    plan (with --compare: if no strategy has one); the reason says what would make a plan possible.
     """
     if is_session_reference(what[0]):
         if len(what) > 1 or profile_directory or names or compare or plan_file or out or together:
-            raise click.UsageError("isess/NAME goes with --rate, --strategy, --explain and --output only.")
+            raise click.UsageError("isess/NAME allows only --rate, --strategy, --explain and --output.")
         raise SystemExit(_plan_in_cluster(place, session_name(what[0]), rate, strategy, explain_seconds, output))
     if profile_directory is None:
-        raise click.UsageError("Missing option '--profiles': where the profiles of the manifests' models are.")
+        raise click.UsageError("Missing option '--profiles': the directory with the profiles of the manifests' models.")
     manifests = _paths(what)
     if compare and (strategy or plan_file or out):
-        raise click.UsageError("--compare stands alone: leave out --strategy, --diff and --out.")
+        raise click.UsageError("--compare excludes --strategy, --diff and --out.")
     if together and (compare or plan_file):
-        raise click.UsageError("--together does not go with --compare and --diff: leave them out.")
-    found, profiles = read_manifests(manifests), read_profiles(profile_directory)
+        raise click.UsageError("--together excludes --compare and --diff.")
+    found, profiles = read_manifests(manifests), read_profiles(profile_directory, manifests)
     sessions = chosen_sessions(found, names, rate, strategy)
     if compare:
         raise SystemExit(_emit_comparison(_compare(found, sessions, profiles, compare), output))
     if together:
         raise SystemExit(_plan_together(found, sessions, profiles, explain_seconds, out, output))
-    in_force = _in_force(plan_file, sessions) if plan_file else {}
-    answers = _plan(found, sessions, profiles, explain_seconds, in_force)
+    current = _current_plan(plan_file, sessions) if plan_file else {}
+    answers = _plan(found, sessions, profiles, explain_seconds, current)
     if out is not None:
         _write(out, answers)
-    raise SystemExit(_emit_difference(answers, in_force, output) if in_force else _emit_plans(answers, output))
+    raise SystemExit(_emit_difference(answers, current, output) if current else _emit_plans(answers, output))
 
 
 def _paths(what: tuple[str, ...]) -> list[Path]:
-    """The manifests. Raises BadParameter for what is not there."""
+    """The manifests. Raises BadParameter if a file does not exist."""
     if missing := [text for text in what if not Path(text).exists()]:
         raise click.BadParameter(
             f"there is no file or directory {missing[0]!r}; a session of a cluster is given as isess/NAME."
@@ -161,7 +163,7 @@ def _plan_in_cluster(
     explain_seconds: float,
     output: OutputFormat,
 ) -> ExitCode:
-    # Only here, since planning from manifests needs neither a cluster nor what talks to one.
+    # Imported only here: planning from manifests does not need the Kubernetes client.
     from partita_operator.cli.cluster.api_server import ApiServer
     from partita_operator.cli.cluster.planning_problem import problem_of
 
@@ -204,7 +206,7 @@ def _plan_together(
     return _worst(_exit_code([outcome]) for outcome in planned.outcomes)
 
 
-def _emit_plans(answers: Answers, output: OutputFormat) -> ExitCode:
+def _emit_plans(answers: Outcomes, output: OutputFormat) -> ExitCode:
     def table(console: Console) -> None:
         for answer in answers:
             print_outcome(*answer, console)
@@ -222,9 +224,9 @@ def _emit_comparison(compared: Compared, output: OutputFormat) -> ExitCode:
     return _worst(_exit_code(list(outcomes.values())) for _, outcomes in compared)
 
 
-def _emit_difference(answers: Answers, in_force: Mapping[str, PipelinePlanSpec], output: OutputFormat) -> ExitCode:
-    session, outcome = next(answer for answer in answers if answer[0].key in in_force)
-    changes = differences(in_force[session.key], outcome.plan) if isinstance(outcome, Planned) else ()
+def _emit_difference(answers: Outcomes, current: Mapping[str, PipelinePlanSpec], output: OutputFormat) -> ExitCode:
+    session, outcome = next(answer for answer in answers if answer[0].key in current)
+    changes = differences(current[session.key], outcome.plan) if isinstance(outcome, Planned) else ()
     emit(
         difference_data(session, outcome, changes),
         output,
@@ -236,14 +238,14 @@ def _emit_difference(answers: Answers, in_force: Mapping[str, PipelinePlanSpec],
 def chosen_sessions(
     found: Manifests, names: tuple[str, ...], rate: int | None, strategy: str | None = None
 ) -> list[InferenceSession]:
-    """The sessions of the manifests, narrowed to `names` if any, with another rate or strategy if given.
+    """The sessions of the manifests, only those in `names` if any, with another rate or strategy if given.
 
     Raises BadInput if there are none.
     """
     sessions = [s for s in found.sessions if not names or s.metadata.name in names]
     if not sessions:
         there = ", ".join(s.metadata.name for s in found.sessions) or "none"
-        raise BadInput(f"there is no such InferenceSession in the manifests; they have: {there}")
+        raise BadInput(f"the manifests have no such InferenceSession; they have: {there}")
     return [_changed(session, rate, strategy) for session in sessions]
 
 
@@ -261,11 +263,11 @@ def _plan(
     sessions: Sequence[InferenceSession],
     profiles: Sequence[Profile],
     explain_seconds: float,
-    in_force: Mapping[str, PipelinePlanSpec],
-) -> Answers:
+    current: Mapping[str, PipelinePlanSpec],
+) -> Outcomes:
     answers = []
     for session, outcome in plan_offline(
-        found.pools, sessions, profiles, lambda problem: solve(problem, explain_seconds=explain_seconds), in_force
+        found.pools, sessions, profiles, lambda problem: solve(problem, explain_seconds=explain_seconds), current
     ):
         report(f"planned {session.key} for {session.spec.rate.requests_per_second} requests/s")
         answers.append((session, outcome))
@@ -275,7 +277,7 @@ def _plan(
 def _compare(
     found: Manifests, sessions: Sequence[InferenceSession], profiles: Sequence[Profile], strategies: Sequence[str]
 ) -> Compared:
-    """Every session's answers by strategy; each strategy plans all sessions, in their order."""
+    """Every session's outcomes by strategy. Each strategy plans all sessions in their order."""
     answers: Compared = [(session, {}) for session in sessions]
     for name in strategies:
         changed = [_changed(session, None, name) for session in sessions]
@@ -284,8 +286,8 @@ def _compare(
     return answers
 
 
-def _in_force(plan_file: Path, sessions: Sequence[InferenceSession]) -> dict[str, PipelinePlanSpec]:
-    """The plan in the file, by the key of its session. Raises BadInput if it is none of `sessions`."""
+def _current_plan(plan_file: Path, sessions: Sequence[InferenceSession]) -> dict[str, PipelinePlanSpec]:
+    """The plan in the file, by the key of its session. Raises BadInput if `sessions` does not contain the session."""
     plans = read_manifests([plan_file]).plans
     if len(plans) != 1:
         raise BadInput(f"{plan_file} has {len(plans)} PipelinePlans; give a file with one")
@@ -297,12 +299,12 @@ def _in_force(plan_file: Path, sessions: Sequence[InferenceSession]) -> dict[str
     planned = ", ".join(session.key for session in sessions)
     raise BadInput(
         f"{plan_file} is a plan of session {meta.namespace or 'default'}/{spec.session.name}, "
-        f"but what is planned is: {planned}"
+        f"but the sessions to plan are: {planned}"
     )
 
 
-def _write(path: Path, answers: Answers) -> None:
-    """The plans as manifests, named as the operator names them."""
+def _write(path: Path, answers: Outcomes) -> None:
+    """The plans as manifests, with the names that the operator gives."""
     plans = [
         PipelinePlan(
             metadata=ObjectMeta(
@@ -321,7 +323,7 @@ def _write(path: Path, answers: Answers) -> None:
 
 
 def _exit_code(outcomes: Sequence[Outcome]) -> ExitCode:
-    """Of one session by some strategies: it is enough that one of them has a plan."""
+    """The exit code for one session by some strategies: success if one of them has a plan."""
     if any(isinstance(outcome, Planned) for outcome in outcomes):
         return ExitCode.OK
     wrong = any(isinstance(o, NoPlan) and o.reason is NoPlanReason.INVALID_SESSION for o in outcomes)
@@ -329,6 +331,6 @@ def _exit_code(outcomes: Sequence[Outcome]) -> ExitCode:
 
 
 def _worst(codes: Iterable[ExitCode]) -> ExitCode:
-    """What to exit with for several sessions: bad input before no plan."""
+    """The exit code for several sessions: bad input before no plan."""
     found = set(codes)
     return next((code for code in (ExitCode.BAD_INPUT, ExitCode.NO_PLAN) if code in found), ExitCode.OK)

@@ -1,4 +1,4 @@
-"""What `partita plan` prints: plans, strategies side by side, and differences, as tables and as plain data."""
+"""The output of `partita plan`: plans, comparisons of strategies, and differences, as tables and as plain data."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -18,7 +18,7 @@ NOTHING = "nothing would change"
 
 
 def outcome_data(session: InferenceSession, outcome: Outcome) -> dict[str, Any]:
-    """A plan, or why there is none."""
+    """A plan, or the reason why there is none."""
     if isinstance(outcome, NoPlan):
         return {"session": session.key, **_no_plan_data(outcome)}
     return {
@@ -28,7 +28,7 @@ def outcome_data(session: InferenceSession, outcome: Outcome) -> dict[str, Any]:
 
 
 def comparison_data(session: InferenceSession, outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
-    """What each strategy answers for one session."""
+    """The outcome of each strategy for one session."""
     return {
         "session": session.key,
         "strategies": [{"strategy": name, **_in_short(outcome)} for name, outcome in outcomes.items()],
@@ -36,12 +36,12 @@ def comparison_data(session: InferenceSession, outcomes: Mapping[str, Outcome]) 
 
 
 def difference_data(session: InferenceSession, outcome: Outcome, changes: Sequence[Change]) -> dict[str, Any]:
-    """What would change, and the plan that does it."""
+    """The new plan and its changes."""
     return {**outcome_data(session, outcome), "changes": [asdict(change) for change in changes]}
 
 
 def together_data(answers: Sequence[tuple[InferenceSession, Outcome]], planned: Together) -> dict[str, Any]:
-    """The plans of sessions that were planned together, and how good they are in all."""
+    """The plans of sessions that were planned together, and their common objective."""
     return {
         "value": planned.value,
         "bound": planned.bound,
@@ -50,7 +50,7 @@ def together_data(answers: Sequence[tuple[InferenceSession, Outcome]], planned: 
 
 
 def print_together(answers: Sequence[tuple[InferenceSession, Outcome]], planned: Together, console: Console) -> None:
-    """Every session's plan, and what they come to."""
+    """Print every session's plan, and their common objective."""
     for answer in answers:
         print_outcome(*answer, console)
     if planned.value is not None:
@@ -60,7 +60,7 @@ def print_together(answers: Sequence[tuple[InferenceSession, Outcome]], planned:
 
 
 def print_outcome(session: InferenceSession, outcome: Outcome, console: Console) -> None:
-    """A plan's stages, and why it is as it is; or why there is none."""
+    """Print a plan's stages and its explanation, or the reason why there is no plan."""
     if isinstance(outcome, NoPlan):
         console.print(f"[bold]{session.key}[/bold]: no plan ({outcome.reason})")
         console.print(outcome.message, markup=False)
@@ -69,13 +69,13 @@ def print_outcome(session: InferenceSession, outcome: Outcome, console: Console)
 
 
 def print_plan(session: InferenceSession, spec: PipelinePlanSpec, console: Console) -> None:
-    """A plan's stages, and why it is as it is."""
+    """Print a plan's stages and its explanation."""
     console.print(_stages(session, spec))
     console.print(_in_words(spec), markup=False)
 
 
 def print_comparison(session: InferenceSession, outcomes: Mapping[str, Outcome], console: Console) -> None:
-    """Strategies in rows; below, why those without a plan have none."""
+    """Print one row for each strategy, then the reasons of those without a plan."""
     unit = session.spec.objective.type.unit
     table = Table(title=f"{session.key}, strategies", title_justify="left")
     columns = (f"objective, {unit}", "cost/h", "by occupancy", "W", "requests/s", "GPUs", "seconds", "gap")
@@ -105,7 +105,7 @@ def print_comparison(session: InferenceSession, outcomes: Mapping[str, Outcome],
 
 
 def print_differences(session: InferenceSession, outcome: Outcome, changes: Sequence[Change], console: Console) -> None:
-    """What would change, or that nothing would; or why there is no plan."""
+    """Print what would change, or the reason why there is no plan."""
     if isinstance(outcome, NoPlan):
         print_outcome(session, outcome, console)
         return
@@ -113,7 +113,7 @@ def print_differences(session: InferenceSession, outcome: Outcome, changes: Sequ
 
 
 def print_changes(session_key: str, changes: Sequence[Change | PlannedChange], console: Console) -> None:
-    """What would change of a session, or that nothing would."""
+    """Print what would change of a session."""
     if not changes:
         console.print(f"{session_key}: {NOTHING}", markup=False)
         return
@@ -173,7 +173,7 @@ def _stages(session: InferenceSession, spec: PipelinePlanSpec) -> Table:
 
 
 def _vgpus(stage: Stage) -> str:
-    """How many, as shares of an accelerator, and with whom they are shared."""
+    """The number of vGPUs, their share of an accelerator, and their sub-cluster."""
     share = f" x 1/{stage.vgpu_divisor}" if stage.vgpu_divisor > 1 else ""
     return f"{stage.replicas}{share}" + (f" ({stage.subcluster})" if stage.subcluster is not None else "")
 

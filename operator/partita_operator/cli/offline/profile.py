@@ -1,4 +1,4 @@
-"""`partita profile`: time the models of sessions on this machine, as a profiling Job would."""
+"""`partita profile`: measures the models of sessions on this machine, as a profiling Job would."""
 
 import os
 import subprocess
@@ -28,15 +28,15 @@ from partita_profiling.result import REQUEST_VARIABLE, ProfileFailure, parse_res
     "--out",
     required=True,
     type=click.Path(file_okay=False, path_type=Path),
-    help="Directory for the profiles, one JSON file each; those already there are not made again.",
+    help="Directory for the profiles, one JSON file each; existing ones are kept.",
 )
-@click.option("--pool", "pools", multiple=True, help="Only for this GPUPool; may be repeated.")
-@click.option("--module", "modules", multiple=True, help="Only this module; may be repeated.")
+@click.option("--pool", "pools", multiple=True, help="Only for this GPUPool; repeatable.")
+@click.option("--module", "modules", multiple=True, help="Only this module; repeatable.")
 @click.option(
     "--python-path",
     multiple=True,
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Directory from which models are imported; may be repeated.",
+    help="Directory from which models are imported; repeatable.",
 )
 @output_option
 def profile(
@@ -47,9 +47,9 @@ def profile(
     python_path: tuple[Path, ...],
     output: OutputFormat,
 ) -> None:
-    """Time the blocks of the models in MANIFESTS (files or directories with GPUPools and InferenceSessions).
+    """Measure the blocks of the models in MANIFESTS (files or directories with GPUPools and InferenceSessions).
 
-    This machine stands for a node of every pool that is not narrowed by --pool; emulated pools take their own times.
+    This machine stands for a node of every pool, or of those given with --pool. Emulated pools use their own times.
     """
     requests = _requests(manifests, pools, modules)
     out.mkdir(parents=True, exist_ok=True)
@@ -67,10 +67,10 @@ def profile(
         rows.append({"module": names[0], "pool": names[1], "profile": str(file), "problem": ""})
 
     def table(console: Console) -> None:
-        shown = Table("module", "pool", "profile", "problem")
+        rows_table = Table("module", "pool", "profile", "problem")
         for row in rows:
-            shown.add_row(*row.values())
-        console.print(shown)
+            rows_table.add_row(*row.values())
+        console.print(rows_table)
 
     emit(rows, output, table)
     if failed:
@@ -80,10 +80,10 @@ def profile(
 def _requests(
     manifests: tuple[Path, ...], only_pools: tuple[str, ...], only_modules: tuple[str, ...]
 ) -> dict[tuple[str, str], ProfileRequest]:
-    """What to profile by (module, pool). Raises BadInput if that is nothing."""
+    """The profiles to make by (module, pool). Raises BadInput if there are none."""
     found = read_manifests(manifests)
-    there = GPUPoolStatus(capacity=1)
-    cluster = Cluster(pools={p.metadata.name: p.model_copy(update={"status": there}) for p in found.pools})
+    available = GPUPoolStatus(capacity=1)
+    cluster = Cluster(pools={p.metadata.name: p.model_copy(update={"status": available}) for p in found.pools})
     settings = OperatorSettings(versions=installed_versions())
     requests = {
         names: request
@@ -94,13 +94,13 @@ def _requests(
     if not requests:
         raise BadInput(
             "there is nothing to profile: give manifests with at least one GPUPool and one InferenceSession that may "
-            "use it, and names that are in them to --pool and --module"
+            "use it. --pool and --module must be names in these manifests"
         )
     return requests
 
 
 def _run(request: ProfileRequest, python_path: tuple[Path, ...]) -> Profile | ProfileFailure:
-    """The run in a process of its own, its progress shown as it comes."""
+    """Run the profiler in a separate process, and print its progress."""
     path = [*(str(p.absolute()) for p in python_path), *filter(None, [os.environ.get("PYTHONPATH")])]
     lines = []
     with subprocess.Popen(

@@ -1,4 +1,4 @@
-"""`partita simulate`: what a plan does under load, by the scheduling core on a virtual clock."""
+"""`partita simulate`: runs a plan under load, with the scheduling core on a virtual clock."""
 
 import csv
 import json
@@ -37,13 +37,13 @@ from partita_runtime.simulation.simulator import simulate as run
 T = TypeVar("T")
 
 _LOADS: Final = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0)
-"""Shares of the planned rate at which goodput is plotted."""
+"""Multiples of the planned rate at which goodput is plotted."""
 
 
 @click.command()
 @click.argument("manifests", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @profiles_option
-@click.option("--session", "name", help="The session, if the manifests have several.")
+@click.option("--session", "name", help="Session to simulate, if the manifests have several.")
 @click.option(
     "--plan",
     "plan_file",
@@ -52,31 +52,36 @@ _LOADS: Final = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0)
 )
 @rate_option
 @click.option(
-    "--load", "load_rate", help="Requests per second to send, or steps such as 0:4,30:8. Default: as planned."
+    "--load", "load_rate", help="Requests per second to send, or steps such as 0:4,30:8. Default: the planned rate."
 )
 @click.option(
     "--seconds", type=click.FloatRange(0.1), default=60.0, show_default=True, help="Virtual time to simulate."
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed; the same seed gives the same report.")
 @click.option(
-    "--noise", type=click.FloatRange(0), default=0.0, show_default=True, help="Spread of execution times, such as 0.05."
+    "--seed", type=int, default=0, show_default=True, help="Random seed; the same seed gives the same report."
+)
+@click.option(
+    "--noise",
+    type=click.FloatRange(0),
+    default=0.0,
+    show_default=True,
+    help="Relative spread of execution times, such as 0.05.",
 )
 @click.option(
     "--policy",
     callback=lambda _context, _option, name: _known_policy(name),
-    help=f"Batching policy instead of the session's, to compare: {', '.join(POLICIES)}; some with a parameter, such as "
-    "Timeout:40.",
+    help=f"Batching policy instead of the session's: {', '.join(POLICIES)}; some have a parameter, such as Timeout:40.",
 )
 @click.option(
     "--trace",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Arrivals from a file instead: gaps in seconds, one a line, repeated where they are too few.",
+    help="File with one gap between arrivals (seconds) on each line; repeated if it is too short.",
 )
 @click.option(
     "--executions",
     "executions_file",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    help="Write every execution of a batch to this file, as CSV: worker, stage, batch, start and end.",
+    help="Write one line for each executed batch to this file, as CSV: worker, stage, batch, start and end.",
 )
 @click.option(
     "--plots",
@@ -88,22 +93,23 @@ _LOADS: Final = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0)
     "fails",
     multiple=True,
     callback=lambda _context, _option, texts: [_read(GpuFailure.parse, text) for text in texts],
-    help="An accelerator fails: fast-gpu-0@10 in second 10, fast-gpu-0@10+5 if it is back 5 s later. Numbered by pool.",
+    help="Failure of an accelerator: fast-gpu-0@10 in second 10, fast-gpu-0@10+5 with recovery after 5 s; repeatable.",
 )
 @click.option(
     "--random-failures",
     callback=lambda _context, _option, text: _read(_random_failures, text),
-    help="Mean seconds that each accelerator works until it fails, and until it is back, such as 3600,60.",
+    help="Mean seconds between failures of each accelerator, and until its recovery, such as 3600,60.",
 )
 @click.option(
     "--contention",
     type=click.FloatRange(0, 1, max_open=True),
-    help="Transfers share links evenly instead of in turn, of which others take this share, such as 0 or 0.3.",
+    help="Concurrent transfers share each link evenly, and other traffic uses this share of it, such as 0.3. Default: "
+    "transfers run one after the other.",
 )
 @click.option(
     "--autoscale/--no-autoscale",
     "autoscaled",
-    help="Let replicas follow the load, by the session's autoscaling settings, as the operator would.",
+    help="Scale replicas with the load by the session's autoscaling settings, as the operator would.",
 )
 @click.option(
     "--start-up",
@@ -134,17 +140,17 @@ def simulate(
     start_up: float,
     output: OutputFormat,
 ) -> None:
-    """Simulate one session under a plan, by the scheduling core that also serves requests.
+    """Simulate one session under a plan, with the scheduling core that also serves requests.
 
-    Exit code 3 if there is no plan to simulate, 4 if the session's attainment is missed.
+    Exit code 3 if there is no plan to simulate, 4 if the session misses its attainment.
     """
-    there = read_manifests(manifests)
-    sessions = chosen_sessions(there, (name,) if name else (), rate)
+    found_manifests = read_manifests(manifests)
+    sessions = chosen_sessions(found_manifests, (name,) if name else (), rate)
     if len(sessions) != 1:
         raise BadInput(f"the manifests have {len(sessions)} sessions; choose one with --session")
     session = sessions[0]
-    free = {pool.metadata.name: declared_capacity(pool) for pool in there.pools}
-    problem = offline_problem(there.pools, session, read_profiles(profile_directory), free)
+    free = {pool.metadata.name: declared_capacity(pool) for pool in found_manifests.pools}
+    problem = offline_problem(found_manifests.pools, session, read_profiles(profile_directory, manifests), free)
     draw = None if plots is None else _drawing()
     spec = _plan(plan_file, problem)
     arrival = session.spec.rate
@@ -201,12 +207,12 @@ def _random_failures(text: str) -> RandomFailures:
     try:
         between, down = (float(part) for part in text.split(","))
     except ValueError as error:
-        raise ValueError(f"{text!r} is no pair of mean times in seconds; write it such as 3600,60") from error
+        raise ValueError(f"{text!r} is not a pair of mean times in seconds, such as 3600,60") from error
     return RandomFailures(between, down)
 
 
 def _drawing() -> Callable[[Path, SimulationReport, Sequence[LoadPoint]], object]:
-    """Writes figures; matplotlib is loaded here, so that nothing else needs it."""
+    """The function that writes figures. It imports matplotlib, which nothing else here needs."""
     try:
         return import_module("partita_runtime.simulation.plots").write_plots  # type: ignore[no-any-return]
     except ImportError as error:
@@ -220,7 +226,7 @@ def _scaling(
     free: Mapping[str, int],
     start_up: float,
 ) -> Scaling:
-    """As the operator scales the session, whether its mode lets the operator act or not."""
+    """The operator's scaling of the session, even if the session's mode is off."""
     return Scaling(
         spec,
         session.spec.autoscaling.model_copy(update={"mode": AutoscalingMode.ENABLED}),

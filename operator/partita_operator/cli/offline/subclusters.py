@@ -1,4 +1,4 @@
-"""`partita subclusters`: spread many models over sub-clusters, offline."""
+"""`partita subclusters`: distributes many models over sub-clusters, offline."""
 
 import time
 from math import inf
@@ -28,43 +28,47 @@ from partita_planner.subclusters.problem import (
 
 
 class LoadedModel(SpecModel):
-    """One model of the file."""
+    """One model in the file."""
 
     name: str
     rate: float
     """Requests per second."""
     static_memory: Quantity
-    """Bytes that it takes as long as it is loaded."""
+    """Bytes while it is loaded."""
     dynamic_memory: Quantity = Quantity(0)
-    """Bytes that it takes while it runs."""
+    """Further bytes while it runs."""
     load_cost: float = 1.0
-    """What loading it costs, and unloading it."""
+    """Cost of loading or unloading it."""
     subcluster: int | None = None
-    """Where it is loaded now, from 0."""
+    """Number of its present sub-cluster, from 0."""
 
 
 class LoadedModels(SpecModel):
-    """What the file holds."""
+    """The content of the file."""
 
     models: tuple[LoadedModel, ...]
 
 
 @click.command()
 @click.argument("models", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--clusters", type=click.IntRange(1), required=True, help="How many sub-clusters.")
+@click.option("--clusters", type=click.IntRange(1), required=True, help="Number of sub-clusters.")
 @click.option(
     "--memory", metavar="QUANTITY", help="Memory of each GPU of a sub-cluster, such as 80Gi. Default: no limit."
 )
-@click.option("--max-rate", type=click.FloatRange(0), help="Requests per second that a sub-cluster can handle.")
 @click.option(
-    "--max-change", type=click.FloatRange(0), help="What loading and unloading may cost in all. Default: no limit."
+    "--max-rate",
+    type=click.FloatRange(0),
+    help="Largest rate of a sub-cluster, in requests per second. Default: no limit.",
+)
+@click.option(
+    "--max-change", type=click.FloatRange(0), help="Largest total cost of loading and unloading. Default: no limit."
 )
 @click.option(
     "--memory-weight",
     type=click.FloatRange(0),
     default=1.0,
     show_default=True,
-    help="How much imbalance of memory counts, beside that of the rate.",
+    help="Weight of the memory imbalance; the rate imbalance has weight 1.",
 )
 @click.option("--time-limit", type=click.FloatRange(0.1, 3600), default=10, show_default=True, help="Seconds to solve.")
 @output_option
@@ -78,10 +82,10 @@ def subclusters(
     time_limit: float,
     output: OutputFormat,
 ) -> None:
-    """Spread the models in MODELS (a YAML file; docs/subclusters.md says what it holds) over sub-clusters.
+    """Distribute the models in MODELS (a YAML file; see docs/subclusters.md) over sub-clusters.
 
-    Every GPU of a sub-cluster holds all of its models. Rates and memory are balanced, within what GPUs and dispatchers
-    can take, and within what may be moved. Needs no cluster. Exit code 3 if the models do not fit.
+    Every GPU of a sub-cluster has all of its models loaded. The command balances rates and memory within the limits of
+    GPUs, dispatchers and changes. It needs no cluster. Exit code 3 if the models do not fit.
     """
     problem = _problem(_read(models), clusters, memory, max_rate, max_change, memory_weight)
     try:
@@ -103,7 +107,7 @@ def _read(file: Path) -> LoadedModels:
     try:
         return LoadedModels.model_validate(yaml.safe_load(file.read_text()))
     except (OSError, UnicodeDecodeError, yaml.YAMLError, ValidationError) as error:
-        raise BadInput(f"{file} has no models as this command reads them: {error}") from error
+        raise BadInput(f"{file} is not a list of models as in docs/subclusters.md: {error}") from error
 
 
 def _problem(
@@ -117,7 +121,7 @@ def _problem(
     try:
         most = inf if memory is None else float(Quantity(memory))
     except ValueError as error:
-        raise BadInput(f"--memory {memory} is no quantity: give bytes, such as 80Gi") from error
+        raise BadInput(f"--memory {memory} is not a quantity: give bytes, such as 80Gi") from error
     return SubclusterProblem(
         models=tuple(
             ServedModel(m.name, m.rate, float(m.static_memory), float(m.dynamic_memory), m.load_cost)
@@ -143,17 +147,17 @@ def _document(found: Partition, problem: SubclusterProblem) -> dict[str, Any]:
         "subclusters": [
             {
                 "subcluster": j,
-                "models": [m.name for m in held],
-                "rate": sum(m.rate for m in held),
-                "staticBytes": round(sum(m.static_bytes for m in held)),
+                "models": [m.name for m in models],
+                "rate": sum(m.rate for m in models),
+                "staticBytes": round(sum(m.static_bytes for m in models)),
             }
-            for j, held in enumerate(_held(found, problem))
+            for j, models in enumerate(_models_by_subcluster(found, problem))
         ],
         "moved": sorted(name for name, j in problem.current.items() if found.subcluster[name] != j),
     }
 
 
-def _held(found: Partition, problem: SubclusterProblem) -> list[list[ServedModel]]:
+def _models_by_subcluster(found: Partition, problem: SubclusterProblem) -> list[list[ServedModel]]:
     return [[m for m in problem.models if found.subcluster[m.name] == j] for j in range(problem.subclusters)]
 
 

@@ -4,6 +4,8 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from partita_runtime.installation import extra_command
+
 if TYPE_CHECKING:
     from partita_runtime.serving.telemetry.tracing import RequestTracer
 
@@ -24,5 +26,5 @@ def tracer_of(environment: Mapping[str, str], session_key: str) -> "RequestTrace
 
         return RequestTracer(provider_of(environment), session_key)
     except ImportError as error:
-        logger.error("requests are not traced: %s; install it with: pip install 'partita[tracing]'", error)
+        logger.error("requests are not traced: %s; install it with: %s", error, extra_command("tracing"))
         return None
