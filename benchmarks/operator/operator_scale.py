@@ -31,7 +31,8 @@ from benchmarks.operator.operator_cases.readings import Reader, Reading, between
 from partita_devtools.control_plane.binaries import find_binaries
 from partita_devtools.control_plane.control_plane import ControlPlane, control_plane
 from partita_devtools.ports import free_ports
-from partita_operator.kube.connection import client, load_config
+from partita_operator.kube.client import KubernetesClient
+from partita_operator.kube.connection import load_config
 
 ROOT: Final = Path(__file__).parents[2]
 DEADLINE_S: Final = 1200.0
@@ -65,7 +66,7 @@ def main() -> None:
 async def measure(plane: ControlPlane, crowd: Crowd, rest: float) -> dict[str, Any]:
     """The summary."""
     metrics_port, health_port = free_ports(2)
-    async with client(load_config(plane.kubeconfig)) as kubernetes:
+    async with KubernetesClient(await load_config(plane.kubeconfig)) as kubernetes:
         began = time.monotonic()
         await install(kubernetes, crowd)
         _say(f"{crowd.nodes} nodes and {crowd.pools} pools are there after {time.monotonic() - began:.0f} s")

@@ -19,15 +19,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from lightkube import ApiError, AsyncClient
-
 from partita_api.conditions import ConditionType, is_true
 from partita_devtools.demo.example import Example, read_example
 from partita_devtools.demo.kubernetes import apply_crds, apply_example, demo_client, observe
 from partita_devtools.environment import DevConfig, dev_down, dev_up
 from partita_devtools.operator_process import operator_log, start_operator, stop_operator
 from partita_devtools.ray_cluster.commands import RayClusterConfig
+from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.connection import load_config
+from partita_operator.kube.errors import ApiError, is_missing
 from partita_operator.kube.resources import SessionResource
 
 ROOT: Final = Path(__file__).parents[2]
@@ -65,11 +65,8 @@ def main() -> None:
 
 async def measure(kubeconfig: Path, example: Example, repeats: int) -> dict[str, object]:
     """Seconds of each step: cold, and the medians of the others."""
-    client = demo_client(load_config(kubeconfig))
-    try:
+    async with demo_client(await load_config(kubeconfig)) as client:
         runs = [await once(client, example) for _ in range(1 + repeats)]
-    finally:
-        await client.close()
     return {
         "example": example.directory.name,
         "cold": _steps(runs[:1]),
@@ -78,7 +75,7 @@ async def measure(kubeconfig: Path, example: Example, repeats: int) -> dict[str,
     }
 
 
-async def once(client: AsyncClient, example: Example) -> dict[str, float]:
+async def once(client: KubernetesClient, example: Example) -> dict[str, float]:
     """Seconds from the manifests to each condition; the session is gone afterwards."""
     began = time.monotonic()
     await apply_example(client, example)
@@ -96,25 +93,22 @@ async def once(client: AsyncClient, example: Example) -> dict[str, float]:
     return reached
 
 
-async def _delete(client: AsyncClient, example: Example) -> None:
+async def _delete(client: KubernetesClient, example: Example) -> None:
     meta = example.session.metadata
-    await client.delete(SessionResource, meta.name, namespace=meta.namespace)
+    await client.delete(SessionResource, meta.name, meta.namespace or "")
     while True:
         try:
-            await client.get(SessionResource, meta.name, namespace=meta.namespace)
+            await client.get(SessionResource, meta.name, meta.namespace or "")
         except ApiError as error:
-            if error.status.code == 404:
+            if is_missing(error):
                 return
             raise
         await asyncio.sleep(0.2)
 
 
 async def _definitions(kubeconfig: Path) -> None:
-    client = demo_client(load_config(kubeconfig))
-    try:
+    async with demo_client(await load_config(kubeconfig)) as client:
         await apply_crds(client)
-    finally:
-        await client.close()
 
 
 def _steps(runs: Sequence[dict[str, float]]) -> dict[str, float]:

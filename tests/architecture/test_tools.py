@@ -28,12 +28,12 @@ def test_tool_has_nothing_to_say(command: list[str]) -> None:
 @pytest.mark.parametrize(
     ("module", "foreign"),
     [
-        pytest.param("partita_api.crd_schema", ["ray", "torch", "kopf", "lightkube", "pyomo"], id="api"),
-        pytest.param("partita_planner.planning", ["ray", "torch", "kopf", "lightkube"], id="planner"),
-        pytest.param("partita_runtime.scheduling.core", ["ray", "torch", "kopf", "lightkube"], id="scheduling core"),
-        pytest.param("partita_runtime.simulation", ["ray", "torch", "kopf", "lightkube"], id="simulator"),
-        pytest.param("partita_profiling.result", ["ray", "torch", "kopf", "lightkube"], id="profile results"),
-        pytest.param("partita_operator.cli.main", ["ray", "torch", "kopf", "lightkube", "pyomo"], id="command line"),
+        pytest.param("partita_api.crd_schema", ["ray", "torch", "kopf", "kubernetes", "pyomo"], id="api"),
+        pytest.param("partita_planner.planning", ["ray", "torch", "kopf", "kubernetes"], id="planner"),
+        pytest.param("partita_runtime.scheduling.core", ["ray", "torch", "kopf", "kubernetes"], id="scheduling core"),
+        pytest.param("partita_runtime.simulation", ["ray", "torch", "kopf", "kubernetes"], id="simulator"),
+        pytest.param("partita_profiling.result", ["ray", "torch", "kopf", "kubernetes"], id="profile results"),
+        pytest.param("partita_operator.cli.main", ["ray", "torch", "kopf", "kubernetes", "pyomo"], id="command line"),
         pytest.param("partita_operator.handlers.operator", ["ray", "torch"], id="operator"),
     ],
 )

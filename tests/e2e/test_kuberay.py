@@ -27,7 +27,8 @@ from partita_operator.engines.kuberay.settings import KubeRaySettings
 from partita_operator.engines.ray.engine import RayServeEngines
 from partita_operator.engines.selection import EngineRegistry
 from partita_operator.handlers.operator import run_operator
-from partita_operator.kube.connection import client, load_config
+from partita_operator.kube.client import KubernetesClient
+from partita_operator.kube.connection import load_config
 from partita_operator.ports import OperatorSettings, ProfileRun
 
 pytestmark = [pytest.mark.e2e, pytest.mark.apiserver, pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -106,7 +107,7 @@ async def operator(namespace: Kubectl, head: RayCluster) -> AsyncIterator[None]:
     )
     assert settings.kuberay is not None
     stop = asyncio.Event()
-    async with client(load_config(namespace.kubeconfig)) as kubernetes:
+    async with KubernetesClient(await load_config(namespace.kubeconfig)) as kubernetes:
         engine = KubeRayEngine(kubernetes, settings.kuberay, head.auth_token)
         running = asyncio.create_task(
             run_operator(

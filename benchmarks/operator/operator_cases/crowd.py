@@ -5,14 +5,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from lightkube import AsyncClient
-from lightkube.resources.apiextensions_v1 import CustomResourceDefinition
-from lightkube.resources.core_v1 import Namespace
-from lightkube.resources.core_v1 import Node as NodeResource
-
 from partita_api.crd_schema import KINDS, crd
 from partita_api.meta import API_VERSION
-from partita_operator.kube.resources import PoolResource, SessionResource
+from partita_operator.kube.client import KubernetesClient
+from partita_operator.kube.errors import ApiError
+from partita_operator.kube.resources import (
+    DefinitionResource,
+    NamespaceResource,
+    NodeResource,
+    PoolResource,
+    SessionResource,
+)
 
 POOL_LABEL: Final = "crowd/pool"
 GPUS_A_NODE: Final = 4
@@ -89,36 +92,35 @@ class Crowd:
             }
 
 
-async def install(client: AsyncClient, crowd: Crowd) -> None:
+async def install(client: KubernetesClient, crowd: Crowd) -> None:
     """Partita's definitions, the namespaces, the nodes and the pools. Sessions come by `add_sessions`."""
     for definition in crowd.definitions():
-        await client.create(CustomResourceDefinition.from_dict(definition))
+        await client.create(DefinitionResource, definition)
     for _ in range(100):
         try:
-            async for _ in client.list(SessionResource, namespace="*"):
-                pass
+            await client.list(SessionResource)
             break
-        except Exception:  # the answer to a kind that is not served yet is no Status
+        except ApiError:  # the kind is not served yet
             await asyncio.sleep(0.2)
     for name in crowd.namespaces():
-        await client.create(Namespace.from_dict({"metadata": {"name": name}}))
-    await _all(client, (NodeResource.from_dict(node) for node in crowd.node_manifests()))
-    await _all(client, (PoolResource.from_dict(pool) for pool in crowd.pool_manifests()))
+        await client.create(NamespaceResource, {"metadata": {"name": name}})
+    await _all(client, NodeResource, crowd.node_manifests())
+    await _all(client, PoolResource, crowd.pool_manifests())
 
 
-async def add_sessions(client: AsyncClient, crowd: Crowd) -> None:
+async def add_sessions(client: KubernetesClient, crowd: Crowd) -> None:
     """All sessions, as one `kubectl apply` of many would bring them."""
-    await _all(client, (SessionResource.from_dict(session) for session in crowd.session_manifests()))
+    await _all(client, SessionResource, crowd.session_manifests())
 
 
-async def _all(client: AsyncClient, objects: Iterable[Any]) -> None:
+async def _all(client: KubernetesClient, kind: Any, manifests: Iterable[Json]) -> None:
     slots = asyncio.Semaphore(_AT_ONCE)
 
-    async def create(one: Any) -> None:
+    async def create(manifest: Json) -> None:
         async with slots:
-            await client.create(one)
+            await client.create(kind, manifest)
 
-    await asyncio.gather(*(create(one) for one in objects))
+    await asyncio.gather(*(create(manifest) for manifest in manifests))
 
 
 def _pool(number: int) -> str:

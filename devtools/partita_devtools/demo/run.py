@@ -7,8 +7,6 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from lightkube import AsyncClient
-
 from partita_devtools.commands import Report
 from partita_devtools.demo.config import DemoConfig
 from partita_devtools.demo.errors import DemoError
@@ -18,6 +16,7 @@ from partita_devtools.demo.result import DemoResult, Verification
 from partita_devtools.demo.traffic import Endpoint, send_phases, wait_until_reachable
 from partita_devtools.demo.verification import verify
 from partita_devtools.demo.watch import Watch
+from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.connection import NoClusterError, load_config
 from partita_operator.kube.retries import ApiServerUnavailableError
 from partita_runtime.load.inference_request import encode_request
@@ -39,7 +38,7 @@ def run_demo(config: DemoConfig, report: Report) -> DemoResult:
     return asyncio.run(_with_client(config, lambda client: _demonstrate(client, example, config, report)))
 
 
-async def _demonstrate(client: AsyncClient, example: Example, config: DemoConfig, report: Report) -> DemoResult:
+async def _demonstrate(client: KubernetesClient, example: Example, config: DemoConfig, report: Report) -> DemoResult:
     name = example.session.metadata.name
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
     await apply_crds(client)
@@ -95,12 +94,9 @@ async def _verification(
     return found
 
 
-async def _with_client(config: DemoConfig, work: Callable[[AsyncClient], Awaitable[T]]) -> T:
+async def _with_client(config: DemoConfig, work: Callable[[KubernetesClient], Awaitable[T]]) -> T:
     try:
-        client = demo_client(load_config(config.kubeconfig))
-        try:
+        async with demo_client(await load_config(config.kubeconfig)) as client:
             return await work(client)
-        finally:
-            await client.close()
     except (NoClusterError, ApiServerUnavailableError) as error:
         raise DemoError(f"{error} Is the development environment up? partita dev status") from error

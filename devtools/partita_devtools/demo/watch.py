@@ -5,8 +5,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from lightkube import AsyncClient
-
 from partita_api.conditions import Condition, ConditionType
 from partita_devtools.commands import Report
 from partita_devtools.demo.conditions import Observation, changes
@@ -15,6 +13,7 @@ from partita_devtools.demo.errors import DemoError
 from partita_devtools.demo.example import Example
 from partita_devtools.demo.kubernetes import observe
 from partita_devtools.demo.result import ConditionChange
+from partita_operator.kube.client import KubernetesClient
 
 _LOOK_EVERY_S = 0.5
 
@@ -23,7 +22,7 @@ _LOOK_EVERY_S = 0.5
 class Watch:
     """Looks at the example's objects, reports each change of a condition and keeps it."""
 
-    client: AsyncClient
+    client: KubernetesClient
     example: Example
     report: Report
     started: float = field(default_factory=time.monotonic)

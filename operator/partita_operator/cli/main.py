@@ -51,9 +51,8 @@ EXTRA_OF_MODULE: Final[Mapping[str, str]] = {
     "httptools": "serving",
     "aiohttp": "load",
     "httpx": "operator",
-    "httpx2": "operator",
     "kopf": "operator",
-    "lightkube": "operator",
+    "kubernetes": "operator",
     "matplotlib": "plots",
 }
 

@@ -18,7 +18,8 @@ from partita_operator.engines.kuberay.settings import KubeRaySettings
 from partita_operator.engines.selection import open_engines
 from partita_operator.handlers.leadership import LeadershipLostError
 from partita_operator.handlers.operator import run_operator
-from partita_operator.kube.connection import NoClusterError, client, load_config
+from partita_operator.kube.client import KubernetesClient
+from partita_operator.kube.connection import NoClusterError, load_config
 from partita_operator.partitioning.settings import MigSettings
 from partita_operator.ports import OperatorSettings, ProfileRunner
 from partita_operator.profiling.kubernetes_job import KubernetesJobRunner
@@ -191,7 +192,7 @@ def run(kubeconfig: Path | None, log_level: str, log_format: str, versions: dict
     Every flag is also an environment variable: --ray-address is PARTITA_RAY_ADDRESS.
     """
     log_to_stderr(logging.getLogger(), LogFormat(log_format), log_level)
-    for noisy in ("httpx", "httpx2", "httpcore", "kopf", "aiohttp.access"):
+    for noisy in ("httpx", "httpcore", "kopf", "aiohttp.access"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     asyncio.run(_run(OperatorSettings(versions=versions or installed_versions(), **settings), kubeconfig))
 
@@ -225,7 +226,7 @@ async def _runner(settings: OperatorSettings, kubeconfig: Path | None, resources
     """Kubernetes Jobs where there is an image for them, else Ray jobs."""
     image = settings.profiler_image or (settings.kuberay.image if settings.kuberay else None)
     if image is not None:
-        kubernetes = await resources.enter_async_context(client(load_config(kubeconfig)))
+        kubernetes = await resources.enter_async_context(KubernetesClient(await load_config(kubeconfig)))
         return KubernetesJobRunner(kubernetes, image, settings.profile_timeout_seconds, settings.model_policy)
     if not settings.ray_address:
         raise click.ClickException(

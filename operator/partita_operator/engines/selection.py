@@ -8,7 +8,8 @@ from typing import Final
 from partita_api.inferencesession import EngineType, InferenceSession
 from partita_operator.engines.kuberay.engine import KubeRayEngine
 from partita_operator.engines.ray.engine import RayServeEngines, serving_options
-from partita_operator.kube.connection import client, load_config
+from partita_operator.kube.client import KubernetesClient
+from partita_operator.kube.connection import load_config
 from partita_operator.ports import (
     EngineUnavailableError,
     OperatorSettings,
@@ -38,7 +39,7 @@ async def open_engines(settings: OperatorSettings, kubeconfig: Path | None) -> A
         resources.push_async_callback(ray.close)
         kuberay = None
         if settings.kuberay is not None:
-            kubernetes = await resources.enter_async_context(client(load_config(kubeconfig)))
+            kubernetes = await resources.enter_async_context(KubernetesClient(await load_config(kubeconfig)))
             options = serving_options(settings)
             kuberay = KubeRayEngine(kubernetes, settings.kuberay, settings.kuberay_token, options, settings.namespaces)
             resources.push_async_callback(kuberay.close)

@@ -4,10 +4,9 @@ import asyncio
 import logging
 from typing import Final
 
-from lightkube import ApiError
-
 from partita_api.gpupool import GPUPool
 from partita_operator.handlers.context import Context
+from partita_operator.kube.errors import ApiError
 from partita_operator.kube.writes import Owner
 from partita_operator.ports import EngineUnavailableError, PartitionerError
 from partita_operator.reconcile.actions import (

@@ -6,12 +6,11 @@ The operator does not depend on what it remembers: after a restart it measures, 
 import asyncio
 from dataclasses import dataclass, field
 
-from lightkube import AsyncClient
-
 from partita_operator.handlers.leadership import Leadership
 from partita_operator.handlers.metrics import Metrics
 from partita_operator.handlers.plan_searches import PlanSearches
 from partita_operator.kube.cache import ClusterCache
+from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.profiles import ProfileStore
 from partita_operator.kube.writes import ObjectWriter
 from partita_operator.ports import GpuPartitioner, OperatorSettings, ProfileRunner, ServingEngines
@@ -32,7 +31,7 @@ class Context:
     """The adapters and the memory that all passes share."""
 
     settings: OperatorSettings
-    client: AsyncClient
+    client: KubernetesClient
     cache: ClusterCache
     writer: ObjectWriter
     profiles: ProfileStore

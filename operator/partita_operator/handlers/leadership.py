@@ -8,8 +8,7 @@ from socket import gethostname
 from typing import Protocol
 from uuid import uuid4
 
-import httpx2
-
+from partita_operator.kube.errors import KubernetesError
 from partita_operator.reconcile.leadership import (
     LOOKS_AFTER,
     RENEWS_AFTER,
@@ -98,7 +97,7 @@ class Leadership:
                 await self._leases.write(
                     LeaseRecord("", known.duration_seconds, known.transitions, known.version), known
                 )
-        except (TimeoutError, httpx2.HTTPError) as error:
+        except (TimeoutError, KubernetesError) as error:
             logger.warning("the Lease was not given back, so that it has to run out: %r", error)
 
     async def _try(self) -> bool:
@@ -109,7 +108,7 @@ class Leadership:
             # An attempt that hangs must not use up the time in which another one could succeed.
             async with asyncio.timeout(self._duration * LOOKS_AFTER):
                 return await self._look_and_take(self._leases)
-        except (TimeoutError, httpx2.HTTPError) as error:
+        except (TimeoutError, KubernetesError) as error:
             logger.warning("the Lease cannot be read or renewed: %r", error)
             return False
 

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from lightkube.config.kubeconfig import SingleConfig
-
 from partita_operator.handlers.admission import Admission
 from partita_operator.handlers.context import Context
 from partita_operator.handlers.leadership import Leadership, LeadershipLostError
@@ -17,7 +15,8 @@ from partita_operator.handlers.plan_searches import PlanSearches
 from partita_operator.handlers.watches import Webhook, watch
 from partita_operator.handlers.workqueue import WorkQueue
 from partita_operator.kube.cache import ClusterCache, Key, Kind, KindMissingError, key_of
-from partita_operator.kube.connection import client, load_config
+from partita_operator.kube.client import KubernetesClient
+from partita_operator.kube.connection import Connection, load_config
 from partita_operator.kube.lease import LeaseStore
 from partita_operator.kube.profiles import ProfileStore
 from partita_operator.kube.retries import ApiServerUnavailableError
@@ -49,12 +48,12 @@ async def run_operator(
     API server, the CustomResourceDefinitions and the engines. With a Lease, only the replica that holds it acts; the
     others watch. Raises NoClusterError if there is no usable configuration, and LeadershipLostError.
     """
-    config = load_config(kubeconfig)
+    connection = await load_config(kubeconfig)
     metrics = Metrics()
     queue: WorkQueue[Key] = WorkQueue()
     metrics.watch_queue(lambda: len(queue))
     searches = PlanSearches(solver, metrics, on_answer=lambda session: queue.add((Kind.SESSION, session)))
-    async with client(config) as kubernetes:
+    async with KubernetesClient(connection) as kubernetes:
         cache = ClusterCache(kubernetes, settings.namespaces)
         lease = LeaseStore(kubernetes, *settings.lease.split("/")) if settings.lease else None
         leadership = Leadership(lease, settings.lease_seconds)
@@ -73,7 +72,7 @@ async def run_operator(
             partitioner=MigManager(kubernetes, settings.mig) if settings.mig is not None else None,
         )
         tasks: list[asyncio.Task[Any]] = [
-            asyncio.create_task(_work(config, context, queue), name="work"),
+            asyncio.create_task(_work(connection, context, queue), name="work"),
             asyncio.create_task(stop.wait(), name="stop"),
         ]
         with metrics.served(settings.metrics_port):
@@ -134,7 +133,7 @@ def _fingerprint(raw: Mapping[str, Any]) -> tuple[Any, ...]:
     )
 
 
-async def _work(config: SingleConfig, context: Context, queue: WorkQueue[Key]) -> None:
+async def _work(connection: Connection, context: Context, queue: WorkQueue[Key]) -> None:
     """List and watch everything; reconcile once this replica leads."""
     await _refresh_until_available(context)
     events = _EventHandler(context.cache, queue)
@@ -145,7 +144,7 @@ async def _work(config: SingleConfig, context: Context, queue: WorkQueue[Key]) -
         webhook = Webhook(settings.webhook_port, settings.webhook_certificates, admission.review)
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task(watch(config, events.handle, settings.health_port, webhook, settings.namespaces))
+            group.create_task(watch(connection, events.handle, settings.health_port, webhook, settings.namespaces))
             group.create_task(context.profiles.watch())
             group.create_task(_lead(context, queue))
     except* LeadershipLostError as lost:

@@ -5,12 +5,11 @@ import logging
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from lightkube import ApiError
-
 from partita_api.inferencesession import InferenceSession, InferenceSessionStatus
 from partita_operator.handlers.actions import execute, execute_for_pool
 from partita_operator.handlers.context import Context
 from partita_operator.handlers.observation import observe_pool, observe_session
+from partita_operator.kube.errors import ApiError
 from partita_operator.kube.events import publish
 from partita_operator.kube.retries import ApiServerUnavailableError
 from partita_operator.kube.writes import Owner

@@ -15,11 +15,10 @@ from socket import gethostname
 from typing import Any, Final
 
 import kopf
-from lightkube.config.kubeconfig import SingleConfig
 
 from partita_api.meta import GROUP, VERSION
 from partita_operator.kube.cache import Kind
-from partita_operator.kube.connection import kopf_connection
+from partita_operator.kube.connection import Connection, kopf_connection
 from partita_operator.reconcile.admission import Verdict
 
 logger = logging.getLogger(__name__)
@@ -63,7 +62,7 @@ class Backoffs:
 
 
 async def watch(
-    config: SingleConfig,
+    connection: Connection,
     on_event: OnEvent,
     health_port: int,
     webhook: Webhook | None = None,
@@ -82,7 +81,7 @@ async def watch(
         assert webhook is not None
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(webhook.review(kind, old, new), loop))
 
-    registry = _registry(config, report)
+    registry = _registry(connection, report)
     if webhook is not None:
         _add_webhook(registry, review)
     while True:
@@ -127,12 +126,12 @@ async def _run_kopf(
     )
 
 
-def _registry(config: SingleConfig, report: OnEvent) -> kopf.OperatorRegistry:
+def _registry(connection: Connection, report: OnEvent) -> kopf.OperatorRegistry:
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry)
-    def login(**_: Any) -> kopf.ConnectionInfo:
-        return kopf_connection(config)
+    async def login(**_: Any) -> kopf.ConnectionInfo:
+        return await kopf_connection(connection)
 
     def handler(kind: Kind) -> Callable[..., Awaitable[None]]:
         async def handle(event: kopf.RawEvent, **_: Any) -> None:

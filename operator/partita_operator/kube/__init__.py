@@ -1,1 +1,4 @@
-"""Partita's objects in the Kubernetes API: typed reads, server-side apply, and a cache that watches keep fresh."""
+"""The Kubernetes API: typed reads, server-side apply, retries, and a cache of Partita's objects.
+
+It may import the official `kubernetes` package, kopf and `partita_operator.reconcile`, but no handler and no engine.
+"""

@@ -1,19 +1,17 @@
-"""All of Partita's objects, kept in memory: listed now and then, and brought up to date by watch events and writes.
+"""All of Partita's objects in memory: listed periodically, and kept up to date by watch events and by writes.
 
-The operator's own writes go in at once, so that a pass sees what the one before did. Lists repair what a broken
-watch has missed.
+The operator's own writes are added at once: a pass sees the writes of the pass before it. A list repairs what a broken
+watch missed.
 """
 
 from collections.abc import Collection, Mapping
 from enum import StrEnum
 from functools import partial
-from http import HTTPStatus
 from typing import Any, Final, TypeVar
 
-import httpx2
-from lightkube import AsyncClient
-
 from partita_api.meta import API_VERSION
+from partita_operator.kube.client import KubernetesClient
+from partita_operator.kube.errors import ApiError, is_missing
 from partita_operator.kube.resources import (
     ALL_NAMESPACES,
     Document,
@@ -32,7 +30,7 @@ T = TypeVar("T")
 
 
 class Kind(StrEnum):
-    """The kinds of object that are kept."""
+    """The kinds of objects in the cache."""
 
     POOL = "GPUPool"
     SESSION = "InferenceSession"
@@ -47,11 +45,11 @@ _RESOURCES: Final[Mapping[Kind, Any]] = {
 
 
 class KindMissingError(Exception):
-    """The API server does not serve one of Partita's kinds; the message says which, and how to install it."""
+    """The API server does not serve one of Partita's kinds. The message names it and says how to install it."""
 
 
 Key = tuple[Kind, str]
-"""A kind, and namespace/name or, without a namespace, name."""
+"""A kind and namespace/name, or only the name of a cluster-scoped object."""
 
 
 def key_of(kind: Kind, raw: Document) -> Key:
@@ -61,23 +59,23 @@ def key_of(kind: Kind, raw: Document) -> Key:
 
 
 class ClusterCache:
-    """The objects as last seen. Not for use from several threads."""
+    """The objects as last seen. Not thread-safe."""
 
-    def __init__(self, client: AsyncClient, namespaces: Collection[str] = ()) -> None:
-        """Of all namespaces, unless some are given."""
+    def __init__(self, client: KubernetesClient, namespaces: Collection[str] = ()) -> None:
+        """All namespaces by default."""
         self._client = client
         self._namespaces = tuple(namespaces) or (ALL_NAMESPACES,)
         self._raw: dict[Key, Document] = {}
         self._changed: set[Key] = set()
-        """What has come, changed or gone since `_cluster` was read."""
+        """The objects created, changed or deleted since `_cluster` was made."""
         self._cluster = Cluster()
         self._gone: dict[Key, str] = {}
-        """The uids of those that went since the last list was asked for."""
+        """The uids of the objects deleted since the last list request began."""
 
     async def refresh(self) -> None:
-        """List everything anew. Raises ApiServerUnavailableError and KindMissingError.
+        """List everything again. Raises ApiServerUnavailableError and KindMissingError.
 
-        What came, changed or went while a list was on its way is newer than the list.
+        A creation, change or deletion that arrives during a list request is newer than its answer.
         """
         for kind in _RESOURCES:
             before, self._gone = dict(self._raw), {}
@@ -90,7 +88,7 @@ class ClusterCache:
                     self.put(kind, raw)
 
     def put(self, kind: Kind, raw: Document) -> None:
-        """Take an object in, unless a newer version of it is known."""
+        """Add or update an object, unless a newer version of it is known."""
         key = key_of(kind, raw)
         known = self._raw.get(key)
         if known is not None and not _is_newer(raw, known):
@@ -111,19 +109,18 @@ class ClusterCache:
         return tuple(sorted(self._raw))
 
     def cluster(self) -> Cluster:
-        """All objects as API models. Only what has changed since the last call is read anew."""
+        """All objects as API models. Only those changed since the last call are parsed."""
         if self._changed:
             self._cluster = self._read(self._cluster)
             self._changed.clear()
         return self._cluster
 
     async def _list(self, kind: Kind) -> list[Document]:
-        places: list[dict[str, Any]] = [{}] if kind is Kind.POOL else [{"namespace": name} for name in self._namespaces]
+        places = (ALL_NAMESPACES,) if kind is Kind.POOL else self._namespaces
         try:
-            return [raw for place in places async for raw in self._client.list(_RESOURCES[kind], **place)]
-        except httpx2.HTTPStatusError as error:
-            # Not an ApiError: the answer to an unknown kind is plain text rather than a Status.
-            if error.response.status_code != HTTPStatus.NOT_FOUND:
+            return [raw for place in places for raw in await self._client.list(_RESOURCES[kind], place)]
+        except ApiError as error:
+            if not is_missing(error):
                 raise
             raise KindMissingError(
                 f"the cluster has no {kind} ({API_VERSION}); install its definition: partita crds | kubectl apply -f -"
@@ -132,7 +129,7 @@ class ClusterCache:
     def _read(self, before: Cluster) -> Cluster:
         plans, pools, sessions = dict(before.plans), dict(before.pools), dict(before.sessions)
         unreadable = dict(before.unreadable)
-        # The spec of a session that cannot be read is that of its plan in force.
+        # A session with an unusable spec has the spec of its current plan.
         unread = {(Kind.SESSION, name) for name in unreadable if "/" in name}
         for kind, name in sorted(self._changed | unread, key=lambda key: key[0] is not Kind.PLAN):
             unreadable.pop(name, None)
@@ -161,15 +158,15 @@ def _set(found: dict[str, T], name: str, value: T | None) -> None:
 
 
 def _active_plan(raw: Document) -> str:
-    """namespace/name of the plan in force of a session."""
+    """namespace/name of a session's current plan."""
     active = (raw.get("status") or {}).get("currentPlan") or {}
     return f"{raw['metadata']['namespace']}/{active.get('name')}"
 
 
 def _is_newer(raw: Document, known: Document) -> bool:
-    """Whether `raw` is a later version of the object than `known`, or another object of its name.
+    """Whether `raw` is a later version of the object than `known`, or another object with the same name.
 
-    Resource versions of one object are compared as the numbers that they are since Kubernetes began.
+    Resource versions of one object are compared as numbers; Kubernetes has never used anything else.
     """
     if raw["metadata"].get("uid") != known["metadata"].get("uid"):
         return True

@@ -1,81 +1,105 @@
-"""Where the API server is and how to authenticate, for lightkube's client and for kopf alike."""
+"""Where the API server is and how to authenticate, for the official client and for kopf alike."""
 
-import json
+import asyncio
 import os
-import subprocess
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import kopf
-from lightkube import AsyncClient, KubeConfig
-from lightkube.config.kubeconfig import SingleConfig
-from lightkube.config.models import UserExec
-from lightkube.core.exceptions import ConfigError
+import yaml
+from kubernetes.aio.client import Configuration
+from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config
+from kubernetes.aio.config.incluster_config import SERVICE_HOST_ENV_NAME, SERVICE_TOKEN_FILENAME
 
-from partita_api.meta import FIELD_MANAGER
-
-_EXEC_TIMEOUT_S: Final = 60
+_BEARER_TOKEN: Final = "BearerToken"
+"""The official configuration's name for the Authorization header."""
+_DEFAULT_KUBECONFIG: Final = "~/.kube/config"
 
 
 class NoClusterError(Exception):
     """There is no usable configuration of a cluster; the message says what to give."""
 
 
-def load_config(kubeconfig: Path | None, context: str | None = None) -> SingleConfig:
-    """A context of `kubeconfig`, at first the current one; None: the pod's account, else $KUBECONFIG or ~/.kube/config.
+@dataclass(frozen=True)
+class Connection:
+    """A cluster, and who talks to it."""
 
-    Raises NoClusterError.
+    configuration: Configuration
+    namespace: str | None = None
+    """The namespace of the context, or of the pod."""
+    kubeconfig: Path | None = None
+    context: str | None = None
+    _renewing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def server(self) -> str:
+        """URL of the API server."""
+        return str(self.configuration.host)
+
+    @property
+    def token(self) -> str | None:
+        """The Authorization header that requests have now."""
+        found: str | None = self.configuration.api_key.get(_BEARER_TOKEN)
+        return found
+
+    async def renew(self, refused: str | None) -> None:
+        """Load the credentials again, unless others than `refused` have come meanwhile. Raises NoClusterError.
+
+        That reads token files again, and runs the credential plugin again.
+        """
+        async with self._renewing:
+            if self.token == refused:
+                fresh = await load_config(self.kubeconfig, self.context)
+                self.configuration.api_key.update(fresh.configuration.api_key)
+
+
+async def load_config(kubeconfig: Path | None, context: str | None = None) -> Connection:
+    """A context of `kubeconfig`, by default the current one.
+
+    Without a kubeconfig: the pod's account, else $KUBECONFIG, else ~/.kube/config. Raises NoClusterError.
     """
+    configuration = Configuration()
     try:
-        loaded = KubeConfig.from_file(kubeconfig) if kubeconfig is not None else KubeConfig.from_env()
-        config = loaded.get(context)
-    except (ConfigError, KeyError) as error:
+        if kubeconfig is None and context is None and _is_pod():
+            load_incluster_config(configuration)
+            namespace = Path(SERVICE_TOKEN_FILENAME).with_name("namespace").read_text().strip()
+            return Connection(configuration, namespace)
+        paths = str(kubeconfig or os.environ.get("KUBECONFIG") or _DEFAULT_KUBECONFIG)
+        if not _any_exists(paths):
+            raise NoClusterError(f"No Kubernetes cluster: {paths} does not exist; pass --kubeconfig or set KUBECONFIG.")
+        loader = await load_kube_config(
+            config_file=paths, context=context, client_configuration=configuration, persist_config=False
+        )
+        namespace = loader.current_context["context"].get("namespace")
+    # A file with nothing in it is a TypeError of the official loader.
+    except (ConfigException, yaml.YAMLError, OSError, TypeError) as error:
         raise NoClusterError(f"No Kubernetes cluster: {error}; pass --kubeconfig or set KUBECONFIG.") from error
-    assert config is not None  # get() without a default raises instead
-    return config
+    return Connection(configuration, namespace, kubeconfig, context)
 
 
-def client(config: SingleConfig) -> AsyncClient:
-    """A client that writes as Partita's field manager."""
-    return AsyncClient(config=config, field_manager=FIELD_MANAGER)
-
-
-def kopf_connection(config: SingleConfig) -> kopf.ConnectionInfo:
-    """The same connection for kopf; called anew when kopf's credentials have expired."""
-    cluster, user = config.cluster, config.user
-    files = {
-        "ca_path": cluster.certificate_auth,
-        "certificate_path": user.client_cert if user else None,
-        "private_key_path": user.client_key if user else None,
-    }
-    token = user.token if user else None
-    if user is not None and user.token_file:
-        token = Path(user.token_file).read_text().strip()
-    elif user is not None and user.exec:
-        token = _exec_token(user.exec)
+async def kopf_connection(connection: Connection) -> kopf.ConnectionInfo:
+    """The same connection for kopf, with credentials that are loaded now. kopf calls it when its own have expired."""
+    fresh = await load_config(connection.kubeconfig, connection.context)
+    configuration = fresh.configuration
+    scheme, _, credentials = (fresh.token or "").strip().partition(" ")
     return kopf.ConnectionInfo(
-        server=cluster.server,
-        ca_data=cluster.certificate_auth_data,
-        insecure=cluster.insecure,
-        token=token,
-        username=user.username if user else None,
-        password=user.password if user else None,
-        certificate_data=user.client_cert_data if user else None,
-        private_key_data=user.client_key_data if user else None,
-        default_namespace=config.namespace,
-        **{name: str(config.abs_file(path)) for name, path in files.items() if path},
+        server=fresh.server,
+        ca_path=configuration.ssl_ca_cert,
+        insecure=not configuration.verify_ssl,
+        scheme=scheme or None,
+        token=credentials.strip() or None,
+        certificate_path=configuration.cert_file,
+        private_key_path=configuration.key_file,
+        default_namespace=fresh.namespace,
+        proxy_url=configuration.proxy,
     )
 
 
-def _exec_token(plugin: UserExec) -> str:
-    """The token that a kubeconfig's credential plugin gives."""
-    environment = {**os.environ, **{variable.name: variable.value for variable in plugin.env or ()}}
-    answer = subprocess.run(
-        [plugin.command, *(plugin.args or ())],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=_EXEC_TIMEOUT_S,
-    )
-    return str(json.loads(answer.stdout)["status"]["token"])
+def _any_exists(paths: str) -> bool:
+    """Whether one of the files exists; several are separated as in $KUBECONFIG."""
+    return any(Path(path).expanduser().is_file() for path in paths.split(os.pathsep) if path)
+
+
+def _is_pod() -> bool:
+    return SERVICE_HOST_ENV_NAME in os.environ and Path(SERVICE_TOKEN_FILENAME).is_file()

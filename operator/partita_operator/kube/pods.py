@@ -1,4 +1,4 @@
-"""What all pods that Partita makes have in common: the restricted Pod Security Standard, and where accelerators are."""
+"""The common parts of all of Partita's pods: the restricted Pod Security Standard, and accelerator placement."""
 
 from typing import Any, Final
 
@@ -6,16 +6,16 @@ from partita_api.gpupool import GPUPool, SharingMode
 from partita_api.meta import MIG_DRAINING_LABEL, POOL_LABEL
 
 SCRATCH: Final = "/tmp"
-"""The one directory that a container may write to."""
+"""The only directory that a container may write to."""
 
 
 def restricted_pod() -> dict[str, Any]:
-    """The pod's part of the restricted standard."""
+    """The security context of a pod under the restricted standard."""
     return {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 
 
 def restricted_container() -> dict[str, Any]:
-    """A container's part of the restricted standard, with a root file system that cannot be written to."""
+    """The security context of a container under the restricted standard, with a read-only root file system."""
     return {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
@@ -24,9 +24,10 @@ def restricted_container() -> dict[str, Any]:
 
 
 def accelerator_placement(pool: GPUPool) -> dict[str, Any]:
-    """The pool's nodes, which clusters often taint with the name of their accelerator; emulated ones are anywhere.
+    """Node selector, affinity and tolerations for the pool's nodes; empty for an emulated pool, which runs anywhere.
 
-    Nodes whose GPUs are about to be cut into other slices are left alone.
+    Clusters often taint nodes with the name of their accelerator. Nodes that drain for a change of their MIG slices
+    are excluded.
     """
     if pool.spec.emulation is not None:
         return {}
@@ -45,10 +46,10 @@ def accelerator_placement(pool: GPUPool) -> dict[str, Any]:
 
 
 def mps_daemon(pool: GPUPool) -> tuple[list[dict[str, str]], dict[str, Any]]:
-    """Environment and life cycle of a container whose accelerator is divided by MPS: its daemon runs in the container.
+    """Environment and life cycle of a container that shares its GPU by MPS; empty without MPS and for emulated pools.
 
-    The container has a whole GPU, and the daemon needs no rights: it serves processes of its own user. NVIDIA's
-    container toolkit puts its program there. Nothing of it where the pool is not divided, or emulated.
+    The MPS daemon runs in the container, which has a whole GPU. The daemon needs no privileges: it serves processes of
+    its own user. NVIDIA's container toolkit adds its program to the container.
     """
     if pool.spec.sharing.mode is not SharingMode.MPS or pool.spec.emulation is not None:
         return [], {}
@@ -60,5 +61,5 @@ def mps_daemon(pool: GPUPool) -> tuple[list[dict[str, str]], dict[str, Any]]:
 
 
 def accelerator_limits(pool: GPUPool) -> dict[str, str]:
-    """One accelerator of the pool, as a container's limits; nothing where they are emulated."""
+    """One accelerator of the pool as the limits of a container; empty for an emulated pool."""
     return {} if pool.spec.emulation is not None else {pool.spec.resource_name: "1"}

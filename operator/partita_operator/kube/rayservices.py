@@ -1,76 +1,66 @@
 """KubeRay's custom resources, as far as Partita reads and writes them."""
 
 from collections.abc import Collection, Mapping, Sequence
-from http import HTTPStatus
-from typing import Any, Final
+from typing import Any
 
-import httpx2
-from lightkube import AsyncClient
-from lightkube.generic_resource import create_namespaced_resource
-from lightkube.types import CascadeType, PatchType
+from kubernetes.aio.dynamic import Resource
 
-from partita_operator.kube.resources import ALL_NAMESPACES
+from partita_operator.kube.client import KubernetesClient
+from partita_operator.kube.errors import ApiError, is_missing
+from partita_operator.kube.resources import ALL_NAMESPACES, RayClusterResource, RayServiceResource
 from partita_operator.kube.retries import retried
+from partita_operator.kube.selectors import equal
 from partita_operator.ports import EngineUnavailableError
-
-RayServiceResource: Final = create_namespaced_resource("ray.io", "v1", "RayService", "rayservices")
-RayClusterResource: Final = create_namespaced_resource("ray.io", "v1", "RayCluster", "rayclusters")
 
 Document = Mapping[str, Any]
 
 
 class RayServices:
-    """RayServices, and the RayClusters that KubeRay makes for them.
+    """RayServices, and the RayClusters that KubeRay creates for them.
 
-    All calls raise EngineUnavailableError if the API server refuses them, and ApiServerUnavailableError if it is away.
+    All calls raise EngineUnavailableError if the API server refuses, and ApiServerUnavailableError if it is away.
     """
 
-    def __init__(self, client: AsyncClient, namespaces: Collection[str] = ()) -> None:
-        """Of all namespaces, unless some are given."""
+    def __init__(self, client: KubernetesClient, namespaces: Collection[str] = ()) -> None:
+        """All namespaces by default."""
         self._client = client
         self._namespaces = tuple(namespaces) or (ALL_NAMESPACES,)
 
     async def get(self, namespace: str, name: str) -> Document | None:
-        """A RayService; None if there is none, or no KubeRay."""
+        """A RayService; None if it does not exist, or KubeRay is not installed."""
         return await self._get(RayServiceResource, namespace, name)
 
     async def labelled(self, labels: Mapping[str, str]) -> list[Document]:
-        """The RayServices that have these labels; none where there is no KubeRay."""
+        """The RayServices that have these labels; an empty list if KubeRay is not installed."""
 
         async def listed() -> list[Document]:
             return [
                 raw
                 for namespace in self._namespaces
-                async for raw in self._client.list(RayServiceResource, namespace=namespace, labels=dict(labels))
+                for raw in await self._client.list(RayServiceResource, namespace, labels=equal(labels))
             ]
 
         try:
             return await retried(listed)
-        except httpx2.HTTPStatusError as error:
-            if _is_missing(error):
+        except ApiError as error:
+            if is_missing(error):
                 return []
             raise _refused("list RayServices", error) from error
 
     async def apply(self, manifest: Document) -> Document:
-        """Make a RayService as the manifest says, and give it as it is then."""
-        resource = RayServiceResource.from_dict(dict(manifest))
+        """Apply a RayService and return it as stored."""
         meta = manifest["metadata"]
         try:
-            applied: Document = await retried(lambda: self._client.apply(resource, force=True))
-        except httpx2.HTTPStatusError as error:
+            return await retried(lambda: self._client.apply(RayServiceResource, manifest, force=True))
+        except ApiError as error:
             raise _refused(f"apply RayService {meta['namespace']}/{meta['name']}", error) from error
-        return applied
 
     async def delete(self, namespace: str, name: str) -> None:
-        """Delete a RayService, and with it its Ray clusters."""
+        """Delete a RayService and its Ray clusters."""
         try:
-            await retried(
-                lambda: self._client.delete(
-                    RayServiceResource, name, namespace=namespace, cascade=CascadeType.BACKGROUND
-                )
-            )
-        except httpx2.HTTPStatusError as error:
-            if not _is_missing(error):
+            await retried(lambda: self._client.delete(RayServiceResource, name, namespace, propagation="Background"))
+        except ApiError as error:
+            if not is_missing(error):
                 raise _refused(f"delete RayService {namespace}/{name}", error) from error
 
     async def cluster(self, namespace: str, name: str) -> Document | None:
@@ -78,40 +68,26 @@ class RayServices:
         return await self._get(RayClusterResource, namespace, name)
 
     async def patch_cluster(self, namespace: str, name: str, operations: Sequence[Mapping[str, Any]]) -> None:
-        """Carry out JSON patch operations on a RayCluster, all or none; one that is gone is no error."""
+        """Apply JSON patch operations to a RayCluster, all or none. A deleted cluster is not an error."""
         try:
-            await retried(
-                lambda: self._client.patch(
-                    RayClusterResource,
-                    name,
-                    [dict(operation) for operation in operations],
-                    namespace=namespace,
-                    patch_type=PatchType.JSON,
-                )
-            )
-        except httpx2.HTTPStatusError as error:
-            if not _is_missing(error):
+            await retried(lambda: self._client.json_patch(RayClusterResource, name, operations, namespace))
+        except ApiError as error:
+            if not is_missing(error):
                 raise _refused(f"scale RayCluster {namespace}/{name}", error) from error
 
-    async def _get(self, resource: Any, namespace: str, name: str) -> Document | None:
+    async def _get(self, resource: Resource, namespace: str, name: str) -> Document | None:
         try:
-            found: Document = await retried(lambda: self._client.get(resource, name, namespace=namespace))
-        except httpx2.HTTPStatusError as error:
-            if _is_missing(error):
+            return await retried(lambda: self._client.get(resource, name, namespace))
+        except ApiError as error:
+            if is_missing(error):
                 return None
             raise _refused(f"read {name} in {namespace}", error) from error
-        return found
 
 
-def _is_missing(error: httpx2.HTTPStatusError) -> bool:
-    """Whether there is no such object, namespace or kind; that of a kind is no ApiError, for it is plain text."""
-    return error.response.status_code == HTTPStatus.NOT_FOUND
-
-
-def _refused(what: str, error: httpx2.HTTPStatusError) -> EngineUnavailableError:
-    if _is_missing(error):
+def _refused(what: str, error: ApiError) -> EngineUnavailableError:
+    if is_missing(error):
         return EngineUnavailableError(
-            f"The cluster does not know RayServices ({error}). Install KubeRay 1.4 or newer, or use engine.type Ray."
+            f"The cluster has no RayServices ({error}). Install KubeRay 1.4 or newer, or use engine.type Ray."
         )
     return EngineUnavailableError(
         f"The API server does not let Partita {what}: {error}. See the operator's ClusterRole (kuberay.image of the "

@@ -1,25 +1,53 @@
-"""Partita's custom resources for lightkube, and their documents as the API models."""
+"""The kinds that Partita reads and writes, and documents of its own kinds as the API models."""
 
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
-from lightkube.generic_resource import create_global_resource, create_namespaced_resource
+from kubernetes.aio.dynamic import Resource
 from pydantic import BaseModel, ValidationError
 
 from partita_api.gpupool import GPUPool, GPUPoolSpec, GPUPoolStatus
 from partita_api.inferencesession import InferenceSession, InferenceSessionSpec, InferenceSessionStatus
 from partita_api.manifests import explain
-from partita_api.meta import GROUP, SESSION_SPEC_ANNOTATION, VERSION, ObjectMeta
+from partita_api.meta import API_VERSION, SESSION_SPEC_ANNOTATION, ObjectMeta
 from partita_api.pipelineplan import PipelinePlan
 
-PoolResource: Final = create_global_resource(GROUP, VERSION, "GPUPool", "gpupools")
-SessionResource: Final = create_namespaced_resource(GROUP, VERSION, "InferenceSession", "inferencesessions")
-PlanResource: Final = create_namespaced_resource(GROUP, VERSION, "PipelinePlan", "pipelineplans")
-
 Document = Mapping[str, Any]
-ALL_NAMESPACES: Final = "*"
+ALL_NAMESPACES: Final = ""
 """Stands for all of them in a list request."""
 S = TypeVar("S", bound=BaseModel)
+
+
+def resource(api_version: str, kind: str, plural: str, *, namespaced: bool = True) -> Resource:
+    """A kind for the dynamic client, declared instead of discovered. The status subresource may be absent."""
+    group, _, version = api_version.rpartition("/")
+    return Resource(
+        prefix="apis" if group else "api",
+        group=group,
+        api_version=version,
+        kind=kind,
+        name=plural,
+        namespaced=namespaced,
+        subresources={"status": {"kind": kind, "name": f"{plural}/status", "namespaced": namespaced}},
+    )
+
+
+PoolResource: Final = resource(API_VERSION, "GPUPool", "gpupools", namespaced=False)
+SessionResource: Final = resource(API_VERSION, "InferenceSession", "inferencesessions")
+PlanResource: Final = resource(API_VERSION, "PipelinePlan", "pipelineplans")
+
+ConfigMapResource: Final = resource("v1", "ConfigMap", "configmaps")
+DefinitionResource: Final = resource(
+    "apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
+)
+EventResource: Final = resource("v1", "Event", "events")
+JobResource: Final = resource("batch/v1", "Job", "jobs")
+LeaseResource: Final = resource("coordination.k8s.io/v1", "Lease", "leases")
+NamespaceResource: Final = resource("v1", "Namespace", "namespaces", namespaced=False)
+NodeResource: Final = resource("v1", "Node", "nodes", namespaced=False)
+PodResource: Final = resource("v1", "Pod", "pods")
+RayClusterResource: Final = resource("ray.io/v1", "RayCluster", "rayclusters")
+RayServiceResource: Final = resource("ray.io/v1", "RayService", "rayservices")
 
 _NO_SPEC: Final = InferenceSessionSpec.model_validate(
     {
@@ -28,22 +56,22 @@ _NO_SPEC: Final = InferenceSessionSpec.model_validate(
         "modules": [{"name": "unreadable", "function": {"entrypoint": "unreadable:unreadable"}}],
     }
 )
-"""Stands for a spec that cannot be used where no plan recorded an earlier one. Nothing is planned from it."""
+"""Replaces an unusable spec of which no plan recorded an earlier version. Nothing is planned from it."""
 
 
 def document(model: BaseModel) -> dict[str, Any]:
     """A model as a JSON document for the API server.
 
-    Empty texts are left out: they say nothing, and API servers of 1.20 built with a recent Go take them for null.
+    Empty texts are left out: they mean unset, and API servers of 1.20 built with a recent Go take them for null.
     """
     pruned: dict[str, Any] = _without_empty_texts(model.model_dump(mode="json", by_alias=True, exclude_none=True))
     return pruned
 
 
 def read_pool(raw: Document) -> tuple[GPUPool, str]:
-    """A pool, and why its spec cannot be used, if so; it then has the default spec.
+    """A pool, and why its spec is unusable, else an empty text. A pool with an unusable spec has the default spec.
 
-    The API server lets pass what a schema cannot say, and older ones what CEL rules say.
+    The API server accepts what a schema cannot express, and older ones what CEL rules forbid.
     """
     try:
         spec, complaint = GPUPoolSpec.model_validate(raw.get("spec")), ""
@@ -53,7 +81,7 @@ def read_pool(raw: Document) -> tuple[GPUPool, str]:
 
 
 def read_session(raw: Document, recorded: str | None) -> tuple[InferenceSession, str]:
-    """A session, and why its spec cannot be used, if so; it then has the spec `recorded` with its plan in force."""
+    """A session, and why its spec is unusable, else an empty text. `recorded` replaces an unusable spec."""
     try:
         spec, complaint = InferenceSessionSpec.model_validate(raw.get("spec")), ""
     except ValidationError as error:
@@ -62,7 +90,7 @@ def read_session(raw: Document, recorded: str | None) -> tuple[InferenceSession,
 
 
 def read_plan(raw: Document) -> PipelinePlan | None:
-    """A plan; None for one that cannot be read, such as one of another version of Partita."""
+    """A plan; None if it cannot be parsed, for example one of another version of Partita."""
     try:
         return PipelinePlan.model_validate(raw)
     except ValidationError:
@@ -70,7 +98,7 @@ def read_plan(raw: Document) -> PipelinePlan | None:
 
 
 def recorded_spec(plan: PipelinePlan) -> str | None:
-    """The session's spec that a plan was made from, as JSON."""
+    """The spec of the session that the plan was made from, as JSON."""
     return plan.metadata.annotations.get(SESSION_SPEC_ANNOTATION)
 
 
@@ -92,7 +120,7 @@ def _metadata(raw: Document) -> ObjectMeta:
 
 
 def _status(raw: Document, model: type[S]) -> S:
-    """The status; an empty one if another version of Partita wrote it, since all of it can be found out again."""
+    """The status; an empty one if it cannot be parsed. The next pass writes all of it again."""
     try:
         return model.model_validate(raw.get("status") or {})
     except ValidationError:

@@ -1,18 +1,17 @@
-"""What Partita writes to its own objects: finalizers, status, plans."""
+"""Partita's writes to its own objects: finalizers, statuses, plans."""
 
 from collections.abc import Mapping
 from typing import Any, Final
-
-from lightkube import ApiError, AsyncClient
-from lightkube.types import PatchType
 
 from partita_api.gpupool import GPUPool, GPUPoolStatus
 from partita_api.inferencesession import InferenceSession, InferenceSessionStatus
 from partita_api.meta import API_VERSION, FINALIZER
 from partita_api.pipelineplan import PipelinePlan, PipelinePlanStatus
 from partita_operator.kube.cache import ClusterCache, Kind
+from partita_operator.kube.client import KubernetesClient
+from partita_operator.kube.errors import ApiError, is_missing
 from partita_operator.kube.resources import PlanResource, PoolResource, SessionResource, document
-from partita_operator.kube.retries import is_missing, retried
+from partita_operator.kube.retries import retried
 
 Owner = GPUPool | InferenceSession | PipelinePlan
 Status = GPUPoolStatus | InferenceSessionStatus | PipelinePlanStatus
@@ -25,19 +24,17 @@ _RESOURCES: Final[dict[type[Owner], Any]] = {
 
 
 class ObjectWriter:
-    """Writes to the API server and to the cache. All calls are idempotent; objects that are gone are no error."""
+    """Writes to the API server and to the cache. All calls are idempotent. A deleted object is not an error."""
 
-    def __init__(self, client: AsyncClient, cache: ClusterCache) -> None:
+    def __init__(self, client: KubernetesClient, cache: ClusterCache) -> None:
         self._client = client
         self._cache = cache
 
     async def write_status(self, owner: Owner, status: Status) -> None:
-        """Apply the status, all of it: what is not in it is removed."""
-        body = {"metadata": _identity(owner), "status": document(status)}
-        applied = _RESOURCES[type(owner)].Status(apiVersion=API_VERSION, kind=owner.kind, **body)
-        where = _namespace(owner)
+        """Apply the whole status: a field that it lacks is removed."""
+        manifest = {"metadata": _identity(owner), "status": document(status)}
         try:
-            raw = await retried(lambda: self._client.apply(applied, owner.metadata.name, **where, force=True))
+            raw = await retried(lambda: self._client.apply_status(_RESOURCES[type(owner)], manifest))
         except ApiError as error:
             if not is_missing(error):
                 raise
@@ -45,11 +42,11 @@ class ObjectWriter:
             self._cache.put(Kind(owner.kind), raw)
 
     async def add_finalizer(self, owner: Owner) -> None:
-        """Keep the object from going before Partita is done with it."""
+        """Keep the object until Partita has cleaned up what belongs to it."""
         await self._set_finalizer(owner, present=True)
 
     async def remove_finalizer(self, owner: Owner) -> None:
-        """Let the object go as far as Partita is concerned."""
+        """Allow the deletion of the object, as far as Partita is concerned."""
         await self._set_finalizer(owner, present=False)
 
     async def create_plan(self, plan: PipelinePlan, session: InferenceSession) -> None:
@@ -63,21 +60,17 @@ class ObjectWriter:
             "controller": True,
             "blockOwnerDeletion": True,
         }
-        applied = PlanResource.from_dict(
-            {
-                "apiVersion": API_VERSION,
-                "kind": plan.kind,
-                "metadata": {
-                    "name": meta.name,
-                    "namespace": meta.namespace,
-                    "labels": dict(meta.labels),
-                    "annotations": dict(meta.annotations),
-                    "ownerReferences": [owner],
-                },
-                "spec": document(plan.spec),
-            }
-        )
-        raw = await retried(lambda: self._client.apply(applied, force=True))
+        manifest = {
+            "metadata": {
+                "name": meta.name,
+                "namespace": meta.namespace,
+                "labels": dict(meta.labels),
+                "annotations": dict(meta.annotations),
+                "ownerReferences": [owner],
+            },
+            "spec": document(plan.spec),
+        }
+        raw = await retried(lambda: self._client.apply(PlanResource, manifest, force=True))
         self._cache.put(Kind.PLAN, raw)
 
     async def approve_plan(self, namespace: str, name: str) -> None:
@@ -91,7 +84,7 @@ class ObjectWriter:
     async def delete_plan(self, namespace: str, name: str) -> None:
         """Delete a plan."""
         try:
-            await retried(lambda: self._client.delete(PlanResource, name, namespace=namespace))
+            await retried(lambda: self._client.delete(PlanResource, name, namespace))
         except ApiError as error:
             if not is_missing(error):
                 raise
@@ -99,9 +92,7 @@ class ObjectWriter:
 
     async def _change_plan(self, namespace: str, name: str, patch: dict[str, Any]) -> None:
         try:
-            raw = await retried(
-                lambda: self._client.patch(PlanResource, name, patch, namespace=namespace, patch_type=PatchType.MERGE)
-            )
+            raw = await retried(lambda: self._client.patch(PlanResource, name, patch, namespace))
         except ApiError as error:
             if not is_missing(error):
                 raise
@@ -109,21 +100,18 @@ class ObjectWriter:
             self._cache.put(Kind.PLAN, raw)
 
     async def _set_finalizer(self, owner: Owner, *, present: bool) -> None:
-        """Change the list of finalizers as it is now; other controllers have theirs in it."""
-        resource, where = _RESOURCES[type(owner)], _namespace(owner)
+        """Change the current list of finalizers, which also has those of other controllers."""
+        resource, name, namespace = _RESOURCES[type(owner)], owner.metadata.name, owner.metadata.namespace or ""
 
         async def change() -> None:
-            raw = await self._client.get(resource, owner.metadata.name, **where)
+            raw = await self._client.get(resource, name, namespace)
             meta = raw["metadata"]
             before = meta.get("finalizers") or []
             after = [f for f in before if f != FINALIZER] + ([FINALIZER] if present else [])
             if after == before or meta.get("uid") != owner.metadata.uid:
                 return
             patch = {"metadata": {"finalizers": after, "resourceVersion": meta["resourceVersion"]}}
-            changed = await self._client.patch(
-                resource, owner.metadata.name, patch, **where, patch_type=PatchType.MERGE
-            )
-            self._cache.put(Kind(owner.kind), changed)
+            self._cache.put(Kind(owner.kind), await self._client.patch(resource, name, patch, namespace))
 
         try:
             await retried(change)
@@ -134,8 +122,5 @@ class ObjectWriter:
 
 def _identity(owner: Owner) -> dict[str, Any]:
     """Name and uid: a status is never written to another object of the same name."""
-    return {"name": owner.metadata.name, **_namespace(owner), "uid": owner.metadata.uid}
-
-
-def _namespace(owner: Owner) -> dict[str, Any]:
-    return {"namespace": owner.metadata.namespace} if owner.metadata.namespace else {}
+    namespace = {"namespace": owner.metadata.namespace} if owner.metadata.namespace else {}
+    return {"name": owner.metadata.name, **namespace, "uid": owner.metadata.uid}

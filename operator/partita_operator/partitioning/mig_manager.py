@@ -5,15 +5,14 @@ has changed are a conflict.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
-
-from lightkube import ApiError, AsyncClient
-from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.operators import exists
-from lightkube.resources.core_v1 import ConfigMap, Node, Pod
+from typing import Final
 
 from partita_api.meta import FIELD_MANAGER, POOL_LABEL
-from partita_operator.kube.retries import is_missing, retried
+from partita_operator.kube.client import Document, KubernetesClient
+from partita_operator.kube.errors import ApiError, is_conflict, is_missing
+from partita_operator.kube.resources import ConfigMapResource, NodeResource, PodResource
+from partita_operator.kube.retries import retried
+from partita_operator.kube.selectors import equal, exists
 from partita_operator.partitioning.settings import MigSettings
 from partita_operator.ports import NodeStep, PartitionerError, StepKind
 from partita_operator.reconcile.pool.gpu_labels import CUT_AS, CUT_BY, DRAINING, MIG_CONFIG
@@ -25,13 +24,12 @@ CONFIG_KEY: Final = "config.yaml"
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 _SERVES: Final = {"app.kubernetes.io/component": "worker"}
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
-_CONFLICT: Final = 409
 
 
 class MigManager:
     """GpuPartitioner through mig-manager."""
 
-    def __init__(self, client: AsyncClient, settings: MigSettings) -> None:
+    def __init__(self, client: KubernetesClient, settings: MigSettings) -> None:
         self._client = client
         self._settings = settings
 
@@ -40,38 +38,38 @@ class MigManager:
         where = f"ConfigMap {self._settings.config_map} in namespace {self._settings.namespace}"
         try:
             found = await retried(
-                lambda: self._client.get(ConfigMap, self._settings.config_map, namespace=self._settings.namespace)
+                lambda: self._client.get(ConfigMapResource, self._settings.config_map, self._settings.namespace)
             )
         except ApiError as error:
             if is_missing(error):
                 return {}
-            raise PartitionerError(f"{where} cannot be read: {error.status.message}.") from error
-        if ((found.metadata.labels if found.metadata else None) or {}).get(MANAGED_BY) != FIELD_MANAGER:
+            raise PartitionerError(f"{where} cannot be read: {error.message}.") from error
+        if (found["metadata"].get("labels") or {}).get(MANAGED_BY) != FIELD_MANAGER:
             raise PartitionerError(
                 f"{where} does not belong to Partita. Name another one in the chart's mig.configMap, and in "
                 "migManager.config.name of the GPU Operator."
             )
         try:
-            return parse((found.data or {}).get(CONFIG_KEY, ""))
+            return parse((found.get("data") or {}).get(CONFIG_KEY, ""))
         except BadConfigurationError:
             return {}  # somebody has edited it; the next `publish` overwrites it
 
     async def publish(self, configurations: Mapping[str, Entries]) -> None:
         """Write the ConfigMap."""
-        config_map = ConfigMap(
-            metadata=ObjectMeta(
-                name=self._settings.config_map,
-                namespace=self._settings.namespace,
-                labels={MANAGED_BY: FIELD_MANAGER},
-            ),
-            data={CONFIG_KEY: render(configurations)},
-        )
+        config_map = {
+            "metadata": {
+                "name": self._settings.config_map,
+                "namespace": self._settings.namespace,
+                "labels": {MANAGED_BY: FIELD_MANAGER},
+            },
+            "data": {CONFIG_KEY: render(configurations)},
+        }
         try:
-            await retried(lambda: self._client.apply(config_map, force=True))
+            await retried(lambda: self._client.apply(ConfigMapResource, config_map, force=True))
         except ApiError as error:
             raise PartitionerError(
                 f"ConfigMap {self._settings.config_map} in namespace {self._settings.namespace} cannot be written: "
-                f"{error.status.message}."
+                f"{error.message}."
             ) from error
 
     async def replicas(self, node: str) -> int:
@@ -86,45 +84,39 @@ class MigManager:
             return
         # The first configuration takes the label over from its present owner, such as the GPU Operator.
         first = step.kind is StepKind.CUT and not step.present
-        node = Node(metadata=ObjectMeta(name=step.node, uid=step.uid, labels=labels_after(step)))
+        node = {"metadata": {"name": step.node, "uid": step.uid, "labels": labels_after(step)}}
 
         async def apply() -> str:
             try:
-                await self._client.apply(node, force=first)
+                await self._client.apply(NodeResource, node, force=first)
             except ApiError as error:
-                if error.status.code == _CONFLICT:
-                    return error.status.message or "conflict"
+                if is_conflict(error):
+                    return error.message
                 raise
             return ""
 
         try:
             conflict = await retried(apply)
         except ApiError as error:
-            raise PartitionerError(f"Node {step.node} cannot be labelled: {error.status.message}.") from error
+            raise PartitionerError(f"Node {step.node} cannot be labelled: {error.message}.") from error
         if conflict:
             raise PartitionerError(
                 f"Node {step.node} was not changed, because somebody else has changed its labels: {conflict}."
             )
 
-    async def _pods(self, node: str, labels: Mapping[str, str] | None = None) -> list[Pod]:
-        selected: dict[str, Any] = {POOL_LABEL: exists(), **(labels or {})}
-        on_node: dict[str, Any] = {"spec.nodeName": node}
+    async def _pods(self, node: str, labels: Mapping[str, str] | None = None) -> list[Document]:
+        wanted = ",".join(filter(None, [exists(POOL_LABEL), equal(labels or {})]))
+        on_node = equal({"spec.nodeName": node})
+        pods = await retried(lambda: self._client.list(PodResource, labels=wanted, fields=on_node))
+        return [pod for pod in pods if (pod.get("status") or {}).get("phase") not in _ENDED]
 
-        async def listed() -> list[Pod]:
-            return [pod async for pod in self._client.list(Pod, namespace="*", labels=selected, fields=on_node)]
-
-        pods = await retried(listed)
-        return [pod for pod in pods if pod.status is None or pod.status.phase not in _ENDED]
-
-    async def _delete(self, pod: Pod) -> None:
-        assert pod.metadata is not None
-        assert pod.metadata.name is not None
-        name, namespace = pod.metadata.name, pod.metadata.namespace
+    async def _delete(self, pod: Document) -> None:
+        name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
         try:
-            await retried(lambda: self._client.delete(Pod, name, namespace=namespace))
+            await retried(lambda: self._client.delete(PodResource, name, namespace))
         except ApiError as error:
             if not is_missing(error):
-                raise PartitionerError(f"Pod {namespace}/{name} cannot be evicted: {error.status.message}.") from error
+                raise PartitionerError(f"Pod {namespace}/{name} cannot be evicted: {error.message}.") from error
 
 
 def labels_after(step: NodeStep) -> dict[str, str]:

@@ -1,17 +1,14 @@
 """ProfileRunner on Kubernetes: each run is a batch/v1 Job on the pool's nodes. Its log contains the result."""
 
-from typing import Final, cast
-
-from lightkube import ApiError, AsyncClient
-from lightkube.models.batch_v1 import JobCondition
-from lightkube.models.core_v1 import ContainerStatus
-from lightkube.resources.batch_v1 import Job
-from lightkube.resources.core_v1 import Pod
-from lightkube.types import CascadeType
+from typing import Final
 
 from partita_api.gpupool import GPUPool
 from partita_api.profile import ProfileRequest
-from partita_operator.kube.retries import is_missing, retried
+from partita_operator.kube.client import Document, KubernetesClient
+from partita_operator.kube.errors import ApiError, is_conflict, is_missing
+from partita_operator.kube.resources import JobResource, PodResource
+from partita_operator.kube.retries import retried
+from partita_operator.kube.selectors import equal
 from partita_operator.ports import ProfileRun, RunPhase
 from partita_operator.profiling.kubernetes_job_manifest import CONTAINER, job_manifest, job_name
 from partita_operator.profiling.outcome import finished_run, log_tail, over_time
@@ -21,7 +18,6 @@ JOB_NAME_LABEL: Final = "job-name"
 TAIL_LINES: Final = 50
 _PERMANENT: Final = frozenset({"InvalidImageName", "ErrImageNeverPull"})
 """Reasons of a waiting container that are permanent."""
-_CONFLICT: Final = 409
 
 
 class KubernetesJobRunner:
@@ -29,7 +25,7 @@ class KubernetesJobRunner:
 
     def __init__(
         self,
-        client: AsyncClient,
+        client: KubernetesClient,
         image: str,
         timeout_seconds: int,
         policy: ModelPolicy = ModelPolicy(),  # noqa: B008 - it is frozen
@@ -51,9 +47,9 @@ class KubernetesJobRunner:
             policy=self._policy,
         )
         try:
-            await self._client.create(cast(Job, Job.from_dict(manifest)))
+            await self._client.create(JobResource, manifest)
         except ApiError as error:
-            if error.status.code != _CONFLICT:
+            if not is_conflict(error):
                 raise
             run = await self.observe(namespace, request.key, attempt)
             if run.phase is RunPhase.FAILED:
@@ -63,7 +59,7 @@ class KubernetesJobRunner:
         """The state of the run."""
         name = job_name(key, attempt)
         try:
-            job = await retried(lambda: self._client.get(Job, name, namespace=namespace))
+            job = await retried(lambda: self._client.get(JobResource, name, namespace))
         except ApiError as error:
             if is_missing(error):
                 return ProfileRun(RunPhase.ABSENT)
@@ -73,7 +69,7 @@ class KubernetesJobRunner:
         log = await self._log(pod)
         if ended is None:
             return unfinished_run(pod, log)
-        if ended.type == "Failed" and ended.reason == "DeadlineExceeded":
+        if ended["type"] == "Failed" and ended.get("reason") == "DeadlineExceeded":
             return over_time(self._timeout_seconds, "", log)
         return finished_run(log, why=_why(ended, pod))
 
@@ -81,68 +77,69 @@ class KubernetesJobRunner:
         """Stop the run and delete its Job and pods."""
         name = job_name(key, attempt)
         try:
-            await retried(lambda: self._client.delete(Job, name, namespace=namespace, cascade=CascadeType.BACKGROUND))
+            await retried(lambda: self._client.delete(JobResource, name, namespace, propagation="Background"))
         except ApiError as error:
             if not is_missing(error):
                 raise
 
-    async def _pod(self, namespace: str, job: str) -> Pod | None:
+    async def _pod(self, namespace: str, job: str) -> Document | None:
         """The run's newest pod; there are several if a node was lost."""
-        pods = [p async for p in self._client.list(Pod, namespace=namespace, labels={JOB_NAME_LABEL: job})]
-        return max(pods, key=lambda pod: str(pod.metadata and pod.metadata.creationTimestamp), default=None)
+        pods = await self._client.list(PodResource, namespace, labels=equal({JOB_NAME_LABEL: job}))
+        return max(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp")), default=None)
 
-    async def _log(self, pod: Pod | None) -> str:
+    async def _log(self, pod: Document | None) -> str:
         """The end of the pod's log; empty if it has none, or its node does not answer."""
-        if pod is None or pod.metadata is None or pod.metadata.name is None:
+        if pod is None:
             return ""
-        lines = self._client.log(
-            pod.metadata.name, namespace=pod.metadata.namespace, container=CONTAINER, tail_lines=TAIL_LINES
-        )
+        meta = pod["metadata"]
         try:
-            return "".join([line async for line in lines])
+            return await self._client.log(meta["name"], meta["namespace"], container=CONTAINER, tail_lines=TAIL_LINES)
         except ApiError:
             return ""
 
 
-def _ended(job: Job) -> JobCondition | None:
+def _ended(job: Document) -> Document | None:
     """The condition that says that the Job has ended, if it has."""
-    conditions = (job.status and job.status.conditions) or []
-    return next((c for c in conditions if c.type in ("Complete", "Failed") and c.status == "True"), None)
+    conditions: list[Document] = (job.get("status") or {}).get("conditions") or []
+    return next((c for c in conditions if c["type"] in ("Complete", "Failed") and c["status"] == "True"), None)
 
 
-def unfinished_run(pod: Pod | None, log: str) -> ProfileRun:
+def unfinished_run(pod: Document | None, log: str) -> ProfileRun:
     """A run whose Job has not ended: what its pod waits for, or the last line of its log."""
-    if pod is None or pod.status is None:
+    status = (pod or {}).get("status")
+    if not status:
         return ProfileRun(RunPhase.RUNNING, message="Waiting until its pod is created.")
-    waiting = [status.state.waiting for status in _containers(pod) if status.state and status.state.waiting]
+    waiting = [state["waiting"] for state in _container_states(pod) if state.get("waiting")]
     for container in waiting:
-        words = f"{container.reason}: {container.message or 'no message'}"
-        if container.reason in _PERMANENT:
+        reason = container.get("reason")
+        words = f"{reason}: {container.get('message') or 'no message'}"
+        if reason in _PERMANENT:
             return ProfileRun(RunPhase.FAILED, message=f"{words}. Set PARTITA_PROFILER_IMAGE to an image that exists.")
-        if container.reason in ("ErrImagePull", "ImagePullBackOff"):
+        if reason in ("ErrImagePull", "ImagePullBackOff"):
             advice = "Check PARTITA_PROFILER_IMAGE, and that the node may pull it."
             return ProfileRun(RunPhase.RUNNING, message=f"{words}. {advice}")
-        if container.reason != "ContainerCreating":
+        if reason != "ContainerCreating":
             return ProfileRun(RunPhase.RUNNING, message=words)
-    for condition in pod.status.conditions or []:
-        if condition.type == "PodScheduled" and condition.status == "False":
+    for condition in status.get("conditions") or []:
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
             advice = "Check the pool's nodeSelector and resourceName, and that one of its accelerators is free."
-            return ProfileRun(RunPhase.RUNNING, message=f"Waiting for a node: {condition.message}. {advice}")
-    if pod.status.phase == "Pending" and not waiting:
+            return ProfileRun(RunPhase.RUNNING, message=f"Waiting for a node: {condition.get('message')}. {advice}")
+    if status.get("phase") == "Pending" and not waiting:
         return ProfileRun(RunPhase.RUNNING, message="Waiting for a node.")
     return ProfileRun(RunPhase.RUNNING, message=log_tail(log, lines=1))
 
 
-def _why(ended: JobCondition, pod: Pod | None) -> str:
+def _why(ended: Document, pod: Document | None) -> str:
     """Kubernetes' reason for the end of a run."""
-    for status in _containers(pod):
-        if status.state and status.state.terminated:
-            terminated = status.state.terminated
-            return f"{terminated.reason or 'ended'}, exit code {terminated.exitCode}"
+    for state in _container_states(pod):
+        if terminated := state.get("terminated"):
+            return f"{terminated.get('reason') or 'ended'}, exit code {terminated['exitCode']}"
     if pod is None:
-        return f"{ended.reason or ended.type}; its pod was deleted"
-    return (pod.status and (pod.status.message or pod.status.reason)) or ended.message or ""
+        return f"{ended.get('reason') or ended['type']}; its pod was deleted"
+    status = pod.get("status") or {}
+    return str(status.get("message") or status.get("reason") or ended.get("message") or "")
 
 
-def _containers(pod: Pod | None) -> list[ContainerStatus]:
-    return list((pod and pod.status and pod.status.containerStatuses) or [])
+def _container_states(pod: Document | None) -> list[Document]:
+    statuses = ((pod or {}).get("status") or {}).get("containerStatuses") or []
+    return [status.get("state") or {} for status in statuses]

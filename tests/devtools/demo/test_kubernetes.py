@@ -8,10 +8,6 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from lightkube import ApiError, AsyncClient
-from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.resources.apiextensions_v1 import CustomResourceDefinition
-from lightkube.resources.core_v1 import Namespace
 from tests.devtools.demo.demo_results import condition, demo_result
 
 from partita_api.crd_schema import KINDS
@@ -22,9 +18,17 @@ from partita_devtools.demo.example import Example, read_example
 from partita_devtools.demo.kubernetes import apply_crds, apply_example, demo_client, observe
 from partita_devtools.demo.run import install_crds, run_demo
 from partita_devtools.demo.watch import Watch
+from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.connection import load_config
-from partita_operator.kube.resources import PlanResource, PoolResource, SessionResource, document
-from partita_operator.kube.retries import is_missing
+from partita_operator.kube.errors import ApiError, is_missing
+from partita_operator.kube.resources import (
+    DefinitionResource,
+    NamespaceResource,
+    PlanResource,
+    PoolResource,
+    SessionResource,
+    document,
+)
 
 pytestmark = pytest.mark.apiserver
 
@@ -33,24 +37,23 @@ CONFIG = DemoConfig(example=EXAMPLE, ready_timeout_s=30.0)
 
 
 @pytest.fixture
-async def client(control_plane: ControlPlane) -> AsyncIterator[AsyncClient]:
-    client = demo_client(load_config(control_plane.kubeconfig))
-    await apply_crds(client)
-    yield client
-    await client.close()
+async def client(control_plane: ControlPlane) -> AsyncIterator[KubernetesClient]:
+    async with demo_client(await load_config(control_plane.kubeconfig)) as client:
+        await apply_crds(client)
+        yield client
 
 
 @pytest.fixture
-async def example(client: AsyncClient) -> AsyncIterator[Example]:
+async def example(client: KubernetesClient) -> AsyncIterator[Example]:
     """The emulated example in a namespace of the test's own. Nothing stays that another test's operator would serve."""
     namespace = f"demo-{uuid4().hex[:8]}"
-    await client.apply(Namespace(metadata=ObjectMeta(name=namespace)))
+    await client.apply(NamespaceResource, {"metadata": {"name": namespace}})
     example = read_example(EXAMPLE, namespace)
     yield example
     for kind, where in (
         (SessionResource, {"name": example.session.metadata.name, "namespace": namespace}),
         *((PoolResource, {"name": pool.metadata.name}) for pool in example.pools),
-        (Namespace, {"name": namespace}),
+        (NamespaceResource, {"name": namespace}),
     ):
         try:
             await client.delete(kind, **where)
@@ -62,34 +65,31 @@ async def example(client: AsyncClient) -> AsyncIterator[Example]:
 class Operator:
     """Concludes what the test says."""
 
-    def __init__(self, client: AsyncClient, example: Example) -> None:
+    def __init__(self, client: KubernetesClient, example: Example) -> None:
+        """`client` writes as the operator."""
         self._client = client
-        self._where = {"name": example.session.metadata.name, "namespace": example.session.metadata.namespace}
+        self._where = {"name": example.session.metadata.name, "namespace": example.session.metadata.namespace or ""}
 
     async def concludes(self, *conditions: Any, **fields: Any) -> None:
-        raw: Any = await self._client.get(SessionResource, **self._where)
+        raw = await self._client.get(SessionResource, **self._where)
         status = {"observedGeneration": raw["metadata"]["generation"], "conditions": [document(c) for c in conditions]}
-        body = {"apiVersion": raw["apiVersion"], "kind": raw["kind"], "metadata": self._where}
-        await self._client.apply(
-            SessionResource.Status(**body, status={**status, **fields}), field_manager="partita", force=True
-        )
+        manifest = {"metadata": self._where, "status": {**status, **fields}}
+        await self._client.apply_status(SessionResource, manifest)
 
     async def makes_plan(self) -> str:
         plan = demo_result().plan
         session = plan.spec.session.model_copy(update={"name": self._where["name"]})
         spec = document(plan.spec.model_copy(update={"session": session}))
         metadata = {**self._where, "name": plan.metadata.name}
-        await self._client.apply(
-            PlanResource(apiVersion=plan.api_version, kind=plan.kind, metadata=metadata, spec=spec),
-            field_manager="partita",
-        )
+        await self._client.apply(PlanResource, {"metadata": metadata, "spec": spec})
         return plan.metadata.name
 
 
 @pytest.fixture
-async def operator(client: AsyncClient, example: Example) -> Operator:
+async def operator(control_plane: ControlPlane, client: KubernetesClient, example: Example) -> AsyncIterator[Operator]:
     await apply_example(client, example)
-    return Operator(client, example)
+    async with KubernetesClient(await load_config(control_plane.kubeconfig)) as writer:
+        yield Operator(writer, example)
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def lines() -> list[str]:
 
 
 @pytest.fixture
-def watch(client: AsyncClient, example: Example, lines: list[str]) -> Watch:
+def watch(client: KubernetesClient, example: Example, lines: list[str]) -> Watch:
     return Watch(client, example, lines.append)
 
 
@@ -108,11 +108,11 @@ async def until(is_so: Callable[[], bool], seconds: float = 20.0) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_crds_are_put_again_and_again(client: AsyncClient) -> None:
+async def test_crds_are_put_again_and_again(client: KubernetesClient) -> None:
     await apply_crds(client)
     await apply_crds(client)
 
-    definitions = [item.spec.names.plural async for item in client.list(CustomResourceDefinition)]
+    definitions = [item["spec"]["names"]["plural"] for item in await client.list(DefinitionResource)]
     assert {kind.plural for kind in KINDS} <= set(definitions)
 
 
@@ -120,7 +120,7 @@ def test_crds_can_be_installed_before_everything_else(control_plane: ControlPlan
     install_crds(replace(CONFIG, kubeconfig=control_plane.kubeconfig))
 
 
-async def test_applied_again_the_example_stays_as_it_is(client: AsyncClient, example: Example) -> None:
+async def test_applied_again_the_example_stays_as_it_is(client: KubernetesClient, example: Example) -> None:
     await apply_example(client, example)
     before = await observe(client, example)
     await apply_example(client, example)
@@ -130,7 +130,9 @@ async def test_applied_again_the_example_stays_as_it_is(client: AsyncClient, exa
     assert [pool.spec for pool in after.pools] == [pool.spec for pool in example.pools]
 
 
-async def test_spec_that_the_api_server_refuses_is_said_with_its_message(client: AsyncClient, example: Example) -> None:
+async def test_spec_that_the_api_server_refuses_is_said_with_its_message(
+    client: KubernetesClient, example: Example
+) -> None:
     spec = example.session.spec.model_copy(update={"pools": ("Upper-Case",)})
     wrong = replace(example, session=example.session.model_copy(update={"spec": spec}))
 

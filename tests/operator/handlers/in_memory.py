@@ -3,20 +3,17 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import httpx2
-from lightkube import AsyncClient
-from lightkube.config.kubeconfig import KubeConfig
-from lightkube.config.models import Cluster as Server
-from lightkube.config.models import User
+from kubernetes.aio.client import ApiClient, Configuration
 from tests.operator.doubles import EngineDouble, EnginesDouble, RunnerDouble, one_stage_plan
-from tests.operator.handlers.faults.api_double import Json
+from tests.operator.handlers.faults.api_double import Api, Json, RestClientDouble
 
-from partita_api.meta import FIELD_MANAGER
 from partita_operator.handlers.context import Context
 from partita_operator.handlers.leadership import Leadership
 from partita_operator.handlers.metrics import Metrics
 from partita_operator.handlers.plan_searches import PlanSearches
 from partita_operator.kube.cache import ClusterCache
+from partita_operator.kube.client import KubernetesClient
+from partita_operator.kube.connection import Connection
 from partita_operator.kube.profiles import ProfileStore
 from partita_operator.kube.writes import ObjectWriter
 from partita_operator.ports import OperatorSettings
@@ -32,13 +29,18 @@ class OneStageSolver:
         return one_stage_plan(problem)
 
 
+def client_of(api: Api) -> KubernetesClient:
+    """A client whose requests `api` answers."""
+    configuration = Configuration(host="http://api", api_key={"BearerToken": "Bearer t"})
+    official = ApiClient(configuration)
+    official.rest_client = RestClientDouble(api)
+    return KubernetesClient(Connection(configuration), api_client=official)
+
+
 @asynccontextmanager
-async def operator_on(
-    api: httpx2.AsyncBaseTransport, engine: EngineDouble, runner: RunnerDouble
-) -> AsyncIterator[Context]:
+async def operator_on(api: Api, engine: EngineDouble, runner: RunnerDouble) -> AsyncIterator[Context]:
     """What the passes of one operator work with; it has seen nothing yet."""
-    config = KubeConfig.from_one(cluster=Server(server="http://api"), user=User(token="t")).get()
-    async with AsyncClient(config=config, field_manager=FIELD_MANAGER, transport=api) as client:
+    async with client_of(api) as client:
         cache, metrics = ClusterCache(client), Metrics()
         searches = PlanSearches(OneStageSolver(), metrics, on_answer=lambda _: None)
         try:

@@ -5,13 +5,13 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 
-import httpx2
 import pytest
 from tests.operator.handlers.conftest import Operators
 from tests.operator.handlers.skipping_loop import run
 from tests.operator.kubectl import Kubectl, condition, eventually, pool, reason, session
 
 from partita_operator.handlers.leadership import Leadership, LeadershipLostError
+from partita_operator.kube.errors import ApiUnreachableError
 from partita_operator.reconcile.leadership import LeaseRecord
 
 DURATION = 15
@@ -41,7 +41,7 @@ class LeaseDouble:
 
     def _reachable(self) -> None:
         if self.away:
-            raise httpx2.ConnectError("connection refused")
+            raise ApiUnreachableError("connection refused")
 
 
 class Replica:

@@ -1,39 +1,23 @@
 """The cache of Partita's objects: what counts as newer, and what becomes of objects that cannot be read."""
 
 from copy import deepcopy
-from pathlib import Path
 
 import pytest
-from lightkube import AsyncClient
+from kubernetes.aio.client import Configuration
 from tests.builders import session
 from tests.crds.documents import PLAN, POOL, SESSION, Json, changed
 
 from partita_api.digests import canonical_json
 from partita_api.meta import SESSION_SPEC_ANNOTATION
 from partita_operator.kube.cache import ClusterCache, Kind
-from partita_operator.kube.connection import NoClusterError, client, load_config
-
-KUBECONFIG = """
-apiVersion: v1
-kind: Config
-current-context: c
-clusters: [{name: k, cluster: {server: "http://127.0.0.1:1"}}]
-users: [{name: u, user: {token: t}}]
-contexts: [{name: c, context: {cluster: k, user: u}}]
-"""
+from partita_operator.kube.client import KubernetesClient
+from partita_operator.kube.connection import Connection
 
 
 @pytest.fixture
-def kubernetes(tmp_path: Path) -> AsyncClient:
-    """A client of a cluster that does not answer, which the cache does not need to be told things."""
-    path = tmp_path / "kubeconfig"
-    path.write_text(KUBECONFIG)
-    return client(load_config(path))
-
-
-@pytest.fixture
-def cache(kubernetes: AsyncClient) -> ClusterCache:
-    return ClusterCache(kubernetes)
+def cache() -> ClusterCache:
+    """A cache that lists nothing: its client is never used."""
+    return ClusterCache(KubernetesClient(Connection(Configuration(host="http://127.0.0.1:1"))))
 
 
 def stored(document: Json, version: int = 1, uid: str = "1", namespace: str | None = "default") -> Json:
@@ -116,8 +100,3 @@ def test_a_pool_that_cannot_be_read_keeps_its_status(cache: ClusterCache) -> Non
 def test_a_plan_that_cannot_be_read_is_left_out(cache: ClusterCache) -> None:
     cache.put(Kind.PLAN, changed(stored(PLAN), "spec.modules", []))
     assert cache.cluster().plans == {}
-
-
-def test_a_wrong_kubeconfig_says_what_to_give(tmp_path: Path) -> None:
-    with pytest.raises(NoClusterError, match="--kubeconfig"):
-        load_config(tmp_path / "missing")

@@ -8,13 +8,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from lightkube import AsyncClient
 from tests.builders import profile
 from tests.operator.kubectl import Kubectl
 
-from partita_api.meta import FIELD_MANAGER
 from partita_devtools.control_plane.control_plane import ControlPlane
 from partita_operator.kube import profiles
+from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.connection import load_config
 from partita_operator.kube.profiles import ProfileStore, profile_name
 
@@ -26,7 +25,7 @@ _NUMBERS = itertools.count(1)
 pytestmark = pytest.mark.apiserver
 
 
-class CountingClient(AsyncClient):
+class CountingClient(KubernetesClient):
     """Counts what it reads one by one."""
 
     reads = 0
@@ -48,8 +47,7 @@ def namespace(control_plane: ControlPlane) -> Iterator[Kubectl]:
 @asynccontextmanager
 async def store_of(kubectl: Kubectl, *namespaces: str) -> AsyncIterator[tuple[ProfileStore, CountingClient]]:
     """A store that holds the profile."""
-    config = load_config(kubectl.kubeconfig)
-    async with CountingClient(config=config, field_manager=FIELD_MANAGER) as client:
+    async with CountingClient(await load_config(kubectl.kubeconfig)) as client:
         store = ProfileStore(client, namespaces)
         await store.store(kubectl.namespace, PROFILE)
         yield store, client
@@ -87,7 +85,7 @@ async def until(look: Callable[[], Awaitable[object]], want: object) -> None:
 
 @pytest.fixture(autouse=True)
 def only_the_watch_tells(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(profiles, "LOOK_AGAIN_S", 0.0)
+    monkeypatch.setattr(profiles, "READ_AGAIN_S", 0.0)
 
 
 @pytest.mark.parametrize("everywhere", [True, False], ids=["all namespaces", "one namespace"])

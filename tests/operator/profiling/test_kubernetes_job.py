@@ -6,22 +6,14 @@ from collections.abc import AsyncIterator, Iterator
 from uuid import uuid4
 
 import pytest
-from lightkube import AsyncClient, KubeConfig
-from lightkube.models.core_v1 import (
-    ContainerState,
-    ContainerStateWaiting,
-    ContainerStatus,
-    PodCondition,
-    PodStatus,
-)
-from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.resources.batch_v1 import Job
-from lightkube.resources.core_v1 import Namespace, Pod
 from tests.builders import pool
 from tests.operator.kubelet_double import KubeletDouble
 from tests.operator.profiling.requests import DEADLINE_SECONDS, IMPORTS, is_over, quick, request, until
 
 from partita_devtools.control_plane.control_plane import ControlPlane
+from partita_operator.kube.client import Document, KubernetesClient
+from partita_operator.kube.connection import load_config
+from partita_operator.kube.resources import JobResource, NamespaceResource, PodResource
 from partita_operator.ports import RunPhase
 from partita_operator.profiling.kubernetes_job import KubernetesJobRunner, unfinished_run
 
@@ -42,28 +34,26 @@ def node(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.fixture
-async def client(control_plane: ControlPlane) -> AsyncIterator[AsyncClient]:
-    config = KubeConfig.from_file(control_plane.kubeconfig).get()
-    made = AsyncClient(config=config, field_manager="partita")
-    yield made
-    await made.close()
+async def client(control_plane: ControlPlane) -> AsyncIterator[KubernetesClient]:
+    async with KubernetesClient(await load_config(control_plane.kubeconfig)) as made:
+        yield made
 
 
 @pytest.fixture
-async def namespace(client: AsyncClient) -> AsyncIterator[str]:
+async def namespace(client: KubernetesClient) -> AsyncIterator[str]:
     name = f"profiling-{uuid4().hex[:8]}"
-    await client.create(Namespace(metadata=ObjectMeta(name=name)))
+    await client.create(NamespaceResource, {"metadata": {"name": name}})
     yield name
-    await client.delete(Namespace, name)
+    await client.delete(NamespaceResource, name)
 
 
-def runner(client: AsyncClient, timeout_seconds: int = 120) -> KubernetesJobRunner:
+def runner(client: KubernetesClient, timeout_seconds: int = 120) -> KubernetesJobRunner:
     return KubernetesJobRunner(client, "partita-profiler:test", timeout_seconds)
 
 
 @pytest.mark.apiserver
 async def test_a_run_gives_its_profile_and_leaves_nothing(
-    client: AsyncClient, namespace: str, node: KubeletDouble
+    client: KubernetesClient, namespace: str, node: KubeletDouble
 ) -> None:
     asked, runs = quick("t4"), runner(client)
     assert (await runs.observe(namespace, asked.key, 1)).phase is RunPhase.ABSENT
@@ -73,20 +63,19 @@ async def test_a_run_gives_its_profile_and_leaves_nothing(
     assert run.phase is RunPhase.SUCCEEDED, run.message
     assert run.profile is not None
     assert run.profile.request == asked
-    (pod,) = [found async for found in client.list(Pod, namespace=namespace)]
-    assert pod.spec is not None
-    assert pod.spec.nodeName == node.name
+    (pod,) = await client.list(PodResource, namespace)
+    assert pod["spec"]["nodeName"] == node.name
     await runs.remove(namespace, asked.key, 1)
     await runs.remove(namespace, asked.key, 1)
     assert (await runs.observe(namespace, asked.key, 1)).phase is RunPhase.ABSENT
     await nothing_is_left(client, namespace)
 
 
-async def nothing_is_left(client: AsyncClient, namespace: str) -> None:
+async def nothing_is_left(client: KubernetesClient, namespace: str) -> None:
     deadline = time.monotonic() + DEADLINE_SECONDS
     while left := [
-        *[job async for job in client.list(Job, namespace=namespace)],
-        *[pod async for pod in client.list(Pod, namespace=namespace)],
+        *await client.list(JobResource, namespace),
+        *await client.list(PodResource, namespace),
     ]:
         assert time.monotonic() < deadline, left
         await asyncio.sleep(0.25)
@@ -94,7 +83,7 @@ async def nothing_is_left(client: AsyncClient, namespace: str) -> None:
 
 @pytest.mark.apiserver
 @pytest.mark.usefixtures("node")
-async def test_a_failed_run_says_why_and_starts_anew_when_asked_again(client: AsyncClient, namespace: str) -> None:
+async def test_a_failed_run_says_why_and_starts_anew_when_asked_again(client: KubernetesClient, namespace: str) -> None:
     asked, runs = request("t4", "torch.nn:no_such_model"), runner(client)
     await runs.start(namespace, asked, T4, 1)
     run = await until(lambda: runs.observe(namespace, asked.key, 1), is_over)
@@ -108,7 +97,7 @@ async def test_a_failed_run_says_why_and_starts_anew_when_asked_again(client: As
 
 @pytest.mark.apiserver
 @pytest.mark.usefixtures("node")
-async def test_a_run_that_hangs_is_stopped_at_its_time_limit(client: AsyncClient, namespace: str) -> None:
+async def test_a_run_that_hangs_is_stopped_at_its_time_limit(client: KubernetesClient, namespace: str) -> None:
     asked, runs = request("t4", "tests.operator.profiling.profiled_models:hangs"), runner(client, timeout_seconds=5)
     await runs.start(namespace, asked, T4, 1)
     run = await until(lambda: runs.observe(namespace, asked.key, 1), is_over)
@@ -118,7 +107,7 @@ async def test_a_run_that_hangs_is_stopped_at_its_time_limit(client: AsyncClient
 
 
 @pytest.mark.apiserver
-async def test_a_run_waits_for_a_node_and_says_so(client: AsyncClient, namespace: str) -> None:
+async def test_a_run_waits_for_a_node_and_says_so(client: KubernetesClient, namespace: str) -> None:
     nowhere, runs = pool("nowhere").build(), runner(client)
     await runs.start(namespace, quick("nowhere"), nowhere, 1)
     run = await until(
@@ -127,18 +116,15 @@ async def test_a_run_waits_for_a_node_and_says_so(client: AsyncClient, namespace
     assert run.phase is RunPhase.RUNNING
 
 
-def pending(*, waiting: ContainerStateWaiting | None = None, unschedulable: str | None = None) -> Pod:
-    status = ContainerStatus(
-        name="profiler", image="", imageID="", ready=False, restartCount=0, state=ContainerState(waiting=waiting)
-    )
-    condition = PodCondition(status="False", type="PodScheduled", reason="Unschedulable", message=unschedulable)
-    return Pod(
-        status=PodStatus(
-            phase="Pending",
-            containerStatuses=[status] if waiting else None,
-            conditions=[condition] if unschedulable else None,
-        )
-    )
+def pending(*, waiting: Document | None = None, unschedulable: str | None = None) -> Document:
+    condition = {"status": "False", "type": "PodScheduled", "reason": "Unschedulable", "message": unschedulable}
+    return {
+        "status": {
+            "phase": "Pending",
+            "containerStatuses": [{"name": "profiler", "state": {"waiting": waiting}}] if waiting else None,
+            "conditions": [condition] if unschedulable else None,
+        }
+    }
 
 
 @pytest.mark.parametrize(
@@ -152,31 +138,31 @@ def pending(*, waiting: ContainerStateWaiting | None = None, unschedulable: str 
             id="unschedulable",
         ),
         pytest.param(
-            pending(waiting=ContainerStateWaiting(reason="ImagePullBackOff", message='Back-off pulling "x"')),
+            pending(waiting={"reason": "ImagePullBackOff", "message": 'Back-off pulling "x"'}),
             RunPhase.RUNNING,
             ['Back-off pulling "x"', "PARTITA_PROFILER_IMAGE"],
             id="image cannot be pulled now",
         ),
         pytest.param(
-            pending(waiting=ContainerStateWaiting(reason="InvalidImageName", message="couldn't parse X:")),
+            pending(waiting={"reason": "InvalidImageName", "message": "couldn't parse X:"}),
             RunPhase.FAILED,
             ["couldn't parse X:", "PARTITA_PROFILER_IMAGE"],
             id="image cannot exist",
         ),
         pytest.param(
-            pending(waiting=ContainerStateWaiting(reason="CreateContainerConfigError", message="runs as root")),
+            pending(waiting={"reason": "CreateContainerConfigError", "message": "runs as root"}),
             RunPhase.RUNNING,
             ["CreateContainerConfigError: runs as root"],
             id="container cannot be made",
         ),
     ],
 )
-def test_what_an_unfinished_run_waits_for(pod: Pod | None, want_phase: RunPhase, want_words: list[str]) -> None:
+def test_what_an_unfinished_run_waits_for(pod: Document | None, want_phase: RunPhase, want_words: list[str]) -> None:
     run = unfinished_run(pod, log="")
     assert run.phase is want_phase
     assert [word for word in want_words if word not in run.message] == []
 
 
 def test_a_run_that_computes_shows_the_last_line_of_its_log() -> None:
-    run = unfinished_run(Pod(status=PodStatus(phase="Running")), log="loading\n\nblock 3 of 10\n")
+    run = unfinished_run({"status": {"phase": "Running"}}, log="loading\n\nblock 3 of 10\n")
     assert (run.phase, run.message) == (RunPhase.RUNNING, "block 3 of 10")

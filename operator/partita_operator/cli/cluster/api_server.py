@@ -1,14 +1,10 @@
-"""The Kubernetes API server as the commands see it: Partita's objects read, annotations of sessions set."""
+"""The Kubernetes API server for the commands: reads Partita's objects, and sets annotations of sessions and pools."""
 
-from collections.abc import Callable, Iterator, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import click
-import httpx2
-from lightkube import ApiError, Client
-from lightkube.operators import exists
-from lightkube.resources.core_v1 import ConfigMap
-from lightkube.types import PatchType
 from pydantic import ValidationError
 
 from partita_api.gpupool import GPUPool
@@ -17,8 +13,12 @@ from partita_api.meta import PROFILE_LABEL
 from partita_api.pipelineplan import PipelinePlan
 from partita_api.profile import PROFILE_FILE, Profile
 from partita_operator.cli.cluster.options import ClusterPlace
+from partita_operator.kube.client import Document, KubernetesClient
 from partita_operator.kube.connection import NoClusterError, load_config
+from partita_operator.kube.errors import ApiError, ApiUnreachableError, is_missing
 from partita_operator.kube.resources import (
+    ALL_NAMESPACES,
+    ConfigMapResource,
     PlanResource,
     PoolResource,
     SessionResource,
@@ -26,30 +26,29 @@ from partita_operator.kube.resources import (
     read_pool,
     read_session,
 )
+from partita_operator.kube.selectors import exists
 from partita_operator.reconcile.world import Cluster
 
 T = TypeVar("T")
 
 FIELD_MANAGER: Final = "kubectl-partita"
-_TIMEOUT_S: Final = 30.0
 
 
 class ApiServer:
-    """One cluster, and the namespace that the person is in. What fails raises ClickException with what to do."""
+    """One cluster and the current namespace. A request that fails raises ClickException, which says what to do."""
 
     def __init__(self, place: ClusterPlace) -> None:
         try:
-            config = load_config(place.kubeconfig, place.context)
+            self._connection = asyncio.run(load_config(place.kubeconfig, place.context))
         except NoClusterError as error:
             raise click.ClickException(str(error)) from error
-        self._server = config.cluster.server
-        self.namespace = place.namespace or config.namespace or "default"
-        self._client: Any = Client(config=config, field_manager=FIELD_MANAGER, timeout=httpx2.Timeout(_TIMEOUT_S))
+        self._server = self._connection.server
+        self.namespace = place.namespace or self._connection.namespace or "default"
 
     def session(self, name: str) -> InferenceSession:
         """A session of the namespace."""
         try:
-            raw = self._ask(lambda: self._client.get(SessionResource, name, namespace=self.namespace))
+            raw = self._ask(lambda client: client.get(SessionResource, name, self.namespace))
         except _NotFoundError:
             there = [s["metadata"]["name"] for s in self._list(SessionResource, self.namespace)]
             raise click.ClickException(
@@ -61,9 +60,9 @@ class ApiServer:
     def pool(self, name: str) -> GPUPool:
         """A pool of the cluster."""
         try:
-            return read_pool(self._ask(lambda: self._client.get(PoolResource, name)))[0]
+            return read_pool(self._ask(lambda client: client.get(PoolResource, name)))[0]
         except _NotFoundError:
-            there = [p["metadata"]["name"] for p in self._list(PoolResource, None)]
+            there = [p["metadata"]["name"] for p in self._list(PoolResource, ALL_NAMESPACES)]
             raise click.ClickException(
                 f"There is no GPUPool {name}; the cluster's are: {', '.join(there) or 'none'}."
             ) from None
@@ -82,61 +81,63 @@ class ApiServer:
         pools: dict[str, GPUPool] = {}
         sessions: dict[str, InferenceSession] = {}
         unreadable: dict[str, str] = {}
-        for raw in self._list(PoolResource, None):
+        for raw in self._list(PoolResource, ALL_NAMESPACES):
             pool, complaint = read_pool(raw)
             pools[pool.metadata.name] = pool
             unreadable |= {pool.metadata.name: complaint} if complaint else {}
-        for raw in self._list(SessionResource, "*"):
+        for raw in self._list(SessionResource, ALL_NAMESPACES):
             session, complaint = read_session(raw, None)
             sessions[session.key] = session
             unreadable |= {session.key: complaint} if complaint else {}
-        plans = (plan for raw in self._list(PlanResource, "*") if (plan := read_plan(raw)) is not None)
+        plans = (plan for raw in self._list(PlanResource, ALL_NAMESPACES) if (plan := read_plan(raw)) is not None)
         return Cluster(pools, sessions, {f"{p.metadata.namespace}/{p.metadata.name}": p for p in plans}, unreadable)
 
     def profiles(self) -> tuple[Profile, ...]:
-        """The profiles in the namespace; those that cannot be read are left out, as the operator makes them anew."""
+        """The profiles in the namespace, without unreadable ones: the operator measures those again."""
         return tuple(self._profiles())
 
     def annotate(self, owner: InferenceSession | GPUPool, annotations: Mapping[str, str | None]) -> None:
         """Set annotations of a session or a pool; None removes one."""
         patch = {"metadata": {"annotations": dict(annotations)}}
         resource: Any = PoolResource if isinstance(owner, GPUPool) else SessionResource
-        where = {"namespace": owner.metadata.namespace} if owner.metadata.namespace else {}
-        self._ask(lambda: self._client.patch(resource, owner.metadata.name, patch, **where, patch_type=PatchType.MERGE))
+        namespace = owner.metadata.namespace or ""
+        self._ask(lambda client: client.patch(resource, owner.metadata.name, patch, namespace))
 
     def _profiles(self) -> Iterator[Profile]:
-        marked = {PROFILE_LABEL: exists()}
-        listed = self._ask(lambda: list(self._client.list(ConfigMap, namespace=self.namespace, labels=marked)))
-        for config_map in listed:
+        marked = exists(PROFILE_LABEL)
+        for config_map in self._ask(lambda client: client.list(ConfigMapResource, self.namespace, labels=marked)):
             try:
-                yield Profile.model_validate_json((config_map.data or {}).get(PROFILE_FILE, ""))
+                yield Profile.model_validate_json((config_map.get("data") or {}).get(PROFILE_FILE, ""))
             except ValidationError:
                 continue
 
-    def _list(self, resource: Any, namespace: str | None) -> list[dict[str, Any]]:
-        where: dict[str, Any] = {"namespace": namespace} if namespace is not None else {}
+    def _list(self, resource: Any, namespace: str) -> Sequence[Document]:
         try:
-            return self._ask(lambda: list(self._client.list(resource, **where)))
+            return self._ask(lambda client: client.list(resource, namespace))
         except _NotFoundError:
             raise click.ClickException(
-                f"The cluster at {self._server} does not know Partita's kinds: partita crds | kubectl apply -f -"
+                f"The cluster at {self._server} does not have Partita's kinds. "
+                "Install them: partita crds | kubectl apply -f -"
             ) from None
 
-    def _ask(self, call: Callable[[], T]) -> T:
-        """The answer, or what went wrong in words. Raises _NotFoundError and ClickException."""
+    def _ask(self, request: Callable[[KubernetesClient], Awaitable[T]]) -> T:
+        """The answer to one request. Raises _NotFoundError and ClickException."""
+
+        async def ask() -> T:
+            async with KubernetesClient(self._connection, FIELD_MANAGER) as client:
+                return await request(client)
+
         try:
-            return call()
+            return asyncio.run(ask())
         except ApiError as error:
-            if error.status.code == 404:
+            if is_missing(error):
                 raise _NotFoundError from error
-            raise click.ClickException(f"The API server at {self._server} refuses: {error.status.message}") from error
-        except httpx2.HTTPStatusError as error:
-            if error.response.status_code == 404:
-                raise _NotFoundError from error
-            raise click.ClickException(f"The API server at {self._server} answers: {error}") from error
-        except httpx2.HTTPError as error:
-            raise click.ClickException(f"The API server at {self._server} does not answer: {error!r}") from error
+            raise click.ClickException(f"The API server at {self._server} refuses: {error.message}") from error
+        except ApiUnreachableError as error:
+            raise click.ClickException(f"The API server at {self._server} does not answer: {error}") from error
+        except NoClusterError as error:
+            raise click.ClickException(str(error)) from error
 
 
 class _NotFoundError(Exception):
-    """The object or its kind is not there."""
+    """The object or its kind does not exist."""

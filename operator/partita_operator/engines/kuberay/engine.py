@@ -11,8 +11,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from lightkube import AsyncClient
-
 from partita_api.gpupool import GPUPool
 from partita_operator.engines.deployments import Deployments
 from partita_operator.engines.frontend_client import FrontendAnswer, FrontendClient, serving_signals, session_url
@@ -46,6 +44,7 @@ from partita_operator.engines.serve_state import (
     read_state,
 )
 from partita_operator.engines.serving_status import serving_status
+from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.rayservices import RayServices
 from partita_operator.ports import EngineUnavailableError, ServingSignals, ServingSpec, ServingStatus
 from partita_runtime.serving.deploy.applications import ServingOptions, frontend_name, parse_application
@@ -74,7 +73,7 @@ class KubeRayEngine:
 
     def __init__(
         self,
-        client: AsyncClient,
+        client: KubernetesClient,
         settings: KubeRaySettings,
         token: str | None = None,
         options: ServingOptions = ServingOptions(),  # noqa: B008 - it is frozen

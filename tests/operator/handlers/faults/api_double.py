@@ -1,17 +1,17 @@
-"""A Kubernetes API server in memory, with real conflict semantics, as a transport of the operator's own client.
+"""A Kubernetes API server in memory, with real conflict semantics, in place of the official client's HTTP connections.
 
 It knows what the operator uses: get, list, server-side apply, merge patch, delete, the status subresource, uids,
 generations, resource versions that a patch may insist on, finalizers, and the collection of owned objects. The
-field manager is always the same, so that what an apply of the status leaves out is gone.
+field manager is always the same: an apply of the status removes the fields that it leaves out.
 """
 
 import itertools
 import json
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any
-
-import httpx2
+from http import HTTPStatus
+from typing import Any, Protocol
+from urllib.parse import parse_qsl, urlsplit
 
 Json = dict[str, Any]
 Where = tuple[str, str, str]
@@ -19,26 +19,88 @@ Where = tuple[str, str, str]
 CREATED = "2026-01-01T00:00:00Z"
 
 
+@dataclass(frozen=True)
+class Request:
+    """A request as the official client sends it."""
+
+    method: str
+    path: str
+    content_type: str
+    body: Any
+    query: dict[str, str] = field(default_factory=dict)
+    token: str = ""
+
+    @property
+    def plural(self) -> str:
+        """The last part of the path: of a list request, what is listed."""
+        return self.path.rsplit("/", 1)[-1]
+
+
 @dataclass
-class ApiDouble(httpx2.AsyncBaseTransport):
+class Answer:
+    """The answer, in the form of aiohttp's and of the official client's responses."""
+
+    status: int
+    document: Json
+    headers: dict[str, str] = field(default_factory=dict)
+    text: str | None = None
+    """The body, if it is not the document."""
+
+    @property
+    def reason(self) -> str:
+        return HTTPStatus(self.status).phrase
+
+    @property
+    def data(self) -> bytes:
+        return (json.dumps(self.document) if self.text is None else self.text).encode()
+
+    @property
+    def response(self) -> "Answer":
+        return self
+
+    async def read(self) -> bytes:
+        return self.data
+
+
+class Api(Protocol):
+    """What answers requests."""
+
+    async def handle(self, request: Request) -> Answer:
+        """Answer one request. Raises what aiohttp would."""
+
+
+@dataclass
+class RestClientDouble:
+    """The official client's HTTP connections, which lead to `api`."""
+
+    api: Api
+
+    async def request(self, method: str, url: str, headers: dict[str, str], body: Any = None, **_: Any) -> Answer:
+        parts, sent = urlsplit(url), json.loads(json.dumps(body))
+        token, query = headers.get("authorization", ""), dict(parse_qsl(parts.query))
+        return await self.api.handle(Request(method, parts.path, headers["Content-Type"], sent, query, token))
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+@dataclass
+class ApiDouble:
     """The objects of a cluster, and the requests that change them."""
 
     objects: dict[Where, Json] = field(default_factory=dict)
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        body = json.loads(await request.aread() or b"null")
-        return self.answer(request, body)
-
-    def answer(self, request: httpx2.Request, body: Json | None) -> httpx2.Response:
+    async def handle(self, request: Request) -> Answer:
         """What the API server answers, and does."""
-        (plural, namespace, name), subresource = _place(request.url.path)
+        body: Json | None = request.body
+        (plural, namespace, name), subresource = _place(request.path)
         where = (plural, namespace, name)
         if request.method == "GET" and not name:
             items = [o for w, o in sorted(self.objects.items()) if w[0] == plural and namespace in ("", w[1])]
             return _ok({"metadata": {"resourceVersion": str(next(self._numbers))}, "items": items})
         known = self.objects.get(where)
-        if request.method == "PATCH" and "apply" in request.headers["Content-Type"]:
+        if request.method == "PATCH" and "apply" in request.content_type:
             return self._apply(where, known, body or {}, subresource)
         if known is None:
             return status(404, "NotFound", f"{plural} {name!r} not found")
@@ -61,7 +123,7 @@ class ApiDouble(httpx2.AsyncBaseTransport):
     def _find(self, plural: str, meta: Json) -> Json | None:
         return self.objects.get((plural, meta.get("namespace", ""), meta["name"]))
 
-    def _apply(self, where: Where, known: Json | None, body: Json, subresource: str) -> httpx2.Response:
+    def _apply(self, where: Where, known: Json | None, body: Json, subresource: str) -> Answer:
         if known is None and subresource:
             return status(404, "NotFound", f"{where[0]} {where[2]!r} not found")
         uid = body["metadata"].get("uid")
@@ -77,13 +139,13 @@ class ApiDouble(httpx2.AsyncBaseTransport):
                 after["metadata"][part] = {**after["metadata"].get(part, {}), **body["metadata"].get(part, {})}
         return self._store(where, known, after)
 
-    def _merge(self, where: Where, known: Json, patch: Json) -> httpx2.Response:
+    def _merge(self, where: Where, known: Json, patch: Json) -> Answer:
         insisted = patch.get("metadata", {}).pop("resourceVersion", None)
         if insisted is not None and insisted != known["metadata"]["resourceVersion"]:
             return status(409, "Conflict", "the object has been modified")
         return self._store(where, known, _merged(known, patch))
 
-    def _delete(self, where: Where, known: Json) -> httpx2.Response:
+    def _delete(self, where: Where, known: Json) -> Answer:
         if not known["metadata"].get("finalizers"):
             self._remove(where)
         else:
@@ -92,7 +154,7 @@ class ApiDouble(httpx2.AsyncBaseTransport):
             self._store(where, known, after)
         return _ok({"kind": "Status", "status": "Success"})
 
-    def _store(self, where: Where, known: Json | None, after: Json) -> httpx2.Response:
+    def _store(self, where: Where, known: Json | None, after: Json) -> Answer:
         if known == after:
             return _ok(known)
         meta = after["metadata"]
@@ -120,14 +182,14 @@ class ApiDouble(httpx2.AsyncBaseTransport):
         return made
 
 
-def status(code: int, reason: str, message: str = "", headers: dict[str, str] | None = None) -> httpx2.Response:
+def status(code: int, reason: str, message: str = "", headers: dict[str, str] | None = None) -> Answer:
     """A refusal as Kubernetes words it."""
     body = {"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message or reason}
-    return httpx2.Response(code, json=body, headers=headers)
+    return Answer(code, body, headers or {})
 
 
-def _ok(body: Json) -> httpx2.Response:
-    return httpx2.Response(200, json=body)
+def _ok(body: Json) -> Answer:
+    return Answer(200, deepcopy(body))
 
 
 def _place(path: str) -> tuple[Where, str]:

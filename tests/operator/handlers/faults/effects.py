@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-import httpx2
+from aiohttp import ClientConnectionError
 from tests.operator.doubles import EngineDouble, RunnerDouble
-from tests.operator.handlers.faults.api_double import ApiDouble, status
+from tests.operator.handlers.faults.api_double import Answer, ApiDouble, Request, status
 
 from partita_api.gpupool import GPUPool
 from partita_api.profile import ProfileRequest
@@ -62,16 +62,17 @@ class Gate:
 
 
 @dataclass
-class GatedApi(httpx2.AsyncBaseTransport):
+class GatedApi:
     """The API server behind the gate."""
 
     api: ApiDouble
     gate: Gate
 
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+    async def handle(self, request: Request) -> Answer:
+        """Answer one request, or fail as the gate says."""
         if request.method == "GET":
-            return await self.api.handle_async_request(request)
-        fault = self.gate.fault_at(f"{request.method} {request.url.path}")
+            return await self.api.handle(request)
+        fault = self.gate.fault_at(f"{request.method} {request.path}")
         match fault:
             case Fault.DEATH_BEFORE:
                 raise OperatorKilledError
@@ -82,12 +83,12 @@ class GatedApi(httpx2.AsyncBaseTransport):
             case Fault.SERVER_ERROR:
                 return status(500, "InternalError")
             case Fault.REFUSED:
-                raise httpx2.ConnectError("connection refused", request=request)
-        answer = await self.api.handle_async_request(request)
+                raise ClientConnectionError("connection refused")
+        answer = await self.api.handle(request)
         if fault is Fault.DEATH_AFTER:
             raise OperatorKilledError
         if fault is Fault.LOST_ANSWER:
-            raise httpx2.ReadError("connection reset", request=request)
+            raise ClientConnectionError("connection reset")
         return answer
 
 

@@ -27,7 +27,7 @@ from tests.operator.kubectl import pool, session
 
 from partita_operator.handlers.context import Context
 from partita_operator.handlers.passes import PassFailedError, process_pool, process_session, remove_leftovers
-from partita_operator.kube.retries import DELAYS_S, ApiServerUnavailableError
+from partita_operator.kube.retries import PATIENCE, ApiServerUnavailableError
 from partita_operator.ports import EngineUnavailableError
 
 KEY = "default/traffic"
@@ -168,7 +168,7 @@ def test_the_operator_may_be_killed_around_each_effect(fault: Fault, undisturbed
         _nothing_doubled(life, whole, where)
 
 
-@pytest.mark.parametrize("times", [1, 2 * len(DELAYS_S)], ids=["once", "for longer than one pass repeats it"])
+@pytest.mark.parametrize("times", [1, 2 * (PATIENCE.steps - 1)], ids=["once", "for longer than one pass repeats it"])
 @pytest.mark.parametrize("fault", FAILURES, ids=str)
 def test_each_effect_may_fail(fault: Fault, times: int, undisturbed: tuple[Life, list[Json]]) -> None:
     whole, want = undisturbed

@@ -5,10 +5,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx2
 import pytest
 from tests.operator.doubles import EngineDouble, RunnerDouble
-from tests.operator.handlers.faults.api_double import ApiDouble
+from tests.operator.handlers.faults.api_double import Answer, ApiDouble, Request
 from tests.operator.handlers.in_memory import in_default, operator_on
 from tests.operator.handlers.skipping_loop import run
 from tests.operator.kubectl import Json, pool, reason, session
@@ -23,18 +22,17 @@ SESSION = ("inferencesessions", "default", "traffic")
 
 
 @dataclass
-class Interrupted(httpx2.AsyncBaseTransport):
+class Interrupted:
     """An API server at which something happens while the answer to a list is on its way."""
 
     api: ApiDouble = field(default_factory=ApiDouble)
     meanwhile: dict[str, Callable[[], None]] = field(default_factory=dict)
     """By plural of what is listed; each once."""
 
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        answer = await self.api.handle_async_request(request)
-        plural = request.url.path.split("/")[-1]
-        if request.method == "GET" and plural in self.meanwhile:
-            self.meanwhile.pop(plural)()
+    async def handle(self, request: Request) -> Answer:
+        answer = await self.api.handle(request)
+        if request.method == "GET" and request.plural in self.meanwhile:
+            self.meanwhile.pop(request.plural)()
         return answer
 
 

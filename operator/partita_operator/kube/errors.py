@@ -1,0 +1,44 @@
+"""What a request to the API server fails with. The official client's own exceptions do not leave this package."""
+
+import json
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+
+class KubernetesError(Exception):
+    """A request to the API server failed."""
+
+
+class ApiUnreachableError(KubernetesError):
+    """The API server did not answer, or its answer was cut off."""
+
+
+class ApiError(KubernetesError):
+    """The API server answered with an error status. As text it is the server's message."""
+
+    def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        """The HTTP status code."""
+        self.message = message
+        self.headers = headers or {}
+
+
+def is_missing(error: ApiError) -> bool:
+    """Whether the object, its namespace or its kind does not exist."""
+    return error.status == HTTPStatus.NOT_FOUND
+
+
+def is_conflict(error: ApiError) -> bool:
+    """Whether another version, another field manager or an object of the same name is in the way."""
+    return error.status == HTTPStatus.CONFLICT
+
+
+def api_error(error: Any) -> ApiError:
+    """The official client's ApiException as an ApiError, with the message of the Status that the server sent."""
+    try:
+        message = json.loads(error.body)["message"]
+    except (TypeError, ValueError, KeyError):  # an unknown path, or a proxy: plain text, or nothing
+        message = str(error.body or error.reason or "").strip()
+    return ApiError(int(error.status or 0), str(message) or f"HTTP status {error.status}", error.headers)
