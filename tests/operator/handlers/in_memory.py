@@ -29,12 +29,12 @@ class OneStageSolver:
         return one_stage_plan(problem)
 
 
-def client_of(api: Api) -> KubernetesClient:
+def client_of(api: Api, connection: Connection | None = None) -> KubernetesClient:
     """A client whose requests `api` answers."""
-    configuration = Configuration(host="http://api", api_key={"BearerToken": "Bearer t"})
-    official = ApiClient(configuration)
+    connection = connection or Connection(Configuration(host="http://api", api_key={"BearerToken": "Bearer t"}))
+    official = ApiClient(connection.configuration)
     official.rest_client = RestClientDouble(api)
-    return KubernetesClient(Connection(configuration), api_client=official)
+    return KubernetesClient(connection, api_client=official)
 
 
 @asynccontextmanager

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 from aiohttp import ClientConnectionError
-from tests.operator.handlers.faults.api_double import Answer, Request, RestClientDouble, status
+from tests.operator.handlers.faults.api_double import Answer, Request, status
 from tests.operator.handlers.in_memory import client_of
 from tests.operator.kube.kubeconfigs import kubeconfig
 
-from partita_operator.kube.client import PAGE_SIZE, KubernetesClient
+from partita_operator.kube.client import PAGE_SIZE
 from partita_operator.kube.connection import load_config
 from partita_operator.kube.errors import ApiError, ApiUnreachableError, is_conflict, is_missing
 from partita_operator.kube.resources import ConfigMapResource, PoolResource, RayClusterResource, SessionResource
@@ -126,8 +126,7 @@ async def test_credentials_that_expired_are_loaded_again_once(tmp_path: Path) ->
     token.write_text("second")
     expired = status(401, "Unauthorized")
     script = Script([expired, Answer(200, {"kind": "GPUPool"}), expired, expired])
-    client = KubernetesClient(connection)
-    client._api.rest_client = RestClientDouble(script)
+    client = client_of(script, connection)
 
     assert await client.get(PoolResource, "x") == {"kind": "GPUPool"}
     assert [request.token for request in script.requests] == ["Bearer first", "Bearer second"]
