@@ -9,7 +9,7 @@ PYTEST_ARGS ?=
 BENCHMARK_ARGS ?= --quick
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-emulated cluster e2e cluster-down down test test-fast lint format benchmarks crds clean
+.PHONY: help install demo demo-emulated cluster e2e cluster-down down test test-fast lint format benchmarks crds schema clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -64,6 +64,9 @@ benchmarks: install  ## Every benchmark, quick and rough, to report/benchmarks (
 
 crds: install  ## Regenerate the CRDs from the API models
 	$(BIN)/partita crds --out crds --out charts/partita/crds
+
+schema: install  ## Regenerate the schema of the chart's values from the operator's settings
+	$(BIN)/partita operator settings --schema --merge-into charts/chart-only.schema.json > charts/partita/values.schema.json
 
 clean: down  ## Remove the virtual environment and all state in this directory
 	rm -rf $(VENV) .partita report

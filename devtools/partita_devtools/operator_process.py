@@ -34,8 +34,9 @@ def start_operator(
 ) -> None:
     """Start the operator on the environment's Kubernetes and Ray; one that runs already is left as it is.
 
-    `settings` are further environment variables (PARTITA_*). With `dies_with_parent` it ends when the calling thread
-    does. Returns when it is healthy; raises DevError with the end of its log if it is not within a minute.
+    `settings` are further environment variables (PARTITA_OPERATOR__*). With `dies_with_parent` it ends when the
+    calling thread does. Returns when it is healthy; raises DevError with the end of its log if it is not within a
+    minute.
     """
     state_dir = environment.state_dir
     if operator_running(state_dir):
@@ -52,12 +53,12 @@ def start_operator(
             **environ,
             **ray.config.environment,
             "KUBECONFIG": str(environment.kubeconfig),
-            "PARTITA_RAY_ADDRESS": ray.dashboard_url,
-            "PARTITA_RAY_TOKEN": ray.auth_token,
-            "PARTITA_SERVE_URL": f"http://127.0.0.1:{ray.serve_http_port}",
-            "PARTITA_SERVE_HTTP_PORT": str(ray.serve_http_port),
-            "PARTITA_HEALTH_PORT": str(health_port),
-            "PARTITA_METRICS_PORT": str(metrics_port),
+            "PARTITA_OPERATOR__RAY__ADDRESS": ray.dashboard_url,
+            "PARTITA_OPERATOR__RAY__TOKEN": ray.auth_token,
+            "PARTITA_OPERATOR__RAY__SERVE_URL": f"http://127.0.0.1:{ray.serve_http_port}",
+            "PARTITA_OPERATOR__RAY__SERVE_HTTP_PORT": str(ray.serve_http_port),
+            "PARTITA_OPERATOR__HEALTH__PORT": str(health_port),
+            "PARTITA_OPERATOR__METRICS__PORT": str(metrics_port),
             **(settings or {}),
             _MARKER: str(state_dir),
         },

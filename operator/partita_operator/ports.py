@@ -5,22 +5,17 @@ Implementations: `engines/` (ServingEngine), `profiling/` (ProfileRunner), `part
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession, Signals
 from partita_api.pipelineplan import PipelinePlan
 from partita_api.profile import Profile, ProfileRequest
-from partita_operator.engines.kuberay.settings import KubeRaySettings
-from partita_operator.partitioning.settings import MigSettings
 from partita_planner.mig.parted import Entries
 from partita_planner.problem import Outcome, PlanningProblem
 from partita_runtime.autoscaling.stages import StageTarget as StageTarget
-from partita_runtime.models.policy import ModelPolicy
-from partita_runtime.serving.transport.kind import Transport
 
 _LISTED_STAGES: Final = 4
 """Most stages that a remark names."""
@@ -257,52 +252,3 @@ class PlanSolver(Protocol):
 
     async def solve(self, problem: PlanningProblem) -> Outcome:
         """The planner's answer; NoPlan with reason TimeLimit if it did not answer in time."""
-
-
-@dataclass(frozen=True)
-class OperatorSettings:
-    """Settings of the operator; each is an environment variable PARTITA_<NAME> and a flag of `partita operator run`."""
-
-    ray_address: str = "http://127.0.0.1:8265"
-    """URL of the Ray dashboard for sessions that name none; empty if there is no such cluster."""
-    ray_token: str | None = None
-    """Bearer token of that Ray dashboard, if it asks for one. It is sent to no other."""
-    ray_tokens: Mapping[str, str] = field(default_factory=dict)
-    """Bearer tokens of the Ray dashboards that sessions name, by URL."""
-    serve_url: str = "http://127.0.0.1:8000"
-    """URL under which clients reach Ray Serve's HTTP proxy."""
-    serve_http_port: int = 8000
-    """Port of that proxy on a Ray cluster where Serve does not run yet, so that Partita starts it."""
-    kuberay: KubeRaySettings | None = None
-    """How sessions are served through KubeRay. None: not at all."""
-    kuberay_token: str | None = None
-    """Bearer token of the dashboards of KubeRay's clusters, if they ask for one."""
-    runtime_env: Mapping[str, Any] = field(default_factory=dict)
-    """Ray runtime environment of frontends, replicas and profiling runs; it must have Partita and the models."""
-    transport: Transport = Transport.STREAMS
-    """How batches travel between the processes of a session."""
-    model_policy: ModelPolicy = field(default_factory=ModelPolicy)
-    """Which code and which files sessions may name."""
-    mig: MigSettings | None = None
-    """How GPUs of pools with spec.mig are cut. None: not at all."""
-    profiler_image: str | None = None
-    """Image of the profiling Jobs. None: KubeRay's image; without KubeRay, profiling runs as Ray jobs."""
-    profile_timeout_seconds: int = 1800
-    profile_attempts: int = 3
-    profile_backoff_seconds: int = 20
-    resync_seconds: float = 5.0
-    """How often a settled session is looked at again."""
-    namespaces: tuple[str, ...] = ()
-    """Namespaces whose sessions are looked after. Empty: all."""
-    lease: str = ""
-    """namespace/name of the Lease by which replicas of the operator agree on which one works; empty: there is one."""
-    lease_seconds: int = 15
-    """After how many seconds without a sign of life another replica takes over."""
-    metrics_port: int = 9090
-    health_port: int = 8080
-    """Port of the liveness endpoint, /healthz."""
-    webhook_certificates: Path | None = None
-    """Directory with tls.crt and tls.key of the admission webhook. None: there is no webhook."""
-    webhook_port: int = 9443
-    versions: Mapping[str, str] = field(default_factory=dict)
-    """Library versions that are part of every profile's key, such as torch's."""

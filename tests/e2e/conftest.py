@@ -63,7 +63,7 @@ class System:
         start_operator(
             self.environment,
             print,
-            {"PARTITA_PROFILE_BACKOFF_SECONDS": "2", "PARTITA_RESYNC_SECONDS": "1"},
+            {"PARTITA_OPERATOR__PROFILING__BACKOFF_SECONDS": "2", "PARTITA_OPERATOR__RESYNC_SECONDS": "1"},
             dies_with_parent=True,
         )
 

@@ -23,13 +23,14 @@ from partita_devtools.ray_cluster.cluster import RayCluster
 from partita_devtools.ray_cluster.commands import RayClusterConfig
 from partita_operator.engines.kuberay.engine import KubeRayEngine
 from partita_operator.engines.kuberay.rayservice_manifest import worker_groups
-from partita_operator.engines.kuberay.settings import KubeRaySettings
 from partita_operator.engines.ray.engine import RayServeEngines
 from partita_operator.engines.selection import EngineRegistry
 from partita_operator.handlers.operator import run_operator
 from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.connection import load_config
-from partita_operator.ports import OperatorSettings, ProfileRun
+from partita_operator.ports import ProfileRun
+from partita_operator.settings.kuberay import KubeRaySettings
+from partita_operator.settings.model import HealthSettings, MetricsSettings, OperatorSettings, RaySettings
 
 pytestmark = [pytest.mark.e2e, pytest.mark.apiserver, pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -95,17 +96,16 @@ async def operator(namespace: Kubectl, head: RayCluster) -> AsyncIterator[None]:
     """An operator that serves through KubeRay and knows no other Ray cluster."""
     metrics_port, health_port = free_ports(2)
     settings = OperatorSettings(
-        ray_address="",
+        ray=RaySettings(address=""),
         kuberay=KubeRaySettings(
             image="registry/serving:test",
             dashboard_url=head.dashboard_url,
             serve_url=f"http://127.0.0.1:{head.serve_http_port}",
         ),
         resync_seconds=0.5,
-        metrics_port=metrics_port,
-        health_port=health_port,
+        metrics=MetricsSettings(port=metrics_port),
+        health=HealthSettings(port=health_port),
     )
-    assert settings.kuberay is not None
     stop = asyncio.Event()
     async with KubernetesClient(await load_config(namespace.kubeconfig)) as kubernetes:
         engine = KubeRayEngine(kubernetes, settings.kuberay, head.auth_token)

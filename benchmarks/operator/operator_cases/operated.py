@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[3]))
 from benchmarks.operator.operator_cases.engine import operator_doubles
 
 from partita_operator.handlers.operator import run_operator
-from partita_operator.ports import OperatorSettings
+from partita_operator.settings.model import HealthSettings, MetricsSettings, OperatorSettings
 
 
 async def main() -> None:
@@ -21,7 +21,9 @@ async def main() -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     engines, runner, solver = operator_doubles()
-    settings = OperatorSettings(metrics_port=int(metrics_port), health_port=int(health_port))
+    settings = OperatorSettings(
+        metrics=MetricsSettings(port=int(metrics_port)), health=HealthSettings(port=int(health_port))
+    )
     await run_operator(settings, Path(kubeconfig), engines=engines, runner=runner, solver=solver, stop=stop)
 
 

@@ -37,21 +37,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{- define "partita.modelPolicy" -}}
-{{- $policy := dict "requireDigest" .Values.models.requireDigest -}}
-{{- with .Values.models.allowedModules }}{{ $_ := set $policy "modules" . }}{{ end -}}
-{{- with .Values.models.allowedFiles }}{{ $_ := set $policy "files" . }}{{ end -}}
-{{- $policy | toJson -}}
-{{- end -}}
-
-{{/* The runtime environment of frontends and replicas, with what tracing adds to its variables. */}}
-{{- define "partita.runtimeEnv" -}}
-{{- $environment := deepCopy .Values.ray.runtimeEnv -}}
-{{- with .Values.tracing.endpoint -}}
-{{- $tracing := dict "OTEL_EXPORTER_OTLP_ENDPOINT" . "OTEL_TRACES_SAMPLER" "parentbased_traceidratio" "OTEL_TRACES_SAMPLER_ARG" (toString $.Values.tracing.ratio) -}}
-{{- $_ := set $environment "env_vars" (merge (dict) ($environment.env_vars | default dict) $tracing) -}}
-{{- end -}}
-{{- $environment | toJson -}}
+{{/* The operator's config file: its settings, without what only the chart uses, and with the Lease of the release. */}}
+{{- define "partita.config" -}}
+{{- $config := pick .Values "namespaces" "resyncSeconds" "transport" "mig" "models" "profiling" "tracing" "logging" "health" -}}
+{{- $_ := set $config "leaderElection" (merge (dict "namespace" .Release.Namespace "name" (include "partita.fullname" .)) .Values.leaderElection) -}}
+{{- $_ := set $config "ray" (omit .Values.ray "tokenSecret" "tokensSecret") -}}
+{{- $_ := set $config "kuberay" (omit .Values.kuberay "tokenSecret") -}}
+{{- $_ := set $config "metrics" (pick .Values.metrics "port") -}}
+{{- $_ := set $config "admission" (pick .Values.admission "enabled" "port") -}}
+{{- $config | toYaml -}}
 {{- end -}}
 
 {{/* Rights in the namespaces with sessions. */}}

@@ -54,6 +54,7 @@ EXTRA_OF_MODULE: Final[Mapping[str, str]] = {
     "kopf": "operator",
     "kubernetes": "operator",
     "matplotlib": "plots",
+    "pydantic_settings": "operator",
 }
 
 

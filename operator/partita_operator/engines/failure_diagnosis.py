@@ -20,7 +20,8 @@ def diagnosis(app: ServeApplication, state: ServeState, capacity: Resources, now
     if app.status == DEPLOY_FAILED:
         return (
             f"Ray Serve could not deploy it: {_last_line(app.message)}. Check that the cluster has Partita and the "
-            "model's package (PARTITA_RUNTIME_ENV, or the image of its nodes). Partita tries again every two minutes."
+            "model's package: in ray.runtimeEnv of the chart, or in the image of its nodes. Partita tries again every "
+            "two minutes."
         )
     for deployment in app.deployments:
         late = [r for r in deployment.replicas if not r.placed and now - r.started > UNPLACED_SECONDS]

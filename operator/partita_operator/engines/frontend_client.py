@@ -15,6 +15,7 @@ from partita_runtime.serving.deploy.applications import route_prefix
 from partita_runtime.serving.telemetry.signals import SessionSignals as FrontendSignals
 
 TIMEOUT_SECONDS: Final = 5.0
+_CHECK_URL: Final = "Check ray.serveUrl of the chart; for engine.type KubeRay, kuberay.serveUrl."
 _OF_STAGE: Final = re.compile(r"(?P<stage>[^\s:]+/[^\s:]+/\d+): (?P<text>.+)", re.DOTALL)
 """A warning of a frontend: `module/pipeline/stage: text`."""
 
@@ -40,13 +41,13 @@ class FrontendClient:
             answer = await self._client.get(url)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             reason = str(error) or type(error).__name__
-            return FrontendAnswer(None, f"{url} cannot be reached ({reason}); check PARTITA_SERVE_URL")
+            return FrontendAnswer(None, f"{url} cannot be reached ({reason}). {_CHECK_URL}")
         if not answer.is_success:
             return FrontendAnswer(None, f"{url} answers {answer.status_code}")
         try:
             return FrontendAnswer(FrontendSignals.model_validate_json(answer.content))
         except ValidationError:
-            return FrontendAnswer(None, f"{url} is not a frontend of Partita; check PARTITA_SERVE_URL")
+            return FrontendAnswer(None, f"{url} is not a frontend of Partita. {_CHECK_URL}")
 
     async def close(self) -> None:
         """Closes its connections."""

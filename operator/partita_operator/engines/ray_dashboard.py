@@ -54,8 +54,8 @@ class RayDashboard:
             ) from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise EngineUnavailableError(
-                f"The Ray dashboard at {self.address} cannot be reached ({error or type(error).__name__}). Check that "
-                "the Ray head runs and the address is right (PARTITA_RAY_ADDRESS, or engine.address of the session)."
+                f"The Ray dashboard at {self.address} cannot be reached ({error or type(error).__name__}). Check "
+                "that the Ray head runs, and the address: ray.address of the chart, or engine.address of the session."
             ) from error
         if not answer.is_success:
             raise RefusedError(self.address, f"{method} {path}", answer.status_code, answer.text)
@@ -94,8 +94,9 @@ class RefusedError(EngineUnavailableError):
         self.status = status
         if status in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
             reason = (
-                f"refuses the token ({text[:_QUOTED_CHARACTERS]}); set PARTITA_RAY_TOKEN, or PARTITA_RAY_TOKENS for "
-                "an address that a session names, to the cluster's token"
+                f"refuses the token ({text[:_QUOTED_CHARACTERS]}). Put the cluster's token into the Secret of "
+                "ray.tokenSecret of the chart (ray.tokensSecret for an address that a session names, "
+                "kuberay.tokenSecret for KubeRay)"
             )
         else:
             reason = f"answered {what} with {status}: {text[-_QUOTED_CHARACTERS:].strip()}"

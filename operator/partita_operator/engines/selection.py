@@ -10,20 +10,13 @@ from partita_operator.engines.kuberay.engine import KubeRayEngine
 from partita_operator.engines.ray.engine import RayServeEngines, serving_options
 from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.connection import load_config
-from partita_operator.ports import (
-    EngineUnavailableError,
-    OperatorSettings,
-    ServingEngine,
-    ServingSignals,
-    ServingSpec,
-    ServingStatus,
-)
+from partita_operator.ports import EngineUnavailableError, ServingEngine, ServingSignals, ServingSpec, ServingStatus
+from partita_operator.settings.model import OperatorSettings
+from partita_operator.settings.section import plain
 
-NO_KUBERAY: Final = (
-    "The operator is not set up for KubeRay. Set kuberay.image of the chart (PARTITA_KUBERAY), or use engine.type Ray."
-)
+NO_KUBERAY: Final = "The operator is not set up for KubeRay. Set kuberay.image of the chart, or use engine.type Ray."
 NO_RAY: Final = (
-    "The operator knows no Ray cluster. Set ray.address of the chart (PARTITA_RAY_ADDRESS) or engine.address of the "
+    "The operator knows no Ray cluster. Set ray.address of the chart or engine.address of the "
     "session, or use engine.type KubeRay."
 )
 
@@ -38,10 +31,10 @@ async def open_engines(settings: OperatorSettings, kubeconfig: Path | None) -> A
         ray = RayServeEngines(settings)
         resources.push_async_callback(ray.close)
         kuberay = None
-        if settings.kuberay is not None:
+        if settings.kuberay.enabled:
             kubernetes = await resources.enter_async_context(KubernetesClient(await load_config(kubeconfig)))
-            options = serving_options(settings)
-            kuberay = KubeRayEngine(kubernetes, settings.kuberay, settings.kuberay_token, options, settings.namespaces)
+            token, options = plain(settings.kuberay.token), serving_options(settings)
+            kuberay = KubeRayEngine(kubernetes, settings.kuberay, token, options, settings.namespaces)
             resources.push_async_callback(kuberay.close)
         yield EngineRegistry(ray, kuberay)
 

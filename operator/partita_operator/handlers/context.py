@@ -13,7 +13,8 @@ from partita_operator.kube.cache import ClusterCache
 from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.profiles import ProfileStore
 from partita_operator.kube.writes import ObjectWriter
-from partita_operator.ports import GpuPartitioner, OperatorSettings, ProfileRunner, ServingEngines
+from partita_operator.ports import GpuPartitioner, ProfileRunner, ServingEngines
+from partita_operator.settings.model import OperatorSettings
 from partita_runtime.autoscaling.load_level import RateHistory
 
 

@@ -22,7 +22,8 @@ from partita_operator.kube.profiles import ProfileStore
 from partita_operator.kube.retries import ApiServerUnavailableError
 from partita_operator.kube.writes import ObjectWriter
 from partita_operator.partitioning.mig_manager import MigManager
-from partita_operator.ports import EngineUnavailableError, OperatorSettings, PlanSolver, ProfileRunner, ServingEngines
+from partita_operator.ports import EngineUnavailableError, PlanSolver, ProfileRunner, ServingEngines
+from partita_operator.settings.model import OperatorSettings
 from partita_runtime.logs import about
 
 logger = logging.getLogger(__name__)
@@ -55,8 +56,9 @@ async def run_operator(
     searches = PlanSearches(solver, metrics, on_answer=lambda session: queue.add((Kind.SESSION, session)))
     async with KubernetesClient(connection) as kubernetes:
         cache = ClusterCache(kubernetes, settings.namespaces)
-        lease = LeaseStore(kubernetes, *settings.lease.split("/")) if settings.lease else None
-        leadership = Leadership(lease, settings.lease_seconds)
+        election = settings.leader_election
+        lease = LeaseStore(kubernetes, election.namespace, election.name) if election.name else None
+        leadership = Leadership(lease, election.lease_duration_seconds)
         metrics.watch_leadership(lambda: leadership.leads)
         context = Context(
             settings=settings,
@@ -69,13 +71,13 @@ async def run_operator(
             searches=searches,
             metrics=metrics,
             leadership=leadership,
-            partitioner=MigManager(kubernetes, settings.mig) if settings.mig is not None else None,
+            partitioner=MigManager(kubernetes, settings.mig) if settings.mig.enabled else None,
         )
         tasks: list[asyncio.Task[Any]] = [
             asyncio.create_task(_work(connection, context, queue), name="work"),
             asyncio.create_task(stop.wait(), name="stop"),
         ]
-        with metrics.served(settings.metrics_port):
+        with metrics.served(settings.metrics.port):
             try:
                 ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 for task in ended:
@@ -139,12 +141,12 @@ async def _work(connection: Connection, context: Context, queue: WorkQueue[Key])
     events = _EventHandler(context.cache, queue)
     settings = context.settings
     webhook = None
-    if settings.webhook_certificates is not None:
-        admission = Admission(context.cache, settings.model_policy)
-        webhook = Webhook(settings.webhook_port, settings.webhook_certificates, admission.review)
+    if settings.admission.enabled:
+        admission = Admission(context.cache, settings.models.policy)
+        webhook = Webhook(settings.admission.port, settings.admission.certificate_directory, admission.review)
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task(watch(connection, events.handle, settings.health_port, webhook, settings.namespaces))
+            group.create_task(watch(connection, events.handle, settings.health.port, webhook, settings.namespaces))
             group.create_task(context.profiles.watch())
             group.create_task(_lead(context, queue))
     except* LeadershipLostError as lost:

@@ -13,9 +13,9 @@ from partita_operator.kube.errors import ApiError, is_conflict, is_missing
 from partita_operator.kube.resources import ConfigMapResource, NodeResource, PodResource
 from partita_operator.kube.retries import retried
 from partita_operator.kube.selectors import equal, exists
-from partita_operator.partitioning.settings import MigSettings
 from partita_operator.ports import NodeStep, PartitionerError, StepKind
 from partita_operator.reconcile.pool.gpu_labels import CUT_AS, CUT_BY, DRAINING, MIG_CONFIG
+from partita_operator.settings.mig import MigSettings
 from partita_planner.mig.errors import BadConfigurationError
 from partita_planner.mig.parted import Entries, parse, render
 

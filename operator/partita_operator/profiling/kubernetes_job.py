@@ -16,6 +16,7 @@ from partita_runtime.models.policy import ModelPolicy
 
 JOB_NAME_LABEL: Final = "job-name"
 TAIL_LINES: Final = 50
+_IMAGE: Final = "profiling.image of the chart (if that is empty, kuberay.image)"
 _PERMANENT: Final = frozenset({"InvalidImageName", "ErrImageNeverPull"})
 """Reasons of a waiting container that are permanent."""
 
@@ -114,9 +115,9 @@ def unfinished_run(pod: Document | None, log: str) -> ProfileRun:
         reason = container.get("reason")
         words = f"{reason}: {container.get('message') or 'no message'}"
         if reason in _PERMANENT:
-            return ProfileRun(RunPhase.FAILED, message=f"{words}. Set PARTITA_PROFILER_IMAGE to an image that exists.")
+            return ProfileRun(RunPhase.FAILED, message=f"{words}. Set {_IMAGE} to an image that exists.")
         if reason in ("ErrImagePull", "ImagePullBackOff"):
-            advice = "Check PARTITA_PROFILER_IMAGE, and that the node may pull it."
+            advice = f"Check {_IMAGE}, and that the node may pull it."
             return ProfileRun(RunPhase.RUNNING, message=f"{words}. {advice}")
         if reason != "ContainerCreating":
             return ProfileRun(RunPhase.RUNNING, message=words)

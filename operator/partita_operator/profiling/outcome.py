@@ -25,7 +25,7 @@ def over_time(seconds: float, why: str, log: str) -> ProfileRun:
     return ProfileRun(
         RunPhase.FAILED,
         message=f"The run was stopped after its time limit of {seconds:g} s. {why}".rstrip(". ")
-        + ". Check that accelerators of its pool are free, or raise PARTITA_PROFILE_TIMEOUT_SECONDS."
+        + ". Check that accelerators of its pool are free, or raise profiling.timeoutSeconds of the chart."
         + (f" Its log ends: {end}" if end else ""),
     )
 

@@ -8,8 +8,10 @@ from partita_api.digests import canonical_json
 from partita_api.gpupool import GPUPool
 from partita_api.profile import ProfileRequest
 from partita_operator.engines.ray_dashboard import RayDashboard, RefusedError
-from partita_operator.ports import OperatorSettings, ProfileRun, RunPhase
+from partita_operator.ports import ProfileRun, RunPhase
 from partita_operator.profiling.outcome import finished_run, log_tail, over_time
+from partita_operator.settings.model import OperatorSettings
+from partita_operator.settings.section import plain
 from partita_profiling.result import REQUEST_VARIABLE
 from partita_runtime.models.policy import with_policy
 from partita_runtime.serving.deploy.stage_arguments import has_gpus
@@ -30,9 +32,9 @@ class RayJobRunner:
     """Runs profiling on the operator's default Ray cluster."""
 
     def __init__(self, settings: OperatorSettings) -> None:
-        self._dashboard = RayDashboard(settings.ray_address, settings.ray_token)
-        self._timeout_seconds = settings.profile_timeout_seconds
-        self._runtime_env = with_policy(dict(settings.runtime_env), settings.model_policy)
+        self._dashboard = RayDashboard(settings.ray.address, plain(settings.ray.token))
+        self._timeout_seconds = settings.profiling.timeout_seconds
+        self._runtime_env = with_policy(dict(settings.runtime_env), settings.models.policy)
 
     async def start(self, namespace: str, request: ProfileRequest, pool: GPUPool, attempt: int) -> None:
         """Start the run, unless it exists. All namespaces share the runs."""

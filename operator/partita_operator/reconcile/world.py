@@ -9,8 +9,9 @@ from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession
 from partita_api.pipelineplan import PipelinePlan
 from partita_api.profile import Profile
-from partita_operator.ports import OperatorSettings, ProfileRun, ServingSignals, ServingStatus
+from partita_operator.ports import ProfileRun, ServingSignals, ServingStatus
 from partita_operator.reconcile.capacity.ledger import NO_PLANS, Ledger, Plans, owner_of
+from partita_operator.settings.model import OperatorSettings
 from partita_planner.mig.parted import Entries
 from partita_planner.problem import Outcome
 from partita_runtime.autoscaling.load_level import RateHistory

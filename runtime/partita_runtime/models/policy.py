@@ -18,13 +18,14 @@ from partita_api.module import ModelSource
 VARIABLE: Final = "PARTITA_MODEL_POLICY"
 """The environment variable in which processes find it."""
 
-_MODULE: Final = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
+MODULE_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
+"""What names of Python packages and modules look like."""
 
 
 class ModelPolicy(SpecModel):
     """What sessions may name. Everything in the image, unless the platform has set something."""
 
-    modules: tuple[Annotated[str, Field(pattern=_MODULE)], ...] | None = Field(
+    modules: tuple[Annotated[str, Field(pattern=MODULE_PATTERN)], ...] | None = Field(
         default=None,
         description="Python packages and modules of which entrypoints may be, with all that is in them. Default: "
         "whatever can be imported.",

@@ -42,3 +42,68 @@ def without_rules(node: Any) -> Any:
     if isinstance(node, dict):
         return {key: without_rules(value) for key, value in node.items() if key != "x-kubernetes-validations"}
     return [without_rules(item) for item in node] if isinstance(node, list) else node
+
+
+EVERYTHING: dict[str, Any] = {
+    "image": {"repository": "registry/operator", "tag": "1.2.3"},
+    "imagePullSecrets": [{"name": "registry"}],
+    "ray": {
+        "tokenSecret": {"name": "ray", "key": "token"},
+        "tokensSecret": {"name": "ray", "key": "others"},
+        "runtimeEnv": {"working_dir": "s3://models/app.zip", "env_vars": {"A": 'with "quotes"'}},
+    },
+    "kuberay": {
+        "image": "registry/serving:1.2.3",
+        "imagePullSecrets": ["registry"],
+        "head": {"resources": {"cpu": "4"}, "nodeSelector": {"kubernetes.io/os": "linux"}},
+        "workers": {"tolerations": [{"key": "x", "operator": "Exists"}]},
+        "upgradeStrategy": {"type": "None"},
+        "authSecret": "ray",
+        "tokenSecret": {"name": "ray", "key": "kuberay"},
+    },
+    "transport": "ActorCalls",
+    "mig": {"enabled": True, "namespace": "nvidia", "products": []},
+    "models": {"allowedModules": ["traffic"], "allowedFiles": ["/models/"], "requireDigest": True},
+    "profiling": {"image": "registry/profiler:1.2.3", "versions": {"torch": "2.13.0"}},
+    "metrics": {
+        "service": {"annotations": {"prometheus.io/scrape": "true"}},
+        "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+        "podMonitor": {
+            "enabled": True,
+            "labels": {"release": "prometheus"},
+            "sessions": ["default/traffic", "a/b"],
+            "namespaces": ["ray"],
+        },
+        "dashboard": {"enabled": True, "annotations": {"folder": "GPUs"}},
+    },
+    "admission": {"enabled": True, "failurePolicy": "Fail", "timeoutSeconds": 10, "port": 8443},
+    "networkPolicies": {
+        "enabled": True,
+        "metricsFrom": [{"namespaceSelector": {"matchLabels": {"prometheus": "here"}}}],
+        "apiServer": {"cidrs": ["10.0.0.1/32"]},
+        "profiling": {"namespaces": ["default", "team-a"], "egress": [{"ports": [{"port": 443, "protocol": "TCP"}]}]},
+    },
+    "serviceAccount": {"annotations": {"a": "b"}},
+    "podAnnotations": {"c": "d"},
+    "podLabels": {"e": "f"},
+    "nodeSelector": {"kubernetes.io/os": "linux"},
+    "tolerations": [{"key": "x", "operator": "Exists"}],
+    "affinity": {"nodeAffinity": {}},
+    "priorityClassName": "system-cluster-critical",
+}
+
+
+def rendered(values: dict[str, Any] | None = None, release: str = "partita") -> dict[tuple[str, str], dict[str, Any]]:
+    """All objects by kind and name."""
+    return {(o["kind"], o["metadata"]["name"]): o for o in documents(values, release)}
+
+
+def config_file(values: dict[str, Any] | None = None) -> str:
+    """The operator's config file."""
+    text: str = rendered(values)["ConfigMap", "partita-config"]["data"]["config.yaml"]
+    return text
+
+
+def pod(values: dict[str, Any] | None = None) -> dict[str, Any]:
+    spec: dict[str, Any] = rendered(values)["Deployment", "partita"]["spec"]["template"]["spec"]
+    return spec

@@ -7,12 +7,14 @@ from typing import Any
 
 import httpx
 import pytest
+import yaml
 from cryptography import x509
 from tests.operator.chart.charts import chart_for, documents
 from tests.operator.kubectl import Kubectl, cluster_with_crds
 
 from partita_devtools.control_plane.control_plane import ControlPlane
 from partita_operator.handlers.watches import WEBHOOK_PATH
+from partita_operator.settings.model import AdmissionSettings
 
 cluster = cluster_with_crds
 ON: dict[str, Any] = {"admission": {"enabled": True}}
@@ -29,14 +31,20 @@ def one(kind: str, values: dict[str, Any]) -> dict[str, Any]:
     return document
 
 
+def admission_settings(values: dict[str, Any] | None) -> dict[str, Any]:
+    """The section `admission` of the operator's config file."""
+    (config,) = [c for c in found("ConfigMap", values) if c["metadata"]["name"] == "partita-config"]
+    section: dict[str, Any] = yaml.safe_load(config["data"]["config.yaml"])["admission"]
+    return section
+
+
 def with_cert_manager(**issuer: str) -> dict[str, Any]:
     return {"admission": {"enabled": True, "certManager": {"enabled": True, "issuerRef": issuer}}}
 
 
 def test_there_is_no_webhook_unless_it_is_asked_for() -> None:
     assert not {d["kind"] for d in documents()} & {"ValidatingWebhookConfiguration", "Secret", "Certificate"}
-    (container,) = found("Deployment", None)[0]["spec"]["template"]["spec"]["containers"]
-    assert not [argument for argument in container["args"] if "webhook" in argument]
+    assert admission_settings(None)["enabled"] is False
 
 
 def test_the_api_server_asks_the_operator_about_all_kinds() -> None:
@@ -58,9 +66,10 @@ def test_the_api_server_asks_the_operator_about_all_kinds() -> None:
     (container,) = pod["spec"]["containers"]
     assert {"name": "admission", "containerPort": 9443, "protocol": "TCP"} in container["ports"]
     assert service["spec"]["ports"][0]["targetPort"] == "admission"
-    assert {"--webhook-certificates=/certificates", "--webhook-port=9443"} <= set(container["args"])
+    assert admission_settings(ON) == {"enabled": True, "port": 9443}
     mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
-    assert mounts["certificates"] == {"name": "certificates", "mountPath": "/certificates", "readOnly": True}
+    directory = str(AdmissionSettings().certificate_directory)
+    assert mounts["certificates"] == {"name": "certificates", "mountPath": directory, "readOnly": True}
 
 
 def test_the_chart_s_certificate_is_for_the_service_and_trusted_by_the_api_server() -> None:

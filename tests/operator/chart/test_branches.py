@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.operator.chart.charts import CHART
-from tests.operator.chart.test_chart import EVERYTHING
+from tests.operator.chart.charts import CHART, EVERYTHING
 
 charts = pytest.importorskip("helm_python.chart", reason="Helm's SDK is missing: pip install helm-python-sdk")
 

@@ -6,76 +6,12 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.operator.chart.charts import CHART, documents
-
-from partita_operator.cli.operator import run
-from partita_operator.engines.kuberay.settings import KubeRaySettings
-from partita_operator.partitioning.settings import MigSettings
-from partita_runtime.models.policy import ModelPolicy
+from tests.operator.chart.charts import CHART, EVERYTHING, config_file, documents, pod, rendered
 
 WARNING = 2
 
 charts = pytest.importorskip("helm_python.chart", reason="Helm's SDK is missing: pip install helm-python-sdk")
 errors = pytest.importorskip("helm_python.errors")
-
-EVERYTHING: dict[str, Any] = {
-    "image": {"repository": "registry/operator", "tag": "1.2.3"},
-    "imagePullSecrets": [{"name": "registry"}],
-    "ray": {
-        "tokenSecret": {"name": "ray", "key": "token"},
-        "tokensSecret": {"name": "ray", "key": "others"},
-        "runtimeEnv": {"working_dir": "s3://models/app.zip", "env_vars": {"A": 'with "quotes"'}},
-    },
-    "kuberay": {
-        "image": "registry/serving:1.2.3",
-        "imagePullSecrets": ["registry"],
-        "head": {"resources": {"cpu": "4"}, "nodeSelector": {"kubernetes.io/os": "linux"}},
-        "workers": {"tolerations": [{"key": "x", "operator": "Exists"}]},
-        "upgradeStrategy": {"type": "None"},
-        "authSecret": "ray",
-        "tokenSecret": {"name": "ray", "key": "kuberay"},
-    },
-    "transport": "ActorCalls",
-    "mig": {"enabled": True, "namespace": "nvidia", "products": []},
-    "models": {"allowedModules": ["traffic"], "allowedFiles": ["/models/"], "requireDigest": True},
-    "profiling": {"image": "registry/profiler:1.2.3"},
-    "versions": {"torch": "2.13.0"},
-    "metrics": {
-        "service": {"annotations": {"prometheus.io/scrape": "true"}},
-        "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
-        "podMonitor": {
-            "enabled": True,
-            "labels": {"release": "prometheus"},
-            "sessions": ["default/traffic", "a/b"],
-            "namespaces": ["ray"],
-        },
-        "dashboard": {"enabled": True, "annotations": {"folder": "GPUs"}},
-    },
-    "admission": {"enabled": True, "failurePolicy": "Fail", "timeoutSeconds": 10, "port": 8443},
-    "networkPolicies": {
-        "enabled": True,
-        "metricsFrom": [{"namespaceSelector": {"matchLabels": {"prometheus": "here"}}}],
-        "apiServer": {"cidrs": ["10.0.0.1/32"]},
-        "profiling": {"namespaces": ["default", "team-a"], "egress": [{"ports": [{"port": 443, "protocol": "TCP"}]}]},
-    },
-    "serviceAccount": {"annotations": {"a": "b"}},
-    "podAnnotations": {"c": "d"},
-    "podLabels": {"e": "f"},
-    "nodeSelector": {"kubernetes.io/os": "linux"},
-    "tolerations": [{"key": "x", "operator": "Exists"}],
-    "affinity": {"nodeAffinity": {}},
-    "priorityClassName": "system-cluster-critical",
-}
-
-
-def rendered(values: dict[str, Any] | None = None, release: str = "partita") -> dict[tuple[str, str], dict[str, Any]]:
-    """All objects by kind and name."""
-    return {(o["kind"], o["metadata"]["name"]): o for o in documents(values, release)}
-
-
-def pod(values: dict[str, Any] | None = None) -> dict[str, Any]:
-    spec: dict[str, Any] = rendered(values)["Deployment", "partita"]["spec"]["template"]["spec"]
-    return spec
 
 
 def rules(values: dict[str, Any] | None = None) -> Iterator[tuple[str, str, str]]:
@@ -101,63 +37,6 @@ def test_helm_finds_nothing_wrong(values: dict[str, Any] | None) -> None:
     assert report["errors"] == []
 
 
-@BOTH
-def test_the_operator_understands_its_arguments(values: dict[str, Any] | None) -> None:
-    (container,) = pod(values)["containers"]
-    context = run.make_context("run", list(container["args"]), auto_envvar_prefix="PARTITA")
-    assert context.params["ray_address"] == "http://ray-head-svc.ray.svc:8265"
-    expected = (values or {}).get("ray", {}).get("runtimeEnv", {})
-    assert context.params["runtime_env"] == expected
-    assert context.params["transport"] == (values or {}).get("transport", "Streams")
-    assert context.params["profiler_image"] == (values or {}).get("profiling", {}).get("image")
-    kuberay = context.params["kuberay"]
-    assert (kuberay.image if kuberay else None) == (values or {}).get("kuberay", {}).get("image")
-
-
-def test_tracing_adds_to_the_runtime_environment_what_the_values_do_not_say_themselves() -> None:
-    mine = {"OTEL_TRACES_SAMPLER_ARG": "1", "A": "b"}
-    values = {
-        "ray": {"runtimeEnv": {"working_dir": "s3://app.zip", "env_vars": mine}},
-        "tracing": {"endpoint": "http://collector:4318"},
-    }
-    (container,) = pod(values)["containers"]
-    context = run.make_context("run", list(container["args"]), auto_envvar_prefix="PARTITA")
-    assert context.params["runtime_env"] == {
-        "working_dir": "s3://app.zip",
-        "env_vars": {
-            **mine,
-            "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318",
-            "OTEL_TRACES_SAMPLER": "parentbased_traceidratio",
-        },
-    }
-
-
-def test_kuberays_settings_are_as_the_values_say_and_else_as_the_operators_own() -> None:
-    (container,) = pod({"kuberay": {"image": "x"}})["containers"]
-    context = run.make_context("run", list(container["args"]), auto_envvar_prefix="PARTITA")
-    assert context.params["kuberay"] == KubeRaySettings(image="x")
-
-    (container,) = pod(EVERYTHING)["containers"]
-    context = run.make_context("run", list(container["args"]), auto_envvar_prefix="PARTITA")
-    assert context.params["kuberay"].head.resources == {"cpu": "4", "memory": "4Gi"}
-    assert context.params["kuberay"].upgrade_strategy == {"type": "None"}
-
-
-@BOTH
-def test_gpus_are_cut_only_where_the_values_say_so(values: dict[str, Any] | None) -> None:
-    (container,) = pod(values)["containers"]
-    context = run.make_context("run", list(container["args"]), auto_envvar_prefix="PARTITA")
-    assert context.params["mig"] == (MigSettings(namespace="nvidia") if values else None)
-
-
-@BOTH
-def test_what_sessions_may_name_is_as_the_values_say(values: dict[str, Any] | None) -> None:
-    (container,) = pod(values)["containers"]
-    context = run.make_context("run", list(container["args"]), auto_envvar_prefix="PARTITA")
-    everything = ModelPolicy(modules=("traffic",), files=("/models/",), require_digest=True)
-    assert context.params["model_policy"] == (everything if values else ModelPolicy())
-
-
 DIGEST = f"sha256:{'0' * 64}"
 
 
@@ -172,22 +51,6 @@ DIGEST = f"sha256:{'0' * 64}"
 def test_the_image_is_named_by_tag_or_digest(image: dict[str, str], want: str) -> None:
     (container,) = pod({"image": {"repository": "registry/operator", **image}})["containers"]
     assert container["image"] == want
-
-
-def test_tokens_come_from_secrets_as_the_operator_reads_them() -> None:
-    (container,) = pod(EVERYTHING)["containers"]
-    secrets = {
-        variable["name"]: (variable["valueFrom"]["secretKeyRef"]["name"], variable["valueFrom"]["secretKeyRef"]["key"])
-        for variable in container["env"]
-        if "valueFrom" in variable
-    }
-    assert secrets == {
-        "PARTITA_RAY_TOKEN": ("ray", "token"),
-        "PARTITA_RAY_TOKENS": ("ray", "others"),
-        "PARTITA_KUBERAY_TOKEN": ("ray", "kuberay"),
-    }
-    options = {f"PARTITA_{parameter.name}".upper() for parameter in run.params}
-    assert set(secrets) <= options
 
 
 @BOTH
@@ -207,7 +70,8 @@ def test_of_two_operators_the_one_with_the_lease_works() -> None:
     objects = rendered(release="blue")
     deployment = objects["Deployment", "blue-partita"]["spec"]
     assert deployment["replicas"] == 2
-    assert "--lease=partita-system/blue-partita" in deployment["template"]["spec"]["containers"][0]["args"]
+    lease = yaml.safe_load(objects["ConfigMap", "blue-partita-config"]["data"]["config.yaml"])["leaderElection"]
+    assert (lease["namespace"], lease["name"]) == ("partita-system", "blue-partita")
     role = objects["Role", "blue-partita-lease"]
     assert role["metadata"]["namespace"] == "partita-system"
     assert [(rule.get("resourceNames"), rule["verbs"]) for rule in role["rules"]] == [
@@ -276,15 +140,14 @@ def test_rights_in_namespaces_are_the_same_and_nowhere_else() -> None:
         if found["kind"] in ("ClusterRoleBinding", "RoleBinding")
     }
     assert bound >= {(namespace, "Role" if namespace else "ClusterRole", name) for namespace, name in roles}
-    (container,) = pod({"namespaces": ["team-a", "team-b"]})["containers"]
-    context = run.make_context("run", list(container["args"]), auto_envvar_prefix="PARTITA")
-    assert context.params["namespaces"] == ("team-a", "team-b")
+    assert yaml.safe_load(config_file({"namespaces": ["team-a", "team-b"]}))["namespaces"] == ["team-a", "team-b"]
 
 
 def test_everything_belongs_to_the_release() -> None:
     objects = rendered(EVERYTHING, release="blue")
     assert {name for _, name in objects} == {
         "blue-partita",
+        "blue-partita-config",
         "blue-partita-metrics",
         "blue-partita-view",
         "blue-partita-edit",
@@ -310,7 +173,8 @@ def test_monitors_scrape_the_service_and_the_frontends() -> None:
     paths = [endpoint["path"] for endpoint in frontends["podMetricsEndpoints"]]
     assert paths == ["/default/traffic/partita/metrics", "/a/b/partita/metrics"]
     assert frontends["namespaceSelector"] == {"matchNames": ["ray"]}
-    assert not {kind for kind, _ in rendered()} & {"ServiceMonitor", "PodMonitor", "ConfigMap"}
+    assert not {kind for kind, _ in rendered()} & {"ServiceMonitor", "PodMonitor"}
+    assert ("ConfigMap", "partita-dashboard") not in rendered()
 
 
 def test_the_dashboard_comes_as_it_is() -> None:
@@ -373,10 +237,10 @@ def test_parts_can_be_left_out(values: dict[str, Any], want_left_out: tuple[str,
             {"metrics": {"podMonitor": {"sessions": ["traffic"]}}}, "sessions", id="session without namespace"
         ),
         pytest.param({"kuberay": {"workers": {"cpu": "2"}}}, "cpu", id="no such setting of pods"),
-        pytest.param({"logLevel": "verbose"}, "logLevel", id="no such level"),
-        pytest.param({"logFormat": "xml"}, "logFormat", id="no such log format"),
+        pytest.param({"logging": {"level": "verbose"}}, "level", id="no such level"),
+        pytest.param({"logging": {"format": "xml"}}, "format", id="no such log format"),
         pytest.param({"profiling": {"attempts": 0}}, "attempts", id="no attempts"),
-        pytest.param({"versions": {"torch": 2}}, "torch", id="a version that is no text"),
+        pytest.param({"profiling": {"versions": {"torch": 2}}}, "torch", id="a version that is no text"),
     ],
 )
 def test_wrong_values_are_refused_by_name(values: dict[str, Any], want_words: str) -> None:

@@ -14,6 +14,7 @@ from partita_api.crd_schema import KINDS
 from partita_api.meta import SpecModel
 from partita_operator.cli.exit_codes import ExitCode
 from partita_operator.cli.main import DEVTOOLS, SUBCOMMANDS, main
+from partita_operator.settings.fields import all_settings
 from partita_runtime.installation import devtools_command, extra_command
 
 DETECTION = session("detection").slo(200).rate(50).model("detector")
@@ -131,7 +132,15 @@ def test_simulated_overload_misses_the_slo(manifests: Path, profiles: Path) -> N
             ["dev", "status", "--state-dir", "{empty}"], ExitCode.FAILED, "partita dev up", id="nothing is up"
         ),
         pytest.param(["dev", "up", "--pool", "fast"], ExitCode.BAD_INPUT, "fast=4", id="pool without slots"),
-        pytest.param(["operator", "run", "--versions", "[]"], ExitCode.BAD_INPUT, "JSON object", id="no JSON object"),
+        pytest.param(
+            ["operator", "run", "--profiling-versions", "[]"],
+            ExitCode.BAD_INPUT,
+            "profiling.versions: ",
+            id="no object",
+        ),
+        pytest.param(
+            ["operator", "run", "--config", "{broken}"], ExitCode.BAD_INPUT, "is not YAML", id="no config file"
+        ),
         pytest.param(["demo", "--example", "{empty}"], ExitCode.FAILED, "examples/traffic", id="no example"),
     ],
 )
@@ -200,6 +209,21 @@ def test_help_lists_only_commands_that_are_installed(installed: bool, monkeypatc
 
 def test_a_webhook_without_certificates_is_refused(tmp_path: Path) -> None:
     (tmp_path / "tls.crt").touch()
-    result = partita("operator", "run", "--webhook-certificates", tmp_path)
+    result = partita("operator", "run", "--admission-enabled", "true", "--admission-certificate-directory", tmp_path)
     assert result.exit_code != ExitCode.OK
     assert "has no tls.key for the admission webhook" in result.output
+
+
+def test_the_operator_s_settings_are_printed_without_starting_it(tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text("profiling: {attempts: 5}")
+    result = partita("operator", "settings", "--config", config, "--namespaces", "a", "--namespaces", "b")
+    assert result.exit_code == ExitCode.OK, result.output
+    shown = yaml.safe_load(result.output)
+    assert (shown["profiling"]["attempts"], shown["namespaces"]) == (5, ["a", "b"])
+
+
+def test_every_setting_but_secrets_has_a_flag() -> None:
+    words = partita("operator", "run", "--help").output.split()
+    assert {s.flag for s in all_settings() if s.secret is None} <= set(words)
+    assert not {s.flag for s in all_settings() if s.secret is not None} & set(words)

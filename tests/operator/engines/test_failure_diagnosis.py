@@ -45,7 +45,7 @@ TRACEBACK = "Deploying app failed with exception:\nTraceback ...\nModuleNotFound
         pytest.param(
             application(STAGE, [], "DEPLOY_FAILED", TRACEBACK),
             3,
-            ["No module named 'vision'", "PARTITA_RUNTIME_ENV"],
+            ["No module named 'vision'", "ray.runtimeEnv of the chart"],
             id="cannot be imported",
         ),
         pytest.param(

@@ -121,5 +121,5 @@ async def test_a_frontend_that_cannot_be_reached_is_named() -> None:
     frontends = FrontendClient()
     answer = await frontends.signals("http://127.0.0.1:1", "default/traffic")
     assert answer.signals is None
-    assert "PARTITA_SERVE_URL" in answer.problem
+    assert "ray.serveUrl of the chart" in answer.problem
     await frontends.close()

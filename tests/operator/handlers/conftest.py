@@ -4,7 +4,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
@@ -14,7 +14,7 @@ from tests.operator.kubectl import Kubectl, cluster_with_crds
 
 from partita_devtools.ports import free_ports
 from partita_operator.handlers.operator import run_operator
-from partita_operator.ports import OperatorSettings
+from partita_operator.settings.model import HealthSettings, MetricsSettings, OperatorSettings, ProfilingSettings
 from partita_planner.planning import plan
 from partita_planner.problem import Outcome, PlanningProblem
 
@@ -53,7 +53,7 @@ class Operators:
     runner: RunnerDouble = field(default_factory=RunnerDouble)
     solver: InProcessSolver = field(default_factory=InProcessSolver)
     settings: OperatorSettings = field(
-        default_factory=lambda: OperatorSettings(resync_seconds=0.5, profile_backoff_seconds=1)
+        default_factory=lambda: OperatorSettings(resync_seconds=0.5, profiling=ProfilingSettings(backoff_seconds=1))
     )
 
     ended: bool = False
@@ -63,7 +63,8 @@ class Operators:
     async def running(self) -> AsyncIterator[None]:
         """An operator for the length of the block."""
         metrics_port, health_port = free_ports(2)
-        self.settings = replace(self.settings, metrics_port=metrics_port, health_port=health_port)
+        ports = {"metrics": MetricsSettings(port=metrics_port), "health": HealthSettings(port=health_port)}
+        self.settings = self.settings.model_copy(update=ports)
         stop = asyncio.Event()
         running = asyncio.create_task(
             run_operator(
@@ -85,11 +86,11 @@ class Operators:
 
     async def metrics(self) -> str:
         """What the running operator tells Prometheus."""
-        return await self._get(self.settings.metrics_port, "/metrics")
+        return await self._get(self.settings.metrics.port, "/metrics")
 
     async def health(self) -> str:
         """What the running operator's liveness endpoint says."""
-        return await self._get(self.settings.health_port, "/healthz")
+        return await self._get(self.settings.health.port, "/healthz")
 
     async def _get(self, port: int, path: str) -> str:
         async with httpx.AsyncClient(trust_env=False) as client:

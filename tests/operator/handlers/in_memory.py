@@ -16,10 +16,10 @@ from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.connection import Connection
 from partita_operator.kube.profiles import ProfileStore
 from partita_operator.kube.writes import ObjectWriter
-from partita_operator.ports import OperatorSettings
+from partita_operator.settings.model import OperatorSettings, ProfilingSettings
 from partita_planner.problem import Outcome, PlanningProblem
 
-SETTINGS = OperatorSettings(profile_backoff_seconds=0)
+SETTINGS = OperatorSettings(profiling=ProfilingSettings(backoff_seconds=0))
 
 
 class OneStageSolver:
@@ -54,7 +54,7 @@ async def operator_on(api: Api, engine: EngineDouble, runner: RunnerDouble) -> A
                 runner=runner,
                 searches=searches,
                 metrics=metrics,
-                leadership=Leadership(None, SETTINGS.lease_seconds),
+                leadership=Leadership(None, SETTINGS.leader_election.lease_duration_seconds),
             )
         finally:
             await searches.close()

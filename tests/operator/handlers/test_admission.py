@@ -5,7 +5,6 @@ import json
 import time
 from base64 import b64encode
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from tests.operator.kubectl import Json, Kubectl, eventually, pool, reason, sess
 
 from partita_devtools.control_plane.certificates import KeyPair, create_authority, issue_server_certificate
 from partita_devtools.ports import free_ports
+from partita_operator.settings.model import AdmissionSettings
 
 pytestmark = pytest.mark.apiserver
 
@@ -72,9 +72,8 @@ def refusal(namespace: Kubectl, document: Json, *options: str) -> str:
 async def test_what_other_objects_make_wrong_is_refused_with_the_fix(
     namespace: Kubectl, operators: Operators, certificate: KeyPair, port: int
 ) -> None:
-    operators.settings = replace(
-        operators.settings, webhook_port=port, webhook_certificates=certificate.certificate.parent
-    )
+    served = AdmissionSettings(enabled=True, port=port, certificate_directory=certificate.certificate.parent)
+    operators.settings = operators.settings.model_copy(update={"admission": served})
     first = namespace.run("apply", "--validate=false", "-f", "-", stdin=json.dumps(asked(pool("fast"))))
     assert "failed calling webhook" in first.stderr, "nobody answers yet"
 

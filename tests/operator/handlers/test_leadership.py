@@ -13,6 +13,7 @@ from tests.operator.kubectl import Kubectl, condition, eventually, pool, reason,
 from partita_operator.handlers.leadership import Leadership, LeadershipLostError
 from partita_operator.kube.errors import ApiUnreachableError
 from partita_operator.reconcile.leadership import LeaseRecord
+from partita_operator.settings.model import LeaderElectionSettings
 
 DURATION = 15
 
@@ -172,8 +173,8 @@ def test_without_a_lease_the_only_replica_leads() -> None:
 
 def with_lease(operators: Operators, namespace: Kubectl) -> Operators:
     """An operator beside `operators`, around the same engine, runner and solver, that asks for the same Lease."""
-    settings = replace(operators.settings, lease=f"{namespace.namespace}/partita")
-    return replace(operators, settings=settings)
+    lease = LeaderElectionSettings(namespace=namespace.namespace, name="partita")
+    return replace(operators, settings=operators.settings.model_copy(update={"leader_election": lease}))
 
 
 def holder(namespace: Kubectl) -> str:

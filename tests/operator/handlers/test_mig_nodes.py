@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
@@ -15,9 +15,9 @@ from tests.operator.kubectl import Json, Kubectl, condition, eventually, pool, r
 from tests.operator.mig_manager_double import MigManagerDouble
 
 from partita_operator.cli.main import main
-from partita_operator.partitioning.settings import MigSettings
 from partita_operator.reconcile.pool.gpu_labels import CUT_AS, DRAINING, MIG_CONFIG, MIG_STATE
 from partita_operator.reconcile.world import Node
+from partita_operator.settings.mig import MigSettings
 from partita_planner.mig.parted import parse
 
 pytestmark = pytest.mark.apiserver
@@ -163,8 +163,8 @@ def owners(node: Json, label: str) -> set[str]:
 
 
 async def test_nodes_are_cut_once_it_is_approved(namespace: Kubectl, operators: Operators, fleet: Fleet) -> None:
-    settings = MigSettings(config_map="mig-parted", namespace=namespace.namespace, settle_seconds=0)
-    operators.settings = replace(operators.settings, mig=settings)
+    settings = MigSettings(enabled=True, config_map="mig-parted", namespace=namespace.namespace, settle_seconds=0)
+    operators.settings = operators.settings.model_copy(update={"mig": settings})
     stranger = fleet.node(fleet.stranger)
     namespace.apply(vision(fleet), pod_on(fleet.nodes[0], "worker"), pod_on(fleet.stranger, "elsewhere"))
 
@@ -221,8 +221,8 @@ async def test_nodes_are_cut_once_it_is_approved(namespace: Kubectl, operators: 
 
 
 async def test_a_node_that_fails_stops_the_others(namespace: Kubectl, operators: Operators, fleet: Fleet) -> None:
-    settings = MigSettings(config_map="mig-parted", namespace=namespace.namespace, settle_seconds=0)
-    operators.settings = replace(operators.settings, mig=settings)
+    settings = MigSettings(enabled=True, config_map="mig-parted", namespace=namespace.namespace, settle_seconds=0)
+    operators.settings = operators.settings.model_copy(update={"mig": settings})
     fleet.mig_manager.fails.add(fleet.nodes[0])
     namespace.apply(vision(fleet, approval="Automatic"))
 

@@ -103,7 +103,7 @@ async def test_a_run_that_hangs_is_stopped_at_its_time_limit(client: KubernetesC
     run = await until(lambda: runs.observe(namespace, asked.key, 1), is_over)
     assert run.phase is RunPhase.FAILED
     assert "time limit of 5 s" in run.message
-    assert "PARTITA_PROFILE_TIMEOUT_SECONDS" in run.message
+    assert "profiling.timeoutSeconds of the chart" in run.message
 
 
 @pytest.mark.apiserver
@@ -140,13 +140,13 @@ def pending(*, waiting: Document | None = None, unschedulable: str | None = None
         pytest.param(
             pending(waiting={"reason": "ImagePullBackOff", "message": 'Back-off pulling "x"'}),
             RunPhase.RUNNING,
-            ['Back-off pulling "x"', "PARTITA_PROFILER_IMAGE"],
+            ['Back-off pulling "x"', "profiling.image of the chart"],
             id="image cannot be pulled now",
         ),
         pytest.param(
             pending(waiting={"reason": "InvalidImageName", "message": "couldn't parse X:"}),
             RunPhase.FAILED,
-            ["couldn't parse X:", "PARTITA_PROFILER_IMAGE"],
+            ["couldn't parse X:", "profiling.image of the chart"],
             id="image cannot exist",
         ),
         pytest.param(

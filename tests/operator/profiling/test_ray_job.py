@@ -10,8 +10,9 @@ from tests.operator.profiling.requests import IMPORTS, is_over, quick, request, 
 from partita_api.gpupool import GPUPool, Sharing, SharingMode
 from partita_devtools.ray_cluster.cluster import RayCluster
 from partita_operator.engines.ray_dashboard import RayDashboard
-from partita_operator.ports import EngineUnavailableError, OperatorSettings, ProfileRun, RunPhase
+from partita_operator.ports import EngineUnavailableError, ProfileRun, RunPhase
 from partita_operator.profiling.ray_job import JOBS, RayJobRunner, job, submission_id
+from partita_operator.settings.model import OperatorSettings, ProfilingSettings, RaySettings
 
 NAMESPACE = "default"
 GPUS = pool("large").build()
@@ -24,10 +25,12 @@ def cpus(name: str) -> GPUPool:
 
 def settings(cluster: RayCluster, timeout_seconds: int = 120, token: str | None = None) -> OperatorSettings:
     return OperatorSettings(
-        ray_address=cluster.dashboard_url,
-        ray_token=token or cluster.auth_token,
-        profile_timeout_seconds=timeout_seconds,
-        runtime_env={"env_vars": {"PYTHONPATH": IMPORTS}},
+        ray=RaySettings(
+            address=cluster.dashboard_url,
+            token=token or cluster.auth_token,
+            runtime_env={"env_vars": {"PYTHONPATH": IMPORTS}},
+        ),
+        profiling=ProfilingSettings(timeout_seconds=timeout_seconds),
     )
 
 
@@ -111,8 +114,8 @@ async def test_a_run_waits_for_an_accelerator_and_says_so(runner: RayJobRunner) 
 @pytest.mark.parametrize(
     ("address", "token", "want_words"),
     [
-        pytest.param(None, "0" * 32, ["PARTITA_RAY_TOKEN"], id="wrong token"),
-        pytest.param("http://127.0.0.1:1", None, ["http://127.0.0.1:1", "PARTITA_RAY_ADDRESS"], id="nobody there"),
+        pytest.param(None, "0" * 32, ["ray.tokenSecret"], id="wrong token"),
+        pytest.param("http://127.0.0.1:1", None, ["http://127.0.0.1:1", "ray.address of the chart"], id="nobody there"),
     ],
 )
 async def test_a_cluster_that_cannot_be_used_is_an_error_that_says_what_to_set(

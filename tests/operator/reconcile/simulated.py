@@ -17,7 +17,7 @@ from partita_api.inferencesession import InferenceSession
 from partita_api.meta import FINALIZER
 from partita_api.pipelineplan import PipelinePlan
 from partita_api.profile import Profile
-from partita_operator.ports import EngineUnavailableError, OperatorSettings
+from partita_operator.ports import EngineUnavailableError
 from partita_operator.reconcile.actions import (
     Action,
     AddFinalizer,
@@ -41,6 +41,7 @@ from partita_operator.reconcile.pool.reconciler import reconcile_pool
 from partita_operator.reconcile.session.planning import with_measured_rate
 from partita_operator.reconcile.session.reconciler import reconcile_session
 from partita_operator.reconcile.world import Cluster, PoolWorld, Search, SessionWorld
+from partita_operator.settings.model import OperatorSettings, ProfilingSettings
 from partita_planner.problem import Outcome, PlanningProblem
 from partita_runtime.autoscaling.load_level import RateHistory
 
@@ -62,7 +63,9 @@ class SimulatedCluster:
     engine: EngineDouble = field(default_factory=EngineDouble)
     runner: RunnerDouble = field(default_factory=RunnerDouble)
     solve: Callable[[PlanningProblem], Outcome] = one_stage_plan
-    settings: OperatorSettings = field(default_factory=lambda: OperatorSettings(profile_backoff_seconds=20))
+    settings: OperatorSettings = field(
+        default_factory=lambda: OperatorSettings(profiling=ProfilingSettings(backoff_seconds=20))
+    )
     now: datetime = EPOCH
     events: list[tuple[str, Event]] = field(default_factory=list)
     problems: list[PlanningProblem] = field(default_factory=list)

@@ -16,9 +16,9 @@ from partita_operator.cli.exit_codes import ExitCode
 from partita_operator.cli.manifests import BadInput, read_manifests
 from partita_operator.cli.output import OutputFormat, emit, output_option, report
 from partita_operator.cli.versions import installed_versions
-from partita_operator.ports import OperatorSettings
 from partita_operator.reconcile.session.profiles import wanted_profiles
 from partita_operator.reconcile.world import Cluster
+from partita_operator.settings.model import OperatorSettings, ProfilingSettings
 from partita_profiling.result import REQUEST_VARIABLE, ProfileFailure, parse_result
 
 
@@ -84,7 +84,7 @@ def _requests(
     found = read_manifests(manifests)
     available = GPUPoolStatus(capacity=1)
     cluster = Cluster(pools={p.metadata.name: p.model_copy(update={"status": available}) for p in found.pools})
-    settings = OperatorSettings(versions=installed_versions())
+    settings = OperatorSettings(profiling=ProfilingSettings(versions=dict(installed_versions())))
     requests = {
         names: request
         for session in found.sessions

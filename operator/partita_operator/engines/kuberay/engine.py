@@ -23,7 +23,6 @@ from partita_operator.engines.kuberay.rayservice_manifest import (
     rayservice,
     worker_groups,
 )
-from partita_operator.engines.kuberay.settings import KubeRaySettings
 from partita_operator.engines.kuberay.state import (
     SERVE_SERVICE,
     clusters,
@@ -47,6 +46,7 @@ from partita_operator.engines.serving_status import serving_status
 from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.rayservices import RayServices
 from partita_operator.ports import EngineUnavailableError, ServingSignals, ServingSpec, ServingStatus
+from partita_operator.settings.kuberay import KubeRaySettings
 from partita_runtime.serving.deploy.applications import ServingOptions, frontend_name, parse_application
 
 logger = logging.getLogger(__name__)

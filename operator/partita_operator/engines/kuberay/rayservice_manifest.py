@@ -7,10 +7,10 @@ from typing import Any, Final
 from partita_api.meta import GROUP
 from partita_operator.engines.app_config import AppConfig
 from partita_operator.engines.deployments import Deployments
-from partita_operator.engines.kuberay.settings import KubeRaySettings
 from partita_operator.engines.kuberay.worker_groups import WorkerGroup, frontend_group, head_group, merged, sized
 from partita_operator.engines.serve_state import UnreadableConfigError
 from partita_operator.kube.pods import restricted_container
+from partita_operator.settings.kuberay import KubeRaySettings
 
 API_VERSION: Final = "ray.io/v1"
 NAME: Final = "partita"

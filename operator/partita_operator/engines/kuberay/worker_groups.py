@@ -16,7 +16,6 @@ from typing import Any, Final
 from partita_api.gpupool import GPUPool
 from partita_api.meta import GROUP, NAME_PATTERN, POOL_LABEL
 from partita_operator.engines.app_config import AppConfig, demand_of
-from partita_operator.engines.kuberay.settings import KubeRaySettings, RayPods
 from partita_operator.kube.pods import (
     SCRATCH,
     accelerator_limits,
@@ -25,6 +24,7 @@ from partita_operator.kube.pods import (
     restricted_container,
     restricted_pod,
 )
+from partita_operator.settings.kuberay import KubeRaySettings, RayPods
 from partita_runtime.serving.deploy.names import PRELOADED
 from partita_runtime.serving.deploy.stage_arguments import has_gpus
 

@@ -19,13 +19,9 @@ from partita_operator.engines.ray_dashboard import RayDashboard, capacity
 from partita_operator.engines.rollout import FrontendReport, failed_for_long, next_step, rollout_target
 from partita_operator.engines.serve_state import APPLICATIONS_PATH, ServeState, config_to_put, read_state
 from partita_operator.engines.serving_status import serving_status
-from partita_operator.ports import (
-    EngineUnavailableError,
-    OperatorSettings,
-    ServingSignals,
-    ServingSpec,
-    ServingStatus,
-)
+from partita_operator.ports import EngineUnavailableError, ServingSignals, ServingSpec, ServingStatus
+from partita_operator.settings.model import OperatorSettings
+from partita_operator.settings.section import plain
 from partita_runtime.models.policy import with_policy
 from partita_runtime.serving.deploy.applications import ServingOptions, frontend_name
 
@@ -37,7 +33,7 @@ STATE_SECONDS: Final = 1.0
 
 def serving_options(settings: OperatorSettings) -> ServingOptions:
     """How the processes of sessions run on any cluster."""
-    runtime_env = with_policy(dict(settings.runtime_env), settings.model_policy)
+    runtime_env = with_policy(dict(settings.runtime_env), settings.models.policy)
     return ServingOptions(runtime_env=runtime_env, transport=settings.transport)
 
 
@@ -47,14 +43,13 @@ class RayServeEngines:
     def __init__(self, settings: OperatorSettings) -> None:
         options = serving_options(settings)
         self._options = options
-        self._tokens = {address.rstrip("/"): token for address, token in settings.ray_tokens.items()}
+        self._tokens = {address.rstrip("/"): plain(token) for address, token in settings.ray.tokens.items()}
         self._default: RayServeEngine | None = None
         self._engines: dict[str, RayServeEngine] = {}
-        if settings.ray_address:
-            self._default = RayServeEngine(
-                settings.ray_address, settings.ray_token, settings.serve_url, settings.serve_http_port, options
-            )
-            self._engines[settings.ray_address.rstrip("/")] = self._default
+        if settings.ray.address:
+            own = settings.ray
+            self._default = RayServeEngine(own.address, plain(own.token), own.serve_url, own.serve_http_port, options)
+            self._engines[own.address.rstrip("/")] = self._default
 
     def of(self, session: InferenceSession) -> "RayServeEngine | None":
         """The engine of the session's address, else the default, if any; the same object for the same address."""

@@ -100,9 +100,9 @@ def partition(world: PoolWorld, now: datetime) -> Partitioning:
     pool, settings = world.pool, world.settings.mig
     spec = pool.spec.mig
     if spec is None or pool.metadata.deletion_timestamp is not None:
-        return Partitioning(actions=tuple(_releases(world, keep=())) if settings is not None else ())
-    if settings is None:
-        message = "The operator may not cut GPUs: mig.enabled of its chart is off."
+        return Partitioning(actions=tuple(_releases(world, keep=())) if settings.enabled else ())
+    if not settings.enabled:
+        message = "The operator may not cut GPUs. Set mig.enabled of the chart."
         return Partitioning(_finding(Reason.PARTITIONING_DISABLED, message), PartitioningStatus(), stalled=True)
     products = product_table(world)
     try:
@@ -124,7 +124,7 @@ def partition(world: PoolWorld, now: datetime) -> Partitioning:
 
 def product_table(world: PoolWorld) -> ProductTable:
     """The products that may be cut."""
-    others = world.settings.mig.products if world.settings.mig is not None else ()
+    others = world.settings.mig.products
     return known_products().overridden_by(ProductTable(products=others)) if others else known_products()
 
 

@@ -17,11 +17,12 @@ from partita_api.inferencesession import InferenceSession, ProfilingPhase, Profi
 from partita_api.meta import RETRY_ANNOTATION
 from partita_api.module import Module
 from partita_api.profile import ProfileRequest
-from partita_operator.ports import OperatorSettings, ProfileRun, RunPhase
+from partita_operator.ports import ProfileRun, RunPhase
 from partita_operator.reconcile.actions import Action, RemoveProfileRun, StartProfile, StoreProfile
 from partita_operator.reconcile.capacity.accounting import usable_pools
 from partita_operator.reconcile.clock import seconds_since, timestamp
 from partita_operator.reconcile.world import Cluster, SessionWorld
+from partita_operator.settings.model import OperatorSettings
 
 MAX_PROGRESS: Final = 64
 """Most profiles under way for one session; the status lists them all."""
@@ -152,7 +153,7 @@ def _request(
         backend=str(session.spec.execution.backend),
         slowdown=float(emulation.slowdown) if emulation and emulation.slowdown is not None else None,
         curve=curve,
-        versions=dict(sorted(settings.versions.items())),
+        versions=dict(sorted(settings.profiling.versions.items())),
     )
 
 
@@ -217,8 +218,8 @@ def _follow(
         return _failed(old, "The run ended without the profile that was asked for.", settings, now), []
     if run.phase is RunPhase.FAILED:
         return _failed(old, run.message, settings, now), []
-    if seconds_since(old.last_transition_time, now) > settings.profile_timeout_seconds:
-        message = f"It did not finish within {settings.profile_timeout_seconds} s. {run.message}".strip()
+    if seconds_since(old.last_transition_time, now) > settings.profiling.timeout_seconds:
+        message = f"It did not finish within {settings.profiling.timeout_seconds} s. {run.message}".strip()
         return _failed(old, message, settings, now), [RemoveProfileRun(old.key, old.attempt)]
     if run.phase is RunPhase.ABSENT:
         return old, [StartProfile(request, pool, old.attempt)]
@@ -226,7 +227,7 @@ def _follow(
 
 
 def _failed(old: ProfilingProgress, message: str, settings: OperatorSettings, now: datetime) -> ProfilingProgress:
-    phase = ProfilingPhase.GIVEN_UP if old.attempt >= settings.profile_attempts else ProfilingPhase.WAITING
+    phase = ProfilingPhase.GIVEN_UP if old.attempt >= settings.profiling.attempts else ProfilingPhase.WAITING
     # The end of a log says most.
     return old.model_copy(
         update={"phase": phase, "last_transition_time": timestamp(now), "message": message[-MAX_MESSAGE:]}
@@ -252,7 +253,7 @@ def _summary(
         elif found is None or (found.phase is ProfilingPhase.RUNNING and found.attempt == 1):
             running.append(pair)
         else:
-            missing[pair] = f"attempt {found.attempt} of {world.settings.profile_attempts}: {found.message}"
+            missing[pair] = f"attempt {found.attempt} of {world.settings.profiling.attempts}: {found.message}"
         if found is not None and found.phase is not ProfilingPhase.GIVEN_UP:
             hopeful.add(pair[0])
     models = [m.name for m in world.session.spec.modules if m.model]
@@ -277,12 +278,12 @@ def _summary(
 
 def _seconds_left(progress: ProfilingProgress, settings: OperatorSettings, now: datetime) -> float:
     running = progress.phase is ProfilingPhase.RUNNING
-    whole = settings.profile_timeout_seconds if running else _backoff(progress.attempt, settings)
+    whole = settings.profiling.timeout_seconds if running else _backoff(progress.attempt, settings)
     return max(0.0, whole - seconds_since(progress.last_transition_time, now))
 
 
 def _backoff(attempt: int, settings: OperatorSettings) -> float:
-    return float(settings.profile_backoff_seconds * 2 ** (attempt - 1))
+    return float(settings.profiling.backoff_seconds * 2 ** (attempt - 1))
 
 
 def retry_asked_for(session: InferenceSession) -> str | None:

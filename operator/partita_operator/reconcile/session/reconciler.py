@@ -52,7 +52,7 @@ def reconcile_session(world: SessionWorld, now: datetime) -> Decision[InferenceS
 def _take_steps(world: SessionWorld, now: datetime) -> Pass:
     active_name = active_plan_name(world)
     active = world.plans.get(active_name) if active_name is not None else None
-    problem = find_problem(world.session, world.cluster, world.settings.model_policy)
+    problem = find_problem(world.session, world.cluster, world.settings.models.policy)
     profiling = assess_profiles(world, now) if problem is None else Profiling(progress=world.session.status.profiling)
     rollback = find_rollback(world, active_name)
     paused = pause_reason(world.session) is not None

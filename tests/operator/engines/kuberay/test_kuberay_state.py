@@ -13,7 +13,6 @@ from partita_api.gpupool import GPUPool, GPUPoolStatus
 from partita_api.quantity import Quantity
 from partita_operator.engines.app_config import AppConfig
 from partita_operator.engines.kuberay.rayservice_manifest import rayservice
-from partita_operator.engines.kuberay.settings import KubeRaySettings
 from partita_operator.engines.kuberay.state import (
     clusters,
     configured_state,
@@ -26,7 +25,9 @@ from partita_operator.engines.kuberay.worker_groups import WorkerGroup, pool_gro
 from partita_operator.engines.ray.engine import RayServeEngines
 from partita_operator.engines.selection import EngineRegistry, MissingEngine
 from partita_operator.engines.serve_state import ServeReplica, ServeState
-from partita_operator.ports import EngineUnavailableError, OperatorSettings, ServingStatus
+from partita_operator.ports import EngineUnavailableError, ServingStatus
+from partita_operator.settings.kuberay import KubeRaySettings
+from partita_operator.settings.model import OperatorSettings, RaySettings
 
 Json = dict[str, Any]
 SETTINGS = KubeRaySettings(image="registry/serving:1")
@@ -173,7 +174,7 @@ def test_the_bound_follows_once_the_autoscaler_has_taken_a_pod() -> None:
 
 
 async def test_an_engine_that_is_not_set_up_says_what_to_set_and_holds_nothing_up() -> None:
-    engines = EngineRegistry(RayServeEngines(OperatorSettings(ray_address="")), None)
+    engines = EngineRegistry(RayServeEngines(OperatorSettings(ray=RaySettings(address=""))), None)
     for type, words in (("KubeRay", "kuberay.image"), ("Ray", "ray.address")):
         engine = engines.of(session("traffic").model("a").with_spec(engine={"type": type}).build())
 
@@ -203,7 +204,6 @@ def test_sessions_go_to_the_engine_that_they_name() -> None:
 @pytest.mark.parametrize(
     ("settings", "want_words"),
     [
-        pytest.param({}, "image", id="no image"),
         pytest.param({"image": "x", "imagge": "y"}, "imagge", id="unknown setting"),
         pytest.param({"image": "x", "serveUrl": "http://{pod}"}, "service", id="unknown name in a URL"),
     ],

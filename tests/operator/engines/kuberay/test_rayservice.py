@@ -19,7 +19,6 @@ from partita_operator.engines.kuberay.rayservice_manifest import (
     serve_config,
     worker_groups,
 )
-from partita_operator.engines.kuberay.settings import KubeRaySettings
 from partita_operator.engines.kuberay.worker_groups import (
     FRONTEND_RESOURCE,
     NUMBERS,
@@ -31,6 +30,7 @@ from partita_operator.engines.kuberay.worker_groups import (
     pool_group,
 )
 from partita_operator.engines.serve_state import UnreadableConfigError
+from partita_operator.settings.kuberay import KubeRaySettings
 
 SETTINGS = KubeRaySettings(image="registry/serving:1.2.3")
 T4 = pool("t4").with_spec(node_selector={"nvidia.com/gpu.product": "Tesla-T4"}).build()

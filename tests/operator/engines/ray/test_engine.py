@@ -18,13 +18,8 @@ from partita_api.quantity import Quantity
 from partita_devtools.ray_cluster.cluster import RayCluster
 from partita_devtools.ray_cluster.commands import RayClassNode, RayClusterConfig
 from partita_operator.engines.ray.engine import RayServeEngine, RayServeEngines
-from partita_operator.ports import (
-    EngineUnavailableError,
-    OperatorSettings,
-    ServingSpec,
-    ServingStatus,
-    StageTarget,
-)
+from partita_operator.ports import EngineUnavailableError, ServingSpec, ServingStatus, StageTarget
+from partita_operator.settings.model import OperatorSettings, RaySettings
 from partita_runtime.serving.deploy.applications import ServingOptions
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
@@ -261,7 +256,7 @@ async def test_the_capacity_is_that_of_the_nodes(engine: RayServeEngine) -> None
 
 async def test_a_wrong_token_is_an_error_that_says_what_to_set(cluster: RayCluster) -> None:
     engine = RayServeEngine(cluster.dashboard_url, "0" * 32)
-    with pytest.raises(EngineUnavailableError, match="PARTITA_RAY_TOKEN"):
+    with pytest.raises(EngineUnavailableError, match=r"ray\.tokenSecret"):
         await engine.apply(spec(traffic()))
     await engine.close()
 
@@ -285,7 +280,7 @@ async def test_a_cluster_that_was_restarted_gets_everything_again(cluster: RayCl
 
 async def test_a_sessions_own_engine_never_gets_the_operators_token() -> None:
     settings = OperatorSettings(
-        ray_address="http://ray:8265/", ray_token="secret", ray_tokens={"http://other:8265/": "theirs"}
+        ray=RaySettings(address="http://ray:8265/", token="secret", tokens={"http://other:8265/": "theirs"})
     )
     engines = RayServeEngines(settings)
 

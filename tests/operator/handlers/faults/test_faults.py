@@ -1,7 +1,5 @@
 """The operator on a real API server when things go wrong: bad manifests, failing runs, and what goes away."""
 
-from dataclasses import replace
-
 import pytest
 from tests.operator.handlers.conftest import Operators
 from tests.operator.kubectl import Json, Kubectl, condition, eventually, pool, reason, session
@@ -151,7 +149,8 @@ async def test_a_run_that_always_fails_stalls_its_session_alone(namespace: Kubec
 
 
 async def test_a_run_that_hangs_is_stopped(namespace: Kubectl, operators: Operators) -> None:
-    operators.settings = replace(operators.settings, profile_timeout_seconds=2)
+    profiling = operators.settings.profiling.model_copy(update={"timeout_seconds": 2})
+    operators.settings = operators.settings.model_copy(update={"profiling": profiling})
     operators.runner.script = {"fast": (RunPhase.RUNNING, RunPhase.SUCCEEDED)}
     namespace.apply(pool("fast"), session("traffic"))
 

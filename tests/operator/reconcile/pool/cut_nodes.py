@@ -14,12 +14,13 @@ from partita_api.gpupool import GPUPool, GPUPoolSpec, GPUPoolStatus
 from partita_api.inferencesession import InferenceSession
 from partita_api.meta import APPROVED_ANNOTATION, FINALIZER
 from partita_operator.partitioning.mig_manager import labels_after
-from partita_operator.partitioning.settings import MigSettings
-from partita_operator.ports import NodeStep, OperatorSettings, StepKind
+from partita_operator.ports import NodeStep, StepKind
 from partita_operator.reconcile.actions import PartitionNode, PublishConfigurations
 from partita_operator.reconcile.pool.gpu_labels import CUT_AS, CUT_BY, DRAINING, MIG_CONFIG
 from partita_operator.reconcile.pool.reconciler import reconcile_pool
 from partita_operator.reconcile.world import Cluster, Node, PartitionerWorld, PoolWorld
+from partita_operator.settings.mig import MigSettings
+from partita_operator.settings.model import OperatorSettings
 from partita_planner.mig.partitioning import desired_partitioning
 from partita_planner.mig.products import known_products
 
@@ -66,7 +67,7 @@ class Nodes:
     nodes: dict[str, Node] = field(default_factory=lambda: {n: node(n) for n in ("a", "b", "c")})
     others: list[GPUPool] = field(default_factory=list)
     sessions: list[InferenceSession] = field(default_factory=list)
-    settings: MigSettings | None = field(default_factory=lambda: MigSettings(settle_seconds=60))
+    settings: MigSettings = field(default_factory=lambda: MigSettings(enabled=True, settle_seconds=60))
     mig_manager: MigManagerDouble = field(default_factory=MigManagerDouble)
     published: Mapping[str, Any] | None = field(default_factory=dict)
     replicas: dict[str, int] = field(default_factory=dict)

@@ -10,9 +10,9 @@ from tests.operator.reconcile.pool.cut_nodes import GFD, MIG, Nodes, approved, n
 
 from partita_api.conditions import ConditionType
 from partita_api.gpupool import GPUPoolStatus
-from partita_operator.partitioning.settings import MigSettings
 from partita_operator.ports import StepKind
 from partita_operator.reconcile.pool.gpu_labels import CUT_AS, DRAINING, MIG_CONFIG, MIG_STATE
+from partita_operator.settings.mig import MigSettings
 
 
 def test_nothing_is_touched_before_it_is_approved() -> None:
@@ -76,7 +76,7 @@ def test_no_node_is_labelled_before_mig_manager_has_the_configurations() -> None
 @pytest.mark.parametrize("killed_after", range(0, 30, 2))
 def test_an_operator_that_starts_anew_goes_on_where_the_last_one_died(killed_after: int) -> None:
     """All that it knew but labels and status is gone; even the status may be."""
-    nodes = approved(settings=MigSettings(settle_seconds=0))
+    nodes = approved(settings=MigSettings(enabled=True, settle_seconds=0))
     nodes.run(killed_after)
     nodes.pool = nodes.pool.model_copy(update={"status": GPUPoolStatus()})
     nodes.run()
@@ -264,7 +264,7 @@ def test_sessions_that_cannot_be_drained_are_waited_for() -> None:
 @pytest.mark.parametrize(
     ("fields", "want", "want_words"),
     [
-        pytest.param({"settings": None}, ("False", "PartitioningDisabled"), "mig.enabled", id="not enabled"),
+        pytest.param({"settings": MigSettings()}, ("False", "PartitioningDisabled"), "mig.enabled", id="not enabled"),
         pytest.param(
             {"pool": vision(layouts=[{"nodes": 1, "gpus": [{"count": 1, "slices": {"3g.40gb": 2, "1g.10gb": 1}}]}])},
             ("False", "InvalidSpec"),

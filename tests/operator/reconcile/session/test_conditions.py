@@ -1,7 +1,6 @@
 """What a session says of itself in every state that it can be in, and whether kstatus understands it."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -12,7 +11,7 @@ from tests.operator.reconcile.simulated import SimulatedCluster
 from partita_api.gpupool import Emulation, LatencyCurve
 from partita_api.inferencesession import Approval, InferenceSession
 from partita_operator.ports import RunPhase
-from partita_runtime.models.policy import ModelPolicy
+from partita_operator.settings.model import ModelsSettings
 
 DETECTOR = session("traffic").model("detector")
 PAIR = session("traffic").chain("detector", "classifier")
@@ -82,9 +81,9 @@ def unreadable() -> SimulatedCluster:
     return after(10, made)
 
 
-def with_policy(policy: ModelPolicy) -> SimulatedCluster:
+def with_policy(models: ModelsSettings) -> SimulatedCluster:
     made = cluster(DETECTOR)
-    made.settings = replace(made.settings, model_policy=policy)
+    made.settings = made.settings.model_copy(update={"models": models})
     made.run(20)
     assert made.runner.started == [], "nothing is run for what is forbidden"
     return made
@@ -133,7 +132,7 @@ READY = ("True", "Serving")
             id="no pool has the labels",
         ),
         pytest.param(
-            lambda: with_policy(ModelPolicy(modules=("allowed",))),
+            lambda: with_policy(ModelsSettings(allowed_modules=("allowed",))),
             ("False", "ForbiddenModel"),
             "Stalled",
             "module detector: entrypoint tests.models:detector is of none of the modules that the platform allows",

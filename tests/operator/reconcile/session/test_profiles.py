@@ -10,9 +10,10 @@ from partita_api.gpupool import Emulation, GPUPoolStatus, LatencyCurve, Sharing,
 from partita_api.inferencesession import InferenceSession
 from partita_api.meta import RETRY_ANNOTATION
 from partita_api.quantity import Quantity
-from partita_operator.ports import OperatorSettings, RunPhase
+from partita_operator.ports import RunPhase
 from partita_operator.reconcile.session.profiles import wanted_profiles
 from partita_operator.reconcile.world import Cluster
+from partita_operator.settings.model import OperatorSettings, ProfilingSettings
 
 DETECTOR = session("traffic").model("detector")
 KEY = "default/traffic"
@@ -63,7 +64,7 @@ def counted(builder: PoolBuilder) -> Cluster:
 def test_a_request_says_all_that_changes_a_measurement(
     wanting: SessionBuilder, on: PoolBuilder, want: dict[str, object]
 ) -> None:
-    settings = OperatorSettings(versions={"torch": "2.13"})
+    settings = OperatorSettings(profiling=ProfilingSettings(versions={"torch": "2.13"}))
     wanted = wanted_profiles(wanting.build(), counted(on), settings)
 
     request = wanted.requests["detector", "fast"]
@@ -150,7 +151,7 @@ def test_a_failed_run_is_tried_again_later_and_later() -> None:
 
 def test_a_run_that_hangs_is_stopped_and_counts_as_failed() -> None:
     made = cluster(DETECTOR, pools=("fast",))
-    made.settings = OperatorSettings(profile_timeout_seconds=30, profile_backoff_seconds=5)
+    made.settings = OperatorSettings(profiling=ProfilingSettings(timeout_seconds=30, backoff_seconds=5))
     made.runner.script = {"fast": (RunPhase.RUNNING, RunPhase.SUCCEEDED)}
     made.run(60)
     assert started_runs(made) == [("fast", 1), ("fast", 2)]
@@ -160,7 +161,7 @@ def test_a_run_that_hangs_is_stopped_and_counts_as_failed() -> None:
 
 def test_a_run_that_hangs_does_not_hold_up_other_pools_after_its_time() -> None:
     made = cluster(DETECTOR)
-    made.settings = OperatorSettings(profile_timeout_seconds=30, profile_backoff_seconds=1000)
+    made.settings = OperatorSettings(profiling=ProfilingSettings(timeout_seconds=30, backoff_seconds=1000))
     made.runner.script = {"slow": (RunPhase.RUNNING,)}
     made.run(25)
     assert made.condition("traffic", "Ready") == ("False", "Profiling")

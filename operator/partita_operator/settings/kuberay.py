@@ -1,0 +1,81 @@
+"""Settings of KubeRay: the pods of its Ray clusters, and the addresses of these clusters."""
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, SecretStr
+
+from partita_operator.settings.section import URL_PATTERN, FromSecret, Section
+
+
+def _url_template(template: str) -> str:
+    try:
+        template.format(service="service", namespace="namespace")
+    except (IndexError, KeyError, ValueError) as error:
+        raise ValueError("it may contain only the placeholders {service} and {namespace}") from error
+    return template
+
+
+UrlTemplate = Annotated[str, Field(pattern=URL_PATTERN), AfterValidator(_url_template)]
+ResourceList = dict[str, Annotated[str, Field(max_length=64)]]
+
+
+class RayPods(Section):
+    """One kind of pod of the Ray clusters. On any change KubeRay replaces the clusters, one namespace at a time."""
+
+    resources: ResourceList = Field(
+        default={"cpu": "2", "memory": "4Gi"},
+        description="Requests and limits of one pod, besides its accelerator.",
+    )
+    node_selector: dict[str, str] = Field(default={}, description="Labels of the nodes that the pod may run on.")
+    tolerations: tuple[dict[str, Any], ...] = Field(default=(), description="Taints that the pod tolerates.")
+
+
+class KubeRaySettings(Section):
+    """How sessions with engine.type KubeRay are served: by one RayService in each namespace with such sessions."""
+
+    image: str = Field(
+        default="", description="Image of all Ray pods: Ray, Partita and the models. Empty: KubeRay is not used."
+    )
+    image_pull_secrets: tuple[str, ...] = Field(
+        default=(), description="Names of Secrets for the image, in each namespace with sessions."
+    )
+    ray_version: str = Field(default="", description="Version of Ray in the image, such as 2.60.0.")
+    head: RayPods = Field(default=RayPods(), description="The head. It runs no code of sessions.")
+    frontends: RayPods = Field(default=RayPods(), description="Pods for the frontends of sessions.")
+    workers: RayPods = Field(
+        default=RayPods(),
+        description="Pods with one accelerator each. They also get the node selector of the accelerator's pool.",
+    )
+    frontends_per_pod: int = Field(
+        default=4, ge=1, le=1000, description="Most frontends in one pod; each takes half a CPU."
+    )
+    idle_seconds: int = Field(
+        default=60, ge=1, description="Seconds until Ray's autoscaler removes a worker pod without replicas."
+    )
+    upgrade_strategy: dict[str, Any] = Field(
+        default={},
+        description='KubeRay\'s upgradeStrategy, such as {"type": "NewClusterWithIncrementalUpgrade", ...}. '
+        "Empty: KubeRay's default.",
+    )
+    auth_secret: str = Field(
+        default="",
+        description="Name of a Secret with Ray's token (key auth_token), in each namespace with sessions. "
+        "Empty: no token.",
+    )
+    dashboard_url: UrlTemplate = Field(
+        default="http://{service}.{namespace}.svc:8265",
+        description="URL of a Ray dashboard; {service} and {namespace} stand for its head service.",
+    )
+    serve_url: UrlTemplate = Field(
+        default="http://{service}.{namespace}.svc:8000",
+        description="URL under which clients and the operator reach Ray Serve's HTTP proxies; {service} and "
+        "{namespace} stand for the RayService's serve service.",
+    )
+    token: Annotated[SecretStr | None, FromSecret("kuberay.tokenSecret")] = Field(
+        default=None, description="Bearer token of the dashboards of KubeRay's clusters, if they require one."
+    )
+
+    @property
+    def enabled(self) -> bool:
+        """Whether sessions may be served through KubeRay."""
+        return self.image != ""

@@ -1,0 +1,219 @@
+"""The settings of the operator.
+
+This model is the only definition. The chart's config file has the same keys in camelCase, and `values.schema.json`
+is generated from it. `loading.py` fills it from flags, environment variables and the file.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, Field, SecretStr, model_validator
+
+from partita_api.meta import NAME_PATTERN
+from partita_operator.settings.kuberay import KubeRaySettings
+from partita_operator.settings.mig import MigSettings
+from partita_operator.settings.section import URL_OR_EMPTY_PATTERN, URL_PATTERN, FromSecret, Section, SetByChart
+from partita_runtime.logs import LogFormat
+from partita_runtime.models.policy import MODULE_PATTERN, ModelPolicy
+from partita_runtime.serving.transport.kind import Transport
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+Namespace = Annotated[str, Field(pattern=NAME_PATTERN, max_length=63)]
+
+
+def _each_once(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(names)) < len(names):
+        raise ValueError("each name may stand there once")
+    return names
+
+
+class LogLevel(StrEnum):
+    """The least severe lines that are written."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class LeaderElectionSettings(Section):
+    """How replicas of the operator agree on the one that works, by a Lease."""
+
+    namespace: Annotated[str, SetByChart()] = Field(default="", description="Namespace of the Lease.")
+    name: Annotated[str, SetByChart()] = Field(
+        default="", description="Name of the Lease. Empty: there is no leader election, for a single replica."
+    )
+    lease_duration_seconds: int = Field(
+        default=15, ge=3, le=3600, description="Seconds without renewal until another replica takes the Lease."
+    )
+
+    @model_validator(mode="after")
+    def _named_whole(self) -> Self:
+        if bool(self.namespace) != bool(self.name):
+            raise ValueError("a Lease needs both a namespace and a name")
+        return self
+
+
+class RaySettings(Section):
+    """The Ray cluster of sessions that name none in spec.engine.address."""
+
+    address: str = Field(
+        default="http://ray-head-svc.ray.svc:8265",
+        pattern=URL_OR_EMPTY_PATTERN,
+        description="URL of Ray's dashboard. Empty: there is no such cluster, because all sessions have engine.type "
+        "KubeRay.",
+    )
+    serve_url: str = Field(
+        default="http://ray-head-svc.ray.svc:8000",
+        pattern=URL_PATTERN,
+        description="URL under which clients and the operator reach Ray Serve's HTTP proxy.",
+    )
+    serve_http_port: Port = Field(
+        default=8000, description="Port of Serve's HTTP proxy on a Ray cluster where Serve does not run yet."
+    )
+    runtime_env: dict[str, Any] = Field(
+        default={},
+        description="Ray runtime environment of frontends, replicas and Ray profiling runs. It must provide Partita "
+        "and the models if the image of the Ray nodes does not.",
+    )
+    token: Annotated[SecretStr | None, FromSecret("ray.tokenSecret")] = Field(
+        default=None,
+        description="Bearer token of the dashboard at ray.address, if it requires one. No other address receives it.",
+    )
+    tokens: Annotated[dict[str, SecretStr], FromSecret("ray.tokensSecret")] = Field(
+        default={}, description="Bearer tokens of the Ray dashboards that sessions name, by URL."
+    )
+
+
+class ModelsSettings(Section):
+    """The code and files that sessions may name."""
+
+    allowed_modules: tuple[Annotated[str, Field(pattern=MODULE_PATTERN)], ...] = Field(
+        default=(),
+        description="Python packages and modules that entrypoints of models and functions may come from. "
+        "Empty: everything that can be imported.",
+    )
+    allowed_files: tuple[Annotated[str, Field(pattern=r"^.+/$")], ...] = Field(
+        default=(),
+        description="Directories (/models/) and URIs (s3://models/) that model files may come from. "
+        "Empty: any local file.",
+    )
+    require_digest: bool = Field(default=False, description="Sessions must give the SHA-256 digest of each file.")
+
+    @property
+    def policy(self) -> ModelPolicy:
+        """The same as the runtime checks it."""
+        return ModelPolicy(
+            modules=self.allowed_modules or None, files=self.allowed_files or None, require_digest=self.require_digest
+        )
+
+
+class ProfilingSettings(Section):
+    """How models are profiled."""
+
+    image: str = Field(
+        default="",
+        description="Image of profiling Jobs. Empty: kuberay.image; if that is empty too, profiling runs as Ray jobs "
+        "on the cluster of ray.address.",
+    )
+    timeout_seconds: int = Field(default=1800, ge=1, description="Seconds after which a profiling run is stopped.")
+    attempts: int = Field(default=3, ge=1, description="Profiling runs before the operator gives up.")
+    backoff_seconds: int = Field(
+        default=20, ge=0, description="Seconds before the second profiling run. Each further run waits twice as long."
+    )
+    versions: dict[str, str] = Field(
+        default={},
+        description='Library versions in every profile\'s key, such as {torch: "2.13.0"}. After a change, models are '
+        "profiled again. Empty: torch's version as installed beside the operator.",
+    )
+
+
+class TracingSettings(Section):
+    """OpenTelemetry traces of sampled requests, written by the frontends."""
+
+    endpoint: str = Field(
+        default="",
+        pattern=URL_OR_EMPTY_PATTERN,
+        description="URL that accepts traces by OTLP over HTTP, such as http://otel-collector.observability:4318. "
+        "Empty: no traces.",
+    )
+    ratio: float = Field(
+        default=0.01, ge=0, le=1, description="Share of traced requests, besides those that their clients trace."
+    )
+
+
+class AdmissionSettings(Section):
+    """The validating admission webhook."""
+
+    enabled: bool = Field(
+        default=False, description="Serve the admission webhook. The API server must reach the operator's pod."
+    )
+    port: Port = Field(default=9443, description="Port of the admission webhook.")
+    certificate_directory: Annotated[Path, SetByChart()] = Field(
+        default=Path("/certificates"), description="Directory with tls.crt and tls.key of the admission webhook."
+    )
+
+
+class MetricsSettings(Section):
+    """Metrics for Prometheus."""
+
+    port: Port = Field(default=9090, description="Port of /metrics.")
+
+
+class HealthSettings(Section):
+    """The liveness and readiness endpoint."""
+
+    port: Port = Field(default=8080, description="Port of /healthz.")
+
+
+class LoggingSettings(Section):
+    """The operator's log, on stderr."""
+
+    level: LogLevel = Field(default=LogLevel.INFO, description="The least severe log lines that are written.")
+    format: LogFormat = Field(
+        default=LogFormat.TEXT,
+        description="Log format: text, or json: one object per line, with the session or pool that the line is about.",
+    )
+
+
+class OperatorSettings(Section):
+    """All settings of the operator."""
+
+    namespaces: Annotated[tuple[Namespace, ...], AfterValidator(_each_once)] = Field(
+        default=(),
+        description="Namespaces whose sessions the operator serves. Empty: all.",
+        json_schema_extra={"uniqueItems": True},
+    )
+    resync_seconds: float = Field(
+        default=5, ge=0.1, description="Seconds after which a settled session is reconciled again."
+    )
+    transport: Transport = Field(
+        default=Transport.STREAMS,
+        description="How batches travel between the pods of a session. Streams: connections on free ports. "
+        "ActorCalls: the ports that Ray uses, for networks that forbid others.",
+    )
+    leader_election: LeaderElectionSettings = LeaderElectionSettings()
+    ray: RaySettings = RaySettings()
+    kuberay: KubeRaySettings = KubeRaySettings()
+    mig: MigSettings = MigSettings()
+    models: ModelsSettings = ModelsSettings()
+    profiling: ProfilingSettings = ProfilingSettings()
+    tracing: TracingSettings = TracingSettings()
+    admission: AdmissionSettings = AdmissionSettings()
+    metrics: MetricsSettings = MetricsSettings()
+    health: HealthSettings = HealthSettings()
+    logging: LoggingSettings = LoggingSettings()
+
+    @property
+    def runtime_env(self) -> dict[str, Any]:
+        """Ray's runtime environment of all processes of sessions, with the variables of tracing."""
+        if not self.tracing.endpoint:
+            return self.ray.runtime_env
+        variables: Mapping[str, str] = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": self.tracing.endpoint,
+            "OTEL_TRACES_SAMPLER": "parentbased_traceidratio",
+            "OTEL_TRACES_SAMPLER_ARG": f"{self.tracing.ratio:g}",
+        }
+        return {**self.ray.runtime_env, "env_vars": {**variables, **self.ray.runtime_env.get("env_vars", {})}}

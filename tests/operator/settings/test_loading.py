@@ -1,0 +1,149 @@
+"""Where settings come from, which source goes first, and what is said of wrong ones."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from partita_operator.settings.fields import all_settings
+from partita_operator.settings.loading import BadSettingsError, load_settings, settings_yaml
+from partita_operator.settings.model import OperatorSettings
+from partita_runtime.serving.transport.kind import Transport
+
+PREFIX = "PARTITA_OPERATOR__"
+
+
+def file(directory: Path, text: str) -> Path:
+    path = directory / "config.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_without_any_source_there_are_the_defaults() -> None:
+    assert load_settings({}) == OperatorSettings()
+
+
+def test_flags_override_variables_which_override_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = file(tmp_path, "ray: {serveUrl: http://file, serveHttpPort: 1, address: http://file}\nresyncSeconds: 9")
+    monkeypatch.setenv(f"{PREFIX}RAY__SERVE_URL", "http://variable")
+    monkeypatch.setenv(f"{PREFIX}RAY__SERVE_HTTP_PORT", "2")
+    settings = load_settings({("ray", "serveUrl"): "http://flag"}, config)
+    assert settings.ray.serve_url == "http://flag"
+    assert settings.ray.serve_http_port == 2
+    assert settings.ray.address == "http://file"
+    assert settings.resync_seconds == 9
+
+
+def test_text_becomes_numbers_lists_and_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "NAMESPACES": "[a, b]",
+        "TRANSPORT": "ActorCalls",
+        "RAY__RUNTIME_ENV": '{"env_vars": {"A": "b"}}',
+        "KUBERAY__HEAD__RESOURCES": "{cpu: '4'}",
+        "MIG__ENABLED": "true",
+        "LEADER_ELECTION__LEASE_DURATION_SECONDS": "20",
+    }.items():
+        monkeypatch.setenv(PREFIX + name, value)
+    settings = load_settings({})
+    assert settings.namespaces == ("a", "b")
+    assert settings.transport is Transport.ACTOR_CALLS
+    assert settings.ray.runtime_env == {"env_vars": {"A": "b"}}
+    assert settings.kuberay.head.resources == {"cpu": "4"}
+    assert settings.mig.enabled
+    assert settings.leader_election.lease_duration_seconds == 20
+
+
+def test_every_setting_can_be_set_by_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    for setting in all_settings():
+        monkeypatch.setenv(setting.variable, "[")
+    with pytest.raises(BadSettingsError) as error:
+        load_settings({})
+    told = str(error.value)
+    free_text = {"kuberay.image", "kuberay.rayVersion", "kuberay.authSecret", "profiling.image", "mig.configMap"}
+    free_text |= {"mig.namespace", "leaderElection.namespace", "leaderElection.name"}
+    free_text |= {"ray.tokenSecret", "kuberay.tokenSecret", "admission.certificateDirectory"}
+    assert {setting.key for setting in all_settings() if f"  {setting.key}: " not in told} == free_text
+
+
+def test_an_empty_variable_is_as_good_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(f"{PREFIX}RAY__TOKEN", "")
+    assert load_settings({}).ray.token is None
+
+
+def test_secrets_are_never_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(f"{PREFIX}RAY__TOKEN", "hunter2")
+    monkeypatch.setenv(f"{PREFIX}RAY__TOKENS", '{"http://ray": "hunter3"}')
+    settings = load_settings({})
+    shown = settings_yaml(settings)
+    assert "hunter" not in shown + repr(settings)
+    assert "token: (hidden)" in shown
+
+    monkeypatch.setenv(f"{PREFIX}RAY__TOKENS", "hunter4")
+    with pytest.raises(BadSettingsError, match=r"ray\.tokensSecret") as error:
+        load_settings({}, file(tmp_path, "kuberay: {token: hunter5}"))
+    assert "hunter" not in str(error.value)
+    assert "kuberay.tokenSecret of the chart" in str(error.value)
+
+
+def test_what_is_shown_is_a_config_file_with_the_same_settings(tmp_path: Path) -> None:
+    given = load_settings({("namespaces",): ("a",), ("mig", "products"): "[]", ("ray", "runtimeEnv"): "{pip: [x]}"})
+    assert load_settings({}, file(tmp_path, settings_yaml(given))) == given
+
+
+@pytest.mark.parametrize(
+    ("text", "want_words"),
+    [
+        pytest.param("raay: {}", ["raay: there is no such key", "profiling, ray"], id="unknown section"),
+        pytest.param(
+            "profiling: {timeoutSecond: 3}",
+            ["profiling.timeoutSecond: there is no such key", "profiling has attempts, backoffSeconds, image, timeout"],
+            id="unknown key",
+        ),
+        pytest.param(
+            "profiling: {attempts: 0}",
+            ["profiling.attempts: 0 (from ", "config.yaml) is wrong: it must be greater than or equal to 1"],
+            id="out of bounds",
+        ),
+        pytest.param("transport: Pigeons", ["transport: 'Pigeons'", "'Streams' or 'ActorCalls'"], id="not a choice"),
+        pytest.param("ray: {address: 'ray:8265'}", ["ray.address: 'ray:8265'", "https?"], id="not a URL"),
+        pytest.param("kuberay: {workers: {cpu: 2}}", ["kuberay.workers.cpu", "has nodeSelector"], id="deeper"),
+        pytest.param(
+            "kuberay: {serveUrl: 'http://{pod}'}", ["kuberay.serveUrl", "placeholders {service}"], id="unknown brace"
+        ),
+        pytest.param("mig: {products: [{name: x}]}", ["mig.products.0.slices", "required"], id="in a list"),
+        pytest.param("namespaces: [a, a]", ["namespaces: ['a', 'a']", "once"], id="twice the same"),
+        pytest.param("leaderElection: {name: x}", ["leaderElection", "both a namespace and a name"], id="half a Lease"),
+        pytest.param("models: {allowedFiles: [/models]}", ["models.allowedFiles.0: '/models'"], id="no directory"),
+        pytest.param("- a", ["is not an object"], id="a list"),
+        pytest.param("a: [", ["is not YAML"], id="no YAML"),
+    ],
+)
+def test_a_wrong_file_is_explained_by_chart_keys(text: str, want_words: list[str], tmp_path: Path) -> None:
+    with pytest.raises(BadSettingsError) as error:
+        load_settings({}, file(tmp_path, text))
+    for words in want_words:
+        assert words in str(error.value)
+
+
+def test_all_that_is_wrong_is_told_at_once_with_where_it_comes_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"{PREFIX}METRICS__PORT", "70000")
+    monkeypatch.setenv(f"{PREFIX}METRICS__PORTS", "1")
+    flags: dict[tuple[str, ...], Any] = {("health", "port"): "x", ("namespaces",): ("A",)}
+    with pytest.raises(BadSettingsError) as error:
+        load_settings(flags, file(tmp_path, "raay: 1"))
+    lines = str(error.value).splitlines()
+    assert len(lines) == 5
+    for line, words in zip(
+        sorted(lines),
+        [
+            f"{PREFIX}METRICS__PORTS: no setting",
+            "health.port: 'x' (from flag --health-port)",
+            f"metrics.port: '70000' (from environment variable {PREFIX}METRICS__PORT)",
+            "namespaces.0: 'A' (from flag --namespaces)",
+            "raay: ",
+        ],
+        strict=True,
+    ):
+        assert line.strip().startswith(words)
