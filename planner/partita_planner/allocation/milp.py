@@ -8,13 +8,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import highspy
 import pyomo.environ as pyo
-from pyomo.contrib.appsi.base import TerminationCondition
-from pyomo.contrib.appsi.solvers.highs import Highs
 
+from partita_planner.allocation.highs_model import HighsModel
 from partita_planner.deadline import Deadline
 
 FEASIBILITY_TOLERANCE: Final = 1e-5
+_OUT_OF_TIME: Final = (
+    highspy.HighsModelStatus.kTimeLimit,
+    highspy.HighsModelStatus.kIterationLimit,
+    highspy.HighsModelStatus.kSolutionLimit,
+    highspy.HighsModelStatus.kObjectiveBound,
+    highspy.HighsModelStatus.kObjectiveTarget,
+)
+"""The search ended at a limit: there may be a solution that is not optimal."""
 
 
 @dataclass(frozen=True)
@@ -42,33 +50,33 @@ def solve(model: Any, deadline: Deadline, *, relative_gap: float = 1e-6, warm_st
     """
     if deadline.passed:
         return MilpAnswer(value=None, bound=None)
-    highs = _highs(deadline)
-    highs.config.mip_gap = relative_gap
-    highs.config.warmstart = warm_start
-    result = highs.solve(model)
-    value = result.best_feasible_objective
-    if value is not None:
-        result.solution_loader.load_vars()
-    optimal = result.termination_condition is TerminationCondition.optimal
+    highs = HighsModel(model, {"time_limit": deadline.left, "mip_rel_gap": relative_gap})
+    if warm_start:
+        highs.start_from_values()
+    highs.run()
+    optimal = highs.status == highspy.HighsModelStatus.kOptimal
+    value = None
+    if optimal or (highs.status in _OUT_OF_TIME and highs.has_values):
+        value = highs.objective
+        highs.load_values()
+    bound = highs.dual_bound
+    if bound is None and value is not None:
+        bound = value
     if value is not None and not optimal and not _feasible(model):
         value = None
-    return MilpAnswer(
-        value=value,
-        bound=result.best_objective_bound,
-        infeasible=result.termination_condition is TerminationCondition.infeasible,
-    )
+    return MilpAnswer(value=value, bound=bound, infeasible=highs.status == highspy.HighsModelStatus.kInfeasible)
 
 
 def solve_lp(model: Any, deadline: Deadline) -> tuple[float, Mapping[Any, float]] | None:
     """Optimum and the dual of every constraint of a linear `model`; None if it has no optimum or time ran out."""
     if deadline.passed:
         return None
-    highs = _highs(deadline)
-    result = highs.solve(model)
-    if result.termination_condition is not TerminationCondition.optimal:
+    highs = HighsModel(model, {"time_limit": deadline.left})
+    highs.run()
+    if highs.status != highspy.HighsModelStatus.kOptimal:
         return None
-    result.solution_loader.load_vars()
-    return result.best_feasible_objective, highs.get_duals()
+    highs.load_values()
+    return highs.objective, highs.duals()
 
 
 def integer(variable: Any) -> int:
@@ -82,11 +90,3 @@ def _feasible(model: Any) -> bool:
         row.lslack() >= -FEASIBILITY_TOLERANCE and row.uslack() >= -FEASIBILITY_TOLERANCE
         for row in model.component_data_objects(pyo.Constraint, active=True)
     )
-
-
-def _highs(deadline: Deadline) -> Any:
-    highs = Highs()
-    highs.config.load_solution = False
-    highs.config.time_limit = deadline.left
-    highs.highs_options = {"threads": 1, "random_seed": 0}
-    return highs

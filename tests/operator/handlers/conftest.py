@@ -32,16 +32,14 @@ def namespace(cluster: Kubectl) -> Iterator[Kubectl]:
 
 
 class InProcessSolver:
-    """The real planner, in a thread of this process; one solve at a time, since pyomo redirects the output of all."""
+    """The real planner, in a thread of this process."""
 
     def __init__(self) -> None:
         self.problems: list[PlanningProblem] = []
-        self._free = asyncio.Lock()
 
     async def solve(self, problem: PlanningProblem) -> Outcome:
         self.problems.append(problem)
-        async with self._free:
-            return await asyncio.to_thread(plan, problem)
+        return await asyncio.to_thread(plan, problem)
 
 
 @dataclass
