@@ -6,6 +6,8 @@ BIN    := $(VENV)/bin
 # make demo TORCH="torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu"
 TORCH  ?= torch==2.13.0
 PYTEST_ARGS ?=
+# Tests run on two cores; those that share a control plane, Ray clusters or a file run on one of them.
+PARALLEL ?= -n 2 --dist loadgroup --no-loadscope-reorder
 BENCHMARK_ARGS ?= --quick
 
 .DEFAULT_GOAL := help
@@ -47,11 +49,14 @@ cluster-down: install  ## Stop the nodes and all that ran on them
 down: install  ## Stop everything that demo started, and forget its objects
 	$(BIN)/partita dev down --delete-data
 
+# Tests start hundreds of processes. Without bytecode each would compile the packages again.
+test test-fast: export PYTHONDONTWRITEBYTECODE =
+
 test: install  ## Every test that this machine can run (what .ci/run calls)
-	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow" $(PYTEST_ARGS)
 
 test-fast: install  ## Only the tests that need neither a control plane nor Ray
-	$(BIN)/python -m pytest -m "not (slow or apiserver or ray or e2e)" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) -m "not (slow or apiserver or ray or e2e)" $(PYTEST_ARGS)
 
 lint: install  ## Types, style and layers
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports

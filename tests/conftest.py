@@ -15,12 +15,38 @@ hypothesis.settings.register_profile(
 hypothesis.settings.register_profile("search", hypothesis.settings.get_profile("partita"), derandomize=False)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "partita"))
 
-CONTROL_PLANE_SECONDS = 1500
+CONTROL_PLANE_SECONDS = 3600
+CONTROL_PLANE, RAY = "control plane", "ray"
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The first test that needs the control plane waits until it is downloaded, or built, once on a machine."""
-    first = next((item for item in items if item.get_closest_marker("apiserver")), None)
+    """Set what runs together on one worker, and what runs first.
+
+    Tests of the control plane share one, tests of Ray share clusters, and other tests of one file share its fixtures.
+    The control plane's tests begin, since the control plane may have to be built. Ray's follow those of the planner:
+    a build leaves no core to them.
+    """
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
+    items.sort(key=_turn)
+    first = next((item for item in items if _group(item) == CONTROL_PLANE), None)
     if first is not None:
         first.add_marker(pytest.mark.timeout(CONTROL_PLANE_SECONDS))
+
+
+def _group(item: pytest.Item) -> str:
+    if item.get_closest_marker("apiserver"):
+        return CONTROL_PLANE
+    if item.get_closest_marker("ray"):
+        return RAY
+    return item.location[0]
+
+
+def _turn(item: pytest.Item) -> int:
+    group = _group(item)
+    if group == CONTROL_PLANE:
+        return 0
+    if group.startswith("tests/planner/"):
+        return 1
+    return 2 if group == RAY else 3

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from traffic.photos import photographs
 
 from partita_api.inferencesession import InferenceSession
 from partita_api.manifests import Manifests, parse_manifests
@@ -83,7 +82,7 @@ def test_crops_have_the_size_that_the_classifiers_take(manifests: Manifests) -> 
 @torch.no_grad()
 def test_declared_fan_out_is_what_photographs_give() -> None:
     (session,) = read("traffic").sessions
-    photos = photographs(40, seed=11)
+    photos = importlib.import_module("traffic.photos").photographs(40, seed=11)
     crop = importlib.import_module("traffic.functions").crop
     detections = built(session, "detector")(torch.from_numpy(photos)).numpy()
 

@@ -1,5 +1,7 @@
 """Cropping what the detector found: where crops go, what they show, and what happens to nonsense."""
 
+import importlib
+
 import numpy as np
 import pytest
 import torch
@@ -8,10 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from traffic.functions import crop
 from traffic.labels import DETECTOR_LABELS
-from traffic.models import detector, person_classifier, vehicle_classifier
-from traffic.photos import photographs
 
-IMAGE = photographs(1)[0]
 CLASSES = len(DETECTOR_LABELS) + 1
 
 
@@ -24,6 +23,13 @@ def answer(*detections: tuple[str, float, tuple[float, float, float, float]]) ->
         row[4 + DETECTOR_LABELS.index(label)] = logit
         row[-1] = 0
     return rows
+
+
+@pytest.fixture(scope="module")
+def image() -> np.ndarray:
+    """A photograph."""
+    photograph: np.ndarray = importlib.import_module("traffic.photos").photographs(1)[0]
+    return photograph
 
 
 def counts(found: dict[str, np.ndarray]) -> tuple[int, int]:
@@ -44,22 +50,24 @@ def counts(found: dict[str, np.ndarray]) -> tuple[int, int]:
     ],
 )
 def test_each_detection_goes_to_its_classifier(
-    detections: list[tuple[str, float, tuple[float, float, float, float]]], want_counts: tuple[int, int]
+    detections: list[tuple[str, float, tuple[float, float, float, float]]],
+    want_counts: tuple[int, int],
+    image: np.ndarray,
 ) -> None:
-    found = crop({"input": IMAGE}, {"detector": [answer(*detections)]})
+    found = crop({"input": image}, {"detector": [answer(*detections)]})
 
     assert counts(found) == want_counts
     assert all(images.shape[1:] == (3, 128, 128) and images.dtype == np.float32 for images in found.values())
 
 
 @pytest.mark.parametrize("size", [32, 64, 224])
-def test_box_around_the_whole_image_is_the_image_resized(size: int) -> None:
+def test_box_around_the_whole_image_is_the_image_resized(size: int, image: np.ndarray) -> None:
     whole = [("car", 9.0, (0.5, 0.5, 1.0, 1.0))]
 
-    found = crop({"input": IMAGE}, {"detector": [answer(*whole)]}, size=size, most=1)
+    found = crop({"input": image}, {"detector": [answer(*whole)]}, size=size, most=1)
 
     resized = torch.nn.functional.interpolate(
-        torch.from_numpy(IMAGE)[None], size=(size, size), mode="bilinear", align_corners=True
+        torch.from_numpy(image)[None], size=(size, size), mode="bilinear", align_corners=True
     )
     np.testing.assert_allclose(found["vehicle"], resized.numpy(), atol=2e-4)
 
@@ -83,8 +91,10 @@ def test_crop_shows_what_is_in_its_box() -> None:
         pytest.param(np.full((48, 4 + CLASSES), np.inf, dtype=np.float32), id="infinite"),
     ],
 )
-def test_answer_that_tells_nothing_apart_gives_two_vehicles_and_a_person(nonsense: np.ndarray) -> None:
-    found = crop({"input": IMAGE}, {"detector": [nonsense]})
+def test_answer_that_tells_nothing_apart_gives_two_vehicles_and_a_person(
+    nonsense: np.ndarray, image: np.ndarray
+) -> None:
+    found = crop({"input": image}, {"detector": [nonsense]})
 
     assert counts(found) == (2, 1)
 
@@ -94,8 +104,8 @@ def test_answer_that_tells_nothing_apart_gives_two_vehicles_and_a_person(nonsens
     rows=hnp.arrays(np.float32, (6, 4 + CLASSES), elements=st.floats(width=32)),
     size=st.integers(1, 40),
 )
-def test_no_box_is_too_strange(rows: np.ndarray, size: int) -> None:
-    found = crop({"input": IMAGE}, {"detector": [rows]}, size=size)
+def test_no_box_is_too_strange(image: np.ndarray, rows: np.ndarray, size: int) -> None:
+    found = crop({"input": image}, {"detector": [rows]}, size=size)
 
     assert sum(counts(found)) == 3
     assert all(np.isfinite(images).all() for images in found.values())
@@ -103,12 +113,13 @@ def test_no_box_is_too_strange(rows: np.ndarray, size: int) -> None:
 
 @torch.no_grad()
 def test_photograph_goes_through_the_whole_application() -> None:
-    photos = photographs(10)
-    detections = detector()(torch.from_numpy(photos)).numpy()
+    models = importlib.import_module("traffic.models")
+    photos = importlib.import_module("traffic.photos").photographs(10)
+    detections = models.detector()(torch.from_numpy(photos)).numpy()
 
     found = [crop({"input": photo}, {"detector": [rows]}) for photo, rows in zip(photos, detections, strict=True)]
-    vehicles = vehicle_classifier()(torch.from_numpy(np.concatenate([f["vehicle"] for f in found])))
-    persons = person_classifier()(torch.from_numpy(np.concatenate([f["person"] for f in found])))
+    vehicles = models.vehicle_classifier()(torch.from_numpy(np.concatenate([f["vehicle"] for f in found])))
+    persons = models.person_classifier()(torch.from_numpy(np.concatenate([f["person"] for f in found])))
 
     assert len(vehicles) + len(persons) == 30
     assert len(vehicles) > 5

@@ -147,16 +147,7 @@ TIMELINE = (
 @cache
 def demo_result(*, emulated: bool = True, verification: Verification | None = None) -> DemoResult:
     """A minute at the planned rate, half a minute at twice that, half a minute back."""
-    generator = np.random.default_rng(5)
-    phases = []
-    start = 1.0
-    for name, rate, seconds, bad in (
-        ("planned load", 250.0, 60.0, 0.002),
-        ("double load", 500.0, 30.0, 0.21),
-        ("planned load again", 250.0, 30.0, 0.004),
-    ):
-        phases.append(_phase(generator, name, start, rate, seconds, bad))
-        start += seconds + 0.3
+    phases, samples = _measured()
     return DemoResult(
         started_at="2025-05-11T09:30:00+00:00",
         machine="Linux x86_64, 2 CPU cores",
@@ -167,10 +158,25 @@ def demo_result(*, emulated: bool = True, verification: Verification | None = No
         ready_after_s=31.2,
         load_after_s=34.0,
         timeline=tuple(ConditionChange(*change) for change in TIMELINE),
-        phases=tuple(phases),
-        samples=tuple(_sample(generator, float(at)) for at in range(1, 122)),
+        phases=phases,
+        samples=samples,
         verification=verification,
     )
+
+
+@cache
+def _measured() -> tuple[tuple[Phase, ...], tuple[Sample, ...]]:
+    generator = np.random.default_rng(5)
+    phases = []
+    start = 1.0
+    for name, rate, seconds, bad in (
+        ("planned load", 250.0, 60.0, 0.002),
+        ("double load", 500.0, 30.0, 0.21),
+        ("planned load again", 250.0, 30.0, 0.004),
+    ):
+        phases.append(_phase(generator, name, start, rate, seconds, bad))
+        start += seconds + 0.3
+    return tuple(phases), tuple(_sample(generator, float(at)) for at in range(1, 122))
 
 
 def agreement(*differences: str) -> Verification:

@@ -1,6 +1,7 @@
 """The figures that a result comes down to, and how the terminal shows them."""
 
 import io
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -105,30 +106,31 @@ def test_accelerators_are_counted_by_pool() -> None:
 
 
 @pytest.mark.parametrize(
-    ("result", "want", "want_met"),
+    ("change", "want", "want_met"),
     [
         pytest.param(
-            demo_result(verification=agreement()),
+            lambda result: replace(result, verification=agreement()),
             ["objective of 99% is met", "are those of the whole models", "18% less than 4.05", "2 of 6 l4-emulated"],
             True,
             id="all well",
         ),
         pytest.param(
-            demo_result(verification=agreement("request 1: person is nothing")),
+            lambda result: replace(result, verification=agreement("request 1: person is nothing")),
             ["are NOT those of the whole models", "request 1: person is nothing"],
             False,
             id="answers differ",
         ),
         pytest.param(
-            replace(demo_result(), phases=demo_result().phases[1:]),
+            lambda result: replace(result, phases=result.phases[1:]),
             ["objective of 99% is missed"],
             False,
             id="too late",
         ),
-        pytest.param(replace(demo_result(), samples=()), ["-"], True, id="no signals"),
+        pytest.param(lambda result: replace(result, samples=()), ["-"], True, id="no signals"),
     ],
 )
-def test_terminal_says_how_it_went(result: DemoResult, want: list[str], want_met: bool) -> None:
+def test_terminal_says_how_it_went(change: Callable[[DemoResult], DemoResult], want: list[str], want_met: bool) -> None:
+    result = change(demo_result())
     text = printed(result)
 
     for part in want:
