@@ -121,7 +121,7 @@ def test_what_falls_short_is_said_in_the_log_and_in_the_profile(asked: ProfileRe
 )
 def test_model_whose_answers_cannot_be_trusted_fails(kind: str, says: str) -> None:
     with pytest.raises(ModelError, match=says) as raised:
-        profiled(request("answers", {"type": kind}, blocks=1))
+        profiled(request("answers", {"kind": kind}, blocks=1))
 
     assert raised.value.reason is ModelErrorReason.BAD_OUTPUT
 
