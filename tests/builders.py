@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from partita_api.gpupool import GPUPool, GPUPoolSpec, Sharing, SharingMode
 from partita_api.inferencesession import InferenceSession, InferenceSessionSpec
+from partita_api.label_selector import LabelSelector
 from partita_api.meta import ObjectMeta
 from partita_api.module import Edge, FunctionSource, ModelSource, Module, TensorSpec
 from partita_api.pipelineplan import PipelinePlanSpec, SessionRef
@@ -56,6 +57,10 @@ class PoolBuilder:
 
     def mps(self, max_divisor: int) -> Self:
         return self.with_spec(sharing=Sharing(mode=SharingMode.MPS, max_divisor=max_divisor))
+
+    def on_nodes(self, labels: dict[str, str]) -> Self:
+        """Of nodes that have these labels."""
+        return self.with_spec(node_selector=LabelSelector(match_labels=labels))
 
     def with_spec(self, **fields: Any) -> Self:
         return replace(self, spec=self.spec.model_copy(update=fields))

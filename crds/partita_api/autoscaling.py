@@ -1,12 +1,13 @@
 """How the number of a session's replicas follows its load."""
 
 from enum import StrEnum
-from typing import ClassVar, Self
+from typing import ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from partita_api.meta import SpecModel
 from partita_api.quantity import Percent
+from partita_api.rules import Rule
 
 
 class AutoscalingMode(StrEnum):
@@ -37,11 +38,12 @@ class ScaleToZero(SpecModel):
 class Autoscaling(SpecModel):
     """How the number of replicas follows the load."""
 
-    cel_rules: ClassVar[tuple[tuple[str, str], ...]] = (
-        (
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "autoscaling.scaleToZero needs autoscaling.mode Enabled or Advisory; change the mode, or leave scaleToZero "
+            "out",
+            lambda spec: spec.scale_to_zero is None or spec.mode is not AutoscalingMode.DISABLED,
             "!has(self.scaleToZero) || !has(self.mode) || self.mode != 'Disabled'",
-            "autoscaling.scaleToZero needs autoscaling.mode Enabled, or Advisory to be told only; with Disabled leave "
-            "it out",
         ),
     )
 
@@ -70,12 +72,3 @@ class Autoscaling(SpecModel):
         description="Give all replicas back while nobody uses the session, and hold the next request until they are "
         "there again. Without it every stage keeps at least one.",
     )
-
-    @model_validator(mode="after")
-    def _somebody_scales(self) -> Self:
-        if self.scale_to_zero is not None and self.mode is AutoscalingMode.DISABLED:
-            raise ValueError(
-                "autoscaling.scaleToZero needs autoscaling.mode Enabled, or Advisory to be told only, not Disabled: "
-                "change the mode, or leave scaleToZero out"
-            )
-        return self

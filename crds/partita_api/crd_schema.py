@@ -1,7 +1,7 @@
 """Generates the CustomResourceDefinitions from the pydantic models.
 
 A structural schema (apiextensions v1) has no references, no `oneOf` over types and no titles, so the JSON
-schema that pydantic writes is flattened here. CEL rules come from each model's `cel_rules`.
+schema that pydantic writes is flattened here. CEL rules come from each model's `rules` and `transition_rules`.
 """
 
 from copy import deepcopy
@@ -13,8 +13,9 @@ from pydantic import BaseModel
 
 from partita_api.gpupool import GPUPool, GPUPoolSpec, GPUPoolStatus
 from partita_api.inferencesession import InferenceSession, InferenceSessionSpec, InferenceSessionStatus
-from partita_api.meta import CATEGORY, GROUP, VERSION
+from partita_api.meta import CATEGORY, GROUP, VERSION, SpecModel
 from partita_api.pipelineplan import PipelinePlan, PipelinePlanSpec, PipelinePlanStatus
+from partita_api.rules import Rule, TransitionRule
 
 KEPT_KEYWORDS = (
     "type",
@@ -202,8 +203,10 @@ def _flatten(node: dict[str, Any], defs: dict[str, Any], rules: dict[str, list[d
         return _flatten({**only, **{k: v for k, v in node.items() if k != "anyOf"}}, defs, rules)
     out = {k: node[k] for k in KEPT_KEYWORDS if k in node and not (k == "default" and node[k] in (None, "", [], {}))}
     if isinstance(out.get("default"), dict):
-        # A default must itself be valid, and no field is nullable.
-        out["default"] = {k: v for k, v in out["default"].items() if v is not None}
+        # A default must itself be valid, and no field is nullable. Empty values are what a field has without a default.
+        out["default"] = {k: v for k, v in out["default"].items() if v not in (None, {}, [])}
+        if not out["default"]:
+            del out["default"]
     if "const" in node:
         out |= {"enum": [node["const"]]}
     if out.get("type") == "object":
@@ -238,9 +241,11 @@ def _rules_by_title(model: type[BaseModel]) -> dict[str, list[dict[str, str]]]:
         if current in seen:
             continue
         seen.add(current)
-        own = getattr(current, "cel_rules", ())
-        if own:
-            found[current.__name__] = [{"rule": rule, "message": message} for rule, message in own]
+        own: tuple[Rule | TransitionRule, ...] = ()
+        if issubclass(current, SpecModel):
+            own = (*current.rules, *current.transition_rules)
+        if written := [{"rule": rule.cel, "message": rule.message} for rule in own if rule.cel is not None]:
+            found[current.__name__] = written
         for field in current.model_fields.values():
             pending.extend(_models_in(field.annotation))
     return found

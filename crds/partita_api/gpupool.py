@@ -1,15 +1,16 @@
 """GPUPool: a class of accelerators, how to find it, what it costs and how it may be shared."""
 
-from decimal import Decimal
 from enum import StrEnum
-from typing import Annotated, ClassVar, Self
+from typing import ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from partita_api.conditions import Condition
-from partita_api.meta import API_VERSION, NAME_PATTERN, ObjectMeta, SpecModel, StatusModel
+from partita_api.label_selector import LabelSelector
+from partita_api.meta import API_VERSION, NAME_PATTERN, POOL_LABEL, ObjectMeta, SpecModel, StatusModel
 from partita_api.partitioning import MigPartitioning, PartitioningStatus
 from partita_api.quantity import Quantity
+from partita_api.rules import Rule
 
 
 class SharingMode(StrEnum):
@@ -24,6 +25,14 @@ class SharingMode(StrEnum):
 class Sharing(SpecModel):
     """Which vGPU fractions of one accelerator may be used."""
 
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "sharing.maxDivisor above 1 needs sharing.mode MPS",
+            lambda sharing: sharing.max_divisor == 1 or sharing.mode is SharingMode.MPS,
+            "!has(self.maxDivisor) || self.maxDivisor == 1 || (has(self.mode) && self.mode == 'MPS')",
+        ),
+    )
+
     mode: SharingMode = Field(
         default=SharingMode.WHOLE,
         description="Whole: no sharing. MPS: equal fractions of 1/1 to 1/maxDivisor. MIG: the resource is already a "
@@ -32,12 +41,6 @@ class Sharing(SpecModel):
     max_divisor: int = Field(
         default=1, ge=1, le=8, description="The most vGPUs that one accelerator is divided into (MPS only)."
     )
-
-    @model_validator(mode="after")
-    def _only_mps_divides(self) -> Self:
-        if self.max_divisor > 1 and self.mode is not SharingMode.MPS:
-            raise ValueError(f"sharing.maxDivisor {self.max_divisor} needs sharing.mode MPS, not {self.mode}")
-        return self
 
 
 class LatencyCurve(SpecModel):
@@ -56,20 +59,25 @@ class Emulation(SpecModel):
     to `slowdown` times what it took.
     """
 
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "emulation needs either curves or slowdown, and not both",
+            lambda emulation: bool(emulation.curves) != (emulation.slowdown is not None),
+            "has(self.slowdown) != (has(self.curves) && size(self.curves) > 0)",
+        ),
+        Rule(
+            "emulation.slowdown must be from 1 to 100",
+            lambda emulation: emulation.slowdown is None or 1 <= emulation.slowdown.value <= 100,
+            None,
+        ),
+    )
+
     curves: tuple[LatencyCurve, ...] = Field(
         default=(), max_length=64, description="Latency curves by module; an execution takes their time only."
     )
     slowdown: Quantity | None = Field(
         default=None, description="Compute for real, then wait until this multiple of the time has passed (1 to 100)."
     )
-
-    @model_validator(mode="after")
-    def _one_way(self) -> Self:
-        if bool(self.curves) == (self.slowdown is not None):
-            raise ValueError("emulation needs either curves or slowdown, and not both")
-        if self.slowdown is not None and not 1 <= self.slowdown.value <= 100:
-            raise ValueError(f"emulation.slowdown {self.slowdown} is outside 1 to 100")
-        return self
 
 
 class Quota(SpecModel):
@@ -84,28 +92,32 @@ class Quota(SpecModel):
 class GPUPoolSpec(SpecModel):
     """Desired state of a GPUPool."""
 
-    cel_rules: ClassVar[tuple[tuple[str, str], ...]] = (
-        (
-            "!has(self.sharing) || self.sharing.mode == 'MPS' || !has(self.sharing.maxDivisor) || "
-            "self.sharing.maxDivisor == 1",
-            "sharing.maxDivisor above 1 needs sharing.mode MPS",
-        ),
-        (
-            "!has(self.emulation) || (has(self.emulation.slowdown) != "
-            "(has(self.emulation.curves) && size(self.emulation.curves) > 0))",
-            "emulation needs either curves or slowdown, and not both",
-        ),
-        (
-            "!has(self.mig) || (has(self.sharing) && has(self.sharing.mode) && self.sharing.mode == 'MIG')",
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
             "mig cuts GPUs into slices, which needs sharing.mode MIG",
+            lambda spec: spec.mig is None or spec.sharing.mode is SharingMode.MIG,
+            "!has(self.mig) || (has(self.sharing) && has(self.sharing.mode) && self.sharing.mode == 'MIG')",
         ),
-        ("!has(self.mig) || !has(self.emulation)", "mig cuts real GPUs; leave emulation out"),
+        Rule(
+            "mig cuts real GPUs; leave emulation out",
+            lambda spec: spec.mig is None or spec.emulation is None,
+            "!has(self.mig) || !has(self.emulation)",
+        ),
+        Rule(
+            "bandwidth must be at least 1M bits per second, such as 10G",
+            lambda spec: spec.bandwidth.value >= 10**6,
+            None,
+        ),
+        Rule(
+            "quotas has a namespace twice; give each once",
+            lambda spec: len({quota.namespace for quota in spec.quotas}) == len(spec.quotas),
+            None,
+        ),
     )
 
-    node_selector: dict[Annotated[str, Field(max_length=316)], Annotated[str, Field(max_length=63)]] = Field(
-        default={},
-        max_length=16,
-        description="Labels of the Kubernetes nodes that carry these accelerators. Empty: the nodes labelled "
+    node_selector: LabelSelector = Field(
+        default=LabelSelector(),
+        description="Which Kubernetes nodes carry these accelerators. Empty: the nodes labelled "
         "partita.dev/pool=<name of the pool>.",
     )
     resource_name: str = Field(
@@ -155,18 +167,6 @@ class GPUPoolSpec(SpecModel):
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["namespace"]},
         description="The most accelerators that namespaces may hold. A namespace without a quota may hold all.",
     )
-
-    @model_validator(mode="after")
-    def _usable_numbers(self) -> Self:
-        if self.bandwidth.value < Decimal(10) ** 6:
-            raise ValueError(f"bandwidth {self.bandwidth} is below 1M bits per second; write it such as 10G")
-        if len({quota.namespace for quota in self.quotas}) < len(self.quotas):
-            raise ValueError("quotas has a namespace twice; give each once")
-        if self.mig is not None and self.sharing.mode is not SharingMode.MIG:
-            raise ValueError("mig cuts GPUs into slices, which needs sharing.mode MIG")
-        if self.mig is not None and self.emulation is not None:
-            raise ValueError("mig cuts real GPUs; leave emulation out")
-        return self
 
     def quota(self, namespace: str | None) -> int | None:
         """The most accelerators that the sessions of a namespace may hold; None if there is no limit."""
@@ -236,3 +236,10 @@ class GPUPool(SpecModel):
     def ray_resource(self) -> str:
         """The Ray custom resource that stands for one accelerator of the pool."""
         return self.spec.ray_resource or f"partita-pool-{self.metadata.name}"
+
+    @property
+    def node_selector(self) -> LabelSelector:
+        """Which Kubernetes nodes belong to the pool."""
+        if self.spec.node_selector.is_empty:
+            return LabelSelector(match_labels={POOL_LABEL: self.metadata.name})
+        return self.spec.node_selector

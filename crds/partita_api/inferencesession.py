@@ -1,16 +1,18 @@
 """InferenceSession: an application as a DAG of modules, its latency SLO, its rate, and what to optimise."""
 
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from partita_api.autoscaling import Autoscaling
 from partita_api.conditions import Condition
+from partita_api.label_selector import LabelSelector
 from partita_api.meta import API_VERSION, NAME_PATTERN, ObjectMeta, SpecModel, StatusModel
 from partita_api.module import Edge, Module, ModuleName
 from partita_api.plan_changes import MaintenanceWindow, PlanPreview
 from partita_api.quantity import Percent, Quantity
+from partita_api.rules import Rule
 
 MAX_MODULES: Final = 32
 MAX_PRIORITY: Final = 1000
@@ -42,6 +44,14 @@ class ArrivalProcess(StrEnum):
 
 class Rate(SpecModel):
     """How many requests arrive, and how."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "rate.gammaShape needs rate.arrival Gamma; set it, or leave gammaShape out",
+            lambda rate: rate.gamma_shape is None or rate.arrival is ArrivalProcess.GAMMA,
+            "!has(self.gammaShape) || (has(self.arrival) && self.arrival == 'Gamma')",
+        ),
+    )
 
     requests_per_second: int = Field(
         ge=1, le=10_000_000, description="Requests per second to plan for; with source Observed, until enough is seen."
@@ -178,8 +188,12 @@ class EngineType(StrEnum):
 class Engine(SpecModel):
     """Where the session is served."""
 
-    cel_rules: ClassVar[tuple[tuple[str, str], ...]] = (
-        ("!has(self.address) || !has(self.type) || self.type == 'Ray'", "engine.address needs engine.type Ray"),
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "engine.address needs engine.type Ray",
+            lambda engine: engine.address is None or engine.type is EngineType.RAY,
+            "!has(self.address) || !has(self.type) || self.type == 'Ray'",
+        ),
     )
 
     type: EngineType = Field(
@@ -193,12 +207,6 @@ class Engine(SpecModel):
         pattern=r"^https?://.+",
         description="URL of the Ray dashboard. Default: the operator's own setting.",
     )
-
-    @model_validator(mode="after")
-    def _address_of_ray(self) -> Self:
-        if self.address is not None and self.type is not EngineType.RAY:
-            raise ValueError(f"engine.address needs engine.type Ray, not {self.type}")
-        return self
 
 
 class Backend(StrEnum):
@@ -234,15 +242,18 @@ class Execution(SpecModel):
 class Frontend(SpecModel):
     """How clients reach the session."""
 
-    cel_rules: ClassVar[tuple[tuple[str, str], ...]] = (
-        (
-            "!has(self.httpPort) || !has(self.grpcPort) || self.httpPort == 0 || self.httpPort != self.grpcPort",
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
             "frontend.httpPort and frontend.grpcPort must differ, or be 0",
+            lambda frontend: not frontend.http_port or frontend.http_port != frontend.grpc_port,
+            "!has(self.httpPort) || !has(self.grpcPort) || self.httpPort == 0 || self.httpPort != self.grpcPort",
         ),
-        (
+        Rule(
+            "several frontends may share a node; with frontend.replicas above 1, frontend.httpPort and "
+            "frontend.grpcPort must be 0, which takes a free port",
+            lambda frontend: frontend.replicas == 1 or not (frontend.http_port or frontend.grpc_port),
             "!has(self.replicas) || self.replicas == 1 || ((!has(self.httpPort) || self.httpPort == 0) && "
             "(!has(self.grpcPort) || self.grpcPort == 0))",
-            "several frontends may share a node, so with replicas above 1 httpPort and grpcPort must be 0 (free)",
         ),
     )
 
@@ -268,12 +279,6 @@ class Frontend(SpecModel):
         "free one. Without it there is no gRPC. status.grpcAddress says where it is.",
     )
 
-    @model_validator(mode="after")
-    def _two_ports(self) -> Self:
-        if self.http_port and self.http_port == self.grpc_port:
-            raise ValueError(f"frontend.httpPort and frontend.grpcPort must differ, or be 0; both are {self.http_port}")
-        return self
-
 
 def _map_list(key: str) -> dict[str, Any]:
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
@@ -282,17 +287,25 @@ def _map_list(key: str) -> dict[str, Any]:
 class InferenceSessionSpec(SpecModel):
     """Desired state of an InferenceSession."""
 
-    cel_rules: ClassVar[tuple[tuple[str, str], ...]] = (
-        (
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "every edge must name modules of this session in from and to",
+            lambda spec: (
+                {end for edge in spec.edges for end in (edge.source, edge.target)}
+                <= {module.name for module in spec.modules}
+            ),
             "!has(self.edges) || self.edges.all(e, self.modules.exists(m, m.name == e.from) && "
             "self.modules.exists(m, m.name == e.to))",
-            "every edge must name modules of this session in from and to",
         ),
-        ("!has(self.edges) || self.edges.all(e, e.from != e.to)", "an edge must not lead from a module to itself"),
-        ("self.modules.exists(m, has(m.model))", "a session needs at least one module with a model"),
-        (
-            "!has(self.rate.gammaShape) || (has(self.rate.arrival) && self.rate.arrival == 'Gamma')",
-            "rate.gammaShape needs rate.arrival Gamma",
+        Rule(
+            "an edge must not lead from a module to itself",
+            lambda spec: all(edge.source != edge.target for edge in spec.edges),
+            "!has(self.edges) || self.edges.all(e, e.from != e.to)",
+        ),
+        Rule(
+            "a session needs at least one module with a model",
+            lambda spec: any(module.model is not None for module in spec.modules),
+            "self.modules.exists(m, has(m.model))",
         ),
     )
 
@@ -306,8 +319,8 @@ class InferenceSessionSpec(SpecModel):
     )
     edges: tuple[Edge, ...] = Field(default=(), max_length=128, description="The edges of the DAG.")
     objective: Objective = Field(default=Objective(), description="What to optimise.")
-    pool_selector: dict[Annotated[str, Field(max_length=316)], Annotated[str, Field(max_length=63)]] = Field(
-        default={}, max_length=16, description="Labels of the GPUPools that may be used. Empty: all of them."
+    pool_selector: LabelSelector = Field(
+        default=LabelSelector(), description="Which GPUPools may be used, by their labels. Empty: all of them."
     )
     pools: tuple[ModuleName, ...] = Field(
         default=(), max_length=32, description="Names of the GPUPools that may be used. Empty: by poolSelector."
@@ -333,8 +346,8 @@ class InferenceSessionSpec(SpecModel):
     )
 
     def selects(self, pool: ObjectMeta) -> bool:
-        """Whether the GPUPool with this metadata may be used: `pools` names it or, if that is empty, its labels fit."""
-        return pool.name in self.pools if self.pools else self.pool_selector.items() <= pool.labels.items()
+        """Whether the GPUPool with this metadata may be used: by `pools` or, if that is empty, by `poolSelector`."""
+        return pool.name in self.pools if self.pools else self.pool_selector.matches(pool.labels)
 
 
 class Signals(StatusModel):

@@ -1,9 +1,11 @@
 """Names that every part of Partita agrees on, and the base classes of its API models."""
 
-from typing import Final
+from typing import ClassVar, Final, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic.alias_generators import to_camel
+
+from partita_api.rules import Rule, TransitionRule
 
 GROUP: Final = "partita.dev"
 VERSION: Final = "v1alpha1"
@@ -43,6 +45,18 @@ class SpecModel(BaseModel):
     """A part of a resource's desired state: immutable, camelCase in YAML, unknown fields refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
+
+    rules: ClassVar[tuple[Rule, ...]] = ()
+    """Rules between the fields; every instance keeps them."""
+    transition_rules: ClassVar[tuple[TransitionRule, ...]] = ()
+    """Rules for updates; only the API server and the admission webhook see the old state."""
+
+    @model_validator(mode="after")
+    def _keeps_rules(self) -> Self:
+        broken = [rule.message for rule in type(self).rules if not rule.holds(self)]
+        if broken:
+            raise ValueError("; ".join(broken))
+        return self
 
 
 class StatusModel(BaseModel):

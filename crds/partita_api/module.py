@@ -1,14 +1,21 @@
 """The modules of an application, models and CPU functions between them, and the edges of its DAG."""
 
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar, Final, Self
+from typing import Annotated, Any, ClassVar, Final
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from partita_api.meta import NAME_PATTERN, SpecModel
 from partita_api.quantity import Quantity
+from partita_api.rules import Rule
 
 ENTRYPOINT_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$"
+
+# Parts of CEL rules.
+_TAKES_IMAGES: Final = "(has(self.input) && size(self.input.shape) == 3)"
+_CHANNELS: Final = "self.input.shape[has(self.image.layout) && self.image.layout == 'HWC' ? 2 : 0]"
+_MEANS: Final = "(has(self.image.mean) ? size(self.image.mean) : 0)"
+_STDS: Final = "(has(self.image.std) ? size(self.image.std) : 0)"
 
 ModuleName = Annotated[str, Field(min_length=1, max_length=40, pattern=NAME_PATTERN)]
 
@@ -67,15 +74,21 @@ class ImageInput(SpecModel):
 class ModelSource(SpecModel):
     """Where a neural network comes from."""
 
-    cel_rules: ClassVar[tuple[tuple[str, str], ...]] = (
-        ("has(self.entrypoint) != has(self.file)", "a model needs either entrypoint or file, and not both"),
-        (
-            "!has(self.weights) || has(self.entrypoint)",
-            "weights are loaded into the model of an entrypoint, and need entrypoint",
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "a model needs either entrypoint or file, and not both",
+            lambda source: (source.entrypoint is None) != (source.file is None),
+            "has(self.entrypoint) != has(self.file)",
         ),
-        (
-            "!has(self.sha256) || has(self.file) || has(self.weights)",
+        Rule(
+            "weights are loaded into the model of an entrypoint, and need entrypoint",
+            lambda source: source.weights is None or source.entrypoint is not None,
+            "!has(self.weights) || has(self.entrypoint)",
+        ),
+        Rule(
             "sha256 is the digest of a file, and needs file or weights",
+            lambda source: source.sha256 is None or source.file is not None or source.weights is not None,
+            "!has(self.sha256) || has(self.file) || has(self.weights)",
         ),
     )
 
@@ -103,16 +116,6 @@ class ModelSource(SpecModel):
         description="SHA-256 digest of the file, or of the weights, which is checked before they are loaded.",
     )
 
-    @model_validator(mode="after")
-    def _one_source(self) -> Self:
-        if (self.entrypoint is None) == (self.file is None):
-            raise ValueError("a model needs either entrypoint or file, and not both")
-        if self.weights is not None and self.entrypoint is None:
-            raise ValueError("weights are loaded into the model of an entrypoint, and need entrypoint")
-        if self.sha256 is not None and self.file is None and self.weights is None:
-            raise ValueError("sha256 is the digest of a file, and needs file or weights")
-        return self
-
 
 class FunctionSource(SpecModel):
     """A CPU function between models, such as cropping what a detector found."""
@@ -127,13 +130,60 @@ class FunctionSource(SpecModel):
 class Module(SpecModel):
     """One node of the application's DAG: a model, or a CPU function."""
 
-    cel_rules: ClassVar[tuple[tuple[str, str], ...]] = (
-        # `function` is a reserved word of CEL, which Kubernetes escapes with underscores.
-        ("has(self.model) != has(self.__function__)", "a module needs either model or function, and not both"),
-        ("!has(self.model) || has(self.input)", "a module with a model needs input: its tensor's shape and dtype"),
-        (
-            "!has(self.image) || (has(self.input) && size(self.input.shape) == 3)",
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "a module needs either model or function, and not both",
+            lambda module: (module.model is None) != (module.function is None),
+            # `function` is a reserved word of CEL, which Kubernetes escapes with underscores.
+            "has(self.model) != has(self.__function__)",
+        ),
+        Rule(
+            "a module with a model needs input: its tensor's shape and dtype",
+            lambda module: module.model is None or module.input is not None,
+            "!has(self.model) || has(self.input)",
+        ),
+        Rule(
             "image needs an input of three dimensions: channels, height and width",
+            lambda module: module.image is None or module.takes_images,
+            f"!has(self.image) || {_TAKES_IMAGES}",
+        ),
+        Rule(
+            "an image has 1 or 3 channels; correct input.shape or image.layout",
+            lambda module: module.image_channels in (None, 1, 3),
+            f"!has(self.image) || !{_TAKES_IMAGES} || {_CHANNELS} in [1, 3]",
+        ),
+        Rule(
+            "images become FP32, FP16 or UINT8; correct input.dtype, or leave image out",
+            lambda module: (
+                module.image is None or module.input is None or module.input.dtype not in (DType.INT32, DType.INT64)
+            ),
+            "!has(self.image) || !has(self.input) || !has(self.input.dtype) || "
+            "!(self.input.dtype in ['INT32', 'INT64'])",
+        ),
+        Rule(
+            "images as UINT8 are not normalised; leave image.mean and image.std out",
+            lambda module: (
+                module.image is None
+                or module.input is None
+                or module.input.dtype is not DType.UINT8
+                or not (module.image.mean or module.image.std)
+            ),
+            "!has(self.image) || !has(self.input) || !has(self.input.dtype) || self.input.dtype != 'UINT8' || "
+            f"({_MEANS} == 0 && {_STDS} == 0)",
+        ),
+        Rule(
+            "image.mean and image.std need one number for each channel",
+            lambda module: (
+                module.image_channels not in (1, 3)
+                or all(len(numbers) in (0, module.image_channels) for numbers in (module.image.mean, module.image.std))
+            ),
+            f"!has(self.image) || !{_TAKES_IMAGES} || !({_CHANNELS} in [1, 3]) || "
+            f"({_MEANS} in [0, {_CHANNELS}] && {_STDS} in [0, {_CHANNELS}])",
+        ),
+        Rule(
+            "image.std must be above 0",
+            lambda module: module.image is None or all(number.value > 0 for number in module.image.std),
+            None,
         ),
     )
 
@@ -145,33 +195,17 @@ class Module(SpecModel):
         default=None, description="Clients may send JPEG and PNG images as the input, which become tensors like this."
     )
 
-    @model_validator(mode="after")
-    def _one_kind(self) -> Self:
-        if (self.model is None) == (self.function is None):
-            raise ValueError(f"module {self.name!r} needs either model or function, and not both")
-        if self.model is not None and self.input is None:
-            raise ValueError(f"module {self.name!r} has a model and needs input: its tensor's shape and dtype")
-        return self
+    @property
+    def takes_images(self) -> bool:
+        """Whether the input tensor has the three dimensions of an image."""
+        return self.input is not None and len(self.input.shape) == 3
 
-    @model_validator(mode="after")
-    def _images_fit(self) -> Self:
-        if self.image is None:
-            return self
-        if self.input is None or len(self.input.shape) != 3:
-            raise ValueError(f"module {self.name!r}: image needs an input of three dimensions")
-        channels = self.input.shape[0 if self.image.layout is ImageLayout.CHW else 2]
-        if channels not in (1, 3):
-            raise ValueError(f"module {self.name!r}: an image has 1 or 3 channels, not {channels}; see image.layout")
-        if self.input.dtype in (DType.INT32, DType.INT64):
-            raise ValueError(f"module {self.name!r}: images become FP32, FP16 or UINT8, not {self.input.dtype}")
-        normalisation = (self.image.mean, self.image.std)
-        if self.input.dtype is DType.UINT8 and any(normalisation):
-            raise ValueError(f"module {self.name!r}: images as UINT8 are not normalised; leave mean and std out")
-        if any(len(numbers) not in (0, channels) for numbers in normalisation):
-            raise ValueError(f"module {self.name!r}: image.mean and image.std need {channels} numbers each")
-        if any(number.value <= 0 for number in self.image.std):
-            raise ValueError(f"module {self.name!r}: image.std must be above 0")
-        return self
+    @property
+    def image_channels(self) -> int | None:
+        """Channels of the image that becomes the input tensor; None if clients may not send images."""
+        if self.image is None or self.input is None or len(self.input.shape) != 3:
+            return None
+        return self.input.shape[0 if self.image.layout is ImageLayout.CHW else 2]
 
 
 class FanOut(SpecModel):

@@ -1,11 +1,12 @@
 """How the GPUs of a pool's nodes are cut into MIG slices, as desired and as observed."""
 
-from typing import Annotated, Self
+from typing import Annotated, ClassVar
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from partita_api.inferencesession import Approval
 from partita_api.meta import SpecModel, StatusModel
+from partita_api.rules import Rule
 
 MAX_GPUS_PER_NODE = 16
 
@@ -40,6 +41,14 @@ class MigNodes(SpecModel):
 class MigPartitioning(SpecModel):
     """The slices that the GPUs of the pool's nodes are to be cut into."""
 
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            "a layout cuts more GPUs of a node than mig.gpusPerNode; correct one of them",
+            lambda spec: all(layout.cut <= spec.gpus_per_node for layout in spec.layouts),
+            None,
+        ),
+    )
+
     product: str = Field(
         max_length=63,
         description="The GPU, such as H100-80GB: one that `partita mig` knows, or one of the chart's mig.products.",
@@ -62,15 +71,6 @@ class MigPartitioning(SpecModel):
         le=86_400,
         description="How long replicas may take to find room on other nodes, before they are evicted all the same.",
     )
-
-    @model_validator(mode="after")
-    def _fits_a_node(self) -> Self:
-        for layout in self.layouts:
-            if layout.cut > self.gpus_per_node:
-                raise ValueError(
-                    f"a layout cuts {layout.cut} GPUs of a node, and mig.gpusPerNode is {self.gpus_per_node}"
-                )
-        return self
 
 
 class NodeChange(StatusModel):

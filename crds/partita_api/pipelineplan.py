@@ -12,6 +12,7 @@ from partita_api.inferencesession import ObjectiveType
 from partita_api.meta import API_VERSION, ObjectMeta, SpecModel, StatusModel
 from partita_api.module import ModuleName
 from partita_api.quantity import Quantity
+from partita_api.rules import TransitionRule
 
 
 def whole_accelerators(vgpus: Iterable[tuple[str, int, int]]) -> dict[str, int]:
@@ -173,13 +174,14 @@ class SessionRef(SpecModel):
 class PipelinePlanSpec(SpecModel):
     """The plan. Only `approved` may change."""
 
-    cel_rules: ClassVar[tuple[tuple[str, str], ...]] = (
-        (
+    transition_rules: ClassVar[tuple[TransitionRule, ...]] = (
+        TransitionRule(
+            "only spec.approved of a PipelinePlan may change; to get another plan, change the InferenceSession",
+            lambda old, new: old.model_copy(update={"approved": new.approved}) == new,
             "self.session == oldSelf.session && self.inputsDigest == oldSelf.inputsDigest && "
             "self.solution == oldSelf.solution && self.modules == oldSelf.modules && self.cost == oldSelf.cost && "
             "self.throughput == oldSelf.throughput && has(self.profiles) == has(oldSelf.profiles) && "
             "(!has(self.profiles) || self.profiles == oldSelf.profiles)",
-            "a plan cannot be edited; change the InferenceSession, and a new plan is made",
         ),
     )
 

@@ -2,12 +2,15 @@
 
 import re
 from enum import StrEnum
-from typing import ClassVar, Self
+from typing import ClassVar, Final
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from partita_api.meta import SpecModel, StatusModel
 from partita_api.quantity import Quantity
+from partita_api.rules import Rule
+
+TIME_OF_DAY: Final = "([01][0-9]|2[0-3]):[0-5][0-9]"
 
 
 class Weekday(StrEnum):
@@ -25,10 +28,11 @@ class Weekday(StrEnum):
 class MaintenanceWindow(SpecModel):
     """A time that comes back every week, in which another plan may be rolled out."""
 
-    cel_rules: ClassVar[tuple[tuple[str, str], ...]] = (
-        (
-            "self.start.matches('^([01][0-9]|2[0-3]):[0-5][0-9]$')",
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
             "start must be a time of day in UTC from 00:00 to 23:59, such as 22:30",
+            lambda window: re.fullmatch(TIME_OF_DAY, window.start) is not None,
+            f"self.start.matches('^{TIME_OF_DAY}$')",
         ),
     )
 
@@ -39,12 +43,6 @@ class MaintenanceWindow(SpecModel):
     duration_minutes: int = Field(
         ge=10, le=10_080, description="How long it lasts, over midnight if need be; 10080 is a week."
     )
-
-    @model_validator(mode="after")
-    def _time_of_day(self) -> Self:
-        if not re.fullmatch(r"([01][0-9]|2[0-3]):[0-5][0-9]", self.start):
-            raise ValueError(f"start {self.start!r} must be a time of day in UTC from 00:00 to 23:59, such as 22:30")
-        return self
 
 
 class PlannedChange(StatusModel):

@@ -73,7 +73,7 @@ def selector(pool: str) -> dict[str, str]:
 
 
 def pool(name: str, price: str) -> Json:
-    spec = {"nodeSelector": selector(name), "count": GPUS, "pricePerHour": price}
+    spec = {"nodeSelector": {"matchLabels": selector(name)}, "count": GPUS, "pricePerHour": price}
     return {"apiVersion": "partita.dev/v1alpha1", "kind": "GPUPool", "metadata": {"name": name}, "spec": spec}
 
 

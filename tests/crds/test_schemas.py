@@ -99,7 +99,7 @@ def test_defaults_are_filled_in_by_the_server(cluster: Kubectl) -> None:
         )
     )
     assert made["spec"]["planner"]["strategy"] == "partita"
-    assert made["spec"]["objective"]["kind"] == "Cost"
+    assert made["spec"]["objective"]["type"] == "Cost"
     assert made["spec"]["autoscaling"]["mode"] == "Enabled"
 
 

@@ -153,7 +153,9 @@ def detection(name: str = "detection", **spec: Any) -> Json:
         {"from": "detector", "to": "crop"},
         {"from": "crop", "to": "classifier", "fanOut": {"mean": "1.5", "max": 2}},
     ]
-    return _session(name, {"modules": modules, "edges": edges, "poolSelector": {"tier": "real"}, **spec})
+    return _session(
+        name, {"modules": modules, "edges": edges, "poolSelector": {"matchLabels": {"tier": "real"}}, **spec}
+    )
 
 
 def emulated(name: str = "emulated", **spec: Any) -> Json:
@@ -161,7 +163,7 @@ def emulated(name: str = "emulated", **spec: Any) -> Json:
     modules = [
         {"name": "detector", "model": {"entrypoint": "tests.e2e.workload:detector"}, "input": {"shape": [3, 32, 32]}}
     ]
-    return _session(name, {"modules": modules, "poolSelector": {"tier": "emulated"}, **spec})
+    return _session(name, {"modules": modules, "poolSelector": {"matchLabels": {"tier": "emulated"}}, **spec})
 
 
 def _session(name: str, spec: Json) -> Json:

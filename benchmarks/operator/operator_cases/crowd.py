@@ -61,7 +61,7 @@ class Crowd:
         for i in range(self.pools):
             curves = [{"model": "*", "alphaMicros": 1000, "betaMicros": 4000}]
             spec = {
-                "nodeSelector": {POOL_LABEL: _pool(i)},
+                "nodeSelector": {"matchLabels": {POOL_LABEL: _pool(i)}},
                 "pricePerHour": str(1 + i % 5),
                 "emulation": {"curves": curves},
             }

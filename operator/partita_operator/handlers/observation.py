@@ -8,7 +8,7 @@ from typing import Final
 from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession
 from partita_operator.handlers.context import Context
-from partita_operator.kube.nodes import nodes_with_labels
+from partita_operator.kube.nodes import selected_nodes
 from partita_operator.ports import (
     EngineUnavailableError,
     PartitionerError,
@@ -18,7 +18,6 @@ from partita_operator.ports import (
     ServingStatus,
 )
 from partita_operator.reconcile.pool.gpu_labels import DRAINING
-from partita_operator.reconcile.pool.nodes import node_selector
 from partita_operator.reconcile.session.planning import with_measured_rate
 from partita_operator.reconcile.session.profiles import wanted_keys
 from partita_operator.reconcile.world import Cluster, Node, PartitionerWorld, PoolWorld, SessionWorld
@@ -62,8 +61,7 @@ async def observe_session(session: InferenceSession, cluster: Cluster, context: 
 
 async def observe_pool(pool: GPUPool, cluster: Cluster, context: Context) -> PoolWorld:
     """The input of the pool's reconciler, even if the engine is unavailable. Raises ApiServerUnavailableError."""
-    labels = node_selector(pool.metadata.name, pool.spec.node_selector)
-    nodes = await nodes_with_labels(context.client, labels)
+    nodes = await selected_nodes(context.client, pool.node_selector)
     capacity: Mapping[str, float] | None = None
     problem = ""
     if pool.spec.count is None and not nodes:

@@ -1,17 +1,15 @@
 """Kubernetes nodes, with the fields that pools need."""
 
-from collections.abc import Mapping
-
+from partita_api.label_selector import LabelSelector
 from partita_operator.kube.client import Document, KubernetesClient
 from partita_operator.kube.resources import NodeResource
 from partita_operator.kube.retries import retried
-from partita_operator.kube.selectors import equal
 from partita_operator.reconcile.world import Node
 
 
-async def nodes_with_labels(client: KubernetesClient, labels: Mapping[str, str]) -> tuple[Node, ...]:
-    """The nodes that have all of these labels, by name."""
-    found = await retried(lambda: client.list(NodeResource, labels=equal(labels)))
+async def selected_nodes(client: KubernetesClient, selector: LabelSelector) -> tuple[Node, ...]:
+    """The nodes that the selector matches, by name."""
+    found = await retried(lambda: client.list(NodeResource, labels=str(selector)))
     return tuple(sorted((_node(raw) for raw in found), key=lambda node: node.name))
 
 

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from partita_api.gpupool import GPUPool, SharingMode
-from partita_api.meta import MIG_DRAINING_LABEL, POOL_LABEL
+from partita_api.meta import MIG_DRAINING_LABEL
 
 SCRATCH: Final = "/tmp"
 """The only directory that a container may write to."""
@@ -31,13 +31,18 @@ def accelerator_placement(pool: GPUPool) -> dict[str, Any]:
     """
     if pool.spec.emulation is not None:
         return {}
-    undisturbed = {"key": MIG_DRAINING_LABEL, "operator": "DoesNotExist"}
+    selector = pool.node_selector
+    expressions: list[dict[str, Any]] = [
+        {"key": e.key, "operator": str(e.operator), **({"values": list(e.values)} if e.values else {})}
+        for e in selector.match_expressions
+    ]
+    expressions.append({"key": MIG_DRAINING_LABEL, "operator": "DoesNotExist"})
     return {
-        "nodeSelector": dict(pool.spec.node_selector) or {POOL_LABEL: pool.metadata.name},
+        **({"nodeSelector": dict(selector.match_labels)} if selector.match_labels else {}),
         "affinity": {
             "nodeAffinity": {
                 "requiredDuringSchedulingIgnoredDuringExecution": {
-                    "nodeSelectorTerms": [{"matchExpressions": [undisturbed]}]
+                    "nodeSelectorTerms": [{"matchExpressions": expressions}]
                 }
             }
         },

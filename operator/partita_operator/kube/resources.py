@@ -53,7 +53,7 @@ _NO_SPEC: Final = InferenceSessionSpec.model_validate(
     {
         "slo": {"latencyMs": 1},
         "rate": {"requestsPerSecond": 1},
-        "modules": [{"name": "unreadable", "function": {"entrypoint": "unreadable:unreadable"}}],
+        "modules": [{"name": "unreadable", "model": {"entrypoint": "unreadable:unreadable"}, "input": {"shape": [1]}}],
     }
 )
 """Replaces an unusable spec of which no plan recorded an earlier version. Nothing is planned from it."""

@@ -10,10 +10,9 @@ from typing import Final
 
 from partita_api.gpupool import GPUPool, SharingMode
 from partita_api.inferencesession import InferenceSession
-from partita_api.pipelineplan import PipelinePlan
+from partita_api.pipelineplan import PipelinePlan, PipelinePlanSpec
 from partita_operator.reconcile.capacity.accounting import selected_pools, users
 from partita_operator.reconcile.capacity.quotas import quota_use
-from partita_operator.reconcile.pool.nodes import node_selector
 from partita_operator.reconcile.reasons import Reason
 from partita_operator.reconcile.session.validation import find_problem
 from partita_operator.reconcile.world import Cluster
@@ -81,12 +80,8 @@ def judge_pool(pool: GPUPool, complaint: str, cluster: Cluster) -> Verdict:
 
 def judge_plan(old: PipelinePlan, new: PipelinePlan) -> Verdict:
     """A plan that somebody changes: only its approval may."""
-    if old.spec.model_copy(update={"approved": new.spec.approved}) == new.spec:
-        return Verdict()
-    return Verdict(
-        f"Only spec.approved of a PipelinePlan may change: a plan is named after what it was made from. Change "
-        f"InferenceSession {new.spec.session.name} instead, and another plan is made."
-    )
+    broken = [rule.message for rule in PipelinePlanSpec.transition_rules if not rule.allows(old.spec, new.spec)]
+    return Verdict("; ".join(broken))
 
 
 def _locked_out(session: InferenceSession, cluster: Cluster) -> str:
@@ -103,19 +98,17 @@ def _locked_out(session: InferenceSession, cluster: Cluster) -> str:
 
 def _mixed_sharing(one: GPUPool, other: GPUPool) -> str:
     """Why the nodes that both pools select cannot be shared as each of them wants; empty if they can."""
-    nodes = [node_selector(pool.metadata.name, pool.spec.node_selector) for pool in (one, other)]
-    if nodes[0] != nodes[1] or one.spec.emulation is not None or other.spec.emulation is not None:
+    if one.node_selector != other.node_selector or one.spec.emulation is not None or other.spec.emulation is not None:
         return ""
-    labels = ",".join(f"{key}={value}" for key, value in nodes[0].items())
     if {one.spec.sharing.mode, other.spec.sharing.mode} == {SharingMode.MPS, SharingMode.MIG}:
         return (
-            f"GPUPool {other.metadata.name} shares GPUs of the nodes {labels} by {other.spec.sharing.mode}, and MPS "
-            "and MIG are not mixed on a node. Label nodes of their own for each."
+            f"GPUPool {other.metadata.name} shares GPUs of the nodes {one.node_selector} by {other.spec.sharing.mode}. "
+            "A node has either MPS or MIG. Label separate nodes for each pool."
         )
     if one.spec.mig is not None and other.spec.mig is not None:
         return (
-            f"GPUPool {other.metadata.name} has the nodes {labels} cut already. Leave spec.mig out of one of the two: "
-            "the pools of one node's slices have one spec.mig."
+            f"GPUPool {other.metadata.name} already has spec.mig for the nodes {one.node_selector}. Remove spec.mig "
+            "from one of the two pools."
         )
     return ""
 
@@ -124,8 +117,6 @@ def _shared_accelerators(one: GPUPool, other: GPUPool) -> str:
     """What both pools find their accelerators by, in words; empty if they have none in common."""
     if one.ray_resource == other.ray_resource:
         return f"the Ray resource {one.ray_resource}"
-    nodes = [node_selector(pool.metadata.name, pool.spec.node_selector) for pool in (one, other)]
-    if nodes[0] == nodes[1] and one.spec.resource_name == other.spec.resource_name:
-        labels = ",".join(f"{key}={value}" for key, value in nodes[0].items())
-        return f"the resource {one.spec.resource_name} of the nodes {labels}"
+    if one.node_selector == other.node_selector and one.spec.resource_name == other.spec.resource_name:
+        return f"the resource {one.spec.resource_name} of the nodes {one.node_selector}"
     return ""

@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from partita_api.gpupool import GPUPool, GPUPoolSpec, Sharing, SharingMode
+from partita_api.label_selector import LabelSelector
 from partita_api.meta import GROUP, ObjectMeta
 from partita_api.partitioning import MigGpus, MigNodes, MigPartitioning
 from partita_api.quantity import Quantity
@@ -102,7 +103,7 @@ def _devices(config: NodeConfig, fleet: Fleet) -> list[dict[str, Any]]:
 def _pool(name: str, count: int, packing: Packing, fleet: Fleet, configs: tuple[NodeConfig, ...]) -> GPUPool:
     profile = packing.product.slice(name)
     spec = GPUPoolSpec(
-        node_selector={FLEET_LABEL: fleet.name},
+        node_selector=LabelSelector(match_labels={FLEET_LABEL: fleet.name}),
         resource_name=profile.resource_name,
         count=count,
         gpus_per_node=max(sum(layout.counts.get(name, 0) for layout in config.gpus) for config in configs),

@@ -88,7 +88,7 @@ async def test_what_other_objects_make_wrong_is_refused_with_the_fix(
 
         cases: list[tuple[Json, str]] = [
             (session("lost", pools=["fats"]), "spec.pools names fats, but the cluster's GPUPools are: fast. Create"),
-            (session("lost", poolSelector={"tier": "gold"}), "No GPUPool has the labels tier=gold"),
+            (session("lost", poolSelector={"matchLabels": {"tier": "gold"}}), "No GPUPool has the labels tier=gold"),
             (session("traffic", pools=["fats"]), "PoolNotFound"),
             (session("a" * 60), "at most 54 characters"),
             (pool("other", rayResource="partita-pool-fast"), "GPUPool fast has the Ray resource partita-pool-fast"),

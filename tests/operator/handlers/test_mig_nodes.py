@@ -134,7 +134,7 @@ def vision(fleet: Fleet, **mig: Any) -> Json:
     found = pool(
         fleet.name,
         count=None,
-        nodeSelector={"gpus": fleet.name},
+        nodeSelector={"matchLabels": {"gpus": fleet.name}},
         resourceName="nvidia.com/mig-1g.10gb",
         sharing={"mode": "MIG"},
         mig={**MIG, **mig},

@@ -94,7 +94,7 @@ def test_a_pool_that_cannot_be_read_keeps_its_status(cache: ClusterCache) -> Non
     cache.put(Kind.POOL, changed(broken, "status", {"capacity": 8}))
     cluster = cache.cluster()
     assert cluster.pools["fast"].status.capacity == 8
-    assert "sharing.maxDivisor 4 needs sharing.mode MPS" in cluster.unreadable["fast"]
+    assert "sharing.maxDivisor above 1 needs sharing.mode MPS" in cluster.unreadable["fast"]
 
 
 def test_a_plan_that_cannot_be_read_is_left_out(cache: ClusterCache) -> None:

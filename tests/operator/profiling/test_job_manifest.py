@@ -8,11 +8,12 @@ from tests.builders import pool
 from tests.operator.profiling.requests import quick
 
 from partita_api.gpupool import Emulation, GPUPool, LatencyCurve
+from partita_api.label_selector import LabelSelector
 from partita_api.profile import ProfileRequest
 from partita_operator.profiling.kubernetes_job_manifest import job_manifest
 from partita_runtime.models.policy import VARIABLE, ModelPolicy
 
-GPUS = pool("t4").with_spec(node_selector={"nvidia.com/gpu.product": "Tesla-T4"}).build()
+GPUS = pool("t4").on_nodes({"nvidia.com/gpu.product": "Tesla-T4"}).build()
 UNLABELLED = pool("plain").build()
 MIG = pool("slices").with_spec(resource_name="nvidia.com/mig-1g.5gb").build()
 EMULATED = (
@@ -67,6 +68,15 @@ def test_it_runs_on_one_accelerator_of_its_class(
     assert container(of)["resources"]["limits"] == want_limits
     tolerated = [toleration["key"] for toleration in pod(of).get("tolerations", [])]
     assert tolerated == list(want_limits)
+
+
+def test_expressions_of_the_selector_become_node_affinity() -> None:
+    expression = {"key": "zone", "operator": "In", "values": ["a"]}
+    selector = LabelSelector.model_validate({"matchExpressions": [expression]})
+    of = pod(pool("t4").with_spec(node_selector=selector).build())
+    assert "nodeSelector" not in of
+    (term,) = of["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert expression in term["matchExpressions"]
 
 
 def test_it_is_not_placed_where_gpus_are_about_to_be_cut() -> None:

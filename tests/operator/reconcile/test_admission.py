@@ -8,10 +8,12 @@ from tests.operator.reconcile.simulated import SimulatedCluster
 
 from partita_api.gpupool import GPUPool, GPUPoolSpec, Quota
 from partita_api.inferencesession import Objective, ObjectiveType
+from partita_api.label_selector import LabelSelector
 from partita_operator.reconcile.admission import judge_plan, judge_pool, judge_session
 from partita_runtime.models.policy import ModelPolicy
 
 TRAFFIC = session("traffic").model("detector")
+L4 = LabelSelector(match_labels={"gpu": "l4"})
 
 
 def cluster(*pools: GPUPool) -> SimulatedCluster:
@@ -27,7 +29,9 @@ def cluster(*pools: GPUPool) -> SimulatedCluster:
         pytest.param(TRAFFIC, "", id="nothing wrong"),
         pytest.param(TRAFFIC.with_spec(pools=("fats",)), "fats, but the cluster's GPUPools are: fast, slow", id="pool"),
         pytest.param(
-            TRAFFIC.with_spec(pool_selector={"tier": "gold"}), "No GPUPool has the labels tier=gold", id="labels"
+            TRAFFIC.with_spec(pool_selector={"match_labels": {"tier": "gold"}}),
+            "No GPUPool has the labels tier=gold",
+            id="labels",
         ),
         pytest.param(
             TRAFFIC.model("other").edge("detector", "other").edge("other", "detector"), "InvalidSpec", id="cycle"
@@ -91,27 +95,33 @@ def test_a_namespace_without_any_quota_is_told_so(quotas: tuple[int | None, ...]
     [
         pytest.param({}, "", id="nothing in common"),
         pytest.param({"ray_resource": "partita-pool-fast"}, "the Ray resource partita-pool-fast", id="Ray resource"),
-        pytest.param({"node_selector": {"gpu": "l4"}}, "nvidia.com/gpu of the nodes gpu=l4", id="nodes"),
         pytest.param(
-            {"node_selector": {"gpu": "l4"}, "resource_name": "nvidia.com/mig-1g.5gb"}, "", id="slices of the nodes"
+            {"node_selector": LabelSelector(match_labels={"gpu": "l4"})},
+            "nvidia.com/gpu of the nodes gpu=l4",
+            id="nodes",
+        ),
+        pytest.param(
+            {"node_selector": LabelSelector(match_labels={"gpu": "l4"}), "resource_name": "nvidia.com/mig-1g.5gb"},
+            "",
+            id="slices of the nodes",
         ),
     ],
 )
 def test_pools_of_the_same_accelerators(spec: dict[str, Any], want: str) -> None:
-    made = cluster(pool("fast").with_spec(node_selector={"gpu": "l4"}).build())
+    made = cluster(pool("fast").on_nodes({"gpu": "l4"}).build())
     refusal = judge_pool(pool("other").with_spec(**spec).build(), "", made.cluster()).refusal
     assert want in refusal
     assert bool(refusal) == bool(want)
-    again = pool("fast").with_spec(node_selector={"gpu": "l4"}).build()
+    again = pool("fast").on_nodes({"gpu": "l4"}).build()
     assert not judge_pool(again, "", made.cluster()).refusal, "a pool has nothing in common with itself"
 
 
 @pytest.mark.parametrize(
     ("one", "other", "want"),
     [
-        pytest.param("MPS", "MIG", "MPS and MIG are not mixed on a node", id="MPS where there are slices"),
-        pytest.param("MIG", "MPS", "MPS and MIG are not mixed on a node", id="slices where there is MPS"),
-        pytest.param("Cuts", "Cuts", "has the nodes gpu=h100 cut already", id="two that cut"),
+        pytest.param("MPS", "MIG", "A node has either MPS or MIG", id="MPS where there are slices"),
+        pytest.param("MIG", "MPS", "A node has either MPS or MIG", id="slices where there is MPS"),
+        pytest.param("Cuts", "Cuts", "already has spec.mig for the nodes gpu=h100", id="two that cut"),
         pytest.param("Cuts", "MIG", "", id="the other slices of the same nodes"),
         pytest.param("Whole", "MIG", "", id="whole GPUs beside slices"),
     ],
@@ -119,7 +129,7 @@ def test_pools_of_the_same_accelerators(spec: dict[str, Any], want: str) -> None
 def test_pools_of_the_same_nodes(one: str, other: str, want: str) -> None:
     def made(name: str, how: str, resource: str) -> GPUPool:
         layout = {"nodes": 1, "gpus": [{"count": 1, "slices": {"1g.10gb": 7}}]}
-        spec: dict[str, Any] = {"nodeSelector": {"gpu": "h100"}, "resourceName": resource}
+        spec: dict[str, Any] = {"nodeSelector": {"matchLabels": {"gpu": "h100"}}, "resourceName": resource}
         spec["sharing"] = {"mode": "MIG" if how == "Cuts" else how}
         spec |= {"mig": {"product": "H100-80GB", "layouts": [layout]}} if how == "Cuts" else {}
         return pool(name).build().model_copy(update={"spec": GPUPoolSpec.model_validate(spec)})
@@ -148,4 +158,4 @@ def test_only_the_approval_of_a_plan_changes() -> None:
     approved = plan.model_copy(update={"spec": plan.spec.model_copy(update={"approved": False})})
     assert not judge_plan(plan, approved).refusal
     other = plan.model_copy(update={"spec": plan.spec.model_copy(update={"modules": ()})})
-    assert "Change InferenceSession traffic instead" in judge_plan(plan, other).refusal
+    assert "only spec.approved of a PipelinePlan may change" in judge_plan(plan, other).refusal

@@ -60,7 +60,7 @@ def test_a_pool_for_each_profile() -> None:
     assert spec.price_per_hour.value == Quantity("0.9").value
     assert spec.memory == H100.slice("3g.40gb").memory
     assert spec.sharing.mode is SharingMode.MIG
-    assert spec.node_selector == {FLEET_LABEL: "f"}
+    assert spec.node_selector.match_labels == {FLEET_LABEL: "f"}
 
 
 @pytest.mark.parametrize("gpus", [1, 3, 8])

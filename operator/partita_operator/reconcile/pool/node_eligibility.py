@@ -6,7 +6,6 @@ from typing import Final
 from partita_api.gpupool import GPUPool, SharingMode
 from partita_api.partitioning import MigPartitioning
 from partita_operator.reconcile.pool.gpu_labels import COUNT, CUT_BY, GPU, MIG_CAPABLE, MIG_STRATEGY, sharing
-from partita_operator.reconcile.pool.nodes import node_selector
 from partita_operator.reconcile.world import Node
 from partita_planner.mig.partitioning import named
 
@@ -24,7 +23,7 @@ def on_node(pool: GPUPool, node: Node) -> bool:
     """Whether the pool's selector finds the node."""
     if pool.spec.emulation is not None:
         return False
-    return node_selector(pool.metadata.name, pool.spec.node_selector).items() <= node.labels.items()
+    return pool.node_selector.matches(node.labels)
 
 
 def refusal(node: Node, spec: MigPartitioning, others: Iterable[GPUPool]) -> str:

@@ -15,7 +15,6 @@ from partita_operator.reconcile.capacity.quotas import quota_use
 from partita_operator.reconcile.clock import MAX_PATIENCE_SECONDS
 from partita_operator.reconcile.findings import Finding, events_of, progress_findings, with_findings
 from partita_operator.reconcile.pool.gpu_labels import hardware, unusable
-from partita_operator.reconcile.pool.nodes import node_selector
 from partita_operator.reconcile.pool.partitioning import Partitioning, partition
 from partita_operator.reconcile.reasons import Reason
 from partita_operator.reconcile.world import PoolWorld
@@ -131,12 +130,11 @@ def count_accelerators(world: PoolWorld) -> Count:
             f"No Kubernetes node matches, and the Ray cluster cannot be asked: {world.problem}",
         )
     capacity = floor(world.engine_capacity.get(pool.ray_resource, 0.0) + _ROUNDING)
-    selector = ",".join(f"{k}={v}" for k, v in node_selector(pool.metadata.name, pool.spec.node_selector).items())
     return _counted(
         0,
         capacity,
-        f"No Kubernetes node has the labels {selector}, and no Ray node has the resource {pool.ray_resource}; "
-        "label the nodes, start Ray nodes with that resource, or set spec.count",
+        f"No Kubernetes node has the labels {pool.node_selector}, and no Ray node has the resource "
+        f"{pool.ray_resource}. Label the nodes, start Ray nodes with that resource, or set spec.count",
         Reason.NO_NODES,
     )
 

@@ -72,8 +72,7 @@ def _wrong_pools(session: InferenceSession, cluster: Cluster) -> SpecProblem | N
         )
     selected = selected_pools(session, pools)
     if not selected:
-        wanted = ",".join(f"{k}={v}" for k, v in sorted(spec.pool_selector.items()))
-        what = f"has the labels {wanted} of spec.poolSelector" if wanted else "exists"
+        what = "exists" if spec.pool_selector.is_empty else f"has the labels {spec.pool_selector} of spec.poolSelector"
         return SpecProblem(
             Reason.NO_POOL_SELECTED, f"No GPUPool {what}; the cluster's GPUPools are: {known}. Create or label one."
         )

@@ -33,7 +33,7 @@ from partita_operator.engines.serve_state import UnreadableConfigError
 from partita_operator.settings.kuberay import KubeRaySettings
 
 SETTINGS = KubeRaySettings(image="registry/serving:1.2.3")
-T4 = pool("t4").with_spec(node_selector={"nvidia.com/gpu.product": "Tesla-T4"}).build()
+T4 = pool("t4").on_nodes({"nvidia.com/gpu.product": "Tesla-T4"}).build()
 L4 = pool("l4").build()
 SLICES = pool("a100").with_spec(resource_name="nvidia.com/mig-1g.5gb").build()
 EMULATED = pool("ghost").with_spec(emulation=Emulation(slowdown=Quantity("1"))).build()

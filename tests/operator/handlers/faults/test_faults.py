@@ -39,7 +39,10 @@ def both_sources() -> Json:
         ),
         pytest.param(session("traffic", pools=["h100"]), "PoolNotFound", "h100", id="unknown pool"),
         pytest.param(
-            session("traffic", poolSelector={"tier": "gold"}), "NoPoolSelected", "tier=gold", id="no such label"
+            session("traffic", poolSelector={"matchLabels": {"tier": "gold"}}),
+            "NoPoolSelected",
+            "tier=gold",
+            id="no such label",
         ),
         pytest.param(
             session("traffic", rate={"requestsPerSecond": 1_000_000}),
@@ -108,7 +111,7 @@ async def test_a_pool_counts_the_accelerators_of_its_nodes(
         '{"status":{"allocatable":{"nvidia.com/gpu":"3"},"capacity":{"nvidia.com/gpu":"3"},'
         '"conditions":[{"type":"Ready","status":"True"}]}}'
     )
-    namespace.apply(node, pool("fast", count=None, nodeSelector={"gpu": "h100"}))
+    namespace.apply(node, pool("fast", count=None, nodeSelector={"matchLabels": {"gpu": "h100"}}))
     try:
         async with operators.running():
             await eventually(lambda: namespace.get("gpool", "fast"), lambda p: reason(p) == ("False", "NoAccelerators"))

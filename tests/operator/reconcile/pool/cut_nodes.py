@@ -45,7 +45,7 @@ def vision(**mig: Any) -> GPUPool:
     built = pool("vision").build()
     spec = GPUPoolSpec.model_validate(
         {
-            "nodeSelector": {"gpus": "h100"},
+            "nodeSelector": {"matchLabels": {"gpus": "h100"}},
             "resourceName": "nvidia.com/mig-1g.10gb",
             "sharing": {"mode": "MIG"},
             "mig": {**MIG, **mig},

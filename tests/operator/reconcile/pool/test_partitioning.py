@@ -87,7 +87,7 @@ def test_an_operator_that_starts_anew_goes_on_where_the_last_one_died(killed_aft
 def test_replicas_leave_by_themselves_if_there_is_room() -> None:
     """Pools whose sessions hold more than is left keep their replicas for drainSeconds."""
     nodes = approved(replicas={"a": 1}, pool=vision(drainSeconds=120))
-    other = pool("whole").with_spec(node_selector={"gpus": "h100"}).build()
+    other = pool("whole").on_nodes({"gpus": "h100"}).build()
     full = other.model_copy(update={"status": GPUPoolStatus(capacity=4, allocated="6")})  # type: ignore[arg-type]
     nodes.others = [full]
     nodes.run(30)
@@ -185,7 +185,7 @@ def test_nodes_that_are_not_wanted_any_more_are_let_go() -> None:
     nodes = approved(replicas={"a": 1}, pool=vision(drainSeconds=86_400))
     nodes.others = [
         pool("whole")
-        .with_spec(node_selector={"gpus": "h100"})
+        .on_nodes({"gpus": "h100"})
         .build()
         .model_copy(
             update={"status": GPUPoolStatus(capacity=0, allocated="2")}  # type: ignore[arg-type]
@@ -226,7 +226,7 @@ def test_mps_and_mig_are_not_mixed_on_a_node() -> None:
     assert "mps and MIG are not mixed on a node" in nodes.message
     assert "nvidia.com/device-plugin.config" in nodes.message
 
-    nodes = approved(others=[pool("shared").mps(4).with_spec(node_selector={"gpus": "h100"}).build()])
+    nodes = approved(others=[pool("shared").mps(4).on_nodes({"gpus": "h100"}).build()])
     nodes.run()
     assert nodes.steps == []
     assert "GPUPool shared, which divides GPUs by MPS" in nodes.message
@@ -245,7 +245,7 @@ def test_a_node_has_one_pool_that_cuts_it() -> None:
 
 def test_sessions_that_cannot_be_drained_are_waited_for() -> None:
     """An existing Ray cluster does not say which node of Kubernetes a replica is on."""
-    nodes = approved(others=[pool("whole").with_spec(node_selector={"gpus": "h100"}).build()])
+    nodes = approved(others=[pool("whole").on_nodes({"gpus": "h100"}).build()])
     traffic = session("traffic").model("detector").build()
     plan_holds = {"default/traffic": {"whole": 1}}
     nodes.sessions = [traffic]

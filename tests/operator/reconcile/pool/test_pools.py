@@ -8,7 +8,6 @@ from tests.operator.reconcile.simulated import EPOCH, SimulatedCluster
 from partita_api.gpupool import GPUPool, GPUPoolStatus, Sharing, SharingMode
 from partita_api.meta import FINALIZER
 from partita_operator.reconcile.actions import AddFinalizer
-from partita_operator.reconcile.pool.nodes import node_selector
 from partita_operator.reconcile.pool.reconciler import reconcile_pool
 from partita_operator.reconcile.world import Cluster, Node, PoolWorld
 from partita_operator.settings.model import OperatorSettings
@@ -135,8 +134,8 @@ def test_a_pool_without_accelerators_says_what_was_looked_for(
 
 
 def test_an_empty_selector_means_the_pools_own_label() -> None:
-    assert node_selector("fast", {}) == {"partita.dev/pool": "fast"}
-    assert node_selector("fast", {"gpu": "h100"}) == {"gpu": "h100"}
+    assert str(pool("fast").build().node_selector) == "partita.dev/pool=fast"
+    assert str(pool("fast").on_nodes({"gpu": "h100"}).build().node_selector) == "gpu=h100"
 
 
 def test_the_finalizer_comes_first() -> None:

@@ -125,7 +125,7 @@ READY = ("True", "Serving")
             id="unknown pool",
         ),
         pytest.param(
-            lambda: after(5, cluster(DETECTOR.with_spec(pool_selector={"tier": "gold"}))),
+            lambda: after(5, cluster(DETECTOR.with_spec(pool_selector={"match_labels": {"tier": "gold"}}))),
             ("False", "NoPoolSelected"),
             "Stalled",
             "tier=gold",

@@ -7,6 +7,7 @@ from tests.operator.reconcile.simulated import SimulatedCluster
 
 from partita_api.autoscaling import Autoscaling
 from partita_api.inferencesession import Approval, Rate, RateSource
+from partita_api.label_selector import LabelSelector
 from partita_operator.reconcile.session.planning import SEARCH_AGAIN_SECONDS
 from partita_planner.problem import NoPlan, NoPlanReason, Outcome, PlanningProblem
 
@@ -61,7 +62,7 @@ def test_only_what_matters_leads_to_another_search(change: SessionBuilder, want_
         pytest.param({}, False, id="nothing"),
         pytest.param({"price_per_hour": "3"}, True, id="price"),
         pytest.param({"bandwidth": "1G"}, True, id="bandwidth"),
-        pytest.param({"node_selector": {"a": "b"}}, False, id="how nodes are found"),
+        pytest.param({"node_selector": LabelSelector(match_labels={"a": "b"})}, False, id="how nodes are found"),
     ],
 )
 def test_a_pools_change_matters_if_it_could_change_plans(change: dict[str, object], want_search: bool) -> None:

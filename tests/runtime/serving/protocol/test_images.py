@@ -124,10 +124,12 @@ def test_what_is_no_image_is_said(data: bytes, want_message: str) -> None:
     ("shape", "dtype", "image", "want_words"),
     [
         pytest.param((8, 8), "FP32", {}, "three dimensions", id="flat"),
-        pytest.param((8, 8, 3), "FP32", {}, "1 or 3 channels, not 8", id="channels last, undeclared"),
-        pytest.param((3, 8, 8), "INT32", {}, "not INT32", id="integers"),
+        pytest.param((8, 8, 3), "FP32", {}, "1 or 3 channels", id="channels last, undeclared"),
+        pytest.param((3, 8, 8), "INT32", {}, "FP32, FP16 or UINT8", id="integers"),
         pytest.param((3, 8, 8), "UINT8", {"mean": ["0.5"] * 3}, "not normalised", id="normalised bytes"),
-        pytest.param((3, 8, 8), "FP32", {"mean": ["0.5"]}, "need 3 numbers", id="one mean for three channels"),
+        pytest.param(
+            (3, 8, 8), "FP32", {"mean": ["0.5"]}, "one number for each channel", id="one mean for three channels"
+        ),
         pytest.param((3, 8, 8), "FP32", {"std": ["0"] * 3}, "above 0", id="std of 0"),
     ],
 )
