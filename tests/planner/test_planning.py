@@ -118,9 +118,9 @@ def test_no_partitioning_has_one_stage_on_whole_gpus(objective: str) -> None:
     ("asked", "want_reason", "want_message"),
     [
         pytest.param(
-            problem(ONE.edge("m", "x"), [pool("fast")], [profile("m")]),
+            problem(ONE.model("m"), [pool("fast")], [profile("m")]),
             NoPlanReason.INVALID_SESSION,
-            "names 'x', which is no module",
+            "module 'm' is there 2 times",
             id="broken DAG",
         ),
         pytest.param(
