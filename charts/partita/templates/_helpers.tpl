@@ -48,9 +48,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $config | toYaml -}}
 {{- end -}}
 
-{{/* Rights in the namespaces with sessions. */}}
+{{/* Rights in the namespaces of sessions. */}}
 {{- define "partita.sessionRules" -}}
-# What people write is read; finalizers are patched.
+# Sessions: the operator reads them and patches their finalizers.
 - apiGroups: [partita.dev]
   resources: [inferencesessions]
   verbs: [get, list, watch, patch]
@@ -60,11 +60,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [partita.dev]
   resources: [inferencesessions/status, pipelineplans/status]
   verbs: [get, patch]
-# Plans are owned by their session and hold back its deletion.
+# Plans have their session as owner, with blockOwnerDeletion.
 - apiGroups: [partita.dev]
   resources: [inferencesessions/finalizers]
   verbs: [update]
-# Profiles are kept in ConfigMaps.
+# Profiles are ConfigMaps.
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [get, list, watch, create, patch]
@@ -72,7 +72,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   resources: [events]
   verbs: [create, patch]
 {{- if .Values.kuberay.image }}
-# Sessions of engine.type KubeRay run in a RayService of their namespace; running RayClusters are scaled.
+# Sessions with engine.type KubeRay run in a RayService of their namespace. The operator scales running RayClusters.
 - apiGroups: [ray.io]
   resources: [rayservices]
   verbs: [get, list, create, patch, delete]
@@ -81,7 +81,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   verbs: [get, patch]
 {{- end }}
 {{- if or .Values.profiling.image .Values.kuberay.image }}
-# Models are profiled in Jobs; the result is the end of the log.
+# Models are profiled in Jobs. The operator reads the result from the end of the log.
 - apiGroups: [batch]
   resources: [jobs]
   verbs: [get, create, delete]

@@ -1,0 +1,49 @@
+"""Messages to users name chart keys, which exist, and no environment variables."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.operator.chart.charts import CHART
+
+import partita_operator
+import partita_runtime
+
+OPERATOR = Path(partita_operator.__file__).parent
+RUNTIME = Path(next(iter(partita_runtime.__path__)))
+ABOUT_VARIABLES = {"settings/fields.py", "cli/settings_options.py"}
+"""They name variables, or make their names."""
+CHART_KEY = re.compile(r"\b([a-z]\w*(?:\.\w+)+)(?: of the chart| in the chart)")
+
+
+def texts(folder: Path) -> Iterator[tuple[str, str]]:
+    """(file, text) of every string in the modules of a folder."""
+    for path in sorted(folder.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield str(path.relative_to(folder)), node.value
+
+
+def has(values: Any, key: str) -> bool:
+    for part in key.split("."):
+        if not isinstance(values, dict) or part not in values:
+            return False
+        values = values[part]
+    return True
+
+
+def test_no_message_of_the_operator_names_an_environment_variable() -> None:
+    found = {(file, text) for file, text in texts(OPERATOR) if "PARTITA_" in text and file not in ABOUT_VARIABLES}
+    assert found == set()
+
+
+@pytest.mark.parametrize("folder", [OPERATOR, RUNTIME], ids=["operator", "runtime"])
+def test_chart_keys_in_messages_exist(folder: Path) -> None:
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text())
+    named = {key for _, text in texts(folder) for key in CHART_KEY.findall(text)}
+    assert named, "messages name chart keys"
+    assert {key for key in named if not has(defaults, key)} == set()
