@@ -8,7 +8,7 @@ All run on a local Ray cluster, on the same emulated GPUs, and answer requests o
   with the Open Inference Protocol by Partita's own way to read and write it;
 - `proxy`: Partita with one frontend and a replica for each GPU, behind the same HAProxy, with the same flags;
 - `port`: the same on the frontend's own HTTP port;
-- `proxy2`, if it is asked for: as `proxy`, with two frontends, which a rank schedules for;
+- `proxy2`, if it is asked for: as `proxy`, with two frontends, which a coordinator schedules for;
 - `called`, if it is asked for: as `proxy`, with batches that travel by Ray actor calls.
 
 `plain` and `tuned` are each at the batch size and wait that carry most. `plain` has a cluster of its own, since Serve's
@@ -66,7 +66,7 @@ from partita_runtime.load.inference_request import Payload, encode_request
 from partita_runtime.load.report import LoadReport
 from partita_runtime.scheduling import core
 from partita_runtime.serving.deploy.applications import ServingOptions
-from partita_runtime.serving.transport.kind import Transport
+from partita_runtime.serving.transport.kind import TransportKind
 
 ATTAINMENT = 0.99
 LOW_RATE = 20.0
@@ -143,7 +143,7 @@ def measure(bench: "Bench", systems: Sequence[str]) -> list[dict[str, Any]]:
             added = bench.added_ms(name)
             rate, batches = bench.best_batches(name)
             rows.append(bench.row(name, rate, added) | {"batches": asdict(batches)})
-    for transport, names in ((Transport.STREAMS, PARTITA), (Transport.ACTOR_CALLS, ("called",))):
+    for transport, names in ((TransportKind.STREAMS, PARTITA), (TransportKind.ACTOR_CALLS, ("called",))):
         wanted = [name for name in names if name in systems]
         if not wanted:
             continue
@@ -190,7 +190,7 @@ class Bench:
         self._deploy([application(self._setting, batches)], system)
 
     def deploy_partita(
-        self, policy: BatchingPolicy, frontends: int = 1, transport: Transport = Transport.STREAMS
+        self, policy: BatchingPolicy, frontends: int = 1, transport: TransportKind = TransportKind.STREAMS
     ) -> None:
         """Make Partita what runs, under this policy."""
         options = ServingOptions(stage_cpus=0.1, frontend_cpus=0.1, transport=transport)

@@ -17,7 +17,7 @@ from partita_operator.settings.mig import MigSettings
 from partita_operator.settings.section import URL_OR_EMPTY_PATTERN, URL_PATTERN, FromSecret, Section, SetByChart
 from partita_runtime.logs import LogFormat
 from partita_runtime.models.policy import MODULE_PATTERN, ModelPolicy
-from partita_runtime.serving.transport.kind import Transport
+from partita_runtime.serving.transport.kind import TransportKind
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 Namespace = Annotated[str, Field(pattern=NAME_PATTERN, max_length=63)]
@@ -189,8 +189,8 @@ class OperatorSettings(Section):
     resync_seconds: float = Field(
         default=5, ge=0.1, description="Seconds after which a settled session is reconciled again."
     )
-    transport: Transport = Field(
-        default=Transport.STREAMS,
+    transport: TransportKind = Field(
+        default=TransportKind.STREAMS,
         description="How batches travel between the pods of a session. Streams: connections on free ports. "
         "ActorCalls: the ports that Ray uses, for networks that forbid others.",
     )

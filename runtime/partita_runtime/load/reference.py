@@ -13,7 +13,7 @@ from partita_runtime.models.source import load_model, resolve_entrypoint
 from partita_runtime.scheduling.plan import SchedulingPlan
 from partita_runtime.scheduling.requests import RequestGraph, SubRequest
 from partita_runtime.serving.protocol.interface import Interface
-from partita_runtime.serving.session.dataflow import Sample, answer_of
+from partita_runtime.serving.session.dataflow import SampleTensors, answer_of
 
 
 class WholeModels:
@@ -33,7 +33,7 @@ class WholeModels:
     def answer(self, request: Mapping[str, Array]) -> dict[str, Array]:
         """The answer's tensors by name for one sample, given by input name and without a batch dimension."""
         graph = RequestGraph(self._session, SchedulingPlan(name="", modules=()))
-        sample = Sample(self._interface, request)
+        sample = SampleTensors(self._interface, request)
         due = graph.start(0, 0, {root.name: 1 for root in self._interface.roots})
         while due:
             sub = due.pop(0)
@@ -42,7 +42,7 @@ class WholeModels:
         assert outcome is not None  # nothing is due any more
         return answer_of(self._interface, [sample.sink_rows(outcome.results)])
 
-    def _run(self, sample: Sample, sub: SubRequest) -> dict[str, int]:
+    def _run(self, sample: SampleTensors, sub: SubRequest) -> dict[str, int]:
         if sub.module in self._models:
             return sample.model_answered(sub, _forward(self._models[sub.module], sample.model_input(sub)))
         function, kwargs = self._functions[sub.module]

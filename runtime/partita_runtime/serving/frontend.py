@@ -1,4 +1,4 @@
-"""The Serve deployment of a session's frontends: in each process a gateway, and the session behind it."""
+"""The Serve deployment of a session's frontends: each process has the session and its servers."""
 
 import asyncio
 import gc
@@ -9,44 +9,47 @@ import ray
 from ray import serve
 
 from partita_runtime.logs import log_as_environment_says
-from partita_runtime.serving.coordinator_actor import RankActor
+from partita_runtime.serving.coordinator_actor import ActorCoordinatorFinder
 from partita_runtime.serving.deploy.directory import Directory
 from partita_runtime.serving.deploy.epochs import Epoch
 from partita_runtime.serving.deploy.names import FRONTEND
-from partita_runtime.serving.ingress.asgi import ASGIApp, gateway
+from partita_runtime.serving.ingress.asgi import ASGIApp, asgi_application
 from partita_runtime.serving.ingress.grpc_server import grpc_endpoint
 from partita_runtime.serving.ingress.http_server import http_endpoint
-from partita_runtime.serving.session.session import FrontendSettings, Session
-from partita_runtime.serving.standby import Spare
+from partita_runtime.serving.session.session import Session
+from partita_runtime.serving.session.settings import FrontendSettings
+from partita_runtime.serving.standby import StandbyProcess
 from partita_runtime.serving.telemetry.trace_settings import tracer_of
-from partita_runtime.serving.transport.actor_calls import RayCarrier
-from partita_runtime.serving.transport.kind import Transport
+from partita_runtime.serving.transport.actor_calls import RayTransport
+from partita_runtime.serving.transport.kind import TransportKind
 
 JOIN_SECONDS: Final = 10.0
-"""How long one of several frontends may take to find the replicas before Serve sends it requests anyhow."""
+"""How long one of several frontends may search for replicas before Serve sends it requests."""
 COLLECT_AFTER: Final = 20_000
-"""Objects that come and stay before the garbage collector looks at them."""
+"""New objects after which the garbage collector runs."""
 
 
-class Frontend:
-    """Serves one session. Which plan it serves comes by `user_config`, an Epoch, and changes in place."""
+class FrontendReplica:
+    """Serves one session. Its `user_config` is the Epoch to serve, which changes in place."""
 
-    def __init__(self, session_key: str, settings: FrontendSettings, transport: Transport = Transport.STREAMS) -> None:
+    def __init__(
+        self, session_key: str, settings: FrontendSettings, kind: TransportKind = TransportKind.STREAMS
+    ) -> None:
         log_as_environment_says(session=session_key)
         self._tracer = tracer_of(os.environ, session_key)
-        rank = RankActor(session_key, transport)
-        self._session = Session(session_key, settings, Directory(), self._tracer, rank, RayCarrier(transport))
+        coordinator = ActorCoordinatorFinder(session_key, kind)
+        self._session = Session(session_key, settings, Directory(), self._tracer, coordinator, RayTransport(kind))
         host = ray.util.get_node_ip_address()
         self._grpc, self._http = grpc_endpoint(self._session, host), http_endpoint(self._session, host)
-        self._spare = Spare()
+        self._standby = StandbyProcess()
         _collect_less()
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
-        """Called by Serve once the replica is constructed."""
-        return gateway(self._session)
+        """Serve calls this once the replica is constructed."""
+        return asgi_application(self._session)
 
     async def reconfigure(self, user_config: dict[str, Any]) -> None:
-        """Called by Serve at the start and whenever the epoch changes. Raises ValueError for one that is none."""
+        """Serve calls this at the start and whenever the epoch changes. Raises ValueError for an invalid epoch."""
         self._session.start()
         epoch = Epoch.model_validate(user_config)
         self._session.reconfigure(epoch)
@@ -55,13 +58,13 @@ class Frontend:
             await self._session.first_plan(JOIN_SECONDS)
         await asyncio.gather(self._grpc.move_to(ports.grpc_port), self._http.move_to(ports.http_port))
         if ports.replicas == 1:
-            self._spare.keep()
+            self._standby.keep()
         else:
-            self._spare.release()
+            self._standby.release()
 
     async def __del__(self) -> None:
-        """Serve awaits this once all of its own requests are answered; it knows nothing of those by other ports."""
-        self._spare.release()
+        """Serve awaits this once all of its own requests are answered; those on other ports are answered here."""
+        self._standby.release()
         await asyncio.gather(self._grpc.close(), self._http.close())
         self._session.close()
         if self._tracer is not None:
@@ -69,8 +72,10 @@ class Frontend:
 
 
 def _collect_less() -> None:
-    """Keep the garbage collector off what was imported: looking through it again and again is a tenth of a request's
-    CPU time, and now and then a pause of tens of milliseconds. A request's own objects go without it.
+    """Exclude imported objects from garbage collection, and run it less often.
+
+    Scanning them takes a tenth of a request's CPU time, with pauses of tens of milliseconds. The objects of a request
+    are freed without the collector.
     """
     gc.collect()
     gc.freeze()
@@ -79,6 +84,6 @@ def _collect_less() -> None:
 
 def application(args: dict[str, Any]) -> serve.Application:
     """Built by Serve from the `args` of the declarative configuration."""
-    deployment = serve.deployment(name=FRONTEND)(serve.ingress()(Frontend))
+    deployment = serve.deployment(name=FRONTEND)(serve.ingress()(FrontendReplica))
     settings = FrontendSettings.model_validate(args["settings"])
-    return deployment.bind(args["session_key"], settings, Transport(args.get("transport", Transport.STREAMS)))
+    return deployment.bind(args["session_key"], settings, TransportKind(args.get("transport", TransportKind.STREAMS)))

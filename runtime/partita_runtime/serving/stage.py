@@ -15,7 +15,7 @@ from partita_runtime.serving.deploy.names import STAGE
 from partita_runtime.serving.deploy.relocation import STAND_IN_SECONDS, Relocation
 from partita_runtime.serving.deploy.stage_arguments import StageArguments
 from partita_runtime.serving.replica.worker import StageWorker
-from partita_runtime.serving.transport.actor_calls import RayCarrier
+from partita_runtime.serving.transport.actor_calls import RayTransport
 
 logger = logging.getLogger(__name__)
 
@@ -36,8 +36,8 @@ class StageReplica:
         built = await asyncio.to_thread(warmed, arguments.build)
         for warning in built.warnings:
             logger.warning("%s", warning)
-        self._worker = StageWorker(built, arguments.build.max_batch, carrier=RayCarrier(arguments.transport))
-        hop = await self._worker.start(ray.util.get_node_ip_address())
+        self._worker = StageWorker(built, arguments.build.max_batch, transport=RayTransport(arguments.transport))
+        address = await self._worker.start(ray.util.get_node_ip_address())
         context = ray.get_runtime_context()
         self._announcement = Announcement(
             replica=serve.get_replica_context().replica_id.unique_id,
@@ -47,7 +47,7 @@ class StageReplica:
             pipeline=arguments.pipeline,
             stage=arguments.stage,
             node=context.get_node_id(),
-            hop=hop,
+            address=address,
             profile=arguments.profile,
             partition=built.partition,
             warnings=built.warnings,
@@ -58,30 +58,30 @@ class StageReplica:
         self._leaving: Relocation | None = None
 
     async def reconfigure(self, user_config: dict[str, Any]) -> None:
-        """Called by Serve when one of the stage's replicas is to make place for another one."""
+        """Serve calls this when one of the stage's replicas has to move to another node."""
         told = Relocation.model_validate(user_config)
         self._leaving = told if told.replica == self._announcement.replica else None
 
     async def check_health(self) -> None:
-        """Raises if no more batches will be run, or another node is to run them; Serve then replaces the replica."""
+        """Raises if no more batches will be run, or if the replica has to move; Serve then replaces it."""
         self._worker.check_health()
         if self._leaving is not None:
-            raise RuntimeError("it is well, and goes so that another one can run on a node with fewer of them")
+            raise RuntimeError("not a failure: another replica takes its place, on a node with fewer replicas")
 
     async def __del__(self) -> None:
         """Serve awaits this before it ends the process, for up to the deployment's graceful_shutdown_timeout_s."""
         if self._leaving is not None:
-            await self._stand_in(self._leaving.others)
+            await self._wait_for_replacement(self._leaving.others)
         self._announcing.cancel()
         try:
             await self._directory.withdraw(self._announcement.replica)
         except LookupError:
-            logger.info("the directory is away; it will forget this replica by itself")
+            logger.info("the directory is away; it forgets this replica after a few seconds")
         await self._worker.drain()
         await self._worker.stop()
 
-    async def _stand_in(self, others: int) -> None:
-        """Go on serving until so many other replicas of the stage do, or there is nobody to serve."""
+    async def _wait_for_replacement(self, others: int) -> None:
+        """Serve until so many other replicas of the stage do, or no frontend is connected."""
         own = self._announcement
         patience = time.monotonic() + STAND_IN_SECONDS
         while self._worker.is_used and time.monotonic() < patience:
@@ -93,14 +93,14 @@ class StageReplica:
                 await asyncio.sleep(2 * ANNOUNCE_SECONDS)  # the frontends have them in use by then
                 return
             await asyncio.sleep(ANNOUNCE_SECONDS)
-        logger.warning("no other replica of the stage came up in place of this one, which ends all the same")
+        logger.warning("this replica ends, although no other replica of the stage has taken its place")
 
     async def _announce(self) -> None:
         while True:
             try:
                 await self._directory.announce(self._announcement)
             except LookupError as error:
-                logger.warning("cannot be announced now: %s", error)
+                logger.warning("the replica cannot be announced: %s", error)
             await asyncio.sleep(ANNOUNCE_SECONDS)
 
 

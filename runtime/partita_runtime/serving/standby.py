@@ -1,9 +1,8 @@
-"""A process in readiness for the frontend that takes the place of one that dies.
+"""A standby process for the frontend that replaces one that dies.
 
-Most of the time that a session is without its only frontend goes into the next one's process: Python, Ray and Serve
-have to be loaded before anything of ours is. Ray gives a new actor an idle process of its node, if there is one
-that has the same runtime environment and has done nothing yet; so a frontend asks for one, and the frontend after
-it finds it.
+Starting a frontend takes most of its time for loading Python, Ray and Serve. Ray starts a new actor in an idle process
+of its node, if there is one with the same runtime environment that has run nothing yet. So a frontend requests such a
+process, and the next frontend starts in it.
 """
 
 import asyncio
@@ -16,33 +15,33 @@ from typing import Final
 import ray
 
 FIRST_SECONDS: Final = 0.5
-"""When a frontend looks for it first: until then it has to answer those who have waited for it."""
-LOOK_SECONDS: Final = 5.0
-"""How often it looks after that: any other new replica on this node may be in it by then."""
+"""When a frontend first checks for one; before, it answers the requests that have waited for it."""
+CHECK_SECONDS: Final = 5.0
+"""How often it checks after that: another new replica on this node may have taken the process."""
 STAY_SECONDS: Final = 3600
-"""How long Ray leaves it alone; after that it may end it, where it has more processes than CPUs."""
+"""How long Ray keeps it. Later Ray may end it if the node has more processes than CPUs."""
 ANSWER_SECONDS: Final = 10.0
 IDLE: Final = b"ray::IDLE"
-"""What Ray names a process that has nothing to do."""
+"""Ray's name of a process that has run nothing."""
 STARTING: Final = b"default_worker.py"
-"""In the command of one that still loads, and has no name yet."""
+"""Part of the command of a process that still loads and has no name yet."""
 
 logger = logging.getLogger(__name__)
 
 
-class Spare:
-    """Sees to it that there is such a process on this node, in the background: one for all of the node's frontends."""
+class StandbyProcess:
+    """Keeps one standby process on this node, for all frontends of the node."""
 
     def __init__(self) -> None:
         self._keeping: asyncio.Task[None] | None = None
 
     def keep(self) -> None:
-        """Have one from soon on, until `release`."""
+        """Keep one in the background, until `release`."""
         if self._keeping is None:
             self._keeping = asyncio.get_running_loop().create_task(_keep())
 
     def release(self) -> None:
-        """Look no more; the one that is there may stay for the next."""
+        """Stop checking. A process that exists stays for the next frontend."""
         if self._keeping is not None:
             self._keeping.cancel()
             self._keeping = None
@@ -52,28 +51,28 @@ async def _keep() -> None:
     try:
         await asyncio.sleep(FIRST_SECONDS)
         while True:
-            if not await asyncio.to_thread(_is_there):
-                await asyncio.to_thread(_ask_for_one)
-            await asyncio.sleep(LOOK_SECONDS)
+            if not await asyncio.to_thread(_exists):
+                await asyncio.to_thread(_request)
+            await asyncio.sleep(CHECK_SECONDS)
     except Exception as error:
-        # What is asked is of Ray's inner protocol; nothing else depends on it.
-        logger.warning("Ray keeps no process ready: when this frontend dies, the next one takes longer: %s", error)
+        # The request is part of Ray's internal protocol; nothing else depends on it.
+        logger.warning("no standby process; if this frontend dies, the next one takes longer to start: %s", error)
 
 
-def _is_there() -> bool:
-    """Whether Ray's node, the parent of all its processes, has one that is idle, or on its way to be."""
+def _exists() -> bool:
+    """Whether the node's raylet, the parent of all its processes, has one that is idle, or still loads."""
     node = os.getppid()
     for child in Path(f"/proc/{node}/task/{node}/children").read_text().split():
-        with suppress(OSError):  # it may have ended
+        with suppress(OSError):  # the process may have ended
             command = Path(f"/proc/{child}/cmdline").read_bytes()
             if command.startswith(IDLE) or STARTING in command:
                 return True
     return False
 
 
-def _ask_for_one() -> None:
-    """Raises RpcError, or whatever else is raised where Ray is not as expected."""
-    # Inside, since these are Ray's own: a version that has them elsewhere must not keep frontends from starting.
+def _request() -> None:
+    """Request a process of Ray. Raises RpcError, or another error if Ray's internals have changed."""
+    # Imported here: these are internals of Ray, and a version without them must not stop frontends from starting.
     from ray._private.grpc_utils import init_grpc_channel
     from ray.core.generated.common_pb2 import Language
     from ray.core.generated.node_manager_pb2 import PrestartWorkersRequest

@@ -1,4 +1,4 @@
-"""The Serve deployment of a sub-cluster: each replica is a vGPU with several models, which come and go by plan."""
+"""The Serve deployment of a sub-cluster: each replica is a vGPU with several models, which change with plans."""
 
 import asyncio
 import logging
@@ -11,8 +11,8 @@ from partita_runtime.logs import log_as_environment_says
 from partita_runtime.serving.deploy.directory import ANNOUNCE_SECONDS, Directory
 from partita_runtime.serving.deploy.names import SUBCLUSTER
 from partita_runtime.serving.deploy.stage_arguments import SubclusterArguments, SubclusterModels
-from partita_runtime.serving.replica.loaded_models import HeldModels
-from partita_runtime.serving.transport.actor_calls import RayCarrier
+from partita_runtime.serving.replica.loaded_models import LoadedModels
+from partita_runtime.serving.transport.actor_calls import RayTransport
 
 logger = logging.getLogger(__name__)
 
@@ -24,20 +24,20 @@ class SubclusterReplica:
         replica = serve.get_replica_context().replica_id.unique_id
         log_as_environment_says(session=arguments.session_key, replica=replica)
         node = ray.get_runtime_context().get_node_id()
-        self._models = HeldModels(
-            replica, node, ray.util.get_node_ip_address(), carrier=RayCarrier(arguments.transport)
+        self._models = LoadedModels(
+            replica, node, ray.util.get_node_ip_address(), transport=RayTransport(arguments.transport)
         )
         self._directory = Directory()
         self._announcing: asyncio.Task[None] | None = None
         self._known: set[str] = set()
-        """What the directory was told of."""
+        """Ids that were announced."""
 
     async def reconfigure(self, user_config: dict[str, Any]) -> None:
-        """Hold other models; called by Serve before the replica is ready, and whenever they change."""
+        """Load other models. Serve calls this before the replica is ready, and whenever its models change."""
         if self._announcing is None:
             self._announcing = asyncio.create_task(self._announce())
         wanted = SubclusterModels.model_validate(user_config)
-        await self._models.hold(wanted.stages, wanted.memory_bytes)
+        await self._models.load(wanted.stages, wanted.memory_bytes)
 
     async def check_health(self) -> None:
         """Raises if no more batches will be run; Serve then replaces the replica."""
@@ -50,7 +50,7 @@ class SubclusterReplica:
         try:
             await self._withdraw(self._known)
         except LookupError:
-            logger.info("the directory is away; it will forget this replica by itself")
+            logger.info("the directory is away; it forgets this replica after a few seconds")
         await self._models.close()
 
     async def _announce(self) -> None:
@@ -62,7 +62,7 @@ class SubclusterReplica:
                     self._known.add(announcement.replica)
                     await self._directory.announce(announcement)
             except LookupError as error:
-                logger.warning("cannot be announced now: %s", error)
+                logger.warning("the replica cannot be announced: %s", error)
             await asyncio.sleep(ANNOUNCE_SECONDS)
 
     async def _withdraw(self, replicas: set[str]) -> None:

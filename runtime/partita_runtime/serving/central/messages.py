@@ -1,10 +1,11 @@
-"""The messages between frontends that share their replicas and the rank that schedules for all of them.
+"""The messages between the frontends of a session and the coordinator that schedules for all of them.
 
-Of requests and batches they hold what the scheduling core knows of them, never a tensor. Times of what a frontend
-says, and of what it is told, are on that frontend's clock (microseconds); the rank translates.
+They carry what the scheduling core knows of requests and batches, never tensors. All times are in microseconds on the
+frontend's clock, in both directions; the coordinator translates. Entries of lists are named tuples, and arrays in JSON:
+the order of their fields is part of the protocol, whose version is checked in each frame's prefix (`wire`).
 """
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, NamedTuple
 
 from pydantic import Field, TypeAdapter
 
@@ -14,65 +15,145 @@ from partita_runtime.serving.telemetry.signals import Outcome, SessionSignals
 from partita_runtime.serving.transport.wire import MAX_REASON, Dialect, Id, Micros, Name, WireModel
 
 MAX_HEADER_BYTES: Final = 16 * 1024 * 1024
-"""Of a rank's streams, whose messages are all header: a plan, or all that waits in a frontend."""
+"""Largest message on a coordinator's stream: a plan, or everything that waits in a frontend. It is all header."""
 
 _Reason = Annotated[str, Field(max_length=MAX_REASON)]
 _Count = Annotated[int, Field(ge=0)]
 _StageNumber = Annotated[int, Field(ge=0, lt=64)]
 
 
-class TakeSeat(WireModel):
-    """First message on a stream by which a frontend has its batches decided: one for each plan that it serves."""
+class Delays(NamedTuple):
+    """What a frontend keeps free for a batch's way to its first stage (microseconds)."""
 
-    kind: Literal["take_seat"] = "take_seat"
+    control: Micros = 0
+    """Whatever the size of the batch."""
+    per_request: Micros = 0
+    """For each request of the batch."""
+
+
+class WorkerJoined(NamedTuple):
+    """A worker takes batches of one stage from the frontend."""
+
+    module: Name
+    pipeline: Name
+    stage: _StageNumber
+    worker: Name
+    node: Name
+
+
+class WorkerLeft(NamedTuple):
+    """A worker takes no more batches of one stage from the frontend."""
+
+    module: Name
+    pipeline: Name
+    stage: _StageNumber
+    worker: Name
+
+
+class WorkerBusy(NamedTuple):
+    """A worker has a batch that another scheduler decided."""
+
+    worker: Name
+    until: Micros
+
+
+class SubRequestArrived(NamedTuple):
+    """A sub-request waits for a batch."""
+
+    id: Id
+    module: Name
+    deadline: Micros
+    at: Micros
+
+
+class StageCompleted(NamedTuple):
+    """A batch left a stage."""
+
+    batch: Id
+    stage: _StageNumber
+    at: Micros
+    took: Micros | None
+    """How long it ran; None if that was not measured."""
+
+
+class BatchFailed(NamedTuple):
+    """A batch could not be run."""
+
+    batch: Id
+    reason: _Reason
+
+
+class SubRequestDropped(NamedTuple):
+    """The coordinator gave a sub-request up."""
+
+    id: Id
+    module: Name
+    reason: DropReason
+    detail: str
+
+
+class RequestsEnded(NamedTuple):
+    """The samples of one request ended."""
+
+    outcome: Outcome
+    latency: Micros
+    samples: _Count
+
+
+class HeldRequests(NamedTuple):
+    """Requests that were held until there were replicas."""
+
+    samples: _Count = 0
+    micros: Micros = 0
+    """How long all of them were held, summed up."""
+
+
+class Register(WireModel):
+    """First message of a frontend on a stream for scheduling. A frontend has one such stream for each plan."""
+
+    kind: Literal["register"] = "register"
     token: Name
-    seat: Name
-    """Id of the dispatcher, to which replicas answer."""
+    frontend: Name
+    """Id of the frontend's dispatcher, which replicas answer to."""
     plan: SchedulingPlan
     next_batch: Id
-    """What the first batch that is decided will be called; the others are counted from there."""
+    """Id of the first batch that the coordinator dispatches; the others are counted from there."""
 
 
-class Seated(WireModel):
-    """The rank's answer: it decides from now on."""
+class Registered(WireModel):
+    """The coordinator's answer: it schedules for the frontend from now on."""
 
-    kind: Literal["seated"] = "seated"
+    kind: Literal["registered"] = "registered"
 
 
-class Told(WireModel):
-    """What happened at a frontend, in one turn of its event loop; it also says that the frontend is there.
+class FrontendEvents(WireModel):
+    """What happened at a frontend in one turn of its event loop. An empty one says that the frontend is alive.
 
-    It is taken in this order of kinds, whatever the order of what happened.
+    The coordinator handles the fields in this order, whatever the order of the events.
     """
 
-    kind: Literal["told"] = "told"
+    kind: Literal["frontend_events"] = "frontend_events"
     sent: Micros
-    delays: tuple[Micros, Micros] | None = None
-    """Another delay of a batch's way: (microseconds, microseconds for each request)."""
-    joined: tuple[tuple[Name, Name, _StageNumber, Name, Name], ...] = ()
-    """Replicas that take batches: module, pipeline, stage, worker, node."""
-    busy: tuple[tuple[Name, Micros], ...] = ()
-    """Workers with a batch that was decided elsewhere, and until when."""
-    arrived: tuple[tuple[Id, Name, Micros, Micros], ...] = ()
-    """Sub-requests: id, module, deadline, when it arrived."""
+    delays: Delays | None = None
+    """Set when the delays have changed."""
+    workers_joined: tuple[WorkerJoined, ...] = ()
+    workers_busy: tuple[WorkerBusy, ...] = ()
+    arrived: tuple[SubRequestArrived, ...] = ()
     cancelled: tuple[Id, ...] = ()
-    """Sub-requests that nobody waits for any more."""
-    completed: tuple[tuple[Id, _StageNumber, Micros, Micros | None], ...] = ()
-    """Batches that left a stage: batch, stage, when, and how long it ran, if that was measured."""
-    failed: tuple[tuple[Id, _Reason], ...] = ()
-    """Batches that could not be run, and why."""
-    draining: tuple[Name, ...] = ()
-    """Workers that take nothing more, from whomever."""
-    parted: tuple[tuple[Name, Name, _StageNumber, Name], ...] = ()
-    """Workers that take nothing more of one stage from this frontend: module, pipeline, stage, worker."""
-    left: tuple[Name, ...] = ()
+    """Sub-requests whose clients have left."""
+    completed: tuple[StageCompleted, ...] = ()
+    failed: tuple[BatchFailed, ...] = ()
+    workers_draining: tuple[Name, ...] = ()
+    """Workers that take no more batches from any frontend."""
+    workers_left: tuple[WorkerLeft, ...] = ()
+    workers_lost: tuple[Name, ...] = ()
     """Workers that this frontend cannot reach any more."""
     lost: tuple[Id, ...] = ()
     """Batches that were lost with a worker."""
 
 
-class Grant(WireModel):
-    """A batch that may go, as `scheduling.events.Dispatch` has it; what it is called follows from `TakeSeat`."""
+class DispatchedBatch(WireModel):
+    """A batch to send, as `scheduling.events.Dispatch` has it; its id follows from `Register.next_batch`."""
 
     module: Name
     pipeline: Name
@@ -84,68 +165,67 @@ class Grant(WireModel):
     transfer_starts: tuple[int, ...] = ()
 
 
-class Decided(WireModel):
-    """What the rank decided for a frontend, drops first; without any, it says that the rank is there."""
+class Decisions(WireModel):
+    """What the coordinator decided for a frontend, drops first. An empty one says that the coordinator is alive."""
 
-    kind: Literal["decided"] = "decided"
+    kind: Literal["decisions"] = "decisions"
     due: int
-    """The moment that it was decided for."""
+    """When they were due."""
     late: Micros = 0
-    """By how much that was missed."""
-    drops: tuple[tuple[Id, Name, DropReason, str], ...] = ()
-    """Sub-requests that are given up: id, module, reason, detail."""
-    grants: tuple[Grant, ...] = ()
+    """How much later they were made."""
+    drops: tuple[SubRequestDropped, ...] = ()
+    batches: tuple[DispatchedBatch, ...] = ()
 
 
-class TakePart(WireModel):
-    """First message on the stream by which a frontend takes part in measuring the session."""
+class RegisterReporter(WireModel):
+    """First message of a frontend on its stream for metrics."""
 
-    kind: Literal["take_part"] = "take_part"
+    kind: Literal["register_reporter"] = "register_reporter"
     token: Name
     session: str
 
 
-class Part(WireModel):
-    """What a frontend is at, and what it has counted since it last said so."""
+class MetricsReport(WireModel):
+    """A frontend's state, and what it has counted since its last report."""
 
-    kind: Literal["part"] = "part"
-    seat: Name
-    """At which it is scheduled, if it uses a plan."""
+    kind: Literal["metrics_report"] = "metrics_report"
+    frontend: Name
+    """The id that it registered with; meaningless if it uses no plan."""
     plan: str | None
-    """The plan that it uses; the one before it for as long as requests are being finished on that."""
+    """The plan that it uses: the old one for as long as it finishes requests on it."""
     used_micros: Micros
-    """For how long it has."""
+    """For how long it has used the plan."""
     next_plan: str | None
     message: str
     grpc_address: str | None
     http_address: str | None
     window_micros: Micros
-    """How far back the session looks."""
+    """Length of the session's autoscaling window."""
     held: _Count = 0
-    """Requests that wait for replicas there."""
+    """Requests that wait there for replicas."""
     idle_micros: Micros = 0
-    """For how long no request has been there."""
+    """Time since it last had a request."""
     arrived: _Count = 0
-    ended: tuple[tuple[Outcome, Micros, _Count], ...] = ()
-    """Requests that ended: how, after how long, of how many samples."""
+    ended: tuple[RequestsEnded, ...] = ()
     cut_off: dict[str, _Count] = {}
-    were_held: tuple[_Count, Micros] = (0, 0)
-    """How many requests were held, and for how long together."""
+    were_held: HeldRequests = HeldRequests()
 
 
-class Measured(WireModel):
-    """What was measured of the whole session, whichever frontend it was at."""
+class SessionMetrics(WireModel):
+    """What was measured at all frontends of the session."""
 
-    kind: Literal["measured"] = "measured"
+    kind: Literal["session_metrics"] = "session_metrics"
     signals: SessionSignals
     outcomes: dict[Outcome, _Count]
-    """Since the rank began."""
+    """Since the coordinator began."""
     cut_off: dict[str, _Count]
-    were_held: tuple[_Count, Micros] = (0, 0)
+    were_held: HeldRequests = HeldRequests()
 
 
-RankMessage = TakeSeat | Seated | Told | Decided | TakePart | Part | Measured
+CoordinatorMessage = (
+    Register | Registered | FrontendEvents | Decisions | RegisterReporter | MetricsReport | SessionMetrics
+)
 
-RANK_DIALECT: Final[Dialect[RankMessage]] = Dialect(
-    TypeAdapter(Annotated[RankMessage, Field(discriminator="kind")]), MAX_HEADER_BYTES
+COORDINATOR_DIALECT: Final[Dialect[CoordinatorMessage]] = Dialect(
+    TypeAdapter(Annotated[CoordinatorMessage, Field(discriminator="kind")]), MAX_HEADER_BYTES
 )

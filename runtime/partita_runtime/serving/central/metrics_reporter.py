@@ -1,73 +1,79 @@
-"""A frontend's part in measuring a session that several frontends serve: it tells the rank, and hears the whole."""
+"""Reports a frontend's metrics to the coordinator, and receives the metrics of the whole session."""
 
 from collections import Counter, deque
 
-from partita_runtime.serving.central.coordinator_link import AWAY, RankFinder, RankLink
-from partita_runtime.serving.central.messages import Measured, Part, RankMessage, TakePart
+from partita_runtime.serving.central.coordinator_link import COORDINATOR_AWAY, CoordinatorFinder, CoordinatorLink
+from partita_runtime.serving.central.messages import (
+    CoordinatorMessage,
+    HeldRequests,
+    MetricsReport,
+    RegisterReporter,
+    RequestsEnded,
+    SessionMetrics,
+)
 from partita_runtime.serving.telemetry.signals import MAX_LATENCIES, Meter
 from partita_runtime.serving.transport.wire import WireError
 
 
-class Partaking:
-    """Tells the rank what this frontend counts; use it on the event loop that it is made on."""
+class MetricsReporter:
+    """Reports what this frontend counts; use it on the event loop that it is made on."""
 
-    def __init__(self, finder: RankFinder, session_key: str, meter: Meter) -> None:
-        self.measured: Measured | None = None
-        """What was measured at all frontends, once that is known."""
+    def __init__(self, finder: CoordinatorFinder, session_key: str, meter: Meter) -> None:
+        self.measured: SessionMetrics | None = None
+        """What was measured at all frontends; None until the coordinator has sent it."""
         self._session_key = session_key
         self._meter = meter
-        self._ended = meter.told = deque(maxlen=MAX_LATENCIES)
+        self._ended = meter.unreported = deque(maxlen=MAX_LATENCIES)
         self._arrived = meter.arrived
         self._cut_off = Counter(meter.cut_off)
-        self._were_held = meter.held, meter.held_micros
-        self._link = RankLink(finder, self)
+        self._were_held = HeldRequests(meter.held, meter.held_micros)
+        self._link = CoordinatorLink(finder, self)
 
     @property
-    def counted(self) -> Meter:
-        """How the requests at all frontends ended, since the rank began to count."""
+    def total(self) -> Meter:
+        """How the requests at all frontends ended, since the coordinator began to count."""
         if self.measured is None:
             return self._meter
-        held, held_micros = self.measured.were_held
         return Meter(
             outcomes=Counter(self.measured.outcomes),
             cut_off=Counter(self.measured.cut_off),
-            held=held,
-            held_micros=held_micros,
+            held=self.measured.were_held.samples,
+            held_micros=self.measured.were_held.micros,
         )
 
-    def tick(self, part: Part) -> None:
-        """Say what this frontend is at, to which its counters are added; to be called four times a second."""
+    def tick(self, report: MetricsReport) -> None:
+        """Send `report` with the counters added; to be called four times a second."""
         self._link.tick()
-        held, held_micros = self._were_held
-        counted = {
+        held = HeldRequests(self._meter.held, self._meter.held_micros)
+        counters = {
             "arrived": self._meter.arrived - self._arrived,
-            "ended": tuple(self._ended),
+            "ended": tuple([RequestsEnded(*ended) for ended in self._ended]),
             "cut_off": self._meter.cut_off - self._cut_off,
-            "were_held": (self._meter.held - held, self._meter.held_micros - held_micros),
+            "were_held": HeldRequests(held.samples - self._were_held.samples, held.micros - self._were_held.micros),
         }
-        if self._link.send(part.model_copy(update=counted)):
+        if self._link.send(report.model_copy(update=counters)):
             self._arrived = self._meter.arrived
             self._cut_off = Counter(self._meter.cut_off)
-            self._were_held = self._meter.held, self._meter.held_micros
+            self._were_held = held
             self._ended.clear()
 
     def close(self) -> None:
-        """Take part no more."""
-        self._meter.told = None
+        """Report no more."""
+        self._meter.unreported = None
         self._link.close()
 
-    def introduction(self, token: str) -> TakePart:
-        """Of which session (`rank_link.RankListener`)."""
-        return TakePart(token=token, session=self._session_key)
+    def introduction(self, token: str) -> RegisterReporter:
+        """Registers for this session (`coordinator_link.CoordinatorListener`)."""
+        return RegisterReporter(token=token, session=self._session_key)
 
-    def heard(self, message: RankMessage) -> None:
-        """What is measured of the whole session."""
-        if not isinstance(message, Measured):
+    def heard(self, message: CoordinatorMessage) -> None:
+        """Takes the metrics of the whole session."""
+        if not isinstance(message, SessionMetrics):
             raise WireError(f"a {message.kind} message is not expected here")
         self.measured = message
 
     def away(self) -> None:
-        """What was measured last is all that is known, until the rank is back."""
+        """Keeps the last metrics until the coordinator is back, with a message that it is away."""
         if self.measured is not None:
-            signals = self.measured.signals.model_copy(update={"message": AWAY})
+            signals = self.measured.signals.model_copy(update={"message": COORDINATOR_AWAY})
             self.measured = self.measured.model_copy(update={"signals": signals})

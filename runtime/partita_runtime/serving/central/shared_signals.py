@@ -1,4 +1,4 @@
-"""The counters of a core with a queue for every frontend, brought back to those of the plan. Pure."""
+"""Turns the counters of a core with a queue for each frontend into those of the plan. Pure."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -12,12 +12,12 @@ _Share = TypeVar("_Share")
 
 
 def without_modules(signals: CoreSignals) -> CoreSignals:
-    """Only what is not of one module."""
+    """Only the counters that do not belong to a module."""
     return replace(signals, modules={}, pipelines={}, stages={})
 
 
 def share_of(signals: CoreSignals, names: Mapping[str, str]) -> CoreSignals:
-    """The counters of some modules of the core, by the names that they have in the plan."""
+    """The counters of some modules of the core; `names` maps their names there to those in the plan."""
     return replace(
         signals,
         modules={names[name]: module for name, module in signals.modules.items() if name in names},
@@ -31,12 +31,12 @@ def share_of(signals: CoreSignals, names: Mapping[str, str]) -> CoreSignals:
 
 
 def without_workers(signals: CoreSignals) -> CoreSignals:
-    """As it is where nobody takes batches any more."""
+    """The same counters without workers that take batches."""
     return replace(signals, stages={ref: replace(stage, workers=()) for ref, stage in signals.stages.items()})
 
 
 def added(past: CoreSignals, signals: CoreSignals) -> CoreSignals:
-    """Two shares together; what is not of one module is that of the second, which is the later one."""
+    """The sum of two shares. Counters that do not belong to a module are those of `signals`, the later one."""
     return replace(
         signals,
         modules=_joined(past.modules, signals.modules, _modules),

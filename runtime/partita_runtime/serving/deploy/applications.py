@@ -34,7 +34,7 @@ from partita_runtime.serving.deploy.stage_arguments import (
     has_gpus,
     stage_build,
 )
-from partita_runtime.serving.transport.kind import Transport
+from partita_runtime.serving.transport.kind import TransportKind
 
 __all__ = [
     "ApplicationName",
@@ -62,7 +62,7 @@ class ServingOptions(SpecModel):
     """Ray runtime environment of all processes, such as {"working_dir": ...}; it must have Partita and the models."""
     frontend: dict[str, Any] = {}
     """Settings of the frontend, by the names of `frontend.FrontendSettings`."""
-    transport: Transport = Transport.STREAMS
+    transport: TransportKind = TransportKind.STREAMS
     """How batches travel between the processes."""
     drain_seconds: float = 30.0
     """How long a replica that is retired may take to finish the batches that it has."""
@@ -94,7 +94,7 @@ def frontend_application(
         "args": {
             "session_key": session.key,
             "settings": options.frontend,
-            **({} if options.transport is Transport.STREAMS else {"transport": options.transport.value}),
+            **({} if options.transport is TransportKind.STREAMS else {"transport": options.transport.value}),
         },
         "deployments": [
             {

@@ -1,28 +1,38 @@
 """Where the stage replicas of all sessions are: a small detached actor, one in a Ray cluster.
 
-Replicas announce themselves every second and frontends ask for those of their session. What is not announced again
-is forgotten, so a directory that was restarted knows everything again after a second.
+Replicas announce themselves every second, and frontends look up those of their session. Replicas that stop announcing
+are forgotten, and a directory that was restarted knows all replicas after a second.
+
+Announcements travel as JSON. A reader ignores fields that it does not know, and uses defaults for optional fields that
+are missing. So replicas of another version are found, unless VERSION differs: those are ignored.
 """
 
+import logging
 import time
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import ray
+from pydantic import ValidationError
 from ray.actor import ActorHandle
 
-from partita_api.meta import SpecModel
+from partita_api.meta import StatusModel
 from partita_runtime.scheduling.events import StageRef
-from partita_runtime.serving.transport.wire import Hop
+from partita_runtime.serving.transport.wire import PeerAddress
+
+logger = logging.getLogger(__name__)
 
 NAME: Final = "partita-directory"
 NAMESPACE: Final = "partita"
 ANNOUNCE_SECONDS: Final = 1.0
 FORGET_SECONDS: Final = 3.0
+VERSION: Final = 1
+"""Of the form of an announcement; one more after each change that older or newer readers cannot handle."""
 
 
-class Announcement(SpecModel):
-    """One stage replica that is ready for batches."""
+class Announcement(StatusModel):
+    """One stage replica that takes batches."""
 
+    version: int = VERSION
     replica: str
     """Unique id of the replica; a restarted one has another."""
     session_key: str
@@ -31,22 +41,22 @@ class Announcement(SpecModel):
     pipeline: str
     stage: int
     node: str
-    """The Ray node that it runs on; its network is shared with the others there."""
-    hop: Hop
+    """The Ray node that it runs on; replicas of one node share its network."""
+    address: PeerAddress
     profile: str
     """Content key of the profile that its plan was made from."""
     partition: str | None = None
-    """Digest of the cut of the model that it has loaded."""
+    """Digest of the partition of the model that it has loaded."""
     warnings: tuple[str, ...] = ()
-    """What it had to do otherwise than planned, such as running on the CPU."""
+    """Deviations from the plan, such as running on the CPU."""
     can_make_place: bool = False
-    """Whether it takes what stages are told by `relocation.Relocation`; older ones would fail at it."""
+    """Whether it handles `relocation.Relocation`; older replicas would fail."""
     vgpu: str | None = None
-    """The vGPU that it shares with replicas of other stages; None if it has one of its own."""
+    """The vGPU that it shares with replicas of other stages; None if it has its own."""
 
     @property
     def worker(self) -> str:
-        """What runs its batches, one at a time."""
+        """The vGPU that runs its batches, as the schedulers call it."""
         return self.vgpu or self.replica
 
     @property
@@ -55,32 +65,41 @@ class Announcement(SpecModel):
         return StageRef(self.module, self.pipeline, self.stage)
 
 
-def as_of_now(announcement: Announcement) -> Announcement:
-    """What a replica of another version announced: what that does not know of is at its default.
+def read_announcement(text: str) -> Announcement | None:
+    """The announcement in a JSON text; None for one of another version."""
+    try:
+        announcement = Announcement.model_validate_json(text)
+    except ValidationError as error:
+        logger.warning("ignored an announcement that is not of version %d: %s", VERSION, error)
+        return None
+    return announcement if announcement.version == VERSION else None
 
-    It was pickled, which leaves out what its class did not have, and lets that be missing here.
-    """
-    return Announcement.model_construct(**announcement.__dict__)
+
+class _Entry(NamedTuple):
+    session_key: str
+    announcement: str
+    """JSON."""
+    at: float
 
 
 class Entries:
-    """The directory's state: who announced what when. `now` is in seconds on any one clock."""
+    """The directory's state. `now` is in seconds on any one clock."""
 
     def __init__(self) -> None:
-        self._entries: dict[str, tuple[Announcement, float]] = {}
+        self._entries: dict[str, _Entry] = {}
 
-    def announce(self, announcement: Announcement, now: float) -> None:
-        """Remember a replica for FORGET_SECONDS."""
-        self._entries[announcement.replica] = (announcement, now)
+    def announce(self, replica: str, session_key: str, announcement: str, now: float) -> None:
+        """Remember a replica's announcement, in JSON, for FORGET_SECONDS."""
+        self._entries[replica] = _Entry(session_key, announcement, now)
 
     def withdraw(self, replica: str) -> None:
         """Forget a replica that takes no more batches."""
         self._entries.pop(replica, None)
 
-    def replicas(self, session_key: str, now: float) -> list[Announcement]:
-        """The session's replicas, in the order of their ids."""
-        self._entries = {k: (a, at) for k, (a, at) in self._entries.items() if now - at < FORGET_SECONDS}
-        return [a for _, (a, _) in sorted(self._entries.items()) if a.session_key == session_key]
+    def replicas(self, session_key: str, now: float) -> list[str]:
+        """The announcements of the session's replicas, in the order of their ids."""
+        self._entries = {replica: e for replica, e in self._entries.items() if now - e.at < FORGET_SECONDS}
+        return [e.announcement for _, e in sorted(self._entries.items()) if e.session_key == session_key]
 
 
 class _DirectoryActor:
@@ -89,36 +108,37 @@ class _DirectoryActor:
     def __init__(self) -> None:
         self._entries = Entries()
 
-    def announce(self, announcement: Announcement) -> None:
-        self._entries.announce(announcement, time.monotonic())
+    def announce(self, replica: str, session_key: str, announcement: str) -> None:
+        self._entries.announce(replica, session_key, announcement, time.monotonic())
 
     def withdraw(self, replica: str) -> None:
         self._entries.withdraw(replica)
 
-    def replicas(self, session_key: str) -> list[Announcement]:
+    def replicas(self, session_key: str) -> list[str]:
         return self._entries.replicas(session_key, time.monotonic())
 
 
 class Directory:
-    """The cluster's directory. All calls raise LookupError while it is away; just call again later."""
+    """The cluster's directory. All calls raise LookupError while it is away; call again later."""
 
     def __init__(self) -> None:
         self._actor: ActorHandle[Any] | None = None
 
     async def announce(self, announcement: Announcement) -> None:
-        """Say that a replica is ready."""
-        await self._call("announce", announcement)
+        """A replica takes batches."""
+        text = announcement.model_dump_json(by_alias=True)
+        await self._call("announce", announcement.replica, announcement.session_key, text)
 
     async def withdraw(self, replica: str) -> None:
-        """Say that a replica takes no more batches."""
+        """A replica takes no more batches."""
         await self._call("withdraw", replica)
 
     async def replicas(self, session_key: str) -> list[Announcement]:
-        """The replicas of a session that are ready."""
-        answer: list[Announcement] = await self._call("replicas", session_key)
-        return [as_of_now(announcement) for announcement in answer]
+        """The replicas of a session that take batches."""
+        texts: list[str] = await self._call("replicas", session_key)
+        return [announcement for text in texts if (announcement := read_announcement(text)) is not None]
 
-    async def _call(self, method: str, argument: object) -> Any:
+    async def _call(self, method: str, *arguments: str) -> Any:
         if self._actor is None:
             self._actor = (
                 ray.remote(_DirectoryActor)
@@ -133,7 +153,7 @@ class Directory:
                 .remote()
             )
         try:
-            return await getattr(self._actor, method).remote(argument)
+            return await getattr(self._actor, method).remote(*arguments)
         except ray.exceptions.RayError as error:
-            self._actor = None  # it may be created anew under its name
+            self._actor = None  # a new one may have the same name
             raise LookupError(f"the directory of replicas is away: {error}") from error

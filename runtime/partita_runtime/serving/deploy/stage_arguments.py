@@ -6,7 +6,7 @@ from partita_api.meta import SpecModel
 from partita_api.pipelineplan import Stage
 from partita_api.profile import Profile
 from partita_runtime.execution.stage_build import Device, StageBuild, emulated_stage
-from partita_runtime.serving.transport.kind import Transport
+from partita_runtime.serving.transport.kind import TransportKind
 
 
 class StageArguments(SpecModel):
@@ -25,7 +25,7 @@ class StageArguments(SpecModel):
     """Memory that its weights take, as long as it is loaded; 0 where the profile does not say."""
     dynamic_bytes: int = 0
     """Memory that a batch of the largest size takes besides, while it runs."""
-    transport: Transport = Transport.STREAMS
+    transport: TransportKind = TransportKind.STREAMS
     """How it listens for batches, where it has a process of its own."""
 
 
@@ -34,7 +34,7 @@ class SubclusterArguments(SpecModel):
 
     session_key: str
     subcluster: str
-    transport: Transport = Transport.STREAMS
+    transport: TransportKind = TransportKind.STREAMS
     """How its replicas listen for batches."""
 
 

@@ -1,4 +1,4 @@
-"""How long a batch is under way besides its execution, estimated from what was measured. Pure."""
+"""Estimates the delays of a batch besides its execution, from measurements. Pure."""
 
 from collections import deque
 from typing import Final
@@ -6,39 +6,40 @@ from typing import Final
 import numpy as np
 
 FIRST_GUESS_MICROS: Final = 10_000
-"""What a delay is taken to be before it was measured, if the SLO has ten times that."""
+"""The delay that is assumed before the first measurements; at most a tenth of the SLO."""
 
 _KEPT: Final = 2048
 _ENOUGH: Final = 16
 _PERCENTILE: Final = 99
-"""Of the delays of one span of time."""
+"""Percentile of the delays within one span of time."""
 _OF_SPANS: Final = 75
-"""Percentile of the spans: a machine that stood still for a moment is no measure for the moments after it."""
+"""Percentile of the spans' percentiles, which leaves out a short stall of the machine."""
 _SPAN_MICROS: Final = 1_000_000
-"""How long a span is, if it has enough delays to be judged by."""
+"""Shortest length of a span."""
 _IN_SPAN: Final = 32
+"""Least number of delays in a span."""
 _FORGOTTEN_MICROS: Final = 30_000_000
 
 
 class DelayEstimate:
     """A line over the batch size below which most delays lie (Symphony, Figure 18: d_ctrl + d_data * b).
 
-    It never takes more than it may: an estimate that leaves no time to serve anything would never be corrected, for
-    nothing would be measured any more. For the same reason old delays are forgotten.
+    The estimate is bounded: one that leaves no time to serve anything would never be corrected, since nothing would be
+    measured any more. For the same reason old delays are forgotten.
     """
 
     def __init__(self, first_guess: int, most: int) -> None:
-        """`first_guess` (microseconds) is the least answer until enough was seen, `most` the largest for a sample."""
+        """Both in microseconds: the lower bound until there are enough delays, and the upper bound for one sample."""
         self._first_guess = first_guess
         self._most = most
         self._seen: deque[tuple[int, int, int]] = deque(maxlen=_KEPT)
 
     def observe(self, batch_size: int, micros: int, now: int) -> None:
-        """A batch of this size was under way for so long."""
+        """A batch of this size was delayed by `micros`."""
         self._seen.append((now, batch_size, max(0, micros)))
 
     def line(self, now: int) -> tuple[int, int]:
-        """(microseconds, microseconds for each sample): a high percentile of what was usual of late."""
+        """(microseconds, microseconds for each sample): a high percentile of the recent delays."""
         while self._seen and now - self._seen[0][0] > _FORGOTTEN_MICROS:
             self._seen.popleft()
         if len(self._seen) < _ENOUGH:
@@ -57,11 +58,11 @@ class DelayEstimate:
 
 
 class Margins:
-    """What is kept free of a session's SLO for the ways between frontend, replicas and client."""
+    """The time of a session's SLO that is kept free for the delays between frontend, replicas and client."""
 
     def __init__(self, slo_micros: int) -> None:
         guess, most = min(FIRST_GUESS_MICROS, slo_micros // 10), slo_micros // 5
         self.sending = DelayEstimate(guess, most)
-        """From the moment at which a batch should go to its first stage's report, less waiting and running there."""
+        """From a batch's due time to its first stage's report, less its waiting and execution there."""
         self.answering = DelayEstimate(guess, most)
-        """From a request's last result to its response."""
+        """Between a request's last result and its response."""

@@ -1,4 +1,7 @@
-"""Where a dispatcher's decisions are made: in its own process, or in the rank that several frontends share."""
+"""The scheduler of a dispatcher: the interface, and the core in the frontend's own process.
+
+`central.remote_scheduler` is the one for a session with several frontends.
+"""
 
 import asyncio
 import time
@@ -13,7 +16,7 @@ from partita_runtime.scheduling.signals import CoreSignals
 from partita_runtime.scheduling.trace import RecordedCore
 
 TIMER_MICROS: Final = 1_000
-"""What the event loop's timers are exact to."""
+"""Resolution of the event loop's timers."""
 
 
 def now_micros() -> int:
@@ -22,33 +25,33 @@ def now_micros() -> int:
 
 
 CarryOut = Callable[[Sequence[Action], int, int], None]
-"""Takes what was decided, the moment that it was decided for, and by how much that was missed (microseconds)."""
+"""Carries out decisions: the actions, when they were due, and by how much that was missed (microseconds)."""
 
 
 class Scheduler(Protocol):
-    """What a dispatcher tells how things are. It answers, on the event loop, by having its decisions carried out.
+    """Learns events from a dispatcher, and has its decisions carried out on the event loop.
 
-    The calls mean what those of `scheduling.core.SchedulingCore` mean.
+    Methods without a docstring mean the same as in `scheduling.core.SchedulingCore`.
     """
 
     @property
     def ready(self) -> bool:
-        """Whether decisions are made at all."""
+        """Whether the scheduler can decide."""
 
     def now(self) -> int:
-        """Now, to tell what happens; what was to be decided before comes first."""
+        """The time of the next events. Decisions that were due before are made first."""
 
     def wake(self) -> None:
-        """Decide, once for all that happens in this turn of the event loop."""
+        """Decide at the end of this turn of the event loop, once for all of its events."""
 
     def tick(self) -> None:
         """To be called a few times a second."""
 
     def close(self) -> None:
-        """Decide nothing more."""
+        """Make no more decisions."""
 
     def signals(self) -> CoreSignals | None:
-        """The counters as they stand; None if they are kept elsewhere."""
+        """The counters; None if the coordinator has them."""
 
     def set_delays(self, ctrl_micros: int, per_request_micros: int) -> None: ...
 
@@ -74,14 +77,14 @@ class Scheduler(Protocol):
 
 
 MakeScheduler = Callable[[SchedulingPlan, str, CarryOut], Scheduler]
-"""Makes what decides for a plan, on behalf of the dispatcher of this id."""
+"""Makes the scheduler of a plan for the dispatcher with this id."""
 
 
 class Alarm:
-    """Calls back once a turn of the event loop when it is asked to, and at a time that it is told."""
+    """Calls back at the end of a turn of the event loop, and at a given time."""
 
     def __init__(self, decide: Callable[[int], int | None]) -> None:
-        """`decide` is told when it should have been called, and answers when to be called next, if ever."""
+        """`decide` receives when it was due, and returns when to call it next; None for never."""
         self._decide = decide
         self._awake = False
         self._timer: asyncio.TimerHandle | None = None
@@ -111,13 +114,13 @@ class CoreInProcess:
     """The scheduling core of one plan, in the frontend's own process."""
 
     def __init__(self, plan: SchedulingPlan, name: str, carry_out: CarryOut, traces: Path | None = None) -> None:
-        """`traces` is a directory for a trace of everything that the core is told and decides."""
+        """`traces` is a directory for a trace of the core's events and decisions."""
         self._carry_out = carry_out
         self._trace = None if traces is None else (traces / f"{plan.name}-{name}.jsonl").open("w")
         self._core = SchedulingCore(plan) if self._trace is None else RecordedCore(plan, self._record)
         self._alarm = Alarm(self._ring)
         self._sending_micros = 0
-        """What the core allows for a batch's way, whatever its size."""
+        """What the core allows for a batch's way to its first stage, whatever its size."""
         self.ready = True
         self.arrive = self._core.arrive
         self.cancel = self._core.cancel
@@ -132,7 +135,7 @@ class CoreInProcess:
         self.wake = self._alarm.wake
 
     def now(self) -> int:
-        """Now, once what the core had to decide before is decided."""
+        """The time. Decisions that were due before are made first."""
         now = now_micros()
         wakeup = self._core.next_wakeup()
         if wakeup is not None and wakeup < now:
@@ -140,21 +143,21 @@ class CoreInProcess:
         return now
 
     def tick(self) -> None:
-        """Nothing to do: the core is told everything at once."""
+        """Nothing to do: the core learns every event at once."""
 
     def close(self) -> None:
-        """Decide nothing more."""
+        """Make no more decisions."""
         self._alarm.silence()
         if self._trace is not None:
             self._trace.close()
             self._trace = None
 
     def signals(self) -> CoreSignals:
-        """The core's counters as they stand."""
+        """The core's counters."""
         return self._core.signals(now_micros())
 
     def set_delays(self, ctrl_micros: int, per_request_micros: int) -> None:
-        """As the core's."""
+        """Set what the core allows for a batch's way to its first stage."""
         self._sending_micros = ctrl_micros
         self._core.set_delays(ctrl_micros, per_request_micros)
 
@@ -163,10 +166,10 @@ class CoreInProcess:
         return self._core.next_wakeup()
 
     def _decide(self, due: int) -> None:
-        """Have the core decide what it should have been asked for at `due`.
+        """Have the core decide what was due at `due`.
 
-        How late the event loop usually is, is part of a batch's way, which the core has allowed for. So it is told
-        the moment that it waited for, not the later one, from which its batch would not be in time any more.
+        The delays that the core allows for include the usual lateness of the event loop. So the core gets the time
+        that it waited for, up to those delays ago. With the later, real time its batch would miss the deadline.
         """
         now = now_micros()
         at = max(due, now - self._sending_micros)

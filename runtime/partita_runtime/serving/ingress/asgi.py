@@ -6,21 +6,23 @@ from typing import Any, Final
 
 from partita_runtime.serving.dispatch.scheduler import now_micros
 from partita_runtime.serving.ingress.http_service import (
-    Asked,
-    Call,
-    Head,
+    CancellableRequest,
     HttpAnswer,
+    HttpCall,
+    HttpHead,
     HttpService,
     refusal,
     too_large,
     too_slow,
 )
+from partita_runtime.serving.ingress.refusals import refused
 from partita_runtime.serving.protocol.inference import RequestError
+from partita_runtime.serving.session.body_memory import BodyMemoryError
 from partita_runtime.serving.session.session import Session
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
+AsgiMessage = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[AsgiMessage]]
+Send = Callable[[AsgiMessage], Awaitable[None]]
 ASGIApp = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 CLIENT_LEFT: Final = 499
@@ -33,7 +35,7 @@ class _DisconnectedError(Exception):
     """The client left before its request was there."""
 
 
-def gateway(session: Session) -> ASGIApp:
+def asgi_application(session: Session) -> ASGIApp:
     """The ASGI application that serves `session`, relative to its route prefix."""
     service = HttpService(session)
 
@@ -50,7 +52,7 @@ def gateway(session: Session) -> ASGIApp:
     return serve
 
 
-async def _answer(service: HttpService, head: Head, receive: Receive) -> HttpAnswer:
+async def _answer(service: HttpService, head: HttpHead, receive: Receive) -> HttpAnswer:
     try:
         call, arrived = service.call(head), now_micros()
     except RequestError as error:
@@ -59,9 +61,11 @@ async def _answer(service: HttpService, head: Head, receive: Receive) -> HttpAns
         body = await _body(service, call, receive)
     except RequestError as error:
         return refusal(error)._replace(close=True)
+    except BodyMemoryError as error:
+        return refusal(refused(error))._replace(close=True)
     except _DisconnectedError:
         return HttpAnswer(CLIENT_LEFT)
-    client = _Client()
+    client = _AsgiClient()
     service.begin(client, call, body, arrived)
     if client.answered.done():
         return client.answered.result()
@@ -73,12 +77,12 @@ async def _answer(service: HttpService, head: Head, receive: Receive) -> HttpAns
         client.leave()
 
 
-class _Client:
+class _AsgiClient:
     """The client of one request, as the service sees it."""
 
     def __init__(self) -> None:
         self.answered: asyncio.Future[HttpAnswer] = asyncio.get_running_loop().create_future()
-        self._asked: Asked | None = None
+        self._in_progress: CancellableRequest | None = None
         self._left: asyncio.Task[None] | None = None
 
     def watch(self, receive: Receive) -> None:
@@ -86,11 +90,11 @@ class _Client:
         self._left = asyncio.create_task(_client_left(receive))
         self._left.add_done_callback(self.leave)
 
-    def began(self, asked: Asked) -> None:
-        self._asked = asked
+    def began(self, request: CancellableRequest) -> None:
+        self._in_progress = request
 
     def answer(self, answer: HttpAnswer) -> None:
-        self._asked = None
+        self._in_progress = None
         if not self.answered.done():
             self.answered.set_result(answer)
 
@@ -98,16 +102,16 @@ class _Client:
         """Nobody waits any more."""
         if self._left is not None:
             self._left.cancel()
-        if self._asked is not None:
-            self._asked.cancel()
-            self._asked = None
+        if self._in_progress is not None:
+            self._in_progress.cancel()
+            self._in_progress = None
         if not self.answered.done():
             self.answered.set_result(HttpAnswer(CLIENT_LEFT))
 
 
-def _head(scope: MutableMapping[str, Any]) -> Head:
+def _head(scope: MutableMapping[str, Any]) -> HttpHead:
     base_url = scope.get("root_path", "")
-    return Head(
+    return HttpHead(
         method=scope["method"],
         path=scope["path"].removeprefix(base_url),
         headers={name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]},
@@ -115,7 +119,7 @@ def _head(scope: MutableMapping[str, Any]) -> Head:
     )
 
 
-async def _body(service: HttpService, call: Call, receive: Receive) -> bytes:
+async def _body(service: HttpService, call: HttpCall, receive: Receive) -> bytes:
     """The request's body.
 
     Raises RequestError as soon as it is known to be too large (413), or that there is no room for it (503), or when it

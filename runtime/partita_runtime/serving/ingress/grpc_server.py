@@ -12,16 +12,18 @@ from google.protobuf.message import DecodeError
 from partita_runtime.execution.executor import Array
 from partita_runtime.serving.dispatch.scheduler import now_micros
 from partita_runtime.serving.ingress.http_service import too_slow
-from partita_runtime.serving.ingress.pending_request import Accepted
-from partita_runtime.serving.ingress.port import GRACE_SECONDS, Endpoint
-from partita_runtime.serving.ingress.request_accounting import driver_for
+from partita_runtime.serving.ingress.pending_request import PendingRequest
+from partita_runtime.serving.ingress.port import GRACE_SECONDS, PortEndpoint
+from partita_runtime.serving.ingress.refusals import refused
+from partita_runtime.serving.ingress.request_accounting import executor_for
 from partita_runtime.serving.protocol.grpc_codec import decode_request, encode_answer, metadata_message
 from partita_runtime.serving.protocol.grpc_messages import MESSAGES, METHODS, SERVICE
 from partita_runtime.serving.protocol.images import with_images
 from partita_runtime.serving.protocol.inference import InferRequest, RequestError, server_metadata
-from partita_runtime.serving.session.body_memory import NoRoomError
-from partita_runtime.serving.session.epoch_executor import Driver
+from partita_runtime.serving.session.body_memory import BodyMemoryError
+from partita_runtime.serving.session.epoch_executor import EpochExecutor
 from partita_runtime.serving.session.session import Session
+from partita_runtime.serving.session.unserved import UnservedError
 
 logger = logging.getLogger(__name__)
 
@@ -39,9 +41,9 @@ PROMPT_SECONDS: Final = 0.5
 """A message that takes longer to come counts as one of those that come in part."""
 
 
-def grpc_endpoint(session: Session, host: str) -> Endpoint:
+def grpc_endpoint(session: Session, host: str) -> PortEndpoint:
     """gRPC for `session` on `host`, whose address the session publishes."""
-    return Endpoint("gRPC", host, lambda: _GrpcServer(session), partial(setattr, session, "grpc_address"))
+    return PortEndpoint("gRPC", host, lambda: _GrpcServer(session), partial(setattr, session.addresses, "grpc"))
 
 
 class _GrpcServer:
@@ -84,7 +86,7 @@ class _Methods:
 
     async def ModelReady(self, request: Any, _context: Any) -> Any:  # noqa: N802
         try:
-            self._driver(request.name, request.version)
+            self._executor(request.name, request.version)
         except RequestError:
             return MESSAGES["ModelReadyResponse"](ready=False)
         return MESSAGES["ModelReadyResponse"](ready=self._session.ready)
@@ -93,19 +95,19 @@ class _Methods:
         return MESSAGES["ServerMetadataResponse"](**server_metadata())
 
     async def ModelMetadata(self, request: Any, _context: Any) -> Any:  # noqa: N802
-        return metadata_message(self._driver(request.name, request.version).interface)
+        return metadata_message(self._executor(request.name, request.version).interface)
 
     async def ModelInfer(self, _messages: Any, context: Any) -> Any:  # noqa: N802
         arrived = now_micros()
         message = await self._read(context)
-        driver = self._driver(message.model_name, message.model_version)
-        wanted = decode_request(message, driver.interface)
+        executor = self._executor(message.model_name, message.model_version)
+        wanted = decode_request(message, executor.interface)
         if wanted.images:
-            wanted = await with_images(wanted, driver.interface)
-            driver = self._driver(message.model_name, message.model_version)
+            wanted = await with_images(wanted, executor.interface)
+            executor = self._executor(message.model_name, message.model_version)
         remaining = context.time_remaining()
         patience = None if remaining is None else max(1, now_micros() - arrived + int(remaining * 1e6))
-        request = _Inference(self._session, wanted.within(patience), driver, arrived, _text_metadata(context))
+        request = _GrpcInference(self._session, wanted.within(patience), executor, arrived, _text_metadata(context))
         try:
             return await request.answer
         except asyncio.CancelledError:
@@ -116,7 +118,7 @@ class _Methods:
         """The call's message. As nobody says how much of it is there, one that does not come at once has room kept
         for the largest.
 
-        Raises NoRoomError if there is none, else RequestError if it does not come in time (408), or is none (400).
+        Raises BodyMemoryError if there is none, else RequestError if it does not come in time (408), or is none (400).
         """
         settings = self._session.settings
         reading = asyncio.ensure_future(context.read())
@@ -137,23 +139,23 @@ class _Methods:
             raise RequestError(400, "the call has no message, or one that cannot be taken")
         return message
 
-    def _driver(self, model: str, version: str) -> Driver:
-        return driver_for(self._session, model, version or None)
+    def _executor(self, model: str, version: str) -> EpochExecutor:
+        return executor_for(self._session, model, version or None)
 
 
-class _Inference(Accepted):
+class _GrpcInference(PendingRequest):
     """A request that came by gRPC."""
 
     __slots__ = ("answer",)
 
     def __init__(
-        self, session: Session, wanted: InferRequest, driver: Driver, arrived: int, metadata: Mapping[str, str]
+        self, session: Session, wanted: InferRequest, executor: EpochExecutor, arrived: int, metadata: Mapping[str, str]
     ) -> None:
         self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        super().__init__(session, wanted, driver, arrived, metadata)
+        super().__init__(session, wanted, executor, arrived, metadata)
 
-    def encoded(self, wanted: InferRequest, driver: Driver, tensors: dict[str, Array]) -> Any:
-        return encode_answer(wanted, driver.interface, tensors)
+    def encoded(self, wanted: InferRequest, executor: EpochExecutor, tensors: dict[str, Array]) -> Any:
+        return encode_answer(wanted, executor.interface, tensors)
 
     def give(self, answer: Any) -> None:
         if not self.answer.done():
@@ -187,18 +189,24 @@ def _service(session: Session) -> grpc.GenericRpcHandler:
     )
 
 
+async def _abort(context: Any, error: RequestError, status: grpc.StatusCode | None = None) -> None:
+    if error.retry_after_seconds is not None:
+        context.set_trailing_metadata((("retry-after", str(error.retry_after_seconds)),))
+    await context.abort(status or _STATUS.get(error.status, grpc.StatusCode.INTERNAL), str(error))
+
+
 def _answering(method: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
     """The method with its errors said in gRPC's words."""
 
     async def answer(request: Any, context: Any) -> Any:
         try:
             return await method(request, context)
+        except BodyMemoryError as error:
+            await _abort(context, refused(error), grpc.StatusCode.RESOURCE_EXHAUSTED)
+        except UnservedError as error:
+            await _abort(context, refused(error))
         except RequestError as error:
-            if error.retry_after_seconds is not None:
-                context.set_trailing_metadata((("retry-after", str(error.retry_after_seconds)),))
-            status = _STATUS.get(error.status, grpc.StatusCode.INTERNAL)
-            exhausted = isinstance(error, NoRoomError)
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED if exhausted else status, str(error))
+            await _abort(context, error)
         except Exception as error:
             logger.error("a request broke the frontend", exc_info=error)
             await context.abort(grpc.StatusCode.INTERNAL, "internal error")

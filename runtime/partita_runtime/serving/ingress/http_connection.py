@@ -12,9 +12,18 @@ import httptools
 import numpy as np
 
 from partita_runtime.serving.dispatch.scheduler import now_micros
-from partita_runtime.serving.ingress.http_head import Heads, Opening, no_http
-from partita_runtime.serving.ingress.http_service import Asked, HttpAnswer, HttpService, refusal, too_large, too_slow
+from partita_runtime.serving.ingress.http_head import HeadReader, RequestHead, no_http
+from partita_runtime.serving.ingress.http_service import (
+    CancellableRequest,
+    HttpAnswer,
+    HttpService,
+    refusal,
+    too_large,
+    too_slow,
+)
+from partita_runtime.serving.ingress.refusals import refused
 from partita_runtime.serving.protocol.inference import Body, RequestError
+from partita_runtime.serving.session.body_memory import BodyMemoryError
 
 MAX_HEAD_BYTES: Final = 64 * 1024
 """Longest request line with headers; also how much of a next request is taken in while one is being answered."""
@@ -34,7 +43,7 @@ class Connections(Protocol):
     """What a connection is one of."""
 
     service: HttpService
-    heads: Heads
+    heads: HeadReader
     scratch: memoryview
     """Where all connections read into, one after the other, when they do not know yet what comes."""
     closing: bool
@@ -50,7 +59,7 @@ class Connections(Protocol):
         """It is closed."""
 
 
-class _State(Enum):
+class _ConnectionState(Enum):
     WAITING = auto()
     """For the rest of a head, or for a request at all."""
     SIZED_BODY = auto()
@@ -69,7 +78,7 @@ class Connection(asyncio.BufferedProtocol):
         self._server = server
         self._service = server.service
         self._clock = asyncio.get_running_loop().time
-        self._state = _State.WAITING
+        self._state = _ConnectionState.WAITING
         self._deadline: float | None = None
         """When it is given up, if the client does not go on."""
         self._unread = bytearray()
@@ -78,7 +87,7 @@ class Connection(asyncio.BufferedProtocol):
         self._unsent = 0
         self._reading = self._service.reading()
         """What of a body is kept until the rest of it comes."""
-        self._asked: Asked | None = None
+        self._in_progress: CancellableRequest | None = None
         """What is to be answered."""
         self._goes_on = False
         self._keep_alive = False
@@ -92,34 +101,34 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by asyncio."""
-        self._state = _State.LEAVING
+        self._state = _ConnectionState.LEAVING
         self._reading.end()
         self._server.gone(self)
-        if self._asked is not None:
-            self._asked.cancel()
+        if self._in_progress is not None:
+            self._in_progress.cancel()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Called by asyncio."""
-        if self._state is _State.SIZED_BODY:
+        if self._state is _ConnectionState.SIZED_BODY:
             return self._body[self._filled :]
         return self._server.scratch
 
     def buffer_updated(self, nbytes: int) -> None:
         """Called by asyncio."""
         match self._state:
-            case _State.SIZED_BODY:
+            case _ConnectionState.SIZED_BODY:
                 self._filled += nbytes
                 if self._filled == len(self._body):
                     self._serve(self._body)
                 else:
                     self._keep(nbytes)
-            case _State.CHUNKED_BODY:
+            case _ConnectionState.CHUNKED_BODY:
                 self._read_chunks(bytes(self._server.scratch[:nbytes]))
-            case _State.LEAVING:
+            case _ConnectionState.LEAVING:
                 pass
             case _:
                 self._unread += self._server.scratch[:nbytes]
-                if self._state is _State.WAITING:
+                if self._state is _ConnectionState.WAITING:
                     self._go_on()
                 elif len(self._unread) > MAX_HEAD_BYTES:
                     self._paused_reading = True
@@ -132,7 +141,7 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """Called by asyncio."""
         self._paused_writing = False
-        if self._state is _State.SENDING:
+        if self._state is _ConnectionState.SENDING:
             self._wait()
             self._go_on()
 
@@ -143,18 +152,20 @@ class Connection(asyncio.BufferedProtocol):
         if self._deadline is None or now < self._deadline:
             return
         match self._state:
-            case _State.SIZED_BODY | _State.CHUNKED_BODY:
+            case _ConnectionState.SIZED_BODY | _ConnectionState.CHUNKED_BODY:
                 self._refuse(too_slow(self._service.settings))
-            case _State.WAITING if self._unread:
+            case _ConnectionState.WAITING if self._unread:
                 self._refuse(RequestError(408, f"the request's head did not arrive within {HEAD_SECONDS:g} s"))
-            case _State.SENDING | _State.LEAVING if 0 < self._transport.get_write_buffer_size() < self._unsent:
+            case _ConnectionState.SENDING | _ConnectionState.LEAVING if (
+                0 < self._transport.get_write_buffer_size() < self._unsent
+            ):
                 self._expect_sending(SEND_SECONDS)
             case _:
                 self.abort()
 
     def leave(self) -> None:
         """Close, if no request is under way."""
-        if self._state is _State.WAITING and not self._unread:
+        if self._state is _ConnectionState.WAITING and not self._unread:
             self._transport.close()
 
     def abort(self) -> None:
@@ -176,7 +187,7 @@ class Connection(asyncio.BufferedProtocol):
     # From one request to the next.
 
     def _wait(self) -> None:
-        self._state = _State.WAITING
+        self._state = _ConnectionState.WAITING
         self._deadline = self._clock() + IDLE_SECONDS
         self._server.waits(self)
         if self._paused_reading:
@@ -188,7 +199,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._goes_on:
             return
         self._goes_on = True
-        while self._state is _State.WAITING and self._unread:
+        while self._state is _ConnectionState.WAITING and self._unread:
             end = self._unread.find(b"\r\n\r\n") + 4
             if end < 4:
                 if len(self._unread) > MAX_HEAD_BYTES:
@@ -203,20 +214,20 @@ class Connection(asyncio.BufferedProtocol):
 
     def _begin(self, raw: bytes) -> None:
         try:
-            opening = self._server.heads.read(raw)
+            head = self._server.heads.read(raw)
         except RequestError as error:
             self._refuse(error)
             return
-        if opening is None:
+        if head is None:
             return
-        self._keep_alive = opening.keep_alive
-        if isinstance(opening.call, RequestError):
-            self._refuse(opening.call, opening.keep_alive and not opening.length)
+        self._keep_alive = head.keep_alive
+        if isinstance(head.call, RequestError):
+            self._refuse(head.call, head.keep_alive and not head.length)
             return
-        self._call, self._arrived = opening.call, now_micros()
-        length = opening.length
-        if opening.chunked or len(self._unread) < length:
-            self._read_body(opening, raw)
+        self._call, self._arrived = head.call, now_micros()
+        length = head.length
+        if head.chunked or len(self._unread) < length:
+            self._read_body(head, raw)
         elif length:
             body = bytes(memoryview(self._unread)[:length])
             del self._unread[:length]
@@ -224,20 +235,20 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._serve(b"")
 
-    def _read_body(self, opening: Opening, raw: bytes) -> None:
+    def _read_body(self, head: RequestHead, raw: bytes) -> None:
         self._deadline = self._clock() + self._service.settings.body_seconds
         begun, self._unread = self._unread, bytearray()
-        if opening.expects_continue and not begun:
+        if head.expects_continue and not begun:
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        if opening.chunked:
-            self._state = _State.CHUNKED_BODY
+        if head.chunked:
+            self._state = _ConnectionState.CHUNKED_BODY
             self._chunks, self._filled, self._complete = list[bytes](), 0, False
             self._parser = httptools.HttpRequestParser(self)
             self._read_chunks(raw + begun)
             return
-        self._state = _State.SIZED_BODY
+        self._state = _ConnectionState.SIZED_BODY
         # Memory that is not written to is not taken: a size that is only said costs nothing.
-        self._body, self._filled = np.empty(opening.length, np.uint8).data, len(begun)
+        self._body, self._filled = np.empty(head.length, np.uint8).data, len(begun)
         self._body[: len(begun)] = begun
         self._keep(len(begun))
 
@@ -245,8 +256,8 @@ class Connection(asyncio.BufferedProtocol):
         """So many bytes more wait for the rest of their body."""
         try:
             self._reading.grew(size)
-        except RequestError as error:
-            self._refuse(error)
+        except BodyMemoryError as error:
+            self._refuse(refused(error))
 
     def _read_chunks(self, raw: bytes) -> None:
         try:
@@ -263,19 +274,19 @@ class Connection(asyncio.BufferedProtocol):
             self._keep(len(raw))
 
     def _serve(self, body: Body) -> None:
-        self._state, self._deadline = _State.ANSWERING, None
+        self._state, self._deadline = _ConnectionState.ANSWERING, None
         self._body, self._chunks = memoryview(b""), []
         self._reading.end()
         self._server.works(self)
         self._service.begin(self, self._call, body, self._arrived)
 
-    def began(self, asked: Asked) -> None:
+    def began(self, request: CancellableRequest) -> None:
         """Called by the service: this can be cancelled."""
-        self._asked = asked
+        self._in_progress = request
 
     def answer(self, answer: HttpAnswer) -> None:
         """Called by the service."""
-        self._asked = None
+        self._in_progress = None
         self._send(answer, with_content=self._call.head.method != "HEAD")
         self._go_on()
 
@@ -299,14 +310,14 @@ class Connection(asyncio.BufferedProtocol):
         if not stays:
             self._leave_behind()
         elif self._paused_writing:
-            self._state = _State.SENDING
+            self._state = _ConnectionState.SENDING
             self._expect_sending(SEND_SECONDS)
         else:
             self._wait()
 
     def _leave_behind(self) -> None:
         """End the connection once the client has what is for it, or was given time to."""
-        self._state = _State.LEAVING
+        self._state = _ConnectionState.LEAVING
         self._server.works(self)
         self._unread, self._body, self._chunks = bytearray(), memoryview(b""), []
         self._reading.end()

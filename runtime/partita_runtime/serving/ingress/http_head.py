@@ -5,19 +5,19 @@ from urllib.parse import unquote
 
 import httptools
 
-from partita_runtime.serving.ingress.http_service import Call, Head, HttpService
+from partita_runtime.serving.ingress.http_service import HttpCall, HttpHead, HttpService
 from partita_runtime.serving.protocol.inference import RequestError
 
 MOST_KEPT: Final = 256
-"""Heads that are kept for requests that have the same one, as most of a client's have."""
+"""HeadReader that are kept for requests that have the same one, as most of a client's have."""
 MOST_KEPT_BYTES: Final = 2048
 
 
-class Opening(NamedTuple):
+class RequestHead(NamedTuple):
     """What a head says."""
 
-    call: Call | RequestError
-    """What is asked for, or why it is refused whatever the body says."""
+    call: HttpCall | RequestError
+    """What is request for, or why it is refused whatever the body says."""
     length: int
     """Bytes of the body, if it is not chunked."""
     chunked: bool
@@ -25,29 +25,29 @@ class Opening(NamedTuple):
     expects_continue: bool
 
 
-class Heads:
+class HeadReader:
     """Reads heads for one service; the same bytes once only."""
 
     def __init__(self, service: HttpService, base_url: str) -> None:
         """`base_url` is what clients may have in front of all paths, as they have it at Serve's proxy."""
         self._service = service
         self._base_url = base_url
-        self._kept: dict[bytes, Opening] = {}
+        self._kept: dict[bytes, RequestHead] = {}
 
-    def read(self, raw: bytes) -> Opening | None:
+    def read(self, raw: bytes) -> RequestHead | None:
         """What a whole head says; None if it is empty lines. Raises RequestError (400) if it is no HTTP."""
-        opening = self._kept.get(raw)
-        if opening is not None:
-            return opening
-        opening = self._read(raw)
-        if opening is not None and len(raw) <= MOST_KEPT_BYTES:
+        head = self._kept.get(raw)
+        if head is not None:
+            return head
+        head = self._read(raw)
+        if head is not None and len(raw) <= MOST_KEPT_BYTES:
             if len(self._kept) >= MOST_KEPT:
                 del self._kept[next(iter(self._kept))]
-            self._kept[raw] = opening
-        return opening
+            self._kept[raw] = head
+        return head
 
-    def _read(self, raw: bytes) -> Opening | None:
-        read = _Reader()
+    def _read(self, raw: bytes) -> RequestHead | None:
+        read = _HeadCallbacks()
         parser = httptools.HttpRequestParser(read)
         try:
             parser.feed_data(raw)
@@ -59,12 +59,12 @@ class Heads:
             return None
         headers = read.headers
         chunked = "transfer-encoding" in headers
-        call: Call | RequestError
+        call: HttpCall | RequestError
         try:
             call = self._service.call(self._head(parser.get_method().decode(), read.url, headers))
         except RequestError as error:
             call = error
-        return Opening(
+        return RequestHead(
             call=call,
             length=int(headers.get("content-length", 0)),
             chunked=chunked,
@@ -73,16 +73,16 @@ class Heads:
             expects_continue=headers.get("expect", "").lower() == "100-continue",
         )
 
-    def _head(self, method: str, url: bytes, headers: dict[str, str]) -> Head:
+    def _head(self, method: str, url: bytes, headers: dict[str, str]) -> HttpHead:
         try:
             path = unquote((httptools.parse_url(url).path or b"/").decode("latin-1"))
         except httptools.HttpParserError as error:
             raise no_http(error) from None
         base_url = self._base_url if path.startswith(f"{self._base_url}/") else ""
-        return Head(method, path.removeprefix(base_url), headers, base_url)
+        return HttpHead(method, path.removeprefix(base_url), headers, base_url)
 
 
-class _Reader:
+class _HeadCallbacks:
     """The parser's callbacks."""
 
     def __init__(self) -> None:

@@ -7,9 +7,9 @@ from typing import Final
 
 from partita_runtime.serving.deploy.names import route_prefix
 from partita_runtime.serving.ingress.http_connection import Connection
-from partita_runtime.serving.ingress.http_head import Heads
+from partita_runtime.serving.ingress.http_head import HeadReader
 from partita_runtime.serving.ingress.http_service import HttpService
-from partita_runtime.serving.ingress.port import GRACE_SECONDS, Endpoint
+from partita_runtime.serving.ingress.port import GRACE_SECONDS, PortEndpoint
 from partita_runtime.serving.session.session import Session
 
 LOOK_SECONDS: Final = 0.5
@@ -18,9 +18,9 @@ _BACKLOG: Final = 1024
 _SCRATCH_BYTES: Final = 16 * 1024
 
 
-def http_endpoint(session: Session, host: str) -> Endpoint:
+def http_endpoint(session: Session, host: str) -> PortEndpoint:
     """HTTP for `session` on `host`, whose address the session publishes."""
-    return Endpoint("HTTP", host, lambda: HttpServer(session), partial(setattr, session, "http_address"))
+    return PortEndpoint("HTTP", host, lambda: HttpServer(session), partial(setattr, session.addresses, "http"))
 
 
 class HttpServer:
@@ -28,7 +28,7 @@ class HttpServer:
 
     def __init__(self, session: Session) -> None:
         self.service = HttpService(session)
-        self.heads = Heads(self.service, route_prefix(session.key))
+        self.heads = HeadReader(self.service, route_prefix(session.key))
         self.scratch = memoryview(bytearray(_SCRATCH_BYTES))
         self.closing = False
         self._most = min(session.settings.max_connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0] * 3 // 4)

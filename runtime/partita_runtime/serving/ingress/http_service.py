@@ -10,15 +10,18 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
 from partita_runtime.execution.executor import Array
-from partita_runtime.serving.ingress.pending_request import Accepted
-from partita_runtime.serving.ingress.request_accounting import driver_for
+from partita_runtime.serving.ingress.pending_request import PendingRequest
+from partita_runtime.serving.ingress.refusals import refused
+from partita_runtime.serving.ingress.request_accounting import executor_for
 from partita_runtime.serving.protocol.images import IMAGE_TYPES, image_request, is_image, with_images
 from partita_runtime.serving.protocol.inference import Body, InferRequest, RequestError, model_metadata, server_metadata
 from partita_runtime.serving.protocol.oip import HEADER_LENGTH, decode_request, encode_answer
 from partita_runtime.serving.protocol.openapi_document import openapi
 from partita_runtime.serving.session.body_memory import BodyReading
-from partita_runtime.serving.session.epoch_executor import Driver
-from partita_runtime.serving.session.session import FrontendSettings, Session
+from partita_runtime.serving.session.epoch_executor import EpochExecutor
+from partita_runtime.serving.session.session import Session
+from partita_runtime.serving.session.settings import FrontendSettings
+from partita_runtime.serving.session.unserved import UnservedError
 from partita_runtime.serving.telemetry.metrics import CONTENT_TYPE, metrics_text
 
 logger = logging.getLogger(__name__)
@@ -48,7 +51,7 @@ class Operation(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class HttpHead:
     """A request as far as it is known before its body."""
 
     method: str
@@ -61,10 +64,10 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class HttpCall:
     """A request that may have its body read, and be answered."""
 
-    head: Head
+    head: HttpHead
     operation: Operation
     content_type: str
     model: str | None = None
@@ -81,17 +84,17 @@ class HttpAnswer(NamedTuple):
     """Whether the connection is of no use any more: there is more of the request than anybody wants to read."""
 
 
-class Asked(Protocol):
+class CancellableRequest(Protocol):
     """A request that will be answered."""
 
     def cancel(self) -> object:
         """Nobody waits for the answer any more, and none will come."""
 
 
-class Client(Protocol):
+class HttpClient(Protocol):
     """Who is answered; called on the event loop."""
 
-    def began(self, asked: Asked) -> None:
+    def began(self, request: CancellableRequest) -> None:
         """The answer will take time, in which the request may be cancelled."""
 
     def answer(self, answer: HttpAnswer) -> None:
@@ -113,7 +116,7 @@ class HttpService:
         """For a request's body that does not come at once; it must be ended."""
         return self._session.bodies.reading()
 
-    def call(self, head: Head) -> Call:
+    def call(self, head: HttpHead) -> HttpCall:
         """What the request is for. Raises RequestError if it is refused, whatever its body says."""
         operation, model, version = _operation(head)
         content_type = ""
@@ -124,9 +127,9 @@ class HttpService:
         length = head.headers.get("content-length", "0")
         if length.isdecimal() and int(length) > self.settings.max_request_bytes:
             raise too_large(self.settings)
-        return Call(head, operation, content_type, model, version)
+        return HttpCall(head, operation, content_type, model, version)
 
-    def begin(self, client: Client, call: Call, body: Body, arrived: int) -> None:
+    def begin(self, client: HttpClient, call: HttpCall, body: Body, arrived: int) -> None:
         """Have a request answered whose head was there at `arrived` (microseconds), errors included."""
         try:
             if call.operation is Operation.INFER:
@@ -137,29 +140,29 @@ class HttpService:
             answer = _told(error)
         client.answer(answer)
 
-    def _infer(self, client: Client, call: Call, body: Body, arrived: int) -> None:
-        driver = driver_for(self._session, call.model, call.version)
+    def _infer(self, client: HttpClient, call: HttpCall, body: Body, arrived: int) -> None:
+        executor = executor_for(self._session, call.model, call.version)
         if is_image(call.content_type, body):
-            wanted = image_request(body, driver.interface)
+            wanted = image_request(body, executor.interface)
         else:
-            wanted = decode_request(body, call.head.headers.get(HEADER_LENGTH), driver.interface)
+            wanted = decode_request(body, call.head.headers.get(HEADER_LENGTH), executor.interface)
         if wanted.images:
-            client.began(asyncio.create_task(self._infer_images(client, call, wanted, driver, arrived)))
+            client.began(asyncio.create_task(self._infer_images(client, call, wanted, executor, arrived)))
         else:
-            client.began(_Inference(self._session, client, call, wanted, driver, arrived))
+            client.began(_HttpInference(self._session, client, call, wanted, executor, arrived))
 
     async def _infer_images(
-        self, client: Client, call: Call, wanted: InferRequest, driver: Driver, arrived: int
+        self, client: HttpClient, call: HttpCall, wanted: InferRequest, executor: EpochExecutor, arrived: int
     ) -> None:
         try:
-            wanted = await with_images(wanted, driver.interface)
-            driver = driver_for(self._session, call.model, call.version)
-            # Nothing is awaited between choosing the driver and its having the request.
-            client.began(_Inference(self._session, client, call, wanted, driver, arrived))
+            wanted = await with_images(wanted, executor.interface)
+            executor = executor_for(self._session, call.model, call.version)
+            # Nothing is awaited between choosing the executor and its having the request.
+            client.began(_HttpInference(self._session, client, call, wanted, executor, arrived))
         except Exception as error:
             client.answer(_told(error))
 
-    def _tell(self, call: Call) -> HttpAnswer:
+    def _tell(self, call: HttpCall) -> HttpAnswer:
         session = self._session
         match call.operation:
             case Operation.SERVER:
@@ -167,31 +170,37 @@ class HttpService:
             case Operation.LIVE:
                 return _json({"live": True})
             case Operation.MODEL:
-                return _json(model_metadata(driver_for(session, call.model, call.version).interface))
+                return _json(model_metadata(executor_for(session, call.model, call.version).interface))
             case Operation.OPENAPI:
-                return _json(openapi(driver_for(session).interface, call.head.base_url))
+                return _json(openapi(executor_for(session).interface, call.head.base_url))
             case Operation.SIGNALS:
                 return _json(session.signals().model_dump(mode="json", by_alias=True))
             case Operation.METRICS:
-                return HttpAnswer(200, metrics_text(session.signals(), session.counted), {"content-type": CONTENT_TYPE})
+                return HttpAnswer(200, metrics_text(session.signals(), session.total), {"content-type": CONTENT_TYPE})
         if call.operation is Operation.MODEL_READY:
-            driver_for(session, call.model, call.version)
+            executor_for(session, call.model, call.version)
         return _json({"ready": session.ready}, 200 if session.ready else 503)
 
 
-class _Inference(Accepted):
+class _HttpInference(PendingRequest):
     """A request that came by HTTP."""
 
     __slots__ = ("_client",)
 
     def __init__(
-        self, session: Session, client: Client, call: Call, wanted: InferRequest, driver: Driver, arrived: int
+        self,
+        session: Session,
+        client: HttpClient,
+        call: HttpCall,
+        wanted: InferRequest,
+        executor: EpochExecutor,
+        arrived: int,
     ) -> None:
         self._client = client
-        super().__init__(session, wanted, driver, arrived, call.head.headers)
+        super().__init__(session, wanted, executor, arrived, call.head.headers)
 
-    def encoded(self, wanted: InferRequest, driver: Driver, tensors: dict[str, Array]) -> HttpAnswer:
-        headers, content = encode_answer(wanted, driver.interface, tensors)
+    def encoded(self, wanted: InferRequest, executor: EpochExecutor, tensors: dict[str, Array]) -> HttpAnswer:
+        headers, content = encode_answer(wanted, executor.interface, tensors)
         return HttpAnswer(200, content, headers)
 
     def give(self, answer: HttpAnswer) -> None:
@@ -217,6 +226,8 @@ _OF_MODEL: Final[Mapping[str, Operation]] = {
 
 
 def _told(error: Exception) -> HttpAnswer:
+    if isinstance(error, UnservedError):
+        return refusal(refused(error))
     if isinstance(error, RequestError):
         return refusal(error)
     logger.error("a request broke the frontend", exc_info=error)
@@ -239,8 +250,8 @@ def too_slow(settings: FrontendSettings) -> RequestError:
     return RequestError(408, f"the request's body did not arrive within {settings.body_seconds:g} s")
 
 
-def _operation(head: Head) -> tuple[Operation, str | None, str | None]:
-    """With the model and the version that are asked for. Raises RequestError for what there is not (404, 405)."""
+def _operation(head: HttpHead) -> tuple[Operation, str | None, str | None]:
+    """With the model and the version that are request for. Raises RequestError for what there is not (404, 405)."""
     parts, model, version = head.path.strip("/").split("/"), None, None
     if parts[:2] != ["v2", "models"] or len(parts) == 2:
         operation = _OF_SERVER.get("/".join(parts))
@@ -256,7 +267,7 @@ def _operation(head: Head) -> tuple[Operation, str | None, str | None]:
     return operation, model, version
 
 
-def _content_type(head: Head) -> str:
+def _content_type(head: HttpHead) -> str:
     """What the body is said to be. Raises RequestError (415) for what is not taken."""
     content_type = head.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type not in CONTENT_TYPES:

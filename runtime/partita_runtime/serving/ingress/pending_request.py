@@ -1,4 +1,4 @@
-"""A request that was taken in, whichever protocol carries it: counted, held until there are replicas, then served."""
+"""A request of any protocol from its arrival to its answer: counted, held while there are no replicas, executed."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -6,63 +6,63 @@ from typing import Any
 
 from partita_runtime.execution.executor import Array
 from partita_runtime.serving.dispatch.scheduler import now_micros
-from partita_runtime.serving.ingress.request_accounting import Counted
-from partita_runtime.serving.protocol.inference import InferRequest, UnservedError
-from partita_runtime.serving.session.epoch_executor import Call, ClientLeftError, Driver
+from partita_runtime.serving.ingress.request_accounting import RequestAccounting
+from partita_runtime.serving.protocol.inference import InferRequest
+from partita_runtime.serving.session.epoch_executor import ClientLeftError, EpochExecutor, RequestExecution
 from partita_runtime.serving.session.session import Session
+from partita_runtime.serving.session.unserved import Reason, UnservedError
 from partita_runtime.serving.session.waiting_room import Place
-from partita_runtime.serving.telemetry.signals import Outcome
 
 
-class Accepted(ABC):
-    """On its way to its answer: an `Asker` of its driver, and a `Waiter` where it is held.
+class PendingRequest(ABC):
+    """A pending request: the `ResponseHandler` of its executor, and a `Waiter` while it is held.
 
-    What protocols differ in is `encoded`, `give` and `refuse`.
+    Each protocol has its own `encoded`, `give` and `refuse`.
     """
 
-    __slots__ = ("_call", "_counted", "_driver", "_place", "_session", "_wanted")
+    __slots__ = ("_accounting", "_execution", "_executor", "_place", "_session", "_wanted")
 
     def __init__(
-        self, session: Session, wanted: InferRequest, driver: Driver, arrived: int, headers: Mapping[str, str]
+        self, session: Session, wanted: InferRequest, executor: EpochExecutor, arrived: int, headers: Mapping[str, str]
     ) -> None:
-        """`driver` serves now; the request arrived at `arrived` (microseconds). Raises why it is refused."""
-        self._session, self._wanted, self._driver = session, wanted, driver
-        self._call: Call | None = None
+        """`executor` serves now; the request arrived at `arrived` (microseconds). Raises why it is refused."""
+        self._session, self._wanted, self._executor = session, wanted, executor
+        self._execution: RequestExecution | None = None
         self._place: Place | None = None
-        self._counted = Counted(session, driver, wanted.samples, arrived, headers)
+        self._accounting = RequestAccounting(session, executor, wanted.samples, arrived, headers)
         try:
             if session.holds:
                 self._place = session.hold(self, wanted, arrived)
             else:
-                self._call = driver.begin(wanted, arrived, self, self._counted.trace)
+                self._execution = executor.begin(wanted, arrived, self, self._accounting.trace)
         except Exception as error:
-            self._counted.end(error)
+            self._accounting.end(error)
             raise
 
     def cancel(self) -> None:
-        """Nobody waits for the answer any more."""
-        if self._call is not None:
-            self._driver.cancel(self._call)
+        """The client has left."""
+        if self._execution is not None:
+            self._executor.cancel(self._execution)
         self._ended(ClientLeftError())
 
     @abstractmethod
-    def encoded(self, wanted: InferRequest, driver: Driver, tensors: dict[str, Array]) -> Any:
-        """The answer as the protocol has it. Raises if it cannot be said."""
+    def encoded(self, wanted: InferRequest, executor: EpochExecutor, tensors: dict[str, Array]) -> Any:
+        """The answer in the protocol's form. Raises if it cannot be encoded."""
 
     @abstractmethod
     def give(self, answer: Any) -> None:
-        """The client gets its answer."""
+        """Send the client its answer."""
 
     @abstractmethod
     def refuse(self, error: Exception) -> None:
-        """The client gets none, for this reason."""
+        """Send the client an error."""
 
-    # What the driver says (driver.Asker).
+    # Called by the executor (epoch_executor.ResponseHandler).
 
     def answered(self, tensors: dict[str, Array]) -> None:
-        """Called by the driver."""
+        """Called by the executor."""
         try:
-            answer = self.encoded(self._wanted, self._driver, tensors)
+            answer = self.encoded(self._wanted, self._executor, tensors)
         except Exception as error:
             self._fail(error)
         else:
@@ -70,26 +70,26 @@ class Accepted(ABC):
             self.give(answer)
 
     def failed(self, error: Exception) -> None:
-        """Called by the driver."""
-        if self._waits_again(error):
-            self._call = None
+        """Called by the executor."""
+        if self._is_held_again(error):
+            self._execution = None
         else:
             self._fail(error)
 
-    # What the waiting room says (waiting_room.Waiter).
+    # Called by the waiting room (waiting_room.Waiter).
 
     def let_in(self, now: int) -> None:
-        """Its deadline is counted from now."""
-        before, driver = self._driver.epoch.session, self._session.serving
+        """The request's SLO begins now."""
+        before, executor = self._executor.epoch.session, self._session.serving
         try:
-            if driver is None or (driver.epoch.session.modules, driver.epoch.session.edges) != (
+            if executor is None or (executor.epoch.session.modules, executor.epoch.session.edges) != (
                 before.modules,
                 before.edges,
             ):
-                raise UnservedError(Outcome.FAILED, 503, "the session changed while the request was held; try again")
-            self._driver = driver
-            self._counted.begin(driver, now)
-            self._call = driver.begin(self._wanted, now, self, self._counted.trace)
+                raise UnservedError(Reason.UNAVAILABLE, "the session changed while the request was held; try again")
+            self._executor = executor
+            self._accounting.begin(executor, now)
+            self._execution = executor.begin(self._wanted, now, self, self._accounting.trace)
         except Exception as error:
             self._fail(error)
 
@@ -97,13 +97,13 @@ class Accepted(ABC):
         """Called by the waiting room."""
         self._fail(error)
 
-    def _waits_again(self, error: Exception) -> bool:
-        """Whether it is held, once more: its replicas have gone, or are fewer than what was let in needs."""
+    def _is_held_again(self, error: Exception) -> bool:
+        """Whether the request is held again: its replicas are gone, or too few for the requests that were let in."""
         if not isinstance(error, UnservedError):
             return False
-        gone, now = error.outcome is Outcome.NO_WORKERS, now_micros()
+        gone, now = error.reason is Reason.NO_REPLICAS, now_micros()
         if self._place is not None:
-            crowded = error.outcome in (Outcome.OVERLOAD, Outcome.TOO_LATE) and self._wanted.timeout_micros is None
+            crowded = error.reason in (Reason.OVERLOAD, Reason.TOO_LATE) and self._wanted.timeout_micros is None
             return (gone or crowded) and self._session.waiting.again(self._place, now)
         if not gone or not self._session.may_hold:
             return False
@@ -120,4 +120,4 @@ class Accepted(ABC):
     def _ended(self, error: Exception | None = None) -> None:
         if self._place is not None:
             self._session.waiting.leave(self._place, now_micros())
-        self._counted.end(error)
+        self._accounting.end(error)

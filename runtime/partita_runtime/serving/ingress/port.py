@@ -22,7 +22,7 @@ class PortServer(Protocol):
         """Take no more requests, and wait until those under way are answered, for GRACE_SECONDS at most."""
 
 
-class Endpoint:
+class PortEndpoint:
     """Answers by one protocol while it has a port; it is off until it is given one."""
 
     def __init__(

@@ -1,54 +1,55 @@
-"""Counts how accepted requests end, whichever protocol they came by."""
+"""Counts how pending requests end, for every protocol."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from partita_runtime.serving.dispatch.scheduler import now_micros
-from partita_runtime.serving.protocol.inference import RETRY_AFTER_SECONDS, RequestError, UnservedError, check_model
-from partita_runtime.serving.session.epoch_executor import ClientLeftError, Driver
+from partita_runtime.serving.protocol.inference import RETRY_AFTER_SECONDS, RequestError, check_model
+from partita_runtime.serving.session.epoch_executor import ClientLeftError, EpochExecutor
 from partita_runtime.serving.session.session import Session
+from partita_runtime.serving.session.unserved import UnservedError
 from partita_runtime.serving.telemetry.signals import Outcome
 
 if TYPE_CHECKING:
     from partita_runtime.serving.telemetry.tracing import RequestTrace
 
 
-def driver_for(session: Session, model: str | None = None, version: str | None = None) -> Driver:
-    """What serves requests for the model now. Raises RequestError: 503 if nothing does, 404 for another model."""
-    driver = session.serving
-    if driver is None:
+def executor_for(session: Session, model: str | None = None, version: str | None = None) -> EpochExecutor:
+    """The current executor. Raises RequestError: 503 before the first plan serves, 404 for another model."""
+    executor = session.serving
+    if executor is None:
         raise RequestError(503, "no plan is being served yet", RETRY_AFTER_SECONDS)
     if model is not None:
-        check_model(driver.interface, model, version)
-    return driver
+        check_model(executor.interface, model, version)
+    return executor
 
 
-class Counted:
-    """A request of so many samples, which arrived at `arrived` (microseconds), counted by how it ends."""
+class RequestAccounting:
+    """Counts one request by its outcome, and ends its trace."""
 
-    __slots__ = ("_arrived", "_driver", "_meter", "_samples", "trace")
+    __slots__ = ("_arrived", "_executor", "_meter", "_samples", "trace")
 
     def __init__(
-        self, session: Session, driver: Driver, samples: int, arrived: int, headers: Mapping[str, str]
+        self, session: Session, executor: EpochExecutor, samples: int, arrived: int, headers: Mapping[str, str]
     ) -> None:
-        """The `headers` may say what it is part of, if it is traced."""
-        self._driver, self._meter, self._samples, self._arrived = driver, session.meter, samples, arrived
+        """The request arrived at `arrived` (microseconds). `headers` may have the client's trace context."""
+        self._executor, self._meter, self._samples, self._arrived = executor, session.meter, samples, arrived
         self.trace: RequestTrace | None = None
-        """Its trace, if it is sampled."""
+        """None unless the request is sampled."""
         if session.tracer is not None:
-            self.trace = session.tracer.begin(driver.epoch.plan.name, samples, arrived, headers)
+            self.trace = session.tracer.begin(executor.epoch.plan.name, samples, arrived, headers)
         self._meter.arrived += samples
 
-    def begin(self, driver: Driver, now: int) -> None:
-        """Its time begins only now, with this driver: it was held."""
-        self._driver, self._arrived = driver, now
+    def begin(self, executor: EpochExecutor, now: int) -> None:
+        """The request was held; its SLO begins now, with this executor."""
+        self._executor, self._arrived = executor, now
 
     def end(self, error: BaseException | None = None) -> None:
-        """It is answered, or has failed with this."""
+        """The request is answered, or failed with `error`."""
         now = now_micros()
         match error:
             case None:
-                in_time = now - self._arrived <= self._driver.slo_micros
+                in_time = now - self._arrived <= self._executor.slo_micros
                 outcome = Outcome.IN_TIME if in_time else Outcome.LATE
             case UnservedError():
                 outcome = error.outcome

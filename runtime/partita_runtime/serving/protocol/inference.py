@@ -10,7 +10,6 @@ import numpy as np
 from partita_api.module import TensorSpec
 from partita_runtime.execution.executor import NUMPY_DTYPES, Array
 from partita_runtime.serving.protocol.interface import MAX_SAMPLES, Interface
-from partita_runtime.serving.telemetry.signals import Outcome
 
 Body = bytes | memoryview
 """What came with a request."""
@@ -41,14 +40,6 @@ class RequestError(Exception):
         super().__init__(message)
         self.status = status
         self.retry_after_seconds = retry_after_seconds
-
-
-class UnservedError(RequestError):
-    """An accepted request that is not answered, and how that is counted."""
-
-    def __init__(self, outcome: Outcome, status: int, message: str) -> None:
-        super().__init__(status, message, RETRY_AFTER_SECONDS if status == 503 else None)
-        self.outcome = outcome
 
 
 class InferRequest(NamedTuple):

@@ -76,7 +76,7 @@ class _RequestHeader(_Header):
     outputs: Annotated[tuple[_OutputHeader, ...], Field(max_length=256)] = ()
 
 
-class _Place(NamedTuple):
+class _TensorPlace(NamedTuple):
     """Where in a request's binary data one input is, which has been checked as far as it can be without it."""
 
     name: str
@@ -91,7 +91,7 @@ class _Form(NamedTuple):
 
     header: _RequestHeader
     outputs: dict[str, bool] | None
-    places: tuple[_Place, ...] | None
+    places: tuple[_TensorPlace, ...] | None
     """Of all inputs, if that is all there is to them; None if there is more to be looked at."""
     binary_bytes: int
     """Length of the binary data, if there are places."""
@@ -197,9 +197,9 @@ def _read(text: bytes, interface: Interface) -> _Form:
 _read_again: Final = lru_cache(maxsize=_MOST_KEPT)(_read)
 
 
-def _places(headers: Sequence[_InputHeader], interface: Interface) -> tuple[_Place, ...] | None:
+def _places(headers: Sequence[_InputHeader], interface: Interface) -> tuple[_TensorPlace, ...] | None:
     check_inputs([header.name for header in headers], interface)
-    places: list[_Place] = []
+    places: list[_TensorPlace] = []
     offset = 0
     for header in headers:
         size = header.parameters.binary_data_size
@@ -207,7 +207,7 @@ def _places(headers: Sequence[_InputHeader], interface: Interface) -> tuple[_Pla
             return None
         spec = interface.inputs[header.name]
         check_tensor(header.name, header.datatype, header.shape, spec)
-        place = _Place(header.name, NUMPY_DTYPES[spec.dtype], header.shape, math.prod(header.shape), offset)
+        place = _TensorPlace(header.name, NUMPY_DTYPES[spec.dtype], header.shape, math.prod(header.shape), offset)
         places.append(place)
         if size != place.elements * place.dtype.itemsize or place.shape[0] != places[0].shape[0]:
             return None
@@ -215,7 +215,7 @@ def _places(headers: Sequence[_InputHeader], interface: Interface) -> tuple[_Pla
     return tuple(places)
 
 
-def _placed(places: Sequence[_Place], body: Body, start: int) -> dict[str, Array]:
+def _placed(places: Sequence[_TensorPlace], body: Body, start: int) -> dict[str, Array]:
     arrays = {}
     for name, dtype, shape, elements, offset in places:
         array = np.frombuffer(body, dtype, elements, start + offset).reshape(shape)

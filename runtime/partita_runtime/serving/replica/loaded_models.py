@@ -1,4 +1,4 @@
-"""The models that one vGPU of a sub-cluster holds: loaded and unloaded while the others go on. Knows nothing of Ray."""
+"""The models that one vGPU of a sub-cluster has loaded. Loading one does not stop the others. Knows nothing of Ray."""
 
 import asyncio
 import logging
@@ -13,17 +13,17 @@ from partita_runtime.serving.deploy.directory import Announcement
 from partita_runtime.serving.deploy.stage_arguments import StageArguments
 from partita_runtime.serving.replica.vgpu import Vgpu
 from partita_runtime.serving.replica.worker import StageWorker
-from partita_runtime.serving.transport.transport import TCP, Carrier
+from partita_runtime.serving.transport.transport import TCP, Transport
 
 logger = logging.getLogger(__name__)
 
 
-class NoRoomError(Exception):
-    """The models that are held leave too little of the vGPU's memory."""
+class VgpuMemoryError(Exception):
+    """The loaded models leave too little of the vGPU's memory."""
 
 
 @dataclass(eq=False)
-class _Loaded:
+class LoadedModel:
     """A model in memory; the stages of several plans may use it."""
 
     build: StageBuild
@@ -33,17 +33,17 @@ class _Loaded:
 
 
 @dataclass(eq=False)
-class _Held:
-    """One stage of one plan, open for batches."""
+class _OpenStage:
+    """One stage of one plan, which takes batches."""
 
     arguments: StageArguments
-    loaded: _Loaded
+    loaded: LoadedModel
     worker: StageWorker
     announcement: Announcement
 
 
-class HeldModels:
-    """Brings what a vGPU holds to what it should hold, a model at a time; use it on one event loop."""
+class LoadedModels:
+    """Loads and unloads the models of a vGPU, one at a time; use it on one event loop."""
 
     def __init__(
         self,
@@ -51,86 +51,86 @@ class HeldModels:
         node: str,
         host: str,
         warm: Callable[[StageBuild], BuiltExecutor] | None = None,
-        carrier: Carrier = TCP,
+        transport: Transport = TCP,
     ) -> None:
-        """`vgpu_id` is what the schedulers call it; `warm` loads a model and runs it at every batch size."""
+        """`vgpu_id` is the schedulers' name of it; `warm` loads a model and runs it at every batch size."""
         self._vgpu_id = vgpu_id
         self._node = node
         self._host = host
-        self._carrier = carrier
+        self._transport = transport
         self._warm = warm or warmed
         self._vgpu = Vgpu()
-        self._held: dict[str, _Held] = {}
+        self._stages: dict[str, _OpenStage] = {}
         self._problems: dict[str, str] = {}
-        """Why stages that are wanted are not held."""
+        """Why stages are not loaded, by name."""
         self._changing = asyncio.Lock()
 
     @property
     def announcements(self) -> list[Announcement]:
-        """The stages that are open for batches; the first of each plan tells why others are not."""
-        firsts = {held.arguments.plan: held for held in reversed(self._held.values())}
+        """The stages that take batches. The first one of each plan has a warning for each stage that does not."""
+        firsts = {stage.arguments.plan: stage for stage in reversed(self._stages.values())}
         problems = tuple(self._problems.values())
         return [
-            held.announcement.model_copy(update={"warnings": held.announcement.warnings + problems})
-            if firsts[held.arguments.plan] is held
-            else held.announcement
-            for held in self._held.values()
+            stage.announcement.model_copy(update={"warnings": stage.announcement.warnings + problems})
+            if firsts[stage.arguments.plan] is stage
+            else stage.announcement
+            for stage in self._stages.values()
         ]
 
     def check_health(self) -> None:
-        """Raises RuntimeError if nothing more will be run."""
+        """Raises RuntimeError if no more batches will be run."""
         self._vgpu.check_health()
 
-    async def hold(self, wanted: Sequence[StageArguments], memory_bytes: int | None) -> None:
-        """Hold these stages and no others; `memory_bytes` is the vGPU's, if it is known.
+    async def load(self, wanted: Sequence[StageArguments], memory_bytes: int | None) -> None:
+        """Load exactly these stages; `memory_bytes` is the vGPU's memory, if it is known.
 
-        Models that no stage needs any more go first, each once its frontends have left; then those that are missing
-        are loaded and warmed up one after the other, beside the batches of those that are there, and opened. One that
-        cannot be held disturbs nobody: `announcements` say why. Raises what was wrong with it only if nothing is held.
+        First it unloads the stages that are not wanted any more, each once its frontends have disconnected. Then it
+        loads the missing stages one after the other; the loaded ones serve meanwhile. A stage that cannot be loaded
+        does not affect the others: `announcements` say why. Raises its error only if no stage is loaded.
         """
         async with self._changing:
             self._vgpu.start()
             by_name = {_name(arguments): arguments for arguments in wanted}
             self._problems = {}
-            for name in [name for name, held in self._held.items() if by_name.get(name) != held.arguments]:
-                await self._let_go(name)
+            for name in [name for name, stage in self._stages.items() if by_name.get(name) != stage.arguments]:
+                await self._unload(name)
             first: Exception | None = None
             for name, arguments in by_name.items():
-                if name in self._held:
+                if name in self._stages:
                     continue
                 try:
-                    self._held[name] = await self._open(name, arguments, memory_bytes)
+                    self._stages[name] = await self._open(name, arguments, memory_bytes)
                 except Exception as error:
                     first = first or error
-                    logger.exception("%s is not loaded", name, extra=concerning(plan=arguments.plan))
+                    logger.exception("%s cannot be loaded", name, extra=concerning(plan=arguments.plan))
                     self._problems[name] = (
                         f"on the same vGPU, {arguments.module} of {arguments.plan} is not loaded: {error}"
                     )
-            if first is not None and not self._held:
+            if first is not None and not self._stages:
                 raise first
 
     async def close(self) -> None:
-        """Take no more batches, and return once all frontends have left with their answers."""
+        """Take no more batches; returns once all frontends have their answers and have disconnected."""
         async with self._changing:
-            for name in [*self._held]:
-                await self._let_go(name)
+            for name in [*self._stages]:
+                await self._unload(name)
             self._vgpu.stop()
 
     async def stop(self) -> None:
-        """Close everything, whatever is under way."""
+        """Close everything at once."""
         self._vgpu.stop()
-        for held in self._held.values():
-            await held.worker.stop()
+        for stage in self._stages.values():
+            await stage.worker.stop()
 
-    async def _let_go(self, name: str) -> None:
-        held = self._held.pop(name)
-        await held.worker.drain()
-        await held.worker.stop()
+    async def _unload(self, name: str) -> None:
+        stage = self._stages.pop(name)
+        await stage.worker.drain()
+        await stage.worker.stop()
 
-    async def _open(self, name: str, arguments: StageArguments, memory_bytes: int | None) -> _Held:
-        loaded = await self._load(arguments, memory_bytes)
-        worker = StageWorker(loaded.built, arguments.build.max_batch, self._vgpu, self._carrier)
-        hop = await worker.start(self._host)
+    async def _open(self, name: str, arguments: StageArguments, memory_bytes: int | None) -> _OpenStage:
+        loaded = await self._model_for(arguments, memory_bytes)
+        worker = StageWorker(loaded.built, arguments.build.max_batch, self._vgpu, self._transport)
+        address = await worker.start(self._host)
         announcement = Announcement(
             replica=f"{self._vgpu_id}/{name}",
             session_key=arguments.session_key,
@@ -139,17 +139,17 @@ class HeldModels:
             pipeline=arguments.pipeline,
             stage=arguments.stage,
             node=self._node,
-            hop=hop,
+            address=address,
             profile=arguments.profile,
             partition=loaded.built.partition,
             warnings=loaded.built.warnings,
             vgpu=self._vgpu_id,
         )
-        return _Held(arguments, loaded, worker, announcement)
+        return _OpenStage(arguments, loaded, worker, announcement)
 
-    async def _load(self, arguments: StageArguments, memory_bytes: int | None) -> _Loaded:
-        """The stage's model, which may be in memory already."""
-        there = [*dict.fromkeys(held.loaded for held in self._held.values())]
+    async def _model_for(self, arguments: StageArguments, memory_bytes: int | None) -> LoadedModel:
+        """The stage's model, which may be loaded already. Raises VgpuMemoryError if it does not fit."""
+        there = [*dict.fromkeys(stage.loaded for stage in self._stages.values())]
         for loaded in there:
             if covers(loaded.build, arguments.build):
                 return loaded
@@ -157,11 +157,11 @@ class HeldModels:
         built = await asyncio.to_thread(self._warm, arguments.build)
         for warning in built.warnings:
             logger.warning("%s", warning)
-        return _Loaded(arguments.build, built, arguments.static_bytes, arguments.dynamic_bytes)
+        return LoadedModel(arguments.build, built, arguments.static_bytes, arguments.dynamic_bytes)
 
 
 def covers(there: StageBuild, wanted: StageBuild) -> bool:
-    """Whether what was built for one stage runs another's batches: it is the same but for a smaller largest batch."""
+    """Whether a loaded model can run another stage: they differ at most in a smaller maximum batch of that stage."""
     if there.max_batch < wanted.max_batch:
         return False
     emulation = there.emulation
@@ -170,20 +170,20 @@ def covers(there: StageBuild, wanted: StageBuild) -> bool:
     return there.model_copy(update={"max_batch": wanted.max_batch, "emulation": emulation}) == wanted
 
 
-def check_memory(arguments: StageArguments, there: Sequence[_Loaded], memory_bytes: int | None) -> None:
-    """Raises NoRoomError unless the model fits beside those that are there (Symphony, appendix A, equation 5).
+def check_memory(arguments: StageArguments, there: Sequence[LoadedModel], memory_bytes: int | None) -> None:
+    """Raises VgpuMemoryError unless the model fits beside the loaded ones (Symphony, appendix A, equation 5).
 
-    The static memory of all models and the largest dynamic one count: one model runs at a time.
+    The memory needed is the static memory of all models plus the largest dynamic one: one model runs at a time.
     """
     if memory_bytes is None:
         return
     static = arguments.static_bytes + sum(loaded.static_bytes for loaded in there)
     dynamic = max([arguments.dynamic_bytes, *(loaded.dynamic_bytes for loaded in there)])
     if static + dynamic > memory_bytes:
-        raise NoRoomError(
+        raise VgpuMemoryError(
             f"with it the vGPU's {len(there) + 1} models need {static} bytes, and {dynamic} for the largest batch, of "
-            f"{memory_bytes}; it is loaded once models that no plan uses are gone, or set fewer models, or smaller "
-            "batches (planner.maxBatchSize), to a sub-cluster"
+            f"{memory_bytes}; it is loaded once models that no plan uses are unloaded; "
+            "else use fewer models for each sub-cluster, or smaller batches (planner.maxBatchSize)"
         )
 
 

@@ -1,4 +1,4 @@
-"""A stage's worker: takes batches over streams, runs them one at a time, hands the results on. Knows nothing of Ray."""
+"""A stage's worker: receives batches over streams, runs one at a time, forwards the results. Knows nothing of Ray."""
 
 import asyncio
 import hmac
@@ -9,29 +9,29 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from partita_runtime.execution.executor import BuiltExecutor
 from partita_runtime.logs import concerning
 from partita_runtime.serving.replica.vgpu import Vgpu
-from partita_runtime.serving.transport.streams import DEAD_PEER_SECONDS, Receiver, Stream, connect
-from partita_runtime.serving.transport.transport import TCP, Carrier, Listening
+from partita_runtime.serving.transport.streams import DEAD_PEER_SECONDS, MessageStream, Receiver, connect
+from partita_runtime.serving.transport.transport import TCP, Listening, Transport
 from partita_runtime.serving.transport.wire import (
     MAX_REASON,
     STAGE_DIALECT,
-    Answer,
     Array,
-    Batch,
+    BatchAnswer,
     Draining,
     Failed,
     Hello,
-    Hop,
-    Message,
+    Lost,
+    PeerAddress,
     Ping,
     Pong,
     Report,
+    RunBatch,
+    StageMessage,
     Taken,
-    Undelivered,
     Welcome,
     WireError,
     check_tensors,
@@ -41,40 +41,42 @@ from partita_runtime.serving.transport.wire import (
 logger = logging.getLogger(__name__)
 
 UNSURE_SECONDS: Final = 2.0 * DEAD_PEER_SECONDS
-"""What was sent longer ago than this has arrived, or its stream would have been found to be broken."""
+"""A batch that was sent longer ago than this has arrived; otherwise its stream would be closed by now."""
 
 
 @dataclass(frozen=True)
-class _Work:
-    batch: Batch
+class _ReceivedBatch:
+    batch: RunBatch
     tensors: list[Array]
     arrived: int
 
 
 class StageWorker:
-    """Runs the batches that it is sent, in order of arrival; use it on the event loop that it was started on."""
+    """Runs batches in order of arrival; use it on the event loop that it was started on."""
 
-    def __init__(self, built: BuiltExecutor, max_batch: int, vgpu: Vgpu | None = None, carrier: Carrier = TCP) -> None:
-        """`vgpu` is one that it shares with other workers, and that somebody else stops; else it has its own."""
-        self._carrier = carrier
+    def __init__(
+        self, built: BuiltExecutor, max_batch: int, vgpu: Vgpu | None = None, transport: Transport = TCP
+    ) -> None:
+        """`vgpu` is shared with other workers and stopped by its owner; without it the worker has its own."""
+        self._transport = transport
         self._built = built
         self._max_batch = max_batch
         self._token = secrets.token_hex(16)
         self._vgpu = vgpu or Vgpu()
         self._own_vgpu = vgpu is None
-        self._peers: dict[Stream[Message], Hello] = {}
-        self._frontends: dict[str, Stream[Message]] = {}
-        self._onward: dict[Hop, asyncio.Task[_Onward]] = {}
+        self._peers: dict[MessageStream[StageMessage], Hello] = {}
+        self._frontends: dict[str, MessageStream[StageMessage]] = {}
+        self._onward: dict[PeerAddress, asyncio.Task[_Onward]] = {}
         self._handovers: set[asyncio.Task[None]] = set()
         self._listening: Listening | None = None
         self._draining = False
         self._deserted = asyncio.Event()
 
-    async def start(self, host: str) -> Hop:
-        """Listen, on a free port of `host` unless the carrier has another way; the address to announce."""
-        self._listening = await self._carrier.listen(host, lambda: Stream(STAGE_DIALECT, self))
+    async def start(self, host: str) -> PeerAddress:
+        """Listen, by TCP on a free port of `host`; the address to announce."""
+        self._listening = await self._transport.listen(host, lambda: MessageStream(STAGE_DIALECT, self))
         self._vgpu.start()
-        return Hop(host=self._listening.host, port=self._listening.port, token=self._token)
+        return PeerAddress(host=self._listening.host, port=self._listening.port, token=self._token)
 
     def check_health(self) -> None:
         """Raises RuntimeError if no more batches will be run."""
@@ -82,11 +84,11 @@ class StageWorker:
 
     @property
     def is_used(self) -> bool:
-        """Whether there is a frontend that may send batches."""
+        """Whether a frontend is connected."""
         return bool(self._frontends)
 
     async def drain(self) -> None:
-        """Ask the frontends for no more work, and return once they have left with all their answers."""
+        """Tell the frontends to send no more batches; returns once all have their answers and have disconnected."""
         self._draining = True
         for stream in self._frontends.values():
             stream.send(Draining())
@@ -94,7 +96,7 @@ class StageWorker:
         await self._deserted.wait()
 
     async def stop(self) -> None:
-        """Close everything, whatever is under way."""
+        """Close everything at once."""
         if self._listening is not None:
             self._listening.close()
         if self._own_vgpu:
@@ -104,19 +106,19 @@ class StageWorker:
         for task in [*self._onward.values(), *self._handovers]:
             task.cancel()
 
-    def admit(self, stream: Stream[Message], message: Message) -> None:
-        """Peers must say Hello with the replica's token, and may then send batches that fit the stage."""
+    def admit(self, stream: MessageStream[StageMessage], message: StageMessage) -> None:
+        """Peers must send Hello with the replica's token first, and then only batches that fit the stage."""
         match message:
             case Hello() if stream not in self._peers and hmac.compare_digest(message.token, self._token):
                 return
-            case Batch() if stream in self._peers:
+            case RunBatch() if stream in self._peers:
                 check_tensors(message.tensors, self._built.inputs, self._max_batch)
             case Ping() if stream in self._peers:
                 return
             case _:
                 raise WireError(f"a {message.kind} message is not expected here")
 
-    def received(self, stream: Stream[Message], message: Message, tensors: list[Array]) -> None:
+    def received(self, stream: MessageStream[StageMessage], message: StageMessage, tensors: list[Array]) -> None:
         """Called by the stream."""
         match message:
             case Hello(frontend=frontend):
@@ -126,12 +128,12 @@ class StageWorker:
                     stream.send(Draining() if self._draining else Welcome())
             case Ping():
                 stream.send(Pong())
-            case Batch():
+            case RunBatch():
                 if self._peers[stream].frontend is None:
                     self._tell(message, Taken(batch_id=message.batch_id))
-                self._vgpu.put(partial(self._work, _Work(message, tensors, time.monotonic_ns())))
+                self._vgpu.put(partial(self._work, _ReceivedBatch(message, tensors, time.monotonic_ns())))
 
-    def lost(self, stream: Stream[Message]) -> None:
+    def lost(self, stream: MessageStream[StageMessage]) -> None:
         """Called by the stream."""
         hello = self._peers.pop(stream, None)
         if hello is not None and hello.frontend is not None and self._frontends.get(hello.frontend) is stream:
@@ -142,9 +144,9 @@ class StageWorker:
         if self._draining and not self._frontends:
             self._deserted.set()
 
-    async def _work(self, work: _Work) -> None:
+    async def _work(self, work: _ReceivedBatch) -> None:
         if work.batch.frontend not in self._frontends:
-            return  # nobody is left to answer
+            return  # its frontend has left
         try:
             await self._execute(work)
         except Exception as error:
@@ -152,16 +154,16 @@ class StageWorker:
             reason = f"{type(error).__name__}: {error}"[:MAX_REASON]
             self._tell(work.batch, Failed(batch_id=work.batch.batch_id, reason=reason))
 
-    async def _execute(self, work: _Work) -> None:
+    async def _execute(self, work: _ReceivedBatch) -> None:
         started = time.monotonic_ns()
         outputs = await self._vgpu.compute(partial(self._built.executor.run, work.tensors))
         ended = time.monotonic_ns()
-        self._hand_on(work.batch, outputs, (started - work.arrived) // 1000, (ended - started) // 1000)
+        self._forward_or_answer(work.batch, outputs, (started - work.arrived) // 1000, (ended - started) // 1000)
 
-    def _hand_on(self, batch: Batch, outputs: Sequence[Array], waited: int, ran: int) -> None:
+    def _forward_or_answer(self, batch: RunBatch, outputs: Sequence[Array], waited: int, ran: int) -> None:
         headers = tuple(tensor_header(array.shape, array.dtype) for array in outputs)
         if not batch.path:
-            answer = Answer(batch_id=batch.batch_id, waited_micros=waited, ran_micros=ran, tensors=headers)
+            answer = BatchAnswer(batch_id=batch.batch_id, waited_micros=waited, ran_micros=ran, tensors=headers)
             self._tell(batch, answer, outputs)
             return
         self._tell(batch, Report(batch_id=batch.batch_id, waited_micros=waited, ran_micros=ran))
@@ -170,68 +172,76 @@ class StageWorker:
         self._handovers.add(handover)
         handover.add_done_callback(self._handovers.discard)
 
-    async def _forward(self, hop: Hop, batch: Batch, tensors: Sequence[Array]) -> None:
+    async def _forward(self, address: PeerAddress, batch: RunBatch, tensors: Sequence[Array]) -> None:
         try:
-            onward = await self._way_to(hop)
+            onward = await self._stream_to(address)
             sent = onward.send(batch, tensors)
         except OSError:
             sent = False
         if not sent:
-            self._undelivered(hop, batch)
+            self._report_lost(address, batch)
 
-    def _undelivered(self, hop: Hop, batch: Batch) -> None:
-        reason = f"the replica of the next stage at {hop.host}:{hop.port} cannot be reached"
-        self._tell(batch, Undelivered(batch_id=batch.batch_id, reason=reason))
+    def _report_lost(self, address: PeerAddress, batch: RunBatch) -> None:
+        reason = f"the replica of the next stage at {address.host}:{address.port} cannot be reached"
+        self._tell(batch, Lost(batch_id=batch.batch_id, reason=reason))
 
-    async def _way_to(self, hop: Hop) -> "_Onward":
-        known = self._onward.get(hop)
+    async def _stream_to(self, address: PeerAddress) -> "_Onward":
+        known = self._onward.get(address)
         if known is None or (known.done() and (known.cancelled() or known.exception() or not known.result().is_open)):
-            known = self._onward[hop] = asyncio.create_task(self._open(hop))
+            known = self._onward[address] = asyncio.create_task(self._open(address))
         return await asyncio.shield(known)
 
-    async def _open(self, hop: Hop) -> "_Onward":
-        onward = _Onward(partial(self._undelivered, hop))
-        onward.stream = await connect(hop, STAGE_DIALECT, onward, self._carrier)
-        onward.stream.send(Hello(token=hop.token))
+    async def _open(self, address: PeerAddress) -> "_Onward":
+        onward = _Onward(partial(self._report_lost, address))
+        await onward.open(address, self._transport)
         return onward
 
-    def _tell(self, batch: Batch, message: Message, tensors: Sequence[Array] = ()) -> None:
+    def _tell(self, batch: RunBatch, message: StageMessage, tensors: Sequence[Array] = ()) -> None:
         stream = self._frontends.get(batch.frontend)
         if stream is not None:
             stream.send(message, tensors)
 
 
-class _Onward(Receiver[Message]):
-    """A stream to the next stage carries batches there and nothing back.
+class _Forwarded(NamedTuple):
+    at: float
+    batch: RunBatch
 
-    When it breaks, batches that were sent on it of late may have got no further than this machine's buffers.
+
+class _Onward(Receiver[StageMessage]):
+    """A stream to the next stage; it carries batches there and nothing back.
+
+    When it breaks, batches that were sent recently may still be in this machine's buffers.
     """
 
-    stream: Stream[Message]
+    def __init__(self, report_lost: Callable[[RunBatch], None]) -> None:
+        """`report_lost` is called with batches that may not have arrived."""
+        self._report_lost = report_lost
+        self._stream: MessageStream[StageMessage] | None = None
+        self._recent: deque[_Forwarded] = deque()
 
-    def __init__(self, undelivered: Callable[[Batch], None]) -> None:
-        """`undelivered` is told of batches that may not have arrived."""
-        self._undelivered = undelivered
-        self._recent: deque[tuple[float, Batch]] = deque()
+    async def open(self, address: PeerAddress, transport: Transport) -> None:
+        """Connect to the next stage. Raises OSError if it cannot be reached."""
+        self._stream = await connect(address, STAGE_DIALECT, self, transport)
+        self._stream.send(Hello(token=address.token))
 
     @property
     def is_open(self) -> bool:
         """Whether batches can be sent."""
-        return self.stream.is_open
+        return self._stream is not None and self._stream.is_open
 
-    def send(self, batch: Batch, tensors: Sequence[Array]) -> bool:
-        """Hand a batch on; False if the stream is closed."""
+    def send(self, batch: RunBatch, tensors: Sequence[Array]) -> bool:
+        """Send a batch; False if the stream is closed."""
         now = time.monotonic()
-        while self._recent and now - self._recent[0][0] > UNSURE_SECONDS:
+        while self._recent and now - self._recent[0].at > UNSURE_SECONDS:
             self._recent.popleft()
-        self._recent.append((now, batch))
-        return self.stream.send(batch, tensors)
+        self._recent.append(_Forwarded(now, batch))
+        return self._stream is not None and self._stream.send(batch, tensors)
 
-    def admit(self, stream: Stream[Message], message: Message) -> None:
+    def admit(self, stream: MessageStream[StageMessage], message: StageMessage) -> None:
         raise WireError(f"a {message.kind} message is not expected here")
 
-    def received(self, stream: Stream[Message], message: Message, tensors: list[Array]) -> None: ...
+    def received(self, stream: MessageStream[StageMessage], message: StageMessage, tensors: list[Array]) -> None: ...
 
-    def lost(self, stream: Stream[Message]) -> None:
-        for _, batch in self._recent:
-            self._undelivered(batch)
+    def lost(self, stream: MessageStream[StageMessage]) -> None:
+        for forwarded in self._recent:
+            self._report_lost(forwarded.batch)

@@ -1,64 +1,60 @@
-"""How much memory all request bodies that are being read, or held, may take together, whichever server reads them."""
+"""The memory of all request bodies that are being read or held, by any server of the session."""
 
 from types import TracebackType
 from typing import Self
 
-from partita_runtime.serving.protocol.inference import RequestError
 
-
-class NoRoomError(RequestError):
-    """There is no room for more of a body now."""
+class BodyMemoryError(Exception):
+    """There is not enough memory for more of a request's body now; the message says so to the client."""
 
     def __init__(self, most: int) -> None:
         super().__init__(
-            503,
             f"request bodies of more than {most} bytes in all (max_reading_bytes) are being read or held at once; "
-            "try again",
-            1,
+            "try again"
         )
 
 
 class BodyMemory:
-    """What the bodies take that have come in part, or whose requests are held until there are replicas.
+    """Counts the bytes of bodies that have arrived in part, and of requests that are held until there are replicas.
 
-    Otherwise one that comes whole with its head is no part of it.
+    A body that arrives together with its head is not counted.
     """
 
     def __init__(self, most: int) -> None:
         """`most` is in bytes."""
         self._most = most
         self.taken = 0
-        """Bytes that have been read and are waiting for the rest of their bodies, or for replicas."""
+        """Bytes of bodies that wait for the rest of them, or for replicas."""
 
     def reading(self) -> "BodyReading":
-        """For one more body; it must be ended."""
+        """Begin with one more body; end it when it is complete or given up."""
         return BodyReading(self)
 
     def take(self, size: int) -> None:
-        """Raises NoRoomError if there is none for so many bytes more."""
+        """Count `size` more bytes. Raises BodyMemoryError if they are too many."""
         if self.taken + size > self._most:
-            raise NoRoomError(self._most)
+            raise BodyMemoryError(self._most)
         self.taken += size
 
     def give(self, size: int) -> None:
-        """So many bytes are not waiting any more."""
+        """Count `size` bytes less."""
         self.taken -= size
 
 
 class BodyReading:
-    """One body that is being read."""
+    """One body that is being read or held."""
 
     def __init__(self, memory: BodyMemory) -> None:
         self._memory = memory
         self._size = 0
 
     def grew(self, size: int) -> None:
-        """So many bytes have come. Raises NoRoomError if there is none for them."""
+        """`size` more bytes have arrived. Raises BodyMemoryError if they are too many."""
         self._memory.take(size)
         self._size += size
 
     def end(self) -> None:
-        """It is whole, or given up; harmless the second time."""
+        """The body is complete, or given up. Harmless the second time."""
         self._memory.give(self._size)
         self._size = 0
 

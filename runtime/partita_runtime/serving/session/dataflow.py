@@ -1,6 +1,6 @@
 """The tensors of one sample on its way through the DAG, and the answer made of them. Pure.
 
-Which sub-requests there are is the business of `scheduling.requests`; here is only what each of them works on.
+`scheduling.requests` decides which sub-requests there are; this module has their inputs and answers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,34 +14,34 @@ from partita_runtime.serving.protocol.interface import Interface, index_name, ou
 
 
 class DataflowError(Exception):
-    """What a module answered does not fit what comes after it; the message says what is expected."""
+    """A module's answer does not fit the modules after it; the message says what is expected."""
 
 
-class Sample:
-    """One sample: its request's tensors, and what the modules answered so far."""
+class SampleTensors:
+    """One sample: its input tensors, and the answers of modules so far."""
 
     def __init__(self, interface: Interface, request: Mapping[str, Array]) -> None:
-        """`request` is the tensors of this sample by name, without a batch dimension."""
+        """`request` has the tensors of this sample by name, without a batch dimension."""
         self._interface = interface
         self.request = request
         self._answers: dict[int, tuple[SubRequest, Sequence[Array]]] = {}
         self._rows: dict[int, Mapping[str, Array]] = {}
-        """By sub-request, and by downstream module (or by output name, for a sink): what it answered."""
+        """The answers by sub-request, and then by downstream module, or by output name for a sink."""
         self.cut_off: dict[str, int] = {}
-        """Sub-requests that were left out, by the module that answered with more than `fanOut.max`."""
+        """How many sub-requests beyond `fanOut.max` were left out, by the module that answered with them."""
 
     def model_input(self, sub: SubRequest) -> Array:
-        """The sample that a model's sub-request works on."""
+        """The input of a model's sub-request."""
         if not sub.parents:
             return self.request[self._interface.input_name(sub.module)]
         row: Array = self._rows[sub.parents[0]][sub.module][sub.sample]
         return row
 
     def function_upstream(self, sub: SubRequest) -> dict[str, list[Array]]:
-        """The upstream answers that a function's sub-request works on, by module.
+        """The upstream answers for a function's sub-request, by module.
 
-        With one upstream module: the tensors of the answer it was called for. With several (a join): the tensors of
-        all of their answers, stacked, so that their first dimension says how many there were.
+        With one upstream module: the tensors of the answer that it is called for. With several (a join): the tensors
+        of all their answers, stacked; the first dimension is the number of answers.
         """
         upstreams = [edge.source for edge in self._interface.session.edges if edge.target == sub.module]
         if len(upstreams) == 1:
@@ -57,7 +57,7 @@ class Sample:
         return joined
 
     def model_answered(self, sub: SubRequest, outputs: Sequence[Array]) -> dict[str, int]:
-        """Take a model's answer in; how many samples it holds for each downstream model.
+        """Store a model's answer; how many samples it has for each downstream model.
 
         Raises DataflowError if it does not fit them.
         """
@@ -70,9 +70,9 @@ class Sample:
         return self._take(sub, rows)
 
     def function_answered(self, sub: SubRequest, answer: Mapping[str, Any]) -> dict[str, int]:
-        """Take a function's answer in; how many samples it holds for each downstream model.
+        """Store a function's answer; how many samples it has for each downstream model.
 
-        Raises DataflowError if it names modules that are not downstream, or does not fit those that are.
+        Raises DataflowError if it names a module that is not downstream, or does not fit a downstream module.
         """
         targets = self._targets(sub.module)
         rows = {name: np.asarray(value) for name, value in answer.items()}
@@ -82,7 +82,7 @@ class Sample:
         return self._take(sub, rows)
 
     def sink_rows(self, results: Sequence[SubRequest]) -> dict[str, list[Sequence[Array] | Mapping[str, Array]]]:
-        """What the sinks answered, in order, by module: a model's tensors, a function's tensors by name."""
+        """The answers of the sinks in order, by module: a model's tensors, a function's tensors by name."""
         rows: dict[str, list[Sequence[Array] | Mapping[str, Array]]] = {s.name: [] for s in self._interface.sinks}
         for sub in results:
             is_model = self._interface.modules[sub.module].model is not None
@@ -93,7 +93,7 @@ class Sample:
         return [edge.target for edge in self._interface.session.edges if edge.source == module]
 
     def _tensors(self, sub_id: int, target: str) -> Sequence[Array]:
-        """What `target` gets to see of an upstream answer."""
+        """The part of an upstream answer that `target` receives."""
         sub, outputs = self._answers[sub_id]
         if self._interface.modules[sub.module].model is not None:
             return outputs
@@ -122,7 +122,7 @@ class Sample:
 def answer_of(
     interface: Interface, samples: Sequence[Mapping[str, Sequence[Sequence[Array] | Mapping[str, Array]]]]
 ) -> dict[str, Array]:
-    """The tensors that answer a request, out of what `Sample.sink_rows` gave for each of its samples.
+    """The tensors that answer a request, made of `SampleTensors.sink_rows` of each of its samples.
 
     Raises DataflowError if rows of one tensor differ in shape.
     """
@@ -151,7 +151,7 @@ def _model_tensors(interface: Interface, sink: str, rows: Sequence[Sequence[Arra
 def _function_tensors(sink: str, rows: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
     names = sorted({name for row in rows for name in row})
     if any(row.keys() != {*names} for row in rows):
-        raise DataflowError(f"{sink!r} answered with other names from one call to the next")
+        raise DataflowError(f"{sink!r} answered with different names in different calls")
     return {f"{sink}.{name}": _stacked(sink, [row[name] for row in rows]) for name in names}
 
 
@@ -161,6 +161,6 @@ def _stacked(module: str, rows: Sequence[Array]) -> Array:
     if len({(row.shape, row.dtype) for row in rows}) > 1:
         raise DataflowError(
             f"{module!r} answered with arrays of different shapes or types, which cannot be one tensor; "
-            "let it pad them, or send samples in requests of their own"
+            "pad them, or send each sample in its own request"
         )
     return np.stack(rows)

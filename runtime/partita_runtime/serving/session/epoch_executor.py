@@ -1,7 +1,7 @@
-"""The requests of one epoch on their way through the DAG: models by the dispatcher, functions in their processes.
+"""Executes the requests of one epoch along the DAG: models by the dispatcher, functions in their processes.
 
-One driver serves one epoch. With a new epoch another one takes the new requests, and this one finishes what it has:
-no request ever sees two plans, or two versions of the session.
+One executor serves one epoch. A new epoch has another executor, which takes the new requests; this one finishes its
+requests. So no request sees two plans, or two versions of the session.
 """
 
 import asyncio
@@ -13,29 +13,33 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from partita_runtime.execution.executor import Array
 from partita_runtime.scheduling.events import Drop, DropReason
 from partita_runtime.scheduling.requests import RequestGraph, SubRequest
-from partita_runtime.serving.central.coordinator_link import AWAY
+from partita_runtime.serving.central.coordinator_link import COORDINATOR_AWAY
 from partita_runtime.serving.deploy.epochs import Epoch
 from partita_runtime.serving.dispatch.dispatcher import OVERDUE_MICROS, Dispatcher
 from partita_runtime.serving.dispatch.scheduler import MakeScheduler, now_micros
-from partita_runtime.serving.protocol.inference import InferRequest, UnservedError
+from partita_runtime.serving.protocol.inference import InferRequest
 from partita_runtime.serving.protocol.interface import Interface
-from partita_runtime.serving.session.dataflow import DataflowError, Sample, answer_of
+from partita_runtime.serving.session.dataflow import DataflowError, SampleTensors, answer_of
 from partita_runtime.serving.session.functions import FunctionError, FunctionInput, FunctionPool
-from partita_runtime.serving.telemetry.signals import Meter, Outcome
-from partita_runtime.serving.transport.transport import TCP, Carrier
+from partita_runtime.serving.session.unserved import Reason, UnservedError
+from partita_runtime.serving.telemetry.signals import Meter
+from partita_runtime.serving.transport.transport import TCP, Transport
 
 if TYPE_CHECKING:
     from partita_runtime.serving.telemetry.tracing import RequestTrace, SubRequestTraces
 
 logger = logging.getLogger(__name__)
 
-_DROPS: Final[Mapping[DropReason, tuple[Outcome, int, str]]] = {
-    DropReason.TOO_LATE: (Outcome.TOO_LATE, 504, "there is not enough time left to answer within the deadline"),
-    DropReason.OVERLOAD: (Outcome.OVERLOAD, 503, "there are more requests than can be answered in time"),
-    DropReason.NO_WORKERS: (Outcome.NO_WORKERS, 503, "no replicas of module {module!r} are ready"),
-    DropReason.WORKER_LOST: (Outcome.FAILED, 503, "a replica of module {module!r} was lost, with no time to try again"),
-    DropReason.EXECUTION_FAILED: (Outcome.FAILED, 500, "module {module!r} failed: {detail}"),
-    DropReason.NO_COORDINATOR: (Outcome.FAILED, 503, AWAY),
+_DROPS: Final[Mapping[DropReason, tuple[Reason, str]]] = {
+    DropReason.TOO_LATE: (Reason.TOO_LATE, "there is not enough time left to answer within the deadline"),
+    DropReason.OVERLOAD: (Reason.OVERLOAD, "there are more requests than can be answered in time"),
+    DropReason.NO_WORKERS: (Reason.NO_REPLICAS, "no replicas of module {module!r} are ready"),
+    DropReason.WORKER_LOST: (
+        Reason.UNAVAILABLE,
+        "a replica of module {module!r} was lost, with no time to try again",
+    ),
+    DropReason.EXECUTION_FAILED: (Reason.BROKEN, "module {module!r} failed: {detail}"),
+    DropReason.NO_COORDINATOR: (Reason.UNAVAILABLE, COORDINATOR_AWAY),
 }
 
 
@@ -43,33 +47,33 @@ class ClientLeftError(Exception):
     """The client closed the connection before its request was answered."""
 
 
-class Asker(Protocol):
-    """Who waits for a request's answer; called on the event loop, once, and never before `Driver.begin` is back."""
+class ResponseHandler(Protocol):
+    """Receives the answer of a request: one call, on the event loop, never within `EpochExecutor.begin`."""
 
     def answered(self, tensors: dict[str, Array]) -> None:
-        """The tensors that answer it."""
+        """The request is answered with these tensors."""
 
     def failed(self, error: Exception) -> None:
-        """It will not be answered: an UnservedError."""
+        """The request is not answered, for the reason of an UnservedError."""
 
 
 @dataclass(eq=False, slots=True)
-class Call:
+class RequestExecution:
     """A request in progress: one graph of sub-requests for each of its samples."""
 
-    asker: Asker | None
-    """None once that is answered, or gone."""
+    handler: ResponseHandler | None
+    """None once it was called, or the client has left."""
     expires: int
-    """When it is given up, after every other rescue."""
+    """When it is given up, if it has not ended before."""
     trace: "RequestTrace | None"
-    """Of a sampled request."""
-    samples: dict[int, Sample] = field(default_factory=dict)
+    """None unless the request is sampled."""
+    samples: dict[int, SampleTensors] = field(default_factory=dict)
     results: dict[int, tuple[SubRequest, ...]] = field(default_factory=dict)
-    """By finished sample."""
+    """The results of each finished sample."""
 
 
-class Driver:
-    """Serves one epoch; use it on one event loop."""
+class EpochExecutor:
+    """Executes the requests of one epoch; use it on one event loop."""
 
     def __init__(
         self,
@@ -78,31 +82,34 @@ class Driver:
         function_processes: int,
         make_scheduler: MakeScheduler,
         sampled: "SubRequestTraces | None" = None,
-        carrier: Carrier = TCP,
+        transport: Transport = TCP,
     ) -> None:
-        """`sampled` is told how the sub-requests of sampled requests go."""
+        """`sampled` traces the sub-requests of sampled requests."""
         self.epoch = epoch
         self.interface = Interface(epoch.session_key.partition("/")[2], epoch.session, epoch.outputs)
         self.slo_micros = epoch.session.slo.latency_ms * 1000
+        zero = epoch.session.autoscaling.scale_to_zero
+        self.hold_micros = None if zero is None else zero.hold_seconds * 1_000_000
+        """For how long requests are held while there are no replicas; None if they are not held."""
         self._sampled = sampled
-        self.dispatcher = Dispatcher(epoch.plan, self.slo_micros, self, make_scheduler, sampled, carrier)
+        self.dispatcher = Dispatcher(epoch.plan, self.slo_micros, self, make_scheduler, sampled, transport)
         functions = [module.function for module in epoch.session.modules if module.function is not None]
         self._functions = FunctionPool(functions, function_processes, self)
         self._meter = meter
         self._graph = RequestGraph(epoch.session, epoch.plan)
-        self._calls: dict[int, Call] = {}
-        """By sample that is not finished."""
+        self._calls: dict[int, RequestExecution] = {}
+        """By unfinished sample."""
         self._next_sample = 0
         self._root_samples = {root.name: 1 for root in self.interface.roots}
         self._subs: dict[int, tuple[int, SubRequest]] = {}
-        """Unanswered sub-requests, each with its sample."""
+        """Unanswered sub-requests, each with the id of its sample."""
 
     async def prepare(self) -> None:
         """Load the session's functions. Raises FunctionError for one that cannot be loaded."""
         await self._functions.prepare()
 
     def close(self) -> None:
-        """Leave the replicas and end the functions' processes."""
+        """Disconnect from the replicas and end the functions' processes."""
         self.dispatcher.close()
         self._functions.close()
 
@@ -117,30 +124,32 @@ class Driver:
         """Whether no request is in progress."""
         return not self._calls
 
-    def begin(self, request: InferRequest, arrived: int, asker: Asker, trace: "RequestTrace | None" = None) -> Call:
-        """Take `request` in, which arrived at `arrived`, for `asker` to be told what becomes of it."""
+    def begin(
+        self, request: InferRequest, arrived: int, handler: ResponseHandler, trace: "RequestTrace | None" = None
+    ) -> RequestExecution:
+        """Begin a request that arrived at `arrived` (microseconds), and report its end to `handler`."""
         now = self.dispatcher.now()
         time = self.slo_micros if request.timeout_micros is None else min(self.slo_micros, request.timeout_micros)
         deadline = arrived + time - self.dispatcher.answering_micros
-        call = Call(asker, now + 4 * self.slo_micros + OVERDUE_MICROS, trace)
+        call = RequestExecution(handler, now + 4 * self.slo_micros + OVERDUE_MICROS, trace)
         for row in range(request.samples):
             sample_id = self._next_sample
             self._next_sample += 1
             tensors = {name: array[row] for name, array in request.inputs.items()}
-            call.samples[sample_id] = Sample(self.interface, tensors)
+            call.samples[sample_id] = SampleTensors(self.interface, tensors)
             self._calls[sample_id] = call
             self._run(sample_id, self._graph.start(sample_id, deadline, self._root_samples), now)
         return call
 
-    def cancel(self, call: Call) -> None:
-        """Nobody waits for it any more."""
-        call.asker = None
-        self._abandon_all(call, self.dispatcher.now())
+    def cancel(self, call: RequestExecution) -> None:
+        """The client has left."""
+        call.handler = None
+        self._drop_all(call, self.dispatcher.now())
 
-    # What the dispatcher says (dispatcher.SubRequests).
+    # Called by the dispatcher (dispatcher.SubRequests).
 
     def tensor(self, sub_id: int) -> Array | None:
-        """What a sub-request works on; None if nobody waits for it any more."""
+        """The input of a sub-request; None if it has ended."""
         if sub_id not in self._subs:
             return None
         sample_id, sub = self._subs[sub_id]
@@ -154,24 +163,24 @@ class Driver:
         try:
             children = self._calls[sample_id].samples[sample_id].model_answered(sub, outputs)
         except DataflowError as error:
-            self._fail(sub_id, UnservedError(Outcome.FAILED, 500, str(error)), now)
+            self._fail(sub_id, UnservedError(Reason.BROKEN, str(error)), now)
         else:
-            self._go_on(sub_id, children, now)
+            self._proceed(sub_id, children, now)
 
     def dropped(self, drop: Drop, now: int) -> None:
-        """The core gave a sub-request up, and so its request fails."""
-        outcome, status, message = _DROPS[drop.reason]
-        error = UnservedError(outcome, status, message.format(module=drop.module, detail=drop.detail))
+        """The scheduler dropped a sub-request, so its request fails."""
+        reason, message = _DROPS[drop.reason]
+        error = UnservedError(reason, message.format(module=drop.module, detail=drop.detail))
         self._fail(drop.request_id, error, now)
 
-    # What the functions' processes say (functions.Caller).
+    # Called by the function pool (functions.Caller).
 
-    def in_vain(self, sub_id: int) -> bool:
-        """Whether a call need not be run any more."""
+    def is_unneeded(self, sub_id: int) -> bool:
+        """Whether a call need not run: its request has ended, or cannot be in time."""
         return self._graph.cannot_be_in_time(sub_id, now_micros())
 
     def function_input(self, sub_id: int) -> FunctionInput:
-        """What a call works on."""
+        """The input of a call."""
         sample_id, sub = self._subs[sub_id]
         sample = self._calls[sample_id].samples[sample_id]
         try:
@@ -180,7 +189,7 @@ class Driver:
             raise FunctionError(str(error)) from None
 
     def function_skipped(self, sub_id: int) -> None:
-        """A call is not run any more; its request, unless that has ended, cannot be answered in time."""
+        """A call does not run: its request has ended, or fails as too late now."""
         if sub_id in self._subs:
             _, sub = self._subs[sub_id]
             self.dropped(Drop(sub_id, sub.module, DropReason.TOO_LATE), self.dispatcher.now())
@@ -195,13 +204,13 @@ class Driver:
         except DataflowError as error:
             self.function_failed(sub_id, FunctionError(str(error)))
         else:
-            self._go_on(sub_id, children, self.dispatcher.now())
+            self._proceed(sub_id, children, self.dispatcher.now())
 
     def function_failed(self, sub_id: int, error: FunctionError) -> None:
-        """A function has no answer, and so its request fails."""
+        """A function has failed, so its request fails."""
         if sub_id in self._subs:
             _, sub = self._subs[sub_id]
-            failure = UnservedError(Outcome.FAILED, 500, f"module {sub.module!r} failed: {error}")
+            failure = UnservedError(Reason.BROKEN, f"module {sub.module!r} failed: {error}")
             self._fail(sub_id, failure, self.dispatcher.now())
 
     # Requests and their sub-requests.
@@ -217,8 +226,8 @@ class Driver:
             else:
                 self._functions.call(sub.sub_id, function)
 
-    def _go_on(self, sub_id: int, children: Mapping[str, int], now: int) -> None:
-        """A sub-request is answered; run what this makes due, or finish its sample."""
+    def _proceed(self, sub_id: int, children: Mapping[str, int], now: int) -> None:
+        """A sub-request is answered; run those that follow it, or finish its sample."""
         if sub_id not in self._subs:
             return
         sample_id, _ = self._subs.pop(sub_id)
@@ -235,20 +244,20 @@ class Driver:
         if len(call.results) == len(call.samples):
             self._finish(call, now)
 
-    def _finish(self, call: Call, now: int) -> None:
-        asker, call.asker = call.asker, None
-        if asker is None:
+    def _finish(self, call: RequestExecution, now: int) -> None:
+        handler, call.handler = call.handler, None
+        if handler is None:
             return
         try:
             rows = [sample.sink_rows(call.results[sample_id]) for sample_id, sample in call.samples.items()]
             tensors = answer_of(self.interface, rows)
         except DataflowError as error:
-            asker.failed(UnservedError(Outcome.FAILED, 500, str(error)))
+            handler.failed(UnservedError(Reason.BROKEN, str(error)))
         else:
             try:
-                asker.answered(tensors)
-            except Exception:  # is of this request only; others of its batch come after it
-                logger.exception("a request broke the frontend")
+                handler.answered(tensors)
+            except Exception:  # affects this request only; the others of its batch follow
+                logger.exception("a request raised an unexpected error")
         ended = now_micros()
         self.dispatcher.margins.answering.observe(1, ended - now, ended)
 
@@ -257,34 +266,34 @@ class Driver:
             sample_id, _ = self._subs[sub_id]
             self._fail_call(self._calls[sample_id], error, now)
 
-    def _fail_call(self, call: Call, error: UnservedError, now: int) -> None:
-        self._abandon_all(call, now)
-        asyncio.get_running_loop().call_soon(_tell_failed, call, error)
+    def _fail_call(self, call: RequestExecution, error: UnservedError, now: int) -> None:
+        self._drop_all(call, now)
+        asyncio.get_running_loop().call_soon(_report_failure, call, error)
 
     def _expire(self) -> None:
-        """Give up what nothing else has: calls are in the order in which they expire."""
+        """Give up requests that nothing else has ended. They are in the order in which they expire."""
         now = self.dispatcher.now()
         while self._calls:
             call = next(iter(self._calls.values()))
             if call.expires > now:
                 return
-            self._fail_call(call, UnservedError(Outcome.FAILED, 504, "no answer came within four times the SLO"), now)
+            self._fail_call(call, UnservedError(Reason.NO_ANSWER, "no answer came within four times the SLO"), now)
 
-    def _abandon_all(self, call: Call, now: int) -> None:
+    def _drop_all(self, call: RequestExecution, now: int) -> None:
         for sample_id in call.samples:
-            self._abandon(sample_id, now)
+            self._drop(sample_id, now)
 
-    def _abandon(self, sample_id: int, now: int) -> None:
+    def _drop(self, sample_id: int, now: int) -> None:
         if self._calls.pop(sample_id, None) is None:
             return
         for sub in self._graph.cancel(sample_id):
             del self._subs[sub.sub_id]
             if self._sampled is not None:
-                self._sampled.ended(sub.sub_id, now, given_up=True)
+                self._sampled.ended(sub.sub_id, now, failed=True)
             self.dispatcher.cancel(sub.sub_id, now)
 
 
-def _tell_failed(call: Call, error: UnservedError) -> None:
-    asker, call.asker = call.asker, None
-    if asker is not None:
-        asker.failed(error)
+def _report_failure(call: RequestExecution, error: UnservedError) -> None:
+    handler, call.handler = call.handler, None
+    if handler is not None:
+        handler.failed(error)

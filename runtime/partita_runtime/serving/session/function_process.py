@@ -1,10 +1,10 @@
-"""A process that runs a session's CPU functions: calls come over a socket, a few at a time, and are answered in order.
+"""A process that runs a session's CPU functions: it receives calls over a socket and answers them in order.
 
     python -m partita_runtime.serving.session.function_process FILE_DESCRIPTOR ENTRYPOINT...
 
 Messages in both directions are a length and a pickle. They never come from a network: the socket is one end of a pair
-that the frontend made. First the process says, for each entrypoint, what keeps it from being loaded ("" if nothing).
-From then on it takes lists of calls, and answers each call with what the function gave, or with what went wrong.
+that the frontend made. First the process sends, for each entrypoint, why it cannot be loaded ("" if it can). Then it
+receives lists of FunctionCall and sends a CallOutcome for each call.
 """
 
 import importlib
@@ -16,31 +16,47 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from queue import SimpleQueue
-from typing import Any, BinaryIO, Final, cast
+from typing import Any, BinaryIO, Final, NamedTuple, cast
 
 import numpy as np
 
 from partita_runtime.models.policy import policy_here
 
-Call = tuple[str, Mapping[str, Any], Mapping[str, Any], Mapping[str, Sequence[Any]]]
-"""Entrypoint, its kwargs, and what it works on: the request's tensors and the upstream answers."""
-Outcome = tuple[Mapping[str, Any] | None, str]
-"""What a call answered, as arrays; or None, and what went wrong as text, since not all exceptions can be pickled."""
+
+class FunctionCall(NamedTuple):
+    """A call of a function."""
+
+    entrypoint: str
+    kwargs: Mapping[str, Any]
+    request: Mapping[str, Any]
+    """The request's tensors by name."""
+    upstream: Mapping[str, Sequence[Any]]
+    """The upstream answers by module."""
+
+
+class CallOutcome(NamedTuple):
+    """The result of a call."""
+
+    answer: Mapping[str, Any] | None
+    """Arrays by name; None if the call failed."""
+    problem: str = ""
+    """Why it failed, as text: not all exceptions can be pickled."""
+
 
 LENGTH: Final = struct.Struct("<Q")
 
 
 def frame(message: object) -> bytes:
-    """A message as it is sent. Raises whatever pickle does with what cannot be sent."""
+    """A message with its length. Raises the errors of pickle for a message that cannot be pickled."""
     content = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     return LENGTH.pack(len(content)) + content
 
 
 def main(descriptor: str, entrypoints: Sequence[str]) -> None:
-    """Run calls until the frontend closes its end, and then end at once, whatever is being run."""
+    """Run calls until the frontend closes its end of the socket, and then end at once."""
     stream = cast(BinaryIO, socket.socket(fileno=int(descriptor)).makefile("rwb"))
     _send(stream, frame([_load(entrypoint) for entrypoint in entrypoints]))
-    calls: SimpleQueue[Call] = SimpleQueue()
+    calls: SimpleQueue[FunctionCall] = SimpleQueue()
     threading.Thread(target=_receive, args=(stream, calls), daemon=True).start()
     while True:
         call = calls.get()
@@ -48,7 +64,7 @@ def main(descriptor: str, entrypoints: Sequence[str]) -> None:
         try:
             answer = frame(outcome)
         except Exception as error:
-            answer = frame((None, f"its answer cannot be sent: {type(error).__name__}: {error}"))
+            answer = frame(CallOutcome(None, f"its answer cannot be sent: {type(error).__name__}: {error}"))
         _send(stream, answer)
 
 
@@ -57,7 +73,7 @@ def _send(stream: BinaryIO, message: bytes) -> None:
     stream.flush()
 
 
-def _receive(stream: BinaryIO, calls: SimpleQueue[Call]) -> None:
+def _receive(stream: BinaryIO, calls: SimpleQueue[FunctionCall]) -> None:
     while prefix := stream.read(LENGTH.size):
         for call in pickle.loads(stream.read(LENGTH.unpack(prefix)[0])):
             calls.put(call)
@@ -68,7 +84,7 @@ _loaded: dict[str, Callable[..., Any]] = {}
 
 
 def _load(entrypoint: str) -> str:
-    """What keeps the function from being loaded; empty if it is."""
+    """Load a function; why it cannot be loaded, or ""."""
     module, _, name = entrypoint.partition(":")
     try:
         policy = policy_here()
@@ -83,15 +99,14 @@ def _load(entrypoint: str) -> str:
     return ""
 
 
-def _outcome(call: Call) -> Outcome:
-    entrypoint, kwargs, request, upstream = call
+def _outcome(call: FunctionCall) -> CallOutcome:
     try:
-        answer = _loaded[entrypoint](request, upstream, **kwargs)
+        answer = _loaded[call.entrypoint](call.request, call.upstream, **call.kwargs)
         if not isinstance(answer, Mapping):
-            return None, f"it must return a mapping of arrays, not {type(answer).__name__}"
-        return {name: np.asarray(value) for name, value in answer.items()}, ""
+            return CallOutcome(None, f"it must return a mapping of arrays, not {type(answer).__name__}")
+        return CallOutcome({name: np.asarray(value) for name, value in answer.items()})
     except Exception as error:
-        return None, f"{type(error).__name__}: {error}"
+        return CallOutcome(None, f"{type(error).__name__}: {error}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Runs the session's CPU functions in processes of their own, so that neither their work nor their crash is ours."""
+"""Runs the session's CPU functions in separate processes: their work and their crashes do not affect the frontend."""
 
 import asyncio
 import logging
@@ -13,24 +13,24 @@ from typing import Any, Final, NamedTuple, Protocol, Self
 
 from partita_api.module import FunctionSource
 from partita_runtime.execution.executor import Array
-from partita_runtime.serving.session.function_process import LENGTH, Outcome, frame
+from partita_runtime.serving.session.function_process import LENGTH, CallOutcome, FunctionCall, frame
 
 logger = logging.getLogger(__name__)
 
 HUNG_SECONDS: Final = 20.0
-"""A call that takes longer is given up, and its process replaced."""
+"""A call that takes longer fails, and its process is replaced."""
 MOST_CALLS: Final = 8
-"""Calls that a process is given at once, so that it need not wait for a busy event loop between them."""
+"""Most calls that a process gets at once: it does not wait for a busy event loop between them."""
 _START_SECONDS: Final = 60.0
 _START_AGAIN_SECONDS: Final = 1.0
 
 
 class FunctionError(Exception):
-    """A function cannot be loaded, raised an exception, ended its process, or hangs; the message says which."""
+    """A function cannot be loaded, raised an exception, ended its process or hangs; the message says which."""
 
 
 class FunctionInput(NamedTuple):
-    """What one call works on."""
+    """The input of one call."""
 
     request: Mapping[str, Array]
     """The sample's tensors by name, without a batch dimension."""
@@ -39,37 +39,37 @@ class FunctionInput(NamedTuple):
 
 
 class Caller(Protocol):
-    """Whose calls are run; called on the event loop."""
+    """The owner of the calls; called on the event loop."""
 
-    def in_vain(self, sub_id: int) -> bool:
-        """Whether a call that waits need not be run any more: nobody wants its answer, or it would come too late."""
+    def is_unneeded(self, sub_id: int) -> bool:
+        """Whether a waiting call need not run: its request has ended, or its answer would be too late."""
 
     def function_input(self, sub_id: int) -> FunctionInput:
-        """What a call works on, now that its turn has come. Raises FunctionError if it cannot be made."""
+        """The input of a call that is about to run. Raises FunctionError if it cannot be made."""
 
     def function_skipped(self, sub_id: int) -> None:
-        """A call was in vain, and is not run."""
+        """A call was not needed any more and does not run."""
 
     def function_answered(self, sub_id: int, answer: Mapping[str, Any]) -> None:
-        """What a call gave."""
+        """The answer of a call."""
 
     def function_failed(self, sub_id: int, error: FunctionError) -> None:
-        """A call has no answer."""
+        """A call has failed."""
 
 
-class _Call(NamedTuple):
+class _QueuedCall(NamedTuple):
     sub_id: int
     function: FunctionSource
 
 
 class FunctionPool:
-    """A few processes that have the functions loaded, and the calls that wait for them, in order of arrival."""
+    """A few processes that have loaded the functions, and a queue of calls, in order of arrival."""
 
     def __init__(self, functions: Sequence[FunctionSource], processes: int, caller: Caller) -> None:
         self._entrypoints = tuple(dict.fromkeys(function.entrypoint for function in functions))
         self._size = processes if self._entrypoints else 0
         self._caller = caller
-        self._waiting: deque[_Call] = deque()
+        self._waiting: deque[_QueuedCall] = deque()
         self._slots: list[_Slot] = []
         self._feeding = False
 
@@ -84,30 +84,30 @@ class FunctionPool:
             raise
 
     def call(self, sub_id: int, function: FunctionSource) -> None:
-        """Call the function once a process is free; the caller is told what comes of it."""
-        self._waiting.append(_Call(sub_id, function))
+        """Call the function once a process is free; the caller receives the result."""
+        self._waiting.append(_QueuedCall(sub_id, function))
         self._wake()
 
     def tick(self) -> None:
-        """To be called a few times a second: forgets calls that have become in vain, though no process is free."""
+        """To be called a few times a second: skips queued calls that are not needed any more."""
         waiting, self._waiting = self._waiting, deque()
         for call in waiting:
-            if self._caller.in_vain(call.sub_id):
+            if self._caller.is_unneeded(call.sub_id):
                 self._caller.function_skipped(call.sub_id)
             else:
                 self._waiting.append(call)
 
     def close(self) -> None:
-        """End the processes, whatever they do."""
+        """End the processes at once."""
         for slot in self._slots:
             slot.close()
         self._slots.clear()
 
-    # What the slots say.
+    # Called by the slots.
 
     @property
     def entrypoints(self) -> tuple[str, ...]:
-        """What every process loads."""
+        """The functions that every process loads."""
         return self._entrypoints
 
     def freed(self) -> None:
@@ -115,25 +115,24 @@ class FunctionPool:
         if self._waiting:
             self._feed()
 
-    def answered(self, call: _Call, outcome: Outcome) -> None:
+    def answered(self, call: _QueuedCall, outcome: CallOutcome) -> None:
         """A process has answered."""
-        answer, problem = outcome
-        if answer is None:
-            self.failed(call, problem)
+        if outcome.answer is None:
+            self.failed(call, outcome.problem)
         else:
-            self._caller.function_answered(call.sub_id, answer)
+            self._caller.function_answered(call.sub_id, outcome.answer)
 
-    def failed(self, call: _Call, problem: str) -> None:
-        """A call will not be answered."""
+    def failed(self, call: _QueuedCall, problem: str) -> None:
+        """A call has failed."""
         self._caller.function_failed(call.sub_id, FunctionError(f"{call.function.entrypoint}: {problem}"))
 
-    def give_back(self, calls: Sequence[_Call]) -> None:
-        """These calls were not begun by the process that had them; they are next again."""
+    def give_back(self, calls: Sequence[_QueuedCall]) -> None:
+        """Queue calls again, at the front, that their process had not begun."""
         self._waiting.extendleft(reversed(calls))
         self._wake()
 
     def _wake(self) -> None:
-        """Hand out calls once for all that happens in this turn of the event loop."""
+        """Hand out calls at the end of this turn of the event loop, once for all of its events."""
         if not self._feeding:
             self._feeding = True
             asyncio.get_running_loop().call_soon(self._feed)
@@ -147,11 +146,11 @@ class FunctionPool:
             if group:
                 slot.run(group)
 
-    def _next(self, most: int) -> list[tuple[_Call, FunctionInput]]:
-        group: list[tuple[_Call, FunctionInput]] = []
+    def _next(self, most: int) -> list[tuple[_QueuedCall, FunctionInput]]:
+        group: list[tuple[_QueuedCall, FunctionInput]] = []
         while self._waiting and len(group) < most:
             call = self._waiting.popleft()
-            if self._caller.in_vain(call.sub_id):
+            if self._caller.is_unneeded(call.sub_id):
                 self._caller.function_skipped(call.sub_id)
                 continue
             try:
@@ -162,28 +161,29 @@ class FunctionPool:
 
 
 class _Slot:
-    """One place for a process: there is always one, or one on its way."""
+    """Keeps one process running, and replaces it when it ends."""
 
     def __init__(self, pool: FunctionPool) -> None:
         self._pool = pool
         self._process: _Process | None = None
-        self._running: deque[_Call] = deque()
-        """What the process was given and has not answered; it works on the first."""
+        self._running: deque[_QueuedCall] = deque()
+        """Calls that the process has not answered; it runs the first of them."""
         self._hangs: asyncio.TimerHandle | None = None
         self.started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Whether the first process came up."""
+        """Done once the first process has started; failed if it could not."""
         self._serving = asyncio.create_task(self._serve())
 
     @property
     def idle(self) -> bool:
-        """Whether it can be given calls."""
+        """Whether it can take calls."""
         return self._process is not None and not self._running
 
-    def run(self, group: Sequence[tuple[_Call, FunctionInput]]) -> None:
+    def run(self, group: Sequence[tuple[_QueuedCall, FunctionInput]]) -> None:
         """Give these calls to the process, which must be idle."""
         assert self._process is not None
         self._running.extend(call for call, _ in group)
-        self._process.send([(call.function.entrypoint, call.function.kwargs, *given) for call, given in group])
+        calls = [FunctionCall(call.function.entrypoint, call.function.kwargs, *given) for call, given in group]
+        self._process.send(calls)
         self._watch()
 
     def close(self) -> None:
@@ -211,16 +211,16 @@ class _Slot:
             except EOFError:
                 self._lost(process)
 
-    def _answered(self, outcome: Outcome) -> None:
+    def _answered(self, outcome: CallOutcome) -> None:
         call = self._running.popleft()
         self._watch()
         if not self._running:
-            self._pool.freed()  # the process goes on while its answer is being dealt with
+            self._pool.freed()  # the process gets new calls while its answer is handled
         asyncio.get_running_loop().call_soon(self._pool.answered, call, outcome)
 
     def _lost(self, process: "_Process") -> None:
-        """The process has ended: the call that it worked on fails, those behind it are run elsewhere."""
-        logger.warning("a process for functions ended, and is replaced")
+        """The process has ended: the call that it ran fails, the others are queued again."""
+        logger.warning("a function process has ended and is replaced")
         self._end()
         if self._running:
             self._pool.failed(self._running.popleft(), process.end)
@@ -242,7 +242,7 @@ class _Slot:
 
 
 class _Process:
-    """A process with the functions loaded (`function_process`), and our end of the way to it."""
+    """A process that has loaded the functions (`function_process`), and the socket to it."""
 
     def __init__(
         self, process: subprocess.Popen[bytes], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -251,7 +251,7 @@ class _Process:
         self._reader = reader
         self._writer = writer
         self.end = "its process ended before it answered"
-        """Why the process ends before it answers, if it does."""
+        """Why calls fail if the process ends."""
 
     @classmethod
     async def start(cls, entrypoints: Sequence[str]) -> Self:
@@ -276,13 +276,13 @@ class _Process:
         try:
             problems: list[str] = await self.receive()
         except EOFError:
-            raise FunctionError(f"{', '.join(entrypoints)}: the process that loads this ended") from None
+            raise FunctionError(f"{', '.join(entrypoints)}: the process ended while it loaded the functions") from None
         for entrypoint, problem in zip(entrypoints, problems, strict=True):
             if problem:
                 raise FunctionError(f"{entrypoint}: {problem}")
 
     def send(self, message: object) -> None:
-        """Send a message; nothing happens if the process has ended, which `receive` says."""
+        """Send a message. Does nothing if the process has ended; `receive` raises then."""
         self._writer.write(frame(message))
 
     async def receive(self) -> Any:
@@ -294,12 +294,12 @@ class _Process:
             raise EOFError from None
 
     def give_up(self) -> None:
-        """End the process, since it does not answer."""
+        """End the process because it does not answer."""
         self.end = f"it did not answer within {HUNG_SECONDS:.0f} s"
         self._process.kill()
 
     def kill(self) -> None:
-        """End the process, if it has not ended."""
+        """End the process if it runs."""
         self._writer.close()
         self._process.kill()
         self._process.wait()

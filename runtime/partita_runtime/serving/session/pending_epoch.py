@@ -1,41 +1,41 @@
-"""A plan on its way to serve: what it waits for, and whether the frontend may move to it."""
+"""An epoch that is to be served next: what it waits for, and whether the frontend may move to it."""
 
 import asyncio
 from typing import Final
 
-from partita_runtime.serving.central.coordinator_link import AWAY
+from partita_runtime.serving.central.coordinator_link import COORDINATOR_AWAY
 from partita_runtime.serving.dispatch.scheduler import now_micros
-from partita_runtime.serving.session.epoch_executor import Driver
+from partita_runtime.serving.session.epoch_executor import EpochExecutor
 from partita_runtime.serving.session.functions import FunctionError
 
 _LOAD_AGAIN_SECONDS: Final = 5.0
 
 
-class Coming:
-    """A driver on its way to serve."""
+class PendingEpoch:
+    """An executor that does not take requests yet."""
 
-    def __init__(self, driver: Driver) -> None:
-        self.driver = driver
+    def __init__(self, executor: EpochExecutor) -> None:
+        self.executor = executor
         self._problem = ""
         self._loading = asyncio.create_task(self._load_functions())
         self._complete_since: int | None = None
 
     @property
     def message(self) -> str:
-        """What is being waited for."""
-        missing = [ref for ref, ready in self.driver.dispatcher.ready_replicas().items() if not ready]
+        """What it waits for."""
+        missing = [ref for ref, ready in self.executor.dispatcher.ready_replicas().items() if not ready]
         if self._problem or not missing:
-            unscheduled = "" if self.driver.dispatcher.scheduled else AWAY
+            unscheduled = "" if self.executor.dispatcher.scheduled else COORDINATOR_AWAY
             return self._problem or unscheduled or "waiting for functions, or for the rest of the replicas"
         return "no replica yet of " + ", ".join(f"{ref.module}/{ref.pipeline}/{ref.stage}" for ref in missing)
 
     def may_serve(self, patience_seconds: float | None) -> bool:
-        """Whether all is there, or one replica of every stage has been for as long as our patience lasts.
+        """Whether all replicas are there, or one of every stage has been there for `patience_seconds`.
 
-        A patience of None does without replicas.
+        With a patience of None it needs no replicas. Functions and scheduler must be there in any case.
         """
-        ready = self.driver.dispatcher.ready_replicas()
-        prepared = self._loading.done() and self.driver.dispatcher.scheduled
+        ready = self.executor.dispatcher.ready_replicas()
+        prepared = self._loading.done() and self.executor.dispatcher.scheduled
         if patience_seconds is None and prepared:
             return True
         if not all(ready.values()) or not prepared:
@@ -44,18 +44,18 @@ class Coming:
         now = now_micros()
         if self._complete_since is None:
             self._complete_since = now
-        everything = all(ready[ref] >= stage.replicas for ref, stage in self.driver.epoch.plan.stages())
+        everything = all(ready[ref] >= stage.replicas for ref, stage in self.executor.epoch.plan.stages())
         return everything or now - self._complete_since >= (patience_seconds or 0.0) * 1e6
 
     def close(self) -> None:
         """It will not serve."""
         self._loading.cancel()
-        self.driver.close()
+        self.executor.close()
 
     async def _load_functions(self) -> None:
         while True:
             try:
-                await self.driver.prepare()
+                await self.executor.prepare()
             except FunctionError as error:
                 self._problem = str(error)
                 await asyncio.sleep(_LOAD_AGAIN_SECONDS)

@@ -110,14 +110,14 @@ class Meter:
     """For how long, all of them together."""
     cut_off: Counter[str] = field(default_factory=Counter)
     """Sub-requests beyond `fanOut.max` that were left out, by module."""
-    told: "deque[tuple[Outcome, int, int]] | None" = None
-    """If it is wanted, every request that ended since it was emptied: outcome, latency, samples."""
+    unreported: "deque[tuple[Outcome, int, int]] | None" = None
+    """Where a reporter takes the requests that have ended from (outcome, latency, samples); None without one."""
 
     def ended(self, outcome: Outcome, latency: int, now: int, samples: int) -> None:
         """`samples` of a request ended like this, `latency` after it had arrived."""
         self.outcomes[outcome] += samples
-        if self.told is not None:
-            self.told.append((outcome, latency, samples))
+        if self.unreported is not None:
+            self.unreported.append((outcome, latency, samples))
         if outcome in (Outcome.IN_TIME, Outcome.LATE):
             self.latencies.extend([(now, latency)] * samples)
 

@@ -108,7 +108,7 @@ class RequestTrace:
 
 
 @dataclass
-class _Sub:
+class _TracedSubRequest:
     """A sub-request of a sampled request."""
 
     request: RequestTrace
@@ -118,7 +118,7 @@ class _Sub:
 
 
 @dataclass
-class _Phase:
+class _TracedPhase:
     name: str
     start: int
     end: int
@@ -126,7 +126,7 @@ class _Phase:
 
 
 @dataclass
-class _Batch:
+class _TracedBatch:
     """A batch that holds sub-requests of sampled requests."""
 
     dispatch: Dispatch
@@ -134,35 +134,35 @@ class _Batch:
     sent: int
     sub_ids: Sequence[int]
     """Those of sampled requests."""
-    phases: list[_Phase] = field(default_factory=list)
+    phases: list[_TracedPhase] = field(default_factory=list)
     stages_done: int = 0
 
 
 class SubRequestTraces:
-    """Follows the sub-requests of sampled requests under one plan: told by the driver, and of batches by the
+    """Follows the sub-requests of sampled requests under one plan: told by the executor, and of batches by the
     dispatcher. What it has not heard of is not sampled.
     """
 
     def __init__(self, plan: SchedulingPlan) -> None:
         self._pools = {ref: stage.pool for ref, stage in plan.stages()}
-        self._subs: dict[int, _Sub] = {}
-        self._batches: dict[int, _Batch] = {}
+        self._subs: dict[int, _TracedSubRequest] = {}
+        self._batches: dict[int, _TracedBatch] = {}
 
     def began(self, request: RequestTrace, sub: SubRequest, is_model: bool, now: int) -> None:
         """A sub-request is due: it is queued for a batch, or its function is called."""
         attributes = {"partita.module": sub.module, "partita.sample": sub.sample}
         kind = "model" if is_model else "function"
         span = request.module(f"{kind} {sub.module}", now, attributes)
-        self._subs[sub.sub_id] = _Sub(request, span, now if is_model else None)
+        self._subs[sub.sub_id] = _TracedSubRequest(request, span, now if is_model else None)
 
-    def ended(self, sub_id: int, now: int, given_up: bool = False) -> None:
+    def ended(self, sub_id: int, now: int, failed: bool = False) -> None:
         """A sub-request has its answer, or nobody waits for it any more."""
         sub = self._subs.pop(sub_id, None)
         if sub is None:
             return
         if sub.waits_since is not None:
             self._queue(sub, now)
-        if given_up:
+        if failed:
             sub.span.set_status(StatusCode.ERROR, "given up")
         sub.span.end(sub.request.nanos(now))
 
@@ -173,7 +173,7 @@ class SubRequestTraces:
             return
         for sub_id in sampled:
             self._queue(self._subs[sub_id], now)
-        self._batches[dispatch.batch_id] = _Batch(dispatch, len(sub_ids), now, sampled)
+        self._batches[dispatch.batch_id] = _TracedBatch(dispatch, len(sub_ids), now, sampled)
 
     def ran(self, batch_id: int, stage: int, waited: int, ran: int, now: int) -> None:
         """A stage reports now that a batch waited and ran there for so long."""
@@ -189,9 +189,9 @@ class SubRequestTraces:
         before = batch.phases[-1].end if batch.phases else batch.sent
         started = max(before, now - ran)
         came = max(before, started - waited)
-        batch.phases.append(_Phase("network", before, came, attributes))
-        batch.phases.append(_Phase("wait", came, started, attributes))
-        batch.phases.append(_Phase("run", started, now, attributes))
+        batch.phases.append(_TracedPhase("network", before, came, attributes))
+        batch.phases.append(_TracedPhase("wait", came, started, attributes))
+        batch.phases.append(_TracedPhase("run", started, now, attributes))
         batch.stages_done = stage + 1
 
     def over(self, batch_id: int, now: int) -> None:
@@ -218,7 +218,7 @@ class SubRequestTraces:
                 sub.waits_since = now
             span.end(sub.request.nanos(now))
 
-    def _queue(self, sub: _Sub, until: int) -> None:
+    def _queue(self, sub: _TracedSubRequest, until: int) -> None:
         if sub.waits_since is not None:
             sub.request.span("queue", sub.span, sub.waits_since, {}).end(sub.request.nanos(until))
             sub.waits_since = None

@@ -1,7 +1,7 @@
-"""Streams by Ray actor calls: for networks that let pods reach each other on no ports but Ray's.
+"""Streams by Ray actor calls, for networks that let pods reach each other on Ray's ports only.
 
-Whoever listens is an actor with a name. Whoever connects to it is an actor, too, and sends its handle along, by which
-it is answered.
+The process that listens is a named actor. The process that connects is an actor, too: it sends its own handle with the
+first call, and is called back through it.
 """
 
 import asyncio
@@ -11,51 +11,52 @@ from typing import Any, Final
 import ray
 from ray.actor import ActorHandle
 
-from partita_runtime.serving.transport.call_connections import Exchange, Parcel, Peer, Piece
-from partita_runtime.serving.transport.kind import Transport
-from partita_runtime.serving.transport.transport import TCP, Carrier, Listening, ProtocolT
-from partita_runtime.serving.transport.wire import Hop
+from partita_runtime.serving.transport.call_connections import CallablePeer, Exchange, Parcel, Piece
+from partita_runtime.serving.transport.kind import TransportKind
+from partita_runtime.serving.transport.transport import TCP, Listening, ProtocolT, Transport
+from partita_runtime.serving.transport.wire import PeerAddress
 
 SERVE_NAMESPACE: Final = "serve"
 """Ray's namespace of the actors that are Serve's replicas."""
 _SCHEME: Final = "actor:"
 _ARGUMENT: Final = 64 * 1024
-"""Ray puts arguments of more than 100 KiB into its object store, which takes longer than a message up to about here:"""
+"""Arguments are cut to this size. Ray puts arguments above 100 KiB into its object store."""
 _MOST_WITHIN: Final = 1024 * 1024
+"""Above this size of a message the object store is faster than many arguments."""
 
 _EXCHANGE: Final = Exchange()
-"""Of this process, which calls from others find by the name of this module."""
+"""The connections of this process; calls of other processes find it through this module."""
 
 
-class RayCarrier(Carrier):
-    """Listens as it is told to, and connects as the one that listens does. To be used within an actor."""
+class RayTransport(Transport):
+    """Listens by the given kind of transport, and connects by the kind that the address says. Use it in an actor."""
 
-    def __init__(self, transport: Transport, namespace: str = SERVE_NAMESPACE) -> None:
+    def __init__(self, kind: TransportKind, namespace: str = SERVE_NAMESPACE) -> None:
         """`namespace` is Ray's namespace of this actor."""
-        self._transport = transport
+        self._kind = kind
         self._namespace = namespace
 
     async def listen(self, host: str, make: Callable[[], asyncio.BufferedProtocol]) -> Listening:
-        """See `Carrier`."""
-        if self._transport is Transport.STREAMS:
+        """See `transport.Transport`."""
+        if self._kind is TransportKind.STREAMS:
             return await TCP.listen(host, make)
         name = ray.get_runtime_context().get_actor_name()
         number = _EXCHANGE.listen(make)
         return Listening(f"{_SCHEME}{self._namespace}/{name}", number, lambda: _EXCHANGE.close_listener(number))
 
-    async def connect(self, hop: Hop, make: Callable[[], ProtocolT]) -> ProtocolT:
-        """See `Carrier`."""
-        if not hop.host.startswith(_SCHEME):
-            return await TCP.connect(hop, make)
-        namespace, _, name = hop.host.removeprefix(_SCHEME).partition("/")
+    async def connect(self, address: PeerAddress, make: Callable[[], ProtocolT]) -> ProtocolT:
+        """See `transport.Transport`."""
+        if not address.host.startswith(_SCHEME):
+            return await TCP.connect(address, make)
+        namespace, _, name = address.host.removeprefix(_SCHEME).partition("/")
         try:
             handle = await asyncio.to_thread(ray.get_actor, name, namespace=namespace)
-            return await _EXCHANGE.connect(_ActorPeer(handle), hop.port, make)
+            return await _EXCHANGE.connect(_ActorPeer(handle), address.port, make)
         except (ValueError, RuntimeError, ray.exceptions.RayError) as error:
             raise ConnectionError(f"actor {name} of {namespace} cannot be called: {error}") from error
 
 
-class _ActorPeer(Peer):
+class _ActorPeer(CallablePeer):
     def __init__(self, handle: ActorHandle[Any]) -> None:
         self._handle = handle
 
@@ -71,7 +72,7 @@ class _ActorPeer(Peer):
 
 
 def _arguments(pieces: Sequence[Piece]) -> Sequence[Piece]:
-    """The same bytes as arguments of a call: unless they are many, each small enough to travel within it."""
+    """The same bytes as arguments of a call. Each is small enough to travel in the call, up to _MOST_WITHIN in all."""
     if sum(map(len, pieces)) > _MOST_WITHIN:
         return pieces
     return [piece[start : start + _ARGUMENT] for piece in pieces for start in range(0, len(piece), _ARGUMENT)]

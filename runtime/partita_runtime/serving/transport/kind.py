@@ -1,12 +1,12 @@
-"""The ways of batches between the processes of a session, by name."""
+"""The kinds of transport between the processes of a session."""
 
 from enum import StrEnum
 
 
-class Transport(StrEnum):
+class TransportKind(StrEnum):
     """What carries batches and feature maps between the processes of a session."""
 
     STREAMS = "Streams"
-    """Connections from pod to pod, on free ports."""
+    """TCP connections between pods, on free ports."""
     ACTOR_CALLS = "ActorCalls"
-    """Ray actor calls, where networks do not let pods connect on ports that Ray does not use."""
+    """Ray actor calls, for networks that let pods connect on Ray's ports only."""

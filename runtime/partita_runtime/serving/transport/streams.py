@@ -6,33 +6,42 @@ import socket
 from collections.abc import Sequence
 from typing import Final, Generic, Protocol, TypeVar, cast
 
-from partita_runtime.serving.transport.transport import TCP, Carrier
-from partita_runtime.serving.transport.wire import Array, Decoder, Dialect, Hop, MessageT, WireError, WireModel, encode
+from partita_runtime.serving.transport.transport import TCP, Transport
+from partita_runtime.serving.transport.wire import (
+    Array,
+    Decoder,
+    Dialect,
+    MessageT,
+    PeerAddress,
+    WireError,
+    WireModel,
+    encode,
+)
 
 logger = logging.getLogger(__name__)
 
 DEAD_PEER_SECONDS: Final = 3
-"""A peer whose machine is gone without a word counts as lost after about this long."""
+"""A peer whose machine has failed counts as lost after about this long."""
 _JOIN_BELOW: Final = 64 * 1024
 
 _Received = TypeVar("_Received", bound=WireModel)
 
 
 class Receiver(Protocol[_Received]):
-    """What takes a stream's messages; called on the event loop."""
+    """Receives a stream's messages; called on the event loop."""
 
-    def admit(self, stream: "Stream[_Received]", message: _Received) -> None:
+    def admit(self, stream: "MessageStream[_Received]", message: _Received) -> None:
         """Raise WireError to refuse a message before its tensors are received; the stream is then closed."""
 
-    def received(self, stream: "Stream[_Received]", message: _Received, tensors: list[Array]) -> None:
+    def received(self, stream: "MessageStream[_Received]", message: _Received, tensors: list[Array]) -> None:
         """A message has arrived."""
 
-    def lost(self, stream: "Stream[_Received]") -> None:
-        """The stream is closed, by whichever side."""
+    def lost(self, stream: "MessageStream[_Received]") -> None:
+        """The stream is closed, by either side."""
 
 
-class Stream(asyncio.BufferedProtocol, Generic[MessageT]):
-    """A connection to a peer."""
+class MessageStream(asyncio.BufferedProtocol, Generic[MessageT]):
+    """A connection to a peer, which carries the messages of one dialect."""
 
     def __init__(self, dialect: Dialect[MessageT], receiver: Receiver[MessageT]) -> None:
         self._dialect = dialect
@@ -40,7 +49,7 @@ class Stream(asyncio.BufferedProtocol, Generic[MessageT]):
         self._decoder = Decoder(dialect, lambda message: receiver.admit(self, message))
         self._transport: asyncio.Transport | None = None
         self.received_bytes = 0
-        """What has come so far."""
+        """Bytes that have arrived so far."""
 
     @property
     def is_open(self) -> bool:
@@ -49,11 +58,11 @@ class Stream(asyncio.BufferedProtocol, Generic[MessageT]):
 
     @property
     def is_sent(self) -> bool:
-        """Whether all that was sent has been given to the network."""
+        """Whether all messages have been handed to the network."""
         return self._transport is not None and not self._transport.get_write_buffer_size()
 
     def send(self, message: MessageT, arrays: Sequence[Array] = ()) -> bool:
-        """Queue a message for sending; False if the stream is closed. `arrays` must not change afterwards."""
+        """Queue a message for sending; False if the stream is closed. Do not change `arrays` afterwards."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return False
@@ -67,12 +76,12 @@ class Stream(asyncio.BufferedProtocol, Generic[MessageT]):
         return True
 
     def close(self) -> None:
-        """Close once what was sent is out."""
+        """Close once all messages are sent."""
         if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
-        """Close at once; what was not sent yet is lost."""
+        """Close at once; messages that are not sent yet are lost."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -106,15 +115,15 @@ class Stream(asyncio.BufferedProtocol, Generic[MessageT]):
 
 
 async def connect(
-    hop: Hop,
+    address: PeerAddress,
     dialect: Dialect[MessageT],
     receiver: Receiver[MessageT],
-    carrier: Carrier = TCP,
+    transport: Transport = TCP,
     seconds: float = 5.0,
-) -> Stream[MessageT]:
-    """A stream to whoever listens there. Raises OSError if it cannot be reached in time."""
+) -> MessageStream[MessageT]:
+    """A stream to the process that listens at `address`. Raises OSError if it cannot be reached in time."""
     async with asyncio.timeout(seconds):
-        return await carrier.connect(hop, lambda: Stream(dialect, receiver))
+        return await transport.connect(address, lambda: MessageStream(dialect, receiver))
 
 
 def _notice_dead_peers(sock: socket.socket) -> None:

@@ -1,8 +1,8 @@
 """The messages between frontends and stage replicas, and their framing: pure, over bytes.
 
 A frame is a prefix (magic, header length, body length), a JSON header, and the raw bytes of the tensors that the
-header lists, in its order, C-contiguous and little-endian. Nothing is unpickled. A header is checked in full, lengths,
-shapes and element types included, before memory is taken for a tensor; tensors are then received in place.
+header lists, in its order, C-contiguous and little-endian. Nothing is unpickled. A header is checked in full, with
+lengths, shapes and element types, before memory is allocated for a tensor. Tensors are then received in place.
 """
 
 import math
@@ -23,7 +23,8 @@ MAX_BODY_BYTES: Final = 1 << 30
 MAX_REASON: Final = 2048
 """Most characters of a failure's reason."""
 
-_MAGIC: Final = b"PTA3"
+_MAGIC: Final = b"PTA4"
+"""Begins every frame, and has the version of the protocol: one more after each change of a message."""
 _PREFIX: Final = struct.Struct("<4sIQ")
 
 Array = NDArray[Any]
@@ -31,11 +32,11 @@ Chunk = bytes | memoryview
 
 
 class WireError(Exception):
-    """What came over a stream is no message, or none that is welcome; the stream must be closed."""
+    """The bytes of a stream are not a valid message, or the message is not expected; the stream must be closed."""
 
 
 class WireModel(BaseModel):
-    """A message, or a part of one; unknown fields are refused."""
+    """A message or a part of one. Unknown fields are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -46,7 +47,7 @@ Micros = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 class TensorHeader(WireModel):
-    """Element type and shape of one tensor, its batch dimension included."""
+    """Element type and shape of one tensor, with its batch dimension."""
 
     dtype: DType
     shape: Annotated[tuple[Annotated[int, Field(ge=0, lt=2**31)], ...], Field(max_length=9)]
@@ -60,26 +61,26 @@ class TensorHeader(WireModel):
 _Tensors = Annotated[tuple[TensorHeader, ...], Field(max_length=64)]
 
 
-class Hop(WireModel):
-    """Where a stage replica listens, and the token that it admits peers by."""
+class PeerAddress(WireModel):
+    """Where a process listens, and the token that a peer must send to it."""
 
     host: Annotated[str, Field(max_length=1024)]
-    """An address of its machine, or what else the carrier knows it by."""
+    """The address of its machine, or the name of an actor (`actor_calls`)."""
     port: int = Field(ge=1, lt=65536)
     token: Name
 
 
 class Hello(WireModel):
-    """First message of whoever connects to a replica."""
+    """First message on a connection to a replica."""
 
     kind: Literal["hello"] = "hello"
     token: Name
     frontend: Name | None = None
-    """Id of the frontend that connects; None for another replica, which only hands on batches."""
+    """Id of the frontend that connects; None for a replica, which only forwards batches."""
 
 
 class Welcome(WireModel):
-    """The replica's answer to a frontend's Hello: it takes batches from now on."""
+    """The replica's answer to a frontend's Hello: it takes batches now."""
 
     kind: Literal["welcome"] = "welcome"
 
@@ -91,24 +92,24 @@ class Ping(WireModel):
 
 
 class Pong(WireModel):
-    """It does."""
+    """The replica's process runs."""
 
     kind: Literal["pong"] = "pong"
 
 
-class Batch(WireModel):
+class RunBatch(WireModel):
     """A batch to run: to a first stage from the frontend, to a later one from the stage before."""
 
     kind: Literal["batch"] = "batch"
     batch_id: Id
     frontend: Name
-    path: Annotated[tuple[Hop, ...], Field(max_length=8)] = ()
+    path: Annotated[tuple[PeerAddress, ...], Field(max_length=8)] = ()
     """The replicas of the stages after this one; the last stage answers the frontend."""
     tensors: _Tensors
 
 
 class Taken(WireModel):
-    """A later stage has a batch, all of it: the stage before it is not needed for it any more."""
+    """A later stage has received a whole batch, which no longer needs the stage before."""
 
     kind: Literal["taken"] = "taken"
     batch_id: Id
@@ -120,11 +121,11 @@ class Report(WireModel):
     kind: Literal["report"] = "report"
     batch_id: Id
     waited_micros: Micros
-    """Time from the batch's arrival at the replica until it ran."""
+    """Time between the batch's arrival at the replica and its execution."""
     ran_micros: Micros
 
 
-class Answer(WireModel):
+class BatchAnswer(WireModel):
     """The last stage has run a batch; its outputs follow."""
 
     kind: Literal["answer"] = "answer"
@@ -134,10 +135,10 @@ class Answer(WireModel):
     tensors: _Tensors
 
 
-class Undelivered(WireModel):
-    """A stage has run a batch, but cannot reach the replica of the next one."""
+class Lost(WireModel):
+    """A stage has run a batch, but the replica of the next stage cannot be reached."""
 
-    kind: Literal["undelivered"] = "undelivered"
+    kind: Literal["lost"] = "lost"
     batch_id: Id
     reason: Annotated[str, Field(max_length=MAX_REASON)]
 
@@ -156,7 +157,7 @@ class Draining(WireModel):
     kind: Literal["draining"] = "draining"
 
 
-Message = Hello | Welcome | Ping | Pong | Batch | Taken | Report | Answer | Undelivered | Failed | Draining
+StageMessage = Hello | Welcome | Ping | Pong | RunBatch | Taken | Report | BatchAnswer | Lost | Failed | Draining
 
 MessageT = TypeVar("MessageT", bound=WireModel)
 
@@ -169,10 +170,10 @@ class Dialect(Generic[MessageT]):
     max_header_bytes: int
 
 
-STAGE_DIALECT: Final[Dialect[Message]] = Dialect(
-    TypeAdapter(Annotated[Message, Field(discriminator="kind")]), MAX_HEADER_BYTES
+STAGE_DIALECT: Final[Dialect[StageMessage]] = Dialect(
+    TypeAdapter(Annotated[StageMessage, Field(discriminator="kind")]), MAX_HEADER_BYTES
 )
-"""What frontends and stage replicas speak."""
+"""The messages between frontends and stage replicas."""
 
 _DTYPE_NAMES: Final = {dtype: DType(name) for name, dtype in NUMPY_DTYPES.items()}
 
@@ -186,7 +187,7 @@ def tensor_header(shape: Sequence[int], dtype: np.dtype[Any]) -> TensorHeader:
 
 
 def encode(message: WireModel, arrays: Sequence[Array] = (), max_header_bytes: int = MAX_HEADER_BYTES) -> list[Chunk]:
-    """The frame of `message` as chunks to write one after the other; those of `arrays` are not copied.
+    """The frame of `message` as chunks to write in order; `arrays` are not copied.
 
     `arrays` are the message's tensors in order, each whole or in slices along its first dimension. Raises WireError
     if they are not as many bytes as its tensors, or if the frame would be too large.
@@ -216,9 +217,9 @@ def check_tensors(tensors: Sequence[TensorHeader], specs: Sequence[TensorSpec], 
 
 
 class Decoder(Generic[MessageT]):
-    """Takes a byte stream in and gives messages out. Asks for bytes piece by piece, so that tensors need no copy.
+    """Decodes a byte stream into messages. Tensors are received in place, without a copy.
 
-    Fill the start of `buffer()`, then tell `received` how many bytes that were.
+    Fill the start of `buffer()`, then call `received` with the number of bytes.
     """
 
     def __init__(
@@ -241,13 +242,13 @@ class Decoder(Generic[MessageT]):
         self._pending: list[memoryview] = []
 
     def buffer(self) -> memoryview:
-        """Where the next bytes go; never empty."""
+        """Where to write the next bytes; never empty."""
         return self._target[self._filled :]
 
     def received(self, count: int) -> tuple[MessageT, list[Array]] | None:
-        """`count` bytes were written to `buffer()`; the message that is complete with them, if one is.
+        """`count` bytes were written to `buffer()`; the message that is complete now, if there is one.
 
-        Raises WireError if the stream holds something else than messages, or if one is not admitted.
+        Raises WireError for bytes that are not a message, and for a message that is not admitted.
         """
         self._filled += count
         if self._filled < len(self._target):
@@ -281,7 +282,7 @@ class Decoder(Generic[MessageT]):
         try:
             message = self._dialect.messages.validate_json(bytes(self._target))
         except ValidationError as error:
-            raise WireError(f"no message: {error.errors(include_url=False)[0]['msg']}") from None
+            raise WireError(f"not a message: {error.errors(include_url=False)[0]['msg']}") from None
         if _body_bytes(message) != self._body:
             raise WireError(f"the header lists {_body_bytes(message)} bytes of tensors, but the body has {self._body}")
         self._admit(message)
@@ -289,7 +290,7 @@ class Decoder(Generic[MessageT]):
 
 
 def _tensors(message: WireModel) -> tuple[TensorHeader, ...]:
-    return message.tensors if isinstance(message, Batch | Answer) else ()
+    return message.tensors if isinstance(message, RunBatch | BatchAnswer) else ()
 
 
 def _body_bytes(message: WireModel) -> int:

@@ -1,50 +1,50 @@
-"""A rank that can be killed and started, on the event loop of its frontends, with real sockets and no Ray."""
+"""A coordinator that can be killed and started, on the event loop of its frontends, with real sockets and no Ray."""
 
 import contextlib
 from collections.abc import AsyncIterator
 
 from tests.runtime.serving.plans import Application
 
-from partita_runtime.serving.central.coordinator import RankServer
+from partita_runtime.serving.central.coordinator import CoordinatorServer
 from partita_runtime.serving.transport.transport import TCP
-from partita_runtime.serving.transport.wire import Hop
+from partita_runtime.serving.transport.wire import PeerAddress
 
 
-class LocalRank:
-    """Where a session's rank is, if there is one."""
+class LocalCoordinator:
+    """Where a session's coordinator is, if there is one."""
 
-    carrier = TCP
+    transport = TCP
 
     def __init__(self, session_key: str) -> None:
         self._session_key = session_key
-        self.server: RankServer | None = None
-        self._hop: Hop | None = None
+        self.server: CoordinatorServer | None = None
+        self._address: PeerAddress | None = None
 
-    async def address(self) -> Hop:
-        if self._hop is None:
-            raise LookupError("there is no rank")
-        return self._hop
+    async def address(self) -> PeerAddress:
+        if self._address is None:
+            raise LookupError("there is no coordinator")
+        return self._address
 
-    async def start(self) -> RankServer:
-        self.server = RankServer(self._session_key)
-        self._hop = await self.server.start("127.0.0.1")
+    async def start(self) -> CoordinatorServer:
+        self.server = CoordinatorServer(self._session_key)
+        self._address = await self.server.start("127.0.0.1")
         return self.server
 
-    def lead_to(self, hop: Hop) -> None:
-        """Say that the rank is there."""
-        self._hop = hop
+    def lead_to(self, address: PeerAddress) -> None:
+        """Say that the coordinator is there."""
+        self._address = address
 
     async def kill(self) -> None:
-        self._hop = None
+        self._address = None
         if self.server is not None:
             await self.server.stop()
             self.server = None
 
 
 @contextlib.asynccontextmanager
-async def local_rank(app: Application) -> AsyncIterator[LocalRank]:
-    """The running rank of a session."""
-    made = LocalRank(app.session.key)
+async def local_coordinator(app: Application) -> AsyncIterator[LocalCoordinator]:
+    """The running coordinator of a session."""
+    made = LocalCoordinator(app.session.key)
     await made.start()
     try:
         yield made

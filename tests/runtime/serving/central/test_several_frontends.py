@@ -1,20 +1,28 @@
-"""Frontends of one session that share its replicas: one rank decides for both, and either may die."""
+"""Frontends of one session that share its replicas: one coordinator decides for both, and either may die."""
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from tests.runtime.serving.central.local_coordinator import LocalRank, local_rank
+from tests.runtime.serving.central.local_coordinator import LocalCoordinator, local_coordinator
 from tests.runtime.serving.gates import Gate, gated
 from tests.runtime.serving.in_process.stand import PATIENCE_SECONDS, Stand, post, stand, until
 from tests.runtime.serving.plans import Application, application
 
 from partita_api.inferencesession import Frontend
 from partita_runtime.execution.executor import BuiltExecutor
-from partita_runtime.serving.central.messages import RANK_DIALECT, RankMessage, Seated, TakePart, TakeSeat, Told
-from partita_runtime.serving.session.session import FrontendSettings
-from partita_runtime.serving.transport.streams import Receiver, Stream, connect
+from partita_runtime.serving.central.messages import (
+    COORDINATOR_DIALECT,
+    CoordinatorMessage,
+    FrontendEvents,
+    Register,
+    Registered,
+    RegisterReporter,
+    WorkerJoined,
+)
+from partita_runtime.serving.session.settings import FrontendSettings
+from partita_runtime.serving.transport.streams import MessageStream, Receiver, connect
 from partita_runtime.serving.transport.wire import Array
 
 FAST_SWITCH = FrontendSettings(function_processes=1, switch_patience_seconds=0.5)
@@ -28,13 +36,13 @@ def shared(name: str = "one") -> Application:
 @contextlib.asynccontextmanager
 async def two_frontends(
     app: Application, wrap: Callable[[BuiltExecutor], BuiltExecutor] = lambda built: built
-) -> AsyncIterator[tuple[LocalRank, Stand, Stand]]:
+) -> AsyncIterator[tuple[LocalCoordinator, Stand, Stand]]:
     async with (
-        local_rank(app) as rank,
-        stand(app, FAST_SWITCH, wrap, rank=rank) as one,
-        stand(app, FAST_SWITCH, rank=rank, beside=one) as other,
+        local_coordinator(app) as coordinator,
+        stand(app, FAST_SWITCH, wrap, coordinator=coordinator) as one,
+        stand(app, FAST_SWITCH, coordinator=coordinator, beside=one) as other,
     ):
-        yield rank, one, other
+        yield coordinator, one, other
 
 
 def outcomes(running: Stand) -> dict[str, int]:
@@ -54,48 +62,48 @@ async def test_both_answer_and_either_speaks_for_both() -> None:
             assert 'partita_requests_total{outcome="in_time",session="default/one"} 20.0' in metrics
 
 
-async def test_the_rank_dies_and_comes_back_with_requests_in_flight() -> None:
+async def test_the_coordinator_dies_and_comes_back_with_requests_in_flight() -> None:
     gates: list[Gate] = []
     app = shared().planned("p", batch_size=1)
-    async with two_frontends(app, gated(gates)) as (rank, one, other):
+    async with two_frontends(app, gated(gates)) as (coordinator, one, other):
         early = asyncio.create_task(post(one))
         await until(lambda: gates[0].runs, "a batch runs")
-        await rank.kill()
+        await coordinator.kill()
         await until(lambda: not one.session.ready and not other.session.ready, "the frontends have noticed")
         late = [asyncio.create_task(post(running)) for running in (one, other)]
         await until(lambda: other.session.meter.arrived, "requests wait")
         assert "is away" in other.session.signals().message
         gates[0].open.set()
-        assert (await early)[0] == 200, "what was granted needs no rank"
+        assert (await early)[0] == 200, "what was granted needs no coordinator"
         assert gates[0].runs == 1
-        await rank.start()
+        await coordinator.start()
         assert [(await answer)[0] for answer in late] == [200, 200]
         assert gates[0].runs == 3
         await until(lambda: one.session.ready and other.session.ready, "both are ready again")
 
 
-async def test_without_a_rank_nobody_waits_for_longer_than_the_slo() -> None:
-    async with two_frontends(shared().slo(300)) as (rank, one, other):
-        await rank.kill()
+async def test_without_a_coordinator_nobody_waits_for_longer_than_the_slo() -> None:
+    async with two_frontends(shared().slo(300)) as (coordinator, one, other):
+        await coordinator.kill()
         for running in (one, other):
             status, message = await post(running)
             assert (status, "is away" in message) == (503, True), message
         assert (await one.client.get("/v2/health/ready")).status_code == 503
 
 
-async def test_a_rank_that_hangs_is_left() -> None:
+async def test_a_coordinator_that_hangs_is_left() -> None:
     async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(-1)
         writer.close()
 
-    async with two_frontends(shared().slo(300)) as (rank, one, _):
-        hop = await rank.address()
-        await rank.kill()
-        async with await asyncio.start_server(hang, "127.0.0.1", hop.port):
-            rank.lead_to(hop)
+    async with two_frontends(shared().slo(300)) as (coordinator, one, _):
+        address = await coordinator.address()
+        await coordinator.kill()
+        async with await asyncio.start_server(hang, "127.0.0.1", address.port):
+            coordinator.lead_to(address)
             assert (await post(one))[0] == 503
-        await rank.start()
-        await until(lambda: one.session.ready, "the frontend has found the new rank")
+        await coordinator.start()
+        await until(lambda: one.session.ready, "the frontend has found the new coordinator")
         async with asyncio.timeout(PATIENCE_SECONDS):
             while (await post(one))[0] != 200:
                 pass
@@ -104,7 +112,7 @@ async def test_a_rank_that_hangs_is_left() -> None:
 async def test_a_frontend_dies_and_the_other_goes_on() -> None:
     gates: list[Gate] = []
     app = shared().planned("p", batch_size=1)
-    async with two_frontends(app, gated(gates)) as (rank, one, other):
+    async with two_frontends(app, gated(gates)) as (coordinator, one, other):
         abandoned = asyncio.create_task(post(one))
         await until(lambda: gates[0].runs, "its batch runs")
         answer = asyncio.create_task(post(other))
@@ -112,9 +120,9 @@ async def test_a_frontend_dies_and_the_other_goes_on() -> None:
         one.session.close()
         gates[0].open.set()
         assert (await answer)[0] == 200
-        assert rank.server is not None
-        (plan,) = rank.server.plans
-        await until(lambda: len(plan) == 1, "the rank has forgotten the one that died")
+        assert coordinator.server is not None
+        (plan,) = coordinator.server.plans
+        await until(lambda: len(plan) == 1, "the coordinator has forgotten the one that died")
         abandoned.cancel()
 
 
@@ -138,14 +146,14 @@ async def test_the_old_plan_is_named_as_long_as_one_frontend_uses_it() -> None:
 
 async def test_one_frontend_becomes_two_and_one_again() -> None:
     alone = application("one").model("only")
-    async with local_rank(alone) as rank, stand(alone, FAST_SWITCH, rank=rank) as one:
+    async with local_coordinator(alone) as coordinator, stand(alone, FAST_SWITCH, coordinator=coordinator) as one:
         one.session.reconfigure(shared().epoch)
         await until(lambda: one.session.serving and one.session.serving.epoch == shared().epoch, "it shares")
-        async with stand(shared(), FAST_SWITCH, rank=rank, beside=one) as other:
+        async with stand(shared(), FAST_SWITCH, coordinator=coordinator, beside=one) as other:
             assert [(await post(running))[0] for running in (one, other)] == [200, 200]
         one.session.reconfigure(alone.epoch)
         await until(lambda: one.session.serving and one.session.serving.epoch == alone.epoch, "it is alone")
-        await rank.kill()
+        await coordinator.kill()
         assert (await post(one))[0] == 200
 
 
@@ -155,7 +163,10 @@ async def test_what_runs_from_before_a_change_keeps_its_replica_busy_after_it(be
     gates: list[Gate] = []
     slow = application("one").model("only", beta_micros=60_000_000).slo(300_000).planned("p", batch_size=1)
     first, then = (slow.with_spec(frontend=Frontend(replicas=count)) for count in (before, 3 - before))
-    async with local_rank(slow) as rank, stand(first, FAST_SWITCH, gated(gates, "over"), rank=rank) as one:
+    async with (
+        local_coordinator(slow) as coordinator,
+        stand(first, FAST_SWITCH, gated(gates, "over"), coordinator=coordinator) as one,
+    ):
         early = asyncio.create_task(post(one))
         await until(lambda: gates[0].runs, "a batch runs")
         one.session.reconfigure(then.epoch)
@@ -169,49 +180,59 @@ async def test_what_runs_from_before_a_change_keeps_its_replica_busy_after_it(be
         assert gates[0].runs == 2, "the early one, which is tried twice"
 
 
-class Peer(Receiver[RankMessage]):
-    """Whoever connects to a rank."""
+class Peer(Receiver[CoordinatorMessage]):
+    """Whoever connects to a coordinator."""
 
     def __init__(self) -> None:
-        self.messages: list[RankMessage] = []
+        self.messages: list[CoordinatorMessage] = []
         self.is_lost = False
 
-    def admit(self, stream: Stream[RankMessage], message: RankMessage) -> None: ...
+    def admit(self, stream: MessageStream[CoordinatorMessage], message: CoordinatorMessage) -> None: ...
 
-    def received(self, stream: Stream[RankMessage], message: RankMessage, tensors: list[Array]) -> None:
+    def received(
+        self, stream: MessageStream[CoordinatorMessage], message: CoordinatorMessage, tensors: list[Array]
+    ) -> None:
         self.messages.append(message)
 
-    def lost(self, stream: Stream[RankMessage]) -> None:
+    def lost(self, stream: MessageStream[CoordinatorMessage]) -> None:
         self.is_lost = True
 
 
 PLAN = shared().epoch.plan
-SEAT = TakeSeat(token="right", seat="s", plan=PLAN, next_batch=0)
+UNPLANNED = WorkerJoined("only", "p9", 0, "w", "n")
+REGISTER = Register(token="right", frontend="s", plan=PLAN, next_batch=0)
 
 
 @pytest.mark.parametrize(
     "messages",
     [
-        pytest.param([SEAT.model_copy(update={"token": "another"})], id="another token"),
-        pytest.param([Told(sent=0)], id="no introduction"),
-        pytest.param([SEAT, SEAT], id="two introductions"),
-        pytest.param([TakePart(token="right", session="default/another")], id="another session"),
-        pytest.param([SEAT, Told(sent=0, arrived=((1, "another", 5, 0),))], id="a module that the plan lacks"),
-        pytest.param([SEAT, Told(sent=0, joined=(("only", "p9", 0, "w", "n"),))], id="a stage that the plan lacks"),
-        pytest.param([SEAT, Told(sent=0, arrived=((1, "only", 5, 0), (1, "only", 5, 0)))], id="a request twice"),
-        pytest.param([SEAT, Seated()], id="a message that is not for ranks"),
+        pytest.param([REGISTER.model_copy(update={"token": "another"})], id="another token"),
+        pytest.param([FrontendEvents(sent=0)], id="no introduction"),
+        pytest.param([REGISTER, REGISTER], id="two introductions"),
+        pytest.param([RegisterReporter(token="right", session="default/another")], id="another session"),
+        pytest.param(
+            [REGISTER, FrontendEvents(sent=0, arrived=((1, "another", 5, 0),))], id="a module that the plan lacks"
+        ),
+        pytest.param(
+            [REGISTER, FrontendEvents(sent=0, workers_joined=(UNPLANNED,))],
+            id="a stage that is not in the plan",
+        ),
+        pytest.param(
+            [REGISTER, FrontendEvents(sent=0, arrived=((1, "only", 5, 0), (1, "only", 5, 0)))], id="a request twice"
+        ),
+        pytest.param([REGISTER, Registered()], id="a message that is not for coordinators"),
     ],
 )
-async def test_the_rank_hangs_up_on_who_does_not_behave(messages: list[RankMessage]) -> None:
-    async with local_rank(shared()) as rank:
-        hop, well_behaved, peer = await rank.address(), Peer(), Peer()
-        other = await connect(hop, RANK_DIALECT, well_behaved)
-        other.send(SEAT.model_copy(update={"token": hop.token, "seat": "other"}))
-        stream = await connect(hop, RANK_DIALECT, peer)
+async def test_the_coordinator_hangs_up_on_who_does_not_behave(messages: list[CoordinatorMessage]) -> None:
+    async with local_coordinator(shared()) as coordinator:
+        address, well_behaved, peer = await coordinator.address(), Peer(), Peer()
+        other = await connect(address, COORDINATOR_DIALECT, well_behaved)
+        other.send(REGISTER.model_copy(update={"token": address.token, "frontend": "other"}))
+        stream = await connect(address, COORDINATOR_DIALECT, peer)
         for message in messages:
             right = getattr(message, "token", "") == "right"
-            stream.send(message.model_copy(update={"token": hop.token}) if right else message)
-        await until(lambda: peer.is_lost, "the rank closes the stream")
-        await until(lambda: well_behaved.messages, "others are seated as before")
-        assert rank.server is not None
-        assert [len(plan) for plan in rank.server.plans] == [1]
+            stream.send(message.model_copy(update={"token": address.token}) if right else message)
+        await until(lambda: peer.is_lost, "the coordinator closes the stream")
+        await until(lambda: well_behaved.messages, "others are registered as before")
+        assert coordinator.server is not None
+        assert [len(plan) for plan in coordinator.server.plans] == [1]

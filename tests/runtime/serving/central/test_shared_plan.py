@@ -12,7 +12,7 @@ from tests.runtime.scheduling.plans import module, plan_of, stage
 
 from partita_runtime.scheduling.events import DropReason, StageRef
 from partita_runtime.serving.central.clock_offset import ClockOffset
-from partita_runtime.serving.central.messages import Grant, TakeSeat, Told
+from partita_runtime.serving.central.messages import DispatchedBatch, FrontendEvents, Register
 from partita_runtime.serving.central.shared_plan import SharedPlan
 
 REF = StageRef("m", "a", 0)
@@ -22,24 +22,24 @@ HOURS = 7_200_000_000
 
 
 @dataclass
-class Seats:
-    """Frontends at a plan, each with a clock that is ahead of the rank's; times here are the rank's."""
+class Frontends:
+    """Frontends at a plan, each with a clock that is ahead of the coordinator's; times here are the coordinator's."""
 
     plan: SharedPlan = field(default_factory=lambda: SharedPlan(PLAN, 0))
     ahead: dict[str, int] = field(default_factory=dict)
-    granted: list[tuple[str, int, Grant]] = field(default_factory=list)
-    """Whose, number, and the batch with its times on the rank's clock."""
+    dispatched: list[tuple[str, int, DispatchedBatch]] = field(default_factory=list)
+    """Whose, number, and the batch with its times on the coordinator's clock."""
     dropped: dict[tuple[str, int], DropReason] = field(default_factory=dict)
     numbers: dict[str, int] = field(default_factory=dict)
 
     def enter(self, name: str, ahead: int = HOURS, workers: Sequence[str] = ("w",), now: int = 0, **told: Any) -> None:
         self.ahead[name] = ahead
         self.numbers[name] = 100
-        self.plan.enter(TakeSeat(token="", seat=name, plan=self.plan.plan, next_batch=100), now)
-        self.tell(name, now, delays=(0, 0), joined=tuple((*REF, w, "n") for w in workers), **told)
+        self.plan.register(Register(token="", frontend=name, plan=self.plan.plan, next_batch=100), now)
+        self.tell(name, now, delays=(0, 0), workers_joined=tuple((*REF, w, "n") for w in workers), **told)
 
     def tell(self, name: str, now: int, **told: Any) -> None:
-        self.plan.tell(name, Told(sent=now + self.ahead[name], **told), now)
+        self.plan.handle(name, FrontendEvents(sent=now + self.ahead[name], **told), now)
 
     def arrive(self, name: str, number: int, now: int, deadline: int) -> None:
         ahead = self.ahead[name]
@@ -49,21 +49,21 @@ class Seats:
         self.tell(name, now, completed=((batch, 0, now + self.ahead[name], None),))
 
     def advance(self, now: int) -> None:
-        for name, decided in self.plan.advance(now).items():
+        for name, decisions in self.plan.advance(now).items():
             ahead = self.ahead[name]
-            assert decided.due == now + ahead
-            for grant in decided.grants:
-                starts = tuple(start - ahead for start in grant.starts)
-                times = {"starts": starts, "finish": grant.finish - ahead, "deadline": grant.deadline - ahead}
-                self.granted.append((name, self.numbers[name], grant.model_copy(update=times)))
+            assert decisions.due == now + ahead
+            for batch in decisions.batches:
+                starts = tuple(start - ahead for start in batch.starts)
+                times = {"starts": starts, "finish": batch.finish - ahead, "deadline": batch.deadline - ahead}
+                self.dispatched.append((name, self.numbers[name], batch.model_copy(update=times)))
                 self.numbers[name] += 1
-            self.dropped |= {(name, number): reason for number, _, reason, _ in decided.drops}
+            self.dropped |= {(name, number): reason for number, _, reason, _ in decisions.drops}
 
     def run(self, until: int) -> None:
         """Let time pass, with batches that take what the profile says."""
         over: set[tuple[str, int]] = set()
         while True:
-            ends = [(g.finish, name, batch) for name, batch, g in self.granted if (name, batch) not in over]
+            ends = [(g.finish, name, batch) for name, batch, g in self.dispatched if (name, batch) not in over]
             wakeup = self.plan.next_wakeup()
             now = min([at for at, _, _ in ends] + ([] if wakeup is None else [wakeup]), default=until)
             if now >= until:
@@ -77,22 +77,22 @@ class Seats:
 
     @property
     def starts(self) -> list[tuple[str, int]]:
-        return [(name, grant.starts[0]) for name, _, grant in self.granted]
+        return [(name, batch.starts[0]) for name, _, batch in self.dispatched]
 
 
 def test_a_worker_runs_the_batches_of_both_frontends_one_after_the_other() -> None:
-    seats = Seats()
-    seats.enter("one")
-    seats.enter("other", ahead=0)
+    frontends = Frontends()
+    frontends.enter("one")
+    frontends.enter("other", ahead=0)
     for name in ("one", "other"):
-        seats.arrive(name, 1, 0, deadline=5000)
-        seats.arrive(name, 2, 0, deadline=5000)
-    seats.run(20_000)
-    assert seats.starts == [("one", 0), ("other", 1000)]
-    assert [(batch, grant.request_ids, grant.deadline) for _, batch, grant in seats.granted] == [
+        frontends.arrive(name, 1, 0, deadline=5000)
+        frontends.arrive(name, 2, 0, deadline=5000)
+    frontends.run(20_000)
+    assert frontends.starts == [("one", 0), ("other", 1000)]
+    assert [(number, batch.request_ids, batch.deadline) for _, number, batch in frontends.dispatched] == [
         (100, (1, 2), 5000)
     ] * 2
-    counted = seats.plan.signals(20_000)
+    counted = frontends.plan.signals(20_000)
     assert (counted.modules["m"].in_time, counted.pipelines["m", "a"].batch_sizes) == (4, {2: 2})
     assert (counted.stages[REF].workers, counted.workers["w"].busy_micros) == (("w",), 2000)
 
@@ -102,87 +102,89 @@ def test_a_worker_runs_the_batches_of_both_frontends_one_after_the_other() -> No
     st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3000), st.integers(500, 9000)), max_size=40),
     st.integers(1, 3),
 )
-def test_no_worker_is_granted_twice_at_once_and_every_request_ends_once(
+def test_no_worker_is_dispatched_twice_at_once_and_every_request_ends_once(
     arrivals: list[tuple[str, int, int]], workers: int
 ) -> None:
-    seats = Seats()
+    frontends = Frontends()
     for name in "abc":
-        seats.enter(name, workers=[f"w{k}" for k in range(workers)])
+        frontends.enter(name, workers=[f"w{k}" for k in range(workers)])
     now = 0
     for number, (name, gap, slack) in enumerate(arrivals):
-        seats.run(now + gap)
+        frontends.run(now + gap)
         now += gap
-        seats.arrive(name, number, now, now + slack)
-    seats.run(now + 1_000_000)
-    for worker in {grant.path[0] for _, _, grant in seats.granted}:
-        busy = sorted((g.starts[0], g.finish) for _, _, g in seats.granted if g.path[0] == worker)
+        frontends.arrive(name, number, now, now + slack)
+    frontends.run(now + 1_000_000)
+    for worker in {batch.path[0] for _, _, batch in frontends.dispatched}:
+        busy = sorted((g.starts[0], g.finish) for _, _, g in frontends.dispatched if g.path[0] == worker)
         assert all(end <= start for (_, end), (start, _) in pairwise(busy))
-    served = [(name, request) for name, _, grant in seats.granted for request in grant.request_ids]
-    assert sorted([*served, *seats.dropped]) == sorted((name, number) for number, (name, _, _) in enumerate(arrivals))
+    served = [(name, request) for name, _, batch in frontends.dispatched for request in batch.request_ids]
+    assert sorted([*served, *frontends.dropped]) == sorted(
+        (name, number) for number, (name, _, _) in enumerate(arrivals)
+    )
 
 
 def test_what_a_lost_frontend_has_reserved_ends_as_reserved_and_the_rest_of_it_is_forgotten() -> None:
-    seats = Seats()
-    seats.enter("one")
-    seats.enter("other")
+    frontends = Frontends()
+    frontends.enter("one")
+    frontends.enter("other")
     for number in range(4):
-        seats.arrive("one", number, 0, deadline=9000)
-    seats.advance(0)
-    seats.arrive("other", 1, 100, deadline=2000)
-    seats.plan.leave("one", 200)
-    seats.run(20_000)
-    assert seats.starts == [("one", 0), ("other", 1000)]
-    assert len(seats.plan) == 1
-    counted = seats.plan.signals(20_000).modules["m"]
+        frontends.arrive("one", number, 0, deadline=9000)
+    frontends.advance(0)
+    frontends.arrive("other", 1, 100, deadline=2000)
+    frontends.plan.leave("one", 200)
+    frontends.run(20_000)
+    assert frontends.starts == [("one", 0), ("other", 1000)]
+    assert len(frontends.plan) == 1
+    counted = frontends.plan.signals(20_000).modules["m"]
     assert (counted.arrived, counted.cancelled, counted.in_time) == (5, 4, 1)
 
 
-def test_a_new_rank_grants_no_worker_that_is_still_busy_for_an_old_one() -> None:
-    seats = Seats()
-    seats.enter("one", now=0, busy=(("w", 700 + HOURS), ("unknown", 900)))
-    seats.enter("other", ahead=0, now=0, busy=(("w", 1500),))
-    seats.arrive("one", 1, 0, deadline=2500)
-    seats.run(20_000)
-    assert seats.starts == [("one", 1500)]
+def test_a_new_coordinator_grants_no_worker_that_is_still_busy_for_an_old_one() -> None:
+    frontends = Frontends()
+    frontends.enter("one", now=0, workers_busy=(("w", 700 + HOURS), ("unknown", 900)))
+    frontends.enter("other", ahead=0, now=0, workers_busy=(("w", 1500),))
+    frontends.arrive("one", 1, 0, deadline=2500)
+    frontends.run(20_000)
+    assert frontends.starts == [("one", 1500)]
 
 
 def test_a_worker_that_one_frontend_cannot_reach_serves_the_other() -> None:
-    seats = Seats()
+    frontends = Frontends()
     for name in ("one", "other"):
-        seats.enter(name)
-    seats.tell("one", 0, left=("w",))
+        frontends.enter(name)
+    frontends.tell("one", 0, workers_lost=("w",))
     for name in ("one", "other"):
-        seats.arrive(name, 1, 0, deadline=5000)
-    seats.run(20_000)
-    assert [name for name, _ in seats.starts] == ["other"]
-    assert seats.dropped == {("one", 1): DropReason.NO_WORKERS}
-    seats.tell("one", 20_000, joined=((*REF, "w", "n"),))
-    seats.arrive("one", 2, 20_000, deadline=25_000)
-    seats.run(40_000)
-    assert [name for name, _ in seats.starts] == ["other", "one"]
+        frontends.arrive(name, 1, 0, deadline=5000)
+    frontends.run(20_000)
+    assert [name for name, _ in frontends.starts] == ["other"]
+    assert frontends.dropped == {("one", 1): DropReason.NO_WORKERS}
+    frontends.tell("one", 20_000, workers_joined=((*REF, "w", "n"),))
+    frontends.arrive("one", 2, 20_000, deadline=25_000)
+    frontends.run(40_000)
+    assert [name for name, _ in frontends.starts] == ["other", "one"]
 
 
 @pytest.mark.parametrize("how", ["failed", "lost"])
-def test_a_batch_that_was_not_run_is_granted_again(how: str) -> None:
-    seats = Seats()
-    seats.enter("one")
-    seats.arrive("one", 1, 0, deadline=9000)
-    seats.arrive("one", 2, 0, deadline=9000)
-    seats.advance(0)
-    seats.tell("one", 300, cancelled=(2,))
-    seats.tell("one", 300, **{how: ((100, "why"),) if how == "failed" else (100,)})
-    seats.run(20_000)
-    assert [grant.request_ids for _, _, grant in seats.granted] == [(1, 2), (1,)]
+def test_a_batch_that_was_not_run_is_dispatched_again(how: str) -> None:
+    frontends = Frontends()
+    frontends.enter("one")
+    frontends.arrive("one", 1, 0, deadline=9000)
+    frontends.arrive("one", 2, 0, deadline=9000)
+    frontends.advance(0)
+    frontends.tell("one", 300, cancelled=(2,))
+    frontends.tell("one", 300, **{how: ((100, "why"),) if how == "failed" else (100,)})
+    frontends.run(20_000)
+    assert [batch.request_ids for _, _, batch in frontends.dispatched] == [(1, 2), (1,)]
 
 
 def test_a_worker_that_drains_gets_nothing_more_from_anybody() -> None:
-    seats = Seats()
+    frontends = Frontends()
     for name in ("one", "other"):
-        seats.enter(name)
-    seats.tell("one", 0, draining=("w",))
-    seats.arrive("other", 1, 0, deadline=5000)
-    seats.run(20_000)
-    assert seats.dropped == {("other", 1): DropReason.NO_WORKERS}
+        frontends.enter(name)
+    frontends.tell("one", 0, workers_draining=("w",))
+    frontends.arrive("other", 1, 0, deadline=5000)
+    frontends.run(20_000)
+    assert frontends.dropped == {("other", 1): DropReason.NO_WORKERS}
 
 
 def test_offset_of_a_clock() -> None:

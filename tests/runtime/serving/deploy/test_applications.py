@@ -25,7 +25,7 @@ from partita_runtime.serving.deploy.applications import (
 from partita_runtime.serving.deploy.epochs import Epoch
 from partita_runtime.serving.deploy.names import subcluster_name
 from partita_runtime.serving.deploy.stage_arguments import StageArguments, SubclusterArguments, SubclusterModels
-from partita_runtime.serving.transport.kind import Transport
+from partita_runtime.serving.transport.kind import TransportKind
 
 STAGE = StageRef("detector", "p0", 1)
 
@@ -231,10 +231,10 @@ def test_replicas_claim_their_share_of_an_accelerator(
 @pytest.mark.parametrize("subcluster", [None, "all"])
 def test_every_process_is_told_what_batches_travel_by(subcluster: str | None) -> None:
     app = replace(application("a").model("m"), subcluster=subcluster)
-    options = ServingOptions(transport=Transport.ACTOR_CALLS)
+    options = ServingOptions(transport=TransportKind.ACTOR_CALLS)
     (stage,) = stage_applications(app.session, app.plan, app.profiles, app.pools, {}, options)
     arguments = StageArguments if subcluster is None else SubclusterArguments
-    assert arguments.model_validate(stage["args"]).transport is Transport.ACTOR_CALLS
+    assert arguments.model_validate(stage["args"]).transport is TransportKind.ACTOR_CALLS
     assert frontend_application(app.session, app.plan, app.profiles, app.pools, options)["args"]["transport"] == (
         "ActorCalls"
     )

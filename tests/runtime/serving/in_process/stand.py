@@ -15,16 +15,17 @@ from tests.runtime.serving.plans import Application, stage_refs
 
 from partita_runtime.execution.build import build_executor, warmed
 from partita_runtime.execution.executor import BuiltExecutor
-from partita_runtime.serving.central.coordinator_link import RankFinder
+from partita_runtime.serving.central.coordinator_link import CoordinatorFinder
 from partita_runtime.serving.deploy.directory import Announcement, Entries
 from partita_runtime.serving.deploy.stage_arguments import StageArguments
-from partita_runtime.serving.ingress.asgi import gateway
+from partita_runtime.serving.ingress.asgi import asgi_application
 from partita_runtime.serving.ingress.http_server import http_endpoint
-from partita_runtime.serving.replica.loaded_models import HeldModels
+from partita_runtime.serving.replica.loaded_models import LoadedModels
 from partita_runtime.serving.replica.worker import StageWorker
-from partita_runtime.serving.session.session import FrontendSettings, Session
+from partita_runtime.serving.session.session import Session
+from partita_runtime.serving.session.settings import FrontendSettings
 from partita_runtime.serving.telemetry.tracing import RequestTracer
-from partita_runtime.serving.transport.wire import Hop
+from partita_runtime.serving.transport.wire import PeerAddress
 
 PATIENCE_SECONDS = 60.0
 SAMPLE = np.zeros((1, 2, 2), np.float32)
@@ -35,14 +36,24 @@ class LocalDirectory:
     """The directory's entries without the actor around them; nothing expires."""
 
     def __init__(self) -> None:
-        self.entries = Entries()
+        self._entries = Entries()
         self.answers = asyncio.Event()
         """Whether it says anything."""
         self.answers.set()
 
     async def replicas(self, session_key: str) -> Sequence[Announcement]:
         await self.answers.wait()
-        return self.entries.replicas(session_key, 0.0)
+        return self.announced(session_key)
+
+    def announce(self, announcement: Announcement) -> None:
+        text = announcement.model_dump_json()
+        self._entries.announce(announcement.replica, announcement.session_key, text, 0.0)
+
+    def withdraw(self, replica: str) -> None:
+        self._entries.withdraw(replica)
+
+    def announced(self, session_key: str) -> list[Announcement]:
+        return [Announcement.model_validate_json(text) for text in self._entries.replicas(session_key, 0.0)]
 
 
 @dataclass
@@ -56,7 +67,7 @@ class Stand:
     url: str
     """host:port/namespace/session, as tritonclient takes it."""
     workers: dict[str, StageWorker] = field(default_factory=dict)
-    vgpus: dict[str, HeldModels] = field(default_factory=dict)
+    vgpus: dict[str, LoadedModels] = field(default_factory=dict)
     """Those of a sub-cluster."""
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
@@ -72,7 +83,7 @@ class Stand:
         self,
         arguments: StageArguments,
         wrap: Callable[[BuiltExecutor], BuiltExecutor] = lambda built: built,
-        way: Callable[[Hop], Hop] = lambda hop: hop,
+        way: Callable[[PeerAddress], PeerAddress] = lambda address: address,
     ) -> str:
         """Start and announce one replica; its id. `way` says where others reach it."""
         built = wrap(build_executor(arguments.build))
@@ -84,21 +95,21 @@ class Stand:
     async def add_vgpu(self, app: Application, wrap: Callable[[BuiltExecutor], BuiltExecutor]) -> str:
         """Start a vGPU that holds all models of the application's plan; its id."""
         vgpu = f"vgpu-{next(self._numbers)}"
-        self.vgpus[vgpu] = HeldModels(vgpu, vgpu, "127.0.0.1", lambda build: wrap(warmed(build)))
-        await self.hold(vgpu, app)
+        self.vgpus[vgpu] = LoadedModels(vgpu, vgpu, "127.0.0.1", lambda build: wrap(warmed(build)))
+        await self.load(vgpu, app)
         return vgpu
 
-    async def hold(self, vgpu: str, *apps: Application, memory: int | None = None) -> None:
+    async def load(self, vgpu: str, *apps: Application, memory: int | None = None) -> None:
         """Have a vGPU hold the models of these plans and no others, and announce what it holds."""
         wanted = [arguments for app in apps for arguments in app.stage_arguments()[:: app.replicas]]
         for announcement in self.vgpus[vgpu].announcements:
             if announcement.plan not in [app.plan_name for app in apps]:
-                self.directory.entries.withdraw(announcement.replica)
-        await self.vgpus[vgpu].hold(wanted, memory)
+                self.directory.withdraw(announcement.replica)
+        await self.vgpus[vgpu].load(wanted, memory)
         for announcement in self.vgpus[vgpu].announcements:
-            self.directory.entries.announce(announcement, 0.0)
+            self.directory.announce(announcement)
 
-    def announce(self, arguments: StageArguments, hop: Hop, warnings: tuple[str, ...] = ()) -> str:
+    def announce(self, arguments: StageArguments, address: PeerAddress, warnings: tuple[str, ...] = ()) -> str:
         """Announce a replica that listens already; its id."""
         replica = f"{arguments.plan}-{arguments.module}-{arguments.stage}-{next(self._numbers)}"
         announcement = Announcement(
@@ -109,26 +120,26 @@ class Stand:
             pipeline=arguments.pipeline,
             stage=arguments.stage,
             node=replica,
-            hop=hop,
+            address=address,
             profile=arguments.profile,
             warnings=warnings,
         )
-        self.directory.entries.announce(announcement, 0.0)
+        self.directory.announce(announcement)
         return replica
 
     def replica_of(self, stage: int) -> str:
         """A replica of a stage."""
         ref = next(ref for ref in stage_refs(self.app) if ref.stage == stage)
-        return next(a.replica for a in self.directory.entries.replicas(self.app.session.key, 0.0) if a.ref == ref)
+        return next(a.replica for a in self.directory.announced(self.app.session.key) if a.ref == ref)
 
     async def kill(self, replica: str) -> None:
         """End a replica as a crash would."""
-        self.directory.entries.withdraw(replica)
+        self.directory.withdraw(replica)
         await self.workers.pop(replica).stop()
 
     async def retire(self, replica: str) -> None:
         """End a replica as Serve does: it drains first."""
-        self.directory.entries.withdraw(replica)
+        self.directory.withdraw(replica)
         worker = self.workers.pop(replica)
         await asyncio.wait_for(worker.drain(), PATIENCE_SECONDS)
         await worker.stop()
@@ -165,7 +176,7 @@ Way = Callable[[Session], contextlib.AbstractAsyncContextManager[str]]
 async def behind_uvicorn(session: Session) -> AsyncIterator[str]:
     """As behind Ray Serve."""
     config = uvicorn.Config(
-        gateway(session), host="127.0.0.1", port=0, log_level="error", lifespan="off", timeout_keep_alive=600
+        asgi_application(session), host="127.0.0.1", port=0, log_level="error", lifespan="off", timeout_keep_alive=600
     )
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server.serve())
@@ -183,9 +194,9 @@ async def on_its_own_port(session: Session) -> AsyncIterator[str]:
     """As at the session's `httpPort`."""
     endpoint = http_endpoint(session, "127.0.0.1")
     await endpoint.move_to(0)
-    await until(lambda: session.http_address, "HTTP is listened for")
+    await until(lambda: session.addresses.http, "HTTP is listened for")
     try:
-        yield str(session.http_address)
+        yield str(session.addresses.http)
     finally:
         await endpoint.close()
 
@@ -198,7 +209,7 @@ async def stand(
     serving: bool = True,
     tracer: RequestTracer | None = None,
     way: Way = behind_uvicorn,
-    rank: RankFinder | None = None,
+    coordinator: CoordinatorFinder | None = None,
     beside: Stand | None = None,
 ) -> AsyncIterator[Stand]:
     """The session of `app` behind a real HTTP server; `serving` waits until it is ready.
@@ -206,7 +217,7 @@ async def stand(
     `beside` is another frontend of the session, whose replicas this one uses, too.
     """
     directory = LocalDirectory() if beside is None else beside.directory
-    session = Session(app.session.key, settings, directory, tracer, rank)
+    session = Session(app.session.key, settings, directory, tracer, coordinator)
     async with (
         way(session) as url,
         httpx.AsyncClient(base_url=f"http://{url}", timeout=PATIENCE_SECONDS) as client,

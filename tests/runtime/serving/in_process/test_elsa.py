@@ -9,7 +9,7 @@ from tests.runtime.serving.plans import application
 
 from partita_api.inferencesession import Batching, BatchingPolicy
 from partita_runtime.scheduling.events import StageRef
-from partita_runtime.serving.session.session import FrontendSettings
+from partita_runtime.serving.session.settings import FrontendSettings
 from partita_runtime.simulation.trace_replay import Replay, replay
 
 WHOLE, QUARTER = 1, 4

@@ -14,7 +14,7 @@ from tests.runtime.serving.load import infer_body
 from tests.runtime.serving.plans import Application, application, detector_with_crops
 from tritonclient.utils import InferenceServerException
 
-from partita_runtime.serving.session.session import FrontendSettings
+from partita_runtime.serving.session.settings import FrontendSettings
 
 T = TypeVar("T")
 

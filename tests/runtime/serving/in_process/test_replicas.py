@@ -16,10 +16,18 @@ from partita_runtime.execution.build import build_executor
 from partita_runtime.execution.executor import Array, BuiltExecutor
 from partita_runtime.serving.deploy.directory import Announcement
 from partita_runtime.serving.replica.worker import StageWorker
-from partita_runtime.serving.session.session import FrontendSettings
+from partita_runtime.serving.session.settings import FrontendSettings
 from partita_runtime.serving.telemetry.signals import Outcome
-from partita_runtime.serving.transport.streams import Stream, connect
-from partita_runtime.serving.transport.wire import STAGE_DIALECT, Batch, Hello, Hop, Message, Welcome, tensor_header
+from partita_runtime.serving.transport.streams import MessageStream, connect
+from partita_runtime.serving.transport.wire import (
+    STAGE_DIALECT,
+    Hello,
+    PeerAddress,
+    RunBatch,
+    StageMessage,
+    Welcome,
+    tensor_header,
+)
 from partita_runtime.simulation.trace_replay import Replay, replay
 
 FAST_SWITCH = FrontendSettings(function_processes=1, switch_patience_seconds=0.5)
@@ -219,13 +227,13 @@ async def test_a_replica_does_not_work_for_a_frontend_that_is_gone() -> None:
     gates: list[Gate] = []
     app = application("one").model("only").planned("p", batch_size=1)
     async with stand(app, wrap=gated(gates)) as running:
-        (replica,) = running.directory.entries.replicas(app.session.key, 0.0)
+        (replica,) = running.directory.announced(app.session.key)
         here, gone = Peer(), Peer()
         for peer, name in ((gone, "gone"), (here, "here")):
             await peer.join(replica, name)
         header = tensor_header(SAMPLE.shape, SAMPLE.dtype)
         for peer, batch_id in ((here, 1), (gone, 2), (here, 3)):
-            peer.send(Batch(batch_id=batch_id, frontend=peer.name, tensors=(header,)), SAMPLE)
+            peer.send(RunBatch(batch_id=batch_id, frontend=peer.name, tensors=(header,)), SAMPLE)
         await until(lambda: gates[0].runs, "the first batch runs")
         gone.stream.close()
         await until(lambda: gone.is_lost, "the stream is closed")
@@ -257,28 +265,28 @@ def healthy(worker: StageWorker) -> bool:
 class Peer:
     """Whoever connects to a replica."""
 
-    stream: Stream
+    stream: MessageStream
 
     def __init__(self) -> None:
         self.name = ""
-        self.messages: list[Message] = []
+        self.messages: list[StageMessage] = []
         self.is_lost = False
 
     async def join(self, replica: Announcement, name: str) -> None:
         self.name = name
-        self.stream = await connect(replica.hop, STAGE_DIALECT, self)
-        self.stream.send(Hello(token=replica.hop.token, frontend=name))
+        self.stream = await connect(replica.address, STAGE_DIALECT, self)
+        self.stream.send(Hello(token=replica.address.token, frontend=name))
         await until(lambda: self.messages == [Welcome()], "the replica welcomes")
 
-    def send(self, message: Message, *tensors: Array) -> None:
+    def send(self, message: StageMessage, *tensors: Array) -> None:
         self.stream.send(message, tensors)
 
-    def admit(self, stream: Stream, message: Message) -> None: ...
+    def admit(self, stream: MessageStream, message: StageMessage) -> None: ...
 
-    def received(self, stream: Stream, message: Message, tensors: list[Array]) -> None:
+    def received(self, stream: MessageStream, message: StageMessage, tensors: list[Array]) -> None:
         self.messages.append(message)
 
-    def lost(self, stream: Stream) -> None:
+    def lost(self, stream: MessageStream) -> None:
         self.is_lost = True
 
 
@@ -290,20 +298,20 @@ FITS = tensor_header(SAMPLE.shape, SAMPLE.dtype)
     ("token", "messages"),
     [
         pytest.param("another", [], id="another token"),
-        pytest.param(None, [Batch(batch_id=1, frontend="f", tensors=(FITS,))], id="no hello"),
-        pytest.param("right", [Batch(batch_id=1, frontend="f", tensors=(WRONG,))], id="another shape"),
-        pytest.param("right", [Batch(batch_id=1, frontend="f", tensors=())], id="no tensors"),
+        pytest.param(None, [RunBatch(batch_id=1, frontend="f", tensors=(FITS,))], id="no hello"),
+        pytest.param("right", [RunBatch(batch_id=1, frontend="f", tensors=(WRONG,))], id="another shape"),
+        pytest.param("right", [RunBatch(batch_id=1, frontend="f", tensors=())], id="no tensors"),
         pytest.param("right", [Welcome()], id="a message that is not for replicas"),
         pytest.param("right", [Hello(token="right", frontend="f")], id="a second hello"),
     ],
 )
-async def test_replicas_hang_up_on_who_does_not_behave(token: str | None, messages: list[Message]) -> None:
+async def test_replicas_hang_up_on_who_does_not_behave(token: str | None, messages: list[StageMessage]) -> None:
     async with stand(application("one").model("only")) as running:
-        (replica,) = running.directory.entries.replicas(running.app.session.key, 0.0)
+        (replica,) = running.directory.announced(running.app.session.key)
         peer = Peer()
-        stream = await connect(replica.hop, STAGE_DIALECT, peer)
+        stream = await connect(replica.address, STAGE_DIALECT, peer)
         if token is not None:
-            stream.send(Hello(token=replica.hop.token if token == "right" else token, frontend="f"))
+            stream.send(Hello(token=replica.address.token if token == "right" else token, frontend="f"))
         for message in messages:
             tensors = getattr(message, "tensors", ())
             stream.send(message, [np.zeros(t.shape, np.float32) for t in tensors])
@@ -314,11 +322,11 @@ async def test_replicas_hang_up_on_who_does_not_behave(token: str | None, messag
 
 async def test_a_replica_says_if_the_next_stage_cannot_be_reached() -> None:
     async with stand(two_stages()) as running:
-        replicas = running.directory.entries.replicas(running.app.session.key, 0.0)
+        replicas = running.directory.announced(running.app.session.key)
         peer = Peer()
         await peer.join(next(r for r in replicas if r.stage == 0), "f")
-        nowhere = Hop(host="127.0.0.1", port=1, token="t")
-        peer.send(Batch(batch_id=9, frontend="f", path=(nowhere,), tensors=(FITS,)), SAMPLE)
+        nowhere = PeerAddress(host="127.0.0.1", port=1, token="t")
+        peer.send(RunBatch(batch_id=9, frontend="f", path=(nowhere,), tensors=(FITS,)), SAMPLE)
         await until(lambda: len(peer.messages) == 3, "the replica reports")
         assert [message.kind for message in peer.messages] == ["welcome", "report", "undelivered"]
         assert "127.0.0.1:1 cannot be reached" in getattr(peer.messages[-1], "reason", "")
@@ -375,9 +383,9 @@ def test_dtypes_of_cuts_are_those_of_the_plan() -> None:
 
 async def test_it_says_whether_all_replicas_can_make_place() -> None:
     async with stand(two_stages()) as running:
-        announced = running.directory.entries.replicas(running.session.key, 0.0)
+        announced = running.directory.announced(running.session.key)
         assert len(announced) == 4
         for announcement in announced:
             assert not running.session.signals().can_make_place, "one is left that is of an older version"
-            running.directory.entries.announce(announcement.model_copy(update={"can_make_place": True}), 0.0)
+            running.directory.announce(announcement.model_copy(update={"can_make_place": True}))
         await until(lambda: running.session.signals().can_make_place, "all can")

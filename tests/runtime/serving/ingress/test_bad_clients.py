@@ -14,7 +14,7 @@ from tests.runtime.serving.ingress.raw_http import connected, exchanged, post
 from tests.runtime.serving.load import infer_body
 from tests.runtime.serving.plans import application
 
-from partita_runtime.serving.session.session import FrontendSettings
+from partita_runtime.serving.session.settings import FrontendSettings
 
 APP = application("plain").model("only")
 PATH = "/v2/models/plain/infer"

@@ -21,7 +21,8 @@ from partita_runtime.serving.protocol.grpc_codec import decode_request
 from partita_runtime.serving.protocol.grpc_messages import MESSAGES
 from partita_runtime.serving.protocol.inference import RequestError
 from partita_runtime.serving.protocol.interface import Interface
-from partita_runtime.serving.session.session import FrontendSettings, Session
+from partita_runtime.serving.session.session import Session
+from partita_runtime.serving.session.settings import FrontendSettings
 
 PLAIN = application("plain").model("only", input=(2, 3), outputs=((4,),))
 
@@ -33,8 +34,8 @@ async def grpc_stand(
     async with stand(app, settings or FrontendSettings(function_processes=1)) as running:
         endpoint = grpc_endpoint(running.session, "127.0.0.1")
         await endpoint.move_to(0)
-        await until(lambda: running.session.grpc_address, "gRPC is listened for")
-        async with triton.InferenceServerClient(running.session.grpc_address) as client:
+        await until(lambda: running.session.addresses.grpc, "gRPC is listened for")
+        async with triton.InferenceServerClient(running.session.addresses.grpc) as client:
             yield running, client
         await endpoint.close()
 
@@ -99,7 +100,7 @@ async def test_tritonclient_infers() -> None:
         assert everything.as_numpy("classifier").shape == (3, 5)
         signals = (await running.client.get("/partita/signals")).json()
         assert signals["outcomes"] == {"in_time": 6}
-        assert signals["grpcAddress"] == running.session.grpc_address
+        assert signals["grpcAddress"] == running.session.addresses.grpc
 
 
 async def test_a_timeout_and_a_clients_deadline_shorten_the_slo() -> None:
@@ -140,8 +141,8 @@ async def test_before_the_first_plan_clients_are_told_to_come_back() -> None:
     session = Session("default/early", FrontendSettings(), LocalDirectory())
     endpoint = grpc_endpoint(session, "127.0.0.1")
     await endpoint.move_to(0)
-    await until(lambda: session.grpc_address, "gRPC is listened for")
-    async with grpc.aio.insecure_channel(str(session.grpc_address)) as channel:
+    await until(lambda: session.addresses.grpc, "gRPC is listened for")
+    async with grpc.aio.insecure_channel(str(session.addresses.grpc)) as channel:
         call = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")(b"")
         with pytest.raises(grpc.aio.AioRpcError, match="no plan is being served yet") as refused:
             await call

@@ -12,7 +12,7 @@ from tests.runtime.serving.plans import application
 from tritonclient.utils import InferenceServerException
 
 from partita_runtime.serving.ingress.grpc_server import grpc_endpoint
-from partita_runtime.serving.session.session import FrontendSettings
+from partita_runtime.serving.session.settings import FrontendSettings
 
 MOST = 4 << 20
 SAMPLE = np.zeros((1, 512, 512), np.float32)
@@ -63,9 +63,9 @@ async def slowly_reached(
     async with stand(app, settings) as running:
         endpoint = grpc_endpoint(running.session, "127.0.0.1")
         await endpoint.move_to(0)
-        await until(lambda: running.session.grpc_address, "gRPC is listened for")
+        await until(lambda: running.session.addresses.grpc, "gRPC is listened for")
         async with (
-            narrow_way(str(running.session.grpc_address), opened) as way,
+            narrow_way(str(running.session.addresses.grpc), opened) as way,
             triton.InferenceServerClient(way, channel_args=[ALONE]) as one,
             triton.InferenceServerClient(way, channel_args=[ALONE]) as other,
         ):

@@ -21,8 +21,9 @@ from partita_runtime.serving.ingress import http_connection, http_server
 from partita_runtime.serving.ingress import port as endpoints
 from partita_runtime.serving.ingress.grpc_server import grpc_endpoint
 from partita_runtime.serving.ingress.http_server import http_endpoint
-from partita_runtime.serving.ingress.port import Endpoint
-from partita_runtime.serving.session.session import FrontendSettings, Session
+from partita_runtime.serving.ingress.port import PortEndpoint
+from partita_runtime.serving.session.session import Session
+from partita_runtime.serving.session.settings import FrontendSettings
 
 APP = application("plain").model("only")
 GOOD, GOOD_HEADERS = infer_body(np.zeros((1, 2, 2), np.float32))
@@ -207,14 +208,14 @@ async def test_what_is_under_way_is_answered_when_the_port_is_left() -> None:
     async with stand(app) as running:
         endpoint = http_endpoint(running.session, "127.0.0.1")
         await endpoint.move_to(0)
-        await until(lambda: running.session.http_address, "HTTP is listened for")
-        async with httpx.AsyncClient(base_url=f"http://{running.session.http_address}") as client:
+        await until(lambda: running.session.addresses.http, "HTTP is listened for")
+        async with httpx.AsyncClient(base_url=f"http://{running.session.addresses.http}") as client:
             await client.get("/v2")  # leaves an idle connection
             asking = asyncio.create_task(client.post(PATH, content=GOOD, headers=GOOD_HEADERS))
             await until(lambda: running.session.meter.arrived, "the request is there")
             await asyncio.wait_for(endpoint.close(), 20)
             assert (await asking).status_code == 200
-            assert running.session.http_address is None
+            assert running.session.addresses.http is None
             with pytest.raises(httpx.ConnectError):
                 await client.get("/v2")
 
@@ -222,12 +223,12 @@ async def test_what_is_under_way_is_answered_when_the_port_is_left() -> None:
 @pytest.mark.parametrize(
     ("make", "published"),
     [
-        pytest.param(http_endpoint, lambda session: session.http_address, id="HTTP"),
-        pytest.param(grpc_endpoint, lambda session: session.grpc_address, id="gRPC"),
+        pytest.param(http_endpoint, lambda session: session.addresses.http, id="HTTP"),
+        pytest.param(grpc_endpoint, lambda session: session.addresses.grpc, id="gRPC"),
     ],
 )
 async def test_a_port_can_be_taken_changed_and_left(
-    make: Callable[[Session, str], Endpoint],
+    make: Callable[[Session, str], PortEndpoint],
     published: Callable[[Session], str | None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -18,19 +18,19 @@ from tests.runtime.serving.plans import application
 from tests.runtime.serving.sessions import SHARED, STEADY
 
 from partita_api.inferencesession import Frontend
-from partita_runtime.serving.transport.kind import Transport
+from partita_runtime.serving.transport.kind import TransportKind
 
 pytestmark = pytest.mark.ray
 
 CALLED = replace(application("called").model("only", input=(200, 200)), stages=2, replicas=2, slo_ms=20_000).with_spec(
     frontend=Frontend(replicas=2)
 )
-"""Two frontends, which the rank decides for, and two stages. A sample is too large for Ray to send it in a message."""
+"""Two frontends, with a coordinator, and two stages. A sample is too large for one of Ray's messages."""
 
 
 @pytest.fixture(scope="module")
 def called(deployment: Deployment) -> Iterator[Deployment]:
-    deployment.deploy(CALLED, options=OPTIONS.model_copy(update={"transport": Transport.ACTOR_CALLS}))
+    deployment.deploy(CALLED, options=OPTIONS.model_copy(update={"transport": TransportKind.ACTOR_CALLS}))
     yield deployment
     deployment.remove(lambda name: ".called." in name)
 
@@ -66,8 +66,10 @@ def test_two_stages_answer_without_a_port_of_their_own(called: Deployment) -> No
 
     called.until(answers, "a request is answered")
     client.close()
-    ranks = [called.actor(f"partita-rank/default/{app.name}")["pid"] for app in (SHARED, CALLED)]
-    called.until(lambda: listening(ranks[1]) == listening(ranks[0]) - 1, "the rank has no port of its own")
+    coordinators = [called.actor(f"partita-coordinator/default/{app.name}")["pid"] for app in (SHARED, CALLED)]
+    called.until(
+        lambda: listening(coordinators[1]) == listening(coordinators[0]) - 1, "the coordinator has no port of its own"
+    )
 
     def all_started() -> bool:
         """One replica of each stage is enough to serve; those that start have no pid yet."""

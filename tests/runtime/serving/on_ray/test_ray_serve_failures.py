@@ -56,8 +56,8 @@ def idle_processes() -> set[int]:
     return found
 
 
-def share_a_rank(deployment: Deployment, app: Application) -> bool:
-    """Whether both frontends have told the rank where they answer."""
+def share_a_coordinator(deployment: Deployment, app: Application) -> bool:
+    """Whether both frontends have told the coordinator where they answer."""
     return len((deployment.signals(app).get("grpcAddress") or "").split(",")) == 2
 
 
@@ -157,27 +157,27 @@ def test_another_frontend_starts_in_the_process_that_is_kept_ready(deployment: D
     deployment.until(lambda: deployment.ready(FAILING), "it serves")
 
 
-def test_a_killed_rank_loses_no_request_of_its_frontends(deployment: Deployment) -> None:
-    deployment.until(lambda: share_a_rank(deployment, SHARED), "both frontends share a rank")
-    before = deployment.actor("partita-rank/default/shared")["pid"]
+def test_a_killed_coordinator_loses_no_request_of_its_frontends(deployment: Deployment) -> None:
+    deployment.until(lambda: share_a_coordinator(deployment, SHARED), "both frontends share a coordinator")
+    before = deployment.actor("partita-coordinator/default/shared")["pid"]
     loading = loaded(deployment, SHARED)
     os.kill(before, signal.SIGKILL)
     deployment.until(
-        lambda: deployment.actor("partita-rank/default/shared")["pid"] not in (0, before), "there is another one"
+        lambda: deployment.actor("partita-coordinator/default/shared")["pid"] not in (0, before), "there is another one"
     )
-    deployment.until(lambda: share_a_rank(deployment, SHARED), "both frontends share it")
+    deployment.until(lambda: share_a_coordinator(deployment, SHARED), "both frontends share it")
     all_answered(loading.stop())
 
 
 def test_a_killed_frontend_does_not_stop_the_one_that_it_shares_with(deployment: Deployment) -> None:
     """Whoever tries again is answered."""
-    deployment.until(lambda: share_a_rank(deployment, SHARED), "both frontends share a rank")
+    deployment.until(lambda: share_a_coordinator(deployment, SHARED), "both frontends share a coordinator")
     before = frontend_pids(deployment, SHARED)
     victim, other = sorted(before)
     loading = loaded(deployment, SHARED, try_again=True)
     os.kill(victim, signal.SIGKILL)
     deployment.until(lambda: len(frontend_pids(deployment, SHARED) - {victim}) == 2, "there is another one")
-    deployment.until(lambda: share_a_rank(deployment, SHARED), "both share the rank")
+    deployment.until(lambda: share_a_coordinator(deployment, SHARED), "both share the coordinator")
     load = loading.stop()
     assert other in frontend_pids(deployment, SHARED)
     all_answered(load)

@@ -13,7 +13,7 @@ from pathlib import Path
 from partita_runtime.execution.build import build_executor
 from partita_runtime.serving.deploy.stage_arguments import StageArguments
 from partita_runtime.serving.replica.worker import StageWorker
-from partita_runtime.serving.transport.wire import Hop
+from partita_runtime.serving.transport.wire import PeerAddress
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[4]
 class ReplicaProcess:
     """A replica that listens."""
 
-    hop: Hop
+    address: PeerAddress
     process: asyncio.subprocess.Process
 
     def stop(self) -> None:
@@ -48,7 +48,7 @@ async def replica_process(
     try:
         assert process.stdout is not None
         line = await process.stdout.readline()
-        yield ReplicaProcess(Hop.model_validate_json(line), process)
+        yield ReplicaProcess(PeerAddress.model_validate_json(line), process)
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.kill()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import pytest
-from tests.runtime.serving.central.local_coordinator import local_rank
+from tests.runtime.serving.central.local_coordinator import local_coordinator
 from tests.runtime.serving.in_process.stand import SAMPLE, Stand, post, stand, until
 from tests.runtime.serving.load import Load, steady_load
 from tests.runtime.serving.plans import Application, application
@@ -17,7 +17,7 @@ from partita_api.inferencesession import Frontend
 from partita_runtime.execution.build import warmed
 from partita_runtime.execution.executor import Array, BuiltExecutor, StageExecutor
 from partita_runtime.execution.stage_build import StageBuild
-from partita_runtime.serving.replica.loaded_models import HeldModels, NoRoomError, covers
+from partita_runtime.serving.replica.loaded_models import LoadedModels, VgpuMemoryError, covers
 
 MEGABYTE = 1_000_000
 
@@ -109,7 +109,7 @@ async def test_a_third_model_is_loaded_under_load_and_unloaded_again() -> None:
         )
         for wanted, step in held_and_served:
             for vgpu in running.vgpus:
-                await running.hold(vgpu, *wanted)
+                await running.load(vgpu, *wanted)
             running.session.reconfigure(step.epoch)
             await running.serves(step.plan_name)
         done = True
@@ -125,12 +125,12 @@ async def test_two_plans_use_one_copy_of_a_model_that_both_have() -> None:
         built.append(str(build.model.entrypoint))
         return warmed(build)
 
-    held = HeldModels("vgpu", "node", "127.0.0.1", count)
+    held = LoadedModels("vgpu", "node", "127.0.0.1", count)
     before = two_models()
     after = with_a_third(before)
     smaller = replace(after.planned("plan-3"), batch_size=4)
     for apps in ((before,), (before, after), (after, smaller), (smaller,)):
-        await held.hold([a for app in apps for a in app.stage_arguments()[::2]], 3 * 4 * MEGABYTE)
+        await held.load([a for app in apps for a in app.stage_arguments()[::2]], 3 * 4 * MEGABYTE)
     assert sorted(built) == ["tests.models:a", "tests.models:b", "tests.models:c"]
     assert [a.plan for a in held.announcements] == ["plan-3"] * 3
     await held.close()
@@ -142,7 +142,7 @@ async def test_what_is_too_large_is_refused_and_disturbs_nobody() -> None:
     room = 2 * 4 * MEGABYTE
     async with stand(before) as running:
         for vgpu in running.vgpus:
-            await running.hold(vgpu, before, after, memory=room)
+            await running.load(vgpu, before, after, memory=room)
         running.session.reconfigure(after.epoch)
         await until(lambda: running.session.signals().warnings, "the frontend has heard of it")
         (warning,) = running.session.signals().warnings[:1]
@@ -150,27 +150,27 @@ async def test_what_is_too_large_is_refused_and_disturbs_nobody() -> None:
         await until(lambda: running.session.signals().message == "no replica yet of c/p0/0", "the others are there")
         assert (await post(running))[0] == 200
         for vgpu in running.vgpus:
-            await running.hold(vgpu, before, after, memory=2 * room)
+            await running.load(vgpu, before, after, memory=2 * room)
         await running.serves("plan-2")
         assert running.session.signals().warnings == ()
 
 
 async def test_a_vgpu_that_can_hold_none_of_its_models_says_so() -> None:
-    held = HeldModels("vgpu", "node", "127.0.0.1")
-    with pytest.raises(NoRoomError, match="need 4000000 bytes, and 0 for the largest batch, of 1000;"):
-        await held.hold(two_models().stage_arguments()[:1], 1000)
+    held = LoadedModels("vgpu", "node", "127.0.0.1")
+    with pytest.raises(VgpuMemoryError, match="need 4000000 bytes, and 0 for the largest batch, of 1000;"):
+        await held.load(two_models().stage_arguments()[:1], 1000)
     await held.close()
 
 
 async def test_the_largest_batch_counts_once_beside_all_weights() -> None:
     app = application("dynamic").model("a", memory=(10, 1000)).model("b", memory=(10, 3000))
     app = replace(app, subcluster="all", batch_size=2)
-    held = HeldModels("vgpu", "node", "127.0.0.1")
-    await held.hold(app.stage_arguments(), 4 * 10 + 4 * 10 + 2 * 3000)
+    held = LoadedModels("vgpu", "node", "127.0.0.1")
+    await held.load(app.stage_arguments(), 4 * 10 + 4 * 10 + 2 * 3000)
     assert len(held.announcements) == 2
     await held.close()
-    short = HeldModels("vgpu", "node", "127.0.0.1")
-    await short.hold(app.stage_arguments(), 4 * 10 + 4 * 10 + 2 * 3000 - 1)
+    short = LoadedModels("vgpu", "node", "127.0.0.1")
+    await short.load(app.stage_arguments(), 4 * 10 + 4 * 10 + 2 * 3000 - 1)
     assert [a.module for a in short.announcements] == ["a"]
     await short.close()
 
@@ -182,7 +182,7 @@ async def test_a_vgpu_dies_with_all_of_its_models() -> None:
         vgpu = next(iter(running.vgpus))
         held = running.vgpus.pop(vgpu)
         for announcement in held.announcements:
-            running.directory.entries.withdraw(announcement.replica)
+            running.directory.withdraw(announcement.replica)
         await held.stop()
         sent = await sending
         assert sent.statuses == {200: 90}, sent.errors
@@ -193,19 +193,19 @@ async def test_two_frontends_share_vgpus_that_hold_several_models() -> None:
     app = two_models().with_spec(frontend=Frontend(replicas=2))
     after = with_a_third(app)
     async with contextlib.AsyncExitStack() as entered:
-        rank = await entered.enter_async_context(local_rank(app))
-        one = await entered.enter_async_context(stand(app, rank=rank))
-        other = await entered.enter_async_context(stand(app, rank=rank, beside=one))
+        coordinator = await entered.enter_async_context(local_coordinator(app))
+        one = await entered.enter_async_context(stand(app, coordinator=coordinator))
+        other = await entered.enter_async_context(stand(app, coordinator=coordinator, beside=one))
         done = False
         sending = [load(running, lambda _: done, rate=30) for running in (one, other)]
         for vgpu in one.vgpus:
-            await one.hold(vgpu, app, after)
+            await one.load(vgpu, app, after)
         for running in (one, other):
             running.session.reconfigure(after.epoch)
         for running in (one, other):
             await running.serves("plan-2")
         for vgpu in one.vgpus:
-            await one.hold(vgpu, after)
+            await one.load(vgpu, after)
         done = True
         for sent in [await task for task in sending]:
             assert sent.statuses == {200: sent.sent}, sent.errors

@@ -24,7 +24,7 @@ async def served_by(*replicas: ReplicaProcess) -> AsyncIterator[Stand]:
     async with stand(ONE) as running:
         local = running.replica_of(0)
         for count, replica in enumerate(replicas):
-            running.announce(arguments, replica.hop)
+            running.announce(arguments, replica.address)
             await until(lambda most=count + 2: ready(running) == most, "the replica has joined")
         await running.kill(local)
         await until(lambda: ready(running) == len(replicas), "the replica here is gone")

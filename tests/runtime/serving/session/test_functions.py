@@ -49,7 +49,7 @@ class Calls:
     async def answered(self, count: int) -> None:
         await until(lambda: len(self.answers) == count, f"{count} calls are answered")
 
-    def in_vain(self, sub_id: int) -> bool:
+    def is_unneeded(self, sub_id: int) -> bool:
         return sub_id in self.vain
 
     def function_input(self, sub_id: int) -> FunctionInput:

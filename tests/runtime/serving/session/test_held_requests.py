@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 import tritonclient.grpc.aio as triton
-from tests.runtime.serving.central.local_coordinator import local_rank
+from tests.runtime.serving.central.local_coordinator import local_coordinator
 from tests.runtime.serving.in_process.stand import (
     SAMPLE,
     Stand,
@@ -24,7 +24,7 @@ from tests.runtime.serving.plans import Application, application
 from partita_api.autoscaling import Autoscaling, ScaleToZero
 from partita_api.inferencesession import Frontend
 from partita_runtime.serving.ingress.grpc_server import grpc_endpoint
-from partita_runtime.serving.session.session import FrontendSettings
+from partita_runtime.serving.session.settings import FrontendSettings
 
 
 def sleepy(hold_seconds: int = 120, name: str = "one") -> Application:
@@ -93,8 +93,8 @@ async def test_grpc_holds_as_http_does() -> None:
     async with asleep(sleepy()) as running:
         endpoint = grpc_endpoint(running.session, "127.0.0.1")
         await endpoint.move_to(0)
-        await until(lambda: running.session.grpc_address, "gRPC is listened for")
-        async with triton.InferenceServerClient(str(running.session.grpc_address)) as client:
+        await until(lambda: running.session.addresses.grpc, "gRPC is listened for")
+        async with triton.InferenceServerClient(str(running.session.addresses.grpc)) as client:
             given = triton.InferInput("input", [1, 2, 2], "FP32")
             given.set_data_from_numpy(SAMPLE)
             request = asyncio.create_task(client.infer("one", [given]))
@@ -215,9 +215,9 @@ async def test_a_session_that_changed_meanwhile_does_not_answer_what_was_held() 
 async def test_frontends_hold_each_for_itself_and_speak_for_each_other() -> None:
     app = sleepy().with_spec(frontend=Frontend(replicas=2))
     async with (
-        local_rank(app) as rank,
-        stand(app, rank=rank) as one,
-        stand(app, rank=rank, beside=one) as other,
+        local_coordinator(app) as coordinator,
+        stand(app, coordinator=coordinator) as one,
+        stand(app, coordinator=coordinator, beside=one) as other,
     ):
         for running in (one, other):
             await until(lambda r=running: not r.session.holds, "there are replicas")
@@ -230,7 +230,7 @@ async def test_frontends_hold_each_for_itself_and_speak_for_each_other() -> None
         await one.add_replicas(app)
 
         assert [status for status, _ in await asyncio.gather(*requests)] == [200] * 3
-        await until(lambda: one.session.counted.held == other.session.counted.held == 3, "both have counted them")
+        await until(lambda: one.session.total.held == other.session.total.held == 3, "both have counted them")
         assert one.session.signals().bad_rate == 0.0
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from partita_runtime.serving.protocol.inference import UnservedError
 from partita_runtime.serving.session.body_memory import BodyMemory
+from partita_runtime.serving.session.unserved import UnservedError
 from partita_runtime.serving.session.waiting_room import REMEMBERED_MICROS, Place, WaitingRoom
 from partita_runtime.serving.telemetry.signals import Meter
 
@@ -42,7 +42,7 @@ class Guest:
         self.guests.told.append(self.name)
 
     def turned_away(self, error: UnservedError) -> None:
-        self.guests.told.append(f"{self.name}: {error.status}")
+        self.guests.told.append(f"{self.name}: {error.reason.name}")
 
 
 def test_first_come_first_served_as_many_as_replicas_take() -> None:
@@ -83,7 +83,7 @@ def test_those_who_waited_for_too_long_are_turned_away() -> None:
     guests.come("a", until=10)
     guests.come("b", until=20)
     guests.room.expire(15)
-    assert guests.told == ["a: 503"]
+    assert guests.told == ["a: NO_REPLICAS"]
     assert guests.open(10) == ["b"]
 
 

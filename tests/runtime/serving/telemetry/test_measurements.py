@@ -1,5 +1,7 @@
 """What a frontend measures: windows over counters, Prometheus' text, delays; and what the directory remembers."""
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,11 +16,11 @@ from partita_runtime.scheduling.signals import (
     CoreStageSignals,
     CoreWorkerSignals,
 )
-from partita_runtime.serving.deploy.directory import FORGET_SECONDS, Announcement, Entries, as_of_now
+from partita_runtime.serving.deploy.directory import FORGET_SECONDS, VERSION, Announcement, Entries, read_announcement
 from partita_runtime.serving.dispatch.delays import DelayEstimate
 from partita_runtime.serving.telemetry.metrics import metrics_text
 from partita_runtime.serving.telemetry.signals import Meter, Outcome, Situation, Snapshot, session_signals
-from partita_runtime.serving.transport.wire import Hop
+from partita_runtime.serving.transport.wire import PeerAddress
 
 PLAN = application("a").model("m").planned("plan-1", replicas=2).epoch.plan
 REF = StageRef("m", "p0", 0)
@@ -220,35 +222,36 @@ def announcement(replica: str, session_key: str = "default/a") -> Announcement:
         pipeline="p0",
         stage=0,
         node="n",
-        hop=Hop(host="127.0.0.1", port=1, token="t"),
+        address=PeerAddress(host="127.0.0.1", port=1, token="t"),
         profile="p",
     )
 
 
 def test_the_directory_forgets_who_is_silent() -> None:
     entries = Entries()
-    entries.announce(announcement("b"), now=0)
-    entries.announce(announcement("a"), now=2)
-    entries.announce(announcement("other", "default/other"), now=2)
-    assert [a.replica for a in entries.replicas("default/a", now=2)] == ["a", "b"]
-    assert [a.replica for a in entries.replicas("default/a", now=FORGET_SECONDS)] == ["a"]
-    entries.announce(announcement("b"), now=FORGET_SECONDS)
+    entries.announce("b", "default/a", "text of b", now=0)
+    entries.announce("a", "default/a", "text of a", now=2)
+    entries.announce("other", "default/other", "text of other", now=2)
+    assert entries.replicas("default/a", now=2) == ["text of a", "text of b"]
+    assert entries.replicas("default/a", now=FORGET_SECONDS) == ["text of a"]
+    entries.announce("b", "default/a", "text of b", now=FORGET_SECONDS)
     entries.withdraw("a")
     entries.withdraw("never there")
-    assert [a.replica for a in entries.replicas("default/a", now=FORGET_SECONDS)] == ["b"]
+    assert entries.replicas("default/a", now=FORGET_SECONDS) == ["text of b"]
 
 
 @pytest.mark.parametrize(
-    ("without", "more"),
+    ("without", "more", "want"),
     [
-        pytest.param(("can_make_place",), {}, id="of an older version"),
-        pytest.param((), {"not_known_here": 1}, id="of a newer version"),
+        pytest.param(("can_make_place",), {}, True, id="of an older version"),
+        pytest.param((), {"not_known_here": 1}, True, id="of a newer version"),
+        pytest.param((), {"version": VERSION + 1}, False, id="of a version with another form"),
+        pytest.param(("address",), {"version": VERSION + 1}, False, id="of a version without a field"),
     ],
 )
-def test_what_replicas_of_another_version_announce_is_taken(without: tuple[str, ...], more: dict[str, int]) -> None:
+def test_what_replicas_of_another_version_announce_is_taken_if_the_form_is_the_same(
+    without: tuple[str, ...], more: dict[str, int], want: bool
+) -> None:
     there = announcement("a")
-    state = there.__getstate__()
-    state["__dict__"] = {name: value for name, value in state["__dict__"].items() if name not in without} | more
-    came = Announcement.__new__(Announcement)
-    came.__setstate__(state)
-    assert as_of_now(came) == there
+    text = json.dumps({k: v for k, v in there.model_dump(mode="json").items() if k not in without} | more)
+    assert read_announcement(text) == (there if want else None)

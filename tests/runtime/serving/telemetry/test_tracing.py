@@ -143,8 +143,8 @@ async def test_a_grpc_client_hands_its_trace_on_in_the_metadata() -> None:
     async with stand(application("plain").model("only"), tracer=spans.tracer) as running:
         endpoint = grpc_endpoint(running.session, "127.0.0.1")
         await endpoint.move_to(0)
-        await until(lambda: running.session.grpc_address, "gRPC is listened for")
-        async with triton.InferenceServerClient(running.session.grpc_address) as client:
+        await until(lambda: running.session.addresses.grpc, "gRPC is listened for")
+        async with triton.InferenceServerClient(running.session.addresses.grpc) as client:
             given = triton.InferInput("input", [1, 2, 2], "FP32")
             given.set_data_from_numpy(np.zeros((1, 2, 2), np.float32))
             await client.infer("plain", [given], headers=traceparent(sampled=True))

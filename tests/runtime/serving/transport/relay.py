@@ -6,14 +6,14 @@ import itertools
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 
-from partita_runtime.serving.transport.wire import Hop
+from partita_runtime.serving.transport.wire import PeerAddress
 
 
 @dataclass
 class Relay:
     """Passes connections on to a replica, except for what it is told to swallow."""
 
-    to: Hop | None = None
+    to: PeerAddress | None = None
     port: int = 0
     server: asyncio.Server | None = None
     connections: int = 0
@@ -26,10 +26,10 @@ class Relay:
     _passing: dict[asyncio.Task[None], int] = field(default_factory=dict)
     """Each direction of each connection, with the connection's number."""
 
-    def lead_to(self, hop: Hop) -> Hop:
-        """Pass connections on to the replica at `hop`; where it is reached through the relay."""
-        self.to = hop
-        return hop.model_copy(update={"port": self.port})
+    def lead_to(self, address: PeerAddress) -> PeerAddress:
+        """Pass connections on to the replica at `address`; where it is reached through the relay."""
+        self.to = address
+        return address.model_copy(update={"port": self.port})
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Called for every connection."""

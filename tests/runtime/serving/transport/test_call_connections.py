@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from partita_runtime.serving.transport import call_connections
-from partita_runtime.serving.transport.call_connections import Exchange, Parcel, Peer
-from partita_runtime.serving.transport.streams import Receiver, Stream
+from partita_runtime.serving.transport.call_connections import CallablePeer, Exchange, Parcel
+from partita_runtime.serving.transport.streams import MessageStream, Receiver
 from partita_runtime.serving.transport.wire import (
     STAGE_DIALECT,
     Array,
-    Batch,
     Hello,
-    Message,
     Ping,
     Pong,
+    RunBatch,
+    StageMessage,
     WireError,
     tensor_header,
 )
@@ -25,7 +25,7 @@ from partita_runtime.serving.transport.wire import (
 HELLO = Hello(token="t", frontend="f")
 
 
-class Calls(Peer):
+class Calls(CallablePeer):
     """A process on the same event loop, called when the test says so."""
 
     def __init__(self, there: Exchange) -> None:
@@ -68,24 +68,24 @@ def _answered(answer: bool | Exception) -> asyncio.Future[bool]:
     return future
 
 
-class Collected(Receiver[Message]):
+class Collected(Receiver[StageMessage]):
     """What one side received."""
 
     def __init__(self) -> None:
-        self.stream: Stream[Message] = Stream(STAGE_DIALECT, self)
-        self.messages: list[tuple[Message, list[Array]]] = []
+        self.stream: MessageStream[StageMessage] = MessageStream(STAGE_DIALECT, self)
+        self.messages: list[tuple[StageMessage, list[Array]]] = []
         self.ended = asyncio.Event()
         self._more = asyncio.Event()
 
-    def admit(self, stream: Stream[Message], message: Message) -> None:
+    def admit(self, stream: MessageStream[StageMessage], message: StageMessage) -> None:
         if isinstance(message, Pong):
             raise WireError("no pong is expected here")
 
-    def received(self, stream: Stream[Message], message: Message, tensors: list[Array]) -> None:
+    def received(self, stream: MessageStream[StageMessage], message: StageMessage, tensors: list[Array]) -> None:
         self.messages.append((message, tensors))
         self._more.set()
 
-    def lost(self, stream: Stream[Message]) -> None:
+    def lost(self, stream: MessageStream[StageMessage]) -> None:
         assert not self.ended.is_set()
         self.ended.set()
 
@@ -119,8 +119,8 @@ async def connected() -> AsyncIterator[Pair]:
             await side.ended.wait()
 
 
-def batch(number: int, values: Array) -> Batch:
-    return Batch(batch_id=number, frontend="f", tensors=(tensor_header(values.shape, values.dtype),))
+def batch(number: int, values: Array) -> RunBatch:
+    return RunBatch(batch_id=number, frontend="f", tensors=(tensor_header(values.shape, values.dtype),))
 
 
 async def test_what_is_written_in_one_turn_is_one_call_and_large_tensors_are_not_copied() -> None:
@@ -185,7 +185,7 @@ async def test_a_message_that_is_refused_ends_the_connection() -> None:
 
 @pytest.mark.parametrize("idle", [False, True], ids=["at the next call", "though nothing is sent"])
 async def test_a_process_that_is_gone_is_noticed(idle: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(call_connections, "ASK_SECONDS", 0.01)
+    monkeypatch.setattr(call_connections, "PROBE_SECONDS", 0.01)
     async with connected() as pair:
         pair.out.error = ConnectionResetError("the actor is dead")
         if not idle:
@@ -195,15 +195,15 @@ async def test_a_process_that_is_gone_is_noticed(idle: bool, monkeypatch: pytest
 
 
 async def test_a_process_that_was_started_anew_does_not_know_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(call_connections, "ASK_SECONDS", 0.01)
+    monkeypatch.setattr(call_connections, "PROBE_SECONDS", 0.01)
     async with connected() as pair:
         pair.out.there = Exchange()
         await pair.near.ended.wait()
 
 
 async def test_a_process_that_takes_no_calls_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(call_connections, "ASK_SECONDS", 0.01)
-    monkeypatch.setattr(call_connections, "DEAF_SECONDS", 0.05)
+    monkeypatch.setattr(call_connections, "PROBE_SECONDS", 0.01)
+    monkeypatch.setattr(call_connections, "UNRESPONSIVE_SECONDS", 0.05)
     async with connected() as pair:
         pair.out.held = []
         pair.near.stream.send(HELLO)

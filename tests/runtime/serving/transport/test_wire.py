@@ -14,16 +14,16 @@ from partita_runtime.serving.transport.wire import (
     MAX_BODY_BYTES,
     MAX_HEADER_BYTES,
     STAGE_DIALECT,
-    Answer,
     Array,
-    Batch,
+    BatchAnswer,
     Decoder,
     Draining,
     Failed,
     Hello,
-    Hop,
-    Message,
+    PeerAddress,
     Report,
+    RunBatch,
+    StageMessage,
     TensorHeader,
     Welcome,
     WireError,
@@ -45,17 +45,19 @@ tensors = st.lists(
     ),
     max_size=4,
 )
-plain_messages: st.SearchStrategy[Message] = st.one_of(
+plain_messages: st.SearchStrategy[StageMessage] = st.one_of(
     st.builds(Hello, token=names, frontend=st.none() | names),
     st.just(Welcome()),
     st.just(Draining()),
     st.builds(Report, batch_id=micros, waited_micros=micros, ran_micros=micros),
     st.builds(Failed, batch_id=micros, reason=names),
 )
-hops = st.builds(Hop, host=names, port=st.integers(1, 65535), token=names)
+addresses = st.builds(PeerAddress, host=names, port=st.integers(1, 65535), token=names)
 
 
-def decode(stream: bytes, pieces: Sequence[int] = (), most: int = MAX_BODY_BYTES) -> list[tuple[Message, list[Array]]]:
+def decode(
+    stream: bytes, pieces: Sequence[int] = (), most: int = MAX_BODY_BYTES
+) -> list[tuple[StageMessage, list[Array]]]:
     """All messages in `stream`, of which at most as many bytes are given at a time as `pieces` says, in turns."""
     decoder = Decoder(STAGE_DIALECT, lambda _: None, most)
     complete = []
@@ -76,18 +78,20 @@ def frame(header: bytes, body: bytes = b"", magic: bytes = b"PTA3", claims: int 
 
 
 @given(st.lists(plain_messages, max_size=4), st.lists(st.integers(1, 50), max_size=4))
-def test_messages_survive_any_cutting(messages: list[Message], pieces: list[int]) -> None:
+def test_messages_survive_any_cutting(messages: list[StageMessage], pieces: list[int]) -> None:
     stream = b"".join(chunk for message in messages for chunk in encode(message))
     assert decode(stream, pieces) == [(message, []) for message in messages]
 
 
-@given(tensors, st.lists(hops, max_size=3), st.booleans(), st.lists(st.integers(1, 200), max_size=4))
-def test_tensors_survive_any_cutting(arrays: list[Array], path: list[Hop], answer: bool, pieces: list[int]) -> None:
+@given(tensors, st.lists(addresses, max_size=3), st.booleans(), st.lists(st.integers(1, 200), max_size=4))
+def test_tensors_survive_any_cutting(
+    arrays: list[Array], path: list[PeerAddress], answer: bool, pieces: list[int]
+) -> None:
     headers = tuple(tensor_header(a.shape, a.dtype) for a in arrays)
-    sent: Message = (
-        Answer(batch_id=7, waited_micros=1, ran_micros=2, tensors=headers)
+    sent: StageMessage = (
+        BatchAnswer(batch_id=7, waited_micros=1, ran_micros=2, tensors=headers)
         if answer
-        else Batch(batch_id=7, frontend="f", path=tuple(path), tensors=headers)
+        else RunBatch(batch_id=7, frontend="f", path=tuple(path), tensors=headers)
     )
     ((got, got_arrays),) = decode(b"".join(encode(sent, arrays)), pieces)
     assert got == sent
@@ -98,14 +102,14 @@ def test_tensors_survive_any_cutting(arrays: list[Array], path: list[Hop], answe
 
 def test_a_tensor_may_be_given_in_rows() -> None:
     rows = [np.full((2, 3), k, np.float32) for k in range(4)]
-    sent = Batch(batch_id=1, frontend="f", tensors=(tensor_header((4, 2, 3), rows[0].dtype),))
+    sent = RunBatch(batch_id=1, frontend="f", tensors=(tensor_header((4, 2, 3), rows[0].dtype),))
     ((_, (stacked,)),) = decode(b"".join(encode(sent, rows)))
     np.testing.assert_array_equal(stacked, np.stack(rows))
 
 
 def test_large_tensors_are_not_copied_for_sending() -> None:
     array = np.zeros((2, 1000), np.float32)
-    sent = Answer(batch_id=1, waited_micros=0, ran_micros=0, tensors=(tensor_header(array.shape, array.dtype),))
+    sent = BatchAnswer(batch_id=1, waited_micros=0, ran_micros=0, tensors=(tensor_header(array.shape, array.dtype),))
     chunk = encode(sent, [array])[1]
     assert np.shares_memory(np.frombuffer(chunk, np.uint8), array)
 
@@ -152,11 +156,11 @@ def test_malformed_streams_are_refused(stream: bytes, want_message: str) -> None
 
 
 def test_a_message_is_refused_before_its_tensors_are_received() -> None:
-    def refuse(message: Message) -> None:
+    def refuse(message: StageMessage) -> None:
         raise WireError(f"no {message.kind} here")
 
     decoder = Decoder(STAGE_DIALECT, refuse)
-    stream = b"".join(encode(Answer(batch_id=1, waited_micros=0, ran_micros=0, tensors=(HEADER,)), [ARRAY]))
+    stream = b"".join(encode(BatchAnswer(batch_id=1, waited_micros=0, ran_micros=0, tensors=(HEADER,)), [ARRAY]))
     decoder.buffer()[: PREFIX.size] = stream[: PREFIX.size]
     assert decoder.received(PREFIX.size) is None
     header = len(decoder.buffer())
@@ -166,7 +170,7 @@ def test_a_message_is_refused_before_its_tensors_are_received() -> None:
 
 
 def test_the_receiver_may_set_a_lower_bound() -> None:
-    stream = b"".join(encode(Answer(batch_id=1, waited_micros=0, ran_micros=0, tensors=(HEADER,)), [ARRAY]))
+    stream = b"".join(encode(BatchAnswer(batch_id=1, waited_micros=0, ran_micros=0, tensors=(HEADER,)), [ARRAY]))
     with pytest.raises(WireError, match="is above"):
         decode(stream, most=ARRAY.nbytes - 1)
 
@@ -177,7 +181,7 @@ HEADER = tensor_header(ARRAY.shape, ARRAY.dtype)
 
 def test_what_is_sent_must_fit_its_header() -> None:
     with pytest.raises(WireError, match="24 bytes, but 48"):
-        encode(Batch(batch_id=1, frontend="f", tensors=(HEADER,)), [ARRAY, ARRAY])
+        encode(RunBatch(batch_id=1, frontend="f", tensors=(HEADER,)), [ARRAY, ARRAY])
 
 
 def test_only_plain_numbers_are_carried() -> None:

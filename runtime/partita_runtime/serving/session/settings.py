@@ -1,0 +1,42 @@
+"""The settings of a frontend."""
+
+from typing import Self
+
+from pydantic import model_validator
+
+from partita_api.meta import SpecModel
+from partita_runtime.serving.session.waiting_room import MOST_HELD
+
+
+class FrontendSettings(SpecModel):
+    """The settings of a frontend. They never change while it runs."""
+
+    function_processes: int = 2
+    """Processes for CPU functions, if the session has functions."""
+    max_request_bytes: int = 64 * 1024 * 1024
+    """Largest request body."""
+    max_reading_bytes: int = 256 * 1024 * 1024
+    """Most bytes of all request bodies that have arrived in part. A request that would exceed it is refused."""
+    body_seconds: float = 60.0
+    """How long the client may take to send a request's body."""
+    max_held_requests: int = MOST_HELD
+    """Most requests that are held while a session that has scaled to zero has no replicas. `max_reading_bytes` bounds
+    their bodies together with those that have arrived in part."""
+    max_connections: int = 10_000
+    """Most connections to the frontend's own HTTP port; never more than three quarters of the limit of open files."""
+    trace_directory: str | None = None
+    """Where to record the events and decisions of the scheduling core, for a replay. It grows without bound.
+
+    The decisions of a coordinator, with several frontends, are not recorded.
+    """
+    switch_patience_seconds: float = 10.0
+    """How long a pending plan that could serve waits for the rest of its replicas, while another plan serves."""
+
+    @model_validator(mode="after")
+    def _any_body_can_be_read(self) -> Self:
+        if self.max_reading_bytes < self.max_request_bytes:
+            raise ValueError(
+                f"maxReadingBytes ({self.max_reading_bytes}) must be at least maxRequestBytes "
+                f"({self.max_request_bytes}); otherwise the largest request could never be read"
+            )
+        return self
