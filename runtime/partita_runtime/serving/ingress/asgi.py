@@ -26,13 +26,13 @@ Send = Callable[[AsgiMessage], Awaitable[None]]
 ASGIApp = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
 CLIENT_LEFT: Final = 499
-"""Status of a request whose client closed the connection; nobody receives it."""
+"""Status of a request whose client closed the connection; it is never sent."""
 WATCH_AFTER_SECONDS: Final = 0.2
-"""When one begins to look whether the client is still there: to watch each request costs more than what is saved."""
+"""After this time the frontend watches whether the client leaves; watching every request costs more than it saves."""
 
 
 class _DisconnectedError(Exception):
-    """The client left before its request was there."""
+    """The client left before its request was complete."""
 
 
 def asgi_application(session: Session) -> ASGIApp:
@@ -86,7 +86,7 @@ class _AsgiClient:
         self._left: asyncio.Task[None] | None = None
 
     def watch(self, receive: Receive) -> None:
-        """Leave when the client does."""
+        """Call `leave` when the client leaves."""
         self._left = asyncio.create_task(_client_left(receive))
         self._left.add_done_callback(self.leave)
 
@@ -99,7 +99,7 @@ class _AsgiClient:
             self.answered.set_result(answer)
 
     def leave(self, _: object = None) -> None:
-        """Nobody waits any more."""
+        """The client has left."""
         if self._left is not None:
             self._left.cancel()
         if self._in_progress is not None:
@@ -122,8 +122,8 @@ def _head(scope: MutableMapping[str, Any]) -> HttpHead:
 async def _body(service: HttpService, call: HttpCall, receive: Receive) -> bytes:
     """The request's body.
 
-    Raises RequestError as soon as it is known to be too large (413), or that there is no room for it (503), or when it
-    does not come in time (408).
+    Raises RequestError if it is too large (413) or does not arrive in time (408), and BodyMemoryError if too many bytes
+    of all bodies have arrived in part.
     """
     if call.head.method != "POST":
         return b""
@@ -156,14 +156,14 @@ async def _client_left(receive: Receive) -> None:
 async def _send(send: Send, answer: HttpAnswer) -> None:
     headers = {**answer.headers, "content-length": str(len(answer.content))}
     if answer.close:
-        headers["connection"] = "close"  # else the server would go on reading what nobody wants
+        headers["connection"] = "close"  # else the server would read the rest of the request
     encoded = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": answer.status, "headers": encoded})
     await send({"type": "http.response.body", "body": answer.content})
 
 
 async def _live(receive: Receive, send: Send) -> None:
-    """There is nothing to be done when the server starts or ends, but it wants to be told so."""
+    """Confirm the server's start and end; nothing else has to be done."""
     for moment in ("startup", "shutdown"):
         await receive()
         await send({"type": f"lifespan.{moment}.complete"})

@@ -1,4 +1,4 @@
-"""The session's gRPC interface: the Open Inference Protocol beside HTTP, on a port of its own."""
+"""The session's gRPC interface: the Open Inference Protocol on its own port."""
 
 import asyncio
 import logging
@@ -35,14 +35,14 @@ _STATUS: Final[Mapping[int, grpc.StatusCode]] = {
     503: grpc.StatusCode.UNAVAILABLE,
     504: grpc.StatusCode.DEADLINE_EXCEEDED,
 }
-"""What an error's HTTP status is in gRPC; INTERNAL for all others."""
+"""The gRPC code for an HTTP status; INTERNAL for all others."""
 
 PROMPT_SECONDS: Final = 0.5
-"""A message that takes longer to come counts as one of those that come in part."""
+"""A message that takes longer to arrive counts as a body that has arrived in part."""
 
 
 def grpc_endpoint(session: Session, host: str) -> PortEndpoint:
-    """gRPC for `session` on `host`, whose address the session publishes."""
+    """gRPC for `session` on `host`; the session publishes its address."""
     return PortEndpoint("gRPC", host, lambda: _GrpcServer(session), partial(setattr, session.addresses, "grpc"))
 
 
@@ -53,13 +53,13 @@ class _GrpcServer:
         options = [
             ("grpc.max_receive_message_length", session.settings.max_request_bytes),
             ("grpc.max_send_message_length", -1),
-            ("grpc.so_reuseport", 0),  # else a frontend of another session could share the port, and its requests
+            ("grpc.so_reuseport", 0),  # else a frontend of another session could share the port
         ]
         self._server = grpc.aio.server(options=options)
         self._server.add_generic_rpc_handlers((_service(session),))
 
     async def listen(self, host: str, port: int) -> int:
-        """Begin; the port that is listened on. Raises OSError if it cannot be had."""
+        """Listen; the port. Raises OSError if the port is not available."""
         try:
             bound = self._server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
         except RuntimeError as error:
@@ -68,12 +68,12 @@ class _GrpcServer:
         return int(bound)
 
     async def close(self) -> None:
-        """Take no more requests, and wait until those under way are answered, for GRACE_SECONDS at most."""
+        """Take no more requests, and wait until pending ones are answered, for GRACE_SECONDS at most."""
         await self._server.stop(GRACE_SECONDS)
 
 
 class _Methods:
-    """The service's methods, by the protocol's names."""
+    """The service's methods, named as in the protocol."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -115,10 +115,10 @@ class _Methods:
             raise
 
     async def _read(self, context: Any) -> Any:
-        """The call's message. As nobody says how much of it is there, one that does not come at once has room kept
-        for the largest.
+        """The call's message. gRPC does not say how much of a message has arrived, so a message that takes longer
+        than PROMPT_SECONDS counts as one of the largest size.
 
-        Raises BodyMemoryError if there is none, else RequestError if it does not come in time (408), or is none (400).
+        Raises BodyMemoryError if there is no room for it, and RequestError if it is late (408) or invalid (400).
         """
         settings = self._session.settings
         reading = asyncio.ensure_future(context.read())
@@ -132,11 +132,11 @@ class _Methods:
                 raise too_slow(settings)
             message = reading.result()
         except DecodeError:
-            raise RequestError(400, "the message is no ModelInferRequest") from None
+            raise RequestError(400, "the message is not a ModelInferRequest") from None
         finally:
             reading.cancel()
         if message is grpc.aio.EOF:
-            raise RequestError(400, "the call has no message, or one that cannot be taken")
+            raise RequestError(400, "the call has no message, or one that is too large")
         return message
 
     def _executor(self, model: str, version: str) -> EpochExecutor:
@@ -144,7 +144,7 @@ class _Methods:
 
 
 class _GrpcInference(PendingRequest):
-    """A request that came by gRPC."""
+    """A request by gRPC."""
 
     __slots__ = ("answer",)
 
@@ -170,7 +170,7 @@ def _text_metadata(context: Any) -> dict[str, str]:
     return {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
 
 
-# A message that is asked for, rather than given to the method, need not be there before it is known to have room.
+# ModelInfer reads its message itself, and checks first whether there is memory for it.
 _HANDLERS: Final = {"ModelInfer": grpc.stream_unary_rpc_method_handler}
 
 
@@ -196,7 +196,7 @@ async def _abort(context: Any, error: RequestError, status: grpc.StatusCode | No
 
 
 def _answering(method: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
-    """The method with its errors said in gRPC's words."""
+    """The method with its errors as gRPC codes."""
 
     async def answer(request: Any, context: Any) -> Any:
         try:
@@ -208,7 +208,7 @@ def _answering(method: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, A
         except RequestError as error:
             await _abort(context, error)
         except Exception as error:
-            logger.error("a request broke the frontend", exc_info=error)
+            logger.error("a request raised an unexpected error", exc_info=error)
             await context.abort(grpc.StatusCode.INTERNAL, "internal error")
 
     return answer

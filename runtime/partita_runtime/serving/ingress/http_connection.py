@@ -1,4 +1,4 @@
-"""One client's connection to the frontend's own HTTP port, as an asyncio protocol around llhttp's parser."""
+"""A connection to the frontend's own HTTP port: an asyncio protocol around llhttp's parser."""
 
 import asyncio
 import email.utils
@@ -12,11 +12,14 @@ import httptools
 import numpy as np
 
 from partita_runtime.serving.dispatch.scheduler import now_micros
-from partita_runtime.serving.ingress.http_head import HeadReader, RequestHead, no_http
+from partita_runtime.serving.ingress.http_head import HeadReader, RequestHead, not_http
 from partita_runtime.serving.ingress.http_service import (
     CancellableRequest,
     HttpAnswer,
+    HttpCall,
+    HttpHead,
     HttpService,
+    Operation,
     refusal,
     too_large,
     too_slow,
@@ -26,71 +29,87 @@ from partita_runtime.serving.protocol.inference import Body, RequestError
 from partita_runtime.serving.session.body_memory import BodyMemoryError
 
 MAX_HEAD_BYTES: Final = 64 * 1024
-"""Longest request line with headers; also how much of a next request is taken in while one is being answered."""
+"""Largest head of a request. Also how much of the next request is read while one is pending."""
 HEAD_SECONDS: Final = 10.0
-"""How long the rest of a head may take, once it has begun."""
+"""How long the rest of a head may take once its first bytes have arrived."""
 IDLE_SECONDS: Final = 90.0
-"""How long a connection is kept without a request: longer than load balancers keep theirs to use again."""
+"""How long an idle connection stays open: longer than load balancers keep theirs."""
 SEND_SECONDS: Final = 30.0
-"""How long a client may take nothing at all of its answer."""
+"""How long a client may read nothing of its answer."""
 LINGER_SECONDS: Final = 2.0
-"""How long what nobody wants is thrown away, so that the client gets to read why it is refused."""
+"""How long the rest of a refused request is read and discarded, so the client can read the answer."""
 
 _JOIN_BELOW: Final = 64 * 1024
+_NO_CALL: Final = HttpCall(HttpHead("", "", {}), Operation.LIVE, "")
 
 
 class Connections(Protocol):
-    """What a connection is one of."""
+    """The server of a connection."""
 
     service: HttpService
     heads: HeadReader
     scratch: memoryview
-    """Where all connections read into, one after the other, when they do not know yet what comes."""
+    """The buffer that all connections share for reading heads and chunks."""
     closing: bool
-    """Whether requests are answered that have begun, and no others."""
+    """Whether no new requests are answered."""
 
     def waits(self, connection: "Connection") -> None:
-        """It waits for its client: for a request, or for the rest of one."""
+        """A connection waits for its client to send a request, or the rest of one."""
 
     def works(self, connection: "Connection") -> None:
-        """It has a request to answer, or is about to close."""
+        """A connection has a pending request, or is about to close."""
 
     def gone(self, connection: "Connection") -> None:
-        """It is closed."""
+        """A connection is closed."""
 
 
 class _ConnectionState(Enum):
     WAITING = auto()
-    """For the rest of a head, or for a request at all."""
+    """For a request, or the rest of a head."""
     SIZED_BODY = auto()
     CHUNKED_BODY = auto()
     ANSWERING = auto()
     SENDING = auto()
-    """The client is slow to take its answer; nothing more is done for it before."""
-    LEAVING = auto()
-    """What comes is thrown away."""
+    """The client reads its answer slowly; its next request waits."""
+    CLOSING = auto()
+    """Received bytes are discarded."""
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Takes one request after the other. What a client sends or leaves undone is bounded in size and time."""
+    """Answers one request after the other, with limits of size and time for everything that a client sends."""
 
     def __init__(self, server: Connections) -> None:
         self._server = server
         self._service = server.service
         self._clock = asyncio.get_running_loop().time
+        self._transport = asyncio.Transport()
+        """Replaced by that of the connection."""
         self._state = _ConnectionState.WAITING
         self._deadline: float | None = None
-        """When it is given up, if the client does not go on."""
+        """When the time limit of the current state ends; None for no limit."""
         self._unread = bytearray()
-        """Bytes that have come and are not yet understood."""
+        """Bytes that have arrived and are not parsed yet."""
         self._paused_reading = self._paused_writing = False
         self._unsent = 0
         self._reading = self._service.reading()
-        """What of a body is kept until the rest of it comes."""
+        """The bytes of an incomplete body."""
         self._in_progress: CancellableRequest | None = None
-        """What is to be answered."""
-        self._goes_on = False
+        """The pending request; None while it cannot be cancelled, or without one."""
+        self._parsing = False
         self._keep_alive = False
+        self._call = _NO_CALL
+        """The request that is being read or answered."""
+        self._arrived = 0
+        """When its head had arrived (microseconds)."""
+        self._body = memoryview(b"")
+        """The memory of a body with a known size."""
+        self._chunks: list[bytes] = []
+        self._filled = 0
+        """Bytes of the body that have arrived."""
+        self._complete = False
+        """Whether a chunked body is complete."""
+        self._parser: httptools.HttpRequestParser | None = None
+        """Of a chunked body."""
 
     # Called by asyncio.
 
@@ -101,7 +120,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by asyncio."""
-        self._state = _ConnectionState.LEAVING
+        self._state = _ConnectionState.CLOSING
         self._reading.end()
         self._server.gone(self)
         if self._in_progress is not None:
@@ -124,12 +143,12 @@ class Connection(asyncio.BufferedProtocol):
                     self._keep(nbytes)
             case _ConnectionState.CHUNKED_BODY:
                 self._read_chunks(bytes(self._server.scratch[:nbytes]))
-            case _ConnectionState.LEAVING:
+            case _ConnectionState.CLOSING:
                 pass
             case _:
                 self._unread += self._server.scratch[:nbytes]
                 if self._state is _ConnectionState.WAITING:
-                    self._go_on()
+                    self._parse()
                 elif len(self._unread) > MAX_HEAD_BYTES:
                     self._paused_reading = True
                     self._transport.pause_reading()
@@ -143,12 +162,12 @@ class Connection(asyncio.BufferedProtocol):
         self._paused_writing = False
         if self._state is _ConnectionState.SENDING:
             self._wait()
-            self._go_on()
+            self._parse()
 
     # Called by the server.
 
     def expire(self, now: float) -> None:
-        """Give the client up if its time is over; called every now and then."""
+        """Close the connection if a time limit has passed; called regularly."""
         if self._deadline is None or now < self._deadline:
             return
         match self._state:
@@ -156,7 +175,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._refuse(too_slow(self._service.settings))
             case _ConnectionState.WAITING if self._unread:
                 self._refuse(RequestError(408, f"the request's head did not arrive within {HEAD_SECONDS:g} s"))
-            case _ConnectionState.SENDING | _ConnectionState.LEAVING if (
+            case _ConnectionState.SENDING | _ConnectionState.CLOSING if (
                 0 < self._transport.get_write_buffer_size() < self._unsent
             ):
                 self._expect_sending(SEND_SECONDS)
@@ -164,18 +183,18 @@ class Connection(asyncio.BufferedProtocol):
                 self.abort()
 
     def leave(self) -> None:
-        """Close, if no request is under way."""
+        """Close, unless a request has begun."""
         if self._state is _ConnectionState.WAITING and not self._unread:
             self._transport.close()
 
     def abort(self) -> None:
-        """Close, whatever is under way."""
+        """Close at once."""
         self._transport.abort()
 
     # The parser's callbacks.
 
     def on_body(self, body: bytes) -> None:
-        """Called by the parser; only chunked bodies are given to it."""
+        """Called by the parser, for chunked bodies only."""
         if not self._complete:
             self._chunks.append(body)
             self._filled += len(body)
@@ -194,11 +213,11 @@ class Connection(asyncio.BufferedProtocol):
             self._paused_reading = False
             self._transport.resume_reading()
 
-    def _go_on(self) -> None:
-        """Take up what has come, as far as it is whole requests; those that are answered at once do not nest."""
-        if self._goes_on:
+    def _parse(self) -> None:
+        """Begin the requests that have arrived. Requests that are answered at once do not recurse."""
+        if self._parsing:
             return
-        self._goes_on = True
+        self._parsing = True
         while self._state is _ConnectionState.WAITING and self._unread:
             end = self._unread.find(b"\r\n\r\n") + 4
             if end < 4:
@@ -210,7 +229,7 @@ class Connection(asyncio.BufferedProtocol):
             head = bytes(memoryview(self._unread)[:end])
             del self._unread[:end]
             self._begin(head)
-        self._goes_on = False
+        self._parsing = False
 
     def _begin(self, raw: bytes) -> None:
         try:
@@ -242,29 +261,30 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         if head.chunked:
             self._state = _ConnectionState.CHUNKED_BODY
-            self._chunks, self._filled, self._complete = list[bytes](), 0, False
+            self._chunks, self._filled, self._complete = [], 0, False
             self._parser = httptools.HttpRequestParser(self)
             self._read_chunks(raw + begun)
             return
         self._state = _ConnectionState.SIZED_BODY
-        # Memory that is not written to is not taken: a size that is only said costs nothing.
+        # Pages that are not written are not allocated: a large content-length alone costs no memory.
         self._body, self._filled = np.empty(head.length, np.uint8).data, len(begun)
         self._body[: len(begun)] = begun
         self._keep(len(begun))
 
     def _keep(self, size: int) -> None:
-        """So many bytes more wait for the rest of their body."""
+        """`size` more bytes of an incomplete body have arrived."""
         try:
             self._reading.grew(size)
         except BodyMemoryError as error:
             self._refuse(refused(error))
 
     def _read_chunks(self, raw: bytes) -> None:
+        assert self._parser is not None
         try:
             self._parser.feed_data(raw)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             if not self._complete:
-                self._refuse(no_http(error))
+                self._refuse(not_http(error))
                 return
         if self._filled > self._service.settings.max_request_bytes:
             self._refuse(too_large(self._service.settings))
@@ -281,17 +301,17 @@ class Connection(asyncio.BufferedProtocol):
         self._service.begin(self, self._call, body, self._arrived)
 
     def began(self, request: CancellableRequest) -> None:
-        """Called by the service: this can be cancelled."""
+        """Called by the service: the request can be cancelled."""
         self._in_progress = request
 
     def answer(self, answer: HttpAnswer) -> None:
         """Called by the service."""
         self._in_progress = None
         self._send(answer, with_content=self._call.head.method != "HEAD")
-        self._go_on()
+        self._parse()
 
     def _refuse(self, error: RequestError, stays: bool = False) -> None:
-        """Answer with what is wrong; the connection `stays` if the request was read to its end."""
+        """Answer with an error. The connection `stays` open if the whole request was read."""
         self._keep_alive = stays
         self._send(refusal(error))
 
@@ -308,16 +328,16 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._transport.writelines((head, content))
         if not stays:
-            self._leave_behind()
+            self._close_gently()
         elif self._paused_writing:
             self._state = _ConnectionState.SENDING
             self._expect_sending(SEND_SECONDS)
         else:
             self._wait()
 
-    def _leave_behind(self) -> None:
-        """End the connection once the client has what is for it, or was given time to."""
-        self._state = _ConnectionState.LEAVING
+    def _close_gently(self) -> None:
+        """Close the connection once the client has had time to read its answer."""
+        self._state = _ConnectionState.CLOSING
         self._server.works(self)
         self._unread, self._body, self._chunks = bytearray(), memoryview(b""), []
         self._reading.end()

@@ -1,4 +1,4 @@
-"""A request's head on the frontend's own HTTP port, read by llhttp's parser."""
+"""Parses a request's head on the frontend's own HTTP port, with llhttp's parser."""
 
 from typing import Final, NamedTuple
 from urllib.parse import unquote
@@ -14,28 +14,28 @@ MOST_KEPT_BYTES: Final = 2048
 
 
 class RequestHead(NamedTuple):
-    """What a head says."""
+    """A parsed head."""
 
     call: HttpCall | RequestError
     """What is request for, or why it is refused whatever the body says."""
     length: int
-    """Bytes of the body, if it is not chunked."""
+    """Bytes of the body; 0 if it is chunked."""
     chunked: bool
     keep_alive: bool
     expects_continue: bool
 
 
 class HeadReader:
-    """Reads heads for one service; the same bytes once only."""
+    """Parses heads for one service; equal bytes are parsed once."""
 
     def __init__(self, service: HttpService, base_url: str) -> None:
-        """`base_url` is what clients may have in front of all paths, as they have it at Serve's proxy."""
+        """`base_url` may precede all paths, as it does at Serve's proxy."""
         self._service = service
         self._base_url = base_url
         self._kept: dict[bytes, RequestHead] = {}
 
     def read(self, raw: bytes) -> RequestHead | None:
-        """What a whole head says; None if it is empty lines. Raises RequestError (400) if it is no HTTP."""
+        """Parse a whole head; None for empty lines. Raises RequestError (400) if it is not HTTP."""
         head = self._kept.get(raw)
         if head is not None:
             return head
@@ -52,9 +52,9 @@ class HeadReader:
         try:
             parser.feed_data(raw)
         except httptools.HttpParserUpgrade:
-            pass  # what else the client would like to speak is up to us
+            pass  # an upgrade is not offered
         except httptools.HttpParserError as error:
-            raise no_http(error) from None
+            raise not_http(error) from None
         if not read.complete:
             return None
         headers = read.headers
@@ -68,7 +68,7 @@ class HeadReader:
             call=call,
             length=int(headers.get("content-length", 0)),
             chunked=chunked,
-            # What follows a chunked body is in the parser's hands, so that nothing more is taken from there.
+            # The parser has consumed what follows a chunked body, so the connection cannot be used again.
             keep_alive=parser.should_keep_alive() and not chunked,
             expects_continue=headers.get("expect", "").lower() == "100-continue",
         )
@@ -77,7 +77,7 @@ class HeadReader:
         try:
             path = unquote((httptools.parse_url(url).path or b"/").decode("latin-1"))
         except httptools.HttpParserError as error:
-            raise no_http(error) from None
+            raise not_http(error) from None
         base_url = self._base_url if path.startswith(f"{self._base_url}/") else ""
         return HttpHead(method, path.removeprefix(base_url), headers, base_url)
 
@@ -100,6 +100,6 @@ class _HeadCallbacks:
         self.complete = True
 
 
-def no_http(error: Exception) -> RequestError:
-    """What is said of something that the parser does not take."""
-    return RequestError(400, f"this is no HTTP: {error}")
+def not_http(error: Exception) -> RequestError:
+    """The error for bytes that the parser refuses."""
+    return RequestError(400, f"not HTTP: {error}")

@@ -1,4 +1,4 @@
-"""The session's HTTP interface on a port of its own: what Serve's proxy passes on, without the way through it."""
+"""The session's HTTP interface on the frontend's own port, without Serve's proxy."""
 
 import asyncio
 import resource
@@ -12,19 +12,19 @@ from partita_runtime.serving.ingress.http_service import HttpService
 from partita_runtime.serving.ingress.port import GRACE_SECONDS, PortEndpoint
 from partita_runtime.serving.session.session import Session
 
-LOOK_SECONDS: Final = 0.5
-"""How often connections are looked at, whether their time is over."""
+CHECK_SECONDS: Final = 0.5
+"""How often the time limits of connections are checked."""
 _BACKLOG: Final = 1024
 _SCRATCH_BYTES: Final = 16 * 1024
 
 
 def http_endpoint(session: Session, host: str) -> PortEndpoint:
-    """HTTP for `session` on `host`, whose address the session publishes."""
+    """HTTP for `session` on `host`; the session publishes its address."""
     return PortEndpoint("HTTP", host, lambda: HttpServer(session), partial(setattr, session.addresses, "http"))
 
 
 class HttpServer:
-    """The connections to one port. Of too many, the one goes that its client has left waiting for longest."""
+    """The connections to one port. If there are too many, it closes the one that has waited for its client longest."""
 
     def __init__(self, session: Session) -> None:
         self.service = HttpService(session)
@@ -34,20 +34,20 @@ class HttpServer:
         self._most = min(session.settings.max_connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0] * 3 // 4)
         self._connections: set[Connection] = set()
         self._waiting: dict[Connection, None] = {}
-        """Those that wait for their client, longest first."""
+        """Connections that wait for their client, the longest first."""
         self._server: asyncio.Server | None = None
-        self._looking: asyncio.Task[None] | None = None
+        self._checking: asyncio.Task[None] | None = None
         self._deserted = asyncio.Event()
 
     async def listen(self, host: str, port: int) -> int:
-        """Begin; the port that is listened on. Raises OSError if it cannot be had."""
+        """Listen; the port. Raises OSError if the port is not available."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: Connection(self), host, port, backlog=_BACKLOG)
-        self._looking = asyncio.create_task(self._look())
+        self._checking = asyncio.create_task(self._check_forever())
         return int(self._server.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
-        """Take no more requests, and wait until those under way are answered, for GRACE_SECONDS at most."""
+        """Take no more requests, and wait until pending ones are answered, for GRACE_SECONDS at most."""
         self.closing = True
         if self._server is not None:
             self._server.close()
@@ -61,11 +61,11 @@ class HttpServer:
         except TimeoutError:
             for connection in [*self._connections]:
                 connection.abort()
-        if self._looking is not None:
-            self._looking.cancel()
+        if self._checking is not None:
+            self._checking.cancel()
 
     def waits(self, connection: Connection) -> None:
-        """A connection waits for its client: for a request, or for the rest of one."""
+        """A connection waits for its client to send a request, or the rest of one."""
         self._connections.add(connection)
         self._waiting[connection] = None
         if len(self._connections) > self._most:
@@ -82,10 +82,10 @@ class HttpServer:
         if not self._connections:
             self._deserted.set()
 
-    async def _look(self) -> None:
+    async def _check_forever(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(CHECK_SECONDS)
             now = loop.time()
             for connection in [*self._connections]:
                 connection.expire(now)

@@ -1,4 +1,4 @@
-"""What a session answers by HTTP, whichever server has read the request: inference, signals, metrics."""
+"""A session's HTTP interface, for every HTTP server: inference, health, metadata, signals, metrics."""
 
 import asyncio
 import json
@@ -30,14 +30,14 @@ CONTENT_TYPES: Final = (
     "application/json",
     "application/octet-stream",
     *IMAGE_TYPES,
-    "application/x-www-form-urlencoded",  # what curl says of any data, if it is not told better
+    "application/x-www-form-urlencoded",  # curl's default for any data
     "",
 )
-"""What the body of an inference request may be."""
+"""Content types of an inference request."""
 
 
 class Operation(Enum):
-    """What a request is for."""
+    """What a request asks the service to do."""
 
     INFER = auto()
     SERVER = auto()
@@ -52,20 +52,20 @@ class Operation(Enum):
 
 @dataclass(frozen=True, slots=True)
 class HttpHead:
-    """A request as far as it is known before its body."""
+    """The method, path and headers of a request."""
 
     method: str
     path: str
-    """Within the session, such as /v2/models/traffic/infer; percent-decoded, without a query."""
+    """Relative to the session, such as /v2/models/traffic/infer; percent-decoded, without a query."""
     headers: Mapping[str, str]
     """By name in lower case."""
     base_url: str = ""
-    """What the client has in front of the path, such as /default/traffic."""
+    """The part of the client's URL before the path, such as /default/traffic."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpCall:
-    """A request that may have its body read, and be answered."""
+    """A request whose head was accepted."""
 
     head: HttpHead
     operation: Operation
@@ -81,43 +81,43 @@ class HttpAnswer(NamedTuple):
     content: bytes = b""
     headers: Mapping[str, str] = MappingProxyType({})
     close: bool = False
-    """Whether the connection is of no use any more: there is more of the request than anybody wants to read."""
+    """Whether to close the connection: the rest of the request is not read."""
 
 
 class CancellableRequest(Protocol):
-    """A request that will be answered."""
+    """A pending request."""
 
     def cancel(self) -> object:
-        """Nobody waits for the answer any more, and none will come."""
+        """The client has left; there will be no answer."""
 
 
 class HttpClient(Protocol):
-    """Who is answered; called on the event loop."""
+    """Receives the answer to a request; called on the event loop."""
 
     def began(self, request: CancellableRequest) -> None:
-        """The answer will take time, in which the request may be cancelled."""
+        """The request is pending and can be cancelled."""
 
     def answer(self, answer: HttpAnswer) -> None:
         """The answer, once."""
 
 
 class HttpService:
-    """Answers requests for one session, in two steps: `call` once the head is there, `begin` with the whole body."""
+    """Answers requests for one session in two steps: `call` with the head, `begin` with the whole body."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
 
     @property
     def settings(self) -> FrontendSettings:
-        """What bounds a request's body."""
+        """The limits of a request's body."""
         return self._session.settings
 
     def reading(self) -> BodyReading:
-        """For a request's body that does not come at once; it must be ended."""
+        """Begin with a body that arrives in part; end it when it is complete."""
         return self._session.bodies.reading()
 
     def call(self, head: HttpHead) -> HttpCall:
-        """What the request is for. Raises RequestError if it is refused, whatever its body says."""
+        """Check a request's head. Raises RequestError if the request is refused before its body is read."""
         operation, model, version = _operation(head)
         content_type = ""
         if operation is Operation.INFER:
@@ -130,14 +130,14 @@ class HttpService:
         return HttpCall(head, operation, content_type, model, version)
 
     def begin(self, client: HttpClient, call: HttpCall, body: Body, arrived: int) -> None:
-        """Have a request answered whose head was there at `arrived` (microseconds), errors included."""
+        """Answer a request whose head arrived at `arrived` (microseconds), also if it fails."""
         try:
             if call.operation is Operation.INFER:
                 self._infer(client, call, body, arrived)
                 return
-            answer = self._tell(call)
+            answer = self._inform(call)
         except Exception as error:
-            answer = _told(error)
+            answer = _failure(error)
         client.answer(answer)
 
     def _infer(self, client: HttpClient, call: HttpCall, body: Body, arrived: int) -> None:
@@ -157,12 +157,12 @@ class HttpService:
         try:
             wanted = await with_images(wanted, executor.interface)
             executor = executor_for(self._session, call.model, call.version)
-            # Nothing is awaited between choosing the executor and its having the request.
+            # Nothing is awaited between the choice of the executor and the begin of the request.
             client.began(_HttpInference(self._session, client, call, wanted, executor, arrived))
         except Exception as error:
-            client.answer(_told(error))
+            client.answer(_failure(error))
 
-    def _tell(self, call: HttpCall) -> HttpAnswer:
+    def _inform(self, call: HttpCall) -> HttpAnswer:
         session = self._session
         match call.operation:
             case Operation.SERVER:
@@ -207,10 +207,10 @@ class _HttpInference(PendingRequest):
         self._client.answer(answer)
 
     def refuse(self, error: Exception) -> None:
-        self._client.answer(_told(error))
+        self._client.answer(_failure(error))
 
 
-_OF_SERVER: Final[Mapping[str, Operation]] = {
+_SERVER_OPERATIONS: Final[Mapping[str, Operation]] = {
     "v2": Operation.SERVER,
     "v2/health/live": Operation.LIVE,
     "v2/health/ready": Operation.READY,
@@ -218,35 +218,35 @@ _OF_SERVER: Final[Mapping[str, Operation]] = {
     "partita/signals": Operation.SIGNALS,
     "partita/metrics": Operation.METRICS,
 }
-_OF_MODEL: Final[Mapping[str, Operation]] = {
+_MODEL_OPERATIONS: Final[Mapping[str, Operation]] = {
     "": Operation.MODEL,
     "ready": Operation.MODEL_READY,
     "infer": Operation.INFER,
 }
 
 
-def _told(error: Exception) -> HttpAnswer:
+def _failure(error: Exception) -> HttpAnswer:
     if isinstance(error, UnservedError):
         return refusal(refused(error))
     if isinstance(error, RequestError):
         return refusal(error)
-    logger.error("a request broke the frontend", exc_info=error)
+    logger.error("a request raised an unexpected error", exc_info=error)
     return _json({"error": "internal error"}, 500)
 
 
 def refusal(error: RequestError) -> HttpAnswer:
-    """The answer that says what is wrong."""
+    """The answer with an error."""
     headers = {} if error.retry_after_seconds is None else {"retry-after": str(error.retry_after_seconds)}
     return _json({"error": str(error)}, error.status, headers, close=error.status in (408, 413, 415))
 
 
 def too_large(settings: FrontendSettings) -> RequestError:
-    """What is said of a body that is not read any further."""
+    """The error for a body that is too large."""
     return RequestError(413, f"the request's body must not be larger than {settings.max_request_bytes} bytes")
 
 
 def too_slow(settings: FrontendSettings) -> RequestError:
-    """What is said of a body that is not waited for any longer."""
+    """The error for a body that does not arrive in time."""
     return RequestError(408, f"the request's body did not arrive within {settings.body_seconds:g} s")
 
 
@@ -254,12 +254,12 @@ def _operation(head: HttpHead) -> tuple[Operation, str | None, str | None]:
     """With the model and the version that are request for. Raises RequestError for what there is not (404, 405)."""
     parts, model, version = head.path.strip("/").split("/"), None, None
     if parts[:2] != ["v2", "models"] or len(parts) == 2:
-        operation = _OF_SERVER.get("/".join(parts))
+        operation = _SERVER_OPERATIONS.get("/".join(parts))
     else:
         model, parts = parts[2], parts[3:]
         if parts[:1] == ["versions"] and len(parts) > 1:
             version, parts = parts[1], parts[2:]
-        operation = _OF_MODEL.get("/".join(parts))
+        operation = _MODEL_OPERATIONS.get("/".join(parts))
     if operation is None:
         raise RequestError(404, f"{head.method} {head.path}: Not Found")
     if head.method not in (("POST",) if operation is Operation.INFER else ("GET", "HEAD")):
@@ -268,7 +268,7 @@ def _operation(head: HttpHead) -> tuple[Operation, str | None, str | None]:
 
 
 def _content_type(head: HttpHead) -> str:
-    """What the body is said to be. Raises RequestError (415) for what is not taken."""
+    """The body's content type. Raises RequestError (415) if it is not supported."""
     content_type = head.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type not in CONTENT_TYPES:
         raise RequestError(

@@ -2,54 +2,24 @@
 
     python -m partita_runtime.serving.session.function_process FILE_DESCRIPTOR ENTRYPOINT...
 
-Messages in both directions are a length and a pickle. They never come from a network: the socket is one end of a pair
-that the frontend made. First the process sends, for each entrypoint, why it cannot be loaded ("" if it can). Then it
-receives lists of FunctionCall and sends a CallOutcome for each call.
+First it sends, for each entrypoint, why it cannot be loaded ("" if it can). Then it receives lists of FunctionCall and
+sends a CallOutcome for each call (`function_messages`).
 """
 
 import importlib
 import os
 import pickle
 import socket
-import struct
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from queue import SimpleQueue
-from typing import Any, BinaryIO, Final, NamedTuple, cast
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 
 from partita_runtime.models.policy import policy_here
-
-
-class FunctionCall(NamedTuple):
-    """A call of a function."""
-
-    entrypoint: str
-    kwargs: Mapping[str, Any]
-    request: Mapping[str, Any]
-    """The request's tensors by name."""
-    upstream: Mapping[str, Sequence[Any]]
-    """The upstream answers by module."""
-
-
-class CallOutcome(NamedTuple):
-    """The result of a call."""
-
-    answer: Mapping[str, Any] | None
-    """Arrays by name; None if the call failed."""
-    problem: str = ""
-    """Why it failed, as text: not all exceptions can be pickled."""
-
-
-LENGTH: Final = struct.Struct("<Q")
-
-
-def frame(message: object) -> bytes:
-    """A message with its length. Raises the errors of pickle for a message that cannot be pickled."""
-    content = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-    return LENGTH.pack(len(content)) + content
+from partita_runtime.serving.session.function_messages import LENGTH, CallOutcome, FunctionCall, frame
 
 
 def main(descriptor: str, entrypoints: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol, Self
 
 from partita_api.module import FunctionSource
 from partita_runtime.execution.executor import Array
-from partita_runtime.serving.session.function_process import LENGTH, CallOutcome, FunctionCall, frame
+from partita_runtime.serving.session.function_messages import LENGTH, CallOutcome, FunctionCall, frame
 
 logger = logging.getLogger(__name__)
 

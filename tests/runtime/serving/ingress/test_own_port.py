@@ -149,7 +149,7 @@ async def test_what_is_no_http_ends_the_connection(plain: Stand, sent: bytes, wa
 
 
 async def test_clients_that_do_not_go_on_are_given_up(plain: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(http_server, "CHECK_SECONDS", 0.05)
     monkeypatch.setattr(http_connection, "HEAD_SECONDS", 0.1)
     monkeypatch.setattr(http_connection, "IDLE_SECONDS", 0.1)
     async with connected(plain) as (reader, writer):
@@ -165,7 +165,7 @@ async def test_clients_that_do_not_go_on_are_given_up(plain: Stand, monkeypatch:
 
 
 async def test_an_answer_that_is_not_taken_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(http_server, "CHECK_SECONDS", 0.05)
     monkeypatch.setattr(http_connection, "SEND_SECONDS", 0.2)
     app = application("plain").model("only", outputs=((1_000_000,),))
     async with stand(app, way=on_its_own_port) as running, connected(running) as (reader, writer):
