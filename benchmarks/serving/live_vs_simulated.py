@@ -54,7 +54,7 @@ WANTED = 0.05
 
 
 @dataclass(frozen=True)
-class Window:
+class OfferedRate:
     """One rate, and when it was offered, in microseconds of the machine's monotonic clock."""
 
     rate: float
@@ -107,14 +107,14 @@ def main() -> None:
     print(json.dumps({"slo_ms": app.slo_ms, "seconds": options.seconds, "within_5_percent": close, "rates": rows}))
 
 
-def live(cluster: RayCluster, app: EmulatedSession, options: argparse.Namespace, traces: Path) -> list[Window]:
+def live(cluster: RayCluster, app: EmulatedSession, options: argparse.Namespace, traces: Path) -> list[OfferedRate]:
     """Offer every rate in turn; the trace is complete once this has taken the session down again."""
     serving = ServingOptions(stage_cpus=0.1, frontend_cpus=0.1, frontend={"traceDirectory": str(traces)})
     applications = app.applications(serving)
     put(cluster, applications)
     url = f"{base_url(cluster)}/{app.key}/v2/models/{app.name}/infer"
 
-    def offer(rate: float, seconds: float) -> Window:
+    def offer(rate: float, seconds: float) -> OfferedRate:
         times = arrival_times(
             ArrivalProcess.POISSON, RateSchedule.constant(rate), seconds, np.random.default_rng(options.seed)
         )
@@ -125,9 +125,9 @@ def live(cluster: RayCluster, app: EmulatedSession, options: argparse.Namespace,
         ended = time.monotonic_ns() // 1000
         sent = np.sort([record.sent_s for record in run.records])
         good = [r for r in run.records if r.outcome == ANSWERED and r.ended_s - r.sent_s <= config.slo_s]
-        return Window(rate, sent, began, ended, len(good) / seconds, run.report)
+        return OfferedRate(rate, sent, began, ended, len(good) / seconds, run.report)
 
-    def offer_patiently(rate: float) -> Window:
+    def offer_patiently(rate: float) -> OfferedRate:
         best = offer(rate, options.seconds)
         for _ in range(MOST_ATTEMPTS - 1):
             if not best.live.warnings:
@@ -143,7 +143,7 @@ def live(cluster: RayCluster, app: EmulatedSession, options: argparse.Namespace,
     return windows
 
 
-def recorded_in(calls: Sequence[RecordedCall], window: Window) -> Recorded:
+def recorded_in(calls: Sequence[RecordedCall], window: OfferedRate) -> Recorded:
     """What the trace holds of this window."""
     sizes: Counter[int] = Counter()
     delays: list[tuple[int, int]] = []
@@ -165,7 +165,7 @@ def recorded_in(calls: Sequence[RecordedCall], window: Window) -> Recorded:
 
 
 def simulated(
-    app: EmulatedSession, window: Window, seconds: float, delays: Delays, slo_micros: int
+    app: EmulatedSession, window: OfferedRate, seconds: float, delays: Delays, slo_micros: int
 ) -> SimulationReport:
     """The same arrivals at the same plan, with these delays and this SLO (rounded down to milliseconds)."""
     shortened = replace(app, slo_ms=slo_micros // 1000)
@@ -182,7 +182,7 @@ def simulated(
     )
 
 
-def compare(app: EmulatedSession, window: Window, recorded: Recorded, seconds: float) -> dict[str, Any]:
+def compare(app: EmulatedSession, window: OfferedRate, recorded: Recorded, seconds: float) -> dict[str, Any]:
     """One rate's figures."""
     like = simulated(app, window, seconds, recorded.delays, recorded.slo_micros)
     ideal = simulated(app, window, seconds, NO_DELAYS, app.slo_ms * 1000)

@@ -54,8 +54,8 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from benchmarks.serving.serving_cases.cpu_time import cpu_times, marked_environment, micros_by_role
 from benchmarks.serving.serving_cases.emulated import POOL
 from benchmarks.serving.serving_cases.plain_serve import BatchSetting, Setting, plain_serve, tuned_serve
+from benchmarks.serving.serving_cases.raw_client import run_raw_load
 from benchmarks.serving.serving_cases.served import READY_SECONDS, await_until, base_url, put, python_path, runs
-from benchmarks.serving.serving_cases.swift_client import run_swift_load
 
 from partita_api.inferencesession import BatchingPolicy
 from partita_devtools.ray_cluster.cluster import RayCluster, ray_cluster
@@ -292,7 +292,7 @@ class Bench:
             np.random.default_rng(1),
         )
         before = cpu_times()
-        report = run_swift_load(
+        report = run_raw_load(
             LoadConfig(
                 url=self._url(system),
                 payloads=[self._bytes if system == "plain" else self._payload],

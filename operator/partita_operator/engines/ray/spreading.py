@@ -117,7 +117,7 @@ def relocation(
         others=deployment.target,
         since=int(now),
         unevenness=unevenness,
-        in_vain=without_effect,
+        without_effect=without_effect,
         among=among,
     )
 
@@ -126,7 +126,7 @@ def _without_effect(last: Relocation | None, unevenness: int, among: str) -> int
     """How many relocations in a row, among these nodes, did not spread the stage better."""
     if last is None or last.among != among or unevenness < last.unevenness:
         return 0
-    return last.in_vain + 1
+    return last.without_effect + 1
 
 
 def _pause_is_over(last: Relocation | None, without_effect: int, now: float) -> bool:

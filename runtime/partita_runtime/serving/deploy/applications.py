@@ -1,8 +1,8 @@
-"""The Serve applications of a session, as its declarative configuration wants them: pure, and always the same.
+"""The Serve applications of a session, as Serve's declarative configuration. Pure and deterministic.
 
-One application for the frontend and a small one for every stage (partition pool) of a plan, so that a change of plan
-disturbs nobody: changed `args` would restart an application, so all that may change while it runs is in
-`num_replicas` (how many vGPUs) and `user_config` (which plan the frontend serves). Both change in place.
+There is one application for the frontend and a small one for every stage (partition pool) of a plan. Changed `args`
+would restart an application. So everything that changes while it runs is in `num_replicas` (how many vGPUs) and
+`user_config` (which plan the frontend serves), which change in place.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,26 +50,26 @@ __all__ = [
 
 
 class ServingOptions(SpecModel):
-    """How the processes of a session run; the same for as long as its applications are up."""
+    """Options of a session's processes. They never change while its applications run."""
 
     frontend_cpus: float = 0.5
-    """CPUs that Ray sets aside for a frontend."""
+    """CPUs that Ray reserves for a frontend."""
     frontend_resources: dict[str, float] = {}
-    """Custom resources that a frontend takes, which tell Ray where to place it."""
+    """Ray's custom resources of a frontend, which decide its placement."""
     stage_cpus: float = 0.1
-    """CPUs that Ray sets aside for a stage replica."""
+    """CPUs that Ray reserves for a stage replica."""
     runtime_env: dict[str, Any] = {}
     """Ray runtime environment of all processes, such as {"working_dir": ...}; it must have Partita and the models."""
     frontend: dict[str, Any] = {}
-    """Settings of the frontend, by the names of `frontend.FrontendSettings`."""
+    """Settings of the frontend, as in `session.settings.FrontendSettings`."""
     transport: TransportKind = TransportKind.STREAMS
-    """How batches travel between the processes."""
+    """The kind of transport between the processes."""
     drain_seconds: float = 30.0
-    """How long a replica that is retired may take to finish the batches that it has."""
+    """How long a replica may take to finish its batches before it ends."""
     health_check_seconds: float = 2.0
-    """How often Serve asks a stage replica whether it is well; a dead one is replaced after this."""
+    """How often Serve checks the health of a stage replica."""
     frontend_health_check_seconds: float = 0.2
-    """The same for a frontend: while it is dead, nobody may be there to answer."""
+    """How often Serve checks the health of a frontend; without its frontend a session does not answer."""
 
 
 def frontend_application(
@@ -79,10 +79,9 @@ def frontend_application(
     pools: Mapping[str, GPUPool],
     options: ServingOptions = ServingOptions(),  # noqa: B008 - it is frozen
 ) -> dict[str, Any]:
-    """The application of the session's frontend, serving `plan` as soon as the plan's replicas are up.
+    """The application of the session's frontend. It serves `plan` once the plan's replicas are ready.
 
-    With another plan than before, the frontend goes on with the old one until every stage of the new one has a
-    replica, then switches between two batches. Profiles are by (module, pool), pools by name.
+    Until then it serves the previous plan. Profiles are by (module, pool), pools by name.
     """
     bandwidth = {name: float(pool.spec.bandwidth) for name, pool in pools.items()}
     serving = epoch(session, plan, profiles, bandwidth)
@@ -104,7 +103,7 @@ def frontend_application(
                 "user_config": serving.model_dump(mode="json", by_alias=True, exclude_defaults=True),
                 "graceful_shutdown_timeout_s": options.drain_seconds,
                 "health_check_period_s": options.frontend_health_check_seconds,
-                # Requests are counted, by how they end; a line in the log for each of them would only cost time.
+                # Requests are counted by outcome; a log line for each would cost time.
                 "logging_config": {"enable_access_log": False},
                 "ray_actor_options": {
                     "num_cpus": options.frontend_cpus,
@@ -123,10 +122,10 @@ def stage_applications(
     replicas: Mapping[StageRef, int],
     options: ServingOptions = ServingOptions(),  # noqa: B008 - it is frozen
 ) -> list[dict[str, Any]]:
-    """The applications of all stages of `plan`, with as many replicas as `replicas` says, else as planned.
+    """The applications of all stages of `plan`, with the numbers of replicas in `replicas`, else those of the plan.
 
-    There is none for a stage of 0 replicas.
-    The stages of a sub-cluster are one application, with as many replicas as the stage of it that should have most.
+    A stage of 0 replicas has no application. The stages of a sub-cluster share one application, which has the largest
+    of their numbers of replicas.
     """
     alone: list[dict[str, Any]] = []
     together: dict[str, list[tuple[StageArguments, Stage, int]]] = {}
@@ -134,7 +133,7 @@ def stage_applications(
         ref = StageRef(module.name, pipeline.name, number)
         count = replicas.get(ref, stage.replicas)
         if count == 0:
-            continue  # Serve knows no deployment without replicas
+            continue  # Serve has no deployments of 0 replicas
         pool = pools[stage.pool]
         profile = profiles[module.name, stage.pool]
         arguments = _arguments(session, plan.metadata.name, ref, stage, pipeline.batch_size, profile, pool)
@@ -149,9 +148,9 @@ def stage_applications(
 
 
 def holding_both(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """The application of a sub-cluster whose vGPUs hold the models of two plans, while one takes over.
+    """The application of a sub-cluster whose vGPUs have the models of two plans, during a change of plan.
 
-    It has the larger number of replicas; all else is as in `new`.
+    It has the larger number of replicas; everything else is as in `new`.
     """
     (before,), (after,) = old["deployments"], new["deployments"]
     kept = [stage for stage in before["user_config"]["stages"] if stage not in after["user_config"]["stages"]]
@@ -234,7 +233,7 @@ def _vgpus(name: str, count: int, pool: GPUPool, divisor: int, options: ServingO
     return {
         "name": name,
         "num_replicas": count,
-        # The replica drains itself once Serve lets it go, so Serve's own wait (it sees no request) is short.
+        # The replica drains itself in __del__; Serve does not see its batches, so Serve's own wait is short.
         "graceful_shutdown_wait_loop_s": 0.1,
         "graceful_shutdown_timeout_s": options.drain_seconds,
         "health_check_period_s": options.health_check_seconds,
@@ -243,10 +242,10 @@ def _vgpus(name: str, count: int, pool: GPUPool, divisor: int, options: ServingO
 
 
 def _stage_actor_options(pool: GPUPool, divisor: int, options: ServingOptions) -> dict[str, Any]:
-    """Where a replica is placed, and which share of an accelerator it gets."""
+    """The placement of a replica, and its share of an accelerator."""
     share = floor(10_000 / divisor) / 10_000  # Ray counts in ten-thousandths, and all shares must fit
-    # Serve takes a stage replica, the only deployment of its application, for one that is reached by HTTP, and would
-    # keep it up for half a minute so that load balancers forget it.
+    # Serve treats the only deployment of an application as one behind HTTP, and would keep its replicas for half a
+    # minute until load balancers have forgotten them.
     environment = {"RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "0"}
     if pool.spec.sharing.mode is SharingMode.MPS and has_gpus(pool):
         environment["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(100 // divisor)

@@ -1,4 +1,4 @@
-"""What a frontend and a stage replica are told, as data: JSON for Serve's `user_config` and `args`."""
+"""An epoch of a session as data: JSON for the `user_config` of its frontend."""
 
 from collections.abc import Mapping
 from typing import Self
@@ -14,21 +14,21 @@ from partita_runtime.scheduling.plan import SchedulingPlan, scheduling_plan
 
 
 class Epoch(SpecModel):
-    """One plan of one session, as a frontend serves it."""
+    """One plan of one session as a frontend serves it."""
 
     session_key: str
     """namespace/name of the InferenceSession."""
     session: InferenceSessionSpec
     plan: SchedulingPlan
     outputs: dict[str, tuple[TensorSpec, ...]] = {}
-    """Tensors that each model answers for one sample, as far as its profile knows them."""
+    """The output tensors of each model for one sample, if its profile has them."""
 
     @model_validator(mode="after")
     def _every_model_is_planned(self) -> Self:
         planned = {module.name for module in self.plan.modules}
         missing = [m.name for m in self.session.modules if m.model is not None and m.name not in planned]
         if missing:
-            raise ValueError(f"plan {self.plan.name!r} serves no {', '.join(missing)}, which the session has")
+            raise ValueError(f"plan {self.plan.name!r} does not serve the session's modules {', '.join(missing)}")
         return self
 
 
@@ -38,9 +38,9 @@ def epoch(
     profiles: Mapping[tuple[str, str], Profile],
     bandwidth: Mapping[str, float],
 ) -> Epoch:
-    """The epoch in which the session is served by `plan`.
+    """The epoch in which `plan` serves the session.
 
-    Profiles are by (module, pool), bandwidth by pool in bit/s. Raises KeyError naming a profile that is missing.
+    Profiles are by (module, pool), bandwidth by pool in bit/s. Raises KeyError with the key of a missing profile.
     """
     used = {(m.name, s.pool) for m in plan.spec.modules for p in m.pipelines for s in p.stages}
     return Epoch(

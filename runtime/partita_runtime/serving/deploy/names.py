@@ -1,10 +1,10 @@
-"""Names of a session's Serve applications, and what can be read back from one.
+"""Names of a session's Serve applications, and how to parse them.
 
     partita.<namespace>.<session>.frontend
     partita.<namespace>.<session>.<plan>.<module>.<pipeline>.<stage>
     partita.<namespace>.<session>.<pool>.<divisor>.<sub-cluster>.subcluster
 
-A dot inside of a part is written as an underscore, which Kubernetes names never contain.
+A dot within a part is written as an underscore, which Kubernetes names never contain.
 """
 
 import re
@@ -20,22 +20,22 @@ STAGE: Final = "stage"
 SUBCLUSTER: Final = "subcluster"
 """The last part of a sub-cluster application's name, and the name of its deployment."""
 PRELOADED: Final = {"RAY_preload_python_modules": "ray.serve._private.replica,partita_runtime.serving.frontend"}
-"""In the environment of Ray's nodes: what an idle process loads, so that a frontend can start in it at once."""
+"""Environment of Ray's nodes: modules that an idle process loads, so a frontend starts in it at once."""
 
 _PART: Final = re.compile(r"[A-Za-z0-9]([-.A-Za-z0-9]*[A-Za-z0-9])?")
 
 
 class ApplicationName(NamedTuple):
-    """What the name of one of Partita's Serve applications says."""
+    """The parts of the name of one of Partita's Serve applications."""
 
     session_key: str
     """namespace/name of the InferenceSession."""
     plan: str | None
-    """The PipelinePlan that a stage application belongs to; None for the others, which outlive plans."""
+    """The PipelinePlan of a stage application; None for other applications, which outlive plans."""
     stage: StageRef | None
-    """The stage; None for the others."""
+    """The stage of a stage application."""
     subcluster: str | None = None
-    """The sub-cluster, if it is one's."""
+    """The sub-cluster of a sub-cluster application."""
 
 
 def frontend_name(session_key: str) -> str:
@@ -46,7 +46,7 @@ def frontend_name(session_key: str) -> str:
 def stage_name(session_key: str, plan: str, stage: StageRef) -> str:
     """The name of the application that runs one stage of a plan.
 
-    Raises ValueError if a part has characters that cannot be read back.
+    Raises ValueError if a part has characters that a name cannot have.
     """
     return ".".join(
         (
@@ -61,16 +61,16 @@ def stage_name(session_key: str, plan: str, stage: StageRef) -> str:
 
 
 def subcluster_name(session_key: str, pool: str, divisor: int, subcluster: str) -> str:
-    """The name of the application of a sub-cluster of vGPUs that are 1/divisor of the pool's accelerators.
+    """The name of the application of a sub-cluster whose vGPUs are 1/divisor of the pool's accelerators.
 
-    It has no plan in it: models come and go with plans, and the vGPUs stay.
+    It has no plan in it: models change with plans, and the vGPUs stay.
     """
     parts = (_written(pool), str(divisor), _written(subcluster), SUBCLUSTER)
     return ".".join((PREFIX, *_session_parts(session_key), *parts))
 
 
 def parse_application(name: str) -> ApplicationName | None:
-    """What the name of a Serve application says; None if it is none of Partita's."""
+    """Parse the name of a Serve application; None if it is not one of Partita's."""
     prefix, *parts = name.split(".")
     if prefix != PREFIX or not all(parts):
         return None

@@ -1,4 +1,4 @@
-"""What one stage replica, or one vGPU of a sub-cluster, is to build and be: out of session, plan, profile and pool."""
+"""The arguments of stage replicas and of sub-clusters' vGPUs, made from session, plan, profile and pool."""
 
 from partita_api.gpupool import GPUPool, SharingMode
 from partita_api.inferencesession import InferenceSessionSpec
@@ -22,11 +22,11 @@ class StageArguments(SpecModel):
     """Content key of the profile that the plan was made from."""
     build: StageBuild
     static_bytes: int = 0
-    """Memory that its weights take, as long as it is loaded; 0 where the profile does not say."""
+    """Memory of its weights while it is loaded; 0 if the profile does not have it."""
     dynamic_bytes: int = 0
-    """Memory that a batch of the largest size takes besides, while it runs."""
+    """Additional memory of a batch of the largest size while it runs."""
     transport: TransportKind = TransportKind.STREAMS
-    """How it listens for batches, where it has a process of its own."""
+    """How it listens for batches, if it has its own process."""
 
 
 class SubclusterArguments(SpecModel):
@@ -39,23 +39,23 @@ class SubclusterArguments(SpecModel):
 
 
 class SubclusterModels(SpecModel):
-    """Its `user_config`: what each of its vGPUs holds. It changes in place, a fifth of the replicas at a time."""
+    """The `user_config` of a sub-cluster: the models of each vGPU. It changes in place, replica by replica."""
 
     stages: tuple[StageArguments, ...]
     memory_bytes: int | None = None
-    """A vGPU's memory; None if it is not known."""
+    """Memory of a vGPU; None if it is not known."""
 
 
 def stage_build(
     session: InferenceSessionSpec, module: str, stage: Stage, batch_size: int, profile: Profile, pool: GPUPool
 ) -> StageBuild:
-    """How a replica of the stage builds its executor: for real on its device, or emulated as the pool says.
+    """How a replica of the stage builds its executor: a real one on its device, or an emulated one of the pool.
 
     Raises KeyError or ValueError if the profile does not cover the stage.
     """
     (source,) = [m for m in session.modules if m.name == module]
     if source.model is None or source.input is None:
-        raise ValueError(f"module {module!r} has no model, so no stage can run it")
+        raise ValueError(f"module {module!r} has no model, so it has no stages")
     first, end = stage.blocks.first, stage.blocks.end
     emulation = pool.spec.emulation
     emulated = emulation is not None and bool(emulation.curves)
@@ -85,5 +85,5 @@ def stage_build(
 
 
 def has_gpus(pool: GPUPool) -> bool:
-    """Whether the pool's accelerators are there and are GPUs."""
+    """Whether the pool has real GPUs."""
     return pool.spec.emulation is None and pool.spec.sharing.mode is not SharingMode.CPU

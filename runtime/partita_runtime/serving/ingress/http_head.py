@@ -17,7 +17,7 @@ class RequestHead(NamedTuple):
     """A parsed head."""
 
     call: HttpCall | RequestError
-    """What is request for, or why it is refused whatever the body says."""
+    """The request, or why it is refused before its body is read."""
     length: int
     """Bytes of the body; 0 if it is chunked."""
     chunked: bool

@@ -251,7 +251,7 @@ def too_slow(settings: FrontendSettings) -> RequestError:
 
 
 def _operation(head: HttpHead) -> tuple[Operation, str | None, str | None]:
-    """With the model and the version that are request for. Raises RequestError for what there is not (404, 405)."""
+    """The operation with its model and version. Raises RequestError for an unknown path (404) or method (405)."""
     parts, model, version = head.path.strip("/").split("/"), None, None
     if parts[:2] != ["v2", "models"] or len(parts) == 2:
         operation = _SERVER_OPERATIONS.get("/".join(parts))

@@ -1,4 +1,4 @@
-"""A session's measurements in Prometheus' text format. Names and labels are stable."""
+"""A session's metrics in Prometheus' text format. Names and labels are stable."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -13,7 +13,7 @@ CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 
 
 def metrics_text(signals: SessionSignals, meter: Meter) -> bytes:
-    """Counters since the frontend began, and gauges over the signals' window."""
+    """Counters since the frontend started, and gauges over the signals' window."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collected([*_counters(signals, meter), *_gauges(signals), *_stage_gauges(signals)]))
     return generate_latest(registry)
@@ -32,7 +32,7 @@ def _counters(signals: SessionSignals, meter: Meter) -> Iterator[Metric]:
     yield cut_off
     for name, text, total in (
         ("partita_held_requests", "Requests that were held until there were replicas", meter.held),
-        ("partita_held_seconds", "Seconds for which requests were held, all together", meter.held_micros / 1e6),
+        ("partita_held_seconds", "Seconds for which requests were held, summed up", meter.held_micros / 1e6),
     ):
         held = CounterMetricFamily(name, text, labels=("session",))
         held.add_metric((signals.session,), total)
@@ -46,7 +46,7 @@ def _gauges(signals: SessionSignals) -> Iterator[Metric]:
         ("partita_bad_rate", "Share of requests that were dropped, late or failed", signals.bad_rate),
         ("partita_idle_fraction", "Share of GPU time without work", signals.idle_fraction),
         ("partita_waiting_requests", "Requests that wait for replicas", signals.held),
-        ("partita_idle_seconds", "For how long no request has been there", signals.idle_seconds),
+        ("partita_idle_seconds", "Seconds since the last request", signals.idle_seconds),
     ):
         yield _gauge(name, text, (signals.session,), ("session",), value)
     latency = GaugeMetricFamily(

@@ -1,4 +1,4 @@
-"""What a frontend measured over the last window, out of snapshots of its counters. Pure."""
+"""The signals of a session over its autoscaling window, computed from snapshots of counters. Pure."""
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Reversible
@@ -14,7 +14,7 @@ from partita_runtime.scheduling.plan import SchedulingPlan
 from partita_runtime.scheduling.signals import CoreSignals, CoreStageSignals
 
 FAR_OFF: Final = 3
-"""Times more, or less, than the profile says that an execution takes before somebody should know."""
+"""Warn if executions take this many times longer, or shorter, than in the profile."""
 MAX_LATENCIES: Final = 200_000
 """Most latencies that are kept for percentiles."""
 
@@ -25,12 +25,13 @@ class Outcome(StrEnum):
     IN_TIME = "in_time"
     LATE = "late"
     TOO_LATE = "too_late"
-    """Dropped: even alone it would have missed its deadline."""
+    """Dropped: it would have missed its deadline."""
     OVERLOAD = "overload"
-    """Dropped early, or not taken in, since there was too much to do."""
+    """Dropped early, or refused, because of too many requests."""
     NO_WORKERS = "no_workers"
+    """A module had no replicas."""
     FAILED = "failed"
-    """A model or function failed."""
+    """A model or function failed, a replica was lost, or the coordinator was away."""
     CANCELLED = "cancelled"
     """The client left."""
 
@@ -62,19 +63,19 @@ class SessionSignals(StatusModel):
     session: str
     window_seconds: float
     plan: str | None
-    """The plan in force; the one before it for as long as requests are being finished on it."""
+    """The current plan; the previous one for as long as requests finish on it."""
     next_plan: str | None
-    """A plan that the frontend will move to once its replicas are ready."""
+    """The pending plan, which serves once its replicas are ready."""
     message: str
-    """What keeps the frontend from serving, or from moving to the next plan."""
+    """Why the frontend does not serve, or does not move to the pending plan; empty if all is well."""
     grpc_address: str | None = None
     """host:port where the frontend answers by gRPC, if it does; of several frontends, separated by commas."""
     http_address: str | None = None
     """host:port where it answers by HTTP itself, if it does."""
     can_make_place: bool = False
-    """Whether all replicas with a vGPU of their own can be told to make place for one on another node."""
+    """Whether all replicas that do not share their vGPU can be moved to another node."""
     warnings: tuple[str, ...] = ()
-    """What is not as planned, such as replicas on the CPU, or a profile that is far off; each with its stage."""
+    """Deviations from the plan, such as replicas on the CPU or wrong profiled times; each with its stage."""
     offered_rate: float
     """Requests per second that arrived."""
     goodput: float
@@ -91,9 +92,9 @@ class SessionSignals(StatusModel):
     """Requests that ended, by outcome."""
     stages: tuple[StageSignals, ...]
     held: int = 0
-    """Requests that wait for replicas; those that gave up waiting count for another ten seconds."""
+    """Requests that wait for replicas. Requests that gave up count for another ten seconds."""
     idle_seconds: float = 0.0
-    """For how long no request has been there."""
+    """Time since the last request."""
 
 
 @dataclass
@@ -105,11 +106,11 @@ class Meter:
     latencies: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=MAX_LATENCIES))
     """When a request was answered, and how long it took."""
     held: int = 0
-    """Requests that were held until there were replicas, or for as long as that may last."""
+    """Samples of requests that were held because there were no replicas."""
     held_micros: int = 0
-    """For how long, all of them together."""
+    """For how long they were held, summed up."""
     cut_off: Counter[str] = field(default_factory=Counter)
-    """Sub-requests beyond `fanOut.max` that were left out, by module."""
+    """Sub-requests beyond `fanOut.max`, by module."""
     unreported: "deque[tuple[Outcome, int, int]] | None" = None
     """Where a reporter takes the requests that have ended from (outcome, latency, samples); None without one."""
 
@@ -122,7 +123,7 @@ class Meter:
             self.latencies.extend([(now, latency)] * samples)
 
     def forget(self, before: int) -> None:
-        """Drop the latencies of requests that were answered before this: no window looks back so far."""
+        """Drop the latencies of requests that were answered before this time; no window needs them."""
         while self.latencies and self.latencies[0][0] < before:
             self.latencies.popleft()
 
@@ -135,18 +136,18 @@ class Snapshot:
     arrived: int
     outcomes: Mapping[Outcome, int]
     core: CoreSignals | None
-    """Those of the plan in force, if there is one."""
+    """The counters of the plan's scheduling core, if there is one."""
     source: str = ""
-    """Which core they are of: counters of two cores have nothing to do with each other."""
+    """Id of the core. Counters of different cores cannot be compared."""
 
 
 @dataclass(frozen=True)
 class Situation:
-    """What the frontend is at."""
+    """The plans of a session, and why it does not serve the pending one."""
 
     session: str
     plan: SchedulingPlan | None = None
-    """The one whose core is shown."""
+    """The plan to report."""
     next_plan: str | None = None
     message: str = ""
 
@@ -157,7 +158,7 @@ def session_signals(
     after: Snapshot,
     latencies: Reversible[tuple[int, int]],
 ) -> SessionSignals:
-    """What happened between two snapshots; latencies are (when, how long), in the order of their times."""
+    """The signals between two snapshots; `latencies` are pairs (time of the answer, latency), in order of time."""
     plan = situation.plan
     seconds = max(after.at - before.at, 1) / 1e6
     outcomes = {o: after.outcomes.get(o, 0) - before.outcomes.get(o, 0) for o in Outcome}

@@ -1,4 +1,4 @@
-"""Whether a frontend traces requests: as OpenTelemetry's environment variables say. Needs no OpenTelemetry itself."""
+"""Reads from OpenTelemetry's environment variables whether requests are traced. Does not import OpenTelemetry."""
 
 import logging
 from collections.abc import Mapping
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-"""Where traces go by OTLP over HTTP; without either there are none."""
+"""Where traces are sent by OTLP over HTTP. Without either variable nothing is traced."""
 
 
 def tracer_of(environment: Mapping[str, str], session_key: str) -> "RequestTracer | None":
-    """What traces the session's requests; None if nothing is to be traced, or the exporter is not installed."""
+    """The tracer of the session's requests; None if tracing is off, or the exporter is not installed."""
     wanted = any(environment.get(name) for name in ENDPOINTS)
     disabled = environment.get("OTEL_SDK_DISABLED", "").lower() == "true"
     if not wanted or disabled or environment.get("OTEL_TRACES_EXPORTER", "otlp") == "none":

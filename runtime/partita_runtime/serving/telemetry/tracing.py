@@ -1,8 +1,7 @@
-"""OpenTelemetry traces of sampled requests: what a request waited for, and which batches and stages it went through.
+"""OpenTelemetry traces of sampled requests: their waits, batches and stages.
 
-All spans are made in the frontend, out of what it knows anyway; a stage's replica says how long a batch waited and ran
-there, and the rest of the time between two reports is the network's (and the event loops'). A request that is not
-sampled leaves no trace here either, and without a tracer none of this is ever called.
+All spans are made in the frontend. A stage's replica reports how long a batch waited and ran there. The rest of the
+time between two reports is network and event loops. Requests that are not sampled cost nothing here.
 """
 
 import time
@@ -24,14 +23,14 @@ from partita_runtime.scheduling.plan import SchedulingPlan
 from partita_runtime.scheduling.requests import SubRequest
 
 DEFAULT_RATIO: Final = 0.01
-"""Share of the requests that are traced if the environment does not say, and the client neither."""
+"""Default share of requests that are traced, if neither the environment nor the client sets it."""
 
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
 _SERVICE: Final = "partita"
 
 
 def provider_of(environment: Mapping[str, str]) -> TracerProvider:
-    """A provider that exports by OTLP over HTTP, as OpenTelemetry's own variables in the process' environment say.
+    """A provider that exports by OTLP over HTTP, configured by OpenTelemetry's environment variables.
 
     Raises ImportError if the exporter is not installed.
     """
@@ -56,7 +55,7 @@ class RequestTracer:
     def begin(self, plan: str, samples: int, arrived: int, headers: Mapping[str, str]) -> "RequestTrace | None":
         """The trace of a request that arrived at `arrived` (monotonic microseconds); None if it is not sampled.
 
-        A W3C `traceparent` among the headers becomes its parent, and has its say in whether it is sampled.
+        A W3C `traceparent` header becomes its parent and may decide whether it is sampled.
         """
         clock = time.time_ns() - time.monotonic_ns()
         parent = _PROPAGATOR.extract(headers) if "traceparent" in headers else Context()
@@ -69,11 +68,11 @@ class RequestTracer:
         return RequestTrace(self._tracer, span, clock) if span.is_recording() else None
 
     def sub_requests(self, plan: SchedulingPlan) -> "SubRequestTraces":
-        """What follows the sub-requests of sampled requests under this plan."""
+        """The traces of sub-requests under this plan."""
         return SubRequestTraces(plan)
 
     def close(self) -> None:
-        """Export what is left; this may take seconds."""
+        """Export the remaining spans; this may take seconds."""
         self._provider.shutdown()
 
 
@@ -81,13 +80,13 @@ class RequestTrace:
     """One sampled request. Times are microseconds of the monotonic clock."""
 
     def __init__(self, tracer: trace.Tracer, span: Span, clock: int) -> None:
-        """`clock` is what makes nanoseconds since 1970 of monotonic ones."""
+        """`clock` is the difference between nanoseconds since 1970 and monotonic ones."""
         self._tracer = tracer
         self._span = span
         self._clock = clock
 
     def span(self, name: str, parent: Span, start: int, attributes: Mapping[str, Any]) -> Span:
-        """A span within the request, which began at `start`."""
+        """A span of the request that began at `start`."""
         context = trace.set_span_in_context(parent, Context())
         return self._tracer.start_span(name, context, attributes=attributes, start_time=self.nanos(start))
 
@@ -96,7 +95,7 @@ class RequestTrace:
         return self.span(name, self._span, start, attributes)
 
     def end(self, outcome: str, now: int, error: str = "") -> None:
-        """The request has ended like this; `error` says why it was not answered."""
+        """The request has ended; `error` says why it was not answered."""
         self._span.set_attribute("partita.outcome", outcome)
         if error:
             self._span.set_status(StatusCode.ERROR, error)
@@ -133,15 +132,13 @@ class _TracedBatch:
     size: int
     sent: int
     sub_ids: Sequence[int]
-    """Those of sampled requests."""
+    """The sub-requests of sampled requests."""
     phases: list[_TracedPhase] = field(default_factory=list)
     stages_done: int = 0
 
 
 class SubRequestTraces:
-    """Follows the sub-requests of sampled requests under one plan: told by the executor, and of batches by the
-    dispatcher. What it has not heard of is not sampled.
-    """
+    """Traces the sub-requests of sampled requests under one plan. Other sub-requests are unknown to it, and ignored."""
 
     def __init__(self, plan: SchedulingPlan) -> None:
         self._pools = {ref: stage.pool for ref, stage in plan.stages()}
@@ -149,14 +146,14 @@ class SubRequestTraces:
         self._batches: dict[int, _TracedBatch] = {}
 
     def began(self, request: RequestTrace, sub: SubRequest, is_model: bool, now: int) -> None:
-        """A sub-request is due: it is queued for a batch, or its function is called."""
+        """A sub-request begins: it is queued for a batch, or its function is called."""
         attributes = {"partita.module": sub.module, "partita.sample": sub.sample}
         kind = "model" if is_model else "function"
         span = request.module(f"{kind} {sub.module}", now, attributes)
         self._subs[sub.sub_id] = _TracedSubRequest(request, span, now if is_model else None)
 
     def ended(self, sub_id: int, now: int, failed: bool = False) -> None:
-        """A sub-request has its answer, or nobody waits for it any more."""
+        """A sub-request is answered, or its request has failed or was cancelled."""
         sub = self._subs.pop(sub_id, None)
         if sub is None:
             return
@@ -167,7 +164,7 @@ class SubRequestTraces:
         sub.span.end(sub.request.nanos(now))
 
     def sent(self, dispatch: Dispatch, sub_ids: Sequence[int], now: int) -> None:
-        """A batch is on its way."""
+        """A batch was sent."""
         sampled = [sub_id for sub_id in sub_ids if sub_id in self._subs] if self._subs else ()
         if not sampled:
             return
@@ -176,7 +173,7 @@ class SubRequestTraces:
         self._batches[dispatch.batch_id] = _TracedBatch(dispatch, len(sub_ids), now, sampled)
 
     def ran(self, batch_id: int, stage: int, waited: int, ran: int, now: int) -> None:
-        """A stage reports now that a batch waited and ran there for so long."""
+        """A stage reports how long a batch waited and ran there (microseconds)."""
         batch = self._batches.get(batch_id)
         if batch is None or stage < batch.stages_done:  # reports of two replicas may overtake each other
             return
@@ -195,7 +192,7 @@ class SubRequestTraces:
         batch.stages_done = stage + 1
 
     def over(self, batch_id: int, now: int) -> None:
-        """A batch is answered, or lost; its sub-requests that still wait are queued again, until they are ended."""
+        """A batch is answered, lost or failed. Its sub-requests that are not ended are queued again."""
         batch = self._batches.pop(batch_id, None)
         if batch is None:
             return

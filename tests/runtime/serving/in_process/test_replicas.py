@@ -328,7 +328,7 @@ async def test_a_replica_says_if_the_next_stage_cannot_be_reached() -> None:
         nowhere = PeerAddress(host="127.0.0.1", port=1, token="t")
         peer.send(RunBatch(batch_id=9, frontend="f", path=(nowhere,), tensors=(FITS,)), SAMPLE)
         await until(lambda: len(peer.messages) == 3, "the replica reports")
-        assert [message.kind for message in peer.messages] == ["welcome", "report", "undelivered"]
+        assert [message.kind for message in peer.messages] == ["welcome", "report", "lost"]
         assert "127.0.0.1:1 cannot be reached" in getattr(peer.messages[-1], "reason", "")
 
 

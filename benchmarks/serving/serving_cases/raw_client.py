@@ -1,11 +1,13 @@
-"""A load generator that costs little itself: the same request over and over, on connections that stay open.
+"""A load generator with little CPU time: it sends the same bytes again and again on open connections.
 
-`partita_runtime.load.generator` speaks HTTP by a library that costs a client several times as much CPU, which on a
-machine that serves as well is taken from what is measured.
+`partita_runtime.load.generator` uses an HTTP library that takes several times as much CPU. On a machine that also
+serves, this CPU would be missing in what is measured.
 """
 
 import asyncio
+import time
 from collections import deque
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, NamedTuple, cast
 from urllib.parse import urlsplit
@@ -19,14 +21,14 @@ _MOST_CONNECTIONS: Final = 1000
 _FEWEST_CONNECTIONS: Final = 64
 _MOST_AT_ONCE: Final = 16
 _TICK_SECONDS: Final = 0.001
-"""What the event loop's timers are exact to."""
+"""Resolution of the event loop's timers."""
 
 
-def run_swift_load(config: LoadConfig) -> LoadReport:
-    """Send the schedule, open loop, and wait for the last answer, `timeout_s` after the last request at most.
+def run_raw_load(config: LoadConfig) -> LoadReport:
+    """Send the schedule, open loop, and wait for the last answer for at most `timeout_s` after the last request.
 
-    Only the first payload is sent. Requests beyond twice those that fit into the SLO at the mean rate wait for a
-    connection, which is part of their latency.
+    Only the first payload is sent. The number of connections is twice the mean rate times the SLO; further requests
+    wait for a connection, which is part of their latency.
     """
     records = uvloop.run(_Load(config).run())
     return summarize(records, slo_s=config.slo_s, duration_s=config.duration_s)
@@ -46,6 +48,8 @@ class _Load:
         self._records: list[RequestRecord | None] = [None] * len(self._due)
         self._next = 0
         self._ended = 0
+        self._clock: Callable[[], float] = time.monotonic
+        self._start = 0.0
         self._free: list[_Connection] = []
         self._waiting: deque[int] = deque()
         self._all_ended = asyncio.Event()
@@ -73,7 +77,7 @@ class _Load:
         ]
 
     def _send_due(self) -> None:
-        """Send what is due, a few at most, so that answers get their turn, and come back for the rest."""
+        """Send a few of the requests that are due, and schedule the rest, which lets answers be read in between."""
         now = self._clock() - self._start
         due, number = self._due, self._next
         while number < len(due) and due[number] <= now + _TICK_SECONDS / 2 and number < self._next + _MOST_AT_ONCE:
@@ -89,21 +93,21 @@ class _Load:
             asyncio.get_running_loop().call_later(max(_TICK_SECONDS, wait) if wait > 0 else 0, self._send_due)
 
     def free(self, connection: "_Connection") -> None:
-        """A connection may be used."""
+        """A connection is free."""
         if self._waiting:
             connection.send(self._waiting.popleft())
         else:
             self._free.append(connection)
 
     def lost(self, connection: "_Connection", number: int | None) -> None:
-        """A connection is closed, perhaps amid a request."""
+        """A connection is closed, perhaps with a request."""
         if connection in self._free:
             self._free.remove(connection)
         if number is not None:
             self.ended(number, NO_CONNECTION)
 
     def ended(self, number: int, outcome: str) -> None:
-        """What became of a request."""
+        """A request has ended."""
         now = self._clock() - self._start
         self._records[number] = RequestRecord(self._due[number], self._sent[number], now, outcome)
         self._ended += 1
@@ -117,7 +121,9 @@ class _Connection(asyncio.Protocol):
     def __init__(self, load: _Load) -> None:
         self._load = load
         self._number: int | None = None
-        self._come = b""
+        self._received = b""
+        self._transport = asyncio.Transport()
+        """Replaced by that of the connection."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -132,16 +138,18 @@ class _Connection(asyncio.Protocol):
         self._transport.write(self._load.request)
 
     def data_received(self, data: bytes) -> None:
-        if self._come:
-            data = self._come + data
-        self._come = data
+        if self._received:
+            data = self._received + data
+        self._received = data
         end = data.find(b"\r\n\r\n") + 4
         if end < 4:
             return
         head = _read_head(data[:end])
         if len(data) < end + head.length:
             return
-        self._come = b""
+        self._received = b""
+        self._transport = asyncio.Transport()
+        """Replaced by that of the connection."""
         number, self._number = self._number, None
         if number is not None:
             self._load.ended(number, head.status)
