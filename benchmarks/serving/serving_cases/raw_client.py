@@ -148,8 +148,6 @@ class _Connection(asyncio.Protocol):
         if len(data) < end + head.length:
             return
         self._received = b""
-        self._transport = asyncio.Transport()
-        """Replaced by that of the connection."""
         number, self._number = self._number, None
         if number is not None:
             self._load.ended(number, head.status)

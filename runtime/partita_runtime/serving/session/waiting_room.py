@@ -18,7 +18,7 @@ REMEMBERED_MICROS: Final = 10_000_000
 """How long a request that gave up still counts as demand for replicas: the operator checks from time to time."""
 
 _EXPIRED: Final = (
-    "the session has scaled to zero, and its replicas did not start for as long as a request is held "
+    "the session has scaled to zero, and its replicas did not come up for as long as a request is held "
     "(autoscaling.scaleToZero.holdSeconds); try again"
 )
 

@@ -72,7 +72,7 @@ def decode(
     return complete
 
 
-def frame(header: bytes, body: bytes = b"", magic: bytes = b"PTA3", claims: int | None = None) -> bytes:
+def frame(header: bytes, body: bytes = b"", magic: bytes = b"PTA4", claims: int | None = None) -> bytes:
     """A frame by hand; `claims` is the body length that its prefix says."""
     return PREFIX.pack(magic, len(header), len(body) if claims is None else claims) + header + body
 
@@ -119,7 +119,7 @@ def test_noise_is_refused_or_incomplete(noise: bytes, pieces: list[int]) -> None
     try:
         assert decode(noise, pieces) == []
     except WireError:
-        assert not noise.startswith(b"PTA3")
+        assert not noise.startswith(b"PTA4")
 
 
 ONE_FLOAT = b'{"kind":"answer","batch_id":1,"waited_micros":0,"ran_micros":0,"tensors":[{"dtype":"FP32","shape":[1]}]}'
@@ -131,18 +131,20 @@ HUGE = b'{"kind":"answer","batch_id":1,"waited_micros":0,"ran_micros":0,"tensors
     [
         pytest.param(b"GET / HTTP/1.1\r\n\r\n", "does not speak", id="another protocol"),
         pytest.param(frame(b"{}", magic=b"PTA0"), "does not speak", id="another version"),
-        pytest.param(PREFIX.pack(b"PTA3", 0, 0), "header of 0", id="no header"),
-        pytest.param(PREFIX.pack(b"PTA3", MAX_HEADER_BYTES + 1, 0), "is above", id="header too long"),
-        pytest.param(PREFIX.pack(b"PTA3", 10, MAX_BODY_BYTES + 1), "is above", id="body too long"),
-        pytest.param(frame(b"{"), "no message", id="no JSON"),
-        pytest.param(frame(b"[1, 2]"), "no message", id="no object"),
-        pytest.param(frame(b'{"kind":"shutdown"}'), "no message", id="unknown kind"),
-        pytest.param(frame(b'{"kind":"welcome","more":1}'), "no message", id="unknown field"),
-        pytest.param(frame(b'{"kind":"failed","batch_id":-1,"reason":""}'), "no message", id="negative id"),
-        pytest.param(frame(b'{"kind":"failed","batch_id":1}'), "no message", id="field missing"),
-        pytest.param(frame(ONE_FLOAT.replace(b"FP32", b"OBJECT"), bytes(4)), "no message", id="unknown element type"),
-        pytest.param(frame(ONE_FLOAT.replace(b"[1]", b"[-1]"), bytes(4)), "no message", id="negative dimension"),
-        pytest.param(frame(ONE_FLOAT.replace(b"[1]", b"[1,1,1,1,1,1,1,1,1,1]"), bytes(4)), "no message", id="10-d"),
+        pytest.param(PREFIX.pack(b"PTA4", 0, 0), "header of 0", id="no header"),
+        pytest.param(PREFIX.pack(b"PTA4", MAX_HEADER_BYTES + 1, 0), "is above", id="header too long"),
+        pytest.param(PREFIX.pack(b"PTA4", 10, MAX_BODY_BYTES + 1), "is above", id="body too long"),
+        pytest.param(frame(b"{"), "not a message", id="no JSON"),
+        pytest.param(frame(b"[1, 2]"), "not a message", id="no object"),
+        pytest.param(frame(b'{"kind":"shutdown"}'), "not a message", id="unknown kind"),
+        pytest.param(frame(b'{"kind":"welcome","more":1}'), "not a message", id="unknown field"),
+        pytest.param(frame(b'{"kind":"failed","batch_id":-1,"reason":""}'), "not a message", id="negative id"),
+        pytest.param(frame(b'{"kind":"failed","batch_id":1}'), "not a message", id="field missing"),
+        pytest.param(
+            frame(ONE_FLOAT.replace(b"FP32", b"OBJECT"), bytes(4)), "not a message", id="unknown element type"
+        ),
+        pytest.param(frame(ONE_FLOAT.replace(b"[1]", b"[-1]"), bytes(4)), "not a message", id="negative dimension"),
+        pytest.param(frame(ONE_FLOAT.replace(b"[1]", b"[1,1,1,1,1,1,1,1,1,1]"), bytes(4)), "not a message", id="10-d"),
         pytest.param(frame(ONE_FLOAT, bytes(3)), "lists 4 bytes", id="body too short for its tensors"),
         pytest.param(frame(b'{"kind":"welcome"}', bytes(3)), "lists 0 bytes", id="body without tensors"),
         pytest.param(
