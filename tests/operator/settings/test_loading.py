@@ -8,7 +8,7 @@ import pytest
 from partita_operator.settings.fields import all_settings
 from partita_operator.settings.loading import BadSettingsError, load_settings, settings_yaml
 from partita_operator.settings.model import OperatorSettings
-from partita_runtime.serving.transport.kind import Transport
+from partita_runtime.serving.transport.kind import TransportKind
 
 PREFIX = "PARTITA_OPERATOR__"
 
@@ -46,7 +46,7 @@ def test_text_becomes_numbers_lists_and_objects(monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setenv(PREFIX + name, value)
     settings = load_settings({})
     assert settings.namespaces == ("a", "b")
-    assert settings.transport is Transport.ACTOR_CALLS
+    assert settings.transport is TransportKind.ACTOR_CALLS
     assert settings.ray.runtime_env == {"env_vars": {"A": "b"}}
     assert settings.kuberay.head.resources == {"cpu": "4"}
     assert settings.mig.enabled
