@@ -22,7 +22,8 @@ from partita_api.gpupool import GPUPoolSpec, Sharing, SharingMode
 from partita_api.module import ModelSource, TensorSpec
 from partita_api.profile import Cut, Profile, ProfileRequest, VgpuLatency
 from partita_api.quantity import Quantity
-from partita_planner.allocation.formulation import AvailableResources, ModuleDemand
+from partita_planner.allocation.demand import ModuleDemand
+from partita_planner.allocation.resources import AvailableResources
 from partita_planner.allocation.template_search import Found
 from partita_planner.allocation.throughput import most_throughput, throughput_bound
 from partita_planner.deadline import Deadline

@@ -32,7 +32,9 @@ from partita_api.gpupool import GPUPoolSpec, Sharing, SharingMode
 from partita_api.module import ModelSource, TensorSpec
 from partita_api.profile import Cut, Profile, ProfileRequest, VgpuLatency
 from partita_api.quantity import Quantity
-from partita_planner.allocation.formulation import AvailableResources, Deployments, ModuleDemand
+from partita_planner.allocation.demand import ModuleDemand
+from partita_planner.allocation.deployments import ModuleDeployments
+from partita_planner.allocation.resources import AvailableResources
 from partita_planner.allocation.template_search import Found, NothingFound
 from partita_planner.allocation.throughput import most_throughput, pooled
 from partita_planner.deadline import Deadline
@@ -258,7 +260,7 @@ def _padded(row: Sequence[float], length: int) -> list[float]:
     return [*row, *[NEVER_MICROS] * (length - len(row))]
 
 
-def _pipelines(deployments: Deployments) -> int:
+def _pipelines(deployments: ModuleDeployments) -> int:
     return sum(len(group) for group in deployments.values())
 
 

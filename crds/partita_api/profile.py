@@ -1,5 +1,6 @@
 """Profile: what one model costs on one GPU class, block by block. Kept in a ConfigMap under its content key."""
 
+from collections.abc import Mapping
 from math import isfinite
 from typing import Annotated, Final, Self
 
@@ -78,6 +79,23 @@ class Profile(SpecModel):
     memory: tuple[BlockMemory, ...] = ()
     outputs: tuple[TensorSpec, ...] = Field(default=(), description="Tensors that the last block gives for one sample.")
     environment: dict[str, str] = Field(default={}, description="Device, library versions and date, for people.")
+
+    @classmethod
+    def of_whole_model(
+        cls, model: ModelSource, input: TensorSpec, pool: str, milliseconds: Mapping[int, float]
+    ) -> Self:
+        """The profile of a model as one block on whole accelerators; `milliseconds` of a batch by its size."""
+        sizes = tuple(sorted(milliseconds))
+        request = ProfileRequest(model=model, input=input, blocks=1, batch_sizes=sizes, pool=pool)
+        times = tuple(1000 * milliseconds[size] for size in sizes)
+        return cls(
+            key=request.key,
+            request=request,
+            partition="whole",
+            batch_sizes=sizes,
+            latency=(VgpuLatency(divisor=1, median_micros=(times,)),),
+            cuts=(),
+        )
 
     @property
     def blocks(self) -> int:

@@ -9,7 +9,7 @@ from partita_api.inferencesession import CostModel, ObjectiveType
 from partita_api.pipelineplan import PipelinePlanSpec
 from partita_planner.allocation.template_search import NothingFound
 from partita_planner.deadline import Deadline
-from partita_planner.explain.diagnosis import Solve, missing_inputs, not_enough_gpus, slo_too_tight
+from partita_planner.explain.diagnosis import missing_inputs, not_enough_gpus, slo_too_tight
 from partita_planner.explain.explanation import alternative, explained
 from partita_planner.explain.sensitivities import sensitivity
 from partita_planner.problem import NoPlan, NoPlanReason, Outcome, Planned, PlanningProblem
@@ -22,7 +22,7 @@ from partita_planner.subclusters.sharing import in_words, with_shared_gpus
 from partita_planner.task.assembly import assemble
 from partita_planner.task.fewest_gpus import with_fewest_gpus
 from partita_planner.task.optimum import better
-from partita_planner.task.task import Task
+from partita_planner.task.task import SolveTask, Task
 from partita_planner.validation import validate
 
 KEEP_WITHIN: Final = 0.02
@@ -113,7 +113,7 @@ def _refused(problem: PlanningProblem) -> NoPlan | None:
     return NoPlan(NoPlanReason.INVALID_SESSION, "; ".join(wrong)) if wrong else None
 
 
-def _without_solution(task: Task, nothing: NothingFound, solve: Solve, deadline: Deadline) -> Outcome:
+def _without_solution(task: Task, nothing: NothingFound, solve: SolveTask, deadline: Deadline) -> Outcome:
     """The plan in force if it still serves, else why there is none."""
     current_plan = task.problem.current_plan
     if current_plan is not None and not validate(current_plan, task.problem):

@@ -1,13 +1,24 @@
 """What the planner is asked, and what it answers."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import pairwise
+from typing import Final
 
 from partita_api.gpupool import GPUPoolSpec
-from partita_api.inferencesession import InferenceSessionSpec
+from partita_api.inferencesession import InferenceSessionSpec, Rate, Slo
+from partita_api.module import Edge, ModelSource, Module, TensorSpec
 from partita_api.pipelineplan import PipelinePlanSpec, SessionRef
 from partita_api.profile import Profile
+from partita_api.quantity import Quantity
+
+LONGEST_SLO_MS: Final = 600_000
+"""The longest SLO that a session may declare."""
+
+
+_ANY_INPUT: Final = TensorSpec(shape=(1,))
+"""Stands for the input of models of which only latencies are known."""
 
 
 @dataclass(frozen=True)
@@ -17,7 +28,12 @@ class Pool:
     name: str
     spec: GPUPoolSpec
     gpus: int
-    """Whole accelerators that the plan may allocate: the pool's capacity less what other sessions hold."""
+    """Whole accelerators that the plan may allocate: the pool's capacity less the GPUs of other sessions."""
+
+    @classmethod
+    def priced(cls, name: str, gpus: int, price_per_hour: float) -> "Pool":
+        """A pool of GPUs at a price for each; all else is as GPUPoolSpec's defaults say."""
+        return cls(name, GPUPoolSpec(price_per_hour=Quantity(price_per_hour)), gpus)
 
 
 @dataclass(frozen=True)
@@ -32,7 +48,49 @@ class PlanningProblem:
     profiles: Mapping[tuple[str, str], Profile] = field(default_factory=dict)
     """By (module, pool). Every module with a model has at least one; a pair without one is not used."""
     current_plan: PipelinePlanSpec | None = None
-    """The plan in force, if any: a warm start, and the fallback when time runs out."""
+    """The plan that serves now, if any: a warm start, and the fallback when time runs out."""
+
+    @classmethod
+    def of_chain(
+        cls,
+        milliseconds: Mapping[str, Mapping[str, Mapping[int, float]]],
+        pools: Sequence[Pool],
+        *,
+        slo_ms: int,
+        requests_per_second: int,
+    ) -> "PlanningProblem":
+        """The problem of models in a row that are not partitioned, from latencies alone.
+
+        milliseconds: for each module, in the order of the chain, the time of one batch by pool and batch size.
+        """
+        names = list(milliseconds)
+        models = {name: ModelSource(entrypoint=f"models:{name.replace('-', '_')}") for name in names}
+        spec = InferenceSessionSpec(
+            slo=Slo(latency_ms=slo_ms),
+            rate=Rate(requests_per_second=requests_per_second),
+            modules=tuple(Module(name=name, model=models[name], input=_ANY_INPUT) for name in names),
+            edges=tuple(Edge.model_validate({"from": source, "to": target}) for source, target in pairwise(names)),
+        )
+        profiles = {
+            (name, pool): Profile.of_whole_model(models[name], _ANY_INPUT, pool, times)
+            for name, by_pool in milliseconds.items()
+            for pool, times in by_pool.items()
+        }
+        return cls(SessionRef(name="chain"), spec, float(requests_per_second), tuple(pools), profiles)
+
+    def with_gpus(self, gpus: Mapping[str, int]) -> "PlanningProblem":
+        """The same problem with so many GPUs in the named pools."""
+        pools = tuple(replace(pool, gpus=gpus.get(pool.name, pool.gpus)) for pool in self.pools)
+        return replace(self, pools=pools)
+
+    def with_slo(self, millis: int) -> "PlanningProblem":
+        """The same problem with another SLO, in milliseconds."""
+        slo = self.spec.slo.model_copy(update={"latency_ms": millis})
+        return replace(self, spec=self.spec.model_copy(update={"slo": slo}))
+
+    def with_rate(self, rate: float) -> "PlanningProblem":
+        """The same problem for another rate, in requests per second."""
+        return replace(self, rate=float(rate))
 
 
 class NoPlanReason(StrEnum):

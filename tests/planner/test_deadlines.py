@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 from tests.builders import pool, problem, profile, session
 
-from partita_planner.allocation.formulation import AllocationObjective, gpus_missing
+from partita_planner.allocation.demand import AllocationObjective
 from partita_planner.allocation.template_search import Found
 from partita_planner.deadline import NEVER, Deadline
-from partita_planner.least_cost.least_cost import least_cost
+from partita_planner.least_cost.cheapest_deployments import least_cost
 from partita_planner.planning import plan
 from partita_planner.problem import NoPlanReason, Planned, PlanningProblem
 from partita_planner.strategies import STRATEGIES
@@ -103,5 +103,5 @@ def test_without_time_for_frontiers_there_is_a_plan_of_one_template_for_each_mod
     found = least_cost(demands, task.resources, task.graph, AllocationObjective.ALLOCATED, deadline)
 
     assert isinstance(found, Found)
-    assert gpus_missing(found.deployments, task.resources.pools) == {}
+    assert found.deployments.missing_gpus(task.resources.pools) == {}
     assert found.bound <= found.value

@@ -22,14 +22,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from partita_planner.allocation.formulation import (
-    AvailableResources,
-    Deployments,
-    ModuleDemand,
-    TemplateDeployment,
-    in_dispatch_order,
-)
+from partita_planner.allocation.demand import ModuleDemand
+from partita_planner.allocation.deployments import ModuleDeployments, TemplateDeployment, in_dispatch_order
 from partita_planner.allocation.relaxation import Relaxation, deployed
+from partita_planner.allocation.resources import AvailableResources
 from partita_planner.deadline import Deadline, OutOfTimeError
 from partita_planner.templates.templates import Template
 
@@ -146,7 +142,7 @@ class Program:
 
     def solve(
         self, known: float, bound: float, resources: AvailableResources, deadline: Deadline
-    ) -> tuple[Deployments | None, float]:
+    ) -> tuple[ModuleDeployments | None, float]:
         """The best deployments with a level above `known` (None: none found), and a proven bound on the level."""
         try:
             served = [module.served(module.box, deadline)[-1] / module.demand.capacity for module in self.modules]
@@ -168,9 +164,10 @@ class Program:
             return None, proven
         chosen = zip(self.modules, best, strict=True)
         try:
-            return {m.demand.module: m.deployments(gpus, resources, deadline) for m, gpus in chosen}, proven
+            by_module = {m.demand.module: m.deployments(gpus, resources, deadline) for m, gpus in chosen}
         except OutOfTimeError:
             return None, proven
+        return ModuleDeployments(by_module), proven
 
     def _shares(self, served: Sequence[Table], level: float) -> list[Vector] | None:
         """GPUs for each module such that all reach `level`; None if there are too few."""

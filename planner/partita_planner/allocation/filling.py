@@ -6,15 +6,10 @@ from typing import Final
 
 import numpy as np
 
-from partita_planner.allocation.formulation import (
-    AvailableResources,
-    Deployments,
-    ModuleDemand,
-    TemplateDeployment,
-    gpus_used,
-    in_dispatch_order,
-)
+from partita_planner.allocation.demand import ModuleDemand
+from partita_planner.allocation.deployments import ModuleDeployments, TemplateDeployment, in_dispatch_order
 from partita_planner.allocation.relaxation import Relaxation
+from partita_planner.allocation.resources import AvailableResources
 from partita_planner.templates.pareto import Floats, Integers
 
 FILLED_UNITS: Final = 8
@@ -28,17 +23,20 @@ ROUNDING: Final = 1e-9
 
 
 def filled(
-    deployments: Deployments, demands: Sequence[ModuleDemand], resources: AvailableResources, relaxation: Relaxation
-) -> Deployments | None:
+    deployments: ModuleDeployments,
+    demands: Sequence[ModuleDemand],
+    resources: AvailableResources,
+    relaxation: Relaxation,
+) -> ModuleDeployments | None:
     """`deployments` and what more of them all modules need for the highest level at which there are GPUs for it.
 
     Stages own whole GPUs, priced as in the relaxation. None if not even a little more is there for each module.
     """
     pools = sorted(resources.pools)
-    used = gpus_used(deployments)
+    used = deployments.gpus()
     left = np.array([resources.pools[name].gpus - used.get(name, 0) for name in pools])
     offers = [_Offers.of(demand, pools, relaxation.gpu) for demand in demands]
-    served = np.array([sum(x.throughput for x in deployments.get(d.module, ())) for d in demands])
+    served = np.array([deployments.throughput(d.module) for d in demands])
     capacity = np.array([d.capacity for d in demands])
     best: list[list[int]] | None = None
     low, high = float((served / capacity).min()), relaxation.bound
@@ -49,7 +47,9 @@ def filled(
     if best is None:
         return None
     together = zip(demands, offers, best, strict=True)
-    return {d.module: _with_more(deployments.get(d.module, ()), d, o, rows, resources) for d, o, rows in together}
+    return ModuleDeployments(
+        {d.module: _with_more(deployments.get(d.module, ()), d, o, rows, resources) for d, o, rows in together}
+    )
 
 
 def _chosen(offers: Sequence["_Offers"], left: Integers, needs: Floats) -> list[list[int]] | None:

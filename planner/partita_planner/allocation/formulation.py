@@ -13,174 +13,20 @@ where choice[m, l] picks one latency for each module such that every path keeps 
 A GPU is divided into vGPUs of one size only, since that is how profiles measure them.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import Enum, auto
-from functools import cached_property
+from collections.abc import Mapping, Sequence
 from math import ceil, inf
 from typing import Any
 
 import pyomo.environ as pyo
 from pyomo.core.expr.visitor import identify_variables
 
-from partita_api.pipelineplan import whole_accelerators
+from partita_planner.allocation.demand import AllocationObjective, ModuleDemand
+from partita_planner.allocation.deployments import ModuleDeployments, TemplateDeployment, in_dispatch_order
 from partita_planner.allocation.latency_split import add_split, allowed
 from partita_planner.allocation.milp import integer
-from partita_planner.problem import Pool
+from partita_planner.allocation.resources import AvailableResources, missing_price
 from partita_planner.session.latency import LatencyGraph
 from partita_planner.templates.templates import Template, TemplateStage
-
-MAX_PIPELINES = 16
-"""The most pipelines of one module that a PipelinePlan holds."""
-
-
-@dataclass(frozen=True)
-class ModuleDemand:
-    """What the pipelines of one module must be able to serve, and what they may be."""
-
-    module: str
-    rate: float
-    """Samples per second that arrive."""
-    capacity: float
-    """Samples per second that there must be capacity for: the rate and what is kept free for bursts."""
-    templates: tuple[Template, ...]
-    complete: bool = True
-    """Whether there are no others that may be needed: else what is proven holds for these only."""
-
-
-@dataclass(frozen=True)
-class TemplateDeployment:
-    """A template with its vGPU counts."""
-
-    template: Template
-    replicas: tuple[int, ...]
-    """vGPUs of each stage."""
-
-    @property
-    def throughput(self) -> float:
-        """Samples per second that it can serve."""
-        return self.template.throughput(self.replicas)
-
-
-Deployments = Mapping[str, tuple[TemplateDeployment, ...]]
-"""By module, in the order of dispatch: least occupancy cost first."""
-
-
-class AllocationObjective(Enum):
-    """What is optimised."""
-
-    ALLOCATED = auto()
-    """Least price of the units."""
-    OCCUPANCY = auto()
-    """Least price of the time that units work."""
-    THROUGHPUT = auto()
-    """Highest level; stages own whole GPUs."""
-    MISSING = auto()
-    """Least price of GPUs beyond those of the pools."""
-
-
-class PriceUnit(Enum):
-    """What a GPU is paid for in: every price below is in this unit."""
-
-    MONEY = auto()
-    """The pools' price per hour."""
-    WATTS = auto()
-    """The pools' power."""
-    GPUS = auto()
-    """Every GPU costs 1."""
-
-
-@dataclass(frozen=True)
-class AvailableResources:
-    """The pools and what one unit of a stage is."""
-
-    pools: Mapping[str, Pool]
-    whole_gpus: bool = False
-    """Whether stages own whole GPUs, or any number of vGPUs."""
-    price_unit: PriceUnit = PriceUnit.MONEY
-
-    @cached_property
-    def gpu_price(self) -> Mapping[str, float]:
-        """Price of one whole GPU, by pool; a pool that does not say its power draws none."""
-        match self.price_unit:
-            case PriceUnit.MONEY:
-                return {name: float(pool.spec.price_per_hour) for name, pool in self.pools.items()}
-            case PriceUnit.WATTS:
-                return {name: float(pool.spec.power_watts or 0) for name, pool in self.pools.items()}
-            case PriceUnit.GPUS:
-                return dict.fromkeys(self.pools, 1.0)
-
-    def price(self, stage: TemplateStage) -> float:
-        """Price per hour of one unit."""
-        whole = self.gpu_price[stage.pool]
-        return whole if self.whole_gpus else whole / stage.divisor
-
-    def unit_rate(self, stage: TemplateStage) -> float:
-        """Samples per second of one unit."""
-        return stage.gpu_throughput if self.whole_gpus else stage.throughput
-
-    def gpus(self, stage: TemplateStage) -> float:
-        """GPUs that one unit takes."""
-        return 1.0 if self.whole_gpus else 1 / stage.divisor
-
-    def sample_price(self, template: Template) -> float:
-        """Price per hour of one sample per second, for the time that units work."""
-        return sum(self.price(s) / self.unit_rate(s) for s in template.stages)
-
-    def vgpus(self, stage: TemplateStage, units: int) -> int:
-        """Replicas that so many units are."""
-        return units * stage.divisor if self.whole_gpus else units
-
-
-def allocated_price(deployments: Iterable[TemplateDeployment], resources: AvailableResources) -> float:
-    """Price per hour of all vGPUs."""
-    return sum(
-        count / stage.divisor * resources.gpu_price[stage.pool]
-        for deployment in deployments
-        for stage, count in zip(deployment.template.stages, deployment.replicas, strict=True)
-    )
-
-
-def occupancy_price(
-    deployments: Sequence[TemplateDeployment], demand: ModuleDemand, resources: AvailableResources
-) -> float:
-    """Price per hour of the time that vGPUs work: they share the rate as they share the capacity needed.
-
-    `deployments` in dispatch order: each takes what those before it leave.
-    """
-    left, price = demand.capacity, 0.0
-    for deployment in deployments:
-        served = min(left, deployment.throughput)
-        price += served * resources.sample_price(deployment.template)
-        left -= served
-    return price * demand.rate / demand.capacity
-
-
-def gpus_used(deployments: Deployments) -> dict[str, int]:
-    """Whole GPUs that are divided or taken, by pool; a GPU holds vGPUs of one size only."""
-    return whole_accelerators(
-        (stage.pool, stage.divisor, count)
-        for deployment in (d for group in deployments.values() for d in group)
-        for stage, count in zip(deployment.template.stages, deployment.replicas, strict=True)
-    )
-
-
-def gpus_missing(deployments: Deployments, pools: Mapping[str, Pool]) -> dict[str, int]:
-    """GPUs used beyond those that the pools have; empty if all is there."""
-    used = gpus_used(deployments)
-    return {name: count - pools[name].gpus for name, count in used.items() if count > pools[name].gpus}
-
-
-def missing_price(pool: Pool) -> float:
-    """What AllocationObjective.MISSING pays for one more GPU of the pool; free ones count as 1 an hour."""
-    return float(pool.spec.price_per_hour) or 1.0
-
-
-def in_dispatch_order(
-    deployments: Iterable[TemplateDeployment], resources: AvailableResources
-) -> tuple[TemplateDeployment, ...]:
-    """Cheapest per sample first (Harpagon's throughput-cost order), then the fastest."""
-    return tuple(sorted(deployments, key=lambda d: (resources.sample_price(d.template), d.template.latency_micros)))
 
 
 def allocation_model(
@@ -225,9 +71,7 @@ def allocation_model(
     return model
 
 
-def deployments_of(
-    model: Any, demands: Sequence[ModuleDemand], resources: AvailableResources
-) -> dict[str, tuple[TemplateDeployment, ...]]:
+def deployments_of(model: Any, demands: Sequence[ModuleDemand], resources: AvailableResources) -> ModuleDeployments:
     """The deployments that a solved model holds, cheapest per sample first; throughput comes from the integers."""
     found: dict[str, tuple[TemplateDeployment, ...]] = {}
     for demand in demands:
@@ -239,7 +83,7 @@ def deployments_of(
                 replicas = tuple(resources.vgpus(s, n) for s, n in zip(template.stages, units, strict=True))
                 chosen.append(TemplateDeployment(template, replicas))
         found[demand.module] = in_dispatch_order(chosen, resources)
-    return found
+    return ModuleDeployments(found)
 
 
 def _chosen_micros(model: Any, module: str) -> float:
@@ -255,7 +99,7 @@ def start_from(
     model: Any,
     demands: Sequence[ModuleDemand],
     resources: AvailableResources,
-    deployments: Deployments,
+    deployments: ModuleDeployments,
     highest_level: float = 1.0,
 ) -> None:
     """Put `deployments` into the model's variables, for a search to start from.

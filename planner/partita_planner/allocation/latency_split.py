@@ -62,6 +62,6 @@ def solve_split(
         if not answer.found:
             return answer
         chosen = [key for key in model.choice if integer(model.choice[key]) == 1]
-        if graph.longest(dict(chosen)) <= graph.slo_micros:
+        if graph.keeps_slo(dict(chosen)):
             return answer
         model.too_slow.add(sum(model.choice[key] for key in chosen) <= len(chosen) - 1)

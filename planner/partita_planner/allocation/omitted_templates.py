@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import pyomo.environ as pyo
 
-from partita_planner.allocation.formulation import AllocationObjective, AvailableResources, ModuleDemand
+from partita_planner.allocation.demand import AllocationObjective, ModuleDemand
 from partita_planner.allocation.milp import solve_lp
+from partita_planner.allocation.resources import AvailableResources
 from partita_planner.deadline import Deadline
 from partita_planner.session.latency import SECOND
 from partita_planner.templates.templates import ModuleClass

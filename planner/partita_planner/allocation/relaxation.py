@@ -12,17 +12,10 @@ from typing import Any
 import numpy as np
 import pyomo.environ as pyo
 
-from partita_planner.allocation.formulation import (
-    AllocationObjective,
-    AvailableResources,
-    Deployments,
-    ModuleDemand,
-    TemplateDeployment,
-    gpus_missing,
-    in_dispatch_order,
-    missing_price,
-)
+from partita_planner.allocation.demand import AllocationObjective, ModuleDemand
+from partita_planner.allocation.deployments import ModuleDeployments, TemplateDeployment, in_dispatch_order
 from partita_planner.allocation.milp import solve_lp
+from partita_planner.allocation.resources import AvailableResources, missing_price
 from partita_planner.deadline import Deadline
 from partita_planner.templates.dominance import undominated_in_parts
 from partita_planner.templates.templates import Template
@@ -100,14 +93,14 @@ def relax(
 
 def rounded(
     relaxation: Relaxation, demands: Sequence[ModuleDemand], resources: AvailableResources
-) -> Deployments | None:
+) -> ModuleDeployments | None:
     """The relaxation's templates in its proportions, at the highest level that whole units allow.
 
     None if the pools do not even have a unit for each stage.
     """
 
-    def at(level: float) -> Deployments:
-        return {d.module: in_dispatch_order(_served(d, level), resources) for d in demands}
+    def at(level: float) -> ModuleDeployments:
+        return ModuleDeployments({d.module: in_dispatch_order(_served(d, level), resources) for d in demands})
 
     def _served(demand: ModuleDemand, level: float) -> list[TemplateDeployment]:
         shares = relaxation.shares[demand.module]
@@ -117,7 +110,7 @@ def rounded(
     low, high = 0.0, relaxation.bound
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        if gpus_missing(at(middle), resources.pools):
+        if at(middle).missing_gpus(resources.pools):
             high = middle
         else:
             low = middle

@@ -17,27 +17,22 @@ from typing import Final
 
 import numpy as np
 
-from partita_planner.allocation.dynamic_program import MAX_WORK, Program
-from partita_planner.allocation.filling import filled
-from partita_planner.allocation.formulation import (
+from partita_planner.allocation.demand import AllocationObjective, ModuleDemand
+from partita_planner.allocation.deployments import (
     MAX_PIPELINES,
-    AllocationObjective,
-    AvailableResources,
-    Deployments,
-    ModuleDemand,
+    ModuleDeployments,
     TemplateDeployment,
     allocated_price,
-    allocation_model,
-    deployments_of,
-    gpus_missing,
-    missing_price,
     occupancy_price,
-    start_from,
 )
+from partita_planner.allocation.dynamic_program import MAX_WORK, Program
+from partita_planner.allocation.filling import filled
+from partita_planner.allocation.formulation import allocation_model, deployments_of, start_from
 from partita_planner.allocation.latency_split import solve_split
 from partita_planner.allocation.milp import solve
 from partita_planner.allocation.pruning import least_excess, promising
 from partita_planner.allocation.relaxation import Relaxation, relax, rounded
+from partita_planner.allocation.resources import AvailableResources, missing_price
 from partita_planner.deadline import Deadline
 from partita_planner.session.latency import LatencyGraph, distribute_slack
 from partita_planner.templates.templates import Template, TemplateStage
@@ -66,7 +61,6 @@ class AllocationProblem:
     objective: AllocationObjective
     graph: LatencyGraph | None = None
     """The paths that share an SLO; None where every template keeps its module's own."""
-    relative_gap: float = 1e-6
     highest_level: float = 1.0
     """A bound on the level of AllocationObjective.THROUGHPUT."""
 
@@ -79,7 +73,7 @@ class AllocationProblem:
 class Found:
     """The best solution found and what is proven about it."""
 
-    deployments: Deployments
+    deployments: ModuleDeployments
     value: float
     """Objective value: price per hour, or level."""
     bound: float
@@ -94,7 +88,9 @@ class NothingFound:
     """Whether it is proven that there is none."""
 
 
-def search(problem: AllocationProblem, deadline: Deadline, start: Deployments | None = None) -> Found | NothingFound:
+def search(
+    problem: AllocationProblem, deadline: Deadline, start: ModuleDeployments | None = None
+) -> Found | NothingFound:
     """The best solution within the time that is left; `start` is a solution to begin with, if one is known."""
     relaxation = relax(problem.demands, problem.resources, problem.objective, deadline, problem.highest_level)
     if relaxation is None:
@@ -106,7 +102,7 @@ def search(problem: AllocationProblem, deadline: Deadline, start: Deployments | 
     seed = _seed(problem, relaxation, start, deadline)
     if problem.graph is None:
         best, relaxation = _exactly(problem, relaxation, excess, seed, deadline.share(EXACT_SHARE))
-        if isinstance(best, Found) and best.bound <= best.value * (1 + problem.relative_gap):
+        if isinstance(best, Found) and best.bound <= best.value * (1 + problem.objective.relative_gap):
             return best
         seed = best
     tried = problem.with_templates(lambda d: _restricted(d, excess[d.module]))
@@ -125,24 +121,24 @@ def search(problem: AllocationProblem, deadline: Deadline, start: Deployments | 
     return _concluded(problem, best, relaxation.bound, answer if _covers(tried, left) else None)
 
 
-def value_of(problem: AllocationProblem, deployments: Deployments) -> float:
+def value_of(problem: AllocationProblem, deployments: ModuleDeployments) -> float:
     """Objective value of deployments, computed from their integers."""
     resources = problem.resources
     match problem.objective:
         case AllocationObjective.THROUGHPUT:
-            return min(sum(x.throughput for x in deployments[d.module]) / d.capacity for d in problem.demands)
+            return min(deployments.throughput(d.module) / d.capacity for d in problem.demands)
         case AllocationObjective.OCCUPANCY:
             return sum(occupancy_price(deployments[d.module], d, resources) for d in problem.demands)
         case AllocationObjective.ALLOCATED:
             return sum(allocated_price(deployments[d.module], resources) for d in problem.demands)
         case AllocationObjective.MISSING:
             return sum(
-                missing_price(resources.pools[p]) * n for p, n in gpus_missing(deployments, resources.pools).items()
+                missing_price(resources.pools[p]) * n for p, n in deployments.missing_gpus(resources.pools).items()
             )
 
 
 def _seed(
-    problem: AllocationProblem, relaxation: Relaxation, start: Deployments | None, deadline: Deadline
+    problem: AllocationProblem, relaxation: Relaxation, start: ModuleDeployments | None, deadline: Deadline
 ) -> Found | NothingFound:
     """The solution to begin with: `start`, the rounded relaxation, or the best with one stage each."""
     found: Found | NothingFound = NothingFound(proven=False)
@@ -150,21 +146,20 @@ def _seed(
     if problem.objective is AllocationObjective.THROUGHPUT and problem.graph is None:
         known.extend(_simple(problem, relaxation))
     for deployments in known:
-        few = all(len(group) <= MAX_PIPELINES for group in deployments.values())
-        if few and not gpus_missing(deployments, problem.resources.pools):
+        if deployments.fit_a_plan and not deployments.missing_gpus(problem.resources.pools):
             found = _better(problem, found, Found(deployments, value_of(problem, deployments), relaxation.bound))
     if isinstance(found, Found):
         return found
     return _solve(problem.with_templates(_one_stage), None, deadline.share(0.2))
 
 
-def _simple(problem: AllocationProblem, relaxation: Relaxation) -> Iterator[Deployments]:
+def _simple(problem: AllocationProblem, relaxation: Relaxation) -> Iterator[ModuleDeployments]:
     """Plans that need no search: the rounded relaxation, that with what it leaves over, and one filled from nothing."""
     begun = rounded(relaxation, problem.demands, problem.resources)
     if begun is not None:
         yield begun
     if problem.resources.whole_gpus:
-        for deployments in (begun or {}, {}):
+        for deployments in (begun or ModuleDeployments(), ModuleDeployments()):
             if more := filled(deployments, problem.demands, problem.resources, relaxation):
                 yield more
 
@@ -198,7 +193,7 @@ def _exactly(
         if deadline.passed or program.work > MAX_WORK:
             break
         deployments, bound = program.solve(known, bound, problem.resources, deadline)
-        if deployments is not None and all(len(group) <= MAX_PIPELINES for group in deployments.values()):
+        if deployments is not None and deployments.fit_a_plan:
             best = Found(deployments, value_of(problem, deployments), bound)
             break
         if known <= value:
@@ -210,8 +205,7 @@ def _exactly(
 def _uncoupled(problem: AllocationProblem, found: Found) -> AllocationProblem:
     """The same problem with the latencies of `found`, and what slack its paths leave, as the modules' budgets."""
     assert problem.graph is not None, "only coupled problems are uncoupled"
-    slowest = {name: max(d.template.latency_micros for d in group) for name, group in found.deployments.items()}
-    budget = distribute_slack(problem.graph, slowest)
+    budget = distribute_slack(problem.graph, found.deployments.latencies)
     within = problem.with_templates(lambda d: tuple(t for t in d.templates if t.latency_micros <= budget[d.module]))
     return replace(within, graph=None)
 
@@ -225,7 +219,7 @@ def _solve(problem: AllocationProblem, start: Found | NothingFound | None, deadl
     )
     if isinstance(start, Found):
         start_from(model, problem.demands, problem.resources, start.deployments, problem.highest_level)
-    gap, warm = problem.relative_gap, isinstance(start, Found)
+    gap, warm = problem.objective.relative_gap, isinstance(start, Found)
     if problem.graph is None:
         answer = solve(model, deadline, relative_gap=gap, warm_start=warm)
     else:
@@ -233,7 +227,7 @@ def _solve(problem: AllocationProblem, start: Found | NothingFound | None, deadl
     if answer.value is None:
         return NothingFound(answer.infeasible)
     deployments = deployments_of(model, problem.demands, problem.resources)
-    if any(len(group) > MAX_PIPELINES for group in deployments.values()):
+    if not deployments.fit_a_plan:
         return _solve(problem.with_templates(lambda d: _largest(deployments[d.module])), None, deadline)
     value = value_of(problem, deployments)
     return Found(deployments, value, value if answer.bound is None else answer.bound * problem.highest_level)

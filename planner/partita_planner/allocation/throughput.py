@@ -11,14 +11,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 
-from partita_planner.allocation.formulation import AllocationObjective, AvailableResources, Deployments, ModuleDemand
+from partita_planner.allocation.demand import AllocationObjective, ModuleDemand
+from partita_planner.allocation.deployments import ModuleDeployments
 from partita_planner.allocation.relaxation import relax
+from partita_planner.allocation.resources import AvailableResources
 from partita_planner.allocation.template_search import AllocationProblem, Found, NothingFound, search
 from partita_planner.deadline import Deadline
 from partita_planner.session.latency import LatencyGraph
-
-RELATIVE_GAP = 1e-4
-"""Proof of optimality to 0.01 % is enough: profiles are not that exact."""
 
 
 def most_throughput(
@@ -26,14 +25,14 @@ def most_throughput(
     resources: AvailableResources,
     deadline: Deadline,
     graph: LatencyGraph | None = None,
-    start: Deployments | None = None,
+    start: ModuleDeployments | None = None,
 ) -> Found | NothingFound:
     """The deployments with the highest level; `graph` where modules share an SLO along its paths.
 
     `resources` must count whole GPUs. The search begins from `start`, if that is given. Raises ValueError if a demand
     is not above 0 and finite.
     """
-    joined = _with_templates_of(start or {}, demands)
+    joined = _with_templates_of(start or ModuleDeployments(), demands)
     if any(not d.templates for d in joined):
         return NothingFound(proven=True)
     found = search(_problem(joined, resources, graph), deadline, start)
@@ -54,7 +53,7 @@ def pooled(
     `demands` hold templates told apart by vGPU size. `whole` is the plan with whole GPUs, which is also one with vGPUs:
     the search starts from it, and returns it if there is nothing better.
     """
-    start = whole.deployments if isinstance(whole, Found) else {}
+    start = whole.deployments if isinstance(whole, Found) else ModuleDeployments()
     joined = _with_templates_of(start, demands)
     if any(not d.templates for d in joined):
         return NothingFound(proven=True)
@@ -66,7 +65,7 @@ def pooled(
     return NothingFound(proven=not deadline.passed)
 
 
-def _with_templates_of(start: Deployments, demands: Sequence[ModuleDemand]) -> list[ModuleDemand]:
+def _with_templates_of(start: ModuleDeployments, demands: Sequence[ModuleDemand]) -> list[ModuleDemand]:
     """The demands with the templates that `start` uses, too."""
     used = {name: [d.template for d in group] for name, group in start.items()}
     return [replace(d, templates=tuple(dict.fromkeys((*d.templates, *used.get(d.module, ()))))) for d in demands]
@@ -88,7 +87,6 @@ def _problem(
         resources,
         AllocationObjective.THROUGHPUT,
         graph,
-        RELATIVE_GAP,
         highest_level(demands, resources),
     )
 

@@ -54,7 +54,6 @@ class Frontier:
         if free and (least := _free_step(module.rate, free, budget)).latency <= budget:
             self.steps.append(least)
         self._budget = budget
-        self._bounds: dict[tuple[Gap, float], float] = {}
         self._module = replace(module, configurations=paid) if paid else None
         if self._module is not None:
             self._curves = [_Curve.of(c, module.rate) for c in curves(self._module)]

@@ -10,24 +10,21 @@ from dataclasses import dataclass, replace
 from math import ceil, floor, inf
 from typing import Final
 
-from partita_planner.allocation.formulation import AllocationObjective, ModuleDemand, gpus_missing
-from partita_planner.allocation.template_search import AllocationProblem, Found, NothingFound, search
+from partita_planner.allocation.demand import AllocationObjective, ModuleDemand
+from partita_planner.allocation.template_search import AllocationProblem, Found, search
 from partita_planner.allocation.throughput import most_throughput
 from partita_planner.deadline import Deadline
-from partita_planner.problem import NoPlan, NoPlanReason
-from partita_planner.task.task import Task, TaskSolution
+from partita_planner.problem import LONGEST_SLO_MS, NoPlan, NoPlanReason
+from partita_planner.task.task import SolveTask, Task, TaskSolution
 
 MAX_ROUNDS: Final = 20
 SEARCH_SHARE: Final = 0.5
 TRIAL_SHARE: Final = 0.2
 """Share of the time left that one trial may take: any plan will do, not the best."""
-LONGEST_SLO_MS: Final = 600_000
 MOST_GPUS: Final = 1_000_000
 """Of one pool; more cannot be declared."""
 A_LITTLE: Final = 1e-3
 """Requests per second that need no more than one unit of each stage."""
-
-Solve = Callable[[Task, Deadline], TaskSolution | NothingFound]
 
 
 def missing_inputs(task: Task) -> NoPlan | None:
@@ -66,7 +63,7 @@ def missing_inputs(task: Task) -> NoPlan | None:
     return None
 
 
-def slo_too_tight(task: Task, solve: Solve, deadline: Deadline) -> NoPlan | None:
+def slo_too_tight(task: Task, solve: SolveTask, deadline: Deadline) -> NoPlan | None:
     """The SLO is below what the fastest templates take on some path; None if it is not."""
     fastest = {module: task.fastest_micros(module) or 0 for module in task.classes}
     longest = int(task.graph.longest(fastest))
@@ -85,7 +82,7 @@ def slo_too_tight(task: Task, solve: Solve, deadline: Deadline) -> NoPlan | None
     )
 
 
-def not_enough_gpus(task: Task, solve: Solve, deadline: Deadline) -> NoPlan:
+def not_enough_gpus(task: Task, solve: SolveTask, deadline: Deadline) -> NoPlan:
     """How many GPUs of which pools are missing, and which SLO or rate the GPUs that are there can serve."""
     missing = _Trials(task, solve, deadline.share(0.4)).gpus_missing()
     rate = _Trials(task, solve, deadline.share(0.5)).largest_rate()
@@ -116,12 +113,12 @@ class _Trials:
     """Plans a task that has no plan with changed figures, until the deadline."""
 
     task: Task
-    solve: Solve
+    solve: SolveTask
     deadline: Deadline
 
     def smallest_slo(self, too_small: int) -> int | None:
         """The smallest SLO in milliseconds above `too_small` with a plan; None if there is none, or no time."""
-        return _least(too_small, LONGEST_SLO_MS, lambda millis: self._possible(_with_slo(self.task, millis)))
+        return _least(too_small, LONGEST_SLO_MS, lambda millis: self._possible(self.task.with_slo(millis)))
 
     def largest_rate(self) -> int | None:
         """The largest rate in whole requests per second with a plan; None if there is none, or no time.
@@ -134,8 +131,8 @@ class _Trials:
             return None
         about = floor(self._highest_fixed_rate(self.deadline.share(SEARCH_SHARE)))
         asked = ceil(self.task.problem.rate)
-        found = next((r for r in (about, about - 1) if r >= 1 and self._possible(_with_rate(self.task, r))), None)
-        return None if found is None else _most(found, asked, lambda r: self._possible(_with_rate(self.task, r)))
+        found = next((r for r in (about, about - 1) if r >= 1 and self._possible(self.task.with_rate(r))), None)
+        return None if found is None else _most(found, asked, lambda r: self._possible(self.task.with_rate(r)))
 
     def gpus_missing(self) -> dict[str, int]:
         """The cheapest GPUs that the pools lack, by pool, none of which can be left out.
@@ -150,7 +147,7 @@ class _Trials:
             task.demands(rate, ends, collected_at), task.resources, AllocationObjective.MISSING, task.coupled
         )
         found = search(problem, ends)
-        missing = gpus_missing(found.deployments, task.resources.pools) if isinstance(found, Found) else {}
+        missing = found.deployments.missing_gpus(task.resources.pools) if isinstance(found, Found) else {}
         if any(task.resources.pools[pool].gpus + count > MOST_GPUS for pool, count in missing.items()):
             return {}
         for pool in sorted(missing):
@@ -163,7 +160,13 @@ class _Trials:
 
     def _fewest(self, missing: Mapping[str, int], pool: str) -> int | None:
         """The fewest GPUs of one pool that will do, with the others as they are."""
-        return _least(-1, missing[pool], lambda count: self._possible(_with_gpus(self.task, {**missing, pool: count})))
+        there = {name: pool.gpus for name, pool in self.task.resources.pools.items()}
+
+        def with_missing(count: int) -> Task:
+            more = {**missing, pool: count}
+            return self.task.with_gpus({name: gpus + more.get(name, 0) for name, gpus in there.items()})
+
+        return _least(-1, missing[pool], lambda count: self._possible(with_missing(count)))
 
     def _possible(self, task: Task) -> bool | None:
         """Whether there is a plan; None if that is not known."""
@@ -229,21 +232,6 @@ def _least(too_small: int, most: int, holds: Callable[[int], bool | None]) -> in
             return best
         low, best = (low, middle) if answer else (middle, best)
     return best
-
-
-def _with_slo(task: Task, millis: int) -> Task:
-    spec = task.problem.spec
-    slo = spec.slo.model_copy(update={"latency_ms": millis})
-    return replace(task, problem=replace(task.problem, spec=spec.model_copy(update={"slo": slo})))
-
-
-def _with_rate(task: Task, rate: float) -> Task:
-    return replace(task, problem=replace(task.problem, rate=float(rate)))
-
-
-def _with_gpus(task: Task, more: Mapping[str, int]) -> Task:
-    pools = tuple(replace(pool, gpus=pool.gpus + more.get(pool.name, 0)) for pool in task.problem.pools)
-    return replace(task, problem=replace(task.problem, pools=pools))
 
 
 def _per_request(demand: ModuleDemand, rate: float) -> ModuleDemand:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from partita_api.pipelineplan import Alternative, Constraint, ConstraintType, Evidence, PipelinePlanSpec
-from partita_planner.allocation.formulation import AllocationObjective, gpus_used
+from partita_planner.allocation.demand import AllocationObjective
 from partita_planner.allocation.template_search import NothingFound
 from partita_planner.explain.sensitivities import CERTAIN_GAP, Sensitivity, Worth
 from partita_planner.task.assembly import quantity
@@ -45,7 +45,7 @@ def alternative(
     if isinstance(other, NothingFound):
         why = "it has no plan for these inputs" if other.proven else "it found no plan in its share of the time"
         return Alternative(strategy=name, without_pool=without_pool, feasible=False, summary=f"{label}: {why}.")
-    counts = ", ".join(f"{count} GPUs of {pool}" for pool, count in gpus_used(other.deployments).items())
+    counts = ", ".join(f"{count} GPUs of {pool}" for pool, count in other.deployments.gpus().items())
     return Alternative(
         strategy=name,
         without_pool=without_pool,
@@ -77,7 +77,7 @@ def _is_another(task: Task, solution: TaskSolution, other: Alternative) -> bool:
 
 
 def _pools(task: Task, solution: TaskSolution, found: Sensitivity) -> Iterator[Constraint]:
-    used = gpus_used(solution.deployments)
+    used = solution.deployments.gpus()
     for pool in task.problem.pools:
         worth = found.gpu.get(pool.name)
         if worth is not None or pool.name in used:
@@ -117,7 +117,7 @@ def _achieved(task: Task, solution: TaskSolution) -> str:
 
 
 def _full_pools(task: Task, solution: TaskSolution) -> str:
-    used = gpus_used(solution.deployments)
+    used = solution.deployments.gpus()
     full = [f"{name} ({count})" for name, count in used.items() if count >= task.resources.pools[name].gpus]
     if full:
         return f"Pools without a GPU left: {', '.join(full)}."

@@ -5,24 +5,22 @@ strategy is. For pools that there is no time for, the linear relaxation's duals 
 changes when parts of a GPU count and latencies are not coupled, which says little about one whole GPU.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from partita_api.pipelineplan import Evidence
-from partita_planner.allocation.formulation import AllocationObjective, gpus_used
+from partita_planner.allocation.demand import AllocationObjective
 from partita_planner.allocation.relaxation import relax
 from partita_planner.allocation.template_search import NothingFound
 from partita_planner.allocation.throughput import highest_level
 from partita_planner.deadline import Deadline
-from partita_planner.task.task import Task, TaskSolution
+from partita_planner.problem import LONGEST_SLO_MS
+from partita_planner.task.task import SolveTask, Task, TaskSolution
 
 MORE_SLO = 1.1
 """A tenth more time for every path: a batch size more, on most profiles."""
 CERTAIN_GAP = 1e-4
 """A solution is optimal if it is that close to its bound; profiles are not that exact."""
-LONGEST_SLO_MS = 600_000
-
-Solve = Callable[[Task, Deadline], TaskSolution | NothingFound]
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ class _Replanning:
     """Plans changed tasks with one strategy while there is time."""
 
     base: TaskSolution
-    solve: Solve
+    solve: SolveTask
     deadline: Deadline
     seconds: float
     """What one more solve takes, about."""
@@ -75,7 +73,7 @@ class _Replanning:
 
 
 def sensitivity(
-    task: Task, solution: TaskSolution, solve: Solve, again: Deadline, seconds: float, deadline: Deadline
+    task: Task, solution: TaskSolution, solve: SolveTask, again: Deadline, seconds: float, deadline: Deadline
 ) -> Sensitivity:
     """How `solution`, which took `solve` so many `seconds`, depends on GPUs, SLO and pools.
 
@@ -84,11 +82,11 @@ def sensitivity(
     replan = _Replanning(solution, solve, again, seconds, task.objective is AllocationObjective.THROUGHPUT)
     without = {
         pool: other
-        for pool in gpus_used(solution.deployments)
-        if len(_profiled(task)) > 1 and isinstance(other := replan(_with_gpus(task, {pool: 0})), TaskSolution)
+        for pool in solution.deployments.gpus()
+        if len(_profiled(task)) > 1 and isinstance(other := replan(task.with_gpus({pool: 0})), TaskSolution)
     }
     gpu = _more_gpus(task, replan)
-    slower = replan(_with_slo(task, MORE_SLO))
+    slower = replan(task.with_slo(_more_slo(task)))
     if len(gpu) < len(_profiled(task)):
         gpu = {**_relaxed(task, solution, deadline), **gpu}
     slo = replan.worth(slower)
@@ -102,14 +100,14 @@ def _more_gpus(task: Task, replan: _Replanning) -> dict[str, Worth]:
     If one more of every pool gains nothing, no single one does.
     """
     there = {pool.name: pool.gpus for pool in task.problem.pools if pool.name in _profiled(task)}
-    used = gpus_used(replan.base.deployments)
+    used = replan.base.deployments.gpus()
     if not replan.throughput and replan.base.relative_gap <= CERTAIN_GAP and len(there) > 1:
-        together = replan.worth(replan(_with_gpus(task, {name: gpus + 1 for name, gpus in there.items()})))
+        together = replan.worth(replan(task.with_gpus({name: gpus + 1 for name, gpus in there.items()})))
         if together is not None and together.amount == 0:
             return dict.fromkeys(there, together)
     found = {}
     for name in sorted(there, key=lambda pool: there[pool] - used.get(pool, 0)):
-        worth = replan.worth(replan(_with_gpus(task, {name: there[name] + 1})))
+        worth = replan.worth(replan(task.with_gpus({name: there[name] + 1})))
         if worth is not None:
             found[name] = worth
     return found
@@ -142,13 +140,6 @@ def _profiled(task: Task) -> set[str]:
     return {pool.name for pool in task.problem.pools if pool.name in there}
 
 
-def _with_gpus(task: Task, gpus: Mapping[str, int]) -> Task:
-    pools = tuple(replace(pool, gpus=gpus.get(pool.name, pool.gpus)) for pool in task.problem.pools)
-    return replace(task, problem=replace(task.problem, pools=pools))
-
-
-def _with_slo(task: Task, factor: float) -> Task:
-    spec = task.problem.spec
-    millis = min(LONGEST_SLO_MS, max(spec.slo.latency_ms + 1, round(spec.slo.latency_ms * factor)))
-    longer = spec.model_copy(update={"slo": spec.slo.model_copy(update={"latency_ms": millis})})
-    return replace(task, problem=replace(task.problem, spec=longer))
+def _more_slo(task: Task) -> int:
+    millis = task.problem.spec.slo.latency_ms
+    return min(LONGEST_SLO_MS, max(millis + 1, round(millis * MORE_SLO)))

@@ -5,17 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from partita_planner.allocation.formulation import (
-    AllocationObjective,
-    AvailableResources,
-    ModuleDemand,
-    TemplateDeployment,
-    allocated_price,
-    occupancy_price,
-)
+from partita_planner.allocation.demand import AllocationObjective, ModuleDemand
+from partita_planner.allocation.deployments import TemplateDeployment, allocated_price, occupancy_price
 from partita_planner.allocation.pruning import cheapest_by_latency
+from partita_planner.allocation.resources import AvailableResources
 from partita_planner.deadline import Deadline, OutOfTimeError
-from partita_planner.least_cost.cheapest_cover import Bundles, cheapest_cover
+from partita_planner.least_cost.bundle_search import Bundles, cheapest_cover
 from partita_planner.templates.templates import Template
 
 SAME_COST = 1e-9

@@ -14,17 +14,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from partita_planner.allocation.formulation import (
-    MAX_PIPELINES,
-    AllocationObjective,
-    AvailableResources,
-    ModuleDemand,
-    TemplateDeployment,
-    in_dispatch_order,
-    occupancy_price,
-)
+from partita_planner.allocation.demand import AllocationObjective, ModuleDemand
+from partita_planner.allocation.deployments import MAX_PIPELINES, TemplateDeployment, in_dispatch_order, occupancy_price
+from partita_planner.allocation.resources import AvailableResources
 from partita_planner.deadline import Deadline, OutOfTimeError
-from partita_planner.least_cost.cheapest_cover import ROUNDING, Bundles, cheapest_bundles, step_ends
+from partita_planner.least_cost.bundle_search import ROUNDING, Bundles, cheapest_bundles, step_ends
 
 MAX_BUNDLES: Final = 300_000
 MAX_VISITS: Final = 200_000
@@ -283,6 +277,12 @@ class _ColumnEnumeration:
         hopeful = hopeful[np.lexsort((covers[hopeful], rank[hopeful], sample[hopeful]))]
         self.hopeful = _Rows(hopeful, rank[hopeful], units[hopeful], sample[hopeful], begins[hopeful], covers[hopeful])
         self.excess, self.sample = excess, sample
+        self.slowest = 0
+        """Position of the slowest template of the columns that are enumerated now."""
+        self.active = self.hopeful
+        """The bundles that these columns may have."""
+        self.completion = np.zeros(0), np.zeros(0)
+        """What more and more excess covers at most, by the active bundles."""
         self.counts = space.vgpus.astype(int)
 
     def run(self) -> bool:

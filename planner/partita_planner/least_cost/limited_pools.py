@@ -17,7 +17,9 @@ from typing import Final
 
 import numpy as np
 
-from partita_planner.allocation.formulation import AllocationObjective, AvailableResources, ModuleDemand
+from partita_planner.allocation.demand import COST_GAP, AllocationObjective, ModuleDemand
+from partita_planner.allocation.deployments import ModuleDeployments
+from partita_planner.allocation.resources import AvailableResources
 from partita_planner.allocation.template_search import Found, NothingFound
 from partita_planner.deadline import Deadline, OutOfTimeError
 from partita_planner.least_cost.cover_columns import CoverColumn, CoverSpace
@@ -34,8 +36,6 @@ LEAST_SCALE: Final = 0.01
 """Those shares are at least of so much of what all GPUs cost."""
 MASTER_SHARE: Final = 0.3
 """Share of the time for the first plan, from the columns that the relaxation needed."""
-PROVEN: Final = 1e-6
-"""Relative distance of plan and bound that counts as none."""
 
 
 def least_cost_within_pools(
@@ -82,7 +82,7 @@ class _Generation:
         self.best: Chosen | None = None
         self.bound = bound
         pools = master.resources.pools.items()
-        self.most = sum(master.resources.gpu_price[name] * pool.gpus for name, pool in pools) * (1 + 10 * PROVEN)
+        self.most = sum(master.resources.gpu_price[name] * pool.gpus for name, pool in pools) * (1 + 10 * COST_GAP)
         """A little more than all GPUs cost: no plan costs as much."""
 
     def run(self, deadline: Deadline) -> Found | NothingFound:
@@ -94,14 +94,14 @@ class _Generation:
             self.bound = max(self.bound, root.value)
             self._choose({name: list(own.values()) for name, own in self.columns.items()}, deadline.share(MASTER_SHARE))
             for distance in DISTANCES:
-                if deadline.passed or self.bound >= self.ceiling * (1 - PROVEN):
+                if deadline.passed or self.bound >= self.ceiling * (1 - COST_GAP):
                     break
                 ceiling = min(self.ceiling, root.value + distance * max(root.value, self.most * LEAST_SCALE))
                 if ceiling > self.bound and not self._settle(root, ceiling, deadline):
                     break
         if self.best is None:
             return NothingFound(proven=self.bound >= self.most)
-        deployments = {name: column.deployments for name, column in self.best.columns.items()}
+        deployments = ModuleDeployments({name: column.deployments for name, column in self.best.columns.items()})
         return Found(deployments, self.best.cost, min(self.best.cost, self.bound))
 
     @property

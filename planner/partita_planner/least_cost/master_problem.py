@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import pyomo.environ as pyo
 
-from partita_planner.allocation.formulation import AvailableResources
 from partita_planner.allocation.milp import integer, solve, solve_lp
+from partita_planner.allocation.resources import AvailableResources
 from partita_planner.allocation.template_search import NothingFound
 from partita_planner.deadline import Deadline
 from partita_planner.least_cost.cover_columns import CoverColumn, VGpuSize
@@ -87,7 +87,7 @@ class Master:
                 return NothingFound(answer.infeasible)
             picked = {name: columns[name][c] for name, c in model.x if integer(model.x[name, c])}
             latency = {name: column.latency_micros for name, column in picked.items()}
-            if self.graph.longest(latency) <= self.graph.slo_micros:
+            if self.graph.keeps_slo(latency):
                 break
             # HiGHS's tolerance is a few millionths of the SLO: choices that use it are cut off, and all slower ones.
             slow = [model.x[n, c] for n, c in model.x if columns[n][c].latency_micros >= latency[n]]

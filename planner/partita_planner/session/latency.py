@@ -9,11 +9,9 @@ from fractions import Fraction
 from math import ceil, floor
 
 from partita_api.inferencesession import InferenceSessionSpec
-from partita_planner.session.session_graph import topological_order
+from partita_planner.session.session_graph import ModulePath, Time, longest_paths, topological_order
 
 SECOND = 1_000_000
-Time = int | Fraction
-"""Microseconds."""
 
 
 def collection_micros(batch: int, rate: float) -> int:
@@ -47,26 +45,25 @@ class LatencyGraph:
     def through(self, latency: Mapping[str, Time]) -> dict[str, Time]:
         """For every module the time of the longest path that leads through it; `latency` is of the models."""
         times: dict[str, Time] = {**self.fixed, **latency}
-        head: dict[str, Time] = {}
-        tail: dict[str, Time] = {}
-        for name in self.order:
-            head[name] = max((head[a] + times[a] for a, b in self.edges if b == name), default=0)
-        for name in reversed(self.order):
-            tail[name] = max((tail[b] + times[b] for a, b in self.edges if a == name), default=0)
-        return {name: head[name] + times[name] + tail[name] for name in self.order}
+        ending = longest_paths(self.order, self.edges, times)
+        beginning = longest_paths(self.order[::-1], [(b, a) for a, b in self.edges], times)
+        return {name: ending[name].time + beginning[name].time - times[name] for name in self.order}
 
     def longest(self, latency: Mapping[str, Time]) -> Time:
         """The time of the longest path."""
-        return max(self.through(latency).values())
+        return self._longest(latency).time
+
+    def keeps_slo(self, latency: Mapping[str, Time]) -> bool:
+        """Whether every path keeps the SLO less the margin."""
+        return self.longest(latency) <= self.slo_micros
 
     def critical_path(self, latency: Mapping[str, Time]) -> tuple[str, ...]:
         """The modules of a longest path, in order."""
-        times: dict[str, Time] = {**self.fixed, **latency}
-        best: dict[str, tuple[Time, tuple[str, ...]]] = {}
-        for name in self.order:
-            before = max((best[a] for a, b in self.edges if b == name), default=(0, ()), key=lambda path: path[0])
-            best[name] = (before[0] + times[name], (*before[1], name))
-        return max(best.values(), key=lambda path: path[0])[1]
+        return self._longest(latency).modules
+
+    def _longest(self, latency: Mapping[str, Time]) -> ModulePath:
+        paths = longest_paths(self.order, self.edges, {**self.fixed, **latency})
+        return max(paths.values(), key=lambda path: path.time)
 
     def latency_headroom(self, least: Mapping[str, int]) -> dict[str, int]:
         """The most that each model may take while all others take the `least` that they can."""

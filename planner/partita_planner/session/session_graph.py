@@ -1,9 +1,23 @@
 """The session's DAG: what is wrong with it, in which order its modules run, and how often each is called."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
 
 from partita_api.inferencesession import InferenceSessionSpec
+
+Time = int | Fraction
+"""Microseconds, or another unit of time."""
+
+
+@dataclass(frozen=True)
+class ModulePath:
+    """Modules along a path of the session's DAG."""
+
+    time: Time
+    """The sum of their latencies."""
+    modules: tuple[str, ...]
 
 
 def session_problems(spec: InferenceSessionSpec) -> tuple[str, ...]:
@@ -30,6 +44,21 @@ def topological_order(spec: InferenceSessionSpec) -> tuple[str, ...]:
             raise ValueError(f"the edges form a cycle: {' -> '.join(find_cycle(spec))}")
         order.append(ready)
     return tuple(order)
+
+
+def longest_paths(
+    order: Sequence[str], edges: Collection[tuple[str, str]], times: Mapping[str, Time]
+) -> dict[str, ModulePath]:
+    """For each module the longest path that ends with it.
+
+    `order` has every module after all modules upstream of it; `times` are the modules' latencies.
+    """
+    longest: dict[str, ModulePath] = {}
+    for name in order:
+        upstream = [longest[a] for a, b in edges if b == name]
+        before = max(upstream, key=lambda path: path.time, default=ModulePath(0, ()))
+        longest[name] = ModulePath(before.time + times[name], (*before.modules, name))
+    return longest
 
 
 def module_rates(spec: InferenceSessionSpec, rate: float) -> dict[str, float]:
@@ -106,11 +135,8 @@ def _setting_problems(spec: InferenceSessionSpec) -> Iterator[str]:
 
 def _time_problems(spec: InferenceSessionSpec) -> Iterator[str]:
     millis = {m.name: m.function.max_millis if m.function else 0 for m in spec.modules}
-    latest: dict[str, int] = {}
-    for name in topological_order(spec):
-        before = max((latest[e.source] for e in spec.edges if e.target == name), default=0)
-        latest[name] = before + millis[name]
-    longest = max(latest.values())
+    edges = [(e.source, e.target) for e in spec.edges]
+    longest = max(path.time for path in longest_paths(topological_order(spec), edges, millis).values())
     left = spec.slo.latency_ms * (100 - spec.planner.margin_percent) / 100
     if longest >= left:
         yield (

@@ -11,7 +11,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from partita_planner.allocation.formulation import AvailableResources, Deployments, ModuleDemand
+from partita_planner.allocation.demand import ModuleDemand
+from partita_planner.allocation.deployments import ModuleDeployments
+from partita_planner.allocation.resources import AvailableResources
 from partita_planner.allocation.template_search import Found, NothingFound
 from partita_planner.allocation.throughput import most_throughput, throughput_bound
 from partita_planner.deadline import Deadline
@@ -79,10 +81,13 @@ def most_throughput_jointly(tasks: Sequence[Task], deadline: Deadline) -> JointS
             return found
         if bound is None:
             bound = _bound(tasks, assumed, resources, found, deadline)
-        shares = [{d.module: found.deployments[_name(i, d.module)] for d in group} for i, group in enumerate(demands)]
+        shares = [
+            ModuleDeployments({d.module: found.deployments[_name(i, d.module)] for d in group})
+            for i, group in enumerate(demands)
+        ]
         reached = [found.value * _weight(task) * (1 - task.kept_free) for task in tasks]
         collected = [collected_at_rate(*each) for each in zip(tasks, shares, reached, strict=True)]
-        if all(_in_time(task, deployments) for task, deployments in zip(tasks, collected, strict=True)):
+        if all(task.graph.keeps_slo(each.latencies) for task, each in zip(tasks, collected, strict=True)):
             level_bound = max(bound, found.value)
             solutions = [_solution(*each, level_bound) for each in zip(tasks, collected, demands, strict=True)]
             return JointSolution(tuple(solutions), found.value, level_bound)
@@ -107,8 +112,7 @@ def _demands(task: Task, rate: float, resources: AvailableResources, deadline: D
     alone = most_throughput(demands, resources, deadline.share(0.2), task.coupled)
     if not isinstance(alone, Found):
         return tuple(replace(d, templates=()) for d in demands)
-    slowest = {name: max(d.template.latency_micros for d in group) for name, group in alone.deployments.items()}
-    budget = distribute_slack(task.graph, slowest)
+    budget = distribute_slack(task.graph, alone.deployments.latencies)
     return tuple(
         replace(d, templates=tuple(t for t in d.templates if t.latency_micros <= budget[d.module])) for d in demands
     )
@@ -129,17 +133,12 @@ def _bound(
 
 
 def _solution(
-    task: Task, deployments: Deployments, demands: Sequence[ModuleDemand], level_bound: float
+    task: Task, deployments: ModuleDeployments, demands: Sequence[ModuleDemand], level_bound: float
 ) -> TaskSolution:
     """The session's own figures: what it serves in requests per second, at least its weight times the level."""
     weight = _weight(task)
-    serves = weight * min(sum(x.throughput for x in deployments[d.module]) / d.capacity for d in demands)
+    serves = weight * min(deployments.throughput(d.module) / d.capacity for d in demands)
     return TaskSolution(deployments, serves * (1 - task.kept_free), serves, max(serves, weight * level_bound))
-
-
-def _in_time(task: Task, deployments: Deployments) -> bool:
-    slowest = {name: max(d.template.latency_micros for d in group) for name, group in deployments.items()}
-    return task.graph.longest(slowest) <= task.graph.slo_micros
 
 
 def _weight(task: Task) -> int:

@@ -8,7 +8,7 @@ alone, each with all GPUs, is a bound on every way to share them.
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice, permutations
 from typing import Final
 
@@ -119,8 +119,8 @@ def _one_after_the_other(
     taken: dict[str, int] = {}
     for position, index in enumerate(order):
         if position:
-            free = [replace(pool, gpus=pool.gpus - taken.get(pool.name, 0)) for pool in problems[index].pools]
-            found[index] = plan(replace(problems[index], pools=tuple(free)))
+            free = {pool.name: pool.gpus - taken.get(pool.name, 0) for pool in problems[index].pools}
+            found[index] = plan(problems[index].with_gpus(free))
         outcome = found[index]
         if isinstance(outcome, NoPlan):
             return None

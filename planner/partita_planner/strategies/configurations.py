@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from partita_api.inferencesession import ObjectiveType
-from partita_planner.allocation.formulation import (
-    Deployments,
-    ModuleDemand,
+from partita_planner.allocation.demand import ModuleDemand
+from partita_planner.allocation.deployments import (
+    ModuleDeployments,
     TemplateDeployment,
     allocated_price,
-    gpus_missing,
     in_dispatch_order,
 )
 from partita_planner.allocation.template_search import AllocationProblem, NothingFound, value_of
@@ -62,8 +61,7 @@ def _solve(name: str, task: Task, answers: list[WorkloadSolver], deadline: Deadl
         if posed is None or found is None:
             continue
         deployments = _deployments(task, posed, found)
-        slowest = {module: max(d.template.latency_micros for d in group) for module, group in deployments.items()}
-        if task.graph.longest(slowest) <= task.graph.slo_micros:
+        if task.graph.keeps_slo(deployments.latencies):
             return _within_the_pools(name, task, deployments, posed)
     if deadline.passed:
         return NothingFound(proven=False)
@@ -106,25 +104,25 @@ def _configuration(task: Task, template: Template) -> Configuration:
     )
 
 
-def _deployments(task: Task, posed: _Posed, answer: WorkloadSchedule) -> Deployments:
-    return {
-        module: in_dispatch_order(
-            [
-                TemplateDeployment(posed.templates[module][allocation.configuration], (allocation.machines,))
-                for allocation in schedule.allocations
-            ],
-            task.resources,
-        )
+def _deployments(task: Task, posed: _Posed, answer: WorkloadSchedule) -> ModuleDeployments:
+    found = {
+        module: [
+            TemplateDeployment(posed.templates[module][allocation.configuration], (allocation.machines,))
+            for allocation in schedule.allocations
+        ]
         for module, schedule in answer.schedules.items()
     }
+    return ModuleDeployments({module: in_dispatch_order(group, task.resources) for module, group in found.items()})
 
 
-def _within_the_pools(name: str, task: Task, deployments: Deployments, posed: _Posed) -> TaskSolution | NothingFound:
+def _within_the_pools(
+    name: str, task: Task, deployments: ModuleDeployments, posed: _Posed
+) -> TaskSolution | NothingFound:
     """The deployments as a solution, if the pools have their GPUs; the strategy knows of no limits.
 
     Its bound is what the cheapest template of each module costs for the time that it works.
     """
-    missing = gpus_missing(deployments, task.resources.pools)
+    missing = deployments.missing_gpus(task.resources.pools)
     if missing:
         wanted = ", ".join(f"{count} more of {pool}" for pool, count in missing.items())
         price = sum(allocated_price(group, task.resources) for group in deployments.values())

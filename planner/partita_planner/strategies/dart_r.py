@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Final
 
 from partita_api.inferencesession import ObjectiveType
-from partita_planner.allocation.formulation import AvailableResources, ModuleDemand
+from partita_planner.allocation.demand import ModuleDemand
+from partita_planner.allocation.resources import AvailableResources
 from partita_planner.allocation.template_search import Found, NothingFound
 from partita_planner.allocation.throughput import most_throughput
 from partita_planner.deadline import Deadline

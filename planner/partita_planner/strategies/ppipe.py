@@ -12,19 +12,14 @@ from typing import Final
 import pyomo.environ as pyo
 
 from partita_api.inferencesession import ObjectiveType
-from partita_planner.allocation.formulation import (
-    AllocationObjective,
-    AvailableResources,
-    ModuleDemand,
-    allocation_model,
-    deployments_of,
-    start_from,
-)
+from partita_planner.allocation.demand import THROUGHPUT_GAP, AllocationObjective, ModuleDemand
+from partita_planner.allocation.formulation import allocation_model, deployments_of, start_from
 from partita_planner.allocation.latency_split import solve_split
 from partita_planner.allocation.milp import solve
 from partita_planner.allocation.relaxation import Relaxation, relax, rounded
+from partita_planner.allocation.resources import AvailableResources
 from partita_planner.allocation.template_search import AllocationProblem, Found, NothingFound, value_of
-from partita_planner.allocation.throughput import RELATIVE_GAP, highest_level
+from partita_planner.allocation.throughput import highest_level
 from partita_planner.deadline import Deadline
 from partita_planner.session.latency import LatencyGraph
 from partita_planner.strategies.strategy import Strategy
@@ -46,9 +41,7 @@ def most_published(
     relaxation = relax(demands, shared, AllocationObjective.THROUGHPUT, deadline, highest_level(demands, shared))
     if relaxation is None or relaxation.bound <= 0:
         return NothingFound(proven=not deadline.passed)
-    problem = AllocationProblem(
-        tuple(demands), shared, AllocationObjective.THROUGHPUT, graph, RELATIVE_GAP, relaxation.bound
-    )
+    problem = AllocationProblem(tuple(demands), shared, AllocationObjective.THROUGHPUT, graph, relaxation.bound)
     model = allocation_model(
         demands, shared, AllocationObjective.THROUGHPUT, graph=graph, highest_level=problem.highest_level
     )
@@ -59,9 +52,9 @@ def most_published(
         for key, share in model.f.items():
             model.used[key].set_value(1 if share.value else 0)
     if graph is None:
-        answer = solve(model, deadline, relative_gap=RELATIVE_GAP, warm_start=seed is not None)
+        answer = solve(model, deadline, relative_gap=THROUGHPUT_GAP, warm_start=seed is not None)
     else:
-        answer = solve_split(model, graph, deadline, relative_gap=RELATIVE_GAP, warm_start=seed is not None)
+        answer = solve_split(model, graph, deadline, relative_gap=THROUGHPUT_GAP, warm_start=seed is not None)
     if not answer.found:
         return seed or NothingFound(answer.infeasible)
     deployments = deployments_of(model, demands, shared)

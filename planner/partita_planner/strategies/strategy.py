@@ -9,7 +9,7 @@ from partita_planner.configurations.schedule import WorkloadSchedule
 from partita_planner.configurations.workload import Workload
 from partita_planner.deadline import Deadline
 from partita_planner.problem import NoPlan
-from partita_planner.task.task import Task, TaskSolution
+from partita_planner.task.task import SolveTask, Task
 
 WorkloadSolver = Callable[[Workload, Deadline], WorkloadSchedule | None]
 """Out of time, the best answer so far, or None."""
@@ -27,7 +27,7 @@ class Strategy:
     """As in spec.planner.strategy."""
     restrict: Callable[[Task], Task]
     """The task with only what the strategy may use; what is missing is explained in these terms, too."""
-    solve: Callable[[Task, Deadline], TaskSolution | NothingFound]
+    solve: SolveTask
     """Solves a restricted task."""
     holds_baseline: bool = False
     """Whether whole models on whole GPUs are among its plans, so that they can stand in when time runs out."""

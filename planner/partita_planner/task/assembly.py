@@ -15,14 +15,9 @@ from partita_api.pipelineplan import (
     Stage,
 )
 from partita_api.quantity import Quantity
-from partita_planner.allocation.formulation import (
-    ModuleDemand,
-    PriceUnit,
-    TemplateDeployment,
-    allocated_price,
-    gpus_used,
-    occupancy_price,
-)
+from partita_planner.allocation.demand import ModuleDemand
+from partita_planner.allocation.deployments import TemplateDeployment, allocated_price, occupancy_price
+from partita_planner.allocation.resources import PriceUnit
 from partita_planner.problem import PlanningProblem
 from partita_planner.session.latency import distribute_slack
 from partita_planner.session.session_graph import module_rates
@@ -42,7 +37,7 @@ def assemble(
     rates = module_rates(problem.spec, solution.rate)
     calls = module_rates(problem.spec, 1.0)
     budgets = {**task.graph.fixed, **distribute_slack(task.graph, solution.latencies)}
-    served = min(sum(d.throughput for d in group) / calls[name] for name, group in deployments.items())
+    served = deployments.request_rate(calls)
     return PipelinePlanSpec(
         session=problem.session,
         inputs_digest=inputs_digest(problem),
@@ -114,12 +109,12 @@ def _pipeline(name: str, deployment: TemplateDeployment) -> PooledPipeline:
 def _costs(task: Task, solution: TaskSolution) -> Costs:
     rates = module_rates(task.problem.spec, solution.rate)
     needed = [ModuleDemand(name, rates[name], rates[name] / (1 - task.kept_free), ()) for name in solution.deployments]
-    everything = [deployment for group in solution.deployments.values() for deployment in group]
+    everything = solution.deployments.everything
     money, watts = (
         replace(task.resources, price_unit=PriceUnit.MONEY),
         replace(task.resources, price_unit=PriceUnit.WATTS),
     )
-    said = all(task.resources.pools[name].spec.power_watts for name in gpus_used(solution.deployments))
+    said = all(task.resources.pools[name].spec.power_watts for name in solution.deployments.gpus())
     return Costs(
         allocated_per_hour=quantity(allocated_price(everything, money)),
         occupancy_per_hour=quantity(sum(occupancy_price(solution.deployments[d.module], d, money) for d in needed)),

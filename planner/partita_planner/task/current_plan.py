@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from partita_api.pipelineplan import PooledPipeline
-from partita_planner.allocation.formulation import Deployments, TemplateDeployment, in_dispatch_order
+from partita_planner.allocation.deployments import ModuleDeployments, TemplateDeployment, in_dispatch_order
 from partita_planner.session.latency import SECOND, collection_micros
 from partita_planner.session.session_graph import module_rates
 from partita_planner.task.task import Task
@@ -11,7 +11,7 @@ from partita_planner.templates.templates import ModuleClass, Template, TemplateS
 from partita_planner.validation import validate
 
 
-def current_deployments(task: Task, rate: float) -> Deployments | None:
+def current_deployments(task: Task, rate: float) -> ModuleDeployments | None:
     """The deployments of the plan in force, batches being collected while `rate` requests per second arrive.
 
     None if there is no such plan, if it does not hold for the present problem, or if it has what the task may not use:
@@ -27,9 +27,9 @@ def current_deployments(task: Task, rate: float) -> Deployments | None:
             classes = {cls.pool.name: cls for cls in task.classes[module.name]}
             group = [_deployment(pipeline, classes, rates[module.name]) for pipeline in module.pipelines]
             found[module.name] = in_dispatch_order(group, task.resources)
-    slowest = {name: max(d.template.latency_micros for d in group) for name, group in found.items()}
-    allowed = all(_allowed(task, deployment) for group in found.values() for deployment in group)
-    return found if allowed and task.graph.longest(slowest) <= task.graph.slo_micros else None
+    deployments = ModuleDeployments(found)
+    allowed = all(_allowed(task, deployment) for deployment in deployments.everything)
+    return deployments if allowed and task.graph.keeps_slo(deployments.latencies) else None
 
 
 def _deployment(pipeline: PooledPipeline, classes: Mapping[str, ModuleClass], rate: float) -> TemplateDeployment:

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from partita_planner.allocation.formulation import AllocationObjective, PriceUnit, gpus_used
+from partita_planner.allocation.demand import AllocationObjective
+from partita_planner.allocation.resources import PriceUnit
 from partita_planner.allocation.template_search import AllocationProblem, Found, search
 from partita_planner.deadline import Deadline
 from partita_planner.session.session_graph import module_rates
@@ -23,8 +24,8 @@ def with_fewest_gpus(task: Task, solution: TaskSolution, deadline: Deadline) -> 
     if not isinstance(found, Found):
         return solution
     calls = module_rates(task.problem.spec, 1.0)
-    served = min(sum(d.throughput for d in group) / calls[name] for name, group in found.deployments.items())
-    fewer = sum(gpus_used(found.deployments).values()) < sum(gpus_used(solution.deployments).values())
+    served = found.deployments.request_rate(calls)
+    fewer = sum(found.deployments.gpus().values()) < sum(solution.deployments.gpus().values())
     if not fewer or served < solution.value * (1 - ROUNDING):
         return solution
     return replace(solution, deployments=found.deployments, value=served, bound=max(served, solution.bound))

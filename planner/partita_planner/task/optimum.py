@@ -4,12 +4,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
 
-from partita_planner.allocation.formulation import AllocationObjective, Deployments, ModuleDemand, TemplateDeployment
+from partita_planner.allocation.demand import THROUGHPUT_GAP, AllocationObjective, ModuleDemand
+from partita_planner.allocation.deployments import ModuleDeployments, TemplateDeployment
 from partita_planner.allocation.omitted_templates import bound_of_blocks
 from partita_planner.allocation.template_search import AllocationProblem, Found, NothingFound, value_of
-from partita_planner.allocation.throughput import RELATIVE_GAP, highest_level, most_throughput, pooled, throughput_bound
+from partita_planner.allocation.throughput import highest_level, most_throughput, pooled, throughput_bound
 from partita_planner.deadline import Deadline
-from partita_planner.least_cost.least_cost import least_cost
+from partita_planner.least_cost.cheapest_deployments import least_cost
 from partita_planner.session.latency import collection_micros
 from partita_planner.session.session_graph import module_rates
 from partita_planner.task.current_plan import current_deployments
@@ -71,8 +72,7 @@ def throughput_plan(task: Task, deadline: Deadline, most: Most) -> TaskSolution 
         bound = min(bound, found.bound) if bound == inf else bound
         reached = found.value * (1 - task.kept_free)
         deployments = collected_at_rate(task, found.deployments, reached)
-        slowest = {name: max(d.template.latency_micros for d in group) for name, group in deployments.items()}
-        if task.graph.longest(slowest) <= task.graph.slo_micros:
+        if task.graph.keeps_slo(deployments.latencies):
             return TaskSolution(deployments, reached, found.value, max(bound, found.value))
         assumed = reached
     return NothingFound(proven=False)
@@ -113,7 +113,7 @@ def _with_shared_gpus(task: Task, rate: float, deadline: Deadline) -> Found | No
 
 
 def _or_current_plan(
-    task: Task, demands: Sequence[ModuleDemand], found: Found | NothingFound, start: Deployments | None
+    task: Task, demands: Sequence[ModuleDemand], found: Found | NothingFound, start: ModuleDeployments | None
 ) -> Found | NothingFound:
     """The plan in force if nothing was found that is better by more than what counts as proof: a change moves replicas.
 
@@ -122,7 +122,7 @@ def _or_current_plan(
     if start is None:
         return found
     value = value_of(AllocationProblem(tuple(demands), task.resources, AllocationObjective.THROUGHPUT), start)
-    if isinstance(found, Found) and found.value > value * (1 + RELATIVE_GAP):
+    if isinstance(found, Found) and found.value > value * (1 + THROUGHPUT_GAP):
         return found
     bound = found.bound if isinstance(found, Found) else highest_level(demands, task.resources)
     return Found(start, value, max(bound, value))
@@ -151,7 +151,7 @@ def highest_rate(task: Task, deadline: Deadline) -> float:
     return rate
 
 
-def collected_at_rate(task: Task, deployments: Deployments, rate: float) -> Deployments:
+def collected_at_rate(task: Task, deployments: ModuleDeployments, rate: float) -> ModuleDeployments:
     """The same deployments with the collection times of another request rate."""
     rates = module_rates(task.problem.spec, rate)
 
@@ -160,4 +160,4 @@ def collected_at_rate(task: Task, deployments: Deployments, rate: float) -> Depl
         collection = collection_micros(template.batch, rates[module])
         return replace(deployment, template=replace(template, collection_micros=collection))
 
-    return {name: tuple(recollected(name, d) for d in group) for name, group in deployments.items()}
+    return ModuleDeployments({name: tuple(recollected(name, d) for d in group) for name, group in deployments.items()})

@@ -1,18 +1,15 @@
 """A planning problem prepared for strategies: rates, latency graph, and every module's classes and templates."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
 from partita_api.inferencesession import CostModel, CutDType, ObjectiveType
-from partita_planner.allocation.formulation import (
-    AllocationObjective,
-    AvailableResources,
-    Deployments,
-    ModuleDemand,
-    PriceUnit,
-)
+from partita_planner.allocation.demand import AllocationObjective, ModuleDemand
+from partita_planner.allocation.deployments import ModuleDeployments
+from partita_planner.allocation.resources import AvailableResources, PriceUnit
+from partita_planner.allocation.template_search import NothingFound
 from partita_planner.deadline import Deadline
 from partita_planner.problem import PlanningProblem
 from partita_planner.session.latency import LatencyGraph, collection_micros, latency_graph
@@ -30,7 +27,7 @@ ENUMERATION_SHARE: Final = 0.3
 class TaskSolution:
     """A strategy's answer."""
 
-    deployments: Deployments
+    deployments: ModuleDeployments
     rate: float
     """Requests per second that it is planned for."""
     value: float
@@ -40,8 +37,8 @@ class TaskSolution:
 
     @property
     def latencies(self) -> dict[str, int]:
-        """The worst case of every model's slowest pipeline in microseconds."""
-        return {name: max(d.template.latency_micros for d in group) for name, group in self.deployments.items()}
+        """The worst-case latency of every model's slowest pipeline, in microseconds."""
+        return self.deployments.latencies
 
     @property
     def relative_gap(self) -> float:
@@ -68,6 +65,18 @@ class Task:
     def without_partitioning(self) -> "Task":
         """The same task for one stage on whole GPUs."""
         return replace(self, max_stages=1, undivided=True, pooled=False)
+
+    def with_gpus(self, gpus: Mapping[str, int]) -> "Task":
+        """The same task with so many GPUs in the named pools."""
+        return replace(self, problem=self.problem.with_gpus(gpus))
+
+    def with_slo(self, millis: int) -> "Task":
+        """The same task with another SLO, in milliseconds."""
+        return replace(self, problem=self.problem.with_slo(millis))
+
+    def with_rate(self, rate: float) -> "Task":
+        """The same task for another rate, in requests per second."""
+        return replace(self, problem=self.problem.with_rate(rate))
 
     @property
     def objective(self) -> AllocationObjective:
@@ -160,6 +169,10 @@ class Task:
             )
             for m, e in found.items()
         )
+
+
+SolveTask = Callable[[Task, Deadline], TaskSolution | NothingFound]
+"""Solves a task by the deadline."""
 
 
 def _within(templates: tuple[Template, ...], budget_micros: int) -> tuple[Template, ...]:

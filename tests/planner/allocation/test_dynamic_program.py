@@ -6,9 +6,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.builders import pool
 
+from partita_planner.allocation.demand import AllocationObjective, ModuleDemand
 from partita_planner.allocation.dynamic_program import Program
-from partita_planner.allocation.formulation import AllocationObjective, AvailableResources, ModuleDemand, gpus_missing
 from partita_planner.allocation.relaxation import relax, rounded
+from partita_planner.allocation.resources import AvailableResources
 from partita_planner.allocation.template_search import AllocationProblem, value_of
 from partita_planner.allocation.throughput import highest_level
 from partita_planner.deadline import Deadline
@@ -37,7 +38,7 @@ def solved(demands: list[ModuleDemand], whole: AvailableResources, known: float 
     deployments, bound = program.solve(known, relaxation.bound, whole, STOPPED)
     if deployments is None:
         return None, bound
-    assert gpus_missing(deployments, whole.pools) == {}
+    assert deployments.missing_gpus(whole.pools) == {}
     return value_of(AllocationProblem(tuple(demands), whole, AllocationObjective.THROUGHPUT), deployments), bound
 
 
@@ -139,6 +140,6 @@ def test_rounded_relaxation_fits_the_pools_and_stays_below_the_bound(
     deployments = rounded(relaxation, demands, whole)
 
     if deployments is not None:
-        assert gpus_missing(deployments, whole.pools) == {}
+        assert deployments.missing_gpus(whole.pools) == {}
         level = value_of(AllocationProblem(tuple(demands), whole, AllocationObjective.THROUGHPUT), deployments)
         assert 0 < level <= relaxation.bound * (1 + 1e-6)

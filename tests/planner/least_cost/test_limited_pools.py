@@ -10,11 +10,11 @@ from tests.planner.problems import oracle
 from tests.planner.problems.small_problems import small_problems
 
 from partita_api.inferencesession import Objective
-from partita_planner.allocation.formulation import AllocationObjective, gpus_missing
+from partita_planner.allocation.demand import AllocationObjective
 from partita_planner.allocation.template_search import AllocationProblem, Found, NothingFound, search
 from partita_planner.deadline import Deadline
 from partita_planner.least_cost import cover_columns as covers
-from partita_planner.least_cost.least_cost import least_cost
+from partita_planner.least_cost.cheapest_deployments import least_cost
 from partita_planner.least_cost.limited_pools import least_cost_within_pools
 from partita_planner.problem import PlanningProblem
 from partita_planner.strategies import STRATEGIES
@@ -77,7 +77,7 @@ def test_nothing_within_the_pools_costs_less(drawn: PlanningProblem, cost_model:
     assert isinstance(found, Found)
     assert found.value == pytest.approx(want, rel=1e-6)
     assert found.bound == pytest.approx(want, rel=1e-5)
-    assert gpus_missing(found.deployments, asked(problem).resources.pools) == {}
+    assert found.deployments.missing_gpus(asked(problem).resources.pools) == {}
 
 
 @pytest.mark.parametrize("cost_model", ["Allocated", "Occupancy"])

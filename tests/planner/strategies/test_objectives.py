@@ -138,7 +138,7 @@ def test_a_plan_in_force_that_serves_as_much_gives_way_to_one_on_fewer_gpus() ->
     [
         pytest.param({"value": "150"}, "objective value is 150 W; it is 140 W", id="value"),
         pytest.param({"bound": "160"}, "better than its own bound", id="bound"),
-        pytest.param({"type": "Cost"}, "optimises Cost, the session wants Power", id="kind"),
+        pytest.param({"objective": "Cost"}, "optimises Cost, the session wants Power", id="kind"),
     ],
 )
 def test_validator_counts_watts_itself(changes: dict[str, str], want: str) -> None:

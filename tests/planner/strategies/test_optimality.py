@@ -7,7 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from tests.planner.problems import oracle
 from tests.planner.problems.small_problems import small_problems
 
-from partita_planner.allocation.formulation import AvailableResources, ModuleDemand
+from partita_planner.allocation.demand import ModuleDemand
+from partita_planner.allocation.resources import AvailableResources
 from partita_planner.allocation.template_search import Found
 from partita_planner.allocation.throughput import most_throughput
 from partita_planner.deadline import NEVER, Deadline

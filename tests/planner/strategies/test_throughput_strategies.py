@@ -10,7 +10,6 @@ from tests.planner.problems import oracle
 from tests.planner.problems.small_problems import small_problems
 
 from partita_api.pipelineplan import PipelinePlanSpec
-from partita_planner.allocation.formulation import gpus_missing
 from partita_planner.allocation.template_search import Found
 from partita_planner.allocation.throughput import most_throughput, pooled
 from partita_planner.deadline import NEVER, Deadline
@@ -135,7 +134,7 @@ def test_pooled_sharing_is_most(asked: PlanningProblem) -> None:
     serves = found.value * demand.capacity if isinstance(found, Found) else 1e-3
     assert oracle.every_option(asked, raw, serves * (1 + 3e-4), task.graph.slo_micros, occupancy=False) == []
     if isinstance(found, Found):
-        assert gpus_missing(found.deployments, task.resources.pools) == {}
+        assert found.deployments.missing_gpus(task.resources.pools) == {}
         assert oracle.every_option(asked, raw, serves * (1 - 1e-6), task.graph.slo_micros, occupancy=False)
 
 

@@ -12,8 +12,9 @@ from tests.builders import pool, problem, profile, session
 from tests.planner.problems import oracle
 from tests.planner.problems.small_problems import small_problems
 
-from partita_planner.allocation.formulation import AllocationObjective, AvailableResources, ModuleDemand
+from partita_planner.allocation.demand import AllocationObjective, ModuleDemand
 from partita_planner.allocation.omitted_templates import bound_of_blocks
+from partita_planner.allocation.resources import AvailableResources
 from partita_planner.allocation.template_search import Found
 from partita_planner.allocation.throughput import most_throughput
 from partita_planner.deadline import Deadline

@@ -9,10 +9,11 @@ from tests.builders import PoolBuilder, ProfileBuilder, pool, problem, profile, 
 from tests.planner.problems import oracle
 from tests.planner.problems.small_problems import small_problems
 
-from partita_planner.allocation.formulation import AvailableResources, ModuleDemand
+from partita_planner.allocation.demand import ModuleDemand
 from partita_planner.allocation.pruning import cheapest_by_latency
+from partita_planner.allocation.resources import AvailableResources
 from partita_planner.deadline import NEVER
-from partita_planner.least_cost.cheapest_cover import Bundles, cheapest_cover
+from partita_planner.least_cost.bundle_search import Bundles, cheapest_cover
 from partita_planner.problem import PlanningProblem
 from partita_planner.task.task import Task
 from partita_planner.templates.enumeration import enumerate_templates

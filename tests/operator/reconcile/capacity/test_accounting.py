@@ -9,7 +9,7 @@ from partita_api.inferencesession import Objective, ObjectiveType
 from partita_api.pipelineplan import whole_accelerators
 from partita_operator.reconcile.capacity.accounting import available, entitlements, holding, users
 from partita_operator.reconcile.capacity.ledger import accelerators
-from partita_planner.allocation.formulation import TemplateDeployment, gpus_used
+from partita_planner.allocation.deployments import ModuleDeployments, TemplateDeployment
 from partita_planner.templates.templates import Template, TemplateStage
 
 SHARED = {"pools": ("fast",)}
@@ -117,15 +117,13 @@ def test_planner_and_operator_count_whole_accelerators_by_one_rule(
     """The planner's own form of a plan, the plan's spec, and what the operator says that it holds."""
     shape = {f"p{i}": [(pool, divisor, count, 10_000)] for i, (pool, divisor, count) in enumerate(vgpus)}
     plan = plan_of({"m": shape})
-    deployments = {
-        "m": tuple(
-            TemplateDeployment(Template(1, 0, (TemplateStage(0, 1, pool, divisor, 10_000, 0, 100.0),)), (count,))
-            for pool, divisor, count in vgpus
-        )
-    }
+    group = tuple(
+        TemplateDeployment(Template(1, 0, (TemplateStage(0, 1, pool, divisor, 10_000, 0, 100.0),)), (count,))
+        for pool, divisor, count in vgpus
+    )
 
     assert whole_accelerators(vgpus) == want
-    assert gpus_used(deployments) == want
+    assert ModuleDeployments({"m": group}).gpus() == want
     assert plan.spec.gpus() == want
     assert accelerators(plan) == want
 

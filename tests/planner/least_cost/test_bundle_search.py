@@ -3,9 +3,10 @@
 import pytest
 from tests.builders import pool
 
-from partita_planner.allocation.formulation import AvailableResources, ModuleDemand
-from partita_planner.least_cost import cheapest_cover as covering
-from partita_planner.least_cost.cheapest_cover import Bundles, Cover, cheapest_cover
+from partita_planner.allocation.demand import ModuleDemand
+from partita_planner.allocation.resources import AvailableResources
+from partita_planner.least_cost import bundle_search
+from partita_planner.least_cost.bundle_search import Bundles, Cover, cheapest_cover
 from partita_planner.templates.templates import Template, TemplateStage
 
 
@@ -39,7 +40,7 @@ def test_cheapest(
 
 
 def test_given_up_search_says_what_is_proven(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(covering, "MAX_LABELS", 1)
+    monkeypatch.setattr(bundle_search, "MAX_LABELS", 1)
 
     found = cover(110, (100, "3"), (10, "1"))
 

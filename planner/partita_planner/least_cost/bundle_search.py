@@ -25,13 +25,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from partita_planner.allocation.formulation import (
-    AvailableResources,
-    ModuleDemand,
-    TemplateDeployment,
-    allocated_price,
-    in_dispatch_order,
-)
+from partita_planner.allocation.demand import ModuleDemand
+from partita_planner.allocation.deployments import TemplateDeployment, allocated_price, in_dispatch_order
+from partita_planner.allocation.resources import AvailableResources
 from partita_planner.deadline import NEVER, Deadline, OutOfTimeError
 from partita_planner.templates.templates import Template
 

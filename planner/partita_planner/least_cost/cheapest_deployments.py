@@ -12,9 +12,11 @@ from dataclasses import replace
 
 import pyomo.environ as pyo
 
-from partita_planner.allocation.formulation import AllocationObjective, AvailableResources, ModuleDemand, gpus_missing
+from partita_planner.allocation.demand import COST_GAP, AllocationObjective, ModuleDemand
+from partita_planner.allocation.deployments import ModuleDeployments
 from partita_planner.allocation.latency_split import add_split, solve_split
 from partita_planner.allocation.milp import integer
+from partita_planner.allocation.resources import AvailableResources
 from partita_planner.allocation.template_search import AllocationProblem, Found, NothingFound, search
 from partita_planner.allocation.throughput import highest_level
 from partita_planner.deadline import Deadline, OutOfTimeError
@@ -22,7 +24,6 @@ from partita_planner.least_cost.cost_frontier import SAME_COST, CostStep, alone,
 from partita_planner.least_cost.limited_pools import least_cost_within_pools
 from partita_planner.session.latency import LatencyGraph
 
-RELATIVE_GAP = 1e-6
 SPLIT_SHARE = 0.5
 """Share of the time for the split; the rest is for when the pools turn out to be too small."""
 COLUMNS_SHARE = 0.6
@@ -42,8 +43,8 @@ def least_cost(
     """
     if any(not d.templates for d in demands) or highest_level(demands, resources) < 1 - SAME_COST:
         return NothingFound(proven=True)
-    unlimited = latency_split(demands, resources, graph, objective, deadline.share(SPLIT_SHARE))
-    if unlimited is not None and not gpus_missing(unlimited.deployments, resources.pools):
+    unlimited = cheapest_without_limits(demands, resources, graph, objective, deadline.share(SPLIT_SHARE))
+    if unlimited is not None and not unlimited.deployments.missing_gpus(resources.pools):
         return unlimited
     bound = 0.0 if unlimited is None else unlimited.bound
     generated: Found | NothingFound = NothingFound(proven=False)
@@ -56,7 +57,7 @@ def least_cost(
     start = None
     if isinstance(generated, Found):
         bound, start = max(bound, generated.bound), generated.deployments
-    joint = search(AllocationProblem(tuple(demands), resources, objective, graph, RELATIVE_GAP), deadline, start)
+    joint = search(AllocationProblem(tuple(demands), resources, objective, graph), deadline, start)
     if not isinstance(joint, Found):
         return generated if isinstance(generated, Found) else joint
     return replace(joint, bound=min(joint.value, max(joint.bound, bound)))
@@ -66,10 +67,10 @@ def _settled(answer: Found | NothingFound) -> bool:
     """Whether it is proven."""
     if isinstance(answer, NothingFound):
         return answer.proven
-    return answer.bound >= answer.value * (1 - RELATIVE_GAP)
+    return answer.bound >= answer.value * (1 - COST_GAP)
 
 
-def latency_split(
+def cheapest_without_limits(
     demands: Sequence[ModuleDemand],
     resources: AvailableResources,
     graph: LatencyGraph,
@@ -83,7 +84,7 @@ def latency_split(
     walks = {d.module: frontier(d, resources, objective, deadline) for d in demands}
     try:
         steps = {module: [next(walk)] for module, walk in walks.items()}
-        if graph.longest({module: first[0].budget_micros for module, first in steps.items()}) > graph.slo_micros:
+        if not graph.keeps_slo({module: first[0].budget_micros for module, first in steps.items()}):
             for module, walk in walks.items():
                 steps[module].extend(walk)
     except OutOfTimeError:
@@ -93,7 +94,7 @@ def latency_split(
         return None
     cost = sum(step.cost for step in chosen.values())
     proven = min(step.bound / step.cost if step.cost else 1.0 for walk in steps.values() for step in walk)
-    return Found({module: step.deployments for module, step in chosen.items()}, cost, cost * proven)
+    return Found(_deployments(chosen), cost, cost * proven)
 
 
 def _of_one_template_each(
@@ -105,10 +106,16 @@ def _of_one_template_each(
 ) -> Found | NothingFound:
     """The cheapest plan with one template for each module, if the pools have its GPUs; nothing is proven."""
     chosen = _choose({d.module: alone(d, resources, objective) for d in demands}, graph, deadline)
-    deployments = {module: step.deployments for module, step in (chosen or {}).items()}
-    if chosen is None or gpus_missing(deployments, resources.pools):
+    if chosen is None:
+        return NothingFound(proven=False)
+    deployments = _deployments(chosen)
+    if deployments.missing_gpus(resources.pools):
         return NothingFound(proven=False)
     return Found(deployments, sum(step.cost for step in chosen.values()), 0.0)
+
+
+def _deployments(steps: Mapping[str, CostStep]) -> ModuleDeployments:
+    return ModuleDeployments({module: step.deployments for module, step in steps.items()})
 
 
 def _choose(
