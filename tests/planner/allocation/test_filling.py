@@ -36,7 +36,7 @@ def test_filled_plans_fit_the_pools_and_lie_between_what_was_begun_and_the_optim
     search = AllocationProblem(tuple(demands), whole, AllocationObjective.THROUGHPUT)
     most, _ = solved(demands, whole)
 
-    for begun in ({}, rounded(relaxation, demands, whole)):
+    for begun in (ModuleDeployments(), rounded(relaxation, demands, whole)):
         found = None if begun is None else filled(begun, demands, whole, relaxation)
         if found is not None and begun is not None:
             assert found.missing_gpus(whole.pools) == {}
