@@ -1,4 +1,4 @@
-"""Holds the Lease, or waits for it."""
+"""Acquires, renews and releases the Lease. docs/reconciling.md says why the official elector is not used."""
 
 import asyncio
 import logging
@@ -24,21 +24,21 @@ logger = logging.getLogger(__name__)
 
 
 class LeadershipLostError(Exception):
-    """Another replica may be at work by now, so that this one must not act; it ends, and is started anew."""
+    """Another replica may lead now. This one must not act any more: it ends, and Kubernetes restarts it."""
 
 
 class Leases(Protocol):
-    """Where the Lease is kept."""
+    """The storage of the Lease."""
 
     async def read(self) -> LeaseRecord | None:
-        """The Lease as it is now."""
+        """The Lease as it is now; None if it does not exist."""
 
     async def write(self, record: LeaseRecord, over: LeaseRecord | None) -> LeaseRecord | None:
-        """Make the Lease so, if it is still `over`; None if somebody else was first."""
+        """Write the Lease over the version `over`, or create it; None if another replica was first."""
 
 
 class Leadership:
-    """One replica's part in the election. Without `leases` there is only one replica, which always leads."""
+    """One replica's side of the election. Without `leases` there is only one replica, and it always leads."""
 
     def __init__(
         self,
@@ -68,26 +68,26 @@ class Leadership:
         """Wait until this replica leads."""
         if self._leases is None:
             return
-        waits_for = ""
-        while not await self._try():
+        awaited = ""
+        while not await self._attempt():
             holder = self._seen.record.holder if self._seen and self._seen.record else ""
-            if holder != waits_for:
-                waits_for = holder
+            if holder != awaited:
+                awaited = holder
                 logger.info("%s stands by while %s leads", self.identity, holder or "nobody")
             await asyncio.sleep(self._duration * LOOKS_AFTER)
         logger.info("%s leads", self.identity)
 
     async def keep(self) -> None:
-        """Renew the Lease for ever. Raises LeadershipLostError once it could not be renewed in time."""
+        """Renew the Lease until cancelled. Raises LeadershipLostError if it could not be renewed in time."""
         if self._leases is None:
             await asyncio.Event().wait()
         while True:
-            renewed = await self._try()
+            renewed = await self._attempt()
             self.ensure()
             await asyncio.sleep(self._duration * (RENEWS_AFTER if renewed else LOOKS_AFTER))
 
     async def release(self) -> None:
-        """Give the Lease back, if this replica has it, so that another one can lead at once."""
+        """Clear the holder if this replica has the Lease. Another replica can then lead at once."""
         known = self._seen.record if self._seen is not None else None
         if self._leases is None or known is None or known.holder != self.identity:
             return
@@ -98,35 +98,34 @@ class Leadership:
                     LeaseRecord("", known.duration_seconds, known.transitions, known.version), known
                 )
         except (TimeoutError, KubernetesError) as error:
-            logger.warning("the Lease was not given back, so that it has to run out: %r", error)
+            logger.warning("The Lease was not released; the other replica waits until it expires: %r", error)
 
-    async def _try(self) -> bool:
-        """Look at the Lease and take or renew it; whether this replica has it now. An API server that fails is waited
-        for."""
+    async def _attempt(self) -> bool:
+        """Read the Lease, and take or renew it. Whether this replica has it now; False if the API server fails."""
         assert self._leases is not None
         try:
-            # An attempt that hangs must not use up the time in which another one could succeed.
+            # A request that hangs must leave time for another attempt.
             async with asyncio.timeout(self._duration * LOOKS_AFTER):
-                return await self._look_and_take(self._leases)
+                return await self._take_or_renew(self._leases)
         except (TimeoutError, KubernetesError) as error:
-            logger.warning("the Lease cannot be read or renewed: %r", error)
+            logger.warning("The Lease cannot be read or renewed: %r", error)
             return False
 
-    async def _look_and_take(self, leases: Leases) -> bool:
+    async def _take_or_renew(self, leases: Leases) -> bool:
         self._seen = observe(self._seen, await leases.read(), self._clock())
         known = self._seen.record
         step = next_step(self.identity, self._seen, self._clock())
         if step is Step.WAIT:
             self._renewed = None
             return False
-        changes_hands = known is not None and known.holder != self.identity
-        transitions = (known.transitions if known is not None else 0) + changes_hands
-        # The time before the request counts: the API server may have written at any moment since.
-        asked = self._clock()
+        is_takeover = known is not None and known.holder != self.identity
+        transitions = (known.transitions if known is not None else 0) + is_takeover
+        # The time before the request counts: the API server may write at any moment after it.
+        requested = self._clock()
         record = LeaseRecord(self.identity, self._duration, transitions, known.version if known is not None else "")
         written = await leases.write(record, known)
         if written is None:
             return False
         self._seen = Observation(written, self._clock())
-        self._renewed = asked
+        self._renewed = requested
         return True

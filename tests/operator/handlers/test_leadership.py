@@ -24,25 +24,26 @@ class LeaseDouble:
 
     record: LeaseRecord | None = None
     away: bool = False
+    hangs: bool = False
+    """Whether requests get no answer at all."""
     writes: list[str] = field(default_factory=list)
 
     async def read(self) -> LeaseRecord | None:
-        self._reachable()
-        await asyncio.sleep(0.01)
+        await self._answers()
         return self.record
 
     async def write(self, record: LeaseRecord, over: LeaseRecord | None) -> LeaseRecord | None:
-        self._reachable()
-        await asyncio.sleep(0.01)
+        await self._answers()
         if self.record != over:
             return None
         self.writes.append(record.holder)
         self.record = replace(record, version=str(len(self.writes)))
         return self.record
 
-    def _reachable(self) -> None:
+    async def _answers(self) -> None:
         if self.away:
             raise ApiUnreachableError("connection refused")
+        await asyncio.sleep(1000 * DURATION if self.hangs else 0.01)
 
 
 class Replica:
@@ -129,12 +130,13 @@ def test_of_many_that_start_together_one_leads() -> None:
     run(story())
 
 
-def test_who_cannot_renew_stops_before_another_may_begin() -> None:
+@pytest.mark.parametrize("outage", ["away", "hangs"])
+def test_who_cannot_renew_stops_before_another_may_begin(outage: str) -> None:
     async def story() -> None:
         lease = LeaseDouble()
         first = Replica("first", lease)
         await within(5, lambda: first.leadership.leads, first)
-        lease.away = True
+        setattr(lease, outage, True)
         took = await within(DURATION, lambda: not first.leadership.leads, first)
         assert took < DURATION
         with pytest.raises(LeadershipLostError, match="first"):
