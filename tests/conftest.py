@@ -16,14 +16,15 @@ hypothesis.settings.register_profile("search", hypothesis.settings.get_profile("
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "partita"))
 
 CONTROL_PLANE_SECONDS = 3600
-CONTROL_PLANE, RAY = "control plane", "ray"
+CONTROL_PLANE, RAY, EXAMPLES = "control plane", "ray", "tests/examples/"
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Set what runs together on one worker, and what runs first.
 
-    Tests of the control plane share one, tests of Ray share clusters, and other tests of one file share its fixtures.
+    Tests of the control plane share one, tests of Ray share clusters, those of the examples share
+    their networks, and other tests of one file share its fixtures.
     The control plane's tests begin, since the control plane may have to be built. Ray's follow those of the planner:
     a build leaves no core to them.
     """
@@ -40,7 +41,8 @@ def _group(item: pytest.Item) -> str:
         return CONTROL_PLANE
     if item.get_closest_marker("ray"):
         return RAY
-    return item.location[0]
+    file = item.location[0]
+    return EXAMPLES if file.startswith(EXAMPLES) else file
 
 
 def _turn(item: pytest.Item) -> int:
