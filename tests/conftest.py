@@ -1,6 +1,7 @@
 """Fixtures and settings of all tests."""
 
 import os
+from collections.abc import Iterator
 
 import hypothesis
 import pytest
@@ -19,18 +20,18 @@ CONTROL_PLANE_SECONDS = 3600
 CONTROL_PLANE, RAY, EXAMPLES = "control plane", "ray", "tests/examples/"
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     """Set what runs together on one worker, and what runs first.
 
-    Tests of the control plane share one, tests of Ray share clusters, those of the examples share
-    their networks, and other tests of one file share its fixtures.
-    The control plane's tests begin, since the control plane may have to be built. Ray's follow those of the planner:
-    a build leaves no core to them.
+    The control plane's tests share one, Ray's share clusters, those of the examples share the networks that they
+    import, and other tests of one file share its fixtures. The control plane's tests begin, since the control plane may
+    have to be built, which takes both cores. Ray's tests wait for that: they follow those of the planner.
     """
     for item in items:
         item.add_marker(pytest.mark.xdist_group(_group(item)))
     items.sort(key=_turn)
+    yield
     first = next((item for item in items if _group(item) == CONTROL_PLANE), None)
     if first is not None:
         first.add_marker(pytest.mark.timeout(CONTROL_PLANE_SECONDS))
