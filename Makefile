@@ -6,8 +6,8 @@ BIN    := $(VENV)/bin
 # make demo TORCH="torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu"
 TORCH  ?= torch==2.13.0
 PYTEST_ARGS ?=
-# Tests run on two cores; those that share a control plane, Ray clusters or a file run on one of them.
-PARALLEL ?= -n 2 --dist loadgroup --no-loadscope-reorder
+# Tests run on two cores. Those that share a control plane, Ray clusters or a file run on the same one.
+PARALLEL ?= -n 2
 BENCHMARK_ARGS ?= --quick
 
 .DEFAULT_GOAL := help

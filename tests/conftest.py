@@ -1,7 +1,10 @@
 """Fixtures and settings of all tests."""
 
 import os
-from collections.abc import Iterator
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -16,40 +19,58 @@ hypothesis.settings.register_profile(
 hypothesis.settings.register_profile("search", hypothesis.settings.get_profile("partita"), derandomize=False)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "partita"))
 
+ROOT = Path(__file__).resolve().parents[1]
 CONTROL_PLANE_SECONDS = 3600
-CONTROL_PLANE, RAY, EXAMPLES = "control plane", "ray", "tests/examples/"
+CONTROL_PLANE, RAY, EXAMPLES, PLANNER = "control plane", "ray", "tests/examples/", "tests/planner/"
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
-    """Set what runs together on one worker, and what runs first.
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The first test that needs the control plane waits until it is downloaded, or built, once on a machine.
 
-    The control plane's tests share one, Ray's share clusters, those of the examples share the networks that they
-    import, and other tests of one file share its fixtures. The control plane's tests begin, since the control plane may
-    have to be built, which takes both cores. Ray's tests wait for that: they follow those of the planner.
+    A build takes both cores, and Ray's tests wait for it: they follow those of the planner.
     """
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
-    items.sort(key=_turn)
-    yield
-    first = next((item for item in items if _group(item) == CONTROL_PLANE), None)
+    items.sort(key=lambda item: _turn(group(item.nodeid)))
+    first = next((item for item in items if item.get_closest_marker("apiserver")), None)
     if first is not None:
         first.add_marker(pytest.mark.timeout(CONTROL_PLANE_SECONDS))
 
 
-def _group(item: pytest.Item) -> str:
-    if item.get_closest_marker("apiserver"):
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Tests of a group run on one worker, one after the other; groups are handed out in the order of collection."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Groups(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return group(nodeid)
+
+    config.option.loadscopereorder = False
+    return Groups(config, log)
+
+
+def group(nodeid: str) -> str:
+    """What a test shares: the control plane, Ray's clusters, the examples' networks, or else the fixtures of its file.
+
+    pytest-xdist decides by the name of a test alone, so files are read for their marks.
+    """
+    file = nodeid.partition("::")[0]
+    marks = _marks(file)
+    if "apiserver" in marks:
         return CONTROL_PLANE
-    if item.get_closest_marker("ray"):
+    if "ray" in marks:
         return RAY
-    file = item.location[0]
     return EXAMPLES if file.startswith(EXAMPLES) else file
 
 
-def _turn(item: pytest.Item) -> int:
-    group = _group(item)
+@cache
+def _marks(file: str) -> frozenset[str]:
+    return frozenset(re.findall(r"pytest\.mark\.(apiserver|ray)\b", (ROOT / file).read_text()))
+
+
+def _turn(group: str) -> int:
     if group == CONTROL_PLANE:
         return 0
-    if group.startswith("tests/planner/"):
+    if group.startswith(PLANNER):
         return 1
     return 2 if group == RAY else 3
