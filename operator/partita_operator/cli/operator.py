@@ -95,7 +95,10 @@ def _check_certificates(admission: AdmissionSettings) -> None:
     directory = admission.certificate_directory
     missing = [name for name in ("tls.crt", "tls.key") if admission.enabled and not (directory / name).is_file()]
     if missing:
-        raise click.ClickException(f"{directory} has no {' and no '.join(missing)} for the admission webhook.")
+        raise click.ClickException(
+            f"{directory} has no {' and no '.join(missing)} for the admission webhook. Add what is missing, or set "
+            "admission.enabled to false."
+        )
 
 
 async def _runner(settings: OperatorSettings, kubeconfig: Path | None, resources: AsyncExitStack) -> ProfileRunner:

@@ -131,6 +131,8 @@ def _explained(problem: ErrorDetails, flags: Mapping[tuple[str, ...], Any], file
     key = ".".join(map(str, place)) or "the settings"
     if problem["type"] == "extra_forbidden":
         return f"{key}: there is no such key{_known_keys(place)}"
+    if problem["type"] == "model_type" and setting is None:
+        return f"{key}: {problem['input']!r} is wrong: it must be an object{_known_keys((*place, ''))}"
     message = _SHOULD.sub("it must", problem["msg"].removeprefix("Value error, "))
     if setting is None:
         return f"{key}: {message}"

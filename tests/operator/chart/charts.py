@@ -1,4 +1,4 @@
-"""The chart as it renders, and as an API server of any version takes it."""
+"""The chart as it renders, and as API servers of any version accept it."""
 
 import shutil
 from pathlib import Path
@@ -25,7 +25,7 @@ def documents(values: dict[str, Any] | None = None, release: str = "partita") ->
 
 
 def chart_for(version: str, directory: Path) -> Path:
-    """The chart, without what an API server older than 1.25 does not know: the CEL rules of the CRDs."""
+    """The chart; for API servers older than 1.25, without the CEL rules of the CRDs."""
     copy = directory / "partita"
     shutil.copytree(CHART, copy)
     if tuple(map(int, version.split(".")[:2])) < (1, 25):

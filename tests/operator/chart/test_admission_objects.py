@@ -1,4 +1,4 @@
-"""What the chart makes for the admission webhook: its configuration, its Service and its certificate."""
+"""The chart's objects for the admission webhook: its configuration, its Service and its certificate."""
 
 import ssl
 from base64 import b64decode
@@ -42,12 +42,12 @@ def with_cert_manager(**issuer: str) -> dict[str, Any]:
     return {"admission": {"enabled": True, "certManager": {"enabled": True, "issuerRef": issuer}}}
 
 
-def test_there_is_no_webhook_unless_it_is_asked_for() -> None:
+def test_there_is_no_webhook_by_default() -> None:
     assert not {d["kind"] for d in documents()} & {"ValidatingWebhookConfiguration", "Secret", "Certificate"}
     assert admission_settings(None)["enabled"] is False
 
 
-def test_the_api_server_asks_the_operator_about_all_kinds() -> None:
+def test_the_api_server_sends_all_kinds_to_the_operator() -> None:
     (webhook,) = one("ValidatingWebhookConfiguration", ON)["webhooks"]
     assert webhook["failurePolicy"] == "Ignore"
     assert webhook["sideEffects"] == "None"
@@ -90,7 +90,7 @@ def test_the_chart_s_certificate_is_for_the_service_and_trusted_by_the_api_serve
     [
         pytest.param({}, {"kind": "Issuer", "name": NAME}, 1, id="self-signed"),
         pytest.param(
-            {"kind": "ClusterIssuer", "name": "ours"}, {"kind": "ClusterIssuer", "name": "ours"}, 0, id="one's own"
+            {"kind": "ClusterIssuer", "name": "ours"}, {"kind": "ClusterIssuer", "name": "ours"}, 0, id="existing"
         ),
     ],
 )

@@ -15,7 +15,7 @@ charts = pytest.importorskip("helm_python.chart", reason="Helm's SDK is missing:
 OPENING = re.compile(r"^\s*\{\{-? *(?:if|with|range|else)\b.*\}\}\s*$")
 """A line that opens a branch and has nothing else on it."""
 ELSEWHERE = re.compile(r"fail |\$kept\.data }}")
-"""Beginnings of branches that end the rendering (`test_chart.py`) or need a cluster (`test_admission_objects.py`)."""
+"""First lines of branches that fail the rendering (`test_chart.py`) or need a cluster (`test_admission_objects.py`)."""
 NOTHING: dict[str, Any] = {
     "replicas": 1,
     "metrics": {"service": {"enabled": False}},
@@ -24,7 +24,7 @@ NOTHING: dict[str, Any] = {
     "ray": {"address": ""},
     "networkPolicies": {"enabled": True, "apiServer": {"cidrs": []}},
 }
-"""Whatever can be left out is."""
+"""Leaves out everything that can be left out."""
 IN_NAMESPACES: dict[str, Any] = {**EVERYTHING, "namespaces": ["team-a", "team-b"]}
 BY_CERT_MANAGER: dict[str, Any] = {"admission": {"enabled": True, "certManager": {"enabled": True}}}
 BY_AN_ISSUER: dict[str, Any] = {
@@ -73,7 +73,7 @@ def line_of(mark: str) -> str:
 
 
 def test_the_same_values_render_the_same_manifests() -> None:
-    """But for the webhook's own certificate, which is made anew where there is no cluster to look it up in."""
+    """Except the webhook's own certificate: without a cluster to look it up in, each rendering makes a new one."""
     by_others = {**EVERYTHING, **BY_CERT_MANAGER}
     rendered = []
     for _ in range(3):

@@ -66,7 +66,7 @@ def test_the_pod_is_restricted(values: dict[str, Any] | None) -> None:
     assert {"livenessProbe", "readinessProbe", "resources"} <= set(container)
 
 
-def test_of_two_operators_the_one_with_the_lease_works() -> None:
+def test_replicas_share_a_lease_of_the_release() -> None:
     objects = rendered(release="blue")
     deployment = objects["Deployment", "blue-partita"]["spec"]
     assert deployment["replicas"] == 2
@@ -108,14 +108,16 @@ RAY_CLUSTERS = {("ray.io", "rayclusters", verb) for verb in ("get", "patch")}
         pytest.param({"kuberay": {"image": "x"}}, JOBS | RAY_SERVICES | RAY_CLUSTERS, id="KubeRay, with its image"),
     ],
 )
-def test_rights_come_with_what_needs_them(values: dict[str, Any], want: set[tuple[str, str, str]]) -> None:
+def test_optional_features_add_only_the_rights_they_need(
+    values: dict[str, Any], want: set[tuple[str, str, str]]
+) -> None:
     assert set(rules(values)) - set(rules()) == want
 
 
 CLUSTER_SCOPED = {"customresourcedefinitions", "gpupools", "gpupools/status", "nodes"}
 
 
-def test_rights_in_namespaces_are_the_same_and_nowhere_else() -> None:
+def test_with_namespaces_the_same_rights_hold_only_there() -> None:
     everywhere = {**EVERYTHING, "mig": {"enabled": False}}
     scoped = documents({**everywhere, "namespaces": ["team-a", "team-b"]})
     roles = {
@@ -177,7 +179,7 @@ def test_monitors_scrape_the_service_and_the_frontends() -> None:
     assert ("ConfigMap", "partita-dashboard") not in rendered()
 
 
-def test_the_dashboard_comes_as_it_is() -> None:
+def test_the_dashboard_is_rendered_unchanged() -> None:
     config = rendered(EVERYTHING)["ConfigMap", "partita-dashboard"]
     assert config["metadata"]["labels"]["grafana_dashboard"] == "1"
     assert json.loads(config["data"]["partita.json"]) == json.loads((CHART / "dashboards/partita.json").read_text())
@@ -256,6 +258,6 @@ def test_the_schema_knows_every_value() -> None:
         assert set(chart.schema["properties"]) - {"global"} == set(defaults)
 
 
-def test_an_account_of_ones_own_needs_a_name() -> None:
+def test_an_existing_account_needs_a_name() -> None:
     with pytest.raises(errors.HelmRenderError, match=r"serviceAccount\.name"):
         rendered({"serviceAccount": {"create": False}})

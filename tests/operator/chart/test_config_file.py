@@ -84,7 +84,7 @@ def test_a_change_of_settings_restarts_the_pods() -> None:
     assert checksum(None) == checksum({"replicas": 3, "metrics": {"dashboard": {"enabled": True}}})
 
 
-def test_tracing_adds_to_the_runtime_environment_what_the_values_do_not_say_themselves(tmp_path: Path) -> None:
+def test_tracing_sets_only_variables_that_the_runtime_environment_does_not_set(tmp_path: Path) -> None:
     mine = {"OTEL_TRACES_SAMPLER_ARG": "1", "A": "b"}
     values = {
         "ray": {"runtimeEnv": {"working_dir": "s3://app.zip", "env_vars": mine}},
@@ -100,7 +100,7 @@ def test_tracing_adds_to_the_runtime_environment_what_the_values_do_not_say_them
     }
 
 
-def test_kuberays_settings_are_as_the_values_say_and_else_as_the_operators_own(tmp_path: Path) -> None:
+def test_kuberay_settings_that_the_values_omit_have_the_defaults(tmp_path: Path) -> None:
     assert settings_of({"kuberay": {"image": "x"}}, tmp_path).kuberay == KubeRaySettings(image="x")
     kuberay = settings_of(EVERYTHING, tmp_path).kuberay
     assert kuberay.head.resources == {"cpu": "4", "memory": "4Gi"}
@@ -108,18 +108,18 @@ def test_kuberays_settings_are_as_the_values_say_and_else_as_the_operators_own(t
 
 
 @BOTH
-def test_gpus_are_cut_only_where_the_values_say_so(values: dict[str, Any] | None, tmp_path: Path) -> None:
+def test_mig_is_off_unless_the_values_enable_it(values: dict[str, Any] | None, tmp_path: Path) -> None:
     want = MigSettings(enabled=True, namespace="nvidia") if values else MigSettings(enabled=False)
     assert settings_of(values, tmp_path).mig == want
 
 
 @BOTH
-def test_what_sessions_may_name_is_as_the_values_say(values: dict[str, Any] | None, tmp_path: Path) -> None:
+def test_the_model_policy_comes_from_the_values(values: dict[str, Any] | None, tmp_path: Path) -> None:
     everything = ModelPolicy(modules=("traffic",), files=("/models/",), require_digest=True)
     assert settings_of(values, tmp_path).models.policy == (everything if values else ModelPolicy())
 
 
-def test_tokens_come_from_secrets_as_the_operator_reads_them() -> None:
+def test_tokens_come_from_secrets_as_variables_that_the_operator_reads() -> None:
     (container,) = pod(EVERYTHING)["containers"]
     secrets = {
         variable["name"]: (variable["valueFrom"]["secretKeyRef"]["name"], variable["valueFrom"]["secretKeyRef"]["key"])

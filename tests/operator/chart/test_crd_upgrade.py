@@ -1,4 +1,4 @@
-"""The definitions that Helm has installed and does not upgrade: the command of the chart's notes does."""
+"""Helm installs the CRDs but does not upgrade them; the command in the chart's notes does."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.operator.kubectl import Json, Kubectl
 from partita_devtools.control_plane.control_plane import ControlPlane
 
 GROUP = "earlier.partita.dev"
-"""The definitions are those of another group here, since other tests use the chart's own."""
+"""The CRDs have another group here, because other tests use the chart's own."""
 
 pytestmark = pytest.mark.apiserver
 
@@ -30,7 +30,7 @@ def spec_of(definition: Json) -> Json:
 
 
 def the_notes_command() -> list[str]:
-    """What the notes say to run before an upgrade, without `kubectl`."""
+    """The command that the notes give for an upgrade, without `kubectl`."""
     lines = (CHART / "templates/NOTES.txt").read_text().splitlines()
     (command,) = [line.split() for line in lines if line.strip().endswith("-f crds/")]
     assert command[0] == "kubectl"

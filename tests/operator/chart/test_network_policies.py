@@ -1,4 +1,4 @@
-"""The chart's NetworkPolicies: who reaches the operator and profiling Jobs, and whom they reach."""
+"""The chart's NetworkPolicies: connections to and from the operator and profiling Jobs."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def ports(rules: list[dict[str, Any]]) -> set[tuple[Any, str]]:
     return {(port["port"], port["protocol"]) for rule in rules for port in rule["ports"]}
 
 
-def test_there_are_none_unless_they_are_asked_for() -> None:
+def test_there_are_none_by_default() -> None:
     assert not [d for d in documents() if d["kind"] == "NetworkPolicy"]
 
 
@@ -85,7 +85,7 @@ def test_profiling_jobs_reach_dns_only() -> None:
         assert ports(spec["egress"]) == DNS
 
 
-def test_profiling_jobs_may_be_let_out_for_their_models() -> None:
+def test_profiling_jobs_may_get_further_egress_for_their_models() -> None:
     models = {"ports": [{"port": 443, "protocol": "TCP"}]}
     found = policies(profiling={"namespaces": ["team-a"], "egress": [models]})
     assert ports(found["team-a", "partita-profiling"]["egress"]) == DNS | {(443, "TCP")}

@@ -1,4 +1,4 @@
-"""Where settings come from, which source goes first, and what is said of wrong ones."""
+"""The sources of settings, their precedence, and the errors of wrong settings."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ def file(directory: Path, text: str) -> Path:
     return path
 
 
-def test_without_any_source_there_are_the_defaults() -> None:
+def test_without_any_source_the_settings_are_the_defaults() -> None:
     assert load_settings({}) == OperatorSettings()
 
 
@@ -58,14 +58,14 @@ def test_every_setting_can_be_set_by_its_variable(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setenv(setting.variable, "[")
     with pytest.raises(BadSettingsError) as error:
         load_settings({})
-    told = str(error.value)
+    message = str(error.value)
     free_text = {"kuberay.image", "kuberay.rayVersion", "kuberay.authSecret", "profiling.image", "mig.configMap"}
     free_text |= {"mig.namespace", "leaderElection.namespace", "leaderElection.name"}
     free_text |= {"ray.tokenSecret", "kuberay.tokenSecret", "admission.certificateDirectory"}
-    assert {setting.key for setting in all_settings() if f"  {setting.key}: " not in told} == free_text
+    assert {setting.key for setting in all_settings() if f"  {setting.key}: " not in message} == free_text
 
 
-def test_an_empty_variable_is_as_good_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_variable_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(f"{PREFIX}RAY__TOKEN", "")
     assert load_settings({}).ray.token is None
 
@@ -85,7 +85,7 @@ def test_secrets_are_never_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert "kuberay.tokenSecret of the chart" in str(error.value)
 
 
-def test_what_is_shown_is_a_config_file_with_the_same_settings(tmp_path: Path) -> None:
+def test_the_printed_settings_are_a_config_file_with_the_same_settings(tmp_path: Path) -> None:
     given = load_settings({("namespaces",): ("a",), ("mig", "products"): "[]", ("ray", "runtimeEnv"): "{pip: [x]}"})
     assert load_settings({}, file(tmp_path, settings_yaml(given))) == given
 
@@ -114,6 +114,7 @@ def test_what_is_shown_is_a_config_file_with_the_same_settings(tmp_path: Path) -
         pytest.param("namespaces: [a, a]", ["namespaces: ['a', 'a']", "once"], id="twice the same"),
         pytest.param("leaderElection: {name: x}", ["leaderElection", "both a namespace and a name"], id="half a Lease"),
         pytest.param("models: {allowedFiles: [/models]}", ["models.allowedFiles.0: '/models'"], id="no directory"),
+        pytest.param("metrics: 3", ["metrics: 3 is wrong: it must be an object; metrics has port"], id="no section"),
         pytest.param("- a", ["is not an object"], id="a list"),
         pytest.param("a: [", ["is not YAML"], id="no YAML"),
     ],
@@ -125,9 +126,7 @@ def test_a_wrong_file_is_explained_by_chart_keys(text: str, want_words: list[str
         assert words in str(error.value)
 
 
-def test_all_that_is_wrong_is_told_at_once_with_where_it_comes_from(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_problems_are_reported_at_once_with_their_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(f"{PREFIX}METRICS__PORT", "70000")
     monkeypatch.setenv(f"{PREFIX}METRICS__PORTS", "1")
     flags: dict[tuple[str, ...], Any] = {("health", "port"): "x", ("namespaces",): ("A",)}
