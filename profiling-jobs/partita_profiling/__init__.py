@@ -1,1 +1,4 @@
-"""What a profiling Job runs: capture a model, cut it into blocks, time them, write the Profile."""
+"""The program of a profiling Job: it captures a model, cuts it into blocks, times them and prints the Profile.
+
+May import `partita_api` and, of `partita_runtime`, `models` and `execution`.
+"""

@@ -30,14 +30,14 @@ BAD_REQUEST_STATUS = 2
     type=click.FloatRange(min=0, min_open=True),
     default=DEFAULT_SECONDS,
     show_default=True,
-    help="About how long the timing may take, for each vGPU divisor; every block is timed at least 3 times at every "
-    "batch size, however long that takes. Loading, cutting and compiling come on top.",
+    help="About how long the timing of each vGPU divisor may take; every block is timed at least 3 times at every "
+    "batch size, however long that takes. Loading, cutting and compiling are not included.",
 )
 def main(source: str | None, seconds: float) -> None:
     """Profile a model: cut it into blocks, time them, and print the Profile as the last line.
 
-    That line is PARTITA-PROFILE <json>, or PARTITA-PROFILE-ERROR <json> with exit status 1, or 2 for a request that
-    cannot be read. All lines before it are progress.
+    That line is PARTITA-PROFILE <json>, or PARTITA-PROFILE-ERROR <json> with exit status 1, or with exit status 2 for
+    an invalid request. All lines before it are progress.
     """
     try:
         request = ProfileRequest.model_validate_json(_request_text(source))

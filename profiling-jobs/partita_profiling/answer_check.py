@@ -1,4 +1,4 @@
-"""Does a model that was cut into blocks still answer what it answered whole?"""
+"""The check that a model cut into blocks gives the same answer as the whole model."""
 
 import torch
 from torch.export import ExportedProgram
@@ -13,13 +13,13 @@ from partita_runtime.models.partitioning import PartitionedModel
 
 BATCH = 2
 RELATIVE_TOLERANCE = 1e-3
-"""Of the largest number in a tensor: folded constants round differently, wrong wiring shows in whole numbers."""
+"""Relative to the largest number in a tensor: folded constants round differently, wrong cuts cause large errors."""
 
 
 def check_answer(whole: LoadedModel, blocks: PartitionedModel, spec: TensorSpec) -> tuple[str, ...]:
-    """Run the standard input through both. Answers warnings about cuts that half precision cannot carry.
+    """Run both on the standard input; returns warnings about cuts with numbers beyond half precision.
 
-    Raises ModelError (BAD_OUTPUT) for NaN or infinity in the answer, or an answer that cutting has changed.
+    Raises ModelError (BAD_OUTPUT) for NaN or infinity in the answer, or if the cut changes the answer.
     """
     tensors = [example(spec, BATCH)]
     warnings = []
@@ -27,15 +27,15 @@ def check_answer(whole: LoadedModel, blocks: PartitionedModel, spec: TensorSpec)
         tensors = blocks.run(index, index + 1, tensors)
         if index < len(blocks.cuts) and any(t.is_floating_point() and t.abs().max() > LARGEST_HALF for t in tensors):
             warnings.append(
-                f"numbers beyond {LARGEST_HALF:.0f} cross cut {index}; half precision cuts them off, "
-                "set execution.cutDtype: FP32 if the answers suffer"
+                f"numbers beyond {LARGEST_HALF:.0f} cross cut {index}, and half precision limits them; "
+                "set execution.cutDtype: FP32 if the answers become worse"
             )
     for i, tensor in enumerate(tensors):
         if tensor.is_floating_point() and not tensor.isfinite().all():
             raise ModelError(
                 ModelErrorReason.BAD_OUTPUT,
-                f"output {i} holds NaN or infinity on the standard input; "
-                "check the weights, and the scale of the input that the model expects",
+                f"output {i} contains NaN or infinity on the standard input; "
+                "check the weights and the input scale that the model expects",
             )
     for i, (tensor, want) in enumerate(zip(tensors, _whole_answer(whole, spec), strict=True)):
         if not _close(tensor, want):

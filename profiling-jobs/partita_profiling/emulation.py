@@ -1,4 +1,4 @@
-"""Profiles of accelerators that are not there."""
+"""Profiles of emulated accelerators."""
 
 from collections.abc import Sequence
 
@@ -10,10 +10,10 @@ def emulated_latency(
 ) -> VgpuLatency:
     """Times of blocks on a vGPU of 1/divisor of an accelerator whose time for a batch of b is alpha * b + beta.
 
-    curve: (alpha, beta) in microseconds, as in Symphony, appendix C. shares: each block's part of the whole model's
-    work; made to sum to 1. On a part of an accelerator each sample takes `divisor` times as long, while the time
-    that a batch takes whatever its size (beta) stays: small batches leave an accelerator partly idle, which is what
-    sharing it gains (PPipe, section 3).
+    curve: (alpha, beta) in microseconds, as in Symphony, appendix C. shares: each block's share of the model's work,
+    normalized to a sum of 1. On a part of an accelerator each sample takes `divisor` times as long, but the constant
+    time of a batch (beta) stays: small batches leave an accelerator partly idle, so sharing it increases throughput
+    (PPipe, section 3).
     """
     alpha, beta = curve
     total = sum(shares)

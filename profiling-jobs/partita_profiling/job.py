@@ -1,4 +1,4 @@
-"""One profiling run: from a request to its Profile."""
+"""One profiling run, from a request to its Profile."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -19,10 +19,10 @@ DEFAULT_SECONDS = 20.0
 
 
 def run(request: ProfileRequest, progress: Progress, *, now: datetime, seconds: float = DEFAULT_SECONDS) -> Profile:
-    """Load the model, cut it, check it, time it (or take its emulated times), and write it all down.
+    """Load the model, cut it, check it, time it (or use emulated times), and return its Profile.
 
-    seconds: how long the timing may take for each vGPU divisor. Warnings go to `progress` and into the profile's
-    environment. Raises ModelError, or VgpuError if a co-tenant process dies.
+    seconds: about how long the timing of each vGPU divisor may take. Warnings go to `progress` and into the profile's
+    environment. Raises ModelError, or VgpuError if the process of another vGPU ends.
     """
     model_of, weights = request.model.entrypoint or request.model.file, request.model.weights
     progress(f"loading {model_of}" + (f" with {weights}" if weights else ""))
@@ -57,7 +57,7 @@ def run(request: ProfileRequest, progress: Progress, *, now: datetime, seconds: 
 
 
 def _device(request: ProfileRequest) -> torch.device:
-    """The GPU if there is one; emulated and slowed-down classes run on the CPU."""
+    """The GPU if there is one; emulated and slowed-down classes use the CPU."""
     emulated = request.curve is not None or request.slowdown is not None
     return torch.device("cuda" if torch.cuda.is_available() and not emulated else "cpu")
 
@@ -79,14 +79,14 @@ def _measured(
     progress: Progress,
     warnings: list[str],
 ) -> tuple[VgpuLatency, ...]:
-    """Whole accelerators first; parts of them only where MPS runs."""
+    """Times on whole accelerators, then on parts of them if MPS runs."""
     timer = BlockTimer(model, request, device)
     latency = timer.time_all(seconds, progress)
     warnings.extend(timer.warnings)
     divisors = [divisor for divisor in request.divisors if divisor > 1]
     if divisors and not (device.type == "cuda" and shares_gpus()):
         warnings.append(
-            "only whole accelerators were timed: vGPUs need a GPU whose MPS control daemon can be reached "
+            "only whole accelerators were timed: vGPUs need a GPU with a reachable MPS control daemon "
             "(nvidia-cuda-mps-control, and its pipe directory mounted)"
         )
         divisors = []

@@ -1,4 +1,4 @@
-"""How much memory the blocks of a model need."""
+"""The memory of a model's blocks."""
 
 import weakref
 from collections.abc import Callable
@@ -15,9 +15,9 @@ from partita_runtime.models.partitioning import PartitionedModel
 
 
 def block_memory(model: PartitionedModel, spec: TensorSpec) -> tuple[BlockMemory, ...]:
-    """Weights of every block, and the most bytes of activations that are alive at once for one sample.
+    """Weights of every block, and the peak of its activations for one sample, in bytes.
 
-    Counted while a sample runs through, so it does not depend on the device; a library's scratch space is not seen.
+    Counted during the run of one sample, independent of the device; scratch space of libraries is not included.
     """
     found = []
     tensors: Any = [example(spec, 1)]
@@ -32,7 +32,7 @@ def block_memory(model: PartitionedModel, spec: TensorSpec) -> tuple[BlockMemory
 
 
 class LiveTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Follows the storages of the tensors that operations give, from their making to their release."""
+    """Counts the storages of the tensors that operations return, from creation to release."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -43,7 +43,7 @@ class LiveTensors(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Run the operation and count what it gave."""
+        """Run the operation and count its results."""
         del types
         answer = func(*args, **(kwargs or {}))
         for leaf in pytree.tree_leaves(answer):

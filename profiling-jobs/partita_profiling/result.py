@@ -1,6 +1,6 @@
-"""How a profiling run tells its result: by the last line of its log.
+"""The result of a profiling run: the last line of its log.
 
-So a run needs no Kubernetes credentials, and the operator needs nothing but the log. Imports no torch.
+So a run needs no Kubernetes credentials, and the operator needs only the log. Imports no torch.
 """
 
 from typing import Final
@@ -20,12 +20,12 @@ LOG_TAIL_LINES: Final = 5
 
 
 class ProfileFailure(StatusModel):
-    """Why a run gave no profile."""
+    """Why a run has no profile."""
 
     reason: str
     """A ModelErrorReason, BadRequest, Unexpected, or (the run ended without a result line) NoResult."""
     message: str
-    """A sentence for people: what is wrong, and what to change."""
+    """What is wrong, and what to change."""
 
 
 def result_line(result: Profile | ProfileFailure) -> str:
@@ -35,9 +35,9 @@ def result_line(result: Profile | ProfileFailure) -> str:
 
 
 def parse_result(log: str) -> Profile | ProfileFailure:
-    """The result that `log` tells of: its last result line, wherever in the line that begins.
+    """The result in a log: its last result line; the prefix may be anywhere in the line.
 
-    A log without one gives a ProfileFailure with reason NoResult and the end of the log.
+    A log without a result line gives a ProfileFailure with reason NoResult and the end of the log.
     """
     for line in reversed(log.splitlines()):
         for prefix, kind in ((RESULT_PREFIX, Profile), (ERROR_PREFIX, ProfileFailure)):
@@ -59,6 +59,6 @@ def _parsed(kind: type[Profile] | type[ProfileFailure], document: str) -> Profil
     except ValidationError as error:
         return ProfileFailure(
             reason="NoResult",
-            message="the run's result cannot be read; is its image of the operator's version? "
+            message="the run's result cannot be read; check that its image has the operator's version; "
             f"{error.error_count()} errors, first: {error.errors()[0]['msg']}",
         )

@@ -1,4 +1,4 @@
-"""How long the blocks of a model take."""
+"""Measures the execution times of a model's blocks."""
 
 import statistics
 import time
@@ -12,25 +12,25 @@ import torch
 from partita_api.inferencesession import Backend, CutDType
 from partita_api.profile import ProfileRequest, VgpuLatency
 from partita_runtime.execution.process_settings import settle_process
-from partita_runtime.execution.slowdown import stretched
+from partita_runtime.execution.slowdown import slowed_down
 from partita_runtime.execution.torch_build import pick_backend
 from partita_runtime.execution.torch_stage import Boundary, Compute, StageBlocks, stage_boundaries
 from partita_runtime.models.partitioning import PartitionedModel
 from partita_runtime.models.standard_inputs import standard_input
 
 Progress = Callable[[str], None]
-"""Takes one line for people."""
+"""Receives one line of progress."""
 
 LEAST_REPEATS: Final = 3
 ENOUGH_REPEATS: Final = 10
 MOST_REPEATS: Final = 50
 STEADY_SPREAD: Final = 0.02
-"""With ENOUGH_REPEATS and a spread below this, more repeats tell nothing new."""
+"""With ENOUGH_REPEATS and a spread below this, the measurement stops."""
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Repeated times of one thing."""
+    """The result of repeated measurements."""
 
     median_micros: float
     spread: float
@@ -39,7 +39,7 @@ class Timing:
 
 
 def time_repeatedly(measure: Callable[[], float], seconds: float) -> Timing:
-    """Call `measure`, which answers microseconds, once to warm up and then until its times are steady.
+    """Call `measure`, which returns microseconds, once to warm up and then until its times are steady.
 
     Stops after about `seconds`, but not before LEAST_REPEATS.
     """
@@ -68,14 +68,14 @@ class BlockTimer:
     """Times the blocks of a model on one device, as a replica with one CPU thread runs them."""
 
     def __init__(self, model: PartitionedModel, request: ProfileRequest, device: torch.device) -> None:
-        """`model` is moved to `device`; blocks that the backend cannot compile run eagerly, and `warnings` says so."""
+        """Move `model` to `device`; blocks that the backend cannot compile run eagerly, with an entry in `warnings`."""
         settle_process(threads=1)
         model = model.to(device)
         self.warnings: list[str] = []
         self._request = request
         self._device = device
         self._count = len(model.blocks)
-        # In full precision: halving is part of the transfer, and of no one block.
+        # In full precision: the conversion to half precision is part of the transfer, not of a block.
         ends = [stage_boundaries(model, b, b + 1, request.input, CutDType.FP32, device) for b in range(self._count)]
         self._entry: Boundary = ends[0][0]
         self._exit: Boundary = ends[-1][1]
@@ -92,8 +92,8 @@ class BlockTimer:
     def time_all(self, seconds: float, progress: Progress) -> VgpuLatency:
         """Every block at every batch size of the request, under divisor 1.
 
-        The first block is timed from the host's memory, the last one back into it. Takes about `seconds`; more where
-        even LEAST_REPEATS of everything take longer.
+        The time of the first block includes the copy from host memory, that of the last one the copy back. Takes about
+        `seconds`, or longer if LEAST_REPEATS of all measurements take longer.
         """
         end = time.perf_counter() + seconds
         sizes = self._request.batch_sizes
@@ -115,7 +115,7 @@ class BlockTimer:
         )
 
     def _calls(self, batch: int) -> Iterator[Callable[[], None]]:
-        """One call a block, on the tensors that the blocks before it give for the standard input."""
+        """One call per block, on the outputs of the blocks before it for the standard input."""
         arrays = [standard_input(self._request.input, batch)]
         with torch.inference_mode():
             tensors: Sequence[torch.Tensor] = self._entry.to_device(arrays)
@@ -135,7 +135,7 @@ class BlockTimer:
         if self._device.type == "cuda":
             return _cuda_micros(call)
         started = time.perf_counter_ns()
-        stretched(call, self._request.slowdown or 1.0)
+        slowed_down(call, self._request.slowdown or 1.0)
         return (time.perf_counter_ns() - started) / 1000
 
 

@@ -1,7 +1,7 @@
-"""Times on a part of a GPU, with the other parts busy.
+"""Times on a part of a GPU while the other parts are busy.
 
-CUDA's Multi-Process Service gives each process a percentage of a GPU's threads, fixed when the process first touches
-the GPU. So each vGPU is a process: one times the model, the others run it over and over meanwhile.
+CUDA's Multi-Process Service gives each process a percentage of a GPU's threads, fixed when the process first uses the
+GPU. So each vGPU is one process: one process times the model while the others run it in a loop.
 `python -m partita_profiling.vgpu` is such a process.
 """
 
@@ -28,14 +28,14 @@ PIPE_DIRECTORY_VARIABLE: Final = "CUDA_MPS_PIPE_DIRECTORY"
 
 
 class Role(StrEnum):
-    """What a process is there for."""
+    """The role of a process."""
 
     TIME = "Time"
     LOAD = "Load"
 
 
 class VgpuTask(SpecModel):
-    """What one process is to do; the first line of its standard input."""
+    """The task of one process: the first line of its standard input."""
 
     role: Role
     request: ProfileRequest
@@ -44,7 +44,7 @@ class VgpuTask(SpecModel):
 
 
 class VgpuError(Exception):
-    """A process that stood for a vGPU died; the message has its last words."""
+    """The process of a vGPU ended; the message contains its last line."""
 
 
 def shares_gpus() -> bool:
@@ -66,7 +66,7 @@ def time_divided(
         for process in started:
             _expect(process, READY)
         for process in started:
-            _tell(process, GO)
+            _send(process, GO)
         progress(f"timing 1/{divisor} of a GPU beside {divisor - 1} others")
         latency = VgpuLatency.model_validate_json(_expect(started[0], LATENCY_PREFIX))
     return latency.model_copy(update={"divisor": divisor})
@@ -82,32 +82,32 @@ def _process(task: VgpuTask, divisor: int) -> Iterator[subprocess.Popen[str]]:
         env={**os.environ, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(100 // divisor)},
     )
     try:
-        _tell(process, task.model_dump_json())
+        _send(process, task.model_dump_json())
         yield process
     finally:
         process.kill()
         process.communicate()
 
 
-def _tell(process: subprocess.Popen[str], line: str) -> None:
+def _send(process: subprocess.Popen[str], line: str) -> None:
     assert process.stdin is not None
     process.stdin.write(line + "\n")
     process.stdin.flush()
 
 
 def _expect(process: subprocess.Popen[str], prefix: str) -> str:
-    """The rest of the next line that begins with `prefix`."""
+    """The next line that begins with `prefix`, without the prefix."""
     assert process.stdout is not None
-    said = ""
+    last = ""
     for line in process.stdout:
         if line.startswith(prefix):
             return line.removeprefix(prefix)
-        said = line
-    raise VgpuError(f"a process that stood for a vGPU ended with status {process.wait()}; its last line: {said!r}")
+        last = line
+    raise VgpuError(f"the process of a vGPU ended with status {process.wait()}; its last line: {last!r}")
 
 
 def main() -> None:
-    """Do what the first line of the standard input says, once the second one comes."""
+    """Run the task of the first line of standard input after the second line arrives."""
     task = VgpuTask.model_validate_json(sys.stdin.readline())
     model = partition_source(task.request.model, task.request.input, task.request.blocks)
     timer = BlockTimer(model, task.request, torch.device(task.device))

@@ -1,4 +1,4 @@
-"""Log lines for people or for machines: one JSON object a line, with the ids that the line is about, and no secrets."""
+"""Log lines as text or as one JSON object per line, with the ids of what they are about, and without secrets."""
 
 import json
 import logging
@@ -12,10 +12,10 @@ from enum import StrEnum
 from typing import Final
 
 IDS: Final = ("session", "plan", "module", "pipeline", "stage", "pool", "replica", "batch")
-"""What a line may be about, given by `about` or `concerning`."""
+"""The names of ids, set with `about` or `concerning`."""
 
 FORMAT_VARIABLE: Final = "PARTITA_LOG_FORMAT"
-"""Environment variable of frontends and stage replicas; unset, their lines go where Ray sends them."""
+"""Environment variable of frontends and stage replicas; if it is unset, Ray decides where their lines go."""
 
 _TEXT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _SECRETS: Final = (
@@ -30,7 +30,7 @@ _about: ContextVar[Mapping[str, object] | None] = ContextVar("about", default=No
 
 
 class LogFormat(StrEnum):
-    """How lines are written."""
+    """The format of lines."""
 
     TEXT = "text"
     JSON = "json"
@@ -38,7 +38,7 @@ class LogFormat(StrEnum):
 
 @contextmanager
 def about(**ids: object) -> Iterator[None]:
-    """Lines written in this block, and in tasks that it starts, are about these, by the names in IDS."""
+    """Lines written in this block, and in tasks that it starts, have these ids (names in IDS)."""
     token = _about.set({**(_about.get() or {}), **ids})
     try:
         yield
@@ -47,26 +47,26 @@ def about(**ids: object) -> Iterator[None]:
 
 
 def concerning(**ids: object) -> dict[str, object]:
-    """What one line is about, by the names in IDS; for the `extra` of a logger's call."""
+    """The ids of one line (names in IDS), for the `extra` of a logger's call."""
     return {"about": ids}
 
 
 class TextFormatter(logging.Formatter):
-    """A line for people, without secrets."""
+    """A line of text, without secrets."""
 
     def __init__(self) -> None:
         super().__init__(_TEXT, "%Y-%m-%dT%H:%M:%S")
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, or lines with a traceback."""
+        """The line, followed by a traceback if there is one."""
         return without_secrets(super().format(record))
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time, level, logger, message, ids, and the traceback as `exception`."""
+    """One JSON object per line: time, level, logger, message, ids, and the traceback as `exception`."""
 
     def __init__(self, **ids: object) -> None:
-        """`ids` are of every line of this process."""
+        """`ids` are added to every line of this process."""
         super().__init__()
         self._ids = ids
 
@@ -87,7 +87,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def log_to_stderr(logger: logging.Logger, form: LogFormat, level: str, **ids: object) -> None:
-    """Let `logger`, and those below it, write lines of this form to stderr, and nowhere else."""
+    """Write the lines of `logger` and the loggers below it to stderr only, in this format."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter(**ids) if form is LogFormat.JSON else TextFormatter())
     logger.handlers = [handler]
@@ -96,9 +96,9 @@ def log_to_stderr(logger: logging.Logger, form: LogFormat, level: str, **ids: ob
 
 
 def log_as_environment_says(**ids: object) -> None:
-    """In a frontend or stage replica: write lines as PARTITA_LOG_FORMAT says, about `ids`.
+    """In a frontend or stage replica: write lines in the format of PARTITA_LOG_FORMAT, with `ids`.
 
-    Raises ValueError for a form that there is not.
+    Raises ValueError for an unknown format.
     """
     form = os.environ.get(FORMAT_VARIABLE)
     if form is not None:
@@ -106,7 +106,7 @@ def log_as_environment_says(**ids: object) -> None:
 
 
 def without_secrets(text: str) -> str:
-    """The text with tokens and passwords blotted out."""
+    """The text with tokens and passwords replaced by ***."""
     for pattern, replacement in _SECRETS:
         text = pattern.sub(replacement, text)
     return text

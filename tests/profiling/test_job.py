@@ -95,7 +95,7 @@ def test_profile_and_replica_agree_on_the_cut() -> None:
     [
         pytest.param(request("branching"), "served as one block", id="cannot be captured"),
         pytest.param(request(blocks=20), "blocks only, not 20", id="few cuts"),
-        pytest.param(request("answers", {"kind": "large"}), "half precision cuts them off", id="large numbers"),
+        pytest.param(request("answers", {"kind": "large"}), "half precision limits them", id="large numbers"),
         pytest.param(
             request(divisors=(1, 2)),
             "only whole accelerators were timed",

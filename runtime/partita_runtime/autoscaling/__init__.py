@@ -1,1 +1,4 @@
-"""How replicas and plans follow the load. Pure: the operator and the simulator call the same rule."""
+"""The autoscaling rule: how replicas and plans follow the load, the same for the operator and the simulator.
+
+May import `partita_api` and `scheduling.events`. Does no I/O.
+"""

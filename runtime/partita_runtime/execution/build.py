@@ -8,7 +8,7 @@ from partita_runtime.execution.stage_build import StageBuild
 def build_executor(build: StageBuild) -> BuiltExecutor:
     """Load the stage's blocks on its device, ready to run.
 
-    A backend or device that cannot be had falls back to the next one, with a warning in the answer.
+    A backend or device that is not available is replaced by the next one, with a warning in the result.
     Raises ModelError if the model itself cannot be served.
     """
     if build.emulation is not None:
@@ -19,13 +19,13 @@ def build_executor(build: StageBuild) -> BuiltExecutor:
             inputs=build.emulation.inputs,
             outputs=build.emulation.outputs,
         )
-    from partita_runtime.execution.torch_build import build_torch_executor  # torch only where a model is run
+    from partita_runtime.execution.torch_build import build_torch_executor  # emulated stages need no torch
 
     return build_torch_executor(build)
 
 
 def warmed(build: StageBuild) -> BuiltExecutor:
-    """The executor of a stage, run once at every batch size. Raises ModelError, as `build_executor`."""
+    """Build the executor of a stage and run it once at every batch size. Raises ModelError like `build_executor`."""
     built = build_executor(build)
     built.executor.warm_up(range(1, build.max_batch + 1))
     return built

@@ -1,4 +1,4 @@
-"""An accelerator that is not there: takes the profile's time and answers zeros."""
+"""An emulated accelerator: takes the profiled time and returns zeros."""
 
 import time
 from collections.abc import Sequence
@@ -9,14 +9,14 @@ from partita_runtime.execution.waiting import wait_until
 
 
 class EmulatedExecutor:
-    """Sleeps for as long as the stage would compute. Needs no torch."""
+    """Sleeps for the profiled time of the stage. Needs no torch."""
 
     def __init__(self, stage: EmulatedStage) -> None:
         self._stage = stage
 
     @property
     def memory_bytes(self) -> int:
-        """No weights are held."""
+        """0: there are no weights."""
         return 0
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
@@ -28,4 +28,4 @@ class EmulatedExecutor:
         return outputs
 
     def warm_up(self, batch_sizes: Sequence[int]) -> None:
-        """Nothing to warm up."""
+        """Does nothing."""

@@ -1,4 +1,4 @@
-"""The contract between a stage replica and what computes for it."""
+"""The interface between a stage replica and the code that computes its stage."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,24 +18,24 @@ class StageExecutor(Protocol):
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of weights that the executor holds on its device."""
+        """Bytes of weights on the executor's device."""
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         """The stage's outputs for one batch.
 
         inputs: the tensors that cross the stage's first cut (for the first stage: the one input), each of shape
-        [batch, *spec.shape] with the element type of its spec; read-only arrays are fine. Returns likewise the
-        tensors that cross its last cut, or the model's outputs. Raises ValueError for tensors that do not fit
-        the stage's input specs, or a batch above the largest one that it was built for.
+        [batch, *spec.shape] with the element type of its spec; read-only arrays are fine. Returns the
+        tensors that cross its last cut, or the model's outputs, in the same form. Raises ValueError for tensors that
+        do not match the stage's input specs, or a batch larger than it was built for.
         """
 
     def warm_up(self, batch_sizes: Sequence[int]) -> None:
-        """Run once with zeros at every batch size, so that nothing is allocated or compiled later."""
+        """Run once with zeros at every batch size: later runs then neither allocate nor compile."""
 
 
 @dataclass(frozen=True)
 class BuiltExecutor:
-    """A stage executor, and what became of the wish for it."""
+    """A stage executor, with the backend and device that are in use."""
 
     executor: StageExecutor
     backend_used: str
@@ -43,17 +43,17 @@ class BuiltExecutor:
     device_used: str
     """cpu, cuda or none."""
     inputs: tuple[TensorSpec, ...]
-    """What `run` takes."""
+    """The inputs of `run`."""
     outputs: tuple[TensorSpec, ...]
-    """What `run` gives."""
+    """The outputs of `run`."""
     partition: str | None = None
     """Digest of the model's cut into blocks; None if no model was loaded."""
     warnings: tuple[str, ...] = ()
-    """Every fallback that was taken, in sentences for people."""
+    """One sentence for each fallback in use."""
 
 
 def check_batch(inputs: Sequence[Array], specs: Sequence[TensorSpec], max_batch: int) -> int:
-    """The batch size of `inputs`. Raises ValueError unless they fit `specs` and 1 <= batch <= max_batch."""
+    """The batch size of `inputs`. Raises ValueError unless they match `specs` and 1 <= batch <= max_batch."""
     if len(inputs) != len(specs):
         raise ValueError(f"the stage takes {len(specs)} tensors, not {len(inputs)}")
     batch = inputs[0].shape[0] if inputs[0].ndim else 0

@@ -15,8 +15,8 @@ _KEPT_BYTES = 1 << 30
 def settle_process(threads: int) -> None:
     """Compute with `threads` threads, and keep freed memory for the next batch.
 
-    By default glibc hands large buffers back to the kernel and faults them in again at the next batch, or not, by what
-    was allocated before: the same block then takes 1 ms or 3 ms. Where there is no glibc, memory stays as it is.
+    By default, glibc may return large buffers to the kernel and fault them in again at the next batch, depending on
+    earlier allocations: the same block then takes 1 ms or 3 ms. Without glibc, memory settings stay unchanged.
     """
     torch.set_num_threads(threads)
     if sys.platform == "linux":

@@ -1,4 +1,4 @@
-"""A slower class of accelerator: computes for real, then waits until a multiple of the CPU time has passed."""
+"""An emulated slower accelerator: computes the real answer, then waits for a multiple of the CPU time."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -10,10 +10,10 @@ from partita_runtime.execution.waiting import wait_until
 T = TypeVar("T")
 
 
-def stretched(call: Callable[[], T], factor: float) -> T:
-    """What `call` answers, once `factor` times the CPU time that it took has passed.
+def slowed_down(call: Callable[[], T], factor: float) -> T:
+    """The result of `call`, after `factor` times its CPU time.
 
-    CPU time rather than elapsed time, so that a class does not slow down further where cores are shared.
+    CPU time instead of elapsed time: shared cores do not slow the emulated class down further.
     """
     started, worked = time.perf_counter_ns(), time.thread_time_ns()
     answer = call()
@@ -22,7 +22,7 @@ def stretched(call: Callable[[], T], factor: float) -> T:
 
 
 class SlowdownExecutor:
-    """Another executor, `factor` times slower."""
+    """Runs another executor `factor` times slower."""
 
     def __init__(self, executor: StageExecutor, factor: float) -> None:
         self._executor = executor
@@ -30,13 +30,13 @@ class SlowdownExecutor:
 
     @property
     def memory_bytes(self) -> int:
-        """As the other's."""
+        """Bytes of weights of the other executor."""
         return self._executor.memory_bytes
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
-        """As the other's, later."""
-        return stretched(lambda: self._executor.run(inputs), self._factor)
+        """The outputs of the other executor, after the slowdown."""
+        return slowed_down(lambda: self._executor.run(inputs), self._factor)
 
     def warm_up(self, batch_sizes: Sequence[int]) -> None:
-        """As the other's, no slower."""
+        """Warm the other executor up, without slowdown."""
         self._executor.warm_up(batch_sizes)

@@ -1,4 +1,4 @@
-"""What a stage replica needs to know to build its executor, as plain JSON-able data."""
+"""The description of a stage from which a replica builds its executor, as JSON-compatible data."""
 
 from enum import StrEnum
 from typing import Self
@@ -14,44 +14,42 @@ from partita_runtime.scheduling.plan import stage_latency
 
 
 class Device(StrEnum):
-    """Where a stage computes."""
+    """The device of a stage."""
 
     CPU = "cpu"
     CUDA = "cuda"
-    """CUDA where there is a device, else the CPU, with a warning."""
+    """CUDA if there is a device; else the CPU, with a warning."""
 
 
 class EmulatedStage(SpecModel):
-    """A stage that takes the profile's time and computes nothing."""
+    """A stage that takes the profiled time and computes nothing."""
 
     latency_micros: tuple[int, ...] = Field(min_length=1, description="Time of a batch of b samples at index b - 1.")
-    inputs: tuple[TensorSpec, ...] = Field(min_length=1, description="Tensors that it takes.")
-    outputs: tuple[TensorSpec, ...] = Field(min_length=1, description="Tensors that it gives, all zeros.")
+    inputs: tuple[TensorSpec, ...] = Field(min_length=1, description="Input tensors.")
+    outputs: tuple[TensorSpec, ...] = Field(min_length=1, description="Output tensors, all zeros.")
 
 
 class StageBuild(SpecModel):
     """One stage: blocks [first, end) of a model, and how to run them."""
 
     model: ModelSource
-    input: TensorSpec = Field(description="The model's input (of its first block, wherever this stage begins).")
-    blocks: int = Field(ge=1, le=20, description="Blocks to cut the model into, as its profile asked for.")
+    input: TensorSpec = Field(description="The model's input (of its first block, not of this stage).")
+    blocks: int = Field(ge=1, le=20, description="Number of blocks to cut the model into, as in its profile.")
     first: int = Field(default=0, ge=0)
     end: int | None = Field(default=None, ge=1, description="Default: to the last block.")
-    partition: str | None = Field(
-        default=None, description="Digest of the cut that the profile was made with; a different cut is refused."
-    )
+    partition: str | None = Field(default=None, description="Digest of the cut of the profile; another cut is refused.")
     backend: Backend = Backend.EAGER
     device: Device = Device.CPU
     cut_dtype: CutDType = CutDType.FP16
     max_batch: int = Field(default=16, ge=1, le=1024)
     threads: int = Field(default=1, ge=1, description="CPU threads for one batch.")
-    slowdown: float | None = Field(default=None, ge=1, description="Stretch every execution to this multiple.")
+    slowdown: float | None = Field(default=None, ge=1, description="Slow every execution down by this factor.")
     emulation: EmulatedStage | None = Field(default=None, description="Emulate: the model is not loaded.")
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.end is not None and self.end <= self.first:
-            raise ValueError(f"blocks [{self.first}, {self.end}) are none; end must be above first")
+            raise ValueError(f"blocks [{self.first}, {self.end}) are empty; end must be above first")
         if self.emulation is not None and self.slowdown is not None:
             raise ValueError("a stage is either emulated or slowed down, and not both")
         if self.emulation is not None and len(self.emulation.latency_micros) < self.max_batch:
@@ -64,10 +62,10 @@ class StageBuild(SpecModel):
 def emulated_stage(
     profile: Profile, first: int, end: int, *, divisor: int = 1, max_batch: int, cut_dtype: CutDType = CutDType.FP16
 ) -> EmulatedStage:
-    """Blocks [first, end) as `profile` times them, on a vGPU of 1/divisor.
+    """Blocks [first, end) with the times of `profile`, on a vGPU of 1/divisor.
 
-    Where the profile does not know the tensors that cross a cut, one flat tensor of as many bytes stands for them.
-    Raises as `stage_latency`.
+    If the profile lacks the tensors that cross a cut, one flat tensor with the same number of bytes replaces them.
+    Raises KeyError or ValueError like `stage_latency`.
     """
     return EmulatedStage(
         latency_micros=tuple(

@@ -31,13 +31,13 @@ _BUILDERS: Final[Mapping[Backend, Callable[[StageBlocks, Boundary], Compute]]] =
     Backend.CUDA_GRAPHS: cuda_graphs,
     Backend.TENSORRT: tensor_rt,
 }
-"""Backends that may raise CannotBuildError; each falls back to Eager, which is always there."""
+"""Backends that may raise CannotBuildError; the fallback is Eager, which always works."""
 
 
 def build_torch_executor(build: StageBuild) -> BuiltExecutor:
-    """The stage's blocks on its device, by the backend that was asked for or the one it falls back to.
+    """The stage's blocks on its device, with the requested backend or its fallback.
 
-    Settles this whole process (see `settle_process`). Raises ModelError.
+    Changes settings of the whole process (see `settle_process`). Raises ModelError.
     """
     settle_process(build.threads)
     warnings: list[str] = []
@@ -85,9 +85,9 @@ def _stage_of_model(build: StageBuild, device: torch.device) -> PartitionedModel
     if build.partition not in (None, model.digest):
         raise ModelError(
             ModelErrorReason.PARTITION_CHANGED,
-            f"the model is cut as {model.digest} here, and its profile was made with {build.partition}: the model or "
-            "a library has changed since; delete the profile's ConfigMap, and it is profiled and planned again",
+            f"the model is cut as {model.digest} here, but as {build.partition} in its profile: the model or a library "
+            "has changed since; delete the profile's ConfigMap to profile and plan again",
         )
     model = model.keep(build.first, len(model.blocks) if build.end is None else build.end).to(device)
-    gc.collect()  # graphs refer to themselves, and would keep the other blocks' weights for long
+    gc.collect()  # graphs are reference cycles, which would keep the weights of other blocks
     return model

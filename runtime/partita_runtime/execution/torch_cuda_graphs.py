@@ -1,4 +1,4 @@
-"""Execution recorded as CUDA graphs, one for each batch size: a replay launches all kernels of a stage at once."""
+"""Execution as CUDA graphs, one for each batch size: a replay launches all kernels of a stage at once."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ import torch
 from partita_runtime.execution.torch_stage import Boundary, CannotBuildError, Compute, StageBlocks
 
 RUNS_BEFORE: Final = 3
-"""Eager runs before one is recorded, in which libraries choose their kernels and take their memory."""
+"""Eager runs before the recording, in which libraries choose kernels and allocate memory."""
 
 
 def cuda_graphs(blocks: StageBlocks, entry: Boundary) -> Compute:
-    """The blocks recorded for a batch of two now, and for other sizes when they first come (as a warm-up sees to).
+    """Record the blocks for a batch of two now, and for other sizes at their first run (the warm-up).
 
-    Raises CannotBuildError, as for blocks that wait for the device, or do not always run the same kernels.
+    Raises CannotBuildError, for example for blocks that wait for the device or do not always run the same kernels.
     """
     if entry.device.type != "cuda":
         raise CannotBuildError("there is no CUDA device")
@@ -32,13 +32,13 @@ def cuda_graphs(blocks: StageBlocks, entry: Boundary) -> Compute:
 class _Recorded:
     graph: torch.cuda.CUDAGraph
     inputs: Sequence[torch.Tensor]
-    """Where the graph reads its batch."""
+    """The input buffers of the graph."""
     outputs: Sequence[torch.Tensor]
-    """Where it leaves the answer, until the next replay of any graph."""
+    """Its output buffers, valid until the next replay of any graph."""
 
 
 class _Graphs:
-    """All graphs of a stage. They share one pool of memory, since one batch runs at a time."""
+    """All graphs of a stage. They share one memory pool, since one batch runs at a time."""
 
     def __init__(self, blocks: StageBlocks) -> None:
         self._blocks = blocks
@@ -50,20 +50,20 @@ class _Graphs:
         recorded = self._recorded.get(batch)
         if recorded is None:
             recorded = self._recorded[batch] = self._record([tensor.clone() for tensor in tensors])
-        for held, tensor in zip(recorded.inputs, tensors, strict=True):
-            held.copy_(tensor)
+        for buffer, tensor in zip(recorded.inputs, tensors, strict=True):
+            buffer.copy_(tensor)
         recorded.graph.replay()
         return recorded.outputs
 
     def _record(self, inputs: Sequence[torch.Tensor]) -> _Recorded:
-        aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
             for _ in range(RUNS_BEFORE):
                 self._blocks(*inputs)
-        torch.cuda.current_stream().wait_stream(aside)
+        torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        # Batches of other models may run in another thread of the process meanwhile (sub-clusters).
+        # With sub-clusters, another thread may run batches of other models at the same time.
         with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             outputs = self._blocks(*inputs)
         self._pool = graph.pool()

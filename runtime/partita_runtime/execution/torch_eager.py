@@ -1,4 +1,4 @@
-"""Execution as torch runs it, operation by operation."""
+"""Eager execution: torch runs one operation after the other."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from partita_runtime.execution.torch_stage import Compute, StageBlocks
 
 
 def eager(blocks: StageBlocks) -> Compute:
-    """The blocks as they are."""
+    """Run the blocks without compilation."""
 
     def compute(tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
         answer: Sequence[torch.Tensor] = blocks(*tensors)

@@ -1,4 +1,4 @@
-"""Execution compiled by torch's Inductor."""
+"""Execution with code compiled by torch's Inductor."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from partita_runtime.execution.torch_stage import Boundary, CannotBuildError, Co
 
 
 def inductor(blocks: StageBlocks, entry: Boundary) -> Compute:
-    """The blocks compiled, now, for every batch size at once, and for a single sample. Raises CannotBuildError."""
+    """Compile the blocks now, once for all batch sizes and once for a single sample. Raises CannotBuildError."""
     compiled = torch.compile(blocks)
 
     def compute(tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:

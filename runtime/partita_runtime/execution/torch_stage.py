@@ -1,4 +1,4 @@
-"""One stage's blocks on a device, and the way of a batch from the network's arrays into them and back."""
+"""One stage's blocks on a device, and the conversion of batches between network arrays and tensors."""
 
 from collections.abc import Callable, Sequence
 
@@ -36,7 +36,7 @@ class StageBlocks(torch.nn.Module):
 
 
 class Boundary:
-    """The tensors at one end of a stage: as the model has them, and as they travel."""
+    """The tensors at one end of a stage, in the model's form and in transport form."""
 
     def __init__(self, samples: Sequence[SampleTensor], specs: Sequence[TensorSpec], device: torch.device) -> None:
         self.specs = tuple(specs)
@@ -44,7 +44,7 @@ class Boundary:
         self._samples = tuple(samples)
 
     def to_device(self, arrays: Sequence[Array]) -> list[torch.Tensor]:
-        """Arrays from the network as tensors of the model's own element types."""
+        """Convert arrays from the network to tensors with the model's element types."""
         return [
             _tensor(array).to(self.device, getattr(torch, sample.dtype)).reshape(array.shape[0], *sample.shape)
             for array, sample in zip(arrays, self._samples, strict=True)
@@ -55,7 +55,7 @@ class Boundary:
         return self.to_device(zeros(self.specs, batch))
 
     def to_host(self, tensors: Sequence[torch.Tensor]) -> list[Array]:
-        """Tensors of the model as arrays for the network; waits for the device."""
+        """Convert tensors of the model to arrays for the network; waits for the device."""
         return [
             _cast(tensor, spec).reshape(tensor.shape[0], *spec.shape).contiguous().cpu().numpy()
             for tensor, spec in zip(tensors, self.specs, strict=True)
@@ -65,7 +65,7 @@ class Boundary:
 def stage_boundaries(
     model: PartitionedModel, first: int, end: int, input: TensorSpec, cut_dtype: CutDType, device: torch.device
 ) -> tuple[Boundary, Boundary]:
-    """What the stage of blocks [first, end) takes and gives."""
+    """The inputs and outputs of the stage of blocks [first, end)."""
 
     def boundary(index: int) -> Boundary:
         samples = model.boundaries[index]
@@ -81,7 +81,7 @@ def stage_boundaries(
 
 
 class TorchExecutor:
-    """Runs a stage's blocks with torch. The answer of the last stage is in full precision."""
+    """Runs a stage's blocks with torch. The last stage answers in full precision."""
 
     def __init__(
         self, blocks: StageBlocks, compute: Compute, entry: Boundary, exit: Boundary, *, max_batch: int
@@ -94,7 +94,7 @@ class TorchExecutor:
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of weights; those that several layers share count once."""
+        """Bytes of weights; weights that several layers share count once."""
         storages = {
             tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes()
             for tensor in (*self._blocks.parameters(), *self._blocks.buffers())
@@ -102,24 +102,24 @@ class TorchExecutor:
         return sum(storages.values())
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
-        """As StageExecutor says."""
+        """The stage's outputs for one batch (see `StageExecutor.run`)."""
         check_batch(inputs, self._entry.specs, self._max_batch)
         with torch.inference_mode():
             return self._exit.to_host(self._compute(self._entry.to_device(inputs)))
 
     def warm_up(self, batch_sizes: Sequence[int]) -> None:
-        """As StageExecutor says."""
+        """Run once with zeros at every batch size."""
         for batch in batch_sizes:
             self.run(zeros(self._entry.specs, batch))
 
 
 def _tensor(array: Array) -> torch.Tensor:
-    # Arrays that are views of a network buffer are read-only, which torch has no notion of.
+    # Views of a network buffer are read-only, which torch does not support.
     return torch.from_numpy(array if array.flags.writeable else np.array(array))
 
 
 def _cast(tensor: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
-    wanted = getattr(torch, str(NUMPY_DTYPES[spec.dtype]))
-    if wanted is torch.float16 and tensor.dtype is not torch.float16:
-        tensor = tensor.clamp(-LARGEST_HALF, LARGEST_HALF)  # beyond it half precision knows infinity only
-    return tensor.to(wanted)
+    target = getattr(torch, str(NUMPY_DTYPES[spec.dtype]))
+    if target is torch.float16 and tensor.dtype is not torch.float16:
+        tensor = tensor.clamp(-LARGEST_HALF, LARGEST_HALF)  # half precision has only infinity beyond it
+    return tensor.to(target)

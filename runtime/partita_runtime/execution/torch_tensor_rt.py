@@ -1,4 +1,4 @@
-"""Execution by TensorRT, through torch_tensorrt: one engine for each batch size, kept on disk by what it is made of."""
+"""Execution with TensorRT through torch_tensorrt: one engine for each batch size, cached on disk by content."""
 
 import hashlib
 import importlib
@@ -14,18 +14,18 @@ import torch
 from partita_runtime.execution.torch_stage import Boundary, CannotBuildError, Compute, StageBlocks
 
 CACHE_VARIABLE: Final = "PARTITA_ENGINE_CACHE"
-"""Environment variable: the directory of the engines. Only this process's user may be able to write there."""
+"""Environment variable: the directory of the engines. Only this process's user may have write access."""
 _SUFFIX: Final = ".ep"
 
 Engine = Callable[..., Any]
-"""What answers a batch of one size."""
+"""Computes batches of one size."""
 
 
 class EngineMaker(Protocol):
-    """Makes engines, and keeps them as files."""
+    """Makes engines, and saves and loads them as files."""
 
     versions: str
-    """Everything outside of the model that an engine depends on: libraries, and the device."""
+    """Everything besides the model that an engine depends on: libraries and the device."""
 
     def compile(self, exported: torch.export.ExportedProgram, inputs: Sequence[torch.Tensor]) -> Engine:
         """An engine for batches like `inputs`."""
@@ -34,19 +34,19 @@ class EngineMaker(Protocol):
         """Write an engine to a file."""
 
     def load(self, path: Path) -> Engine:
-        """Read an engine that `save` has written."""
+        """Read an engine that `save` wrote."""
 
 
 def tensor_rt(blocks: StageBlocks, entry: Boundary) -> Compute:
-    """The blocks as a TensorRT engine for a batch of two now, and for other sizes when they first come.
+    """Build a TensorRT engine for a batch of two now, and for other sizes at their first run.
 
-    Raises CannotBuildError, as where there is no torch_tensorrt, or no GPU.
+    Raises CannotBuildError, for example without torch_tensorrt or without a GPU.
     """
     try:
         maker = TorchTensorRt()
         if entry.device.type != "cuda":
             raise CannotBuildError("there is no CUDA device")
-        engines = Engines(blocks, maker, cache_directory())
+        engines = TensorRtEngines(blocks, maker, cache_directory())
         with torch.inference_mode():
             engines(entry.zeros(2))
     except CannotBuildError:
@@ -57,12 +57,12 @@ def tensor_rt(blocks: StageBlocks, entry: Boundary) -> Compute:
 
 
 def cache_directory() -> Path:
-    """Where engines are kept: `PARTITA_ENGINE_CACHE`, else in the user's cache."""
+    """The directory of the engines: `PARTITA_ENGINE_CACHE`, or the user's cache."""
     return Path(os.environ.get(CACHE_VARIABLE) or Path.home() / ".cache" / "partita" / "engines")
 
 
-class Engines:
-    """All engines of a stage. What is in `directory` is not built again."""
+class TensorRtEngines:
+    """All engines of a stage; those in `directory` are not built again."""
 
     def __init__(self, blocks: StageBlocks, maker: EngineMaker, directory: Path) -> None:
         self._blocks = blocks
@@ -86,20 +86,20 @@ class Engines:
             if path.exists():
                 return self._maker.load(path)
             engine = self._maker.compile(exported, example)
-            self._keep(engine, path, example)
+            self._save(engine, path, example)
             return engine
 
-    def _keep(self, engine: Engine, path: Path, inputs: Sequence[torch.Tensor]) -> None:
-        """Other replicas on the node may look at the same moment, so a file appears when it is whole."""
+    def _save(self, engine: Engine, path: Path, inputs: Sequence[torch.Tensor]) -> None:
+        """Write the file under another name first: other replicas on the node may read it at any time."""
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with tempfile.TemporaryDirectory(dir=self._directory) as aside:
-            written = Path(aside) / path.name
+        with tempfile.TemporaryDirectory(dir=self._directory) as temporary:
+            written = Path(temporary) / path.name
             self._maker.save(engine, written, inputs)
             written.replace(path)
 
 
 def content_key(exported: torch.export.ExportedProgram, inputs: Sequence[torch.Tensor], versions: str) -> str:
-    """What an engine is made of: operations, weights, shapes and element types of the batch, libraries and device."""
+    """Digest of an engine's content: operations, weights, shapes and element types of the batch, libraries, device."""
     key = hashlib.sha256(versions.encode())
     key.update(str(exported.graph).encode())
     key.update(repr([(tuple(tensor.shape), tensor.dtype) for tensor in inputs]).encode())
@@ -110,7 +110,7 @@ def content_key(exported: torch.export.ExportedProgram, inputs: Sequence[torch.T
 
 
 class TorchTensorRt:
-    """The real one. Raises CannotBuildError where torch_tensorrt is missing."""
+    """Makes engines with torch_tensorrt. Raises CannotBuildError if it is missing."""
 
     def __init__(self) -> None:
         try:
@@ -124,15 +124,15 @@ class TorchTensorRt:
         self.versions = f"{torch.__version__} {self._library.__version__} {device}"
 
     def compile(self, exported: torch.export.ExportedProgram, inputs: Sequence[torch.Tensor]) -> Engine:
-        """As EngineMaker says; in the model's own precision."""
+        """An engine in the model's precision for batches like `inputs`."""
         engine: Engine = self._library.dynamo.compile(exported, arg_inputs=[*inputs], min_block_size=1)
         return engine
 
     def save(self, engine: Engine, path: Path, inputs: Sequence[torch.Tensor]) -> None:
-        """As EngineMaker says."""
+        """Write an engine to a file."""
         self._library.save(engine, str(path), arg_inputs=[*inputs])
 
     def load(self, path: Path) -> Engine:
-        """As EngineMaker says."""
+        """Read an engine that `save` wrote."""
         engine: Engine = self._library.load(str(path)).module()
         return engine

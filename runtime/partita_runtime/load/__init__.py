@@ -1,1 +1,5 @@
-"""Open-loop load over the Open Inference Protocol: requests leave on schedule, whatever became of those before."""
+"""The load generator: requests of the Open Inference Protocol, sent on schedule whether or not earlier ones ended.
+
+`arrivals` and `azure_functions` do no I/O, and the simulator uses them too. May import `execution`, `models`,
+`scheduling` and the protocol of `serving`.
+"""

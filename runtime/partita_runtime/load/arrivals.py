@@ -1,6 +1,6 @@
-"""When requests arrive: Poisson, Gamma, evenly spaced, or from a trace, at a rate that may change with time.
+"""Arrival times: Poisson, Gamma, evenly spaced, or from a trace, at a rate that may change over time.
 
-Pure, and shared by the load generator and the simulator: the same seed gives the same times to both.
+The load generator and the simulator share this module: the same seed gives the same times in both.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ class RateSchedule:
 
     @classmethod
     def constant(cls, rate: float) -> Self:
-        """The same rate all the time."""
+        """A constant rate."""
         return cls((0.0,), (rate,))
 
     @classmethod
@@ -53,7 +53,7 @@ class RateSchedule:
             raise ValueError(f"rate {text!r}: {error}; write it such as 8 or 0:4,30:8,60:2") from error
 
     def rate_at(self, second: float) -> float:
-        """Requests per second at this time."""
+        """Requests per second at a time."""
         return self.rates[int(np.searchsorted(self.starts_s, second, side="right")) - 1]
 
     def expected(self, until_s: float) -> tuple[Times, NDArray[np.float64]]:
@@ -72,8 +72,8 @@ def arrival_times(
 ) -> Times:
     """Arrivals in [0, duration_s), reproducible from the generator's seed.
 
-    Gaps are drawn for a rate of 1 and then stretched by the rate in force, which makes Poisson arrivals at a
-    changing rate exact. `gamma_shape` is the shape of Gamma gaps: 1 is Poisson, less is burstier.
+    Gaps are drawn for a rate of 1 and then scaled by the current rate, which is exact for Poisson arrivals at a
+    changing rate. `gamma_shape` is the shape of Gamma gaps: 1 is Poisson, less is burstier.
     Raises ValueError for a duration or a shape that is not positive.
     """
     if duration_s <= 0:
@@ -86,9 +86,9 @@ def arrival_times(
 
 
 def trace_times(gaps_s: Sequence[float], duration_s: float) -> Times:
-    """Arrivals in [0, duration_s) after these gaps, repeated from the start where the trace is too short.
+    """Arrivals in [0, duration_s) with these gaps; the trace repeats if it is too short.
 
-    Raises ValueError for a gap that is negative or no number, and for a trace that takes no time.
+    Raises ValueError for a gap that is negative or not a number, and for gaps whose sum is 0.
     """
     gaps = np.asarray(gaps_s, dtype=np.float64)
     if not gaps.size or not np.isfinite(gaps).all() or (gaps < 0).any() or gaps.sum() <= 0:
@@ -99,9 +99,9 @@ def trace_times(gaps_s: Sequence[float], duration_s: float) -> Times:
 
 
 def parse_trace(text: str) -> tuple[float, ...]:
-    """Gaps between arrivals in seconds, one a line; empty lines and lines that begin with # are skipped.
+    """Gaps between arrivals in seconds, one per line; empty lines and lines that begin with # are skipped.
 
-    Raises ValueError that names the line.
+    Raises ValueError with the line number.
     """
     gaps = []
     for number, line in enumerate(text.splitlines(), start=1):

@@ -1,7 +1,7 @@
-"""Arrivals with the character of the Azure Functions traces, which PPipe and others serve: read, or made up.
+"""Arrivals like those of the Azure Functions traces, which PPipe and others use: read from files, or synthetic.
 
-The 2019 trace (Shahrad et al., USENIX ATC 2020) counts the invocations of each function by the minute, a day to a file;
-the 2021 trace (Zhang et al., SOSP 2021) has one line for each invocation of two weeks. Neither is part of Partita:
+The 2019 trace (Shahrad et al., USENIX ATC 2020) counts the invocations of each function per minute, one file per day;
+the 2021 trace (Zhang et al., SOSP 2021) has one line per invocation of two weeks. Partita contains neither:
 https://github.com/Azure/AzurePublicDataset.
 """
 
@@ -20,7 +20,7 @@ _MINUTES_OF_A_DAY = 1440
 def read_minute_counts(lines: Iterable[str]) -> dict[str, tuple[int, ...]]:
     """Invocations by minute of each function, from a file `invocations_per_function_md.anon.d<day>.csv` of 2019.
 
-    Raises ValueError that names the line.
+    Raises ValueError with the line number.
     """
     rows = csv.DictReader(lines)
     minutes = [name for name in rows.fieldnames or () if name not in _KEYS_2019]
@@ -40,10 +40,10 @@ def read_minute_counts(lines: Iterable[str]) -> dict[str, tuple[int, ...]]:
 
 
 def read_invocations(lines: Iterable[str]) -> dict[str, tuple[float, ...]]:
-    """Start times in seconds of each function, ascending, from `AzureFunctionsInvocationTraceForTwoWeeksJan2021.txt`.
+    """Ascending start times in seconds of each function, from `AzureFunctionsInvocationTraceForTwoWeeksJan2021.txt`.
 
-    A line holds app, func, end_timestamp and duration; an invocation starts at the end less the duration. Raises
-    ValueError that names the line.
+    A line holds app, func, end_timestamp and duration; an invocation starts at its end minus its duration.
+    Raises ValueError with the line number.
     """
     rows = csv.DictReader(lines)
     if not {"func", "end_timestamp", "duration"} <= set(rows.fieldnames or ()):
@@ -59,7 +59,7 @@ def read_invocations(lines: Iterable[str]) -> dict[str, tuple[float, ...]]:
 
 
 def shared_out_counts(functions: Mapping[str, Sequence[int]], models: int) -> list[tuple[int, ...]]:
-    """Invocations by minute of each model: functions are given to the models in turn (PPipe, section 7.1)."""
+    """Invocations per minute of each model: functions are assigned to models in turn (PPipe, section 7.1)."""
     minutes = max((len(counts) for counts in functions.values()), default=0)
     shared = np.zeros((models, minutes), dtype=np.int64)
     for number, counts in enumerate(functions.values()):
@@ -68,7 +68,7 @@ def shared_out_counts(functions: Mapping[str, Sequence[int]], models: int) -> li
 
 
 def shared_out_starts(functions: Mapping[str, Sequence[float]], models: int) -> list[tuple[float, ...]]:
-    """Start times of each model, ascending: functions are given to the models in turn (PPipe, section 7.1)."""
+    """Ascending start times of each model: functions are assigned to models in turn (PPipe, section 7.1)."""
     shared: list[list[float]] = [[] for _ in range(models)]
     for number, starts in enumerate(functions.values()):
         shared[number % models] += starts
@@ -76,7 +76,7 @@ def shared_out_starts(functions: Mapping[str, Sequence[float]], models: int) -> 
 
 
 def schedule_of_counts(counts: Sequence[int], mean_rate: float, step_s: float = 60.0) -> RateSchedule:
-    """The rate by minute, scaled to a mean in requests per second; less than 60 s a step plays the trace faster.
+    """The rate per minute, scaled to a mean in requests per second; with `step_s` below 60 the trace runs faster.
 
     Raises ValueError if there were no invocations.
     """
@@ -88,12 +88,12 @@ def schedule_of_counts(counts: Sequence[int], mean_rate: float, step_s: float = 
 
 
 def gaps_of_starts(starts: Sequence[float], mean_rate: float) -> tuple[float, ...]:
-    """Gaps in seconds between the invocations, scaled to a mean in requests per second: bursts stay bursts.
+    """Gaps in seconds between the invocations, scaled to a mean in requests per second; bursts are kept.
 
-    Raises ValueError if the invocations do not span any time.
+    Raises ValueError if all invocations are at the same time.
     """
     if len(starts) < 2 or starts[-1] <= starts[0]:
-        raise ValueError("a trace needs invocations at two moments at least")
+        raise ValueError("a trace needs invocations at two different times or more")
     gaps = np.diff(np.asarray(starts, dtype=np.float64))
     return tuple((gaps / (gaps.mean() * mean_rate)).tolist())
 
@@ -109,11 +109,11 @@ def synthetic_schedules(
     burst_spread: float = 0.5,
     step_s: float = 60.0,
 ) -> list[RateSchedule]:
-    """Made-up rates of several models, together `mean_rate` requests per second on average, reproducible by seed.
+    """Synthetic rates of several models with a sum of `mean_rate` requests per second on average.
 
-    popularity: exponent of Zipf's law, by which the first model gets the most requests; 0 is the same for all.
-    diurnal: how far, from 0 to 1, the rate swings about its mean in a day of 1440 steps, each model at its own hours.
-    burst_spread: standard deviation of the logarithm of each minute's rate; its distribution has a heavy tail.
+    popularity: exponent of Zipf's law; the first model gets the most requests, 0 gives all models the same.
+    diurnal: amplitude of the daily cycle (1440 steps) as a share of the mean, from 0 to 1; phases differ by model.
+    burst_spread: standard deviation of the logarithm of each minute's rate, which has a heavy tail.
     """
     if models < 1 or minutes < 1 or not 0 <= diurnal <= 1 or burst_spread < 0:
         raise ValueError("synthetic rates need a model, a minute, 0 <= diurnal <= 1 and burst_spread >= 0")

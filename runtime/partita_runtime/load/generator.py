@@ -1,4 +1,4 @@
-"""Sends requests on a schedule and records what became of each."""
+"""Sends requests on a schedule and records how each ends."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -18,13 +18,13 @@ from partita_runtime.load.report import (
     summarize,
 )
 
-# Servers close idle connections after 5 s or more; one that is about to be closed is not used again.
+# Servers close idle connections after 5 s or more; the client closes them earlier.
 _KEEP_IDLE_S = 3.0
 
 
 @dataclass(frozen=True)
 class LoadConfig:
-    """What to send where, and when."""
+    """The requests, their target and their times."""
 
     url: str
     """URL of the infer endpoint."""
@@ -33,14 +33,14 @@ class LoadConfig:
     schedule: NDArray[np.float64]
     """Seconds from the start at which requests are sent, ascending."""
     duration_s: float
-    """Length of the schedule; its last request may come earlier."""
+    """Length of the schedule; the last request may be earlier."""
     slo_s: float
     timeout_s: float = 30.0
-    """A request without an answer after so long is given up."""
+    """A request fails if it has no answer after this time."""
 
     def __post_init__(self) -> None:
         if not self.payloads:
-            raise ValueError("there is nothing to send: give at least one payload")
+            raise ValueError("no payload to send; give at least one payload")
         if self.duration_s <= 0:
             raise ValueError(f"the load must last longer than {self.duration_s} s")
         if self.timeout_s < self.slo_s:
@@ -53,7 +53,7 @@ class LoadConfig:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is."""
+    """The progress of a run."""
 
     elapsed_s: float
     sent: int
@@ -68,7 +68,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class LoadRun:
-    """What a run gave: every request in the order of the schedule, and the sum."""
+    """The result of a run: every request in the order of the schedule, and the summary."""
 
     records: tuple[RequestRecord, ...]
     report: LoadReport
@@ -77,8 +77,8 @@ class LoadRun:
 async def run_load(config: LoadConfig, on_progress: Callable[[Progress], None] | None = None) -> LoadRun:
     """Send the requests of the schedule and wait for the last answer.
 
-    Open loop: a request leaves when it is due, whether or not those before it were answered. `on_progress` is
-    called about once a second.
+    Open loop: a request is sent at its time, whether or not earlier ones were answered. `on_progress` is called
+    about once per second.
     """
     async with aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_IDLE_S),
@@ -113,7 +113,7 @@ class _Run:
     async def send_all(self) -> None:
         async with asyncio.TaskGroup() as requests:
             for index, due in enumerate(self.config.schedule.tolist()):
-                # Even when late, so that requests and answers get their turn.
+                # Also if it is late: the sleep lets other tasks run.
                 await asyncio.sleep(max(0.0, due - self.elapsed()))
                 self.sent += 1
                 requests.create_task(self._send(index, due))

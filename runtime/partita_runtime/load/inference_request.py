@@ -1,4 +1,4 @@
-"""Requests and answers of the Open Inference Protocol v2 with its binary tensor extension, on the client's side."""
+"""Requests and answers of the Open Inference Protocol v2 with its binary tensor extension, for clients."""
 
 import json
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ _NAMES: Final = {dtype.name: name for name, dtype in NUMPY_DTYPES.items()}
 
 
 class AnswerError(ValueError):
-    """An answer that is not of the Open Inference Protocol; the message says what is wrong with it."""
+    """An answer that violates the Open Inference Protocol; the message says how."""
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class Payload:
 
 
 def encode_request(inputs: Mapping[str, NDArray[Any]]) -> Payload:
-    """Tensors by name, each with its batch dimension in front, as the body of an infer request.
+    """The body of an infer request with tensors by name, each with a leading batch dimension.
 
-    Raises ValueError for an element type that the protocol has no name for here.
+    Raises ValueError for an element type that Partita does not support.
     """
     tensors = {name: np.ascontiguousarray(tensor) for name, tensor in inputs.items()}
     for name, tensor in tensors.items():
@@ -56,7 +56,7 @@ def encode_request(inputs: Mapping[str, NDArray[Any]]) -> Payload:
 
 
 def decode_answer(headers: Mapping[str, str], body: bytes) -> dict[str, NDArray[Any]]:
-    """The tensors of an infer answer by name, sent as binary data or as JSON. Raises AnswerError."""
+    """The tensors of an infer answer by name, from binary data or JSON. Raises AnswerError."""
     length = next((value for name, value in headers.items() if name.lower() == HEADER_LENGTH.lower()), None)
     try:
         header_end = len(body) if length is None else int(length)

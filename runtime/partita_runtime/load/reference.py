@@ -1,4 +1,4 @@
-"""The answer of a session's whole models, run in this process: what its pipelines must agree with."""
+"""The reference answer of a session: its whole models, run in this process."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,10 +17,10 @@ from partita_runtime.serving.session.dataflow import SampleTensors, answer_of
 
 
 class WholeModels:
-    """The models of a session, not cut, not batched, at full precision; and its functions."""
+    """The models of a session, uncut, without batching and at full precision, and its functions."""
 
     def __init__(self, session: InferenceSessionSpec) -> None:
-        """Loads every model. Raises ModelError for one that cannot be loaded, or a function that is not there."""
+        """Load every model. Raises ModelError for a model that cannot be loaded or a missing function."""
         self._session = session
         self._interface = Interface("", session, {})
         self._models = {m.name: _whole(m.model) for m in session.modules if m.model is not None}
@@ -39,7 +39,7 @@ class WholeModels:
             sub = due.pop(0)
             due += graph.completed(sub.sub_id, self._run(sample, sub))
         outcome = graph.finished(0)
-        assert outcome is not None  # nothing is due any more
+        assert outcome is not None  # every sub-request was answered
         return answer_of(self._interface, [sample.sink_rows(outcome.results)])
 
     def _run(self, sample: SampleTensors, sub: SubRequest) -> dict[str, int]:

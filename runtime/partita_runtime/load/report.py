@@ -1,4 +1,4 @@
-"""What became of the requests, request by request and summed up."""
+"""How requests ended: each request, and a summary."""
 
 import csv
 import io
@@ -16,7 +16,7 @@ TIMED_OUT: Final = "timeout"
 NO_CONNECTION: Final = "connection"
 
 LARGEST_LAG: Final = 0.05
-"""A generator later than this share of the SLO (99th percentile) distorts what it measures."""
+"""A generator that is later than this share of the SLO (99th percentile) distorts its results."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class RequestRecord:
 
     scheduled_s: float
     sent_s: float
-    """When the generator really sent it."""
+    """When the generator sent it."""
     ended_s: float
     """When its answer was complete, or when it failed."""
     outcome: str
@@ -33,7 +33,7 @@ class RequestRecord:
 
     @property
     def latency_s(self) -> float:
-        """Seconds from when it should have been sent, so that a late generator cannot hide a slow server."""
+        """Seconds from its scheduled time: a late generator cannot hide a slow server."""
         return self.ended_s - self.scheduled_s
 
     def is_good(self, slo_s: float) -> bool:
@@ -52,12 +52,12 @@ class Second:
     """Answered, but after the SLO."""
     failed: int
     p99_ms: float | None
-    """99th percentile of the latencies of those answered; None if none was."""
+    """99th percentile of the latencies of answered requests; None if there are none."""
 
 
 @dataclass(frozen=True)
 class LoadReport:
-    """A run of the load generator, summed up; latencies are those of requests that were answered."""
+    """The summary of a run of the load generator; latencies are those of answered requests."""
 
     slo_ms: float
     duration_s: float
@@ -77,20 +77,20 @@ class LoadReport:
     outcomes: Mapping[str, int]
     """Requests by HTTP status, `timeout` or `connection`."""
     latency_percentiles_ms: tuple[float, ...]
-    """Percentiles 0, 1, ..., 100, for plotting; empty if nothing was answered."""
+    """Percentiles 0, 1, ..., 100, for plots; empty if no request was answered."""
     lag_p99_ms: float
-    """How late the generator itself was."""
+    """How late the generator was (99th percentile)."""
     seconds: tuple[Second, ...]
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Why the figures may not be trusted, if so."""
+        """Reasons not to trust the figures."""
         if self.lag_p99_ms <= LARGEST_LAG * self.slo_ms:
             return ()
         return (
             f"the load generator was up to {self.lag_p99_ms:.0f} ms late (99th percentile), more than "
             f"{LARGEST_LAG:.0%} of the SLO of {self.slo_ms:.0f} ms; its lag is part of every latency. "
-            "Lower the rate, or run it on a machine of its own.",
+            "Lower the rate, or run it on a separate machine.",
         )
 
     def to_json(self) -> str:
@@ -99,7 +99,7 @@ class LoadReport:
 
 
 def summarize(records: Sequence[RequestRecord], *, slo_s: float, duration_s: float) -> LoadReport:
-    """Sum up the requests of a schedule `duration_s` long."""
+    """Summarize the requests of a schedule of `duration_s`."""
     latencies_ms = np.array([r.latency_s for r in records if r.outcome == ANSWERED]) * 1e3
     good = sum(r.is_good(slo_s) for r in records)
     lags_ms = np.array([r.sent_s - r.scheduled_s for r in records]) * 1e3
@@ -123,7 +123,7 @@ def summarize(records: Sequence[RequestRecord], *, slo_s: float, duration_s: flo
 
 
 def records_csv(records: Sequence[RequestRecord]) -> str:
-    """The requests as CSV, one a line, in the order of the schedule."""
+    """The requests as CSV, one per line, in the order of the schedule."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*(field.name for field in fields(RequestRecord)), "latency_s"])

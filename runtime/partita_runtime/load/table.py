@@ -1,4 +1,4 @@
-"""A load report for the terminal."""
+"""The load report as a table for the terminal."""
 
 from rich.table import Table
 

@@ -1,4 +1,5 @@
-"""Models: found, captured as a graph, cut into blocks.
+"""Models: loading, capture as a graph, and the cut into blocks.
 
-`errors`, `layers` and `standard_input` are pure; `source`, `capture` and `partition` need torch.
+May import `partita_api`, and of `partita_planner` the choice of cuts. `errors`, `layers`, `policy` and
+`standard_inputs` need no torch; the other modules do.
 """

@@ -11,11 +11,11 @@ from torch.fx.node import map_arg
 from partita_runtime.models.graph_layers import Dependence, LayeredGraph
 
 LITERALS = (bool, int, float, str, tuple, type(None), torch.dtype, torch.device)
-"""Constants that stand in a block's code; all others are its attributes."""
+"""Constants written into a block's code; all others are its attributes."""
 
 
 def cut_blocks(graph: LayeredGraph, ends: Sequence[int]) -> tuple[GraphModule, ...]:
-    """Block k holds the layers [ends[k - 1], ends[k]). It takes the tensors that cross before it, one by one.
+    """Block k holds the layers [ends[k - 1], ends[k]). Its parameters are the tensors that cross before it.
 
     It returns the tuple of those that cross after it; the last block returns the model's output tensors.
     """
@@ -26,13 +26,13 @@ def cut_blocks(graph: LayeredGraph, ends: Sequence[int]) -> tuple[GraphModule, .
     for layer_end in ends:
         end = graph.ends[layer_end - 1]
         outputs = graph.outputs if end == len(graph.nodes) else graph.crossing[layer_end - 1]
-        blocks.append(_Block(graph, constants, inputs).build(graph.nodes[start:end], outputs))
+        blocks.append(_BlockBuilder(graph, constants, inputs).build(graph.nodes[start:end], outputs))
         inputs, start = outputs, end
     return tuple(blocks)
 
 
 def move_block(block: torch.nn.Module, device: torch.device) -> torch.nn.Module:
-    """`block` with its weights, and the tensors that it makes itself, on `device`."""
+    """`block` with its weights, and the tensors that it creates, on `device`."""
     if isinstance(block, GraphModule):
         for node in block.graph.nodes:
             if node.op == "call_function" and node.kwargs.get("device") is not None:
@@ -42,7 +42,7 @@ def move_block(block: torch.nn.Module, device: torch.device) -> torch.nn.Module:
 
 
 class _Constants:
-    """Values that depend on weights only, each computed when first asked for."""
+    """Values that depend on weights only, each computed at its first use."""
 
     def __init__(self, graph: LayeredGraph) -> None:
         self._module = graph.module
@@ -58,8 +58,8 @@ class _Constants:
         return env[node]
 
 
-class _Block:
-    """A graph module in the making."""
+class _BlockBuilder:
+    """Builds the graph module of one block."""
 
     def __init__(self, graph: LayeredGraph, constants: _Constants, inputs: Sequence[Node]) -> None:
         self._source = graph
@@ -86,14 +86,14 @@ class _Block:
         return self._graph.call_function(torch.ops.aten.flatten.using_ints, (entry, 0, 1))
 
     def _unfolded(self, node: Node) -> Any:
-        """The copy of `node` with the batch alone as its leading dimension."""
+        """The copy of `node` with the batch size as its leading dimension."""
         if node not in self._source.folds:
             return self._copy(node)
         sizes = [-1, self._source.folds[node]]
         return self._graph.call_function(torch.ops.aten.unflatten.int, (self._copy(node), 0, sizes))
 
     def _copy(self, node: Node) -> Any:
-        """What stands for `node` in this block."""
+        """The copy of `node` in this block."""
         if node not in self._copies:
             self._copies[node] = self._rebuild(node)
         return self._copies[node]
@@ -120,7 +120,7 @@ class _Block:
         return self._graph.get_attr(name)
 
     def _batch_size(self, multiple: int) -> Any:
-        """`multiple` times the batch size, read off the block's first input."""
+        """`multiple` times the batch size, taken from the block's first input."""
         if self._batch is None:
             self._batch = self._graph.call_function(torch.ops.aten.sym_size.int, (self._first_input, 0))
         if multiple == 1:

@@ -1,7 +1,7 @@
-"""From a module to a graph of operations, for any batch size.
+"""Captures a module as a graph of operations for any batch size.
 
-torch.export comes first: its graph is functional (nothing is changed in place) and its operations are ATen's.
-What cannot be exported is traced symbolically with torch.fx. Both raise whatever they stumble over.
+torch.export is tried first: its graph is functional (nothing is changed in place) with ATen operations. Modules that
+cannot be exported are traced symbolically with torch.fx. Both can raise any error.
 """
 
 import warnings
@@ -17,7 +17,7 @@ from partita_runtime.models.errors import ModelError, ModelErrorReason
 from partita_runtime.models.standard_inputs import standard_input
 
 MAX_BATCH: Final = 1024
-"""The largest batch size that a captured graph is promised to take."""
+"""The largest batch size of a captured graph."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class CapturedGraph:
 
     module: GraphModule
     functional: bool
-    """Whether no operation changes its operands, so that it does not matter who shares memory with whom."""
+    """Whether no operation changes its operands; else values that share memory must not be separated."""
 
 
 def example(spec: TensorSpec, batch: int) -> torch.Tensor:
@@ -38,7 +38,7 @@ def export_graph(model: torch.nn.Module, spec: TensorSpec) -> CapturedGraph:
     """`model` by torch.export, with a dynamic batch dimension of 1 to MAX_BATCH."""
     batch = Dim("batch", min=1, max=MAX_BATCH)
     with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch and the model's own, of no use to who serves the model
+        warnings.simplefilter("ignore")  # of torch and of the model: not useful to users
         return exported_graph(torch.export.export(model, (example(spec, 2),), dynamic_shapes=({0: batch},)))
 
 
@@ -47,7 +47,7 @@ def exported_graph(program: ExportedProgram) -> CapturedGraph:
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         _drop_dropouts(program.graph)
-        functional = program.run_decompositions({})  # an empty table: in-place operations go, the others stay
+        functional = program.run_decompositions({})  # an empty table: only in-place operations are replaced
         module = functional.module(check_guards=False)
     assert isinstance(module, GraphModule)
     _drop_assertions(module.graph)
@@ -84,7 +84,7 @@ def check_exported_input(program: ExportedProgram, spec: TensorSpec) -> None:
 
 
 def _drop_dropouts(graph: Graph) -> None:
-    """In eval mode a dropout hands its input on; functionalisation would make a copy of it."""
+    """In eval mode a dropout returns its input; functionalization would add a copy."""
     dropouts = (torch.ops.aten.dropout.default, torch.ops.aten.feature_dropout.default)
     for node in list(graph.nodes):
         if node.op == "call_function" and node.target in dropouts and not node.args[2]:
@@ -93,7 +93,7 @@ def _drop_dropouts(graph: Graph) -> None:
 
 
 def _drop_assertions(graph: Graph) -> None:
-    """Assertions name the device that the model was exported on."""
+    """Remove assertions: they contain the device of the export."""
     for node in reversed(list(graph.nodes)):
         if node.op == "call_function" and not node.users and "_assert" in str(node.target):
             graph.erase_node(node)

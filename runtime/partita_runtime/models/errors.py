@@ -1,4 +1,4 @@
-"""The one error of loading, capturing and cutting models."""
+"""The error of loading, capturing and cutting models."""
 
 from enum import StrEnum
 
@@ -9,23 +9,23 @@ class ModelErrorReason(StrEnum):
     IMPORT_FAILED = "ImportFailed"
     """The entrypoint cannot be imported, or raised."""
     FILE_UNREADABLE = "FileUnreadable"
-    """The file is not there, is of no known kind, or torch cannot read it."""
+    """The file is missing, has an unknown suffix, or torch cannot read it."""
     FORBIDDEN = "Forbidden"
-    """The platform does not allow the entrypoint or the file, or the file is not the one that its digest says."""
+    """The platform does not allow the entrypoint or the file, or the file does not match its digest."""
     NOT_A_MODEL = "NotAModel"
     """The entrypoint did not return a torch.nn.Module."""
     BAD_INPUT = "BadInput"
     """The model raised on its standard input."""
     BAD_OUTPUT = "BadOutput"
-    """The model's answer is no set of tensors with a leading batch dimension, or holds NaN or infinity."""
+    """The model's answer is not tensors with a leading batch dimension, or contains NaN or infinity."""
     PARTITION_CHANGED = "PartitionChanged"
-    """The model is not cut as its profile says: it has changed since it was profiled."""
+    """The cut differs from that of the profile: the model has changed since it was profiled."""
     NO_SUCH_BLOCKS = "NoSuchBlocks"
-    """Blocks were asked for that the model does not have."""
+    """The model does not have the requested blocks."""
 
 
 class ModelError(Exception):
-    """A model cannot be served or profiled. The message says what is wrong, and what to change."""
+    """A model cannot be served or profiled. The message says what is wrong and what to change."""
 
     def __init__(self, reason: ModelErrorReason, message: str) -> None:
         super().__init__(message)

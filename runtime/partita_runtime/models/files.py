@@ -1,4 +1,4 @@
-"""Files of models: found, compared with their digest, and read without running what is pickled in them."""
+"""Model files: located, compared with their digest, and read without running pickled code."""
 
 import hashlib
 import os
@@ -21,22 +21,21 @@ LoadedModel = torch.nn.Module | ExportedProgram
 
 _FORCE_WEIGHTS_ONLY: Final = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 _PICKLED_OBJECT: Final = "opaque_obj_"
-"""How torch.export names entries that it would unpickle whatever they are."""
+"""torch.export unpickles entries with this prefix without checks."""
 
 
 def local_file(file: str, sha256: str | None, policy: ModelPolicy) -> Path:
-    """A file that a session names, on this machine, with the digest that the session says, if it says one.
+    """The local path of a session's file, after a comparison with its digest if the session has one.
 
-    A file elsewhere is fetched, where the platform has allowed its place and the session has its digest.
-    Raises ModelError.
+    A remote file is fetched if the platform allows its location and the session has its digest. Raises ModelError.
     """
     url = urlsplit(file)
     if url.scheme not in ("", "file"):
         if policy.files is None or sha256 is None:
             raise ModelError(
                 ModelErrorReason.FILE_UNREADABLE,
-                f"{file}: files elsewhere need their sha256 in the session, and their place among those that "
-                "the platform allows (models.allowedFiles of the chart); or mount a volume with the file",
+                f"{file}: a remote file needs its sha256 in the session and a location that the platform allows "
+                "(models.allowedFiles of the chart); set both, or mount a volume with the file",
             )
         return _fetched(file, sha256)
     path = Path(unquote(url.path)) if url.scheme else Path(file)
@@ -52,8 +51,8 @@ def local_file(file: str, sha256: str | None, policy: ModelPolicy) -> Path:
 def load_file(path: Path) -> LoadedModel:
     """The model in a .pt2 or .pt file. Raises ModelError.
 
-    Nothing in the file is unpickled but tensors. That does not make a file harmless: torch.export evaluates the
-    expressions of dynamic shapes in it, and TorchScript runs what it says.
+    Only tensors in the file are unpickled. A file can still do harm: torch.export evaluates its expressions of dynamic
+    shapes, and TorchScript runs its code.
     """
     try:
         match path.suffix:
@@ -73,12 +72,12 @@ def load_file(path: Path) -> LoadedModel:
         ) from error
     raise ModelError(
         ModelErrorReason.FILE_UNREADABLE,
-        f"{path} is of no known kind; write .pt2 with torch.export.save, or .pt with torch.jit.save",
+        f"{path} has an unknown suffix; write .pt2 with torch.export.save, or .pt with torch.jit.save",
     )
 
 
 def _fetched(uri: str, sha256: str) -> Path:
-    """The file in a directory of this process's user, fetched unless it is there."""
+    """The file in a cache directory of this process's user, fetched if it is missing."""
     directory = Path(tempfile.gettempdir()) / f"partita-models-{os.getuid()}"
     directory.mkdir(mode=0o700, exist_ok=True)
     path = directory / f"{sha256}{Path(urlsplit(uri).path).suffix}"
@@ -91,14 +90,14 @@ def _fetched(uri: str, sha256: str) -> Path:
     return path
 
 
-def _compare(path: Path, said: str, sha256: str) -> None:
+def _compare(path: Path, source: str, sha256: str) -> None:
     with path.open("rb") as content:
         found = hashlib.file_digest(content, "sha256").hexdigest()
     if found != sha256:
         raise ModelError(
             ModelErrorReason.FORBIDDEN,
-            f"{said} is another file than the session says: its SHA-256 digest is {found}; correct sha256, or put the "
-            "right file there",
+            f"{source} does not match its digest in the session: its SHA-256 digest is {found}; "
+            "correct sha256, or replace the file",
         )
 
 
@@ -107,13 +106,13 @@ def _refuse_pickled_objects(path: Path) -> None:
         if any(Path(name).name.startswith(_PICKLED_OBJECT) for name in archive.namelist()):
             raise ModelError(
                 ModelErrorReason.FORBIDDEN,
-                f"{path} holds pickled Python objects, which may run any code; export the model without them",
+                f"{path} contains pickled Python objects, which can run any code; export the model without them",
             )
 
 
 @contextmanager
 def _weights_only() -> Iterator[None]:
-    """Makes torch.load refuse everything but tensors, where torch.export would try again without that."""
+    """Make torch.load refuse everything but tensors; torch.export would otherwise try again without that limit."""
     before = os.environ.get(_FORCE_WEIGHTS_ONLY)
     os.environ[_FORCE_WEIGHTS_ONLY] = "1"
     try:

@@ -1,7 +1,7 @@
-"""From a captured graph to layers: what depends on what, what costs how much, what crosses where.
+"""The layers of a captured graph: dependencies, costs, and the tensors that cross each cut.
 
-Shapes and costs are found by running the graph twice on fake tensors, with two batch sizes: nothing is computed, and
-what grows with the batch shows by itself.
+Shapes and costs come from two runs of the graph on fake tensors with two batch sizes: nothing is computed, and the
+comparison shows which dimensions grow with the batch.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,21 +19,21 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 from partita_api.module import TensorSpec
 from partita_runtime.models.capture import CapturedGraph, example
 from partita_runtime.models.errors import ModelError, ModelErrorReason
-from partita_runtime.models.layers import NOMINAL_BATCH, Layer, SampleTensor, Work, travels
+from partita_runtime.models.layers import NOMINAL_BATCH, Layer, SampleTensor, Work, can_cross
 
 PROBE_BATCH: Final = 2
-"""The other batch size; neither 0 nor 1, which broadcasting treats in ways of its own."""
+"""The second batch size; not 0 or 1, which broadcasting treats specially."""
 
 
 class Dependence(IntEnum):
-    """What a value depends on."""
+    """The inputs that a value depends on."""
 
     CONSTANT = 0
     """Weights only: computed once, when a block is built."""
     BATCH = 1
-    """The batch size too: computed anew in every block that needs it, so that it crosses no cut."""
+    """The batch size too: computed again in every block that needs it, so it crosses no cut."""
     DATA = 2
-    """The samples: computed once, and carried across cuts."""
+    """The samples: computed once, and sent across cuts."""
 
 
 @dataclass(frozen=True)
@@ -48,20 +48,20 @@ class LayeredGraph:
     output_samples: tuple[SampleTensor, ...]
     dependence: Mapping[Node, Dependence]
     batch_multiples: Mapping[Node, int]
-    """Sizes of data that are this multiple of the batch size."""
+    """Values that are this multiple of the batch size."""
     folds: Mapping[Node, int]
     """Values whose leading dimension is this multiple of the batch size; they cross as [batch, multiple, ...]."""
     layers: tuple[Layer, ...]
     ends: tuple[int, ...]
     """Layer i is nodes[ends[i - 1]:ends[i]]."""
     crossing: tuple[tuple[Node, ...], ...]
-    """Values on data that are there after layer i and used later, in order."""
+    """Values on data that exist after layer i and are used later, in order."""
     structure: tuple[object, ...]
     """The graph's operations, operands and shapes as JSON data, the same in every process."""
 
 
 def layered(captured: CapturedGraph, spec: TensorSpec) -> LayeredGraph:
-    """The layers of `captured`. Raises ModelError (BAD_OUTPUT), or what fake execution stumbles over."""
+    """The layers of `captured`. Raises ModelError (BAD_OUTPUT), or any error of the fake execution."""
     module = captured.module
     seen = {batch: _observe(module, spec, batch) for batch in (PROBE_BATCH, NOMINAL_BATCH)}
     probe, nominal = seen[PROBE_BATCH], seen[NOMINAL_BATCH]
@@ -82,7 +82,7 @@ def layered(captured: CapturedGraph, spec: TensorSpec) -> LayeredGraph:
 
     def crossing_samples(end: int) -> tuple[SampleTensor, ...] | None:
         crossed = [_unfolded(samples[node], folds.get(node)) for node in live[end]]
-        legal = travels(crossed) and (captured.functional or not _share_memory(live[end], nominal))
+        legal = can_cross(crossed) and (captured.functional or not _share_memory(live[end], nominal))
         return tuple(s for s in crossed if s is not None) if legal else None
 
     computing = [i for i, node in enumerate(nodes) if nominal[node].flops]
@@ -114,18 +114,18 @@ def layered(captured: CapturedGraph, spec: TensorSpec) -> LayeredGraph:
 
 
 def output_sample(sample: SampleTensor | None, index: int) -> SampleTensor:
-    """`sample`; ModelError if the output cannot be handed to a client."""
-    if sample is None or not travels([sample]):
+    """Return `sample`; raises ModelError if a client cannot receive the output."""
+    if sample is None or not can_cross([sample]):
         raise ModelError(
             ModelErrorReason.BAD_OUTPUT,
-            f"output {index} of the model has no leading batch dimension, or an element type that cannot travel; "
-            "wrap the model so that it returns only such tensors (float, integer or bool)",
+            f"output {index} of the model has no leading batch dimension, or an element type that cannot be "
+            "transported; wrap the model to return only tensors of float, integer or bool with a batch dimension",
         )
     return sample
 
 
 @dataclass(frozen=True)
-class _SeenTensor:
+class _ResultTensor:
     shape: tuple[int, ...]
     dtype: str
     bytes: int
@@ -133,32 +133,32 @@ class _SeenTensor:
 
 
 @dataclass(frozen=True)
-class _Seen:
-    """What one node gave in a fake run."""
+class _NodeResult:
+    """The result of one node in a fake run."""
 
-    tensors: tuple[_SeenTensor, ...]
+    tensors: tuple[_ResultTensor, ...]
     is_tensor: bool
     number: int | None
     flops: int
 
 
 class _Observer(Interpreter):
-    """Runs a graph and takes down what every node gave."""
+    """Runs a graph and records the result of every node."""
 
     def __init__(self, module: GraphModule, counter: FlopCounterMode) -> None:
         super().__init__(module, garbage_collect_values=False)
         self.counter = counter
-        self.seen: dict[Node, _Seen] = {}
-        self.alive: list[Any] = []  # so that no storage's identity is used twice
+        self.seen: dict[Node, _NodeResult] = {}
+        self.alive: list[Any] = []  # a released storage's identity could be used again
 
     def run_node(self, n: Node) -> Any:
         before = self.counter.get_total_flops()
         value = super().run_node(n)
         self.alive.append(value)
         tensors = [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
-        self.seen[n] = _Seen(
+        self.seen[n] = _NodeResult(
             tensors=tuple(
-                _SeenTensor(
+                _ResultTensor(
                     tuple(map(int, t.shape)),
                     str(t.dtype).removeprefix("torch."),
                     t.numel() * t.element_size(),
@@ -173,8 +173,8 @@ class _Observer(Interpreter):
         return value
 
 
-def _observe(module: GraphModule, spec: TensorSpec, batch: int) -> dict[Node, _Seen]:
-    # On CPU tensors attention becomes this operation, which torch's table of formulas leaves out.
+def _observe(module: GraphModule, spec: TensorSpec, batch: int) -> dict[Node, _NodeResult]:
+    # On CPU tensors attention becomes this operation, which torch's FLOP formulas lack.
     attention = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention_flops}
     fake_mode = FakeTensorMode(allow_non_fake_inputs=True)
     with torch.no_grad(), fake_mode, FlopCounterMode(display=False, custom_mapping=attention) as counter:
@@ -188,16 +188,16 @@ def _attention_flops(query: torch.Size, key: torch.Size, value: torch.Size, *arg
     return sdpa_flop_count(query, key, value)  # type: ignore[no-untyped-call, no-any-return]
 
 
-def _sample(probe: _Seen, nominal: _Seen) -> SampleTensor | None:
-    """All but the leading dimension, if only that grows, and with the batch size."""
+def _sample(probe: _NodeResult, nominal: _NodeResult) -> SampleTensor | None:
+    """All dimensions but the leading one, if only that one grows, and with the batch size."""
     if not _fold(probe, nominal):
         return None
     tensor = nominal.tensors[0]
     return SampleTensor(tensor.shape[1:], tensor.dtype)
 
 
-def _fold(probe: _Seen, nominal: _Seen) -> int:
-    """What multiple of the batch size the leading dimension is; 0 if it is none, or another dimension grows."""
+def _fold(probe: _NodeResult, nominal: _NodeResult) -> int:
+    """The leading dimension divided by the batch size; 0 if it is not a multiple, or another dimension grows."""
     if not nominal.is_tensor or not nominal.tensors[0].shape:
         return 0
     small, large = probe.tensors[0].shape, nominal.tensors[0].shape
@@ -210,7 +210,7 @@ def _unfolded(sample: SampleTensor | None, fold: int | None) -> SampleTensor | N
     return SampleTensor((fold, *sample.shape), sample.dtype) if sample and fold else sample
 
 
-def _batch_multiple(node: Node, probe: _Seen, nominal: _Seen) -> int | None:
+def _batch_multiple(node: Node, probe: _NodeResult, nominal: _NodeResult) -> int | None:
     if node.target is not torch.ops.aten.sym_size.int or probe.number is None or nominal.number is None:
         return None
     multiple, rest = divmod(probe.number, PROBE_BATCH)
@@ -230,7 +230,7 @@ def _dependence(module: GraphModule, multiples: Mapping[Node, int]) -> dict[Node
     return found
 
 
-def _outputs(module: GraphModule, seen: Mapping[Node, _Seen]) -> tuple[Node, ...]:
+def _outputs(module: GraphModule, seen: Mapping[Node, _NodeResult]) -> tuple[Node, ...]:
     answered = pytree.tree_leaves(module.graph.output_node().args[0])
     outputs = tuple(n for n in answered if isinstance(n, Node) and seen[n].is_tensor)
     if not outputs:
@@ -239,7 +239,7 @@ def _outputs(module: GraphModule, seen: Mapping[Node, _Seen]) -> tuple[Node, ...
 
 
 def _live(entry: Node, nodes: Sequence[Node], outputs: Sequence[Node]) -> list[tuple[Node, ...]]:
-    """At index i the values that are there before node i and used by it or later, in order of their making."""
+    """At index i, the values that exist before node i and are used by it or later, in order of creation."""
     position = {node: i for i, node in enumerate(nodes)}
     last_use = {
         value: max((position[u] for u in value.users if u in position), default=-1) for value in (entry, *nodes)
@@ -252,22 +252,22 @@ def _live(entry: Node, nodes: Sequence[Node], outputs: Sequence[Node]) -> list[t
 
 
 def _cheapest_end(computing: int, following: int, crossing: Callable[[int], tuple[SampleTensor, ...] | None]) -> int:
-    """Where between two computing nodes a layer ends: where the fewest bytes cross, and of such places the last one."""
+    """The end of a layer between two computing nodes: the place where the fewest bytes cross; the last among equals."""
 
-    def rank(end: int) -> tuple[bool, int]:
+    def cost(end: int) -> tuple[bool, int]:
         crossed = crossing(end)
         return crossed is None, sum(tensor.bytes for tensor in crossed or ())
 
-    return min(range(following, computing, -1), key=rank)
+    return min(range(following, computing, -1), key=cost)
 
 
-def _share_memory(nodes: Sequence[Node], seen: Mapping[Node, _Seen]) -> bool:
+def _share_memory(nodes: Sequence[Node], seen: Mapping[Node, _NodeResult]) -> bool:
     storages = [t.storage for node in nodes for t in seen[node].tensors]
     return len(set(storages)) < len(storages)
 
 
-def _work(node: Node, seen: Mapping[Node, _Seen]) -> Work:
-    """A view of its operand costs nothing; all else is one kernel that reads its operands and writes its result."""
+def _work(node: Node, seen: Mapping[Node, _NodeResult]) -> Work:
+    """A view of an operand is free; other operations are one kernel that reads its operands and writes its result."""
     read = [t for operand in node.all_input_nodes for t in seen[operand].tensors]
     written = seen[node].tensors
     storages = {t.storage for t in read}
@@ -287,9 +287,9 @@ def _submodule_parameters(node: Node) -> list[torch.nn.Parameter]:
 
 
 def _structure(
-    module: GraphModule, samples: Mapping[Node, SampleTensor | None], seen: Mapping[Node, _Seen]
+    module: GraphModule, samples: Mapping[Node, SampleTensor | None], seen: Mapping[Node, _NodeResult]
 ) -> Iterator[object]:
-    """One entry a node. Nodes go by number and the batch by its sign, for names differ between processes."""
+    """One entry per node. Nodes are numbers and the batch size is a symbol, as names differ between processes."""
     number = {node: i for i, node in enumerate(module.graph.nodes)}
 
     def plain(argument: Any) -> object:

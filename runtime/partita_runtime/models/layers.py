@@ -1,7 +1,7 @@
-"""A captured model as a row of layers: what each costs, and what crosses after it.
+"""A captured model as a sequence of layers: the cost of each layer, and the tensors that cross a cut after it.
 
-Costs are those of one nominal accelerator, computed from shapes alone. So profiling runs on different classes
-arrive at the very same cut without talking to each other.
+Costs are those of one nominal accelerator, computed from shapes only. So profiling runs on different GPU classes
+get the same cut without communication.
 """
 
 from collections.abc import Sequence
@@ -14,14 +14,14 @@ from partita_api.inferencesession import CutDType
 from partita_api.module import DType, TensorSpec
 
 NOMINAL_BATCH: Final = 8
-"""Batch size that costs are computed for."""
+"""Batch size of the cost estimates."""
 FLOPS_PER_SECOND: Final = 10e12
 BYTES_PER_SECOND: Final = 400e9
 KERNEL_SECONDS: Final = 3e-6
-"""Speeds of the nominal accelerator, a mid-range GPU: arithmetic, memory, and starting one kernel."""
+"""Speeds of the nominal accelerator, a mid-range GPU: arithmetic, memory, and the start of one kernel."""
 
 MAX_CROSSING: Final = 8
-"""A cut that more tensors would cross is not made."""
+"""The most tensors that may cross a cut."""
 
 TRANSPORT: Final[dict[str, DType]] = {
     "float32": DType.FP32,
@@ -35,22 +35,22 @@ TRANSPORT: Final[dict[str, DType]] = {
     "uint8": DType.UINT8,
     "bool": DType.UINT8,
 }
-"""How torch's element types travel at full precision; others cannot."""
+"""The transport types of torch's element types at full precision; other types cannot be transported."""
 
 ITEM_BYTES: Final = {DType.FP32: 4, DType.FP16: 2, DType.INT64: 8, DType.INT32: 4, DType.UINT8: 1}
 
 
 @dataclass(frozen=True)
 class SampleTensor:
-    """A tensor with a leading batch dimension, as one sample of it is."""
+    """One sample of a tensor with a leading batch dimension."""
 
     shape: tuple[int, ...]
     dtype: str
-    """torch's name of the element type, such as bfloat16."""
+    """torch's name of the element type, for example bfloat16."""
 
     @property
     def spec(self) -> TensorSpec:
-        """How it travels at full precision; a scalar a sample travels as shape [1]. KeyError if it cannot travel."""
+        """Its transport form at full precision; a scalar has shape [1]. KeyError if its type cannot be transported."""
         return TensorSpec(shape=self.shape or (1,), dtype=TRANSPORT[self.dtype])
 
     @property
@@ -61,7 +61,7 @@ class SampleTensor:
 
 @dataclass(frozen=True)
 class Work:
-    """What one operation, or several, ask of an accelerator."""
+    """The work of one or more operations."""
 
     flops: int = 0
     traffic_bytes: int = 0
@@ -86,28 +86,28 @@ class Work:
 
 @dataclass(frozen=True)
 class Layer:
-    """Operations that stay together: one that computes, and the cheap ones around it."""
+    """Operations that are never separated: one that computes, and the cheap ones around it."""
 
     name: str
     work: Work
     crossing: tuple[SampleTensor, ...] | None
-    """What would cross a cut after this layer; None where there must not be one."""
+    """The tensors that cross a cut after this layer; None if no cut is allowed there."""
 
     @property
     def cut_bytes(self) -> int | None:
-        """Bytes of one sample that would cross a cut after this layer; None where there must not be one."""
+        """Bytes of one sample that cross a cut after this layer; None if no cut is allowed there."""
         return None if self.crossing is None else sum(tensor.bytes for tensor in self.crossing)
 
 
-def travels(tensors: Sequence[SampleTensor | None]) -> bool:
-    """Whether a cut that `tensors` cross may be made; None stands for a value without a leading batch dimension."""
+def can_cross(tensors: Sequence[SampleTensor | None]) -> bool:
+    """Whether a cut may separate `tensors`; None is a value without a leading batch dimension."""
     return 0 < len(tensors) <= MAX_CROSSING and all(
         t is not None and t.dtype in TRANSPORT and all(t.shape) for t in tensors
     )
 
 
 def at_cut(spec: TensorSpec, cut_dtype: CutDType) -> TensorSpec:
-    """`spec` as it crosses between stages: floats in `cut_dtype`, all else as it is."""
+    """`spec` as it crosses a cut: floats in `cut_dtype`, other types unchanged."""
     return spec.model_copy(update={"dtype": DType(cut_dtype)}) if spec.dtype is DType.FP32 else spec
 
 

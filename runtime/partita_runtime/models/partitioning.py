@@ -1,4 +1,4 @@
-"""A model as a row of blocks, cut the same way in every process and on every machine."""
+"""A model as a sequence of blocks, with the same cuts in every process and on every machine."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -28,21 +28,21 @@ from partita_runtime.models.source import load_model
 
 @dataclass(frozen=True)
 class PartitionedModel:
-    """Blocks 0 to n - 1, and what crosses between them."""
+    """Blocks 0 to n - 1, and the tensors that cross between them."""
 
     digest: str
-    """Of operations, shapes and cuts, not of weights: the same for the same model everywhere."""
+    """Digest of operations, shapes and cuts, not of weights: the same for the same model everywhere."""
     blocks: tuple[torch.nn.Module | None, ...]
-    """Each takes the tensors of one boundary and returns a tuple of the next one's; None if it was not kept."""
+    """Each takes the tensors of one boundary and returns a tuple of those of the next one; None if it was not kept."""
     boundaries: tuple[tuple[SampleTensor, ...], ...]
     """Boundary 0 is the model's input, boundary k the cut before block k, the last one the model's outputs."""
     work: tuple[Work, ...]
-    """Estimated work of each block, for its share in the model's time."""
+    """Estimated work of each block, from which its share of the model's time follows."""
     warnings: tuple[str, ...] = ()
 
     @property
     def cuts(self) -> tuple[tuple[SampleTensor, ...], ...]:
-        """What crosses between neighbouring blocks."""
+        """The tensors that cross between neighbouring blocks."""
         return self.boundaries[1:-1]
 
     @property
@@ -51,14 +51,14 @@ class PartitionedModel:
         return tuple(sample.spec for sample in self.boundaries[-1])
 
     def run(self, first: int, end: int, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Blocks [first, end) on the tensors that cross before `first`. ModelError for blocks that are not there."""
+        """Run blocks [first, end) on the tensors that cross before `first`. Raises ModelError for missing blocks."""
         with torch.inference_mode():
             for index in range(first, end):
                 tensors = self.block(index)(*tensors)
         return list(tensors)
 
     def block(self, index: int) -> torch.nn.Module:
-        """One block. ModelError if it is not there."""
+        """One block. Raises ModelError if it is missing."""
         block = self.blocks[index] if 0 <= index < len(self.blocks) else None
         if block is None:
             raise ModelError(
@@ -68,16 +68,16 @@ class PartitionedModel:
         return block
 
     def keep(self, first: int, end: int) -> "PartitionedModel":
-        """The same with no other blocks than [first, end), so that the weights of the others can be freed."""
+        """The same model with blocks [first, end) only; the weights of the others can be freed."""
         if not 0 <= first < end <= len(self.blocks):
             raise ModelError(
                 ModelErrorReason.NO_SUCH_BLOCKS,
-                f"blocks [{first}, {end}) were asked for, and the model has {len(self.blocks)}; plan again",
+                f"blocks [{first}, {end}) were requested, but the model has {len(self.blocks)}; plan again",
             )
         return replace(self, blocks=tuple(block if first <= i < end else None for i, block in enumerate(self.blocks)))
 
     def to(self, device: torch.device) -> "PartitionedModel":
-        """The same with the blocks that are kept on `device`."""
+        """The same model with its blocks on `device`."""
         return replace(self, blocks=tuple(block and move_block(block, device) for block in self.blocks))
 
     def _kept(self) -> str:
@@ -91,10 +91,10 @@ def partition_source(source: ModelSource, spec: TensorSpec, blocks: int) -> Part
 
 
 def partition(model: LoadedModel, spec: TensorSpec, blocks: int) -> PartitionedModel:
-    """Cut `model` into `blocks` blocks, or as many as it has legal cuts for.
+    """Cut `model` into `blocks` blocks, or fewer if it lacks legal cuts.
 
-    A model that can be captured neither by torch.export nor by symbolic tracing is one block: the module itself, with
-    a warning that says why. Raises ModelError if it does not work on its input, or its outputs cannot be served.
+    A model that neither torch.export nor symbolic tracing can capture is one block, with a warning that says why.
+    Raises ModelError if the model does not work on its input, or if its outputs cannot be served.
     """
     whole: torch.nn.Module
     captures: tuple[Callable[[], CapturedGraph], ...]
@@ -104,7 +104,7 @@ def partition(model: LoadedModel, spec: TensorSpec, blocks: int) -> PartitionedM
         whole, captures = model.module(), (partial(exported_graph, model),)
     elif isinstance(model, torch.jit.ScriptModule):
         whole, captures = model, ()
-        obstacles.append("a TorchScript module cannot be taken apart (a .pt2 file of torch.export can)")
+        obstacles.append("a TorchScript module cannot be cut (a .pt2 file of torch.export can)")
     else:
         whole, captures = model, (partial(export_graph, model, spec), partial(traced_graph, model))
     for capture in captures:
@@ -113,7 +113,7 @@ def partition(model: LoadedModel, spec: TensorSpec, blocks: int) -> PartitionedM
         except ModelError:
             raise
         except Exception as error:
-            # Whatever torch stumbles over in a stranger's model, the model may still run as a whole.
+            # Whatever error torch raises for a user's model, the model may still run as a whole.
             obstacles.append(f"{type(error).__name__}: {_first_line(error)}")
     return _whole(whole, spec, obstacles)
 
@@ -169,7 +169,7 @@ def _answer(model: torch.nn.Module, spec: TensorSpec, batch: int) -> tuple[torch
 
 
 class _Whole(torch.nn.Module):
-    """A model that was not taken apart, with its answer as a tuple of tensors."""
+    """An uncut model that returns a tuple of tensors."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-"""Which code and which files sessions may name, as the platform has set it.
+"""The model policy of the platform: which code and which files sessions may use.
 
-The operator refuses what is not allowed before anything is started for it, and hands the policy to everything that
-loads models and functions, where it holds again.
+The operator refuses a session before it starts anything for it, and passes the policy to every process that loads
+models and functions, which check it again.
 """
 
 import os
@@ -16,23 +16,22 @@ from partita_api.meta import SpecModel
 from partita_api.module import ModelSource
 
 VARIABLE: Final = "PARTITA_MODEL_POLICY"
-"""The environment variable in which processes find it."""
+"""The environment variable with the policy of a process."""
 
 MODULE_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
 """What names of Python packages and modules look like."""
 
 
 class ModelPolicy(SpecModel):
-    """What sessions may name. Everything in the image, unless the platform has set something."""
+    """What sessions may use; by default, everything in the image."""
 
     modules: tuple[Annotated[str, Field(pattern=MODULE_PATTERN)], ...] | None = Field(
         default=None,
-        description="Python packages and modules of which entrypoints may be, with all that is in them. Default: "
-        "whatever can be imported.",
+        description="Python packages and modules that may contain entrypoints. Default: every importable module.",
     )
     files: tuple[str, ...] | None = Field(
         default=None,
-        description="What files of models may begin with: directories such as /models/, or URIs such as "
+        description="Allowed prefixes of model files: directories such as /models/, or URIs such as "
         "s3://models/. Default: any local file.",
     )
     require_digest: bool = Field(default=False, description="Whether a file needs its SHA-256 digest in the session.")
@@ -49,34 +48,34 @@ class ModelPolicy(SpecModel):
         return self != ModelPolicy()
 
     def entrypoint_problem(self, entrypoint: str) -> str:
-        """Why an entrypoint may not be imported; empty if it may."""
+        """Why an entrypoint is forbidden; empty if it is allowed."""
         module = entrypoint.partition(":")[0]
         if self.allows_module(module):
             return ""
         return (
-            f"entrypoint {entrypoint} is of none of the modules that the platform allows "
-            f"({', '.join(self.modules or ()) or 'none'}); use one of those, or have {module.split('.')[0]} added to "
+            f"entrypoint {entrypoint} is not in a module that the platform allows "
+            f"({', '.join(self.modules or ()) or 'none'}); use one of those, or add {module.split('.')[0]} to "
             "models.allowedModules of the chart"
         )
 
     def origin_problem(self, entrypoint: str, target: object) -> str:
-        """Why what an entrypoint names may not be called, such as one that its module has imported; empty if it may."""
+        """Why the target of an entrypoint is forbidden, for example an imported one; empty if it is allowed."""
         origin = getattr(target, "__module__", None)
         if self.allows_module(origin):
             return ""
         return (
-            f"entrypoint {entrypoint} is not made in its module but comes from {origin}, which the platform does not "
-            "allow; name a callable of the module's own"
+            f"entrypoint {entrypoint} is defined in {origin}, which the platform does not allow; "
+            "use a callable that is defined in an allowed module"
         )
 
     def allows_module(self, module: str | None) -> bool:
-        """Whether entrypoints may be of the module."""
+        """Whether a module may contain entrypoints."""
         if self.modules is None:
             return True
         return module is not None and any(module == m or module.startswith(f"{m}.") for m in self.modules)
 
     def source_problem(self, source: ModelSource) -> str:
-        """Why a model may not be loaded; empty if it may."""
+        """Why a model is forbidden; empty if it is allowed."""
         if source.entrypoint is not None and (problem := self.entrypoint_problem(source.entrypoint)):
             return problem
         file = source.file or source.weights
@@ -86,16 +85,16 @@ class ModelPolicy(SpecModel):
         where = _normal(file)
         if self.files is not None and not any(where.startswith(prefix) for prefix in self.files):
             return (
-                f"file {file} is in none of the places that the platform allows "
-                f"({', '.join(self.files or ()) or 'none'}); put it there, or have its place added to "
+                f"file {file} is not in a location that the platform allows "
+                f"({', '.join(self.files or ()) or 'none'}); move it there, or add its location to "
                 "models.allowedFiles of the chart"
             )
         if self.require_digest and sha256 is None:
-            return f"file {file} needs its digest, for the platform requires it: set sha256 beside it"
+            return f"file {file} has no digest, and the platform requires one; set sha256 beside it"
         return ""
 
     def session_problems(self, spec: InferenceSessionSpec) -> list[str]:
-        """Why a session may not be served, by module."""
+        """Why a session is forbidden, one sentence per module."""
         problems = []
         for module in spec.modules:
             problem = ""
@@ -109,13 +108,13 @@ class ModelPolicy(SpecModel):
 
 
 def policy_here() -> ModelPolicy:
-    """The policy of this process. Raises ValidationError for one that cannot be read: nothing is allowed then."""
+    """The policy of this process. Raises ValidationError for an invalid one: then nothing is allowed."""
     text = os.environ.get(VARIABLE)
     return ModelPolicy.model_validate_json(text) if text else ModelPolicy()
 
 
 def with_policy(runtime_env: dict[str, Any], policy: ModelPolicy) -> dict[str, Any]:
-    """A Ray runtime environment whose processes have the policy; unchanged if nothing is set."""
+    """A Ray runtime environment with the policy; unchanged for the default policy."""
     if not policy.is_set:
         return runtime_env
     return {**runtime_env, "env_vars": {**runtime_env.get("env_vars", {}), VARIABLE: policy_text(policy)}}
@@ -127,7 +126,7 @@ def policy_text(policy: ModelPolicy) -> str:
 
 
 def _normal(file: str) -> str:
-    """A path or URI without ways around a prefix; empty for one that leads elsewhere than it begins."""
+    """A normalized path or URI for prefix checks; empty if it could leave its prefix."""
     url = urlsplit(file)
     path = unquote(url.path) if url.scheme else file
     if ".." in path.split("/") or "?" in file or "#" in file or not path.startswith("/"):

@@ -1,4 +1,4 @@
-"""From a ModelSource to a torch module."""
+"""Loads the torch module of a ModelSource."""
 
 import importlib
 from collections.abc import Callable
@@ -16,8 +16,8 @@ from partita_runtime.models.weights import load_weights
 def load_model(source: ModelSource) -> LoadedModel:
     """The model on the CPU, in eval mode: a module (TorchScript included), or an exported program.
 
-    Raises ModelError, before anything is imported or read where the platform does not allow the source. Weights drawn
-    at random are the entrypoint's to seed, unless the source has weights.
+    Raises ModelError; if the platform does not allow the source, nothing is imported or read. An entrypoint with random
+    weights must set the seed itself, unless the source has weights.
     """
     policy = policy_here()
     if problem := policy.source_problem(source):
@@ -42,7 +42,7 @@ def resolve_entrypoint(entrypoint: str) -> Callable[..., Any]:
     except Exception as error:
         raise ModelError(
             ModelErrorReason.IMPORT_FAILED,
-            f"cannot import {module_name}: {_said(error)}; put the package into the image, or correct the entrypoint",
+            f"cannot import {module_name}: {_text_of(error)}; add the package to the image, or correct the entrypoint",
         ) from error
     target = getattr(module, name, None)
     if not callable(target):
@@ -60,7 +60,8 @@ def _from_entrypoint(entrypoint: str, kwargs: dict[str, Any]) -> torch.nn.Module
         model = make(**kwargs)
     except Exception as error:
         raise ModelError(
-            ModelErrorReason.IMPORT_FAILED, f"{entrypoint} raised {_said(error)}; call it with kwargs that it accepts"
+            ModelErrorReason.IMPORT_FAILED,
+            f"{entrypoint} raised {_text_of(error)}; call it with kwargs that it accepts",
         ) from error
     if not isinstance(model, torch.nn.Module):
         raise ModelError(
@@ -70,5 +71,5 @@ def _from_entrypoint(entrypoint: str, kwargs: dict[str, Any]) -> torch.nn.Module
     return model.eval().requires_grad_(False)
 
 
-def _said(error: Exception) -> str:
+def _text_of(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""The input that every model is captured, checked and timed with."""
+"""The standard input for the capture, check and timing of every model."""
 
 from typing import Any
 
@@ -7,14 +7,14 @@ from numpy.typing import NDArray
 
 from partita_api.module import DType, TensorSpec
 
-SEED = 20  # any constant: all classes of accelerator must see the same numbers
+SEED = 20  # any constant: all GPU classes must get the same numbers
 
 
 def standard_input(spec: TensorSpec, batch: int) -> NDArray[Any]:
     """An array [batch, *spec.shape], the same in every process.
 
-    Floats are standard normal, as normalised images are; bytes are uniform; integers are 0 or 1, which every
-    vocabulary has.
+    Floats are standard normal like normalized images; bytes are uniform; integers are 0 or 1, which are in every
+    vocabulary.
     """
     shape = (batch, *spec.shape)
     random = np.random.default_rng(SEED)

@@ -1,4 +1,4 @@
-"""Weights from a file for a model that an entrypoint has made; nothing in the file is run."""
+"""Loads weights from a file into a model of an entrypoint; nothing in the file is run."""
 
 from pathlib import Path
 from typing import Final
@@ -21,8 +21,8 @@ def load_weights(model: torch.nn.Module, path: Path) -> None:
     if path.suffix != SAFETENSORS and path.suffix not in STATE_DICTS:
         raise ModelError(
             ModelErrorReason.FILE_UNREADABLE,
-            f"{path} is of no known kind of weights; write {SAFETENSORS} with safetensors.torch.save_model, or a state "
-            f"dict ({', '.join(STATE_DICTS)}) with torch.save",
+            f"{path} is not a known kind of weights file; write {SAFETENSORS} with safetensors.torch.save_model, or a "
+            f"state dict ({', '.join(STATE_DICTS)}) with torch.save",
         )
     try:
         if path.suffix == SAFETENSORS:
@@ -32,8 +32,8 @@ def load_weights(model: torch.nn.Module, path: Path) -> None:
     except RuntimeError as error:
         raise ModelError(
             ModelErrorReason.FILE_UNREADABLE,
-            f"the weights in {path} are not those of {type(model).__name__}: {error}; name the file that belongs to "
-            "the entrypoint and its kwargs",
+            f"the weights in {path} do not match {type(model).__name__}: {error}; use the file that belongs to the "
+            "entrypoint and its kwargs",
         ) from error
     except SafetensorError as error:
         raise _unreadable(path, error) from error
@@ -52,5 +52,5 @@ def _state(path: Path) -> dict[str, torch.Tensor]:
 def _unreadable(path: Path, error: Exception) -> ModelError:
     return ModelError(
         ModelErrorReason.FILE_UNREADABLE,
-        f"{path} cannot be read as weights: {type(error).__name__}: {error}; nothing but tensors is read",
+        f"{path} cannot be read as weights: {type(error).__name__}: {error}; only tensors are read",
     )

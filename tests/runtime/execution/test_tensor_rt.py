@@ -12,13 +12,13 @@ from tests.runtime.execution.test_torch_stages import SMALL, build, standard_inp
 from partita_api.inferencesession import Backend
 from partita_runtime.execution.stage_build import Device
 from partita_runtime.execution.torch_stage import StageBlocks
-from partita_runtime.execution.torch_tensor_rt import CACHE_VARIABLE, Engine, Engines, cache_directory
+from partita_runtime.execution.torch_tensor_rt import CACHE_VARIABLE, Engine, TensorRtEngines, cache_directory
 
 INSTALLED = importlib.util.find_spec("torch_tensorrt") is not None
 
 
 class Exporting:
-    """Engines that are exported programs, which torch itself runs, saves and loads."""
+    """TensorRtEngines that are exported programs, which torch itself runs, saves and loads."""
 
     def __init__(self, versions: str = "one") -> None:
         self.versions = versions
@@ -54,7 +54,7 @@ class Tupled(torch.nn.Module):
         return (self.layer(tensor),)
 
 
-def run(engines: Engines, batch: int) -> torch.Tensor:
+def run(engines: TensorRtEngines, batch: int) -> torch.Tensor:
     with torch.inference_mode():
         (answer,) = engines([torch.arange(4.0 * batch).reshape(batch, 4)])
     return answer
@@ -62,7 +62,7 @@ def run(engines: Engines, batch: int) -> torch.Tensor:
 
 def test_engines_are_built_once_for_each_batch_size_and_answer_what_the_blocks_do(tmp_path: Path) -> None:
     maker, model = Exporting(), blocks()
-    engines = Engines(model, maker, tmp_path)
+    engines = TensorRtEngines(model, maker, tmp_path)
     for batch in (2, 3, 2, 3):
         given = torch.arange(4.0 * batch).reshape(batch, 4)
         torch.testing.assert_close(run(engines, batch), model(given)[0])
@@ -70,9 +70,9 @@ def test_engines_are_built_once_for_each_batch_size_and_answer_what_the_blocks_d
 
 
 def test_what_was_built_before_is_loaded(tmp_path: Path) -> None:
-    first = run(Engines(blocks(), Exporting(), tmp_path), 2)
+    first = run(TensorRtEngines(blocks(), Exporting(), tmp_path), 2)
     again = Exporting()
-    torch.testing.assert_close(run(Engines(blocks(), again, tmp_path), 2), first)
+    torch.testing.assert_close(run(TensorRtEngines(blocks(), again, tmp_path), 2), first)
     assert (again.compiled, again.loaded) == ([], 1)
     assert [path.suffix for path in tmp_path.iterdir()] == [".ep"], "nothing else is left there"
 
@@ -86,9 +86,9 @@ def test_what_was_built_before_is_loaded(tmp_path: Path) -> None:
     ],
 )
 def test_what_would_be_another_engine_is_built(tmp_path: Path, seed: int, versions: str, batch: int) -> None:
-    run(Engines(blocks(), Exporting(), tmp_path), 2)
+    run(TensorRtEngines(blocks(), Exporting(), tmp_path), 2)
     other = Exporting(versions)
-    run(Engines(blocks(seed), other, tmp_path), batch)
+    run(TensorRtEngines(blocks(seed), other, tmp_path), batch)
     assert (other.compiled, other.loaded) == ([batch], 0)
 
 

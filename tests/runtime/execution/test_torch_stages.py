@@ -106,7 +106,7 @@ def test_model_that_changed_since_its_profile_is_refused() -> None:
 
 
 def test_blocks_that_the_model_does_not_have_are_refused() -> None:
-    with pytest.raises(ModelError, match=r"blocks \[3, 9\) were asked for, and the model has 4"):
+    with pytest.raises(ModelError, match=r"blocks \[3, 9\) were requested, but the model has 4"):
         build(first=3, end=9)
 
 

@@ -60,7 +60,7 @@ def test_bursts_of_invocations_stay_when_scaled() -> None:
 
     assert gaps == pytest.approx((0, 0, 0.3))
     assert len(trace_times(gaps, 30)) == pytest.approx(300, abs=3)
-    with pytest.raises(ValueError, match="two moments"):
+    with pytest.raises(ValueError, match="two different times"):
         gaps_of_starts((1.0,), mean_rate=10)
 
 

@@ -197,7 +197,7 @@ def test_kept_blocks_run_and_the_others_are_gone() -> None:
 @pytest.mark.parametrize(
     ("source", "reason", "says"),
     [
-        pytest.param({"entrypoint": "nowhere.at.all:model"}, "ImportFailed", "put the package", id="no package"),
+        pytest.param({"entrypoint": "nowhere.at.all:model"}, "ImportFailed", "add the package", id="no package"),
         pytest.param({"entrypoint": f"{HERE}:missing"}, "ImportFailed", "no callable missing", id="no function"),
         pytest.param({"entrypoint": f"{HERE}:NOT_CALLABLE"}, "ImportFailed", "no callable", id="not callable"),
         pytest.param({"entrypoint": f"{HERE}:raises"}, "ImportFailed", "no weights here", id="raises"),
@@ -206,7 +206,7 @@ def test_kept_blocks_run_and_the_others_are_gone() -> None:
         ),
         pytest.param({"entrypoint": f"{HERE}:no_model"}, "NotAModel", "returned str", id="no model"),
         pytest.param({"file": "/nowhere/model.pt2"}, "FileUnreadable", "no file", id="no file"),
-        pytest.param({"file": "s3://bucket/model.pt2"}, "FileUnreadable", "need their sha256", id="other scheme"),
+        pytest.param({"file": "s3://bucket/model.pt2"}, "FileUnreadable", "needs its sha256", id="other scheme"),
         pytest.param(
             {"entrypoint": f"{HERE}:answers", "kwargs": {"kind": "no tensor"}}, "BadOutput", "no tensor", id="no tensor"
         ),
@@ -214,7 +214,10 @@ def test_kept_blocks_run_and_the_others_are_gone() -> None:
             {"entrypoint": f"{HERE}:answers", "kwargs": {"kind": "no batch"}}, "BadOutput", "leading", id="no batch"
         ),
         pytest.param(
-            {"entrypoint": f"{HERE}:answers", "kwargs": {"kind": "complex"}}, "BadOutput", "cannot travel", id="complex"
+            {"entrypoint": f"{HERE}:answers", "kwargs": {"kind": "complex"}},
+            "BadOutput",
+            "cannot be transported",
+            id="complex",
         ),
     ],
 )

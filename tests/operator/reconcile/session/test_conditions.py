@@ -135,7 +135,7 @@ READY = ("True", "Serving")
             lambda: with_policy(ModelsSettings(allowed_modules=("allowed",))),
             ("False", "ForbiddenModel"),
             "Stalled",
-            "module detector: entrypoint tests.models:detector is of none of the modules that the platform allows",
+            "module detector: entrypoint tests.models:detector is not in a module that the platform allows",
             id="forbidden entrypoint",
         ),
         pytest.param(
