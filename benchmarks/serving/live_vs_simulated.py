@@ -50,7 +50,7 @@ PIPELINE = f"{MODULE}/p0"
 WARM_UP_RATE, WARM_UP_SECONDS = 30.0, 8.0
 MOST_ATTEMPTS = 3
 WANTED = 0.05
-"""How far goodputs may be apart."""
+"""Largest allowed difference of goodputs."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Recorded:
 
     batch_sizes: dict[int, int]
     delays: Delays
-    """Median of what it allowed for a batch's way to its replica."""
+    """Median of the delays that it allowed for a batch's way to its replica."""
     slo_micros: int
     """Median of what was left of the SLO when the core was told of a request."""
 

@@ -2,33 +2,32 @@
 
 All run on a local Ray cluster, on the same emulated GPUs, and answer requests of 1, 150 and 600 KB:
 
-- `plain`: Ray Serve as it comes, with its default proxy and none of its flags: a replica for each GPU with
+- `plain`: Ray Serve with its default proxy and without flags: a replica for each GPU with
   `@serve.batch`, which takes a sample's bytes and answers with bytes;
 - `tuned`: the same behind HAProxy, with Serve's throughput flags, without an access log, as an ASGI application, and
   with the Open Inference Protocol by Partita's own way to read and write it;
 - `proxy`: Partita with one frontend and a replica for each GPU, behind the same HAProxy, with the same flags;
 - `port`: the same on the frontend's own HTTP port;
-- `proxy2`, if it is asked for: as `proxy`, with two frontends, which a coordinator schedules for;
-- `called`, if it is asked for: as `proxy`, with batches that travel by Ray actor calls.
+- `proxy2`, only on request: as `proxy`, with two frontends and a coordinator;
+- `called`, only on request: as `proxy`, with batches by Ray actor calls.
 
-`plain` and `tuned` are each at the batch size and wait that carry most. `plain` has a cluster of its own, since Serve's
-flags are of the environment; the others come after it on another one. Partita and `tuned` answer the same requests.
+`plain` and `tuned` use the batch size and wait that serve most. `plain` has a separate cluster, since Serve's flags are
+set in the environment. Partita and `tuned` answer the same requests.
 
-The GPUs are four, SLO 100 ms, and by default so fast (0.05 b + 2 ms) that they limit none of the systems: what is
-compared is the way to a GPU and back. `--gpu-model resnet50-1080ti` has those of Symphony's appendix C (1.053 b + 5.072
-ms, 3533 requests/s at most).
+There are four GPUs and an SLO of 100 ms. By default the GPUs are so fast (0.05 b + 2 ms) that they do not limit any
+system: the comparison is about the path to a GPU and back. `--gpu-model resnet50-1080ti` has those of Symphony's
+appendix C (1.053 b + 5.072 ms, 3533 requests/s at most).
 
-Looked for is the highest rate of Poisson arrivals with 99 % answered within the SLO: doubled until it fails, then
-bisected. The client is on the same machine. A rate counts as carried if one of two tries carries it; where the client
-itself was late, which says more of the machine than of the systems, a try does not count, up to three times. The
-settings of `@serve.batch` are searched in the same way: each must carry more than the best one before it.
+The result is the highest rate of Poisson arrivals with 99 % answered within the SLO: it is doubled until it fails, then
+bisected. The client is on the same machine. A rate is served if one of two tries succeeds. A try in which the client
+itself was late does not count, up to three times. The settings of `@serve.batch` are searched in the same way.
 
-First comes the latency at 20 requests/s less the model's time for one sample: Partita (`proxy`, `port`) with the Eager
-policy, which does not wait for a batch to fill, `@serve.batch` with no wait. With each rate goes the CPU time of a
-request, by what used it; that says more than the rate where other work is on the machine.
+First it measures the latency at 20 requests/s less the model's time for one sample: Partita (`proxy`, `port`) with the
+Eager policy, which does not wait for a batch to fill, `@serve.batch` with no wait. Each rate has the CPU time of a
+request by process, which is more meaningful than the rate if the machine has other work.
 
-It takes about half an hour, `--quick` a third of that. The last line is a summary in JSON, with how many times what
-`plain` and `tuned` carry the others do, and whether the scheduling core is compiled.
+It takes about half an hour, `--quick` a third of that. The last line is a summary in JSON, with the rates relative to
+`plain` and `tuned`, and whether the scheduling core is compiled.
 
     python benchmarks/serving/serving.py [--quick | --thorough] [--only SYSTEM]... [--sizes 1,150,600]
                                          [--gpu-model MODEL]
@@ -71,7 +70,7 @@ from partita_runtime.serving.transport.kind import TransportKind
 ATTAINMENT = 0.99
 LOW_RATE = 20.0
 FIRST_RATES = {100: 400.0, 300: 200.0}
-"""Rates that are tried first, by the kilobytes up to which a request has them."""
+"""First rates of the search, by the largest size of a request in kilobytes."""
 LEAST_FIRST_RATE = 50.0
 LEAST_RATE = 5.0
 SERVE = ("plain", "tuned")
@@ -86,12 +85,12 @@ _MOST_LATE_TRIES = 3
 
 @dataclass(frozen=True)
 class Effort:
-    """How closely it is looked."""
+    """How exactly rates are measured."""
 
     seconds: float
     """Length of each measurement."""
     step: float
-    """Two rates this factor apart are not told from each other."""
+    """Factor between two rates that are still distinguished."""
     batch_sizes: tuple[int, ...]
     waits_ms: tuple[float, ...]
 

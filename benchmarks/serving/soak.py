@@ -2,13 +2,13 @@
 
 On a local Ray cluster with emulated GPUs a model in two stages, and a function behind it, are served for N minutes: 40
 seconds of steady Poisson arrivals, then 20 seconds of bursts, and again. Meanwhile stage replicas, whole nodes, Serve's
-controller and the directory of replicas are killed at random. Every request has a number, which its answer must bear.
+controller and the directory of replicas are killed at random. Every request has a number, which its answer must have.
 
 What must hold, or the exit code is 1: each request sent was either answered, with its own answer, or refused with an
 explanation (503 or 504); the frontend counts as many; once the killing is over all replicas come back; the frontend was
 never restarted, and its memory does not grow by more than 2 MiB a minute in the second half (of ten minutes or more).
-With `--kill` frontend, too, requests that were under way while there was none count as broken instead, and neither the
-frontend's own count nor its memory is judged. The last line is a summary in JSON.
+With `--kill frontend`, requests that were pending while there was no frontend count as broken instead, and the
+frontend's own count and memory are not checked. The last line is a summary in JSON.
 
     python benchmarks/serving/soak.py [--minutes 10] [--seed 1] [--rate 30] [--burst 150] [--kill-seconds 8]
                                       [--kill frontend]
@@ -49,9 +49,9 @@ FRONTEND_NODE = "frontend"
 STAGES, REPLICAS = 2, 2
 STEADY_SECONDS, BURSTY_SECONDS, BURST_SECONDS = 40.0, 20.0, 2.0
 SAMPLE_SECONDS = 1.0
-"""How often the frontend's memory is looked at."""
+"""How often the frontend's memory is sampled."""
 JUDGED_MINUTES = 10.0
-"""Runs shorter than this say nothing about memory: caches are still being filled, and so is room for connections."""
+"""Shorter runs do not check the memory: caches and buffers of connections still grow."""
 MOST_GROWTH = 2.0
 """MiB a minute that the frontend may grow by in the second half: memory for the most connections at once is kept."""
 
@@ -77,7 +77,7 @@ class Memory:
         self._began = time.monotonic()
 
     def sample(self) -> None:
-        """Look once; a process that is gone has no memory."""
+        """Take one sample; does nothing if the process is gone."""
         try:
             lines = self._status.read_text().splitlines()
         except OSError:
@@ -104,7 +104,7 @@ class Memory:
 
 
 def main() -> None:
-    """Brings everything up, soaks it, and says whether all held."""
+    """Starts everything, runs the load, and prints whether all conditions held."""
     options = _arguments().parse_args()
     app = EmulatedSession(
         name="soak",

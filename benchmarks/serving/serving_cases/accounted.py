@@ -1,4 +1,4 @@
-"""Load of which every single request is accounted for: each is numbered, and its answer must bear its number."""
+"""Load with numbered requests: each must be answered with its own number."""
 
 import asyncio
 import json
@@ -43,7 +43,7 @@ class Account:
     refused: Counter[int] = field(default_factory=Counter)
     """By status, with an explanation from the frontend."""
     unanswered: list[Unanswered] = field(default_factory=list)
-    """The connection broke, nothing came for PATIENCE_SECONDS, or the proxy said that there was nobody."""
+    """The connection broke, no answer arrived for PATIENCE_SECONDS, or the proxy had no frontend."""
     wrong: int = 0
     """Any other answer, such as that to another request."""
     in_time: int = 0
@@ -53,7 +53,7 @@ class Account:
 
     @property
     def ended(self) -> int:
-        """Requests of which we know what became."""
+        """Requests that have ended."""
         return self.answered + self.refused.total() + len(self.unanswered) + self.wrong
 
     def note(self, example: str) -> None:

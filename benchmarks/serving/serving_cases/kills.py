@@ -1,4 +1,4 @@
-"""Takes processes of a Ray cluster away at random, and lets Ray bring them back."""
+"""Kills processes of a Ray cluster at random; Ray restarts them."""
 
 import os
 import signal
@@ -16,13 +16,13 @@ CONTROLLER = "SERVE_CONTROLLER_ACTOR"
 DIRECTORY = "partita-directory"
 
 SPARING = ("replica", "node", "controller", "directory")
-"""A stage replica, a whole node with all that runs on it, Serve's controller, our directory: no request needs them."""
+"""A stage replica, a whole node, Serve's controller, the directory: requests survive their loss."""
 KINDS = (*SPARING, "frontend")
-"""What can be killed. Without a frontend, requests are lost until there is another one."""
+"""Everything that can be killed. Without a frontend, requests are lost until there is another one."""
 
 
 class Killer:
-    """Kills one thing after the other; the node that the frontend is on is spared."""
+    """Kills one after the other, but never the frontend's node."""
 
     def __init__(
         self,
@@ -32,9 +32,9 @@ class Killer:
         seed: int,
         serves: Callable[[], bool],
     ) -> None:
-        """`nodes` are those that may be killed. One of `kinds` is as likely as another.
+        """`nodes` may be killed. All `kinds` are equally likely.
 
-        `serves` says whether there is a frontend that answers.
+        `serves` returns whether a frontend answers.
         """
         self._cluster = cluster
         self._nodes = nodes

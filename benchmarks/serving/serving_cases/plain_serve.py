@@ -1,4 +1,4 @@
-"""What Partita is compared with: emulated GPUs behind Ray Serve's own `@serve.batch`, as it comes and tuned."""
+"""The baseline: emulated GPUs behind Ray Serve's own `@serve.batch`, with defaults and tuned."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -71,7 +71,7 @@ class BatchSetting:
 
 
 def plain_serve(setting: Setting, batches: BatchSetting) -> dict[str, Any]:
-    """Ray Serve as it comes, under /plain; other `batches` take effect in place.
+    """Ray Serve with its defaults, under /plain; other `batches` take effect in place.
 
     Nothing is set but what `@serve.batch` needs to see whole batches: replicas, and requests in each.
     """

@@ -59,7 +59,7 @@ class Subject:
         )
 
     def profiled(self) -> Profile:
-        """Its profile, taken in a process of its own. Ends the program if it cannot be."""
+        """Its profile, measured in a separate process. Ends the program if that fails."""
         run = subprocess.run(
             [sys.executable, "-m", "partita_profiling"],
             env={**os.environ, REQUEST_VARIABLE: canonical_json(self.request), "PYTHONPATH": python_path()},

@@ -1,4 +1,4 @@
-"""Serve applications on a local Ray cluster, brought up and looked at by Serve's REST interface."""
+"""Starts and inspects Serve applications on a local Ray cluster by Serve's REST interface."""
 
 import os
 import sys

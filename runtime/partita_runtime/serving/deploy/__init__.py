@@ -1,4 +1,4 @@
-"""What the operator writes for Ray Serve, and what the deployed processes announce: applications, names, epochs.
+"""The Serve applications that the operator writes, and the directory in which replicas announce themselves.
 
 May import `transport`.
 """

@@ -1,4 +1,4 @@
-"""Batches to the replicas and their results back, as the scheduling core decides.
+"""Sends the batches that a scheduler decides to replicas, and handles their results.
 
 May import `deploy` and `transport`.
 """

@@ -1,4 +1,4 @@
-"""From sockets to requests: HTTP on a port of the frontend's own and behind Ray Serve's proxy, and gRPC.
+"""From sockets to requests: HTTP on the frontend's own port and behind Serve's proxy, and gRPC.
 
-May import every other folder of `serving`; nothing below imports it.
+May import every other folder of `serving` but `replica`; only the entry points import it.
 """

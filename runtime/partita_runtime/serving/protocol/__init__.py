@@ -1,4 +1,4 @@
-"""The wire formats of the Open Inference Protocol v2, JSON, binary, images and gRPC, and the OpenAPI document. Pure.
+"""The formats of the Open Inference Protocol v2 (JSON, binary, images, gRPC) and the OpenAPI document. Pure.
 
 May import `telemetry` for data types; does no I/O.
 """

@@ -32,11 +32,11 @@ _CONTENTS: Final[Mapping[DType, str]] = {
     DType.INT32: "int_contents",
     DType.UINT8: "uint_contents",
 }
-"""Where the elements of a tensor with typed contents are. There is none for FP16, which must be raw."""
+"""The field with the elements of a tensor with typed contents. FP16 has none and must be raw."""
 
 
 def decode_request(message: Any, interface: Interface) -> InferRequest:
-    """The request in a ModelInferRequest. Raises RequestError (400) that says what is wrong and what is expected."""
+    """The request in a ModelInferRequest. Raises RequestError (400) with what is wrong and what is expected."""
     if len(message.id) > MAX_ID:
         raise RequestError(400, f"the request's id must not be longer than {MAX_ID} characters")
     for output in message.outputs:
@@ -57,7 +57,7 @@ def decode_request(message: Any, interface: Interface) -> InferRequest:
 def encode_answer(request: InferRequest, interface: Interface, tensors: Mapping[str, Array]) -> Any:
     """The ModelInferResponse that answers `request` with `tensors`, in raw contents.
 
-    Raises RequestError (500) if a tensor that was asked for is not there or cannot be encoded.
+    Raises RequestError (500) if a requested tensor is missing or cannot be encoded.
     """
     message = MESSAGES["ModelInferResponse"](
         model_name=interface.model_name, model_version=MODEL_VERSION, id=request.id or ""
@@ -75,7 +75,7 @@ def metadata_message(interface: Interface) -> Any:
 
 
 def _parameter(name: str, parameters: Any) -> Any:
-    """The parameter of this name; None where it is not set."""
+    """The parameter of this name; None if it is not set."""
     kind = parameters[name].WhichOneof("parameter_choice") if name in parameters else None
     return None if kind is None else getattr(parameters[name], kind)
 

@@ -1,8 +1,8 @@
-"""The messages of the Open Inference Protocol's gRPC service, as far as Partita speaks it.
+"""The messages of the Open Inference Protocol's gRPC service that Partita supports.
 
 Specification: https://github.com/open-inference/open-inference-protocol (open_inference_grpc.proto). They are described
-here rather than generated, in a descriptor pool of their own: a process may hold other copies of the same public names,
-as clients of Triton or KServe do, and generated code is tied to a version of protobuf.
+here instead of generated, in a separate descriptor pool: a process may have other copies of the same public names, as
+clients of Triton or KServe do, and generated code depends on the version of protobuf.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ PACKAGE: Final = "inference"
 SERVICE: Final = f"{PACKAGE}.GRPCInferenceService"
 
 METHODS: Final = ("ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata", "ModelInfer")
-"""The service's unary methods; each takes <method>Request and gives <method>Response."""
+"""The service's unary methods, each from <method>Request to <method>Response."""
 
 _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "ServerLiveRequest": (),
@@ -84,7 +84,7 @@ _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
         "repeated bytes raw_output_contents = 6",
     ),
 }
-"""Fields as in a .proto file, but `oneof` before a field of its message's one choice, and `map TYPE` from strings."""
+"""Fields as in a .proto file. `oneof` marks a field of the message's only choice; `map TYPE` has string keys."""
 
 _Field = descriptor_pb2.FieldDescriptorProto
 

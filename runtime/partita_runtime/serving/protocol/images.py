@@ -1,4 +1,4 @@
-"""JPEG and PNG images as inputs: decoded, brought to the tensor's size and normalised as their module says."""
+"""JPEG and PNG images as inputs: decoded, resized and normalized as their module declares."""
 
 import asyncio
 import io
@@ -14,19 +14,19 @@ from partita_runtime.serving.protocol.interface import Interface
 
 IMAGE_TYPES: Final = ("image/jpeg", "image/png")
 MAX_PIXELS: Final = 50_000_000
-"""Largest image that is decoded: a few hundred bytes may claim to be gigabytes of pixels."""
+"""Largest image that is decoded: a file of a few hundred bytes can declare gigabytes of pixels."""
 
 _TOO_LARGE: Final = f"the image has more than {MAX_PIXELS} pixels"
 _BEGINNINGS: Final = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
 
 
 def is_image(content_type: str, body: Body) -> bool:
-    """Whether a request's body is an image: it says so, or looks like one."""
+    """Whether a request's body is an image, by its content type or its first bytes."""
     return content_type in IMAGE_TYPES or bytes(body[:8]).startswith(_BEGINNINGS)
 
 
 def image_request(body: Body, interface: Interface) -> InferRequest:
-    """A request whose body is one image. Raises RequestError (415) where the session takes something else."""
+    """A request whose body is one image. Raises RequestError (415) if the session does not accept that."""
     if interface.inputs.keys() != interface.images.keys() or len(interface.inputs) != 1:
         raise RequestError(
             415,
@@ -40,9 +40,9 @@ def image_request(body: Body, interface: Interface) -> InferRequest:
 
 
 async def with_images(request: InferRequest, interface: Interface) -> InferRequest:
-    """The same request with tensors in place of its images, decoded in threads.
+    """The same request with tensors instead of images, which are decoded in threads.
 
-    Raises RequestError (400) for what is no image.
+    Raises RequestError (400) for data that is not an image.
     """
     tensors = dict(request.inputs)
     for name, images in request.images.items():
@@ -53,9 +53,9 @@ async def with_images(request: InferRequest, interface: Interface) -> InferReque
 
 
 def image_tensor(data: bytes, spec: TensorSpec, image: ImageInput) -> Array:
-    """The tensor of `spec` that a JPEG or PNG image is, upright, in colour or grey as the tensor has channels.
+    """The tensor of a JPEG or PNG image: upright, in colour or grey, depending on the channels of `spec`.
 
-    Raises RequestError (400) for what is no image, damaged, or too large.
+    Raises RequestError (400) for data that is not an image, damaged, or too large.
     """
     channels_first = image.layout is ImageLayout.CHW
     channels, height, width = spec.shape if channels_first else (spec.shape[2], *spec.shape[:2])
@@ -84,7 +84,7 @@ def _pixels(image: Image.Image, mode: str, size: tuple[int, int], fit: ImageFit)
         raise RequestError(400, _TOO_LARGE)
     if image.mode.startswith(("I", "F")):
         raise RequestError(400, f"an image with {image.mode} pixels is not supported; send 8 bits a channel")
-    image.draft(mode, (max(size), max(size)))  # a JPEG need not be decoded any larger; it may be turned afterwards
+    image.draft(mode, (max(size), max(size)))  # decodes a JPEG at a smaller size; it may be turned afterwards
     upright = ImageOps.exif_transpose(image).convert(mode)
     if fit is ImageFit.CROP:
         fitted = ImageOps.fit(upright, size, Image.Resampling.BILINEAR)

@@ -1,4 +1,4 @@
-"""What is asked for and what answers it, whichever protocol carries it: requests, errors, checks. Pure."""
+"""Requests, errors and checks that HTTP and gRPC have in common. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -12,14 +12,14 @@ from partita_runtime.execution.executor import NUMPY_DTYPES, Array
 from partita_runtime.serving.protocol.interface import MAX_SAMPLES, Interface
 
 Body = bytes | memoryview
-"""What came with a request."""
+"""The body of a request."""
 
 RETRY_AFTER_SECONDS: Final = 1
 MODEL_VERSION: Final = "1"
 MAX_ID: Final = 1024
 """Most characters in a request's id."""
 _MAX_DIGITS: Final = 20
-"""Of 64 bits."""
+"""Digits of the largest number of 64 bits."""
 
 DATATYPES: Final[Mapping[np.dtype[Any], str]] = {np.dtype(dtype): name for name, dtype in NUMPY_DTYPES.items()} | {
     np.dtype(np.bool_): "BOOL",
@@ -50,16 +50,16 @@ class InferRequest(NamedTuple):
     inputs: Mapping[str, Array]
     """Each of shape [samples, *spec.shape]; views of the request's body."""
     outputs: Mapping[str, bool] | None
-    """Names of the wanted outputs, and whether each is wanted in binary; None: all of them."""
+    """Names of the requested outputs, and whether each is requested in binary; None for all outputs."""
     binary: bool
-    """Whether outputs are binary unless said otherwise."""
+    """Whether outputs are binary by default."""
     timeout_micros: int | None
-    """How long the client will wait, if it said so."""
+    """How long the client waits, if it has said so."""
     images: Mapping[str, tuple[bytes, ...]] = MappingProxyType({})
-    """Inputs that came as JPEG or PNG images, one a sample; `images.with_images` makes tensors of them."""
+    """Inputs that are JPEG or PNG images, one for each sample; `images.with_images` makes tensors of them."""
 
     def within(self, micros: int | None) -> Self:
-        """The same request of a client that waits for no longer than this, if it is a time."""
+        """The same request with this timeout, if it is shorter; None changes nothing."""
         if micros is None or (self.timeout_micros is not None and self.timeout_micros <= micros):
             return self
         return self._replace(timeout_micros=micros)
@@ -68,7 +68,7 @@ class InferRequest(NamedTuple):
 def whole_number(name: str, value: object) -> int:
     """A request's parameter of this name; 0 for None. Raises RequestError (400) unless it is a whole number from 0.
 
-    It may be written as text, since not every client has numbers for parameters.
+    It may be text, since some clients have no numbers for parameters.
     """
     if value is None:
         return 0
@@ -80,7 +80,7 @@ def whole_number(name: str, value: object) -> int:
 
 
 def server_metadata() -> dict[str, Any]:
-    """Which server this is, and what it knows besides the protocol."""
+    """The metadata of the server: name, version, extensions of the protocol."""
     try:
         own = version("partita")
     except PackageNotFoundError:
@@ -89,7 +89,7 @@ def server_metadata() -> dict[str, Any]:
 
 
 def model_metadata(interface: Interface) -> dict[str, Any]:
-    """The session as a model: its input and output tensors."""
+    """The metadata of the session as a model: its input and output tensors."""
     return {
         "name": interface.model_name,
         "versions": [MODEL_VERSION],
@@ -119,7 +119,7 @@ def check_inputs(names: Sequence[str], interface: Interface) -> None:
 
 
 def check_output(name: str, interface: Interface, parameters: Iterable[str]) -> None:
-    """Raise RequestError (400) unless an answer may hold this output, as the parameters that are set ask for it."""
+    """Raise RequestError (400) unless an answer can have this output with the parameters that are set."""
     if not interface.may_give(name):
         raise RequestError(400, f"unknown output {name!r}; there is {listed(o.name for o in interface.outputs)}")
     if not {"classification", "shared_memory_region"}.isdisjoint(parameters):
@@ -127,7 +127,7 @@ def check_output(name: str, interface: Interface, parameters: Iterable[str]) -> 
 
 
 def check_tensor(name: str, datatype: str, shape: Sequence[int], spec: TensorSpec) -> None:
-    """Raise RequestError (400) unless a tensor that says this of itself is one of `spec`, for 1 to 64 samples."""
+    """Raise RequestError (400) unless datatype and shape are those of `spec`, for 1 to 64 samples."""
     if datatype != spec.dtype or tuple(shape[1:]) != spec.shape or not 1 <= shape[0] <= MAX_SAMPLES:
         expected = ", ".join(("n", *map(str, spec.shape)))
         raise RequestError(
@@ -138,14 +138,14 @@ def check_tensor(name: str, datatype: str, shape: Sequence[int], spec: TensorSpe
 
 
 def check_numbers(name: str, array: Array) -> Array:
-    """`array`, the tensor of an input. Raises RequestError (400) if it has elements that are no numbers."""
+    """The tensor of an input, unchanged. Raises RequestError (400) if it has NaN."""
     if array.dtype.kind == "f" and np.count_nonzero(np.isnan(array)):
         raise RequestError(400, f"input {name!r} has elements that are not a number (NaN)")
     return array
 
 
 def check_images(name: str, shape: Sequence[int], interface: Interface) -> int:
-    """How many images an input of element type BYTES has. Raises RequestError (400) if it must not have any."""
+    """The number of images in an input of element type BYTES. Raises RequestError (400) if it takes no images."""
     if name not in interface.images:
         raise RequestError(400, f"input {name!r} takes no images, so it cannot be BYTES; see its module's `image`")
     if not shape or not 1 <= shape[0] <= MAX_SAMPLES or any(size != 1 for size in shape[1:]):
@@ -156,9 +156,9 @@ def check_images(name: str, shape: Sequence[int], interface: Interface) -> int:
 
 
 def split_bytes(name: str, count: int, blob: memoryview) -> tuple[bytes, ...]:
-    """The elements of a BYTES tensor: each has its length, 4 bytes, little-endian, in front.
+    """The elements of a BYTES tensor. Each has its length in front, in 4 bytes, little-endian.
 
-    Raises RequestError (400) unless `blob` holds just `count` of them.
+    Raises RequestError (400) unless `blob` has exactly `count` elements.
     """
     elements: list[bytes] = []
     offset = 0
@@ -172,7 +172,7 @@ def split_bytes(name: str, count: int, blob: memoryview) -> tuple[bytes, ...]:
 
 
 def samples_of(inputs: Mapping[str, Array], images: Mapping[str, Sequence[bytes]]) -> int:
-    """How many samples a request's tensors and images are. Raises RequestError (400) if they do not agree."""
+    """The number of samples of a request's tensors and images. Raises RequestError (400) if they differ."""
     samples: set[int] = {len(input) for input in (*inputs.values(), *images.values())} or {1}
     if len(samples) > 1:
         raise RequestError(400, f"all inputs must have the same first dimension, not {sorted(samples)}")
@@ -180,9 +180,9 @@ def samples_of(inputs: Mapping[str, Array], images: Mapping[str, Sequence[bytes]
 
 
 def answered(name: str, tensors: Mapping[str, Array]) -> tuple[Array, str]:
-    """The output tensor of this name, contiguous, and its element type in the protocol's words.
+    """The output tensor of this name, contiguous, and the protocol's name of its element type.
 
-    Raises RequestError (500) if there is none, or it cannot be sent.
+    Raises RequestError (500) if the tensor is missing or cannot be sent.
     """
     if name not in tensors:
         raise RequestError(500, f"the answer has no output {name!r}; it has {listed(tensors)}")
@@ -193,5 +193,5 @@ def answered(name: str, tensors: Mapping[str, Array]) -> tuple[Array, str]:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names, for a message."""
+    """Names in a message."""
     return ", ".join(repr(name) for name in names) or "none"

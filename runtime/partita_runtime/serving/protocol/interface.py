@@ -1,4 +1,4 @@
-"""Which tensors a session takes and gives: its DAG, seen from a client of the Open Inference Protocol."""
+"""The input and output tensors of a session, as a client of the Open Inference Protocol sees them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,26 +14,26 @@ MAX_SAMPLES: Final = 64
 
 @dataclass(frozen=True)
 class OutputTensor:
-    """One tensor of an answer, as far as it is known beforehand."""
+    """The name, element type and shape of one output."""
 
     name: str
     datatype: str
     shape: tuple[int, ...]
-    """Its first dimension is -1: how many rows there are depends on the request."""
+    """Its first dimension is -1: the number of rows depends on the request."""
 
 
 @dataclass(frozen=True, eq=False)
 class Interface:
     """The tensors of a session. All have a leading dimension: samples in a request, rows in an answer.
 
-    Each equals itself only, so that what is known of it can be kept.
+    It is compared by identity, so it can be the key of a cache.
     """
 
     model_name: str
     """The session's name, which is the protocol's model name."""
     session: InferenceSessionSpec
     model_outputs: Mapping[str, Sequence[TensorSpec]]
-    """What each model answers for one sample, as far as it is known."""
+    """The outputs of each model for one sample, if they are known."""
 
     @cached_property
     def modules(self) -> Mapping[str, Module]:
@@ -42,35 +42,35 @@ class Interface:
 
     @cached_property
     def roots(self) -> tuple[Module, ...]:
-        """Modules without an incoming edge: they begin with the request's tensors."""
+        """Modules without an incoming edge; their inputs are the request's tensors."""
         targets = {edge.target for edge in self.session.edges}
         return tuple(module for module in self.session.modules if module.name not in targets)
 
     @cached_property
     def sinks(self) -> tuple[Module, ...]:
-        """Modules without an outgoing edge: what they answer is the request's answer."""
+        """Modules without an outgoing edge; their outputs are the request's answer."""
         sources = {edge.source for edge in self.session.edges}
         return tuple(module for module in self.session.modules if module.name not in sources)
 
     @cached_property
     def inputs(self) -> Mapping[str, TensorSpec]:
-        """The tensors of a request, by name: `input`, or the root's name where several roots take one."""
+        """The tensors of a request, by name: `input`, or the root's name if several roots have an input."""
         takers = [(root.name, root.input) for root in self.roots if root.input is not None]
         return {name if len(takers) > 1 else "input": spec for name, spec in takers}
 
     @cached_property
     def images(self) -> Mapping[str, ImageInput]:
-        """How JPEG and PNG images become inputs, for those that may be sent so, by the tensor's name."""
+        """How JPEG and PNG images become inputs, by the tensor's name, for inputs that accept images."""
         declared = {self.input_name(root.name): root.image for root in self.roots}
         return {name: image for name, image in declared.items() if image is not None}
 
     def input_name(self, root: str) -> str:
-        """The tensor that the root module of this name begins with."""
+        """The name of the input of a root module."""
         return root if root in self.inputs else "input"
 
     @cached_property
     def outputs(self) -> tuple[OutputTensor, ...]:
-        """The tensors of an answer that are known beforehand; what a function answers is not."""
+        """The tensors of an answer that are known in advance. Those of functions are not."""
         known: list[OutputTensor] = []
         for sink in self.sinks:
             specs = self.model_outputs.get(sink.name, ())
@@ -84,11 +84,11 @@ class Interface:
 
     @cached_property
     def indexed(self) -> frozenset[str]:
-        """Sinks that may answer a sample in no row or in several, so that each row needs its sample's number."""
+        """Sinks that can have no row or several rows for a sample; their answers need an index."""
         return frozenset(sink.name for sink in self.sinks if not self._one_row(sink.name))
 
     def may_give(self, output: str) -> bool:
-        """Whether an answer may hold a tensor of this name."""
+        """Whether an answer can have a tensor of this name."""
         names = [tensor.name for tensor in self.outputs]
         unknown = [sink.name for sink in self.sinks if not self.model_outputs.get(sink.name)]
         return output in names or any(output == name or output.startswith(f"{name}.") for name in unknown)
@@ -109,5 +109,5 @@ def output_names(module: str, count: int) -> list[str]:
 
 
 def index_name(module: str) -> str:
-    """Name of the tensor that says which sample each row of a sink's outputs is from."""
+    """Name of the tensor with the sample of each row of a sink's outputs."""
     return f"{module}.index"

@@ -37,7 +37,7 @@ from partita_runtime.serving.protocol.interface import Interface
 HEADER_LENGTH: Final = "inference-header-content-length"
 
 _MOST_KEPT: Final = 256
-"""Headers that are kept for requests, and answers, that have the same one."""
+"""Parsed headers that are cached; most requests of a client have the same header."""
 _MOST_KEPT_BYTES: Final = 1024
 _ITEM_BYTES: Final = {name: dtype.itemsize for dtype, name in DATATYPES.items()}
 
@@ -77,7 +77,7 @@ class _RequestHeader(_Header):
 
 
 class _TensorPlace(NamedTuple):
-    """Where in a request's binary data one input is, which has been checked as far as it can be without it."""
+    """Where one input is in a request's binary data. Its header has been checked."""
 
     name: str
     dtype: np.dtype[Any]
@@ -87,21 +87,21 @@ class _TensorPlace(NamedTuple):
 
 
 class _Form(NamedTuple):
-    """What a request's header says."""
+    """A parsed header of a request."""
 
     header: _RequestHeader
     outputs: dict[str, bool] | None
     places: tuple[_TensorPlace, ...] | None
-    """Of all inputs, if that is all there is to them; None if there is more to be looked at."""
+    """The places of all inputs; None if an input is not plain binary data."""
     binary_bytes: int
-    """Length of the binary data, if there are places."""
+    """Length of the binary data of `places`."""
     timeout_micros: int | None
 
 
 def decode_request(body: Body, header_length: str | None, interface: Interface) -> InferRequest:
     """The request in an HTTP body; `header_length` is the header of that name.
 
-    Raises RequestError (400) that says what is wrong and what is expected.
+    Raises RequestError (400) with what is wrong and what is expected.
     """
     length = _header_length(header_length, len(body))
     read = _read_again if length <= _MOST_KEPT_BYTES else _read
@@ -130,7 +130,7 @@ def encode_answer(
 ) -> tuple[dict[str, str], bytes]:
     """HTTP headers and body that answer `request` with `tensors`.
 
-    Raises RequestError (500) if a tensor that was asked for is not there or cannot be encoded.
+    Raises RequestError (500) if a requested tensor is missing or cannot be encoded.
     """
     wanted = dict.fromkeys(tensors, request.binary) if request.outputs is None else request.outputs
     found = {name: answered(name, tensors) for name in wanted}
@@ -193,7 +193,7 @@ def _read(text: bytes, interface: Interface) -> _Form:
     return _Form(header, outputs, places, sum([p.elements * p.dtype.itemsize for p in places or ()]), timeout)
 
 
-# Most clients say the same of each of their requests, and only the binary data differ.
+# Most clients repeat the same header; only the binary data differ.
 _read_again: Final = lru_cache(maxsize=_MOST_KEPT)(_read)
 
 

@@ -1,4 +1,4 @@
-"""The session's HTTP interface as an OpenAPI 3.1 document, with the tensors that this session takes and gives. Pure."""
+"""The session's HTTP interface as an OpenAPI 3.1 document, with the session's tensors. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -15,25 +15,25 @@ ERRORS: Final[Mapping[int, str]] = {
     404: "Another model or version than the session's.",
     408: "The body did not arrive in time.",
     413: "The body is too large.",
-    415: "A body of this content type is not taken.",
+    415: "The content type of the body is not supported.",
     500: "A model or function failed.",
-    503: "There are too many requests, or replicas are missing; come back after Retry-After seconds.",
-    504: "It could not be answered in time any more.",
+    503: "There are too many requests, or replicas are missing; try again after Retry-After seconds.",
+    504: "The request could not meet its deadline.",
 }
-"""What can go wrong with an inference request, by HTTP status."""
+"""The errors of an inference request, by HTTP status."""
 
 _BYTES: Final[Json] = {"schema": {"type": "string", "format": "binary"}}
 _NUMBERS: Final[Json] = {"type": "array", "description": "Elements in row-major order, flat or nested.", "items": {}}
 
 
 def openapi(interface: Interface, base_url: str) -> Json:
-    """The document for a session that is served under `base_url`, such as /default/traffic."""
+    """The document for a session under `base_url`, such as /default/traffic."""
     model = f"/v2/models/{interface.model_name}"
     paths: dict[str, Json] = {
         "/v2": _get("Server metadata", _ref("ServerMetadata")),
         "/v2/health/live": _get("Whether the frontend is up", _object(live={"type": "boolean"})),
         "/v2/health/ready": _readiness(),
-        "/partita/signals": _get("What was measured over the autoscaling window", _ref("SessionSignals")),
+        "/partita/signals": _get("Measurements over the autoscaling window", _ref("SessionSignals")),
         "/partita/metrics": {
             "get": _operation("The same for Prometheus", {"200": _answer("Metrics", {"text/plain": {}})})
         },
@@ -89,10 +89,10 @@ def _schemas(interface: Interface) -> dict[str, Json]:
         timeout={
             "type": "integer",
             "minimum": 0,
-            "description": "Microseconds; may shorten the SLO, not lengthen it. 0 says nothing.",
+            "description": "Microseconds; may shorten the SLO, not lengthen it. 0 means unset.",
         },
-        priority={"type": "integer", "minimum": 0, "description": "Changes nothing: deadlines decide."},
-        binary_data_output={"type": "boolean", "description": "Whether outputs are binary unless said otherwise."},
+        priority={"type": "integer", "minimum": 0, "description": "No effect: deadlines decide."},
+        binary_data_output={"type": "boolean", "description": "Whether outputs are binary by default."},
     )
     request = _object(
         ("inputs",) if inputs else (),
@@ -101,7 +101,7 @@ def _schemas(interface: Interface) -> dict[str, Json]:
         inputs={"type": "array", "items": {"oneOf": inputs} if inputs else {}, "minItems": len(inputs)},
         outputs={
             "type": "array",
-            "description": "The outputs that are wanted; all of them if this is left out.",
+            "description": "The requested outputs; by default all of them.",
             "items": _object(("name",), name=text, parameters=_object(binary_data={"type": "boolean"})),
         },
     )

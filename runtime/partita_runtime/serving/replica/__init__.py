@@ -1,4 +1,4 @@
-"""The GPU side: a replica takes batches from the network, runs them one at a time and sends the results on.
+"""The GPU side: a replica receives batches, runs them one at a time, and sends the results on.
 
 May import `deploy` and `transport`.
 """

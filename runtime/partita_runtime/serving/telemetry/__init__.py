@@ -1,4 +1,4 @@
-"""What is measured of a session: signals for autoscaling, Prometheus metrics and OpenTelemetry traces.
+"""Signals for autoscaling, Prometheus metrics and OpenTelemetry traces of a session.
 
-Imports nothing else of `serving`.
+Imports no other folder of `serving`.
 """

@@ -201,7 +201,7 @@ def _far_off(stage: StageSignals) -> str:
     amount = f"more than {FAR_OFF} times" if ratio > 1 else f"less than 1/{FAR_OFF} of"
     return (
         f"{stage.module}/{stage.pipeline}/{stage.stage}: batches take {amount} what the profile for pool {stage.pool} "
-        "says; scheduling goes by the real time, but plans do not: delete the profile's ConfigMap, and it is made anew."
+        "says; scheduling uses the real time, but plans do not: delete the profile's ConfigMap to measure it again."
     )
 
 

@@ -1,4 +1,4 @@
-"""Messages between processes: framing, connections over TCP, and connections over Ray actor calls.
+"""Messages between processes: framing, streams over TCP, and streams over Ray actor calls.
 
-Imports nothing else of `serving`.
+Imports no other folder of `serving`.
 """
