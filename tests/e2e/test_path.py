@@ -107,7 +107,7 @@ async def test_a_session_that_nobody_uses_sleeps_until_a_request_comes_which_is_
         lambda: reason(namespace.get("isess", "emulated")), lambda now: now == ("True", "ScaledToZero"), 60
     )
     said = [event["message"] for event in namespace.list("events") if event["reason"] == "Scaled"]
-    assert any("all replicas are given back" in message for message in said)
+    assert any("all replicas are removed" in message for message in said)
     assert any("held: it wakes" in message for message in said)
 
 

@@ -1,7 +1,7 @@
-"""Whether the request rate has moved for good, so that a new plan is worth its roll-out.
+"""Whether the request rate has a new lasting level, which justifies a new plan.
 
-The autoscaler follows the load within a plan; a new plan changes batch sizes and partitions too, but costs a
-solve and a migration. So a new level must last: longer before giving capacity up than before asking for it.
+The autoscaler follows the load within a plan. A new plan also changes batch sizes and partitions, but costs a solve
+and a rollout. So a new level must last, and longer before capacity is reduced than before it is increased.
 """
 
 from dataclasses import dataclass
@@ -9,20 +9,20 @@ from math import ceil, floor, log10
 from typing import Final
 
 RISE: Final = 1.15
-"""A rate above this multiple of the planned one asks for a new plan,"""
+"""A rate above this multiple of the planned rate requests a new plan,"""
 RISE_SECONDS: Final = 60.0
 """once it has lasted for this long."""
 FALL: Final = 0.75
-"""A rate below this multiple of the planned one allows a smaller plan,"""
+"""A rate below this multiple of the planned rate allows a smaller plan,"""
 FALL_SECONDS: Final = 300.0
 """once it has lasted for this long."""
 MOST_SAMPLES: Final = 60
-"""About how many samples are kept of that time; closer ones are merged into the higher of two."""
+"""About the number of samples kept of that time; of two closer ones the higher is kept."""
 
 
 @dataclass(frozen=True)
 class RateSample:
-    """A request rate, as measured at one moment."""
+    """A request rate measured at one time."""
 
     at: float
     """Seconds on any steady clock."""
@@ -32,12 +32,12 @@ class RateSample:
 
 @dataclass(frozen=True)
 class RateHistory:
-    """What was measured of late, oldest first."""
+    """Recent measurements of the rate, oldest first."""
 
     samples: tuple[RateSample, ...] = ()
 
     def add(self, at: float, rate: float) -> "RateHistory":
-        """With one more sample; samples too old to matter are left out, and close ones are merged."""
+        """The history with one more sample, without outdated samples and with close samples merged."""
         earlier = [sample for sample in self.samples if sample.at < at]
         if len(earlier) >= 2 and earlier[-1].at - earlier[-2].at < FALL_SECONDS / MOST_SAMPLES:
             earlier[-2:] = [RateSample(earlier[-2].at, max(earlier[-2].rate, earlier[-1].rate))]
@@ -46,10 +46,10 @@ class RateHistory:
 
 
 def lasting_level(history: RateHistory, planned: float) -> float | None:
-    """The request rate to plan for anew, or None while the planned one will do.
+    """The request rate for a new plan, or None while the planned rate is still right.
 
-    It is the highest rate of the time for which the load was outside of its band, rounded up to two significant
-    digits, so that small differences do not make different plans.
+    It is the highest rate while the load was outside of its band, rounded up to two significant digits: small
+    differences do not lead to different plans.
     """
     risen = _last(history, RISE_SECONDS)
     if risen and min(risen) > planned * RISE:
@@ -62,7 +62,7 @@ def lasting_level(history: RateHistory, planned: float) -> float | None:
 
 
 def _last(history: RateHistory, seconds: float) -> tuple[float, ...]:
-    """The rates of the last `seconds`; none if they do not reach back that far."""
+    """The rates of the last `seconds`; empty if the history is shorter."""
     samples = history.samples
     if not samples or samples[0].at > samples[-1].at - seconds:
         return ()

@@ -1,11 +1,10 @@
-"""How many replicas each stage of the plan in force should have, from what its frontends measured.
+"""How many replicas each stage of the current plan should have, from the measurements of its frontends.
 
-Symphony's rule (section 4.2): deferred batching makes both signals honest, so with N accelerators a bad rate r
-asks for N * r / (1 - r) more of them, and an idle fraction f gives back N * f. Here the rule is applied to the
-samples per second that a pipeline can serve, so that its stages stay matched; an idle share up to the
-threshold is kept for bursts, so that giving back never leads to the overload that would ask for more. Beyond
-Symphony's rule, a load that rises counts as what it will be when new replicas serve, so that they are there
-before anything is lost.
+Symphony's rule (section 4.2): with deferred batching both signals are reliable. With N accelerators, a bad rate r
+requests N * r / (1 - r) more accelerators, and an idle fraction f releases N * f. Here the rule is applied to the
+samples per second that a pipeline can serve, so its stages stay matched. An idle share up to the threshold is kept
+for bursts: a release never causes the overload that would request more. In addition to Symphony's rule, a rising load
+counts with its expected value at the time when new replicas are ready.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,13 +16,13 @@ from typing import Final
 from partita_api.autoscaling import Autoscaling, AutoscalingMode
 from partita_api.pipelineplan import ModulePlan, PipelinePlan, PooledPipeline
 from partita_runtime.autoscaling.load_level import RateHistory
-from partita_runtime.autoscaling.sleep import is_unused, keeps_asleep, replicas_for, room_missing
+from partita_runtime.autoscaling.sleep import is_unused, keeps_asleep, missing_capacity, replicas_for
 from partita_runtime.autoscaling.stages import MeasuredPlan, MeasuredStage, StageTarget
 from partita_runtime.autoscaling.trend import expected_growth
 from partita_runtime.scheduling.events import StageRef
 
 MAX_GROWTH: Final = 4.0
-"""Most capacity added in one step, as a multiple of what there is: beyond r = 80 % the rule says little."""
+"""The most capacity added in one step, as a multiple of the present one: above r = 80 % the rule is inaccurate."""
 
 _ROUNDING: Final = 1e-9
 
@@ -32,18 +31,18 @@ Counts = dict[StageRef, int]
 
 @dataclass(frozen=True)
 class AutoscaleDecision:
-    """What the autoscaler wants."""
+    """The decision of the autoscaler."""
 
     targets: tuple[StageTarget, ...]
-    """Replicas of every stage of the plan, in the plan's order; the present ones if nothing is to change."""
+    """Replicas of every stage, in the order of the plan; the present ones if nothing changes."""
     reason: str
-    """Sentences for people: what was measured, and what follows."""
+    """Sentences that say what was measured and what follows."""
     changed: bool
     """Whether `targets` differ from the present ones."""
 
 
 def planned_targets(plan: PipelinePlan) -> tuple[StageTarget, ...]:
-    """Replicas of every stage as planned."""
+    """The planned replicas of every stage."""
     return tuple(
         StageTarget(module.name, pipeline.name, position, stage.replicas)
         for module, pipeline, position, stage in plan.spec.stages()
@@ -64,63 +63,63 @@ def autoscale(
 ) -> AutoscaleDecision:
     """The replicas that `plan` should have now.
 
-    `targets` are the present ones (stages without one have their planned number), `free` is the number of whole
-    accelerators that nobody uses, by pool, and `settled_seconds` is how long ago replicas last changed, by a step
-    or by a roll-out. Every stage keeps between 1 and `settings.max_replicas` replicas, and what is added fits in
-    `free`; but all stages have none while the session sleeps, as it may `awake_seconds` after its replicas came up.
-    With `keeps_planned` no stage gives back what the plan says: its rate was declared, and may come any time.
-    `rates` are the requests per second of late, by module; a module without them counts as steady. Requests that wait
-    for replicas bring up as many as answer them within `slo_seconds`, or the planned ones if those are kept.
+    `targets` are the present replicas (a stage without a target has its planned number). `free` is the number of
+    unused whole accelerators by pool. `settled_seconds` is the time since replicas last changed, by a step or a
+    rollout. Every stage keeps between 1 and `settings.max_replicas` replicas, and added replicas fit into `free`. A
+    sleeping session has no replicas; it may sleep `awake_seconds` after its replicas became ready. With
+    `keeps_planned` every stage keeps its planned replicas, since its declared rate may arrive at any time. `rates`
+    are recent requests per second by module; a module without them counts as steady. For requests that wait for
+    replicas, enough replicas start to answer them within `slo_seconds`, or the planned ones with `keeps_planned`.
     """
     planned = _counts(planned_targets(plan))
     present = planned | _counts(targets)
     present = {ref: present[ref] for ref in planned}
     measured = signals if signals is not None and signals.plan == plan.metadata.name else None
     held = measured.held if measured is not None else 0
-    wakened = planned if keeps_planned else replicas_for(held, planned, plan, slo_seconds)
+    waking = planned if keeps_planned else replicas_for(held, planned, plan, slo_seconds)
     if not any(present.values()):
-        return _while_asleep(settings, plan, present, wakened if keeps_asleep(settings) else planned, held, free)
+        return _while_asleep(settings, plan, present, waking if keeps_asleep(settings) else planned, held, free)
     if settings.mode is AutoscalingMode.DISABLED:
         return _decision(present, planned, "Autoscaling is disabled: replicas are as planned.")
     if measured is not None and settings.scale_to_zero is not None:
         if is_unused(settings.scale_to_zero, measured, awake_seconds):
             return _fall_asleep(settings, present, settings.scale_to_zero.after_seconds)
         if held and keeps_asleep(settings):
-            # Nothing is measured yet of the replicas that come up: they look idle.
-            more = {ref: max(count, wakened[ref]) for ref, count in present.items()}
+            # The replicas that start now are not measured yet and would count as idle.
+            more = {ref: max(count, waking[ref]) for ref, count in present.items()}
             return _decision(present, more, f"{_requests(held)} held by now: {_replicas(more)} are to serve them.")
     if settled_seconds < settings.cool_down_seconds:
         left = ceil(settings.cool_down_seconds - settled_seconds)
-        return _decision(present, present, f"Replicas changed lately; the next step is {left} s away at the earliest.")
+        return _decision(present, present, f"Replicas changed recently; the next step is in {left} s at the earliest.")
     if measured is None:
         return _decision(present, present, f"The frontends do not report on plan {plan.metadata.name} yet.")
     least = planned if keeps_planned else dict.fromkeys(present, 1)
     ahead, window = settings.look_ahead_seconds, settings.window_seconds
     growth = {module: expected_growth(history, ahead, window) for module, history in rates.items()}
-    wanted, reasons = _follow_load(settings, plan, present, least, measured, free, growth)
+    target, reasons = _follow_load(settings, plan, present, least, measured, free, growth)
     if settings.mode is AutoscalingMode.ADVISORY:
-        advice = "Advice only, as autoscaling.mode is Advisory: " if wanted != present else ""
+        advice = "Advice only, as autoscaling.mode is Advisory: " if target != present else ""
         return _decision(present, present, advice + " ".join(reasons))
-    return _decision(present, wanted, " ".join(reasons))
+    return _decision(present, target, " ".join(reasons))
 
 
 def _while_asleep(
-    settings: Autoscaling, plan: PipelinePlan, present: Counts, wakened: Counts, held: int, free: Mapping[str, int]
+    settings: Autoscaling, plan: PipelinePlan, present: Counts, waking: Counts, held: int, free: Mapping[str, int]
 ) -> AutoscaleDecision:
-    """What a session without replicas does: it wakes for requests, if its plan still has room."""
+    """The decision for a session without replicas: it wakes for requests if its plan fits."""
     if keeps_asleep(settings) and not held:
         return _decision(present, present, "It sleeps, and no request is held.")
-    why = f"{_requests(held)} held" if keeps_asleep(settings) else "It may not scale to zero any more"
-    if missing := room_missing(plan, free):
+    why = f"{_requests(held)} held" if keeps_asleep(settings) else "It may no longer scale to zero"
+    if missing := missing_capacity(plan, free):
         return _decision(present, present, f"{why}, but it cannot wake: {missing}.")
-    return _decision(present, wakened, f"{why}: it wakes, and {_replicas(wakened)} come up.")
+    return _decision(present, waking, f"{why}: it wakes, and {_replicas(waking)} start.")
 
 
 def _fall_asleep(settings: Autoscaling, present: Counts, seconds: int) -> AutoscaleDecision:
     if settings.mode is AutoscalingMode.ADVISORY:
-        advice = "Advice only, as autoscaling.mode is Advisory: all replicas could be given back"
-        return _decision(present, present, f"{advice}, since no request came for {seconds} s.")
-    reason = f"No request came for {seconds} s: all replicas are given back. The next request is held and wakes it."
+        advice = "Advice only, as autoscaling.mode is Advisory: all replicas could be removed"
+        return _decision(present, present, f"{advice}, since no request arrived for {seconds} s.")
+    reason = f"No request arrived for {seconds} s: all replicas are removed. The next request is held and wakes it."
     return _decision(present, dict.fromkeys(present, 0), reason)
 
 
@@ -142,8 +141,8 @@ def _follow_load(
     growth: Mapping[str, float],
 ) -> tuple[Counts, list[str]]:
     measured = {StageRef(s.module, s.pipeline, s.stage): s for s in signals.stages}
-    room = {pool: held + free.get(pool, 0) for pool, held in _gpus(plan, present).items()}
-    wanted = {ref: min(count, settings.max_replicas) for ref, count in present.items()}
+    available = {pool: held + free.get(pool, 0) for pool, held in _gpus(plan, present).items()}
+    target = {ref: min(count, settings.max_replicas) for ref, count in present.items()}
     reasons: list[str] = []
     for module in plan.spec.modules:
         seen = [measured[ref] for ref in _stages(module) if ref in measured]
@@ -157,49 +156,49 @@ def _follow_load(
             idle = min(_idle(module, pipeline, measured) for pipeline in module.pipelines)
             if idle > settings.idle_fraction_threshold.fraction:
                 reasons.append(
-                    f"{problem} although its GPUs are idle for {idle:.1%} of the time, so more of them would not help: "
-                    "look at the network and at the profiles, or raise planner.marginPercent."
+                    f"{problem} although its GPUs are idle for {idle:.1%} of the time, so more GPUs would not help: "
+                    "check the network and the profiles, or raise planner.marginPercent."
                 )
                 continue
-            needed = _total(module, wanted) * min((1 + rise) / max(1 - bad_rate, _ROUNDING), 1 + MAX_GROWTH)
-            reasons.append(_grow(settings, plan, module, wanted, measured, needed, room, problem))
-        elif rise and expected > _total(module, wanted) * (1 + _ROUNDING):
+            needed = _total(module, target) * min((1 + rise) / max(1 - bad_rate, _ROUNDING), 1 + MAX_GROWTH)
+            reasons.append(_grow(settings, plan, module, target, measured, needed, available, problem))
+        elif rise and expected > _total(module, target) * (1 + _ROUNDING):
             problem = f"Module {module.name}: its rate rises, by {rise:.0%} within {settings.look_ahead_seconds} s"
-            reasons.append(_grow(settings, plan, module, wanted, measured, expected, room, problem))
+            reasons.append(_grow(settings, plan, module, target, measured, expected, available, problem))
         else:
             reasons += [
-                _shrink(settings, module, pipeline, wanted, least, measured, rise) for pipeline in module.pipelines
+                _shrink(settings, module, pipeline, target, least, measured, rise) for pipeline in module.pipelines
             ]
     said = [reason for reason in reasons if reason]
-    return wanted, said or ["Bad rate and idle fraction are within their thresholds."]
+    return target, said or ["Bad rate and idle fraction are within their thresholds."]
 
 
 def _grow(
     settings: Autoscaling,
     plan: PipelinePlan,
     module: ModulePlan,
-    wanted: Counts,
+    target: Counts,
     measured: Mapping[StageRef, MeasuredStage],
     needed: float,
-    room: Mapping[str, int],
+    available: Mapping[str, int],
     problem: str,
 ) -> str:
-    """Adds what the module lacks of `needed` samples per second, its first pipelines first; says what was done."""
+    """Add replicas until the module serves `needed` samples per second, first pipelines first; returns the reason."""
     stages = _stages(module)
-    coming = sum(max(0, wanted[ref] - (measured[ref].ready if ref in measured else 0)) for ref in stages)
-    if coming:
-        return f"{problem}; {coming} replicas are still coming up."
-    before = {ref: wanted[ref] for ref in stages}
-    missing = needed - _total(module, wanted)
+    starting = sum(max(0, target[ref] - (measured[ref].ready if ref in measured else 0)) for ref in stages)
+    if starting:
+        return f"{problem}; {starting} replicas are still starting."
+    before = {ref: target[ref] for ref in stages}
+    missing = needed - _total(module, target)
     for pipeline in module.pipelines:
         while missing > _ROUNDING:
-            gained = _raise_bottleneck(settings, plan, module, pipeline, wanted, room)
+            gained = _raise_bottleneck(settings, plan, module, pipeline, target, available)
             if not gained:
                 break
             missing -= gained
     if missing > _ROUNDING:
         problem += "; autoscaling.maxReplicas or the free GPUs of its pools do not allow all that it needs"
-    return f"{problem}{_changes(module, before, wanted)}."
+    return f"{problem}{_changes(module, before, target)}."
 
 
 def _raise_bottleneck(
@@ -207,38 +206,38 @@ def _raise_bottleneck(
     plan: PipelinePlan,
     module: ModulePlan,
     pipeline: PooledPipeline,
-    wanted: Counts,
-    room: Mapping[str, int],
+    target: Counts,
+    available: Mapping[str, int],
 ) -> float:
-    """One more replica for every stage that limits the pipeline; samples per second gained, 0 if it cannot be.
+    """Add a replica to every stage that limits the pipeline; returns the gain in samples per second, or 0.
 
-    `room` is the number of whole accelerators that the plan may take, by pool.
+    `available` is the number of whole accelerators that the plan may use, by pool.
     """
-    capacity = _capacity(module, pipeline, wanted)
+    capacity = _capacity(module, pipeline, target)
     refs = _refs(module, pipeline)
-    limiting = [ref for ref in refs if wanted[ref] * _rate(pipeline, ref.stage) <= capacity * (1 + _ROUNDING)]
-    if any(wanted[ref] >= settings.max_replicas for ref in limiting):
+    limiting = [ref for ref in refs if target[ref] * _rate(pipeline, ref.stage) <= capacity * (1 + _ROUNDING)]
+    if any(target[ref] >= settings.max_replicas for ref in limiting):
         return 0.0
-    raised = wanted | {ref: wanted[ref] + 1 for ref in limiting}
-    before = _gpus(plan, wanted)
-    if any(gpus > max(room[pool], before[pool]) for pool, gpus in _gpus(plan, raised).items()):
+    raised = target | {ref: target[ref] + 1 for ref in limiting}
+    before = _gpus(plan, target)
+    if any(gpus > max(available[pool], before[pool]) for pool, gpus in _gpus(plan, raised).items()):
         return 0.0
-    wanted.update(raised)
-    return _capacity(module, pipeline, wanted) - capacity
+    target.update(raised)
+    return _capacity(module, pipeline, target) - capacity
 
 
 def _shrink(
     settings: Autoscaling,
     module: ModulePlan,
     pipeline: PooledPipeline,
-    wanted: Counts,
+    target: Counts,
     least: Counts,
     measured: Mapping[StageRef, MeasuredStage],
     rise: float,
 ) -> str:
-    """Gives back what the pipeline's busiest stage has idle beyond the threshold; says what was done, if anything.
+    """Remove the idle capacity of the pipeline beyond the threshold; returns the reason, empty without a change.
 
-    `rise` is the share by which the load will grow meanwhile.
+    `rise` is the expected growth of the load, as a share.
     """
     threshold = settings.idle_fraction_threshold.fraction
     refs = _refs(module, pipeline)
@@ -246,24 +245,24 @@ def _shrink(
     if idle <= threshold or any(ref not in measured or not measured[ref].ready for ref in refs):
         return ""
     load = _load(module, pipeline, measured) * (1 + rise) / max(1 - threshold, _ROUNDING)
-    before = {ref: wanted[ref] for ref in refs}
+    before = {ref: target[ref] for ref in refs}
     for ref in refs:
         needed = max(least[ref], ceil(load / _rate(pipeline, ref.stage) - _ROUNDING))
-        wanted[ref] = min(wanted[ref], needed)
-    if all(wanted[ref] == count for ref, count in before.items()):
+        target[ref] = min(target[ref], needed)
+    if all(target[ref] == count for ref, count in before.items()):
         return ""
     return f"Module {module.name}: the GPUs of pipeline {pipeline.name} are idle for {idle:.1%} of the time" + (
-        f"{_changes(module, before, wanted)}."
+        f"{_changes(module, before, target)}."
     )
 
 
 def _idle(module: ModulePlan, pipeline: PooledPipeline, measured: Mapping[StageRef, MeasuredStage]) -> float:
-    """Idle fraction of the pipeline's busiest stage; 0 where nothing was measured."""
+    """Idle fraction of the pipeline's busiest stage; 0 without measurements."""
     return min((measured[ref].idle_fraction for ref in _refs(module, pipeline) if ref in measured), default=0.0)
 
 
 def _load(module: ModulePlan, pipeline: PooledPipeline, measured: Mapping[StageRef, MeasuredStage]) -> float:
-    """Samples per second with which the pipeline's busiest stage would be as busy as it was; 0 where none is known."""
+    """Samples per second that explain the load of the pipeline's busiest stage; 0 without measurements."""
     return max(
         (
             measured[ref].ready * (1 - measured[ref].idle_fraction) * _rate(pipeline, ref.stage)
@@ -275,12 +274,12 @@ def _load(module: ModulePlan, pipeline: PooledPipeline, measured: Mapping[StageR
 
 
 def _total(module: ModulePlan, counts: Counts) -> float:
-    """Samples per second that all pipelines of the module can serve with these replicas."""
+    """Samples per second that all pipelines of the module serve with these replicas."""
     return sum(_capacity(module, pipeline, counts) for pipeline in module.pipelines)
 
 
 def _capacity(module: ModulePlan, pipeline: PooledPipeline, counts: Counts) -> float:
-    """Samples per second that the pipeline can serve with these replicas."""
+    """Samples per second that the pipeline serves with these replicas."""
     return min(counts[ref] * _rate(pipeline, ref.stage) for ref in _refs(module, pipeline))
 
 
@@ -308,7 +307,7 @@ def _changes(module: ModulePlan, before: Counts, after: Counts) -> str:
 
 
 def _gpus(plan: PipelinePlan, counts: Counts) -> dict[str, int]:
-    """Whole accelerators that so many replicas take, by pool."""
+    """Whole accelerators of these replicas, by pool."""
     return plan.spec.gpus({(ref.module, ref.pipeline, ref.stage): count for ref, count in counts.items()})
 
 
@@ -316,9 +315,9 @@ def _counts(targets: Sequence[StageTarget]) -> Counts:
     return {StageRef(t.module, t.pipeline, t.stage): t.replicas for t in targets}
 
 
-def _decision(present: Counts, wanted: Counts, reason: str) -> AutoscaleDecision:
+def _decision(present: Counts, target: Counts, reason: str) -> AutoscaleDecision:
     return AutoscaleDecision(
-        targets=tuple(StageTarget(*ref, replicas=count) for ref, count in wanted.items()),
+        targets=tuple(StageTarget(*ref, replicas=count) for ref, count in target.items()),
         reason=reason,
-        changed=wanted != present,
+        changed=target != present,
     )

@@ -1,4 +1,4 @@
-"""What the autoscaler is told of the stages of a plan, and what it says of them."""
+"""The input and output of the autoscaler: measured stages, and target replicas."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Protocol
 
 @dataclass(frozen=True)
 class StageTarget:
-    """One stage of a plan and how many replicas it should have now."""
+    """One stage of a plan with its target number of replicas."""
 
     module: str
     pipeline: str
@@ -16,7 +16,7 @@ class StageTarget:
 
 
 class MeasuredStage(Protocol):
-    """What was measured of one stage over the last window."""
+    """The measurements of one stage over the last window."""
 
     @property
     def module(self) -> str:
@@ -32,11 +32,11 @@ class MeasuredStage(Protocol):
 
     @property
     def ready(self) -> int:
-        """Replicas that take batches."""
+        """Replicas that accept batches."""
 
     @property
     def idle_fraction(self) -> float:
-        """Share of the ready replicas' time without work (Symphony's f)."""
+        """Share of the ready replicas' time without a batch (Symphony's f)."""
 
     @property
     def bad_rate(self) -> float:
@@ -44,11 +44,11 @@ class MeasuredStage(Protocol):
 
 
 class MeasuredPlan(Protocol):
-    """What was measured of the plan in force over the last window."""
+    """The measurements of the current plan over the last window."""
 
     @property
     def plan(self) -> str | None:
-        """Its name; None if there is none."""
+        """Its name; None if there is no current plan."""
 
     @property
     def stages(self) -> Sequence[MeasuredStage]:
@@ -56,8 +56,8 @@ class MeasuredPlan(Protocol):
 
     @property
     def held(self) -> int:
-        """Requests that wait for replicas; those that have given up count for a moment longer."""
+        """Requests that wait for replicas, including those that gave up a few seconds ago."""
 
     @property
     def idle_seconds(self) -> float:
-        """For how long no request has been there."""
+        """Seconds without any request."""

@@ -1,7 +1,7 @@
-"""How much a rate that rises will have grown by the time that new replicas serve.
+"""The expected growth of a rising rate until new replicas are ready.
 
-A straight line through the rates of late is carried on. Only what the line rises beyond doubt counts: a load that is
-steady, and only fluctuates, asks for nothing.
+A straight line through recent rates is extrapolated. Only a significant rise counts: a steady load that fluctuates
+has no effect.
 """
 
 from collections.abc import Sequence
@@ -11,26 +11,26 @@ from typing import Final
 from partita_runtime.autoscaling.load_level import RateHistory, RateSample
 
 LEAST_SAMPLES: Final = 4
-"""A line through fewer samples says nothing of how well it fits."""
+"""A line through fewer samples has no meaningful standard error."""
 DOUBT: Final = 2.0
-"""Standard errors taken off the slope: about what a steady rate's slope stays below in 19 of 20 cases."""
+"""Standard errors subtracted from the slope: a steady rate stays below this in about 19 of 20 cases."""
 MOST: Final = 1.0
-"""The largest growth expected: twice the rate."""
+"""The largest expected growth: to twice the rate."""
 
 
 def expected_growth(history: RateHistory, ahead_seconds: float, window_seconds: float) -> float:
-    """Share by which the rate will have grown `ahead_seconds` after the last sample; 0 unless it surely rises.
+    """The growth of the rate within `ahead_seconds` after the last sample, as a share; 0 without a significant rise.
 
-    It looks back for as long as it looks ahead. Every sample is the mean of `window_seconds`, and so fluctuates by at
-    least the root of the requests that arrived then, whatever a few samples look like.
+    It uses the samples of the last `ahead_seconds`. Every sample is the mean of `window_seconds`, so its standard
+    deviation is at least the square root of the number of requests in that time.
     """
     samples = history.samples
     if ahead_seconds <= 0 or not samples:
         return 0.0
-    of_late = [sample for sample in samples if sample.at >= samples[-1].at - ahead_seconds]
-    if len(of_late) < LEAST_SAMPLES:
+    recent = [sample for sample in samples if sample.at >= samples[-1].at - ahead_seconds]
+    if len(recent) < LEAST_SAMPLES:
         return 0.0
-    now, slope, error = _line(of_late, window_seconds)
+    now, slope, error = _line(recent, window_seconds)
     if now <= 0:
         return 0.0
     return min(MOST, max(0.0, slope - DOUBT * error) * ahead_seconds / now)

@@ -179,7 +179,7 @@ def test_no_more_is_asked_for_while_replicas_are_still_coming_up() -> None:
     starting = replace(measured, stages=(replace(measured.stages[0], ready=7),))
     decision = autoscale(settings(), ONE_STAGE, present, starting, PLENTY)
     assert not decision.changed
-    assert "3 replicas are still coming up" in decision.reason
+    assert "3 replicas are still starting" in decision.reason
 
 
 def test_late_answers_from_idle_gpus_do_not_ask_for_more_gpus() -> None:

@@ -53,7 +53,7 @@ def test_a_session_without_requests_gives_all_replicas_back() -> None:
     decision = decided(planned_targets(PLAN), idle_seconds=300)
 
     assert counts(decision) == [0, 0]
-    assert "No request came for 300 s" in decision.reason
+    assert "No request arrived for 300 s" in decision.reason
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_advisory_only_says_that_it_could_sleep() -> None:
 
     assert counts(decision) == PLANNED
     assert "Advice only" in decision.reason
-    assert "all replicas could be given back" in decision.reason
+    assert "all replicas could be removed" in decision.reason
 
 
 def test_it_sleeps_until_a_request_is_held() -> None:

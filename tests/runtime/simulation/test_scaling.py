@@ -106,7 +106,7 @@ def test_a_replica_takes_no_batch_before_it_has_started() -> None:
 
     assert held(report)[:3] == [2, 3, 3], "the overload asks for more at once, and these hold their GPUs"
     assert [step.ready for step in report.scaling[:5]] == [2, 2, 2, 2, 3]
-    assert "still coming up" in report.scaling[3].reason
+    assert "still starting" in report.scaling[3].reason
 
 
 @pytest.mark.parametrize(

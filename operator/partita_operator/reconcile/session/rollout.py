@@ -25,7 +25,7 @@ from partita_operator.reconcile.session.holds import Hold
 from partita_operator.reconcile.session.planning import Planning, recorded_spec
 from partita_operator.reconcile.world import SessionWorld
 from partita_runtime.autoscaling.replicas import AutoscaleDecision, autoscale, planned_targets
-from partita_runtime.autoscaling.sleep import room_missing
+from partita_runtime.autoscaling.sleep import missing_capacity
 
 KEPT_FOR_ROLLBACK: Final = 3
 MAX_HISTORY: Final = 10
@@ -120,7 +120,7 @@ def roll_out(
         scaling=scaling,
         scaled=scaling is not None and scaling.changed,
         outranked=outranked,
-        cannot_wake=room_missing(target, free) if asleep else "",
+        cannot_wake=missing_capacity(target, free) if asleep else "",
         obstacle=spec if isinstance(spec, str) else "",
         hold=hold,
         actions=_apply(spec, world.serving),

@@ -72,7 +72,7 @@ def test_without_requests_its_replicas_are_given_back_and_its_accelerators_are_f
     assert made.condition("traffic", "Ready") == ("True", "ScaledToZero")
     assert made.condition("traffic", "RolledOut") == ("True", "ScaledToZero")
     assert made.condition("traffic", "Reconciling") == ("False", "Settled")
-    assert "No request came for 60 s: all replicas are given back" in said(made, "Scaled")[0]
+    assert "No request arrived for 60 s: all replicas are removed" in said(made, "Scaled")[0]
     assert "has scaled to zero" in said(made, "ScaledToZero")[0]
     assert made.pools["fast"].status.free.value == 4
     assert users("fast", made.cluster()) == {}
@@ -102,7 +102,7 @@ def test_a_held_request_wakes_it() -> None:
     assert replicas(made) == 2, "as planned, for its rate is declared"
     assert made.session("traffic").status.scale_to_zero_time is None
     assert made.condition("traffic", "Ready") == ("False", "ScalingFromZero")
-    assert "1 request is held: it wakes, and 2 replicas come up." in said(made, "Scaled")[-1]
+    assert "1 request is held: it wakes, and 2 replicas start." in said(made, "Scaled")[-1]
     assert users("fast", made.cluster()) == {"default/traffic": 2}
 
     made.engine.most_ready = 1000

@@ -13,7 +13,7 @@ SAID = Signals(
     idle_fraction="0.3",
     p50_ms="40",
     p99_ms="90",
-    recommendation="Module detector: 0.5% of its requests were dropped or late; 2 replicas are still coming up.",
+    recommendation="Module detector: 0.5% of its requests were dropped or late; 2 replicas are still starting.",
 )
 
 
