@@ -1,5 +1,6 @@
 """The client's requests, and what it makes of the API server's answers, with the HTTP connections in memory."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,6 +94,73 @@ async def test_no_answer_is_told_from_a_refusal(failure: Exception) -> None:
 async def test_an_answer_that_is_no_json_is_none() -> None:
     with pytest.raises(ApiUnreachableError, match="login"):
         await client_of(Script([Answer(200, {}, text="<html>login</html>")])).get(PoolResource, "x")
+
+
+@dataclass
+class Stream(Answer):
+    """The answer to a watch request: one event on each line, and then the end."""
+
+    lines: list[str] = field(default_factory=list)
+
+    @property
+    def content(self) -> "Stream":
+        return self
+
+    async def readline(self) -> bytes:
+        return self.lines.pop(0).encode() if self.lines else b""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def release(self) -> None:
+        """Nothing is open."""
+
+
+def event(version: int, kind: str = "MODIFIED") -> str:
+    changed = {"kind": "ConfigMap", "metadata": {"name": "c", "resourceVersion": str(version)}}
+    return json.dumps({"type": kind, "object": changed}) + "\n"
+
+
+def stream(*lines: str) -> Stream:
+    return Stream(200, {}, lines=list(lines))
+
+
+EXPIRED = json.dumps({"type": "ERROR", "object": {"code": 410, "reason": "Expired", "message": "too old"}}) + "\n"
+
+
+async def test_a_watch_continues_where_its_request_ended_until_the_version_is_gone() -> None:
+    script = Script([stream(event(8), event(9, "DELETED")), stream(event(12)), *[stream(EXPIRED) for _ in range(2)]])
+    seen: list[str] = []
+
+    async def watch() -> None:
+        async for changed in client_of(script).changes(ConfigMapResource, labels="profile", since="7"):
+            seen.append(changed["metadata"]["resourceVersion"])  # noqa: PERF401 - an error keeps what was seen
+
+    with pytest.raises(ApiError, match="too old") as ended:
+        await watch()
+    assert seen == ["8", "9", "12"]
+    assert ended.value.status == 410
+    assert [request.query["resourceVersion"] for request in script.requests] == ["7", "9", "12", "12"]
+    assert {request.query["labelSelector"] for request in script.requests} == {"profile"}
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        pytest.param(stream('{"type": "MODI'), id="half a line"),
+        pytest.param(ClientConnectionError("reset"), id="connection lost"),
+        pytest.param(TimeoutError(), id="no answer"),
+    ],
+)
+async def test_a_watch_that_breaks_is_told_from_a_refusal(ending: Answer | Exception) -> None:
+    script = Script([stream(event(8)), ending])
+
+    async def watch() -> None:
+        async for _ in client_of(script).changes(ConfigMapResource, since="7"):
+            pass
+
+    with pytest.raises(ApiUnreachableError):
+        await watch()
 
 
 async def test_writes_go_out_as_the_field_manager_and_in_the_right_form() -> None:

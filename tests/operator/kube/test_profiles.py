@@ -1,4 +1,4 @@
-"""Profiles in ConfigMaps: read once, and again when somebody has changed them by hand."""
+"""Profiles in ConfigMaps: read once, and again after somebody changed them by hand."""
 
 import asyncio
 import itertools
@@ -55,7 +55,7 @@ async def store_of(kubectl: Kubectl, *namespaces: str) -> AsyncIterator[tuple[Pr
 
 @asynccontextmanager
 async def watch(store: ProfileStore, client: CountingClient, kubectl: Kubectl) -> AsyncIterator[None]:
-    """A time in which the store is told of what changes."""
+    """A period in which the store watches."""
     watching = asyncio.create_task(store.watch())
     try:
         await until(lambda: reads(store, client, kubectl), 0)
@@ -101,7 +101,7 @@ async def test_a_profile_that_changes_by_hand_is_read_again(namespace: Kubectl, 
         await gone(store, namespace)
 
 
-async def test_one_that_is_no_longer_told_of_is_looked_up_each_time(namespace: Kubectl) -> None:
+async def test_a_profile_that_the_watch_no_longer_reports_is_read_each_time(namespace: Kubectl) -> None:
     async with store_of(namespace) as (store, client), watch(store, client, namespace):
         await namespace.wait("label", "configmap", profile_name(KEY), "partita.dev/profile-")
         await until(lambda: reads(store, client, namespace), 1)

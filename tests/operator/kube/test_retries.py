@@ -1,4 +1,4 @@
-"""Calls of the API server are repeated where that helps, after the pause that it asks for, and not for ever."""
+"""Requests to the API server are repeated where that helps, after the pause that it requests, and not without end."""
 
 import asyncio
 from http import HTTPStatus
@@ -33,9 +33,9 @@ def refusal(status: HTTPStatus, **headers: str) -> ApiError:
     [
         pytest.param(refusal(HTTPStatus.CONFLICT), PATIENCE.duration, id="conflict"),
         pytest.param(refusal(HTTPStatus.INTERNAL_SERVER_ERROR), PATIENCE.duration, id="internal error"),
-        pytest.param(refusal(HTTPStatus.TOO_MANY_REQUESTS, **{"Retry-After": "7"}), 7, id="asks for a pause"),
+        pytest.param(refusal(HTTPStatus.TOO_MANY_REQUESTS, **{"Retry-After": "7"}), 7, id="Retry-After"),
         pytest.param(
-            refusal(HTTPStatus.TOO_MANY_REQUESTS, **{"Retry-After": "900"}), MAX_PAUSE_S, id="for one of any length"
+            refusal(HTTPStatus.TOO_MANY_REQUESTS, **{"Retry-After": "900"}), MAX_PAUSE_S, id="long Retry-After"
         ),
         pytest.param(ApiUnreachableError("refused"), PATIENCE.duration, id="connection refused"),
         pytest.param(ApiUnreachableError("reset"), PATIENCE.duration, id="connection lost"),
