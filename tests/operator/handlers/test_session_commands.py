@@ -50,7 +50,7 @@ async def test_plans_are_previewed_approved_held_and_gone_back_from(namespace: K
         first = (await until_held(namespace, "AwaitingApproval"))["status"]["preview"]["plan"]
         wrong = await partita(namespace, "approve", "isess/traffic", "--plan", "traffic-00000000")
         assert wrong.exit_code == ExitCode.FAILED
-        assert f"the plan that does is {first}" in wrong.output
+        assert f"the pending plan is {first}" in wrong.output
         await done(namespace, "approve", "isess/traffic")
         await until_served(namespace, first)
 
@@ -85,8 +85,8 @@ async def test_plans_are_previewed_approved_held_and_gone_back_from(namespace: K
         pytest.param(["explain", "isess/nobody"], "its sessions are: none", id="no such session"),
         pytest.param(["plan", "isess/nobody"], "its sessions are: none", id="no such session to plan"),
         pytest.param(["pause", "x", "--context", "elsewhere"], "elsewhere", id="no such context"),
-        pytest.param(["pause", "x", "--why", "false"], "say why", id="a pause that is none"),
-        pytest.param(["plan", "isess/x", "--out", "f"], "goes with --rate", id="manifests and cluster mixed"),
+        pytest.param(["pause", "x", "--why", "false"], "give a reason", id="a pause that is none"),
+        pytest.param(["plan", "isess/x", "--out", "f"], "allows only --rate", id="manifests and cluster mixed"),
     ],
 )
 async def test_what_cannot_be_asked_is_explained(namespace: Kubectl, arguments: list[str], want: str) -> None:
