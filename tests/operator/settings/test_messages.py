@@ -12,6 +12,7 @@ from tests.operator.chart.charts import CHART
 
 import partita_operator
 import partita_runtime
+from partita_operator.settings.fields import all_settings
 
 OPERATOR = Path(partita_operator.__file__).parent
 RUNTIME = Path(next(iter(partita_runtime.__path__)))
@@ -47,3 +48,9 @@ def test_chart_keys_in_messages_exist(folder: Path) -> None:
     named = {key for _, text in texts(folder) for key in CHART_KEY.findall(text)}
     assert named, "messages name chart keys"
     assert {key for key in named if not has(defaults, key)} == set()
+
+
+def test_the_page_on_settings_lists_every_secret() -> None:
+    page = (CHART.parents[1] / "docs" / "reference" / "settings.md").read_text()
+    listed = set(re.findall(r"^\| `([\w.]+)` \| `(PARTITA_\w+)` \|", page, flags=re.MULTILINE))
+    assert listed == {(setting.key, setting.variable) for setting in all_settings() if setting.secret is not None}
