@@ -54,3 +54,11 @@ def test_the_page_on_settings_lists_every_secret() -> None:
     page = (CHART.parents[1] / "docs" / "reference" / "settings.md").read_text()
     listed = set(re.findall(r"^\| `([\w.]+)` \| `(PARTITA_\w+)` \|", page, flags=re.MULTILINE))
     assert listed == {(setting.key, setting.variable) for setting in all_settings() if setting.secret is not None}
+
+
+def test_variables_that_the_chart_and_the_development_tools_set_exist() -> None:
+    root = CHART.parents[1]
+    files = [*(root / "devtools").rglob("*.py"), root / "tests/e2e/conftest.py", *(CHART / "templates").iterdir()]
+    named = {name for path in files for name in re.findall(r"\bPARTITA_OPERATOR__[A-Z]\w+", path.read_text())}
+    assert named, "they set variables"
+    assert named <= {setting.variable for setting in all_settings()}
