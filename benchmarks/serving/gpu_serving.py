@@ -52,7 +52,7 @@ ALLOWANCE = 0.15
 
 
 @dataclass(frozen=True)
-class Setting:
+class GpuSetting:
     """What is measured."""
 
     seconds: float
@@ -67,9 +67,9 @@ class Setting:
     """How long `@serve.batch` waits for a batch to fill, as shares of the SLO."""
 
 
-def quick(seconds: float) -> Setting:
+def quick(seconds: float) -> GpuSetting:
     """For tiny models on a CPU, which take less time than HTTP does."""
-    return Setting(seconds, batch_sizes=(1, 2, 4), slo_factor=50.0, most=100.0, shares=(0.2, 0.4), waits=(0.0,))
+    return GpuSetting(seconds, batch_sizes=(1, 2, 4), slo_factor=50.0, most=100.0, shares=(0.2, 0.4), waits=(0.0,))
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def main() -> None:
             "There is no CUDA device here. On a machine with a GPU this needs no option; to see that it runs "
             "elsewhere: python benchmarks/serving/gpu_serving.py --device cpu --quick"
         )
-    setting = quick(options.seconds or 3.0) if options.quick else Setting(options.seconds or 10.0)
+    setting = quick(options.seconds or 3.0) if options.quick else GpuSetting(options.seconds or 10.0)
     pixels = TINY_SIZE if options.quick else SIZE
     rows = []
     for name in options.only or MODELS:
@@ -108,7 +108,7 @@ def main() -> None:
     print(json.dumps({"device": device, "backend": options.backend, "quick": options.quick, "models": rows}))
 
 
-def measured(subject: Subject, setting: Setting) -> dict[str, Any]:
+def measured(subject: Subject, setting: GpuSetting) -> dict[str, Any]:
     """One model: its profile, then both systems."""
     profile = subject.profiled()
     line = fit(profile)

@@ -52,7 +52,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.serving.serving_cases.cpu_time import cpu_times, marked_environment, micros_by_role
 from benchmarks.serving.serving_cases.emulated import POOL
-from benchmarks.serving.serving_cases.plain_serve import BatchSetting, Setting, plain_serve, tuned_serve
+from benchmarks.serving.serving_cases.plain_serve import BatchSetting, ServeSetting, plain_serve, tuned_serve
 from benchmarks.serving.serving_cases.raw_client import run_raw_load
 from benchmarks.serving.serving_cases.served import READY_SECONDS, await_until, base_url, put, python_path, runs
 
@@ -84,7 +84,7 @@ _MOST_LATE_TRIES = 3
 
 
 @dataclass(frozen=True)
-class Effort:
+class SearchEffort:
     """How exactly rates are measured."""
 
     seconds: float
@@ -95,9 +95,9 @@ class Effort:
     waits_ms: tuple[float, ...]
 
 
-USUAL = Effort(seconds=4.0, step=1.1, batch_sizes=(16, 45), waits_ms=(5.0, 20.0))
-THOROUGH = Effort(seconds=8.0, step=1.05, batch_sizes=(8, 16, 32, 45), waits_ms=(0.0, 5.0, 20.0, 40.0))
-QUICK = Effort(seconds=2.0, step=1.25, batch_sizes=(45,), waits_ms=(5.0, 20.0))
+USUAL = SearchEffort(seconds=4.0, step=1.1, batch_sizes=(16, 45), waits_ms=(5.0, 20.0))
+THOROUGH = SearchEffort(seconds=8.0, step=1.05, batch_sizes=(8, 16, 32, 45), waits_ms=(0.0, 5.0, 20.0, 40.0))
+QUICK = SearchEffort(seconds=2.0, step=1.25, batch_sizes=(45,), waits_ms=(5.0, 20.0))
 
 
 def main() -> None:
@@ -118,7 +118,7 @@ def main() -> None:
         )
         with tempfile.TemporaryDirectory() as state, ray_cluster(Path(state), config) as cluster:
             for kilobytes in options.sizes:
-                setting = Setting(
+                setting = ServeSetting(
                     gpus=options.gpus,
                     alpha_micros=alpha,
                     beta_micros=beta,
@@ -171,7 +171,7 @@ def factors(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, dict[str, flo
 class Bench:
     """A cluster, and the requests of one size."""
 
-    def __init__(self, cluster: RayCluster, setting: Setting, effort: Effort) -> None:
+    def __init__(self, cluster: RayCluster, setting: ServeSetting, effort: SearchEffort) -> None:
         self._cluster = cluster
         self._setting = setting
         self._effort = effort

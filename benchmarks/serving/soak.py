@@ -32,7 +32,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.serving.serving_cases.accounted import Account, send_all
+from benchmarks.serving.serving_cases.accounted import LoadAccount, send_all
 from benchmarks.serving.serving_cases.emulated import POOL, EmulatedSession
 from benchmarks.serving.serving_cases.kills import KINDS, SPARING, Killer
 from benchmarks.serving.serving_cases.served import await_until, base_url, put, python_path, replicas, runs
@@ -137,7 +137,7 @@ def soak(cluster: RayCluster, app: EmulatedSession, options: argparse.Namespace)
     put(cluster, applications)
     await_until(lambda: runs(cluster, applications) and all_ready(url), "every replica is ready")
     frontend = frontend_pid(cluster)
-    memory, account = Memory(frontend), Account()
+    memory, account = Memory(frontend), LoadAccount()
     times = schedule(options.minutes, options.rate, options.burst, options.seed)
     infer = f"{url}/v2/models/{app.name}/infer"
     began = time.monotonic()
@@ -225,7 +225,7 @@ def _pid_or_none(cluster: RayCluster) -> int | None:
 
 def _summary(
     options: argparse.Namespace,
-    account: Account,
+    account: LoadAccount,
     killer: Killer,
     memory: Memory,
     counted: int,

@@ -34,7 +34,7 @@ class Unanswered:
 
 
 @dataclass
-class Account:
+class LoadAccount:
     """What became of the requests. Each is counted in exactly one of the fields below `sent`."""
 
     sent: int = 0
@@ -62,7 +62,9 @@ class Account:
             self.examples.append(example)
 
 
-async def send_all(url: str, shape: Sequence[int], schedule: Sequence[float], slo_s: float, account: Account) -> None:
+async def send_all(
+    url: str, shape: Sequence[int], schedule: Sequence[float], slo_s: float, account: LoadAccount
+) -> None:
     """Send a request at each second of the schedule, whether or not others were answered; wait for the last answer."""
     loop = asyncio.get_running_loop()
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_IDLE_S)
@@ -76,7 +78,7 @@ async def send_all(url: str, shape: Sequence[int], schedule: Sequence[float], sl
 
 
 async def _send(
-    http: aiohttp.ClientSession, url: str, shape: Sequence[int], number: int, slo_s: float, account: Account
+    http: aiohttp.ClientSession, url: str, shape: Sequence[int], number: int, slo_s: float, account: LoadAccount
 ) -> None:
     size = 1
     for extent in shape:

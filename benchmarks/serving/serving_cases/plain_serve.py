@@ -16,7 +16,7 @@ from partita_runtime.serving.protocol.interface import Interface
 
 
 @dataclass(frozen=True)
-class Setting:
+class ServeSetting:
     """The GPUs and the requests, the same for all that are compared."""
 
     gpus: int
@@ -70,7 +70,7 @@ class BatchSetting:
     """How long it waits for a batch to fill."""
 
 
-def plain_serve(setting: Setting, batches: BatchSetting) -> dict[str, Any]:
+def plain_serve(setting: ServeSetting, batches: BatchSetting) -> dict[str, Any]:
     """Ray Serve with its defaults, under /plain; other `batches` take effect in place.
 
     Nothing is set but what `@serve.batch` needs to see whole batches: replicas, and requests in each.
@@ -78,7 +78,7 @@ def plain_serve(setting: Setting, batches: BatchSetting) -> dict[str, Any]:
     return _application(setting, batches, "PlainServe", "plain", "application")
 
 
-def tuned_serve(setting: Setting, batches: BatchSetting) -> dict[str, Any]:
+def tuned_serve(setting: ServeSetting, batches: BatchSetting) -> dict[str, Any]:
     """Ray Serve with what makes it faster, besides the flags of its environment, under /tuned: no log of each request,
     an ASGI application, and Partita's way to read requests and to write answers.
     """
@@ -87,7 +87,9 @@ def tuned_serve(setting: Setting, batches: BatchSetting) -> dict[str, Any]:
     return application
 
 
-def _application(setting: Setting, batches: BatchSetting, deployment: str, name: str, builder: str) -> dict[str, Any]:
+def _application(
+    setting: ServeSetting, batches: BatchSetting, deployment: str, name: str, builder: str
+) -> dict[str, Any]:
     return {
         "name": name,
         "route_prefix": f"/{name}",
@@ -107,19 +109,19 @@ def _application(setting: Setting, batches: BatchSetting, deployment: str, name:
 
 def application(args: dict[str, str]) -> serve.Application:
     """Built by Serve from the configuration's `args`."""
-    return serve.deployment(PlainServe).bind(Setting(**json.loads(args["setting"])))
+    return serve.deployment(PlainServe).bind(ServeSetting(**json.loads(args["setting"])))
 
 
 def tuned_application(args: dict[str, str]) -> serve.Application:
     """Built by Serve from the configuration's `args`."""
     deployment = serve.deployment(serve.ingress()(TunedServe), name="TunedServe")
-    return deployment.bind(Setting(**json.loads(args["setting"])))
+    return deployment.bind(ServeSetting(**json.loads(args["setting"])))
 
 
 class PlainServe(BytesReplica):
     """One emulated GPU."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: ServeSetting) -> None:
         super().__init__(EmulatedExecutor(setting.stage))
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
@@ -131,7 +133,7 @@ class PlainServe(BytesReplica):
 class TunedServe(ServeBatchReplica):
     """One emulated GPU."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: ServeSetting) -> None:
         super().__init__(EmulatedExecutor(setting.stage), setting.interface, MODULE)
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:

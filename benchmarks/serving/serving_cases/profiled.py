@@ -163,7 +163,7 @@ class ProfiledSession:
                 "args": arguments,
                 "deployments": [
                     {
-                        "name": "PlainServe",
+                        "name": "ProfiledPlainServe",
                         "num_replicas": 1,
                         "max_ongoing_requests": 4 * self.batch_size,
                         "ray_actor_options": {
@@ -177,7 +177,7 @@ class ProfiledSession:
         ]
 
 
-class PlainServe(ServeBatchReplica):
+class ProfiledPlainServe(ServeBatchReplica):
     """The model with the executor that Partita's stages have."""
 
     def __init__(self, build: StageBuild, interface: Interface, batch_wait_s: float) -> None:
@@ -189,7 +189,7 @@ def plain_application(args: dict[str, str]) -> serve.Application:
     """Built by Serve from the configuration's `args`."""
     session = InferenceSession.model_validate_json(args["session"])
     outputs = tuple(TensorSpec.model_validate(spec) for spec in json.loads(args["outputs"]))
-    deployment = serve.deployment(serve.ingress()(PlainServe), name="PlainServe")
+    deployment = serve.deployment(serve.ingress()(ProfiledPlainServe), name="ProfiledPlainServe")
     return deployment.bind(
         StageBuild.model_validate_json(args["build"]),
         Interface(session.metadata.name, session.spec, {MODULE: outputs}),

@@ -8,7 +8,7 @@ from typing import Final
 from partita_api.inferencesession import ObjectiveType
 from partita_api.pipelineplan import Alternative, PipelinePlanSpec, Stage
 from partita_devtools.demo.result import DemoResult, Sample
-from partita_runtime.serving.telemetry.signals import StageSignals
+from partita_runtime.serving.telemetry.signals import SessionStageSignals
 
 WITHOUT_PARTITIONING: Final = "no-partitioning"
 """The planning strategy that leaves every model whole."""
@@ -77,7 +77,7 @@ class StageRow:
     number: int
     batch_size: int
     stage: Stage
-    last: StageSignals | None
+    last: SessionStageSignals | None
 
     @property
     def key(self) -> str:
@@ -87,7 +87,7 @@ class StageRow:
 
 def stage_rows(result: DemoResult) -> tuple[StageRow, ...]:
     """Every stage of the plan."""
-    seen: dict[tuple[str, str, int], StageSignals] = {}
+    seen: dict[tuple[str, str, int], SessionStageSignals] = {}
     for sample in result.samples:
         for signals in sample.signals.stages:
             if signals.actual_micros > 0 or (signals.module, signals.pipeline, signals.stage) not in seen:

@@ -17,7 +17,7 @@ from partita_api.inferencesession import InferenceSessionStatus, PlanSummary, Si
 from partita_operator.handlers.metrics import Metrics
 from partita_operator.reconcile.world import Cluster
 from partita_runtime.serving.telemetry.metrics import metrics_text
-from partita_runtime.serving.telemetry.signals import Meter, SessionSignals, StageSignals
+from partita_runtime.serving.telemetry.signals import Meter, SessionSignals, SessionStageSignals
 
 ROOT = Path(__file__).parents[3]
 REFERENCE = ROOT / "docs" / "reference" / "metrics.md"
@@ -73,7 +73,7 @@ def operator_metrics() -> Metrics:
 
 def frontend_metrics() -> Iterator[Metric]:
     """Everything that a frontend may show."""
-    stage = StageSignals(
+    stage = SessionStageSignals(
         module="detector",
         pipeline="p0",
         stage=0,

@@ -86,7 +86,7 @@ class PlanCoordinator:
 
 
 @dataclass(eq=False)
-class _Connection:
+class _FrontendConnection:
     """A frontend's connection, for scheduling or for metrics."""
 
     plan: PlanCoordinator | None = None
@@ -107,7 +107,7 @@ class CoordinatorServer(Receiver[CoordinatorMessage]):
         self._session_key = session_key
         self._transport = transport
         self._token = secrets.token_hex(16)
-        self._connections: dict[MessageStream[CoordinatorMessage], _Connection] = {}
+        self._connections: dict[MessageStream[CoordinatorMessage], _FrontendConnection] = {}
         self._plans: list[PlanCoordinator] = []
         self._aggregator = MetricsAggregator(session_key, now_micros())
         self._listening: Listening | None = None
@@ -179,9 +179,9 @@ class CoordinatorServer(Receiver[CoordinatorMessage]):
             case Register():
                 plan = self._coordinator_of(message.plan)
                 plan.register(message, stream)
-                self._connections[stream] = _Connection(plan, message.frontend)
+                self._connections[stream] = _FrontendConnection(plan, message.frontend)
             case RegisterReporter():
-                self._connections[stream] = _Connection()
+                self._connections[stream] = _FrontendConnection()
             case FrontendEvents():
                 connection = self._connections[stream]
                 connection.silent_ticks = 0

@@ -22,7 +22,7 @@ _Count = Annotated[int, Field(ge=0)]
 _StageNumber = Annotated[int, Field(ge=0, lt=64)]
 
 
-class Delays(NamedTuple):
+class BatchDelays(NamedTuple):
     """What a frontend keeps free for a batch's way to its first stage (microseconds)."""
 
     control: Micros = 0
@@ -134,7 +134,7 @@ class FrontendEvents(WireModel):
 
     kind: Literal["frontend_events"] = "frontend_events"
     sent: Micros
-    delays: Delays | None = None
+    delays: BatchDelays | None = None
     """Set when the delays have changed."""
     workers_joined: tuple[WorkerJoined, ...] = ()
     workers_busy: tuple[WorkerBusy, ...] = ()
@@ -152,7 +152,7 @@ class FrontendEvents(WireModel):
     """Batches that were lost with a worker."""
 
 
-class DispatchedBatch(WireModel):
+class BatchDispatched(WireModel):
     """A batch to send, as `scheduling.events.Dispatch` has it; its id follows from `Register.next_batch`."""
 
     module: Name
@@ -174,7 +174,7 @@ class Decisions(WireModel):
     late: Micros = 0
     """How much later they were made."""
     drops: tuple[SubRequestDropped, ...] = ()
-    batches: tuple[DispatchedBatch, ...] = ()
+    batches: tuple[BatchDispatched, ...] = ()
 
 
 class RegisterReporter(WireModel):

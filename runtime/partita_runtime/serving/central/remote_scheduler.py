@@ -12,11 +12,11 @@ from partita_runtime.scheduling.events import Action, Dispatch, Drop, DropReason
 from partita_runtime.scheduling.plan import SchedulingPlan
 from partita_runtime.serving.central.coordinator_link import CoordinatorFinder, CoordinatorLink
 from partita_runtime.serving.central.messages import (
+    BatchDelays,
+    BatchDispatched,
     BatchFailed,
     CoordinatorMessage,
     Decisions,
-    Delays,
-    DispatchedBatch,
     FrontendEvents,
     Register,
     Registered,
@@ -55,7 +55,7 @@ class _UnfinishedBatch:
 class _Unsent:
     """Events that the coordinator has not received, as `FrontendEvents` has them."""
 
-    delays: Delays | None = None
+    delays: BatchDelays | None = None
     workers_joined: list[WorkerJoined] = field(default_factory=list)
     workers_busy: list[WorkerBusy] = field(default_factory=list)
     arrived: list[SubRequestArrived] = field(default_factory=list)
@@ -94,7 +94,7 @@ class RemoteScheduler:
         self._carry_out = carry_out
         self._least = {module.name: _least_micros(plan, module.name) for module in plan.modules}
         self._executions = executions_of(plan)
-        self._delays = Delays()
+        self._delays = BatchDelays()
         self._workers: dict[str, dict[StageRef, str]] = {}
         """Workers that take batches: of which stages, and their node."""
         self._sub_requests: dict[int, _PendingSubRequest] = {}
@@ -137,7 +137,7 @@ class RemoteScheduler:
 
     def set_delays(self, ctrl_micros: int, per_request_micros: int) -> None:
         """The delays to allow for a batch's way to its first stage have changed."""
-        delays = Delays(ctrl_micros, per_request_micros)
+        delays = BatchDelays(ctrl_micros, per_request_micros)
         if self._delays != delays:
             self._delays = self._unsent.delays = delays
 
@@ -289,7 +289,7 @@ class RemoteScheduler:
             for worker, until in remaining(batch.dispatch, batch.stages_done, self._executions):
                 yield WorkerBusy(worker, until)
 
-    def _dispatched(self, batch: DispatchedBatch) -> Dispatch:
+    def _dispatched(self, batch: BatchDispatched) -> Dispatch:
         dispatch = Dispatch(
             self._next_batch,
             batch.module,

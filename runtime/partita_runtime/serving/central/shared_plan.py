@@ -15,9 +15,9 @@ from partita_runtime.scheduling.plan import SchedulingPlan
 from partita_runtime.scheduling.signals import CoreSignals
 from partita_runtime.serving.central.clock_offset import ClockOffset
 from partita_runtime.serving.central.messages import (
+    BatchDelays,
+    BatchDispatched,
     Decisions,
-    Delays,
-    DispatchedBatch,
     FrontendEvents,
     Register,
     SubRequestDropped,
@@ -32,7 +32,7 @@ class _RegisteredFrontend:
     name: str
     next_batch: int
     clock: ClockOffset = field(default_factory=ClockOffset)
-    delays: Delays = field(default_factory=Delays)
+    delays: BatchDelays = field(default_factory=BatchDelays)
     requests: dict[int, int] = field(default_factory=dict)
     """Ids in the core, by the frontend's."""
     batches: dict[int, int] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class SharedPlan:
         """By a request's id in the core: its frontend, and its id there."""
         self._batches: dict[int, _SharedBatch] = {}
         self._next_request = 0
-        self._delays = Delays()
+        self._delays = BatchDelays()
         self._past = without_modules(self._core.signals(now))
         """The counters of frontends that have left."""
 
@@ -140,7 +140,7 @@ class SharedPlan:
     def advance(self, due: int, late: int = 0) -> dict[str, Decisions]:
         """Decide everything that is due, `late` microseconds too late; the decisions for each frontend."""
         drops: defaultdict[_RegisteredFrontend, list[SubRequestDropped]] = defaultdict(list)
-        batches: defaultdict[_RegisteredFrontend, list[DispatchedBatch]] = defaultdict(list)
+        batches: defaultdict[_RegisteredFrontend, list[BatchDispatched]] = defaultdict(list)
         for action in self._core.advance(due):
             if isinstance(action, Drop):
                 if action.request_id in self._requests:  # else it was cancelled in the meantime
@@ -187,7 +187,7 @@ class SharedPlan:
 
     def _keep_delays(self) -> None:
         """Allow for the delays of the frontend whose batches take longest."""
-        delays = max((frontend.delays for frontend in self._frontends.values()), default=Delays())
+        delays = max((frontend.delays for frontend in self._frontends.values()), default=BatchDelays())
         if delays != self._delays:
             self._delays = delays
             self._core.set_delays(*delays)
@@ -201,12 +201,12 @@ class SharedPlan:
         frontend.requests[own_id] = request_id
         self._requests[request_id] = (frontend, own_id)
 
-    def _dispatched(self, frontend: _RegisteredFrontend, module: str, dispatch: Dispatch) -> DispatchedBatch:
+    def _dispatched(self, frontend: _RegisteredFrontend, module: str, dispatch: Dispatch) -> BatchDispatched:
         frontend.batches[frontend.next_batch] = dispatch.batch_id
         frontend.next_batch += 1
         self._batches[dispatch.batch_id] = _SharedBatch(frontend, len(dispatch.path), dispatch.request_ids)
         offset = frontend.clock.micros
-        return DispatchedBatch(
+        return BatchDispatched(
             module=module,
             pipeline=dispatch.pipeline,
             request_ids=tuple([self._requests[r][1] for r in dispatch.request_ids]),

@@ -53,13 +53,13 @@ class Connections(Protocol):
     closing: bool
     """Whether no new requests are answered."""
 
-    def waits(self, connection: "Connection") -> None:
+    def waits(self, connection: "HttpConnection") -> None:
         """A connection waits for its client to send a request, or the rest of one."""
 
-    def works(self, connection: "Connection") -> None:
+    def works(self, connection: "HttpConnection") -> None:
         """A connection has a pending request, or is about to close."""
 
-    def gone(self, connection: "Connection") -> None:
+    def gone(self, connection: "HttpConnection") -> None:
         """A connection is closed."""
 
 
@@ -75,7 +75,7 @@ class _ConnectionState(Enum):
     """Received bytes are discarded."""
 
 
-class Connection(asyncio.BufferedProtocol):
+class HttpConnection(asyncio.BufferedProtocol):
     """Answers one request after the other, with limits of size and time for everything that a client sends."""
 
     def __init__(self, server: Connections) -> None:

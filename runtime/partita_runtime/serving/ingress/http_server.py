@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final
 
 from partita_runtime.serving.deploy.names import route_prefix
-from partita_runtime.serving.ingress.http_connection import Connection
+from partita_runtime.serving.ingress.http_connection import HttpConnection
 from partita_runtime.serving.ingress.http_head import HeadReader
 from partita_runtime.serving.ingress.http_service import HttpService
 from partita_runtime.serving.ingress.port import GRACE_SECONDS, PortEndpoint
@@ -32,8 +32,8 @@ class HttpServer:
         self.scratch = memoryview(bytearray(_SCRATCH_BYTES))
         self.closing = False
         self._most = min(session.settings.max_connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0] * 3 // 4)
-        self._connections: set[Connection] = set()
-        self._waiting: dict[Connection, None] = {}
+        self._connections: set[HttpConnection] = set()
+        self._waiting: dict[HttpConnection, None] = {}
         """Connections that wait for their client, the longest first."""
         self._server: asyncio.Server | None = None
         self._checking: asyncio.Task[None] | None = None
@@ -42,7 +42,7 @@ class HttpServer:
     async def listen(self, host: str, port: int) -> int:
         """Listen; the port. Raises OSError if the port is not available."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Connection(self), host, port, backlog=_BACKLOG)
+        self._server = await loop.create_server(lambda: HttpConnection(self), host, port, backlog=_BACKLOG)
         self._checking = asyncio.create_task(self._check_forever())
         return int(self._server.sockets[0].getsockname()[1])
 
@@ -64,18 +64,18 @@ class HttpServer:
         if self._checking is not None:
             self._checking.cancel()
 
-    def waits(self, connection: Connection) -> None:
+    def waits(self, connection: HttpConnection) -> None:
         """A connection waits for its client to send a request, or the rest of one."""
         self._connections.add(connection)
         self._waiting[connection] = None
         if len(self._connections) > self._most:
             next(iter(self._waiting)).abort()
 
-    def works(self, connection: Connection) -> None:
+    def works(self, connection: HttpConnection) -> None:
         """A connection has a request to answer, or is about to close."""
         self._waiting.pop(connection, None)
 
-    def gone(self, connection: Connection) -> None:
+    def gone(self, connection: HttpConnection) -> None:
         """A connection is closed."""
         self._connections.discard(connection)
         self._waiting.pop(connection, None)

@@ -10,7 +10,7 @@ from partita_runtime.serving.ingress.request_accounting import RequestAccounting
 from partita_runtime.serving.protocol.inference import InferRequest
 from partita_runtime.serving.session.epoch_executor import ClientLeftError, EpochExecutor, RequestExecution
 from partita_runtime.serving.session.session import Session
-from partita_runtime.serving.session.unserved import Reason, UnservedError
+from partita_runtime.serving.session.unserved import UnservedError, UnservedReason
 from partita_runtime.serving.session.waiting_room import Place
 
 
@@ -86,7 +86,9 @@ class PendingRequest(ABC):
                 before.modules,
                 before.edges,
             ):
-                raise UnservedError(Reason.UNAVAILABLE, "the session changed while the request was held; try again")
+                raise UnservedError(
+                    UnservedReason.UNAVAILABLE, "the session changed while the request was held; try again"
+                )
             self._executor = executor
             self._accounting.begin(executor, now)
             self._execution = executor.begin(self._wanted, now, self, self._accounting.trace)
@@ -101,9 +103,12 @@ class PendingRequest(ABC):
         """Whether the request is held again: its replicas are gone, or too few for the requests that were let in."""
         if not isinstance(error, UnservedError):
             return False
-        gone, now = error.reason is Reason.NO_REPLICAS, now_micros()
+        gone, now = error.reason is UnservedReason.NO_REPLICAS, now_micros()
         if self._place is not None:
-            crowded = error.reason in (Reason.OVERLOAD, Reason.TOO_LATE) and self._wanted.timeout_micros is None
+            crowded = (
+                error.reason in (UnservedReason.OVERLOAD, UnservedReason.TOO_LATE)
+                and self._wanted.timeout_micros is None
+            )
             return (gone or crowded) and self._session.waiting.again(self._place, now)
         if not gone or not self._session.may_hold:
             return False

@@ -5,15 +5,15 @@ from typing import Final
 
 from partita_runtime.serving.protocol.inference import RETRY_AFTER_SECONDS, RequestError
 from partita_runtime.serving.session.body_memory import BodyMemoryError
-from partita_runtime.serving.session.unserved import Reason, UnservedError
+from partita_runtime.serving.session.unserved import UnservedError, UnservedReason
 
-_STATUS: Final[Mapping[Reason, int]] = {
-    Reason.TOO_LATE: 504,
-    Reason.OVERLOAD: 503,
-    Reason.NO_REPLICAS: 503,
-    Reason.UNAVAILABLE: 503,
-    Reason.NO_ANSWER: 504,
-    Reason.BROKEN: 500,
+_STATUS: Final[Mapping[UnservedReason, int]] = {
+    UnservedReason.TOO_LATE: 504,
+    UnservedReason.OVERLOAD: 503,
+    UnservedReason.NO_REPLICAS: 503,
+    UnservedReason.UNAVAILABLE: 503,
+    UnservedReason.NO_ANSWER: 504,
+    UnservedReason.BROKEN: 500,
 }
 
 

@@ -21,7 +21,7 @@ from partita_runtime.serving.protocol.inference import InferRequest
 from partita_runtime.serving.protocol.interface import Interface
 from partita_runtime.serving.session.dataflow import DataflowError, SampleTensors, answer_of
 from partita_runtime.serving.session.functions import FunctionError, FunctionInput, FunctionPool
-from partita_runtime.serving.session.unserved import Reason, UnservedError
+from partita_runtime.serving.session.unserved import UnservedError, UnservedReason
 from partita_runtime.serving.telemetry.signals import Meter
 from partita_runtime.serving.transport.transport import TCP, Transport
 
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_DROPS: Final[Mapping[DropReason, tuple[Reason, str]]] = {
-    DropReason.TOO_LATE: (Reason.TOO_LATE, "there is not enough time left to answer within the deadline"),
-    DropReason.OVERLOAD: (Reason.OVERLOAD, "there are more requests than can be answered in time"),
-    DropReason.NO_WORKERS: (Reason.NO_REPLICAS, "no replicas of module {module!r} are ready"),
+_DROPS: Final[Mapping[DropReason, tuple[UnservedReason, str]]] = {
+    DropReason.TOO_LATE: (UnservedReason.TOO_LATE, "there is not enough time left to answer within the deadline"),
+    DropReason.OVERLOAD: (UnservedReason.OVERLOAD, "there are more requests than can be answered in time"),
+    DropReason.NO_WORKERS: (UnservedReason.NO_REPLICAS, "no replicas of module {module!r} are ready"),
     DropReason.WORKER_LOST: (
-        Reason.UNAVAILABLE,
+        UnservedReason.UNAVAILABLE,
         "a replica of module {module!r} was lost, with no time to try again",
     ),
-    DropReason.EXECUTION_FAILED: (Reason.BROKEN, "module {module!r} failed: {detail}"),
-    DropReason.NO_COORDINATOR: (Reason.UNAVAILABLE, COORDINATOR_AWAY),
+    DropReason.EXECUTION_FAILED: (UnservedReason.BROKEN, "module {module!r} failed: {detail}"),
+    DropReason.NO_COORDINATOR: (UnservedReason.UNAVAILABLE, COORDINATOR_AWAY),
 }
 
 
@@ -163,7 +163,7 @@ class EpochExecutor:
         try:
             children = self._calls[sample_id].samples[sample_id].model_answered(sub, outputs)
         except DataflowError as error:
-            self._fail(sub_id, UnservedError(Reason.BROKEN, str(error)), now)
+            self._fail(sub_id, UnservedError(UnservedReason.BROKEN, str(error)), now)
         else:
             self._proceed(sub_id, children, now)
 
@@ -210,7 +210,7 @@ class EpochExecutor:
         """A function has failed, so its request fails."""
         if sub_id in self._subs:
             _, sub = self._subs[sub_id]
-            failure = UnservedError(Reason.BROKEN, f"module {sub.module!r} failed: {error}")
+            failure = UnservedError(UnservedReason.BROKEN, f"module {sub.module!r} failed: {error}")
             self._fail(sub_id, failure, self.dispatcher.now())
 
     # Requests and their sub-requests.
@@ -252,7 +252,7 @@ class EpochExecutor:
             rows = [sample.sink_rows(call.results[sample_id]) for sample_id, sample in call.samples.items()]
             tensors = answer_of(self.interface, rows)
         except DataflowError as error:
-            handler.failed(UnservedError(Reason.BROKEN, str(error)))
+            handler.failed(UnservedError(UnservedReason.BROKEN, str(error)))
         else:
             try:
                 handler.answered(tensors)
@@ -277,7 +277,9 @@ class EpochExecutor:
             call = next(iter(self._calls.values()))
             if call.expires > now:
                 return
-            self._fail_call(call, UnservedError(Reason.NO_ANSWER, "no answer came within four times the SLO"), now)
+            self._fail_call(
+                call, UnservedError(UnservedReason.NO_ANSWER, "no answer came within four times the SLO"), now
+            )
 
     def _drop_all(self, call: RequestExecution, now: int) -> None:
         for sample_id in call.samples:

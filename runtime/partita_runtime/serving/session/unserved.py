@@ -7,7 +7,7 @@ from typing import Final
 from partita_runtime.serving.telemetry.signals import Outcome
 
 
-class Reason(Enum):
+class UnservedReason(Enum):
     """Why a request is not answered."""
 
     TOO_LATE = auto()
@@ -24,20 +24,20 @@ class Reason(Enum):
     """A model or a function failed, or its answer does not fit."""
 
 
-_OUTCOMES: Final[Mapping[Reason, Outcome]] = {
-    Reason.TOO_LATE: Outcome.TOO_LATE,
-    Reason.OVERLOAD: Outcome.OVERLOAD,
-    Reason.NO_REPLICAS: Outcome.NO_WORKERS,
-    Reason.UNAVAILABLE: Outcome.FAILED,
-    Reason.NO_ANSWER: Outcome.FAILED,
-    Reason.BROKEN: Outcome.FAILED,
+_OUTCOMES: Final[Mapping[UnservedReason, Outcome]] = {
+    UnservedReason.TOO_LATE: Outcome.TOO_LATE,
+    UnservedReason.OVERLOAD: Outcome.OVERLOAD,
+    UnservedReason.NO_REPLICAS: Outcome.NO_WORKERS,
+    UnservedReason.UNAVAILABLE: Outcome.FAILED,
+    UnservedReason.NO_ANSWER: Outcome.FAILED,
+    UnservedReason.BROKEN: Outcome.FAILED,
 }
 
 
 class UnservedError(Exception):
     """A pending request is not answered; the message says why."""
 
-    def __init__(self, reason: Reason, message: str) -> None:
+    def __init__(self, reason: UnservedReason, message: str) -> None:
         super().__init__(message)
         self.reason = reason
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from partita_runtime.serving.session.body_memory import BodyMemory, BodyMemoryError, BodyReading
-from partita_runtime.serving.session.unserved import Reason, UnservedError
+from partita_runtime.serving.session.unserved import UnservedError, UnservedReason
 from partita_runtime.serving.telemetry.signals import Meter
 
 MOST_HELD: Final = 1000
@@ -80,13 +80,13 @@ class WaitingRoom:
         """Hold a request of so many samples and bytes. Raises UnservedError (OVERLOAD) if there is no room for it."""
         if len(self._waiting) >= self._most:
             raise UnservedError(
-                Reason.OVERLOAD, f"{self._most} requests are held already until replicas are up; try again"
+                UnservedReason.OVERLOAD, f"{self._most} requests are held already until replicas are up; try again"
             )
         memory = self._bodies.reading()
         try:
             memory.grew(size)
         except BodyMemoryError as error:
-            raise UnservedError(Reason.OVERLOAD, str(error)) from None
+            raise UnservedError(UnservedReason.OVERLOAD, str(error)) from None
         place = Place(waiter, samples, now, until, memory)
         self._waiting[place] = None
         self._meter.held += samples
@@ -128,7 +128,7 @@ class WaitingRoom:
         """Turn away the requests that have waited too long."""
         for place in [place for place in self._waiting if place.until <= now]:
             self.leave(place, now)
-            place.waiter.turned_away(UnservedError(Reason.NO_REPLICAS, _EXPIRED))
+            place.waiter.turned_away(UnservedError(UnservedReason.NO_REPLICAS, _EXPIRED))
 
     def _take_out(self, place: Place, now: int) -> None:
         del self._waiting[place]

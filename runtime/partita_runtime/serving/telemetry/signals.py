@@ -36,7 +36,7 @@ class Outcome(StrEnum):
     """The client left."""
 
 
-class StageSignals(StatusModel):
+class SessionStageSignals(StatusModel):
     """One stage of the serving plan over the window."""
 
     module: str
@@ -90,7 +90,7 @@ class SessionSignals(StatusModel):
     """Batches that were dispatched, by size."""
     outcomes: dict[Outcome, int]
     """Requests that ended, by outcome."""
-    stages: tuple[StageSignals, ...]
+    stages: tuple[SessionStageSignals, ...]
     held: int = 0
     """Requests that wait for replicas. Requests that gave up count for another ten seconds."""
     idle_seconds: float = 0.0
@@ -188,7 +188,7 @@ def session_signals(
     )
 
 
-def _far_off(stage: StageSignals) -> str:
+def _far_off(stage: SessionStageSignals) -> str:
     """That batches take so much more or less time than the profile says that another plan would suit better.
 
     Without figures: it goes into a status, which is not to change with every measurement.
@@ -205,13 +205,13 @@ def _far_off(stage: StageSignals) -> str:
     )
 
 
-def _stages(plan: SchedulingPlan, before: CoreSignals | None, after: CoreSignals) -> tuple[StageSignals, ...]:
+def _stages(plan: SchedulingPlan, before: CoreSignals | None, after: CoreSignals) -> tuple[SessionStageSignals, ...]:
     described = []
     for ref, stage in plan.stages():
         counted = after.stages[ref]
         predicted, actual = _means(before.stages.get(ref) if before else None, counted)
         described.append(
-            StageSignals(
+            SessionStageSignals(
                 module=ref.module,
                 pipeline=ref.pipeline,
                 stage=ref.stage,
@@ -268,7 +268,7 @@ def _batch_sizes(before: CoreSignals | None, after: CoreSignals | None) -> dict[
     return {size: count for size, count in sorted(sizes.items()) if count > 0}
 
 
-def _divisor(plan: SchedulingPlan, stage: StageSignals) -> int:
+def _divisor(plan: SchedulingPlan, stage: SessionStageSignals) -> int:
     return next(
         pipeline.stages[stage.stage].vgpu_divisor
         for module in plan.modules

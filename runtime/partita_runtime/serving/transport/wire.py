@@ -230,16 +230,24 @@ class Decoder(Generic[MessageT]):
         self._admit = admit
         self._max_body = max_body_bytes
         self._header = memoryview(bytearray(min(dialect.max_header_bytes, MAX_HEADER_BYTES)))
-        self._begin()
-
-    def _begin(self) -> None:
         self._target = self._header[: _PREFIX.size]
+        """Where the bytes of the current part go: of the prefix, the header, or a tensor."""
         self._filled = 0
         self._body = 0
         self._in_prefix = True
         self._message: MessageT | None = None
         self._arrays: list[Array] = []
         self._pending: list[memoryview] = []
+        """The memory of tensors that are still to be received, the last one first."""
+
+    def _begin(self) -> None:
+        self._target = self._header[: _PREFIX.size]
+        self._filled = 0
+        self._body = 0
+        self._in_prefix = True
+        self._message = None
+        self._arrays = []
+        self._pending = []
 
     def buffer(self) -> memoryview:
         """Where to write the next bytes; never empty."""

@@ -12,7 +12,7 @@ from tests.runtime.scheduling.plans import module, plan_of, stage
 
 from partita_runtime.scheduling.events import DropReason, StageRef
 from partita_runtime.serving.central.clock_offset import ClockOffset
-from partita_runtime.serving.central.messages import DispatchedBatch, FrontendEvents, Register
+from partita_runtime.serving.central.messages import BatchDispatched, FrontendEvents, Register
 from partita_runtime.serving.central.shared_plan import SharedPlan
 
 REF = StageRef("m", "a", 0)
@@ -27,7 +27,7 @@ class Frontends:
 
     plan: SharedPlan = field(default_factory=lambda: SharedPlan(PLAN, 0))
     ahead: dict[str, int] = field(default_factory=dict)
-    dispatched: list[tuple[str, int, DispatchedBatch]] = field(default_factory=list)
+    dispatched: list[tuple[str, int, BatchDispatched]] = field(default_factory=list)
     """Whose, number, and the batch with its times on the coordinator's clock."""
     dropped: dict[tuple[str, int], DropReason] = field(default_factory=dict)
     numbers: dict[str, int] = field(default_factory=dict)
