@@ -125,7 +125,7 @@ class Application:
     @property
     def pools(self) -> dict[str, GPUPool]:
         """A pool of emulated accelerators, and one of CPUs for models that are real."""
-        curve = LatencyCurve(model="*", alpha_micros=1000, beta_micros=0)  # the profiles have times of their own
+        curve = LatencyCurve(model="*", alpha_micros=1000, beta_micros=0)  # replaced by the profiles' times
         emulations = {EMULATED: Emulation(curves=(curve,)), REAL: Emulation.model_validate({"slowdown": "1"})}
         memory = {} if self.pool_memory is None else {"memory": Quantity(self.pool_memory)}
         return {

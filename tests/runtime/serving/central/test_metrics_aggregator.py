@@ -49,8 +49,8 @@ def test_counts_are_of_all_frontends_also_of_those_that_have_left() -> None:
         pytest.param(
             [report("a", 9), report(None, 99, next_plan="a", message="why")], ("a", "a", "why"), id="one starts"
         ),
-        pytest.param([report(None, next_plan="a", message="why")], (None, "a", "why"), id="nobody serves yet"),
-        pytest.param([], (None, None, ""), id="nobody is there"),
+        pytest.param([report(None, next_plan="a", message="why")], (None, "a", "why"), id="no frontend serves yet"),
+        pytest.param([], (None, None, ""), id="no frontend"),
     ],
 )
 def test_the_plan_is_the_one_that_has_been_used_for_longest(

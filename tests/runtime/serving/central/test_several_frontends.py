@@ -74,7 +74,7 @@ async def test_the_coordinator_dies_and_comes_back_with_requests_in_flight() -> 
         await until(lambda: other.session.meter.arrived, "requests wait")
         assert "is away" in other.session.signals().message
         gates[0].open.set()
-        assert (await early)[0] == 200, "what was granted needs no coordinator"
+        assert (await early)[0] == 200, "dispatched batches need no coordinator"
         assert gates[0].runs == 1
         await coordinator.start()
         assert [(await answer)[0] for answer in late] == [200, 200]
@@ -82,7 +82,7 @@ async def test_the_coordinator_dies_and_comes_back_with_requests_in_flight() -> 
         await until(lambda: one.session.ready and other.session.ready, "both are ready again")
 
 
-async def test_without_a_coordinator_nobody_waits_for_longer_than_the_slo() -> None:
+async def test_without_a_coordinator_requests_wait_for_the_slo_at_most() -> None:
     async with two_frontends(shared().slo(300)) as (coordinator, one, other):
         await coordinator.kill()
         for running in (one, other):
@@ -113,7 +113,7 @@ async def test_a_frontend_dies_and_the_other_goes_on() -> None:
     gates: list[Gate] = []
     app = shared().planned("p", batch_size=1)
     async with two_frontends(app, gated(gates)) as (coordinator, one, other):
-        abandoned = asyncio.create_task(post(one))
+        lost = asyncio.create_task(post(one))
         await until(lambda: gates[0].runs, "its batch runs")
         answer = asyncio.create_task(post(other))
         await until(lambda: other.session.meter.arrived, "the other one has work, too")
@@ -123,7 +123,7 @@ async def test_a_frontend_dies_and_the_other_goes_on() -> None:
         assert coordinator.server is not None
         (plan,) = coordinator.server.plans
         await until(lambda: len(plan) == 1, "the coordinator has forgotten the one that died")
-        abandoned.cancel()
+        lost.cancel()
 
 
 async def test_the_old_plan_is_named_as_long_as_one_frontend_uses_it() -> None:
@@ -181,7 +181,7 @@ async def test_what_runs_from_before_a_change_keeps_its_replica_busy_after_it(be
 
 
 class Peer(Receiver[CoordinatorMessage]):
-    """Whoever connects to a coordinator."""
+    """A peer of a coordinator."""
 
     def __init__(self) -> None:
         self.messages: list[CoordinatorMessage] = []
@@ -223,7 +223,7 @@ REGISTER = Register(token="right", frontend="s", plan=PLAN, next_batch=0)
         pytest.param([REGISTER, Registered()], id="a message that is not for coordinators"),
     ],
 )
-async def test_the_coordinator_hangs_up_on_who_does_not_behave(messages: list[CoordinatorMessage]) -> None:
+async def test_the_coordinator_disconnects_from_misbehaving_peers(messages: list[CoordinatorMessage]) -> None:
     async with local_coordinator(shared()) as coordinator:
         address, well_behaved, peer = await coordinator.address(), Peer(), Peer()
         other = await connect(address, COORDINATOR_DIALECT, well_behaved)

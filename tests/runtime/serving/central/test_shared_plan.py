@@ -1,4 +1,4 @@
-"""One plan's workers shared by frontends with clocks and numbers of their own."""
+"""One plan's workers shared by frontends with different clocks and ids."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -139,7 +139,7 @@ def test_what_a_lost_frontend_has_reserved_ends_as_reserved_and_the_rest_of_it_i
     assert (counted.arrived, counted.cancelled, counted.in_time) == (5, 4, 1)
 
 
-def test_a_new_coordinator_grants_no_worker_that_is_still_busy_for_an_old_one() -> None:
+def test_a_new_coordinator_dispatches_to_no_worker_that_is_still_busy_for_an_old_one() -> None:
     frontends = Frontends()
     frontends.enter("one", now=0, workers_busy=(("w", 700 + HOURS), ("unknown", 900)))
     frontends.enter("other", ahead=0, now=0, workers_busy=(("w", 1500),))
@@ -177,7 +177,7 @@ def test_a_batch_that_was_not_run_is_dispatched_again(how: str) -> None:
     assert [batch.request_ids for _, _, batch in frontends.dispatched] == [(1, 2), (1,)]
 
 
-def test_a_worker_that_drains_gets_nothing_more_from_anybody() -> None:
+def test_a_worker_that_drains_gets_nothing_more_from_any_frontend() -> None:
     frontends = Frontends()
     for name in ("one", "other"):
         frontends.enter(name)

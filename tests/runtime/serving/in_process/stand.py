@@ -157,7 +157,7 @@ async def until(reached: Callable[[], object], what: str) -> None:
     """Poll until `reached()` is true; fails, saying `what` was waited for, when patience ends."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not reached():
-        assert time.monotonic() < deadline, f"waited in vain until {what}"
+        assert time.monotonic() < deadline, f"timed out: {what}"
         await asyncio.sleep(0.02)
 
 

@@ -1,4 +1,4 @@
-"""Replicas that come, go, fail and change, with requests in flight: every request is answered exactly once."""
+"""Replicas that start, end, fail and change under load: every request is answered exactly once."""
 
 import asyncio
 import dataclasses
@@ -263,7 +263,7 @@ def healthy(worker: StageWorker) -> bool:
 
 
 class Peer:
-    """Whoever connects to a replica."""
+    """A peer of a replica."""
 
     stream: MessageStream
 
@@ -305,7 +305,7 @@ FITS = tensor_header(SAMPLE.shape, SAMPLE.dtype)
         pytest.param("right", [Hello(token="right", frontend="f")], id="a second hello"),
     ],
 )
-async def test_replicas_hang_up_on_who_does_not_behave(token: str | None, messages: list[StageMessage]) -> None:
+async def test_replicas_disconnect_from_misbehaving_peers(token: str | None, messages: list[StageMessage]) -> None:
     async with stand(application("one").model("only")) as running:
         (replica,) = running.directory.announced(running.app.session.key)
         peer = Peer()

@@ -1,4 +1,4 @@
-"""Clients that send nonsense, half of it, too much or nothing at all: they are told so, and nobody else notices."""
+"""Clients that send malformed, incomplete or too large requests: they get an error, and others are not affected."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Messages that come in part take their share of what memory there is for them, over gRPC as over HTTP."""
+"""Incomplete messages share a limit of memory, over gRPC as over HTTP."""
 
 import asyncio
 import contextlib
@@ -55,7 +55,7 @@ async def narrow_way(to: str, opened: asyncio.Event) -> AsyncIterator[str]:
 async def slowly_reached(
     opened: asyncio.Event, body_seconds: float
 ) -> AsyncIterator[tuple[Stand, triton.InferenceServerClient, triton.InferenceServerClient]]:
-    """A session, and two clients that reach it by the narrow way, each on a connection of its own."""
+    """A session, and two clients that reach it by the narrow way, each on its own connection."""
     settings = FrontendSettings(
         function_processes=1, max_request_bytes=MOST, max_reading_bytes=MOST, body_seconds=body_seconds
     )

@@ -123,7 +123,7 @@ class Deployment:
         """Poll until `reached()` is true; fails, saying `what` was waited for, when patience ends."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not reached():
-            assert time.monotonic() < deadline, f"waited in vain until {what}"
+            assert time.monotonic() < deadline, f"timed out: {what}"
             time.sleep(0.2)
 
     def _take(self, applications: list[dict[str, Any]]) -> None:

@@ -50,7 +50,7 @@ def listening(pid: int) -> int:
     return sum(row[3] == "0A" and f"socket:[{row[9]}]" in own for row in rows)
 
 
-def test_two_stages_answer_without_a_port_of_their_own(called: Deployment) -> None:
+def test_two_stages_answer_without_ports(called: Deployment) -> None:
     client = triton.InferenceServerClient(called.url(CALLED))
     samples = np.zeros((3, 200, 200), np.float32)
     samples[:, 0, 0] = (1, 0, 1)
@@ -81,7 +81,7 @@ def test_two_stages_answer_without_a_port_of_their_own(called: Deployment) -> No
     def no_ports() -> bool:
         return [listening(stage["pid"]) for stage in by_calls] == [listening(by_streams["pid"]) - 1] * 4
 
-    called.until(no_ports, "no stage has a port of its own")
+    called.until(no_ports, "no stage has a port")
 
 
 def test_a_killed_replica_that_is_called_loses_no_request_and_is_replaced(called: Deployment) -> None:

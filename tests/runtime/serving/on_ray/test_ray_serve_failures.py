@@ -1,4 +1,4 @@
-"""Whatever dies, hangs or lies on a real Ray cluster under load: nobody notices but who was connected to it."""
+"""Processes that die, hang or misreport on a real Ray cluster under load: only their own clients notice."""
 
 import os
 import signal
@@ -170,7 +170,7 @@ def test_a_killed_coordinator_loses_no_request_of_its_frontends(deployment: Depl
 
 
 def test_a_killed_frontend_does_not_stop_the_one_that_it_shares_with(deployment: Deployment) -> None:
-    """Whoever tries again is answered."""
+    """A client that retries is answered."""
     deployment.until(lambda: share_a_coordinator(deployment, SHARED), "both frontends share a coordinator")
     before = frontend_pids(deployment, SHARED)
     victim, other = sorted(before)

@@ -1,4 +1,4 @@
-"""A stage replica in a process of its own, without Ray: it can be stopped, cut off, and have another clock."""
+"""A stage replica in a separate process, without Ray: it can be stopped, disconnected, and have another clock."""
 
 import asyncio
 import contextlib

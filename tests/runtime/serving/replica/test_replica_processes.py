@@ -1,4 +1,4 @@
-"""Replicas in processes of their own that hang, have another clock, or are behind a network that is cut."""
+"""Replicas in separate processes that hang, have another clock, or lose their network."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,7 @@ from tests.runtime.serving.plans import application
 from tests.runtime.serving.replica.replica_process import ReplicaProcess, replica_process
 
 ONE = application("one").model("only").slo(18_000)
-"""Its SLO is longer than it takes to notice that a replica does not answer; nobody is to be late."""
+"""Its SLO is longer than it takes to notice that a replica does not answer; no request may be late."""
 
 
 @contextlib.asynccontextmanager
@@ -69,7 +69,7 @@ async def test_a_replica_may_have_any_clock(seconds: float) -> None:
 
 @dataclass(frozen=True)
 class Link:
-    """A network of two: this machine, and a namespace of its own."""
+    """A network between this machine and a network namespace."""
 
     name: str
     here: str
@@ -77,11 +77,11 @@ class Link:
 
     @property
     def within(self) -> tuple[str, ...]:
-        """Put before a command, it runs there."""
+        """The prefix of a command that runs in the namespace."""
         return ("ip", "netns", "exec", self.name)
 
     def cut(self) -> None:
-        """Lose whatever is sent, in both directions. Nobody is told."""
+        """Drop all packets in both directions, without an error."""
         _run(*self.within, "ip", "link", "set", "there", "down")
 
     def mend(self) -> None:

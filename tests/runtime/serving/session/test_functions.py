@@ -140,7 +140,7 @@ async def test_a_call_that_hangs_is_given_up(calls: Calls, monkeypatch: pytest.M
     assert calls.answers[1] == 1
 
 
-async def test_calls_in_vain_are_not_run(calls: Calls) -> None:
+async def test_unneeded_calls_are_not_run(calls: Calls) -> None:
     calls.order("hold", "")
     calls.call(0)
     await until(lambda: calls.began == [0], "the first call runs")
@@ -152,13 +152,13 @@ async def test_calls_in_vain_are_not_run(calls: Calls) -> None:
     assert calls.began == [0, 2]
 
 
-async def test_calls_in_vain_are_refused_though_no_process_is_free(calls: Calls) -> None:
+async def test_unneeded_calls_are_refused_though_no_process_is_free(calls: Calls) -> None:
     calls.order("hold", "")
     calls.call(0)
     await until(lambda: calls.began == [0], "the first call runs")
     calls.call(1, 2)
     calls.vain.add(1)
-    await until(lambda: not calls.pool.tick() and calls.answers, "the call that is in vain is refused")
+    await until(lambda: not calls.pool.tick() and calls.answers, "the call that is not needed is refused")
     assert calls.answers == {1: "skipped"}
     calls.release()
     await calls.answered(3)

@@ -58,7 +58,7 @@ async def are_held(running: Stand, count: int) -> None:
 @pytest.mark.parametrize("way", [behind_uvicorn, on_its_own_port])
 async def test_the_first_request_is_held_and_answered_once_there_are_replicas(way: Way) -> None:
     async with asleep(sleepy(), way=way) as running:
-        assert running.session.ready, "whoever asks first whether it is ready must get to wake it"
+        assert running.session.ready, "a client that first checks for readiness must be able to wake it"
         first = asyncio.create_task(post(running))
         await are_held(running, 1)
         signals = running.session.signals()
@@ -237,7 +237,7 @@ async def test_frontends_hold_each_for_itself_and_speak_for_each_other() -> None
 async def test_idle_is_how_long_no_request_has_been_there() -> None:
     async with stand(sleepy()) as running:
         clock = asyncio.get_running_loop().time
-        await until(lambda: running.session.signals().idle_seconds > 0.5, "nobody has come for a while")
+        await until(lambda: running.session.signals().idle_seconds > 0.5, "no request has come for a while")
         sent = clock()
         await post(running)
         await until(lambda: running.session.signals().idle_seconds <= clock() - sent, "the request is noticed")
