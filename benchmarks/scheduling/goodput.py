@@ -1,10 +1,10 @@
-"""Goodput of Partita's scheduling beside that of other systems, on the experiments of their papers.
+"""Goodput of Partita's scheduling and of other systems in the experiments of their papers.
 
     python benchmarks/scheduling/goodput.py [--only NAME]... [--quick] [--seed 1] [--data DIR]
 
 Every experiment runs all policies on the same simulated GPUs and arrivals. DIR holds reference data that is not part of
-this repository, `symphony/linear_profiles.csv` and `ppipe/`; experiments that need it are left out without it. Progress
-is told on stderr; the last line of the output is a summary in JSON.
+this repository, `symphony/linear_profiles.csv` and `ppipe/`; without it, experiments that need it are skipped. Progress
+is printed to stderr; the last line of the output is a summary in JSON.
 """
 
 import argparse
@@ -38,8 +38,10 @@ def main() -> None:
     """Run the experiments and print their table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", choices=EXPERIMENTS, help="only this experiment (may be repeated)")
-    parser.add_argument("--quick", action="store_true", help="short simulations: seconds instead of minutes, rougher")
-    parser.add_argument("--seed", type=int, default=1, help="of the first of the runs at each rate")
+    parser.add_argument(
+        "--quick", action="store_true", help="short and less precise simulations: seconds instead of minutes"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="seed of the first run at each rate")
     parser.add_argument("--data", type=Path, help="folder with the reference data")
     options = parser.parse_args()
     seeds = 1 if options.quick else 3

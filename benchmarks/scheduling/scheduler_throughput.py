@@ -1,12 +1,12 @@
-"""What the scheduling core takes: requests a second on one core, and microseconds for one batch on a pooled pipeline.
+"""Throughput of the scheduling core: requests per second on one CPU core, and microseconds per batch of a pipeline.
 
     python benchmarks/scheduling/scheduler_throughput.py [--models 1 8 64] [--gpus 8 64 512 4096] [--requests 200000]
                                               [--slo 25] [--core interpreted|compiled]
 
-No network and no workers: arrivals are made up beforehand (Poisson), batches end as reserved. Models are ResNet50 on a
-1080Ti (batches of b take 1.053 b + 5.072 ms, b up to 16), all on all GPUs, and keep the GPUs 80 % busy. Times are CPU
-times of the core alone. The core is measured interpreted and, where it was built (see
-docs/scheduling.md), compiled; the last line of the output is a summary in JSON.
+Without network and workers: arrivals are generated in advance (Poisson), and batches end as reserved. Models are
+ResNet50 on a 1080Ti (batches of b take 1.053 b + 5.072 ms, b up to 16), all on all GPUs, and keep the GPUs 80 % busy.
+Times are CPU times of the core only. The core is measured interpreted and, if it is compiled (see docs/scheduling.md),
+compiled. The last line of the output is a summary in JSON.
 """
 
 import argparse
@@ -65,37 +65,37 @@ def main() -> None:
 
 
 def throughput(kind: str, models: int, gpus: int, slo: int, requests: int) -> dict[str, float]:
-    """Requests a second of CPU time that the core takes, once as many batches are in flight as will be.
+    """Requests per second of CPU time in the steady state.
 
-    A first core answers a driver, and what it is told and asked is told and asked of a second one, which decides alike:
-    only that is timed. Each has a process of its own: with many GPUs what counts is how much has to be fetched from
-    memory, and in the first one's process what is told would be all over it, and what the second core makes, too.
+    A first core answers a driver, and its calls are recorded. A second core gets the same calls and makes the same
+    decisions; only this core is timed. Each has its own process: with many GPUs the memory access decides the speed,
+    and the recorded calls of the first core would fragment the memory of the second one.
     """
     with ProcessPoolExecutor(1, get_context("spawn"), _choose, (kind,), max_tasks_per_child=1) as new_process:
-        told = new_process.submit(_told, models, gpus, slo, requests).result()
-        took = new_process.submit(_timed, models, gpus, told.warm_up, told.measured).result()
+        recorded = new_process.submit(_recorded, models, gpus, slo, requests).result()
+        took = new_process.submit(_timed, models, gpus, recorded.warm_up, recorded.measured).result()
     return {
         "requests_per_s": round(requests / took),
-        "micros_per_batch": round(took / told.batches * 1e6, 1),
-        "mean_batch": round(requests / told.batches, 1),
-        "dropped": round(told.dropped / told.arrived, 4),
+        "micros_per_batch": round(took / recorded.batches * 1e6, 1),
+        "mean_batch": round(requests / recorded.batches, 1),
+        "dropped": round(recorded.dropped / recorded.arrived, 4),
     }
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a core is told and asked, as `marshal` writes lists of calls."""
+class RecordedCalls:
+    """The calls of a core, as lists in the format of `marshal`."""
 
     warm_up: bytes
     measured: bytes
     batches: int
-    """In what is measured."""
+    """Batches of the measured part."""
     arrived: int
     dropped: int
-    """In all."""
+    """Dropped requests of all parts."""
 
 
-def _told(models: int, gpus: int, slo: int, requests: int) -> Told:
+def _recorded(models: int, gpus: int, slo: int, requests: int) -> RecordedCalls:
     plan = _one_stage(models, gpus)
     rate = _rate(models, gpus, slo)
     random, at = Random(1), 0.0
@@ -104,11 +104,11 @@ def _told(models: int, gpus: int, slo: int, requests: int) -> Told:
         at += random.expovariate(rate)
         arrivals.append((round(at), plan.modules[random.randrange(models)].name))
     warm_up, measured, batches, dropped = _driven(_core(plan, gpus), arrivals, slo, requests)
-    return Told(marshal.dumps(warm_up), marshal.dumps(measured), batches, len(arrivals), dropped)
+    return RecordedCalls(marshal.dumps(warm_up), marshal.dumps(measured), batches, len(arrivals), dropped)
 
 
 def _timed(models: int, gpus: int, warm_up: bytes, measured: bytes) -> float:
-    """Seconds of CPU time for what is measured."""
+    """Seconds of CPU time of the measured part."""
     core = _core(_one_stage(models, gpus), gpus)
     _repeat(core, marshal.loads(warm_up))
     calls = marshal.loads(measured)
@@ -123,7 +123,7 @@ def _one_stage(models: int, gpus: int) -> Any:
 
 
 def _choose(kind: str) -> None:
-    """Have this process import the core of this kind."""
+    """Import the core of this kind in this process."""
     if kind == "interpreted":
         sys.meta_path.insert(0, _SourceOnly())
 
@@ -135,7 +135,7 @@ Call = tuple[Any, ...]
 def _driven(
     core: Any, arrivals: list[tuple[int, str]], slo: int, requests: int
 ) -> tuple[list[Call], list[Call], int, int]:
-    """What a core is told and asked: until the last `requests` arrive, and then; batches then; drops in all."""
+    """(calls before the last `requests` arrive, calls after that, batches after that, all drops)"""
     from partita_runtime.scheduling.events import Dispatch
 
     calls: list[Call] = []
@@ -247,7 +247,7 @@ def _plan(
     bandwidth: float = 0.0,
     output_bytes: int = 0,
 ) -> Any:
-    """One pipeline for each model, with so many GPUs on each stage."""
+    """One pipeline for each model, with these numbers of GPUs per stage."""
     from partita_runtime.scheduling.plan import ScheduledModule, ScheduledPipeline, ScheduledStage, SchedulingPlan
 
     latency = tuple(alpha * b + beta for b in range(1, batch_size + 1))
@@ -274,7 +274,7 @@ def _plan(
 
 
 def _rate(models: int, gpus: int, slo: int) -> float:
-    """Requests a microsecond at which deferred batches, as large as their deadlines allow, keep the GPUs BUSY."""
+    """Requests per microsecond with which deferred batches, as large as their deadlines allow, keep the GPUs BUSY."""
 
     def busy(rate: float) -> float:
         size = 1
@@ -291,7 +291,7 @@ def _rate(models: int, gpus: int, slo: int) -> float:
 
 @contextmanager
 def _no_collections() -> Iterator[None]:
-    """What was made for the measurement is not searched for garbage during it."""
+    """Exclude the existing objects from garbage collection during the measurement."""
     gc.collect()
     gc.freeze()
     try:
@@ -301,7 +301,7 @@ def _no_collections() -> Iterator[None]:
 
 
 class _SourceOnly(MetaPathFinder):
-    """Finds the scheduling core as source, even where it is there compiled."""
+    """Finds the source of the scheduling core, even if it is compiled."""
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
         if not fullname.startswith("partita_runtime.scheduling.") or path is None:
@@ -314,7 +314,7 @@ class _SourceOnly(MetaPathFinder):
 
 
 def _measure_both(arguments: list[str]) -> None:
-    """Each kind of the core in a process of its own."""
+    """Measure each kind of the core in a separate process."""
     summary: dict[str, list[Any]] = {"throughput": [], "pooled": []}
     for kind in KINDS if is_compiled() else KINDS[:1]:
         command = [sys.executable, __file__, *arguments, "--core", kind]

@@ -1,10 +1,9 @@
-"""Simulated requests per second of wall clock, from arrivals to report.
+"""Simulated requests per second of wall-clock time, from arrivals to report.
 
     python benchmarks/scheduling/simulator_speed.py [--requests 200000] [--repeats 3] [--profile]
 
-One model on 8 GPUs and on 512, and pooled pipelines of two stages on 100 GPUs of two classes, all at 80 % of what they
-can carry. The best of the repeats counts; on a busy machine look at the figures of CPU time. The last line is a summary
-in JSON.
+One model on 8 and on 512 GPUs, and pooled pipelines of two stages on 100 GPUs of two classes, all at 80 % of their
+capacity. The best repeat counts; on a busy machine use the figures of CPU time. The last line is a summary in JSON.
 """
 
 import argparse
@@ -37,29 +36,29 @@ GPUS_PER_NODE = 4
 
 
 @dataclass(frozen=True)
-class Case:
-    """One thing to simulate."""
+class SimulationCase:
+    """One case to simulate."""
 
     name: str
     rate: float
     """Requests per second of virtual time."""
     simulate: Callable[[float], SimulationReport]
-    """For so many seconds of virtual time."""
+    """(seconds of virtual time) -> report"""
 
 
-def one_model(gpus: int) -> Case:
+def one_model(gpus: int) -> SimulationCase:
     """ResNet50, SLO 25 ms."""
     batch = RESNET50.staggered_batch(gpus)
     rate = LOAD * gpus * batch * 1000 / RESNET50.latency_ms(batch)
     deployment = shared([RESNET50], gpus, "Deferred")
-    return Case(
+    return SimulationCase(
         f"one model, {gpus} GPUs",
         rate,
         lambda seconds: deployment.run({RESNET50.name: rate}, seconds, 1)[RESNET50.name],
     )
 
 
-def pooled() -> Case:
+def pooled() -> SimulationCase:
     """20 fast GPUs that feed 60 slow ones, and 20 fast ones alone: 8000 requests a second."""
     split = ScheduledPipeline(
         name="split",
@@ -74,7 +73,7 @@ def pooled() -> Case:
     )
     stream = RequestStream("m", arrivals_at(ArrivalProcess.POISSON, LOAD * capacity), POOLED_SLO_MS)
     placed = placements(plan, {"fast": GPUS_PER_NODE, "slow": GPUS_PER_NODE})
-    return Case(
+    return SimulationCase(
         "pooled pipelines, 100 GPUs",
         LOAD * capacity,
         lambda seconds: simulate_streams(plan, [stream], seconds, 1, placed=placed)["m"],
@@ -84,7 +83,7 @@ def pooled() -> Case:
 def _stage(
     pool: str, replicas: int, blocks: tuple[int, int], full_batch_ms: float, output_bytes: int = 0
 ) -> ScheduledStage:
-    """A stage that takes a third of the time of a full batch for none, and the rest in proportion."""
+    """A stage whose time is one third constant and two thirds in proportion to the batch size."""
     return ScheduledStage(
         pool=pool,
         first_block=blocks[0],
@@ -99,11 +98,11 @@ def _stage(
 
 
 def main() -> None:
-    """Simulate, and print how fast that was."""
+    """Simulate, and print the speed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=200_000, help="about how many to simulate in each run")
     parser.add_argument("--repeats", type=int, default=3, help="runs of each case")
-    parser.add_argument("--profile", action="store_true", help="also show where the time goes")
+    parser.add_argument("--profile", action="store_true", help="also print a profile")
     options = parser.parse_args()
     compiled = not str(core.__file__).endswith(".py")
     summary = {}

@@ -1,4 +1,4 @@
-"""GPUs that follow a changing load, with the autoscaler in the loop (Symphony, section 5.7, Figure 15)."""
+"""GPUs that follow a changing load with the autoscaler (Symphony, section 5.7, Figure 15)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -22,12 +22,12 @@ DAY_SECONDS = 300.0
 """The run: one day, from a mean load down, up and back again."""
 STEP_SECONDS = 1.0
 MEAN_SHARE = 0.45
-"""Of the cluster's GPUs, that the mean load needs with full batches."""
+"""Share of the GPUs that the mean load needs with full batches."""
 SWING = 0.6
 SHIFT = 0.1
-"""Share of a day by which the models' hours differ at most."""
+"""The largest phase difference between models, as a share of a day."""
 SPREAD = 0.05
-"""Of the rate from second to second (log-normal)."""
+"""Spread of the rate from second to second (log-normal)."""
 POPULARITY = 0.5
 """Exponent of Zipf's law, by which GPUs are needed."""
 SETTINGS = Autoscaling.model_validate(
@@ -37,7 +37,7 @@ START_UP_SECONDS = 5.0
 
 
 def changing_load(effort: Effort) -> Sequence[Row]:
-    """24 models on at most 512 GPUs (--quick: 96) through a day of five minutes, each model with GPUs of its own."""
+    """24 models on at most 512 GPUs (--quick: 96) during a day of five minutes, each model on its own GPUs."""
     if effort.data is None:
         say("changing-load needs --data; left out")
         return []
@@ -66,13 +66,13 @@ def _spread(models: Sequence[Model]) -> list[Model]:
 
 
 def _per_gpu(model: Model, gpus: int) -> float:
-    """Requests per second of one GPU with full batches, if the model has so many."""
+    """Requests per second of one GPU with full batches, if the model has this number of GPUs."""
     batch = model.staggered_batch(gpus)
     return batch * 1000 / model.latency_ms(batch)
 
 
 def _fair(gpus: int) -> int:
-    """About the GPUs of one model."""
+    """The approximate number of GPUs of one model."""
     return max(1, gpus // MODELS)
 
 
@@ -143,7 +143,7 @@ def _figures(reports: Mapping[str, SimulationReport], fixed: int) -> dict[str, f
 
 
 def _spec(plan: SchedulingPlan) -> PipelinePlanSpec:
-    """The plan as the autoscaler sees it; what it does not look at is 0."""
+    """The plan as the autoscaler reads it; fields that it does not use are 0."""
     nothing = {"value": "0", "bound": "0", "gap": "0", "seconds": "0"}
     return PipelinePlanSpec.model_validate(
         {

@@ -1,4 +1,4 @@
-"""What no scheduler exceeds on GPUs that several models share, not even one that knows all arrivals beforehand."""
+"""An upper bound for GPUs that several models share: a scheduler that knows all arrivals in advance."""
 
 from collections.abc import Sequence
 from math import floor
@@ -16,12 +16,12 @@ PRICES = (0.05, 0.15, 0.3, 0.6, 1.0)
 
 
 def clairvoyant_goodput(models: Sequence[Model], gpus: int, at_most: float, effort: Effort) -> float:
-    """The highest total rate, the same for every model, for which the GPUs have the time (see `needed_ms`)."""
+    """The highest total rate, the same for every model, that the GPUs can serve (see `needed_ms`)."""
     return goodput(lambda rate: gpus_needed(models, rate, effort) <= gpus, at_most, precision=effort.precision)
 
 
 def gpus_needed(models: Sequence[Model], rate: float, effort: Effort) -> float:
-    """GPUs that must be busy all the time to have TARGET of each model's requests in time."""
+    """The number of permanently busy GPUs that serve TARGET of each model's requests in time."""
     arrivals = arrivals_at(ArrivalProcess.POISSON, rate / len(models))
     drawn = np.random.SeedSequence(effort.seeds[0]).spawn(len(models))
     busy_ms = sum(
@@ -32,7 +32,7 @@ def gpus_needed(models: Sequence[Model], rate: float, effort: Effort) -> float:
 
 
 def needed_ms(model: Model, arrivals: NDArray[np.float64], target: float = TARGET) -> float:
-    """GPU milliseconds that it takes at least to have `target` of these requests in time, taken in order.
+    """A lower bound of the GPU milliseconds that serve `target` of these requests in time, in order.
 
     All arrivals (in milliseconds) are known, and a GPU is free whenever it is wanted: it is the cheapest way to cut the
     arrivals into batches that end before the deadline of their first request. What may be given up has a price, and

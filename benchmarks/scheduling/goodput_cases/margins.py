@@ -1,4 +1,4 @@
-"""How much of the SLO to keep free in planning: goodput of plans with other margins than PPipe's 40 %."""
+"""The margin of the SLO in planning: goodput of plans with margins other than PPipe's 40 %."""
 
 import json
 import time
@@ -22,7 +22,7 @@ PLANNING_SECONDS = 20.0
 
 
 def margins(effort: Effort) -> Sequence[Row]:
-    """Goodput of plans for PPipe's configurations by the margin that is left of the SLO, over that of 40 %."""
+    """Goodput of plans for PPipe's configurations by the margin of the SLO, relative to a margin of 40 %."""
     if effort.data is None:
         say("margins needs --data; left out")
         return []
@@ -47,7 +47,7 @@ def margins(effort: Effort) -> Sequence[Row]:
 
 
 def _replanned(reference: Mapping[str, Any], margin: float, effort: Effort) -> Mapping[str, Any]:
-    """The configuration with the plan that leaves this share of the SLO."""
+    """The configuration with a plan that keeps this share of the SLO free."""
     assert effort.data is not None
     profiles = {
         model: json.loads((effort.data / "ppipe" / "profiles" / f"{model}.json").read_text())
@@ -83,7 +83,7 @@ def _replanned(reference: Mapping[str, Any], margin: float, effort: Effort) -> M
 
 
 def _carried(reference: Mapping[str, Any], process: str, effort: Effort) -> float:
-    """The highest total rate, shared out by the models' weights, at which each has 99 % in time."""
+    """The highest total rate, divided by the models' weights, at which each model has 99 % in time."""
     assert effort.data is not None
     plan = scheduling_plan(reference, "Deferred", effort.data / "ppipe" / "profiles")
     placed = spread_out(plan, reference["pools"])

@@ -1,4 +1,4 @@
-"""What all experiments share: models with linear latency on one pool of GPUs, and the load that they carry."""
+"""Shared by all experiments: models with linear latency on one pool of GPUs, and the search for their goodput."""
 
 import csv
 import sys
@@ -18,9 +18,9 @@ from partita_runtime.simulation.streams import RequestStream, simulate_streams
 
 LARGEST_BATCH = 256
 TARGET = 0.99
-"""Share of each model's requests that are to be in time."""
+"""Target share of each model's requests that are in time."""
 BOUND = "(bound)"
-"""The subject of a row that says what no scheduler exceeds."""
+"""The subject of a row with an upper bound for all schedulers."""
 
 
 @dataclass(frozen=True)
@@ -30,20 +30,20 @@ class Effort:
     seconds: float
     seeds: tuple[int, ...]
     precision: float
-    """Of the bisection, relative to where it starts."""
+    """Precision of the bisection, relative to its upper bound."""
     data: Path | None
     """Folder with the reference data, for the experiments that need it."""
     quick: bool = False
-    """Whether a part of the cases is enough."""
+    """Whether to run only a part of the cases."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: what was measured, and what the papers have."""
+    """One line of the table: measured figures and those of the paper."""
 
     case: str
     subject: str
-    """The policy, or whatever else is compared."""
+    """The policy, or another subject of the comparison."""
     figures: Mapping[str, float]
     paper: str = ""
 
@@ -65,7 +65,7 @@ class Model:
         return self.alpha_ms * batch + self.beta_ms
 
     def largest_batch(self, within_ms: float) -> int:
-        """The largest batch that takes at most so long; at least 1."""
+        """The largest batch within this time; at least 1."""
         fitting = int((within_ms - self.beta_ms) / self.alpha_ms + 1e-9)
         return max(1, min(LARGEST_BATCH, fitting))
 
@@ -74,7 +74,7 @@ class Model:
         return self.largest_batch(self.slo_ms / (1 + 1 / gpus))
 
     def uncoordinated_batch(self) -> int:
-        """The batch size of GPUs that each serve a queue of their own (Symphony, section 5.3)."""
+        """The batch size of GPUs with one queue per GPU (Symphony, section 5.3)."""
         return self.largest_batch(self.slo_ms / 2)
 
     def planned(self, batch: int, replicas: int) -> ScheduledModule:
@@ -146,7 +146,7 @@ def shared(models: Sequence[Model], gpus: int, policy: str) -> Deployment:
 
 
 def bad_and_idle(reports: Mapping[str, SimulationReport], gpus: int) -> tuple[float, float]:
-    """The share of all requests that was not in time, and the share of the GPUs' time in which they were idle."""
+    """The share of all requests that were not in time, and the idle share of the GPUs' time."""
     offered = sum(report.offered for report in reports.values())
     in_time = sum(report.in_time for report in reports.values())
     any_report = next(iter(reports.values()))  # each has the workers of all
@@ -162,5 +162,5 @@ def read_models(data: Path, gpu: str, keep: Callable[[Model], bool] = lambda _: 
 
 
 def say(*words: Any) -> None:
-    """Progress, on stderr."""
+    """Print progress to stderr."""
     print(*words, file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""Which models Nexus puts on which GPU: squishy bin packing (Shen et al., SOSP 2019, section 6.1)."""
+"""Nexus' assignment of models to GPUs: squishy bin packing (Shen et al., SOSP 2019, section 6.1)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from partita_runtime.scheduling.plan import SchedulingPlan
 from partita_runtime.simulation.emulation.placement import WorkerPlacement
 
 SPARSE: Final = 0.1
-"""Utilisation of a GPU at which hardly any request finds it busy."""
+"""GPU utilization below which a request rarely finds the GPU busy."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class _Node:
         return sum(model.latency_ms(self.batch(model, rate)) for model, rate in self.sessions)
 
     def batch(self, model: Model, rate: float) -> int:
-        """Requests that gather in a duty cycle."""
+        """Requests that arrive in a duty cycle."""
         return max(1, ceil(rate * self.duty_ms / 1000 - 1e-9))
 
     def feasible(self) -> bool:
-        """Whether all batches fit into the cycle, and requests that just missed one meet their SLO with the next."""
+        """Whether all batches fit into the cycle, and requests that just missed one meet their SLO in the next."""
         return self.busy_ms <= self.duty_ms and all(
             self.duty_ms + model.latency_ms(self.batch(model, rate)) <= _slo_ms(model) for model, rate in self.sessions
         )

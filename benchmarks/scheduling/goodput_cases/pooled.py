@@ -30,15 +30,15 @@ PAPER = {
 }
 BURSTY_SHAPE = 0.25
 BURST_SPREAD = 0.25
-"""Of the logarithm of a minute's rate; with more, nobody could carry the 0.9 that PPipe reports (see `attainable`)."""
+"""Spread of the logarithm of a minute's rate; with more, PPipe's 0.9 is not possible (see `attainable`)."""
 MINUTE_INVOCATIONS = 98
-"""Of all functions of the Azure trace of 2021, on average; PPipe plays it faster until it has the wanted rate."""
+"""Mean rate of all functions of the Azure trace of 2021; PPipe accelerates it to the target rate."""
 REACTIVE = "reactive"
 POLICIES = ("Deferred", "Eager", REACTIVE, BOUND)
 
 
 def azure_like(rate: float, total: float) -> Arrivals:
-    """Minutes of different rates (log-normal), played as fast as a trace that is brought to `total` of all models."""
+    """Minutes of different rates (log-normal), accelerated like a trace that is scaled to `total` of all models."""
 
     def arrivals(seconds: float, generator: np.random.Generator) -> Times:
         minute = MINUTE_INVOCATIONS / total
@@ -59,7 +59,7 @@ PROCESSES: Mapping[str, Callable[[float, float], Arrivals]] = {
 
 
 def pooled(effort: Effort) -> Sequence[Row]:
-    """The share of PPipe's planned throughput that is carried, at its margin of 40 %."""
+    """The served share of PPipe's planned throughput, with its margin of 40 %."""
     if effort.data is None:
         say("pooled needs --data; left out")
         return []
@@ -107,7 +107,7 @@ def _factor(reference: Mapping[str, Any], policy: str, process: str, effort: Eff
 
 
 def _refined(attained: Callable[[float], float], carried: float) -> float:
-    """What is carried in steps of 0.01 from a load factor in steps of 0.05 on."""
+    """The load factor in steps of 0.01, starting from the one in steps of 0.05."""
     steps = round(carried * 100)
     for step in range(steps + 1, min(steps + 5, 101)):
         if attained(step / 100) < TARGET:
@@ -116,7 +116,7 @@ def _refined(attained: Callable[[float], float], carried: float) -> float:
 
 
 def spread_out(plan: SchedulingPlan, pools: Sequence[Mapping[str, Any]]) -> list[WorkerPlacement]:
-    """The GPUs are dealt out to the servers of their class so that the busiest link has little to carry.
+    """Assign GPUs to servers of their class with a low load on the busiest link.
 
     In the order of what they send or receive at the planned throughput, each to the server whose links have least.
     """
@@ -151,7 +151,7 @@ class _Server:
     down: float = 0.0
 
     def load_with(self, up: float, down: float) -> tuple[float, float, int]:
-        """Of its busier link, of both, and its GPUs, had it that much more to send and to receive."""
+        """(load of the busier link, load of both links, GPUs) with this additional traffic."""
         return max(self.up + up, self.down + down), self.up + up + self.down + down, self.gpus
 
 
@@ -171,7 +171,7 @@ def _traffic(plan: SchedulingPlan) -> Mapping[StageRef, tuple[float, float]]:
 def attainable(
     plan: SchedulingPlan, arrivals: Mapping[str, Arrivals], seconds: float, seed: int
 ) -> Mapping[str, float]:
-    """What no scheduler exceeds: each model's pipelines as one fluid that takes a request or leaves it.
+    """An upper bound for all schedulers: each model's pipelines as one fluid that accepts or rejects requests.
 
     The fluid flows at what the scarcest stages carry in their best batches, and a request waits at most for what the
     shortest way of one request alone leaves of its deadline. The arrivals are those of `simulate_streams`.
@@ -195,7 +195,7 @@ def attainable(
 
 
 def _throughput(pipeline: ScheduledPipeline) -> float:
-    """Requests per second of its scarcest stage, in the batches that suit that stage best."""
+    """Requests per second of its bottleneck stage with the best batch size for that stage."""
     return min(
         stage.replicas * max(1e6 * b / micros for b, micros in enumerate(stage.latency_micros, 1))
         for stage in pipeline.stages

@@ -36,22 +36,22 @@ COMPUTE = {"1g.5gb": 1, "2g.10gb": 2, "3g.20gb": 3, "4g.20gb": 4, "7g.40gb": 7}
 PER_GPU = {"1g.5gb": 7, "2g.10gb": 3, "3g.20gb": 2, "7g.40gb": 1}
 """Of equal slices."""
 FLOOR_MS = 4.0
-"""Of one sample, on any slice; it has no bearing on the ratios."""
+"""Time of one sample on any slice; it does not affect the ratios."""
 
 
 @dataclass(frozen=True)
 class SlicedModel:
-    """A model that fills one compute slice with so many samples."""
+    """A model that fills one compute slice with this number of samples."""
 
     name: str
     samples_per_slice: float
 
     def latency_ms(self, name: str, batch: int) -> float:
-        """Of a batch on a kind of slice."""
+        """Time of a batch on a kind of slice."""
         return FLOOR_MS * max(1.0, batch / (self.samples_per_slice * COMPUTE[name]))
 
     def utilization(self, name: str, batch: int) -> float:
-        """Share of the slice that the batch keeps busy."""
+        """Busy share of the slice with this batch."""
         return min(1.0, batch / (self.samples_per_slice * COMPUTE[name]))
 
 
@@ -96,13 +96,13 @@ def _sla_ms(model: SlicedModel) -> float:
 
 
 def _distribution() -> dict[int, float]:
-    """How often each size occurs; the rarest may not."""
+    """The number of queries of each size; 0 is possible for rare sizes."""
     drawn = query_sizes(100_000, np.random.default_rng(0))
     return {size: float(np.mean(drawn == size)) for size in range(1, LARGEST + 1)}
 
 
 def _demand(model: SlicedModel) -> MigDemand:
-    """What `partita mig` is asked."""
+    """The input of `partita mig`."""
     sizes = range(1, LARGEST + 1)
     slices = {
         name: {
@@ -116,7 +116,7 @@ def _demand(model: SlicedModel) -> MigDemand:
 
 
 def _paris(model: SlicedModel) -> Mapping[str, int]:
-    """The slices that PARIS makes of the GPUs for this model and these queries."""
+    """The slices of PARIS for this model and these queries."""
     answer = pack_by_paris(_demand(model), known_products(), Deadline.after(10, time.perf_counter))
     if not isinstance(answer, Packing):
         raise SystemExit(f"PARIS found no slices for {model.name}: {answer.message}")
@@ -124,7 +124,7 @@ def _paris(model: SlicedModel) -> Mapping[str, int]:
 
 
 def _exact(model: SlicedModel) -> Mapping[str, int]:
-    """The slices of `partita mig`, which serve the most queries that leave a quarter of the SLA for waiting."""
+    """The slices of `partita mig`: the most queries, with a quarter of the SLA left for waiting."""
     answer = pack(_demand(model), known_products(), Deadline.after(30, time.perf_counter))
     if not isinstance(answer, Packing):
         raise SystemExit(f"no slices for {model.name}: {answer.message}")

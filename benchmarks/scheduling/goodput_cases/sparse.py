@@ -1,4 +1,4 @@
-"""Many models on few GPUs: requests of one model are rare, so that hardly any share a batch."""
+"""Many models on few GPUs: requests of one model are rare, so most batches have one request."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,7 +12,7 @@ CASES = ((64, 8, 25.0), (200, 16, 40.0), (16, 4, 25.0))
 
 
 def sparse(effort: Effort) -> Sequence[Row]:
-    """Goodput of many ResNet50 on few GPUs, and what is in time and idle at two thirds of eager batching's."""
+    """Goodput of many ResNet50 on few GPUs, and bad and idle shares at two thirds of eager batching's goodput."""
     rows = []
     for count, gpus, slo_ms in CASES:
         models = [replace(RESNET50, name=f"resnet-{number}", slo_ms=slo_ms) for number in range(count)]

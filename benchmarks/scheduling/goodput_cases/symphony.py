@@ -62,7 +62,7 @@ def mixed(effort: Effort) -> Sequence[Row]:
 
 
 def fewest_gpus(effort: Effort) -> Sequence[Row]:
-    """The fewest A100 for 15,000 requests a second of all models (Symphony, Figure 10)."""
+    """The fewest A100 for 15,000 requests per second of all models (Symphony, Figure 10)."""
     if effort.data is None:
         return _skipped("fewest-gpus")
     models = read_models(effort.data, "A100")
@@ -132,7 +132,7 @@ def _carried(models: Sequence[Model], gpus: int, policy: str, effort: Effort) ->
 
 
 def _bound(models: Sequence[Model], gpus: int) -> float:
-    """The rate at which all GPUs would be busy with batches of the size of staggered execution."""
+    """The rate at which batches of the size of staggered execution keep all GPUs busy."""
     seconds = [m.latency_ms(m.staggered_batch(gpus)) / m.staggered_batch(gpus) / 1000 for m in models]
     return gpus * len(models) / sum(seconds)
 

@@ -1,4 +1,4 @@
-"""Goodput where executions do not take what the profile says, but spread around it."""
+"""Goodput with execution times that spread around the profile."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""A real HTTP server for the load generator, told what to do by each test."""
+"""A real HTTP server for the load generator; each test sets its behaviour."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 

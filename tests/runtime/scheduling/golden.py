@@ -1,7 +1,7 @@
-"""Seeded scenarios, and the decisions that the core is known to make in them.
+"""Seeded scenarios with recorded decisions of the core.
 
 `python -m tests.runtime.scheduling.golden` compares the decisions of the core that is installed, interpreted or
-compiled; with `--record` it writes them down anew, for a change that is meant to decide otherwise.
+compiled; with `--record` it records them again, after an intended change of the decisions.
 """
 
 import argparse
@@ -28,7 +28,7 @@ _PER_DIGEST: Final = 100
 
 
 def single_stage(policy: str) -> Driver:
-    """Two models with workers of their own, in and out of overload; some requests are cancelled."""
+    """Two models, each with its own workers, in and out of overload; some requests are cancelled."""
     random = Random(policy)
     plan = plan_of(
         module("m").pipeline(8, stage("gpu", replicas=3, alpha=105, beta=507)),
@@ -81,7 +81,7 @@ def pooled(policy: str) -> Driver:
 
 
 def coming_and_going(policy: str) -> Driver:
-    """Workers are lost and come back, drain, and batches fail, while the load goes on."""
+    """Workers are lost, join again and drain, and batches fail, under continuous load."""
     random = Random(f"coming and going {policy}")
     plan = plan_of(
         module("m")
@@ -268,7 +268,7 @@ def _arrivals(
 def main() -> int:
     """Compare, or record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--record", action="store_true", help=f"write {RECORDED.name} anew")
+    parser.add_argument("--record", action="store_true", help=f"write {RECORDED.name}")
     record = parser.parse_args().record
     found = {name_of(*case): digests(decisions(*case)) for case in CASES}
     if record:

@@ -116,10 +116,10 @@ class Driver:
     answers: dict[int, tuple[int, int]] = field(default_factory=dict)
     """When, and the batch, by request."""
     cancelled: set[int] = field(default_factory=set)
-    abandoned: dict[int, int] = field(default_factory=dict)
-    """When a batch was lost or preempted, by its id."""
+    ended_early: dict[int, int] = field(default_factory=dict)
+    """When a batch was lost, failed or was preempted, by its id."""
     ended: Callable[[int, bool], None] = lambda _request_id, _answered: None
-    """Told of every request that is answered or dropped."""
+    """Called for every request that is answered or dropped."""
 
     def __post_init__(self) -> None:
         self.core = SchedulingCore(self.plan)
@@ -140,7 +140,7 @@ class Driver:
         self.core.worker_joined(ref, worker_name(ref, replica), node, self.now, plan)
 
     def at(self, time: int, call: Callable[[], None]) -> None:
-        """Call at a time, in the order of asking among equals."""
+        """Call at a time; equal times in order of scheduling."""
         self._order += 1
         heappush(self._calls, (time, self._order, call))
 
@@ -165,27 +165,27 @@ class Driver:
             for batch_id, (dispatch, progress) in list(self._running.items()):
                 if worker in dispatch.path[progress:]:
                     del self._running[batch_id]
-                    self.abandoned[batch_id] = self.now
+                    self.ended_early[batch_id] = self.now
             self.core.worker_lost(worker, self.now)
 
         self.at(at, call)
 
     def fail(self, batch_id: int, at: int) -> None:
-        self._give_up(batch_id, at, lambda: self.core.failed(batch_id, self.now, "out of memory"))
+        self._end_early(batch_id, at, lambda: self.core.failed(batch_id, self.now, "out of memory"))
 
     def lose_batch(self, batch_id: int, at: int) -> None:
-        self._give_up(batch_id, at, lambda: self.core.lost(batch_id, self.now))
+        self._end_early(batch_id, at, lambda: self.core.lost(batch_id, self.now))
 
-    def _give_up(self, batch_id: int, at: int, tell: Callable[[], None]) -> None:
+    def _end_early(self, batch_id: int, at: int, report: Callable[[], None]) -> None:
         def call() -> None:
             if self._running.pop(batch_id, None):
-                self.abandoned[batch_id] = self.now
-                tell()
+                self.ended_early[batch_id] = self.now
+                report()
 
         self.at(at, call)
 
     def run(self, until: int | None = None) -> Self:
-        """Go on until nothing is left to happen, or until a time."""
+        """Run until no event is left, or until a time."""
         while True:
             wakeup = self.core.next_wakeup()
             times = [time for time in (self._calls[0][0] if self._calls else None, wakeup) if time is not None]
@@ -220,7 +220,7 @@ class Driver:
             return
         if action.preempts is not None:
             del self._running[action.preempts]
-            self.abandoned[action.preempts] = self.now
+            self.ended_early[action.preempts] = self.now
         self.dispatches.append((self.now, action))
         self._running[action.batch_id] = (action, 0)
         self._execute(action, 0, action.starts[0])

@@ -1,4 +1,4 @@
-"""The compiled core is the same core: compiled in a folder of its own, it makes the decisions on record."""
+"""The compiled core, built in a separate folder, makes the recorded decisions."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The core decides as it is known to decide: whoever makes it faster changes nothing else."""
+"""The core makes the recorded decisions: an optimization must not change them."""
 
 import pytest
 from tests.runtime.scheduling.golden import CASES, decisions, digests, name_of, recorded

@@ -151,7 +151,7 @@ def test_dispatched_batches_meet_their_deadline_if_the_profile_is_right(policy: 
         ready = at + story.delays[0] + story.delays[1] * len(dispatch.request_ids)
         assert dispatch.starts[0] >= ready
         assert dispatch.finish <= dispatch.deadline
-        if dispatch.batch_id not in driver.abandoned:
+        if dispatch.batch_id not in driver.ended_early:
             assert {driver.answers[request][0] for request in dispatch.request_ids} == {dispatch.finish}
     assert all(m.late == 0 for m in driver.core.signals(driver.now).modules.values())
 
@@ -180,7 +180,7 @@ def test_no_worker_and_no_link_is_reserved_twice_at_once(policy: str, story: Sto
     for _, dispatch in driver.dispatches:
         for number, (worker, start) in enumerate(zip(dispatch.path, dispatch.starts, strict=True)):
             end = start + driver.latency(dispatch, number)
-            preempted = driver.abandoned.get(dispatch.batch_id, end)
+            preempted = driver.ended_early.get(dispatch.batch_id, end)
             reserved.setdefault(worker, []).append((min(start, preempted), min(end, preempted)))
             if number == 0:
                 continue

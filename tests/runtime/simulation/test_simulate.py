@@ -89,7 +89,7 @@ def test_planned_session_meets_its_slo_at_the_planned_rate(builder: SessionBuild
 
 
 def test_partitioned_pipeline_with_a_contended_network_is_never_late() -> None:
-    """What is reserved is what happens: links and workers are shared, and nobody waits for what was not reserved."""
+    """Executions start and end as reserved: links and workers are shared, and no wait is unreserved."""
     scheduled = plan_of(
         module("m").pipeline(
             4,

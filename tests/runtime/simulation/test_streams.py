@@ -1,4 +1,4 @@
-"""Several models on shared workers, each with a report of its own."""
+"""Several models on shared workers, each with its own report."""
 
 import numpy as np
 import pytest

@@ -148,7 +148,7 @@ def test_elsa_counts_the_wait_for_a_slice() -> None:
 
 @pytest.mark.parametrize(("policy", "want_first"), [("Deferred", 2), ("Shepherd", 0)])
 def test_which_of_two_models_gets_the_free_worker(policy: str, want_first: int) -> None:
-    """Ours looks at the urgency, Shepherd at the size."""
+    """Partita's policy prefers the most urgent batch, Shepherd the largest."""
     core = SchedulingCore(
         plan_of(module("m").pipeline(2, stage("gpu")), module("n").pipeline(1, stage("gpu")), policy=policy)
     )

@@ -1,4 +1,4 @@
-"""When batches go, how large they are, which pipeline they take, and who is given up under overload."""
+"""When batches are dispatched, their size and pipeline, and which requests are dropped under overload."""
 
 from itertools import pairwise
 

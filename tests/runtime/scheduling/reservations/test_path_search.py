@@ -1,4 +1,4 @@
-"""The find_path against a plain transcription of PPipe's Algorithm 2, which looks at every worker."""
+"""The path search against a plain implementation of PPipe's Algorithm 2, which checks every worker."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
