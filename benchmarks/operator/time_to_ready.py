@@ -21,7 +21,7 @@ from typing import Final
 
 from partita_api.conditions import ConditionType, is_true
 from partita_devtools.demo.example import Example, read_example
-from partita_devtools.demo.kubernetes import apply_crds, apply_example, demo_client, observe
+from partita_devtools.demo.kubernetes import apply_example, demo_client, observe
 from partita_devtools.environment import DevConfig, dev_down, dev_up
 from partita_devtools.operator_process import operator_log, start_operator, stop_operator
 from partita_devtools.ray_cluster.commands import RayClusterConfig
@@ -51,7 +51,6 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as state:
         environment = dev_up(DevConfig(state_dir=Path(state), ray=ray), _say, environment={"HOME": str(Path.home())})
         try:
-            asyncio.run(_definitions(environment.kubeconfig))
             start_operator(environment, _say, dies_with_parent=True)
             summary = asyncio.run(measure(environment.kubeconfig, example, options.repeats))
         except BaseException:
@@ -104,11 +103,6 @@ async def _delete(client: KubernetesClient, example: Example) -> None:
                 return
             raise
         await asyncio.sleep(0.2)
-
-
-async def _definitions(kubeconfig: Path) -> None:
-    async with demo_client(await load_config(kubeconfig)) as client:
-        await apply_crds(client)
 
 
 def _steps(runs: Sequence[dict[str, float]]) -> dict[str, float]:

@@ -1,11 +1,12 @@
-"""The development environment as a whole: what `partita dev up`, `down` and `status` do.
+"""The development environment: what `partita dev up`, `down` and `status` do.
 
-Both halves run in the background until `dev_down`; `environment.json` in the state directory says whether
-the Kubernetes half is ours or an existing cluster.
+Kubernetes and Ray run in the background until `dev_down`. `environment.json` in the state directory records whether
+Kubernetes is a control plane of this environment or an existing cluster.
 """
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,8 +23,8 @@ from partita_devtools.ray_cluster.commands import RayClassNode, RayClusterConfig
 
 DEFAULT_STATE_DIR = Path(".partita/dev")
 KUBECONFIG_FILE = "kubeconfig"
-# All that is ever written into a state directory: nothing else is deleted, whatever directory it is.
-_OURS = (
+# Everything that is written into a state directory. `dev_down` deletes nothing else there.
+_FILES = (
     "control-plane.json",
     "control-plane.lock",
     "controller-manager.kubeconfig",
@@ -46,9 +47,9 @@ class DevConfig:
 
     state_dir: Path = DEFAULT_STATE_DIR
     kubeconfig: Path | None = None
-    """An existing cluster to use instead of a control plane of our own."""
+    """An existing cluster to use instead of a new control plane."""
     api_server_port: int | None = None
-    """The API server's port on 127.0.0.1; None takes a free one."""
+    """The API server's port on 127.0.0.1; None: a free one."""
     ray: RayClusterConfig = DEFAULT_RAY
 
 
@@ -58,7 +59,7 @@ class DevEnvironment:
 
     state_dir: Path
     kubeconfig: Path
-    """Kubernetes for the operator and for kubectl, as administrator."""
+    """Administrator's kubeconfig, for the operator and kubectl."""
     control_plane: ControlPlane | None
     """None when an existing cluster is used."""
     ray: RayCluster
@@ -71,38 +72,39 @@ class ComponentStatus:
     name: str
     healthy: bool
     detail: str
-    """`ok`, or what is wrong with it."""
+    """`ok`, or what is wrong."""
 
 
 @dataclass(frozen=True)
 class DevStatus:
-    """What runs of an environment; `environment` is None if none was ever brought up there."""
+    """The state of an environment; `environment` is None if none was ever started there."""
 
     environment: DevEnvironment | None
     components: tuple[ComponentStatus, ...]
 
     @property
     def healthy(self) -> bool:
-        """Whether there is an environment and all of it works."""
+        """Whether there is an environment and all its components work."""
         return self.environment is not None and all(component.healthy for component in self.components)
 
 
 def dev_up(config: DevConfig, report: Report, *, environment: Mapping[str, str] = environ) -> DevEnvironment:
-    """Bring up Kubernetes and Ray; what runs already is left as it is.
+    """Start Kubernetes and Ray; components that run already stay as they are.
 
-    The first time, Kubernetes may have to be downloaded or built (minutes, see `binaries`). Raises
-    DevError if a part does not come up; what this call had started is stopped then.
+    The first time, Kubernetes is downloaded or built (minutes, see `binaries`). Raises DevError if a component does not
+    start; the components that this call has started are stopped then.
     """
     state_dir = config.state_dir.absolute()
     if environment.get("KUBECONFIG") == str(state_dir / KUBECONFIG_FILE):
-        # Set by somebody who looks at this very environment: no other cluster is meant.
+        # It points to this environment, not to another cluster.
         environment = {name: value for name, value in environment.items() if name != "KUBECONFIG"}
     kubernetes = find_kubernetes(report=report, kubeconfig=config.kubeconfig, environment=environment)
     plane: ControlPlane | None = None
     was_running = False
     if isinstance(kubernetes, ExistingCluster):
         if (ours := load_control_plane(state_dir)) is not None and ours.is_running():
-            raise DevError(f"a control plane of our own runs in {state_dir}; stop it first: partita dev down")
+            command = shlex.join(["partita", "dev", "down", "--state-dir", str(state_dir)])
+            raise DevError(f"a control plane of this environment runs in {state_dir}; stop it first: {command}")
         kubeconfig = kubernetes.kubeconfig.absolute()
     else:
         earlier = load_control_plane(state_dir)
@@ -122,7 +124,7 @@ def dev_up(config: DevConfig, report: Report, *, environment: Mapping[str, str] 
 
 
 def load_dev_environment(state_dir: Path) -> DevEnvironment | None:
-    """The environment last brought up in `state_dir`, running or not; None if there never was one."""
+    """The environment last started in `state_dir`, running or not; None if there never was one."""
     state_dir = state_dir.absolute()
     record = read_json(_record(state_dir))
     ray = load_ray_cluster(state_dir)
@@ -133,7 +135,7 @@ def load_dev_environment(state_dir: Path) -> DevEnvironment | None:
 
 
 def dev_status(state_dir: Path = DEFAULT_STATE_DIR) -> DevStatus:
-    """What runs of the environment in `state_dir`, and how it does."""
+    """The state of the environment in `state_dir`."""
     environment = load_dev_environment(state_dir)
     if environment is None:
         return DevStatus(None, ())
@@ -148,10 +150,10 @@ def dev_status(state_dir: Path = DEFAULT_STATE_DIR) -> DevStatus:
 
 
 def dev_down(state_dir: Path, report: Report, *, delete_data: bool = False) -> None:
-    """Stop whatever `dev_up` started in `state_dir`; an existing cluster is left alone.
+    """Stop everything that `dev_up` started in `state_dir`; an existing cluster is not touched.
 
-    Does nothing when nothing runs. The control plane's data stays for the next `dev_up` unless
-    `delete_data`, which removes all that `dev_up` wrote there, and the directory if that leaves it empty.
+    The control plane's data stays for the next `dev_up`. With `delete_data`, all files of `dev_up` are deleted, and the
+    directory if it is empty then.
     """
     state_dir = state_dir.absolute()
     if (ray := load_ray_cluster(state_dir)) is not None:
@@ -162,7 +164,7 @@ def dev_down(state_dir: Path, report: Report, *, delete_data: bool = False) -> N
         plane.stop()
     if delete_data:
         report(f"deleting the data in {state_dir}")
-        for name in _OURS:
+        for name in _FILES:
             path = state_dir / name
             if path.is_dir():
                 shutil.rmtree(path)

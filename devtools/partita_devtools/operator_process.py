@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 import urllib.error
@@ -15,6 +16,7 @@ from os import environ
 from pathlib import Path
 
 from partita_devtools.commands import Report, last_lines
+from partita_devtools.definitions import install_definitions
 from partita_devtools.environment import DevEnvironment
 from partita_devtools.errors import DevError
 from partita_devtools.files import read_json, write_json
@@ -34,14 +36,16 @@ def start_operator(
 ) -> None:
     """Start the operator on the environment's Kubernetes and Ray; one that runs already is left as it is.
 
-    `settings` are further environment variables (PARTITA_OPERATOR__*). With `dies_with_parent` it ends when the
-    calling thread does. Returns when it is healthy; raises DevError with the end of its log if it is not within a
-    minute.
+    Installs the CustomResourceDefinitions first. `settings` are further environment variables (PARTITA_OPERATOR__*). With
+    `dies_with_parent` the operator ends when the calling thread does. Returns when it is healthy; raises DevError with
+    the end of its log, and what to do next, if it is not within a minute.
     """
     state_dir = environment.state_dir
     if operator_running(state_dir):
         report("the operator runs already")
         return
+    report("installing the CustomResourceDefinitions")
+    install_definitions(environment.kubeconfig)
     health_port, metrics_port = free_ports(2)
     log = operator_log(state_dir)
     ray = environment.ray
@@ -70,14 +74,19 @@ def start_operator(
         if not is_running(process) or time.monotonic() > deadline:
             end = "\n  ".join(last_lines(log, 8))
             stop_operator(state_dir)
-            raise DevError(f"the operator did not come up; the end of its log {log}:\n  {end}")
+            again = shlex.join(["partita", "dev", "up", "--operator", "--state-dir", str(state_dir)])
+            status = shlex.join(["partita", "dev", "status", "--state-dir", str(state_dir)])
+            raise DevError(
+                f"the operator did not start; the end of its log {log}:\n  {end}\n"
+                f"Check the cluster and Ray: {status}\nThen start the operator again: {again}"
+            )
         time.sleep(0.2)
 
 
 def stop_operator(state_dir: Path, *, grace_s: float = 10.0) -> None:
-    """Stop the operator that `start_operator` started, and the solver processes it has; idempotent.
+    """Stop the operator that `start_operator` started, and its solver processes; idempotent.
 
-    It has `grace_s` seconds to end by itself: with 0 it is killed at once.
+    After `grace_s` seconds it is killed.
     """
     process = _process(state_dir)
     roots = [] if process is None else [process]
@@ -92,7 +101,7 @@ def operator_running(state_dir: Path) -> bool:
 
 
 def operator_log(state_dir: Path) -> Path:
-    """Where the operator's output goes."""
+    """The file with the operator's output."""
     return state_dir / "logs" / "operator.log"
 
 

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 
 from partita_devtools.control_plane.binaries import Binaries
-from partita_devtools.environment import DevConfig, dev_down, dev_status, dev_up, load_dev_environment
+from partita_devtools.environment import (
+    DevConfig,
+    DevEnvironment,
+    dev_down,
+    dev_status,
+    dev_up,
+    load_dev_environment,
+)
 from partita_devtools.errors import DevError
-from partita_devtools.ray_cluster.commands import RayClassNode, RayClusterConfig
+from partita_devtools.operator_process import operator_running, start_operator, stop_operator
+from partita_devtools.ray_cluster.cluster import RayCluster
+from partita_devtools.ray_cluster.commands import HeadPorts, RayClassNode, RayClusterConfig
+from partita_devtools.ray_cluster.state import RayClusterState
+from partita_operator.cli.exit_codes import ExitCode
+from partita_operator.cli.main import main
 
 RAY = RayClusterConfig(nodes=(RayClassNode("large", slots=2),), head_cpus=1)
 
@@ -46,6 +61,73 @@ def test_up_twice_status_and_down(kubernetes_binaries: Binaries, tmp_path: Path)
     assert {component.detail for component in dev_status(config.state_dir).components} == {"not running"}
     dev_down(config.state_dir, print, delete_data=True)
     assert not config.state_dir.exists()
+
+
+def pasted(line: str) -> Result:
+    """The result of a `partita` command that a line of progress proposes after a colon."""
+    name, *arguments = shlex.split(line.partition(": ")[2])
+    assert name == "partita"
+    return CliRunner().invoke(main, arguments)
+
+
+@pytest.mark.apiserver
+@pytest.mark.ray
+def test_up_with_the_operator_installs_the_definitions_and_proposes_commands_that_work(
+    kubernetes_binaries: Binaries, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(kubernetes_binaries.directory))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    state_dir = tmp_path / "my dev"
+    arguments = ["dev", "up", "--pool", "large=2", "--state-dir", str(state_dir), "-o", "json"]
+    lines: list[str] = []
+    for name in ("partita_devtools.cli.dev.report", "partita_operator.cli.output.report"):
+        monkeypatch.setattr(name, lines.append)
+    try:
+        first = CliRunner().invoke(main, arguments)
+        assert first.exit_code == ExitCode.OK, (first.output, lines)
+        assert not json.loads(first.stdout)["operator_running"]
+        (start,) = [line for line in lines if line.startswith("to install the CRDs and start the operator")]
+        assert shlex.split(start.partition(": ")[2]) == ["partita", *arguments[:2], "--operator", *arguments[4:6]]
+        lines.clear()
+
+        second = CliRunner().invoke(main, [*arguments, "--operator"])
+        assert second.exit_code == ExitCode.OK, (second.output, lines)
+        assert json.loads(second.stdout)["operator_running"]
+        (see,) = [line for line in lines if line.startswith("to see pools and sessions")]
+        shown = pasted(see)
+        assert (shown.exit_code, "Sessions" in shown.output) == (ExitCode.OK, True), shown.output
+        (stop,) = [line for line in lines if line.startswith("to stop everything")]
+        assert pasted(stop).exit_code == ExitCode.OK
+        assert not operator_running(state_dir)
+        assert {component.detail for component in dev_status(state_dir).components} == {"not running"}
+    finally:
+        stop_operator(state_dir)
+        dev_down(state_dir, print, delete_data=True)
+
+
+def test_an_operator_that_does_not_start_is_reported_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no cluster here, so it ends at once."""
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text("{}")
+    monkeypatch.setattr("partita_devtools.operator_process.install_definitions", lambda _: None)
+    environment = DevEnvironment(tmp_path, kubeconfig, None, ray_that_never_ran(tmp_path))
+    with pytest.raises(DevError) as raised:
+        start_operator(environment, print)
+    *_, status, again = str(raised.value).splitlines()
+    assert "No Kubernetes cluster" in str(raised.value)
+    assert pasted(status).exit_code == ExitCode.FAILED
+    assert shlex.split(again.partition(": ")[2]) == [
+        "partita", "dev", "up", "--operator", "--state-dir", str(tmp_path),
+    ]  # fmt: skip
+
+
+def ray_that_never_ran(state_dir: Path) -> RayCluster:
+    """A record of a Ray cluster of which nothing was started."""
+    ports = HeadPorts(gcs=1, dashboard=2, client_server=3, serve_http=4)
+    RayClusterState("id", "token", state_dir / "tmp", ports, RAY, nodes={}, dies_with_parent=False).write(state_dir)
+    return RayCluster(state_dir)
 
 
 @pytest.mark.ray

@@ -1,6 +1,7 @@
-"""`partita demo`: an example served end to end on this machine, with a report."""
+"""`partita demo`: serves an example end to end on this machine, and writes a report."""
 
 import json
+import shlex
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from partita_devtools.demo.errors import DemoError
 from partita_devtools.demo.example import Example, read_example
 from partita_devtools.demo.report.write import write_report
 from partita_devtools.demo.result import DemoResult
-from partita_devtools.demo.run import install_crds, run_demo
+from partita_devtools.demo.run import run_demo
 from partita_devtools.environment import DEFAULT_RAY, DEFAULT_STATE_DIR, DevConfig, DevEnvironment, dev_up
 from partita_devtools.errors import DevError
 from partita_devtools.operator_process import operator_log, start_operator
@@ -27,7 +28,7 @@ from partita_operator.cli.output import OutputFormat, emit, output_option, repor
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     default=Path("examples/traffic"),
     show_default=True,
-    help="Folder with manifests, and the Python package that they name.",
+    help="Folder with manifests and the Python package that they name.",
 )
 @click.option(
     "--report",
@@ -35,14 +36,14 @@ from partita_operator.cli.output import OutputFormat, emit, output_option, repor
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("report"),
     show_default=True,
-    help="Where index.html goes.",
+    help="Folder for index.html.",
 )
 @click.option(
     "--state-dir",
     type=click.Path(file_okay=False, path_type=Path),
     default=DEFAULT_STATE_DIR,
     show_default=True,
-    help="Where state, kubeconfig and logs are kept.",
+    help="Folder for state, kubeconfig and logs.",
 )
 @click.option(
     "--kubeconfig",
@@ -54,7 +55,7 @@ from partita_operator.cli.output import OutputFormat, emit, output_option, repor
     type=click.FloatRange(1),
     default=60.0,
     show_default=True,
-    help="Length of the planned load; double load and planned load again follow, half as long each.",
+    help="Duration of the planned load. Double load and planned load follow, each half as long.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of arrivals and inputs.")
 @output_option
@@ -67,10 +68,10 @@ def demo(
     seed: int,
     output: OutputFormat,
 ) -> None:
-    """Bring up a control plane, Ray and the operator; serve an example; send load; write a report.
+    """Start a control plane, Ray and the operator, serve an example, send load, and write a report.
 
-    All of it stays up afterwards, to look at: `partita dev status`, and `partita dev down` to stop it. Exit code 4 if
-    the planned load was not served within the SLO, or answers differ from those of the whole models.
+    Everything keeps running afterwards; `partita dev down` stops it. Exit code 4 if the planned load was not served
+    within the SLO, or if answers differ from those of the whole models.
     """
     try:
         example = read_example(directory)
@@ -82,7 +83,6 @@ def demo(
             seed=seed,
             operator_log=operator_log(environment.state_dir),
         )
-        install_crds(config)
         start_operator(environment, report)
         result = run_demo(config, report)
     except (DemoError, DevError) as error:
@@ -90,8 +90,9 @@ def demo(
     page = write_report(result, report_directory)
     emit(_facts(result, page), output, lambda console: print_result(result, console))
     report(f"report: {page}")
-    report(f"It is still running: export KUBECONFIG={environment.kubeconfig}; kubectl get partita -A")
-    report(f"To stop it all: make down, or partita dev down --state-dir {state_dir}")
+    top = shlex.join(["partita", "top", "--kubeconfig", str(environment.kubeconfig)])
+    report(f"Everything is still running; to watch it: {top}")
+    report(f"To stop it: {shlex.join(['partita', 'dev', 'down', '--state-dir', str(state_dir)])}")
     if not slo_met(result):
         raise SystemExit(ExitCode.MISSED)
 
@@ -102,7 +103,7 @@ def _environment(example: Example, state_dir: Path, kubeconfig: Path | None) -> 
 
 
 def _facts(result: DemoResult, page: Path) -> dict[str, object]:
-    """What a script would want to know."""
+    """The result for scripts."""
     return {
         "session": result.session.key,
         "plan": result.plan.metadata.name,

@@ -1,5 +1,6 @@
-"""`partita dev`: a Kubernetes control plane and a Ray cluster on this machine."""
+"""`partita dev`: starts and stops a Kubernetes control plane and a Ray cluster on this machine."""
 
+import shlex
 from dataclasses import replace
 from os import pathsep
 from pathlib import Path
@@ -9,7 +10,15 @@ from rich.console import Console
 from rich.table import Table
 
 from partita_devtools.cli.nodes import nodes
-from partita_devtools.environment import DEFAULT_RAY, DEFAULT_STATE_DIR, DevConfig, dev_down, dev_status, dev_up
+from partita_devtools.environment import (
+    DEFAULT_RAY,
+    DEFAULT_STATE_DIR,
+    DevConfig,
+    DevEnvironment,
+    dev_down,
+    dev_status,
+    dev_up,
+)
 from partita_devtools.errors import DevError
 from partita_devtools.operator_process import operator_running, start_operator, stop_operator
 from partita_devtools.ray_cluster.commands import RayClassNode
@@ -21,12 +30,12 @@ state_dir_option = click.option(
     type=click.Path(file_okay=False, path_type=Path),
     default=DEFAULT_STATE_DIR,
     show_default=True,
-    help="Where state, kubeconfig and logs are kept.",
+    help="Folder for state, kubeconfig and logs.",
 )
 
 
 def pool_node(text: str) -> RayClassNode:
-    """The Ray node that NAME=SLOTS stands for, such as fast=4."""
+    """The Ray node of NAME=SLOTS, such as fast=4."""
     name, _, slots = text.partition("=")
     try:
         return RayClassNode(name, slots=float(slots))
@@ -55,7 +64,7 @@ dev.add_command(nodes)
     type=pool_node,
     metavar="NAME=SLOTS",
     multiple=True,
-    help="A Ray node for the pool NAME with so many accelerators; repeatable. Default: large=8 and small=16.",
+    help="Ray node of the pool NAME with SLOTS accelerators; repeatable. Default: large=8 and small=16.",
 )
 @click.option(
     "--python-path",
@@ -63,7 +72,9 @@ dev.add_command(nodes)
     multiple=True,
     help="Directory from which models are imported; repeatable.",
 )
-@click.option("--operator/--no-operator", "with_operator", default=False, help="Start the operator, too.")
+@click.option(
+    "--operator/--no-operator", "with_operator", default=False, help="Also install the CRDs and start the operator."
+)
 @output_option
 def up(
     state_dir: Path,
@@ -73,7 +84,7 @@ def up(
     with_operator: bool,
     output: OutputFormat,
 ) -> None:
-    """Bring up the control plane and Ray; what runs already is left as it is.
+    """Start the control plane and Ray; components that run already stay as they are.
 
     The first time, Kubernetes is downloaded, or built from Debian's sources (5 to 10 minutes).
     """
@@ -86,6 +97,7 @@ def up(
             start_operator(environment, report)
     except DevError as error:
         raise click.ClickException(str(error)) from error
+    _print_next_commands(environment, state_dir, with_operator)
     _print_status(state_dir, output)
 
 
@@ -93,15 +105,15 @@ def up(
 @state_dir_option
 @output_option
 def status(state_dir: Path, output: OutputFormat) -> None:
-    """Say what runs; exit code 1 if anything is missing."""
+    """Print the state of all components; exit code 1 if one is missing."""
     _print_status(state_dir, output)
 
 
 @dev.command()
 @state_dir_option
-@click.option("--delete-data", is_flag=True, help="Also forget everything that was in the API server.")
+@click.option("--delete-data", is_flag=True, help="Also delete all objects of the API server.")
 def down(state_dir: Path, delete_data: bool) -> None:
-    """Stop everything that `up` and the demonstrations started; nothing else."""
+    """Stop everything that `up` and the demonstration started."""
     try:
         stop_operator(state_dir.absolute())
         dev_down(state_dir, report, delete_data=delete_data)
@@ -109,11 +121,27 @@ def down(state_dir: Path, delete_data: bool) -> None:
         raise click.ClickException(str(error)) from error
 
 
+def _command(name: str, state_dir: Path, *options: str) -> str:
+    """A `partita dev` command for the same state directory, for a shell."""
+    place = [] if state_dir == DEFAULT_STATE_DIR else ["--state-dir", str(state_dir)]
+    return shlex.join(["partita", "dev", name, *options, *place])
+
+
+def _print_next_commands(environment: DevEnvironment, state_dir: Path, with_operator: bool) -> None:
+    kubeconfig = str(environment.kubeconfig)
+    if with_operator:
+        report(f"to see pools and sessions: {shlex.join(['partita', 'top', '--once', '--kubeconfig', kubeconfig])}")
+    else:
+        report(f"to install the CRDs and start the operator: {_command('up', state_dir, '--operator')}")
+    report(f"for kubectl: {shlex.join(['export', f'KUBECONFIG={kubeconfig}'])}")
+    report(f"to stop everything: {_command('down', state_dir)}")
+
+
 def _print_status(state_dir: Path, output: OutputFormat) -> None:
     found = dev_status(state_dir)
     environment = found.environment
     if environment is None:
-        raise click.ClickException(f"nothing was brought up in {state_dir}; start with: partita dev up")
+        raise click.ClickException(f"nothing was started in {state_dir}; start with: {_command('up', state_dir)}")
     with_operator = operator_running(environment.state_dir)
     facts: dict[str, str | bool] = {
         "kubeconfig": str(environment.kubeconfig),

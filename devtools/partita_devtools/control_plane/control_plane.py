@@ -1,16 +1,17 @@
 """etcd, kube-apiserver and kube-controller-manager as plain processes on the loopback interface.
 
-Authentication and RBAC are real, service-account tokens are signed with a key of their own, Jobs get
-their pods and owned objects are collected; there are no nodes, so nothing runs the pods.
+Authentication and RBAC are real, service-account tokens are signed with a separate key, Jobs get their pods and owned
+objects are garbage-collected. There are no nodes, so nothing runs the pods.
 
-Everything about one control plane lies in its state directory: keys, etcd's data, logs, and
-`control-plane.json` with ports, processes and the administrator's token.
+The state directory contains everything of one control plane: keys, etcd's data, logs, and `control-plane.json` with
+ports, processes and the administrator's token.
 """
 
 from __future__ import annotations
 
 import json
 import secrets
+import shlex
 import signal
 import ssl
 import time
@@ -18,7 +19,7 @@ import urllib.request
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from http.client import HTTPException
 from pathlib import Path
 
@@ -39,43 +40,14 @@ from partita_devtools.control_plane.commands import (
     StateFiles,
     command,
 )
+from partita_devtools.control_plane.state import ControlPlaneState
 from partita_devtools.errors import DevError
-from partita_devtools.files import locked, read_json, write_json, write_private
+from partita_devtools.files import locked, write_private
 from partita_devtools.ports import free_ports, is_free
 from partita_devtools.processes import ProcessIdentity, is_running, send, spawn, stop_all
 
 _PROGRAMS = (ETCD, API_SERVER, CONTROLLER_MANAGER)
 _START_TIMEOUT_S = 120.0
-
-
-@dataclass(frozen=True)
-class _State:
-    """What `control-plane.json` holds."""
-
-    ports: Ports
-    binaries: Binaries
-    token: str
-    dies_with_parent: bool
-    processes: dict[str, ProcessIdentity]
-
-    def write(self, path: Path) -> None:
-        document = asdict(self)
-        document["binaries"]["directory"] = str(self.binaries.directory)
-        write_json(path, document)
-
-    @classmethod
-    def read(cls, path: Path) -> _State | None:
-        document = read_json(path)
-        if document is None:
-            return None
-        binaries = document["binaries"]
-        return cls(
-            ports=Ports(**document["ports"]),
-            binaries=Binaries(Path(binaries["directory"]), tuple(binaries["release"])),
-            token=document["token"],
-            dies_with_parent=document["dies_with_parent"],
-            processes={name: ProcessIdentity(**identity) for name, identity in document["processes"].items()},
-        )
 
 
 @dataclass(frozen=True)
@@ -104,7 +76,7 @@ class ControlPlane:
 
     @property
     def etcd_url(self) -> str:
-        """etcd's base URL, without a slash at its end; it asks for no credentials."""
+        """etcd's base URL, without a slash at its end; it needs no credentials."""
         return f"http://127.0.0.1:{self._state().ports.etcd_client}"
 
     @property
@@ -123,7 +95,7 @@ class ControlPlane:
         return self._state().processes
 
     def is_running(self) -> bool:
-        """Whether all three processes run; says nothing about whether they answer."""
+        """Whether all three processes run; they may not answer yet."""
         processes = self.processes
         return len(processes) == len(_PROGRAMS) and all(map(is_running, processes.values()))
 
@@ -136,11 +108,11 @@ class ControlPlane:
         }
 
     def pause_api_server(self) -> None:
-        """Freeze the API server: connections stay open and new ones are taken, but nothing is answered."""
+        """Freeze the API server: it accepts connections, but does not answer."""
         send(self.processes[API_SERVER], signal.SIGSTOP)
 
     def resume_api_server(self) -> None:
-        """Let a paused API server go on; returns once it answers."""
+        """Resume a paused API server; returns once it answers."""
         send(self.processes[API_SERVER], signal.SIGCONT)
         self._wait_for(API_SERVER)
 
@@ -154,32 +126,33 @@ class ControlPlane:
         self._launch(API_SERVER)
         self._wait_for(API_SERVER)
 
+    def start_programs(self, report: Report) -> None:
+        """Start all programs of the recorded state, one after the other; returns once they are healthy."""
+        for name in _PROGRAMS:
+            report(f"starting {name} (log: {self._log(name)})")
+            self._launch(name)
+            self._wait_for(name)
+
     def stop_controller_manager(self) -> None:
-        """Stop the controller manager, so that nothing is made in answer to what is deleted."""
+        """Stop the controller manager, so that it does not recreate deleted objects."""
         if (process := self.processes.get(CONTROLLER_MANAGER)) is not None:
             stop_all([process])
 
     def stop(self) -> None:
-        """Stop what was started and nothing else; does nothing when nothing runs.
-
-        The data stays, so that a later start on the same state directory finds it again.
-        """
-        state = _State.read(self._state_file)
+        """Stop the processes that were started. The data stays for a later start in the same state directory."""
+        state = ControlPlaneState.read(self.state_dir)
         if state is None:
             return
         for name in (CONTROLLER_MANAGER, API_SERVER, ETCD):
             if name in state.processes:
                 stop_all([state.processes[name]])
-        replace(state, processes={}).write(self._state_file)
+        replace(state, processes={}).write(self.state_dir)
 
-    @property
-    def _state_file(self) -> Path:
-        return self.state_dir / "control-plane.json"
-
-    def _state(self) -> _State:
-        state = _State.read(self._state_file)
+    def _state(self) -> ControlPlaneState:
+        state = ControlPlaneState.read(self.state_dir)
         if state is None:
-            raise DevError(f"no control plane was started in {self.state_dir}; start one: partita dev up")
+            command = shlex.join(["partita", "dev", "up", "--state-dir", str(self.state_dir)])
+            raise DevError(f"no control plane was started in {self.state_dir}; start one: {command}")
         return state
 
     def _log(self, name: str) -> Path:
@@ -192,7 +165,7 @@ class ControlPlane:
             log=self._log(name),
             dies_with_parent=state.dies_with_parent,
         )
-        replace(state, processes={**state.processes, name: process}).write(self._state_file)
+        replace(state, processes={**state.processes, name: process}).write(self.state_dir)
 
     def _wait_for(self, name: str) -> None:
         deadline = time.monotonic() + _START_TIMEOUT_S
@@ -212,7 +185,7 @@ class ControlPlane:
         if name == API_SERVER:
             return self._get(f"{self.url}/readyz")
         health = self._get(f"https://127.0.0.1:{ports.controller_manager}/healthz")
-        # Only when its controllers work does a namespace have the account that pods need.
+        # The default service account exists once the controllers work.
         account = f"{self.url}/api/v1/namespaces/default/serviceaccounts/default"
         return self._get(account) if health == "ok" else health
 
@@ -236,25 +209,21 @@ def start_control_plane(
 ) -> ControlPlane:
     """Start a control plane in `state_dir` and wait until it serves; one that runs already is returned.
 
-    A stopped one comes back with its data, its credentials and, where it is still free, its port.
+    A stopped one starts with its data, its credentials and, if it is still free, its port.
     `api_server_port` is the port on 127.0.0.1 (default: a free one). With `dies_with_parent` the
     processes end when the calling thread does; otherwise they survive the caller.
     Raises DevError, with the end of the log concerned, if it does not come up; nothing runs then.
     """
     plane = ControlPlane(state_dir.absolute())
     with locked(plane.state_dir / "control-plane.lock", report=report, purpose="start a control plane"):
-        previous = _State.read(plane._state_file)
+        previous = ControlPlaneState.read(plane.state_dir)
         if previous is not None and plane.is_running():
             return plane
         plane.stop()
         started = time.monotonic()
-        state = _prepare(plane, previous, binaries, api_server_port, dies_with_parent)
-        state.write(plane._state_file)
+        _prepare(plane, previous, binaries, api_server_port, dies_with_parent).write(plane.state_dir)
         try:
-            for name in _PROGRAMS:
-                report(f"starting {name} (log: {plane._log(name)})")
-                plane._launch(name)
-                plane._wait_for(name)
+            plane.start_programs(report)
         except BaseException:
             plane.stop()
             raise
@@ -265,14 +234,14 @@ def start_control_plane(
 def load_control_plane(state_dir: Path) -> ControlPlane | None:
     """The control plane that was started in `state_dir`, running or not; None if there never was one."""
     plane = ControlPlane(state_dir.absolute())
-    return plane if plane._state_file.exists() else None
+    return plane if ControlPlaneState.read(plane.state_dir) is not None else None
 
 
 @contextmanager
 def control_plane(
     state_dir: Path, *, binaries: Binaries | None = None, report: Report = print
 ) -> Iterator[ControlPlane]:
-    """A control plane for the length of a `with` block; it does not outlive this process in any case."""
+    """A control plane for the duration of a `with` block; it always ends with this process."""
     plane = start_control_plane(
         state_dir,
         binaries=binaries or find_binaries(report=report),
@@ -287,12 +256,12 @@ def control_plane(
 
 def _prepare(
     plane: ControlPlane,
-    previous: _State | None,
+    previous: ControlPlaneState | None,
     binaries: Binaries,
     api_server_port: int | None,
     dies_with_parent: bool,
-) -> _State:
-    """Write what the programs read and say what they are to be started with."""
+) -> ControlPlaneState:
+    """Write the programs' files, and return the state to start them with."""
     files = StateFiles(plane.state_dir)
     if previous is None:
         create_authority(files.pki)
@@ -310,7 +279,7 @@ def _prepare(
     url = f"https://127.0.0.1:{ports.api_server}"
     write_kubeconfig(plane.kubeconfig, url, plane.authority.certificate, admin_token)
     write_kubeconfig(files.controller_manager_kubeconfig, url, plane.authority.certificate, controller_token)
-    return _State(
+    return ControlPlaneState(
         ports=ports,
         binaries=binaries,
         token=admin_token,

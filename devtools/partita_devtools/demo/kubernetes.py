@@ -1,21 +1,17 @@
-"""The demonstration's side of the Kubernetes API: apply what a person would, and look at what comes of it."""
+"""Applies the manifests of a demonstration, and reads the objects back."""
 
-import asyncio
-import time
 from functools import partial
 from typing import Any, Final
 
-from partita_api.crd_schema import KINDS, crd
 from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession
 from partita_devtools.demo.conditions import Observation
 from partita_devtools.demo.errors import DemoError
 from partita_devtools.demo.example import Example
-from partita_operator.kube.client import Document, KubernetesClient
+from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.connection import Connection
-from partita_operator.kube.errors import ApiError, is_missing
+from partita_operator.kube.errors import ApiError
 from partita_operator.kube.resources import (
-    DefinitionResource,
     PlanResource,
     PoolResource,
     SessionResource,
@@ -24,24 +20,11 @@ from partita_operator.kube.resources import (
 from partita_operator.kube.retries import retried
 
 FIELD_MANAGER: Final = "partita-demo"
-_ESTABLISHED_TIMEOUT_S: Final = 30.0
 
 
 def demo_client(connection: Connection) -> KubernetesClient:
-    """A client that writes as the demonstration, not as the operator."""
+    """A client whose field manager is the demonstration, not the operator."""
     return KubernetesClient(connection, FIELD_MANAGER)
-
-
-async def apply_crds(client: KubernetesClient) -> None:
-    """Apply Partita's CRDs and wait until they are served. Raises DemoError if they are not."""
-    for kind in KINDS:
-        await _put_definition(client, crd(kind))
-    deadline = time.monotonic() + _ESTABLISHED_TIMEOUT_S
-    for name in (crd(kind)["metadata"]["name"] for kind in KINDS):
-        while not _established(await retried(partial(client.get, DefinitionResource, name))):
-            if time.monotonic() > deadline:
-                raise DemoError(f"the CRD {name} is not served; see why: kubectl describe crd {name}")
-            await asyncio.sleep(0.1)
 
 
 async def apply_example(client: KubernetesClient, example: Example) -> None:
@@ -64,33 +47,15 @@ async def observe(client: KubernetesClient, example: Example) -> Observation:
     )
 
 
-async def _put_definition(client: KubernetesClient, document: dict[str, Any]) -> None:
-    """Create or replace. Servers before 1.25 drop CEL rules then, where they would refuse to apply them."""
-    try:
-        found = await retried(partial(client.get, DefinitionResource, document["metadata"]["name"]))
-    except ApiError as error:
-        if not is_missing(error):
-            raise
-        await retried(partial(client.create, DefinitionResource, document))
-        return
-    current = {**document["metadata"], "resourceVersion": found["metadata"]["resourceVersion"]}
-    await retried(partial(client.replace, DefinitionResource, {**document, "metadata": current}))
-
-
-async def _apply(client: KubernetesClient, resource: Any, wanted: GPUPool | InferenceSession) -> None:
-    metadata: dict[str, Any] = {"name": wanted.metadata.name, "labels": wanted.metadata.labels}
-    if wanted.metadata.namespace is not None:
-        metadata["namespace"] = wanted.metadata.namespace
-    # Only what the manifest says, so that defaults stay the API server's.
-    spec = wanted.spec.model_dump(mode="json", by_alias=True, exclude_unset=True)
+async def _apply(client: KubernetesClient, resource: Any, manifest: GPUPool | InferenceSession) -> None:
+    metadata: dict[str, Any] = {"name": manifest.metadata.name, "labels": manifest.metadata.labels}
+    if manifest.metadata.namespace is not None:
+        metadata["namespace"] = manifest.metadata.namespace
+    # Only the fields of the manifest, so that the API server sets the defaults.
+    spec = manifest.spec.model_dump(mode="json", by_alias=True, exclude_unset=True)
     try:
         await retried(partial(client.apply, resource, {"metadata": metadata, "spec": spec}, force=True))
     except ApiError as error:
         raise DemoError(
-            f"the API server refuses {wanted.kind} {wanted.metadata.name}: {error.message}; correct the manifest"
+            f"the API server refuses {manifest.kind} {manifest.metadata.name}: {error.message}. Correct the manifest"
         ) from error
-
-
-def _established(definition: Document) -> bool:
-    conditions = (definition.get("status") or {}).get("conditions") or ()
-    return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)

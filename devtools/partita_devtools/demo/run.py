@@ -1,4 +1,4 @@
-"""The demonstration from start to end: apply, wait, compare, send load, look."""
+"""The demonstration from start to end: apply, wait, compare, send load, observe."""
 
 import asyncio
 import os
@@ -8,10 +8,11 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from partita_devtools.commands import Report
+from partita_devtools.definitions import apply_definitions
 from partita_devtools.demo.config import DemoConfig
 from partita_devtools.demo.errors import DemoError
 from partita_devtools.demo.example import Example, read_example, samples
-from partita_devtools.demo.kubernetes import apply_crds, apply_example, demo_client
+from partita_devtools.demo.kubernetes import apply_example, demo_client
 from partita_devtools.demo.result import DemoResult, Verification
 from partita_devtools.demo.traffic import Endpoint, send_phases, wait_until_reachable
 from partita_devtools.demo.verification import verify
@@ -24,15 +25,11 @@ from partita_runtime.load.inference_request import encode_request
 T = TypeVar("T")
 
 
-def install_crds(config: DemoConfig) -> None:
-    """Apply the CRDs alone, for an operator that is still to be started. Raises DemoError."""
-    asyncio.run(_with_client(config, apply_crds))
-
-
 def run_demo(config: DemoConfig, report: Report) -> DemoResult:
     """Demonstrate the example on the cluster of `config.kubeconfig`, where an operator runs.
 
-    `report` gets a line for every step and every change of a condition. What was applied stays. Raises DemoError.
+    `report` receives a line for every step and every change of a condition. The objects stay. Raises DemoError, and
+    DevError if the CRDs cannot be installed.
     """
     example = read_example(config.example, config.namespace)
     return asyncio.run(_with_client(config, lambda client: _demonstrate(client, example, config, report)))
@@ -41,7 +38,7 @@ def run_demo(config: DemoConfig, report: Report) -> DemoResult:
 async def _demonstrate(client: KubernetesClient, example: Example, config: DemoConfig, report: Report) -> DemoResult:
     name = example.session.metadata.name
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
-    await apply_crds(client)
+    await apply_definitions(client, config.kubeconfig)
     report(f"applying {len(example.pools)} pools and session {name} from {example.directory}")
     await apply_example(client, example)
     watch = Watch(client, example, report)
@@ -65,7 +62,7 @@ async def _demonstrate(client: KubernetesClient, example: Example, config: DemoC
     found = await watch.look()
     plan = found.current_plan
     if plan is None:
-        raise DemoError(f"session {name} has lost its plan under load; see its conditions above")
+        raise DemoError(f"session {name} has no plan any more; see its conditions above")
     return DemoResult(
         started_at=started_at,
         machine=f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPU cores",
@@ -99,4 +96,4 @@ async def _with_client(config: DemoConfig, work: Callable[[KubernetesClient], Aw
         async with demo_client(await load_config(config.kubeconfig)) as client:
             return await work(client)
     except (NoClusterError, ApiServerUnavailableError) as error:
-        raise DemoError(f"{error} Is the development environment up? partita dev status") from error
+        raise DemoError(f"{error} Check that the development environment runs: partita dev status") from error

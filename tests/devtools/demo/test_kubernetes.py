@@ -12,11 +12,12 @@ from tests.devtools.demo.demo_results import condition, demo_result
 
 from partita_api.crd_schema import KINDS
 from partita_devtools.control_plane.control_plane import ControlPlane
+from partita_devtools.definitions import apply_definitions, install_definitions
 from partita_devtools.demo.config import DemoConfig
 from partita_devtools.demo.errors import DemoError
 from partita_devtools.demo.example import Example, read_example
-from partita_devtools.demo.kubernetes import apply_crds, apply_example, demo_client, observe
-from partita_devtools.demo.run import install_crds, run_demo
+from partita_devtools.demo.kubernetes import apply_example, demo_client, observe
+from partita_devtools.demo.run import run_demo
 from partita_devtools.demo.watch import Watch
 from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.connection import load_config
@@ -39,7 +40,7 @@ CONFIG = DemoConfig(example=EXAMPLE, ready_timeout_s=30.0)
 @pytest.fixture
 async def client(control_plane: ControlPlane) -> AsyncIterator[KubernetesClient]:
     async with demo_client(await load_config(control_plane.kubeconfig)) as client:
-        await apply_crds(client)
+        await apply_definitions(client)
         yield client
 
 
@@ -109,15 +110,15 @@ async def until(is_so: Callable[[], bool], seconds: float = 20.0) -> None:
 
 
 async def test_crds_are_put_again_and_again(client: KubernetesClient) -> None:
-    await apply_crds(client)
-    await apply_crds(client)
+    await apply_definitions(client)
+    await apply_definitions(client)
 
     definitions = [item["spec"]["names"]["plural"] for item in await client.list(DefinitionResource)]
     assert {kind.plural for kind in KINDS} <= set(definitions)
 
 
 def test_crds_can_be_installed_before_everything_else(control_plane: ControlPlane) -> None:
-    install_crds(replace(CONFIG, kubeconfig=control_plane.kubeconfig))
+    install_definitions(control_plane.kubeconfig)
 
 
 async def test_applied_again_the_example_stays_as_it_is(client: KubernetesClient, example: Example) -> None:

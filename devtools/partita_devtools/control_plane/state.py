@@ -1,0 +1,47 @@
+"""What is recorded about a control plane in its state directory, in `control-plane.json`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from partita_devtools.control_plane.binaries import Binaries
+from partita_devtools.control_plane.commands import Ports
+from partita_devtools.files import read_json, write_json
+from partita_devtools.processes import ProcessIdentity
+
+_FILE = "control-plane.json"
+
+
+@dataclass(frozen=True)
+class ControlPlaneState:
+    """A control plane as it was last started."""
+
+    ports: Ports
+    binaries: Binaries
+    token: str
+    """The administrator's."""
+    dies_with_parent: bool
+    processes: dict[str, ProcessIdentity]
+    """By program."""
+
+    def write(self, state_dir: Path) -> None:
+        """Record it in a state directory."""
+        document = asdict(self)
+        document["binaries"]["directory"] = str(self.binaries.directory)
+        write_json(state_dir / _FILE, document)
+
+    @classmethod
+    def read(cls, state_dir: Path) -> ControlPlaneState | None:
+        """The record in a state directory; None if no control plane was ever started there."""
+        document = read_json(state_dir / _FILE)
+        if document is None:
+            return None
+        binaries = document["binaries"]
+        return cls(
+            ports=Ports(**document["ports"]),
+            binaries=Binaries(Path(binaries["directory"]), tuple(binaries["release"])),
+            token=document["token"],
+            dies_with_parent=document["dies_with_parent"],
+            processes={name: ProcessIdentity(**identity) for name, identity in document["processes"].items()},
+        )
