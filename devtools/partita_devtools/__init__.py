@@ -1,5 +1,5 @@
-"""Development tools, in no image of the operator: a Kubernetes control plane, nodes and a Ray cluster on one machine.
+"""Development tools: a Kubernetes control plane, nodes and a Ray cluster on one machine, and the demonstration.
 
-Everything is a plain process, needs neither a container runtime nor a registry, and lies in one state directory.
-May import every other package; none imports it.
+They are a separate distribution, `partita-devtools`, which no image contains. Each cluster consists of plain processes
+with one state directory. May import every other package; no other package imports it.
 """

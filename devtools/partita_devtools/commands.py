@@ -1,4 +1,4 @@
-"""Run a long command: its output to a log file, its progress to the person who waits."""
+"""Runs long commands: output goes to a log file, progress to the user."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def run_logged(
     """Run `argv` to its end, appending its output to `log`.
 
     Reports `phase`, the seconds it has taken and the last line of the log every few seconds.
-    Raises DevError with the end of the log if the command fails or cannot be started. When the caller is
-    interrupted the command, with all it has started, is stopped; when the caller is killed it goes on.
+    Raises DevError with the end of the log if the command fails or cannot be started. If the caller is interrupted, the
+    command and its child processes are stopped. If the caller is killed, the command keeps running.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     report(phase)
@@ -49,7 +49,7 @@ def run_logged(
                 env=environment,
                 cwd=directory,
                 start_new_session=True,
-                close_fds=False,  # a lock that is held with children is theirs too
+                close_fds=False,  # the command inherits locks that are held `with_children`
             )
         except OSError as error:
             raise DevError(f"{phase}: cannot run {argv[0]}: {error}") from error

@@ -1,8 +1,8 @@
-"""The one error of the development environment."""
+"""The error of the development tools."""
 
 
 class DevError(Exception):
-    """Something in the development environment cannot be had or did not start.
+    """A part of the development environment is not available or did not start.
 
-    The message is for the person at the terminal: what failed, where the log is, what to do next.
+    The message says what failed, where the log is, and what to do next.
     """

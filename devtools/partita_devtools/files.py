@@ -1,4 +1,4 @@
-"""Files shared between processes: locks and JSON documents that are never seen half written."""
+"""Files shared between processes: locks, and JSON documents that are replaced atomically."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WAIT_REPORT_EVERY_S = 5.0
 
 
 def write_json(path: Path, document: dict[str, Any]) -> None:
-    """Write `document` to `path`, readable by this user only, replacing what was there in one step."""
+    """Replace `path` by `document` in one step; only this user can read it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.touch(mode=0o600)
@@ -42,11 +42,10 @@ def write_private(path: Path, content: bytes) -> None:
 
 @contextmanager
 def locked(path: Path, *, report: Callable[[str], None], purpose: str, with_children: bool = False) -> Iterator[None]:
-    """Hold the lock file `path`; wait, saying so every few seconds, while another process holds it.
+    """Hold the lock file `path`; while another process holds it, wait and report that every few seconds.
 
-    The lock goes with its holder: a process that dies leaves none behind. With `with_children` the
-    commands it runs (see `commands.run_logged`) are holders too, so that should it be killed, the lock
-    is free only when the command it was running has ended as well.
+    The lock is released when its holder dies. With `with_children`, the commands that the holder runs (see
+    `commands.run_logged`) hold it, too: if the holder is killed, the lock is released when its command ends.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as handle:

@@ -36,9 +36,9 @@ def start_operator(
 ) -> None:
     """Start the operator on the environment's Kubernetes and Ray; one that runs already is left as it is.
 
-    Installs the CustomResourceDefinitions first. `settings` are further environment variables (PARTITA_OPERATOR__*). With
-    `dies_with_parent` the operator ends when the calling thread does. Returns when it is healthy; raises DevError with
-    the end of its log, and what to do next, if it is not within a minute.
+    Installs the CustomResourceDefinitions first. `settings` are further environment variables (PARTITA_OPERATOR__*).
+    With `dies_with_parent` the operator ends when the calling thread does. Returns when it is healthy; raises DevError
+    with the end of its log, and what to do next, if it is not within a minute.
     """
     state_dir = environment.state_dir
     if operator_running(state_dir):

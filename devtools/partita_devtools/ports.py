@@ -8,8 +8,8 @@ from contextlib import ExitStack
 
 from partita_devtools.errors import DevError
 
-# Below those that the kernel takes for outgoing connections (usually 32768 and up), so
-# that a port found free here is not taken by one before its server binds it.
+# Below the ports that the kernel uses for outgoing connections (usually 32768 and up), so that no connection takes a
+# free port before its server binds it.
 _LOWEST, _HIGHEST = 20000, 30000
 
 
@@ -25,13 +25,13 @@ def is_free(port: int) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """`count` different ports that nothing listens on. Raises DevError if there are not that many."""
+    """`count` different ports that nothing listens on. Raises DevError if there are fewer."""
     found: list[int] = []
-    with ExitStack() as held:
+    with ExitStack() as reserved:
         for port in random.sample(range(_LOWEST, _HIGHEST), _HIGHEST - _LOWEST):
             if len(found) == count:
                 break
-            candidate = held.enter_context(socket.socket())
+            candidate = reserved.enter_context(socket.socket())
             try:
                 candidate.bind(("0.0.0.0", port))
             except OSError:

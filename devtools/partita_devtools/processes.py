@@ -1,6 +1,6 @@
-"""Start processes that may outlive us, and later stop exactly those and no others.
+"""Starts processes that may outlive this one, and later stops exactly these.
 
-A pid alone does not identify a process, since the kernel reuses it; a pid with its start time does.
+The kernel reuses pids, so a process is identified by its pid and its start time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from partita_devtools.errors import DevError
 
 @dataclass(frozen=True, order=True)
 class ProcessIdentity:
-    """A process, told apart from any later one that gets the same pid.
+    """A process, distinct from any later one with the same pid.
 
     `started` is in clock ticks since boot, field 22 of `/proc/<pid>/stat`.
     """
@@ -53,7 +53,7 @@ def identify(pid: int) -> ProcessIdentity | None:
 
 
 def is_running(process: ProcessIdentity) -> bool:
-    """Whether this very process still runs (stopped counts as running, a zombie does not)."""
+    """Whether the process still runs (a stopped process does, a zombie does not)."""
     return identify(process.pid) == process
 
 
@@ -64,10 +64,9 @@ def spawn(
     environment: Mapping[str, str] | None = None,
     dies_with_parent: bool = False,
 ) -> ProcessIdentity:
-    """Start a process in a session of its own, its output appended to `log`.
+    """Start a process in a new session, with its output appended to `log`.
 
-    It survives the caller unless `dies_with_parent`, which asks the kernel to kill it when the calling
-    thread ends, however that happens.
+    It survives the caller. With `dies_with_parent` the kernel kills it when the calling thread ends.
     Raises DevError if the program cannot be started.
     """
     setpriv = shutil.which("setpriv")
@@ -96,7 +95,7 @@ def spawn(
 
 
 def send(process: ProcessIdentity, signal_number: signal.Signals) -> None:
-    """Send a signal to this very process; does nothing if it has ended."""
+    """Send a signal to the process; does nothing if it has ended."""
     if is_running(process):
         try:
             os.kill(process.pid, signal_number)
@@ -105,19 +104,19 @@ def send(process: ProcessIdentity, signal_number: signal.Signals) -> None:
 
 
 def stop(find: Callable[[], Iterable[ProcessIdentity]], *, grace_s: float = 10.0, kill_s: float = 10.0) -> None:
-    """Stop every process that `find` names until it names none that runs.
+    """Stop all processes that `find` returns, until it returns none that runs.
 
-    `find` is asked again and again, so that processes started while the others go down are caught too.
-    SIGTERM comes first (and SIGCONT, for a stopped process cannot act on it); SIGKILL after `grace_s`
-    seconds. Raises DevError if some still run `kill_s` seconds after that.
+    `find` is called repeatedly, so processes that start meanwhile are stopped, too. SIGTERM comes first (and SIGCONT,
+    because a stopped process cannot handle it), SIGKILL after `grace_s` seconds. Raises DevError if processes still run
+    `kill_s` seconds later.
     """
     terminated: set[ProcessIdentity] = set()
     started = time.monotonic()
     while running := [process for process in find() if is_running(process)]:
         waited_s = time.monotonic() - started
         if waited_s > grace_s + kill_s:
-            pids = ", ".join(str(process.pid) for process in running)
-            raise DevError(f"processes {pids} did not end; look at them with `ps -fp {pids}`")
+            pids = ",".join(str(process.pid) for process in running)
+            raise DevError(f"processes {pids} did not end; to inspect them: ps -fp {pids}")
         for process in running:
             if waited_s > grace_s:
                 send(process, signal.SIGKILL)
@@ -131,7 +130,7 @@ def stop(find: Callable[[], Iterable[ProcessIdentity]], *, grace_s: float = 10.0
 
 
 def stop_all(processes: Sequence[ProcessIdentity], *, grace_s: float = 10.0) -> None:
-    """As `stop`, for processes that start no others."""
+    """Stop processes that start no others."""
     stop(lambda: processes, grace_s=grace_s)
 
 
@@ -143,25 +142,23 @@ def _reap(pid: int) -> None:
 
 
 def all_pids() -> list[int]:
-    """The pids of all processes on this machine that `/proc` shows."""
+    """The pids of all processes in `/proc`."""
     return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
 
 
 def related(roots: Iterable[ProcessIdentity], *, marker: str) -> set[ProcessIdentity]:
-    """The roots that still run, and every process that comes from them.
+    """The roots that still run, and all processes that they started.
 
-    A process belongs when it descends from a root, is in the session of one, or carries the
-    environment entry `marker` (`NAME=value`) that the roots were started with. The three together also
-    find a process whose parent has died or which opened a session of its own.
+    These are the descendants of a root, the processes in the session of a root, and those with the environment entry
+    `marker` (`NAME=value`) of the roots. Together this finds processes whose parent has died or that opened a new
+    session.
     """
     stats = {pid: stat for pid in all_pids() if (stat := _stat(pid)) is not None}
-    wanted = marker.encode()
+    entry = marker.encode()
     root_pids = {root.pid for root in roots if is_running(root)}
     sessions = {root.pid for root in roots}
     belonging = {
-        pid
-        for pid, stat in stats.items()
-        if pid in root_pids or stat.session in sessions or wanted in _environment(pid)
+        pid for pid, stat in stats.items() if pid in root_pids or stat.session in sessions or entry in _environment(pid)
     }
     grew = True
     while grew:

@@ -1,5 +1,6 @@
-"""`partita dev nodes`: a Kubernetes cluster with nodes that run pods, on this machine."""
+"""`partita dev nodes`: starts and stops a Kubernetes cluster whose nodes run pods, on this machine."""
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,12 +29,12 @@ state_dir_option = click.option(
     type=click.Path(file_okay=False, path_type=Path),
     default=DEFAULT_STATE_DIR,
     show_default=True,
-    help="Where keys, data, kubeconfig, logs and pods' file systems are kept.",
+    help="Folder for keys, data, kubeconfig, logs and pods' file systems.",
 )
 
 
 def node_spec(text: str) -> NodeSpec:
-    """The node that NAME or NAME=PRODUCT:GPUS[:CPUS] stands for, such as l4=NVIDIA-L4:4:1.5."""
+    """The node of NAME or NAME=PRODUCT:GPUS[:CPUS], such as l4=NVIDIA-L4:4:1.5."""
     name, _, claim = text.partition("=")
     spec = NodeSpec(name)
     try:
@@ -67,12 +68,12 @@ def nodes() -> None:
     type=node_spec,
     metavar="NAME[=PRODUCT:GPUS[:CPUS]]",
     multiple=True,
-    help="A node with so many GPUs of a product, whose pods share so many CPUs; repeatable. "
+    help="Node with GPUS of a product, whose pods share CPUS; repeatable. "
     "Default: control, l4=NVIDIA-L4:4:2, t4=Tesla-T4:4:1 and p4=Tesla-P4:4:0.5.",
 )
 @output_option
 def up(state_dir: Path, specs: tuple[NodeSpec, ...], output: OutputFormat) -> None:
-    """Bring up the control plane and the nodes; a cluster that runs is left as it is."""
+    """Start the control plane and the nodes; a cluster that runs already stays as it is."""
     try:
         start_nodes(state_dir, specs or DEFAULT_NODES, binaries=find_binaries(report=report), report=report)
     except DevError as error:
@@ -84,7 +85,7 @@ def up(state_dir: Path, specs: tuple[NodeSpec, ...], output: OutputFormat) -> No
 @state_dir_option
 @output_option
 def status(state_dir: Path, output: OutputFormat) -> None:
-    """Say what runs; exit code 1 if anything is missing."""
+    """Print the state of all components; exit code 1 if one is missing."""
     _print_status(state_dir, output)
 
 
@@ -95,13 +96,13 @@ def status(state_dir: Path, output: OutputFormat) -> None:
     "--context",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     default=Path(),
-    help="Directory of the Dockerfile and of what it copies. Default: this one.",
+    help="Folder with the Dockerfile and the files that it copies. Default: the current one.",
 )
 @click.option(
     "--file",
     "dockerfile",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Another Dockerfile than that of the context.",
+    help="Dockerfile to use instead of the context's.",
 )
 @click.option(
     "--build-arg",
@@ -109,14 +110,14 @@ def status(state_dir: Path, output: OutputFormat) -> None:
     type=build_argument,
     metavar="NAME=VALUE",
     multiple=True,
-    help="Argument of the build; repeatable. Default of BASE: a Debian 12 with Python, made here.",
+    help="Build argument; repeatable. Default of BASE: a Debian 12 with Python, built here.",
 )
 @click.option(
     "--cache-dir",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path(".partita/image"),
     show_default=True,
-    help="Where the layers of earlier builds are kept.",
+    help="Folder for the layers of earlier builds.",
 )
 def image(
     tag: str,
@@ -126,7 +127,7 @@ def image(
     arguments: tuple[tuple[str, str], ...],
     cache_dir: Path,
 ) -> None:
-    """Build the image TAG and give it to every node, without a registry."""
+    """Build the image TAG and import it into every node, without a registry."""
     archive = cache_dir.absolute() / "image.tar"
     try:
         cluster = _cluster(state_dir)
@@ -149,7 +150,7 @@ def image(
 @nodes.command()
 @state_dir_option
 def down(state_dir: Path) -> None:
-    """Stop the nodes and all their pods, and delete what `up` made."""
+    """Stop the nodes and all their pods, and delete everything that `up` created."""
     try:
         stop_nodes(state_dir, report)
     except DevError as error:
@@ -158,7 +159,9 @@ def down(state_dir: Path) -> None:
 
 def _cluster(state_dir: Path) -> NodeCluster:
     if (found := load_nodes(state_dir)) is None:
-        raise DevError(f"no nodes were brought up in {state_dir}; start with: partita dev nodes up")
+        place = [] if state_dir == DEFAULT_STATE_DIR else ["--state-dir", str(state_dir)]
+        command = shlex.join(["partita", "dev", "nodes", "up", *place])
+        raise DevError(f"no nodes were started in {state_dir}; start them with: {command}")
     return found
 
 

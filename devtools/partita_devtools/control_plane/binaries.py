@@ -1,8 +1,8 @@
-"""Find the programs of a Kubernetes control plane, or fetch or build them once and keep them.
+"""Finds the programs of a Kubernetes control plane, or downloads or builds them once.
 
-In this order: a cluster given by its kubeconfig (nothing to find then), the directory
-`KUBEBUILDER_ASSETS`, the cache, the official release by download, and, where the network allows nothing
-but a Debian mirror, a build of Debian's source package. Only the last three write to the cache.
+The order: a cluster given by its kubeconfig (no programs needed), the directory `KUBEBUILDER_ASSETS`, the cache, a
+download of the official release, and, if the network allows only a Debian mirror, a build of Debian's source package.
+The last two fill the cache.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ REQUIRED = ("etcd", "kube-apiserver", "kube-controller-manager")
 
 @dataclass(frozen=True)
 class ExistingCluster:
-    """A cluster that someone else runs: use it, start and stop nothing."""
+    """A cluster of somebody else: it is used, never started or stopped."""
 
     kubeconfig: Path
 
@@ -58,8 +58,8 @@ class Binaries:
 class Provider:
     """A way to fill a cache entry.
 
-    `fetch(cache, report)` puts the binaries into `cache/kubernetes/<version>` in one step. It raises
-    DevError, saying why, where this way is closed.
+    `fetch(cache, report)` puts the binaries into `cache/kubernetes/<version>` in one step. It raises DevError with the
+    reason if this is not possible here.
     """
 
     description: str
@@ -88,14 +88,14 @@ def find_kubernetes(
 ) -> ExistingCluster | Binaries:
     """The cluster to use or the binaries to start one with, from the first source that has them.
 
-    `kubeconfig` or, without it, the variable `KUBECONFIG` names an existing cluster. Only one process at
-    a time fills the cache; others wait for it. Raises DevError, with what each source answered, if none
-    has any, and also when a kubeconfig is named that does not exist.
+    `kubeconfig` or, without it, the variable `KUBECONFIG` names an existing cluster. One process at a time
+    fills the cache; others wait. Raises DevError with the error of each source if none has the programs, and if the
+    kubeconfig does not exist.
     """
     named = kubeconfig or (Path(environment["KUBECONFIG"]) if environment.get("KUBECONFIG") else None)
     if named is not None:
         if not named.is_file():
-            raise DevError(f"there is no kubeconfig {named}; correct or drop --kubeconfig or KUBECONFIG")
+            raise DevError(f"there is no kubeconfig {named}; correct or remove --kubeconfig or KUBECONFIG")
         report(f"using the existing cluster of kubeconfig {named}")
         return ExistingCluster(named)
     return find_binaries(report=report, environment=environment, providers=providers)
@@ -107,7 +107,7 @@ def find_binaries(
     environment: Mapping[str, str] = os.environ,
     providers: Sequence[Provider] = PROVIDERS,
 ) -> Binaries:
-    """As `find_kubernetes`, for callers that want a control plane of their own whatever `KUBECONFIG` says."""
+    """Like `find_kubernetes`, but ignores `KUBECONFIG`: for callers that need a new control plane."""
     assets = environment.get("KUBEBUILDER_ASSETS")
     if assets:
         absent = missing(Path(assets))
@@ -115,7 +115,7 @@ def find_binaries(
             return _use(Path(assets), "KUBEBUILDER_ASSETS", report)
         report(
             f"KUBEBUILDER_ASSETS={assets} has no {', '.join(absent)} (Jobs and garbage collection need "
-            "the controller manager, which setup-envtest leaves out): looking further"
+            "the controller manager, which setup-envtest does not install): trying the next source"
         )
     cache = cache_directory(environment)
     cached = _cached(cache, providers)
@@ -133,11 +133,11 @@ def find_binaries(
                 provider.fetch(cache, report)
             except DevError as error:
                 refusals.append(f"{provider.description}: {error}")
-                report(f"not to be had: {error}")
+                report(f"not available: {error}")
                 continue
             return _use(entry(cache, provider.version), provider.description, report)
     raise DevError(
-        "no Kubernetes control plane can be had here:\n- "
+        "no Kubernetes control plane is available here:\n- "
         + "\n- ".join(refusals)
         + f"\nPut {', '.join(REQUIRED)} into a directory and set KUBEBUILDER_ASSETS to it, or give a cluster "
         "with --kubeconfig."

@@ -1,4 +1,4 @@
-"""The command lines of a control plane's programs: what is switched on in them, and why."""
+"""The command lines of a control plane's programs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ETCD, API_SERVER, CONTROLLER_MANAGER = "etcd", "kube-apiserver", "kube-controlle
 
 _SERVICE_RANGE = "10.96.0.0/16"
 API_SERVICE_ADDRESS = "10.96.0.1"
-"""Where pods look for the API server: the first address of the Services' range."""
+"""The API server's address for pods: the first one of the Services' range."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def _api_server(binaries: Binaries, ports: Ports, files: StateFiles) -> list[str
         "--bind-address=127.0.0.1",
         f"--secure-port={ports.api_server}",
         "--advertise-address=127.0.0.1",
-        # A loopback address is not allowed in the endpoints of the `kubernetes` service.
+        # The endpoints of the `kubernetes` service must not be loopback addresses.
         "--endpoint-reconciler-type=none",
         f"--service-cluster-ip-range={_SERVICE_RANGE}",
         f"--tls-cert-file={files.pki / f'{API_SERVER}.crt'}",
@@ -99,7 +99,7 @@ def _api_server(binaries: Binaries, ports: Ports, files: StateFiles) -> list[str
 
 
 def _controller_manager(binaries: Binaries, ports: Ports, files: StateFiles) -> list[str]:
-    # Up to 1.21 it also serves plain HTTP on a fixed port unless told not to; later the flag is gone.
+    # Until 1.21 it also serves plain HTTP on a fixed port by default; later the flag does not exist.
     no_plain_http = ["--port=0"] if binaries.release < (1, 22) else []
     return [
         binaries.kube_controller_manager,
@@ -118,5 +118,5 @@ def _controller_manager(binaries: Binaries, ports: Ports, files: StateFiles) -> 
 
 
 def _feature_gates(binaries: Binaries) -> list[str]:
-    # Removal of finished Jobs by `ttlSecondsAfterFinished` is on by itself from 1.21.
+    # `ttlSecondsAfterFinished` of Jobs is enabled by default since 1.21.
     return ["--feature-gates=TTLAfterFinished=true"] if binaries.release < (1, 21) else []

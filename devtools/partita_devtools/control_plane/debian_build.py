@@ -1,11 +1,10 @@
-"""Build Kubernetes from Debian 12's source package, where nothing but a Debian mirror can be reached.
+"""Builds Kubernetes from Debian 12's source package, if only a Debian mirror can be reached.
 
-Debian's package is Kubernetes 1.20.2. It is built with Debian's Go 1.19, for which its vendored copy of
-`modern-go/reflect2` is too old (the API server would crash on the first custom resource), so that
-directory is replaced by Debian's own package of it. etcd comes from Debian's binary package, unpacked
-rather than installed: installing it would start a system service.
+Debian's package is Kubernetes 1.20.2, built with Debian's Go 1.19. Its vendored copy of `modern-go/reflect2` is too old
+for this Go (the API server would crash on the first custom resource), so Debian's own package of it replaces that
+directory. etcd comes from Debian's binary package; it is unpacked, since an installation would start a system service.
 
-The system's package sources stay as they are: sources and lists are private to the build directory.
+The system's package sources do not change: the build directory has its own sources and lists.
 """
 
 from __future__ import annotations
@@ -48,9 +47,9 @@ KUBE_GIT_MINOR=20
 def build_from_debian(cache: Path, report: Report) -> None:
     """Build, and put etcd and the Kubernetes programs into `cache/kubernetes/<DEBIAN_VERSION>`.
 
-    Takes 5 to 8 minutes on two cores and 3 GB of disk while it runs. A build that was interrupted goes on
-    from what it had compiled. The log is `cache/build/<DEBIAN_VERSION>.log`. Raises DevError where this
-    is not Debian 12, where packages are absent and cannot be installed, or if the build fails.
+    It takes 5 to 8 minutes on two cores, and 3 GB of disk. An interrupted build continues where it was. The log is
+    `cache/build/<DEBIAN_VERSION>.log`. Raises DevError if this is not Debian 12, if packages are missing and cannot be
+    installed, or if the build fails.
     """
     _require_bookworm()
     build = cache / "build" / DEBIAN_VERSION
@@ -73,7 +72,7 @@ def _require_bookworm() -> None:
     except OSError:
         codename = None
     if codename != _RELEASE or shutil.which("apt-get") is None:
-        raise DevError(f"this build needs Debian 12 ({_RELEASE}) and its Go 1.19; here is {codename}")
+        raise DevError(f"this build needs Debian 12 ({_RELEASE}) and its Go 1.19; this system is {codename}")
 
 
 def _install_build_packages(log: Path, report: Report) -> None:
@@ -124,10 +123,10 @@ def _private_apt(build: Path) -> list[str]:
 
 
 def _unpack_source(build: Path, apt: list[str], log: Path, report: Report) -> Path:
-    """The source tree, patched; made in one step, so that one that exists is complete."""
+    """The patched source tree. It is created in one step, so an existing one is complete."""
     source = build / "kubernetes"
     if source.exists():
-        report("going on with the source tree of an earlier build")
+        report("continuing with the source tree of an earlier build")
         return source
     run_logged(
         ["apt-get", *apt, "source", "--download-only", "kubernetes"],

@@ -30,8 +30,8 @@ _REPORT_EVERY_S = 5.0
 def download_release(cache: Path, report: Report) -> None:
     """Put etcd, kube-apiserver and kube-controller-manager into `cache/kubernetes/<RELEASE_VERSION>`.
 
-    Every file is checked against the SHA-256 sum that is published beside it. Raises DevError where the
-    network does not let it through (within seconds), or if a sum does not match.
+    Every file is checked against its published SHA-256 sum. Raises DevError within seconds if the network blocks the
+    download, or if a sum does not match.
     """
     architecture = _ARCHITECTURES.get(platform.machine())
     if architecture is None:

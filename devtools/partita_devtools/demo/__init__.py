@@ -1,1 +1,4 @@
-"""A demonstration from manifests to a report: apply, wait, send load, look, compare."""
+"""The demonstration from manifests to a report: apply, wait, send load, observe, compare.
+
+May import the root modules of `partita_devtools`.
+"""

@@ -1,4 +1,4 @@
-"""Watching conditions come about. Pure."""
+"""Changes of conditions between two observations. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from partita_api.inferencesession import InferenceSession
 from partita_api.pipelineplan import PipelinePlan
 from partita_devtools.demo.result import ConditionChange
 
-SHOWN: Final = (
+REPORTED: Final = (
     ConditionType.PROFILED,
     ConditionType.PLANNED,
     ConditionType.APPROVED,
@@ -18,13 +18,13 @@ SHOWN: Final = (
     ConditionType.READY,
     ConditionType.SLO_MET,
 )
-"""Reconciling and Stalled say the same as these, once more."""
-SHOWN_OF_PLANS: Final = (ConditionType.APPROVED,)
-"""The others are the session's, too."""
+"""Reconciling and Stalled repeat these."""
+REPORTED_OF_PLANS: Final = (ConditionType.APPROVED,)
+"""The session has the others, too."""
 
 
 @dataclass(frozen=True)
-class Observation:
+class ExampleSnapshot:
     """The demonstration's objects at one moment."""
 
     session: InferenceSession
@@ -34,7 +34,7 @@ class Observation:
 
     @property
     def serves(self) -> bool:
-        """Whether the session, as it was applied, is up."""
+        """Whether the session serves with the spec that was applied."""
         status = self.session.status
         return (
             status.observed_generation == self.session.metadata.generation
@@ -52,7 +52,7 @@ class Observation:
 
     @property
     def obstacle(self) -> str | None:
-        """Why nothing will happen without a person, if so."""
+        """Why the session needs a change by a person; None if it does not."""
         status = self.session.status
         if status.observed_generation != self.session.metadata.generation:
             return None
@@ -61,32 +61,32 @@ class Observation:
         )
 
     def conditions(self) -> dict[tuple[str, str], Condition]:
-        """The conditions that are shown, by object and type."""
+        """The reported conditions, by object and type."""
         objects: Iterable[tuple[GPUPool | InferenceSession | PipelinePlan, tuple[ConditionType, ...]]] = (
-            *((pool, SHOWN) for pool in self.pools),
-            (self.session, SHOWN),
-            *((plan, SHOWN_OF_PLANS) for plan in self.plans),
+            *((pool, REPORTED) for pool in self.pools),
+            (self.session, REPORTED),
+            *((plan, REPORTED_OF_PLANS) for plan in self.plans),
         )
         return {
             (f"{item.kind} {item.metadata.name}", c.type): c
-            for item, shown in objects
+            for item, types in objects
             for c in item.status.conditions
-            if c.type in shown
+            if c.type in types
         }
 
 
 def changes(
     before: Mapping[tuple[str, str], Condition], after: Mapping[tuple[str, str], Condition], at_s: float
 ) -> tuple[ConditionChange, ...]:
-    """What is new in `after`, in the order in which conditions come about."""
+    """What is new in `after`, in the usual order of conditions."""
     new = [
         ConditionChange(at_s, name, type, str(c.status), c.reason, c.message)
         for (name, type), c in after.items()
-        if (name, type) not in before or _said(before[name, type]) != _said(c)
+        if (name, type) not in before or _content(before[name, type]) != _content(c)
     ]
-    order = {str(type): i for i, type in enumerate(SHOWN)}
+    order = {str(type): i for i, type in enumerate(REPORTED)}
     return tuple(sorted(new, key=lambda change: order[change.type]))
 
 
-def _said(condition: Condition) -> tuple[str, str, str]:
+def _content(condition: Condition) -> tuple[str, str, str]:
     return str(condition.status), condition.reason, condition.message

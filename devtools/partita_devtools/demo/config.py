@@ -1,4 +1,4 @@
-"""What to demonstrate, and how long."""
+"""The settings of a demonstration."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,11 +6,11 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class LoadPhase:
-    """A stretch of load to send."""
+    """A phase of the load."""
 
     name: str
     factor: float
-    """Times the rate that the session declares."""
+    """Multiple of the session's declared rate."""
     seconds: float
 
 
@@ -33,11 +33,11 @@ class DemoConfig:
     """For a session whose manifest names none."""
     phases: tuple[LoadPhase, ...] = DEFAULT_PHASES
     payloads: int = 32
-    """Different requests to send, in turn."""
+    """Number of different requests, which are sent in turn."""
     verified_requests: int = 4
     """Requests whose answers are compared with those of the whole models; 0 for none."""
     seed: int = 0
     ready_timeout_s: float = 1200.0
-    """Most seconds until the session serves; profiling is most of it."""
+    """Time limit until the session serves; profiling takes most of it."""
     operator_log: Path | None = None
-    """Named in errors, if given."""
+    """Named in error messages, if given."""

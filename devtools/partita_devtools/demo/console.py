@@ -17,12 +17,12 @@ from partita_devtools.demo.summary import (
 
 
 def print_result(result: DemoResult, console: Console) -> None:
-    """Print the plan, what it costs, and how it did under load."""
+    """Print the plan, its cost, and its results under load."""
     console.print(Group(_plan_table(result), Text(_cost(result)), Text(), _phase_table(result), _verdict(result)))
 
 
 def slo_met(result: DemoResult) -> bool:
-    """Whether the planned load was served within the SLO, and answers were those of the whole models."""
+    """Whether the planned load was served within the SLO, and answers equal those of the whole models."""
     agrees = result.verification is None or result.verification.agrees
     return agrees and result.phases[0].report.attainment >= result.session.spec.slo.attainment.fraction
 
@@ -54,7 +54,7 @@ def _cost(result: DemoResult) -> str:
 
 def _phase_table(result: DemoResult) -> Table:
     table = _table("Load", ("phase",))
-    for name in ("asked for", "goodput", "in time", "p50", "p99", "busy"):
+    for name in ("sent", "goodput", "in time", "p50", "p99", "busy"):
         table.add_column(name, justify="right")
     for number, phase in enumerate(result.phases):
         busy = mean_utilization(result, number)

@@ -1,4 +1,4 @@
-"""An example: a folder with manifests, and beside it the Python packages that they name."""
+"""An example: a folder with manifests, and the Python packages that they name beside it."""
 
 import importlib
 import sys
@@ -21,7 +21,7 @@ from partita_runtime.execution.executor import NUMPY_DTYPES
 from partita_runtime.serving.protocol.interface import Interface
 
 PHOTOGRAPHS: Final = "photos:photographs"
-"""Where a package keeps its function from a count and a seed to normalised photographs."""
+"""Function of a package that returns normalised photographs, from a count and a seed."""
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,12 @@ class Example:
 
     @property
     def python_path(self) -> Path:
-        """What must be on the PYTHONPATH of whatever runs the example's models."""
+        """Directory for the PYTHONPATH of processes that run the example's models."""
         return self.directory.parent.absolute()
 
     @property
     def is_emulated(self) -> bool:
-        """Whether executions only take time, so that answers mean nothing."""
+        """Whether executions are emulated, so that answers have no meaning."""
         return all(pool.spec.emulation is not None and pool.spec.emulation.curves for pool in self.pools)
 
     @property
@@ -49,7 +49,7 @@ class Example:
 
 
 def read_example(directory: Path, namespace: str = "default") -> Example:
-    """The example in `directory`; a session without a namespace is put into `namespace`. Raises DemoError."""
+    """The example in `directory`; `namespace` is for a session without a namespace. Raises DemoError."""
     paths = sorted((directory / "manifests").glob("*.yaml"))
     if not paths:
         raise DemoError(f"there are no manifests/*.yaml in {directory}; give an example such as examples/traffic")
@@ -71,7 +71,7 @@ def read_example(directory: Path, namespace: str = "default") -> Example:
 
 @contextmanager
 def importable(example: Example) -> Iterator[None]:
-    """Let this process import the example's packages for the length of a `with` block."""
+    """Let this process import the example's packages during a `with` block."""
     path = str(example.python_path)
     sys.path.insert(0, path)
     try:
@@ -83,7 +83,7 @@ def importable(example: Example) -> Iterator[None]:
 def samples(example: Example, count: int, seed: int) -> dict[str, NDArray[Any]]:
     """`count` samples for the session's inputs, by input name, each `[count, ...]`.
 
-    Photographs where the package of the session's first model has them in the right size, else noise.
+    Photographs if the package of the session's first model has them in the right size, else noise.
     """
     inputs = Interface(example.session.metadata.name, example.session.spec, {}).inputs
     photographs = _photographs(example, count, seed)

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession
-from partita_devtools.demo.conditions import Observation
+from partita_devtools.demo.conditions import ExampleSnapshot
 from partita_devtools.demo.errors import DemoError
 from partita_devtools.demo.example import Example
 from partita_operator.kube.client import KubernetesClient
@@ -34,13 +34,13 @@ async def apply_example(client: KubernetesClient, example: Example) -> None:
     await _apply(client, SessionResource, example.session)
 
 
-async def observe(client: KubernetesClient, example: Example) -> Observation:
+async def observe(client: KubernetesClient, example: Example) -> ExampleSnapshot:
     """The example's objects as they are now."""
     namespace, name = example.session.metadata.namespace or "", example.session.metadata.name
     session = await retried(partial(client.get, SessionResource, name, namespace))
     pools = [await retried(partial(client.get, PoolResource, pool.metadata.name)) for pool in example.pools]
     plans = [read_plan(raw) for raw in await client.list(PlanResource, namespace)]
-    return Observation(
+    return ExampleSnapshot(
         session=InferenceSession.model_validate(session),
         pools=tuple(GPUPool.model_validate(pool) for pool in pools),
         plans=tuple(plan for plan in plans if plan is not None and plan.spec.session.name == name),

@@ -27,7 +27,7 @@ class ConditionChange:
 
 
 @dataclass(frozen=True)
-class Phase:
+class PhaseResult:
     """A stretch of load."""
 
     name: str
@@ -39,7 +39,7 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class Sample:
+class SignalSample:
     """One look at the session under load."""
 
     at_s: float
@@ -88,8 +88,8 @@ class DemoResult:
     load_after_s: float
     """Seconds from the manifests to the first request of the load."""
     timeline: tuple[ConditionChange, ...]
-    phases: tuple[Phase, ...]
-    samples: tuple[Sample, ...]
+    phases: tuple[PhaseResult, ...]
+    samples: tuple[SignalSample, ...]
     verification: Verification | None
     """None where answers mean nothing."""
 

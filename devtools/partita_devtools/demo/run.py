@@ -14,7 +14,7 @@ from partita_devtools.demo.errors import DemoError
 from partita_devtools.demo.example import Example, read_example, samples
 from partita_devtools.demo.kubernetes import apply_example, demo_client
 from partita_devtools.demo.result import DemoResult, Verification
-from partita_devtools.demo.traffic import Endpoint, send_phases, wait_until_reachable
+from partita_devtools.demo.traffic import SessionEndpoint, send_phases, wait_until_reachable
 from partita_devtools.demo.verification import verify
 from partita_devtools.demo.watch import Watch
 from partita_operator.kube.client import KubernetesClient
@@ -45,7 +45,7 @@ async def _demonstrate(client: KubernetesClient, example: Example, config: DemoC
     found = await watch.until_serving(config)
     ready_after_s = watch.elapsed()
     assert found.session.status.url is not None  # it serves
-    endpoint = Endpoint(found.session.status.url, name)
+    endpoint = SessionEndpoint(found.session.status.url, name)
     await wait_until_reachable(endpoint)
     report(f"{name} serves at {endpoint.base_url} after {ready_after_s:.1f} s")
 
@@ -80,7 +80,7 @@ async def _demonstrate(client: KubernetesClient, example: Example, config: DemoC
 
 
 async def _verification(
-    endpoint: Endpoint, example: Example, config: DemoConfig, report: Report
+    endpoint: SessionEndpoint, example: Example, config: DemoConfig, report: Report
 ) -> Verification | None:
     if example.is_emulated or config.verified_requests == 0:
         return None

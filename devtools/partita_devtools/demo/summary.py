@@ -7,7 +7,7 @@ from typing import Final
 
 from partita_api.inferencesession import ObjectiveType
 from partita_api.pipelineplan import Alternative, PipelinePlanSpec, Stage
-from partita_devtools.demo.result import DemoResult, Sample
+from partita_devtools.demo.result import DemoResult, SignalSample
 from partita_runtime.serving.telemetry.signals import SessionStageSignals
 
 WITHOUT_PARTITIONING: Final = "no-partitioning"
@@ -144,7 +144,7 @@ def accelerators(result: DemoResult) -> dict[str, tuple[int, int]]:
     }
 
 
-def _busy(sample: Sample, divisors: Mapping[str, int]) -> dict[str, float]:
+def _busy(sample: SignalSample, divisors: Mapping[str, int]) -> dict[str, float]:
     weights: defaultdict[str, float] = defaultdict(float)
     busy: defaultdict[str, float] = defaultdict(float)
     for stage in sample.signals.stages:
@@ -154,7 +154,7 @@ def _busy(sample: Sample, divisors: Mapping[str, int]) -> dict[str, float]:
     return {pool: busy[pool] / weight for pool, weight in weights.items() if weight}
 
 
-def _disjoint(samples: tuple[Sample, ...]) -> Iterator[Sample]:
+def _disjoint(samples: tuple[SignalSample, ...]) -> Iterator[SignalSample]:
     covered = float("-inf")
     for sample in samples:
         if sample.at_s - sample.signals.window_seconds >= covered - 0.5:

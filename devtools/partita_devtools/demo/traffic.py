@@ -1,4 +1,4 @@
-"""Sends the phases of load, and looks at the session meanwhile."""
+"""Sends the phases of the load, and samples the session meanwhile."""
 
 import asyncio
 import time
@@ -11,10 +11,10 @@ from pydantic import ValidationError
 
 from partita_api.inferencesession import InferenceSession
 from partita_devtools.commands import Report
-from partita_devtools.demo.conditions import Observation
+from partita_devtools.demo.conditions import ExampleSnapshot
 from partita_devtools.demo.config import LoadPhase
 from partita_devtools.demo.errors import DemoError
-from partita_devtools.demo.result import Phase, Sample
+from partita_devtools.demo.result import PhaseResult, SignalSample
 from partita_runtime.load.arrivals import RateSchedule, arrival_times
 from partita_runtime.load.generator import LoadConfig, Progress, run_load
 from partita_runtime.load.inference_request import Payload
@@ -25,8 +25,8 @@ _REPORT_EVERY_S = 5.0
 
 
 @dataclass(frozen=True)
-class Endpoint:
-    """Where a session answers."""
+class SessionEndpoint:
+    """The URLs of a session."""
 
     base_url: str
     model: str
@@ -38,7 +38,7 @@ class Endpoint:
 
     @property
     def signals_url(self) -> str:
-        """URL of what the frontend measures."""
+        """URL of the frontend's measurements."""
         return f"{self.base_url.rstrip('/')}/partita/signals"
 
     @property
@@ -47,34 +47,36 @@ class Endpoint:
         return f"{self.base_url.rstrip('/')}/v2/health/ready"
 
 
-async def wait_until_reachable(endpoint: Endpoint, timeout_s: float = 60.0) -> None:
+async def wait_until_reachable(endpoint: SessionEndpoint, timeout_s: float = 60.0) -> None:
     """Return once the frontend answers that it is ready. Raises DemoError if it does not in time."""
     deadline = time.monotonic() + timeout_s
-    said = "nothing"
+    answered = "nothing"
     async with httpx.AsyncClient(timeout=5.0) as http:
         while time.monotonic() < deadline:
             try:
                 answer = await http.get(endpoint.ready_url)
                 if answer.status_code == 200:
                     return
-                said = f"{answer.status_code} {answer.text[:200]}"
+                answered = f"{answer.status_code} {answer.text[:200]}"
             except httpx.HTTPError as error:
-                said = repr(error)
+                answered = repr(error)
             await asyncio.sleep(0.2)
-    raise DemoError(f"the frontend is not ready at {endpoint.ready_url}: {said}; is Ray Serve's proxy at that port?")
+    raise DemoError(
+        f"the frontend is not ready at {endpoint.ready_url}: {answered}. Check that Ray Serve's proxy has that port"
+    )
 
 
 async def send_phases(
-    endpoint: Endpoint,
+    endpoint: SessionEndpoint,
     session: InferenceSession,
     phases: Sequence[LoadPhase],
     payloads: Sequence[Payload],
     *,
     seed: int,
-    look: Callable[[], Awaitable[Observation]],
+    look: Callable[[], Awaitable[ExampleSnapshot]],
     report: Report,
-) -> tuple[tuple[Phase, ...], tuple[Sample, ...]]:
-    """Send the phases one after the other; what became of them, and what `look` and the frontend said meanwhile."""
+) -> tuple[tuple[PhaseResult, ...], tuple[SignalSample, ...]]:
+    """Send the phases one after the other; returns their results, and the samples of session and frontend."""
     sampler = _Sampler(endpoint, look, report)
     sampling = asyncio.create_task(sampler.run())
     done = []
@@ -88,14 +90,14 @@ async def send_phases(
 
 
 async def _send(
-    endpoint: Endpoint,
+    endpoint: SessionEndpoint,
     session: InferenceSession,
     phase: LoadPhase,
     payloads: Sequence[Payload],
     seed: int,
     sampler: "_Sampler",
     report: Report,
-) -> Phase:
+) -> PhaseResult:
     declared, slo_s = session.spec.rate, session.spec.slo.latency_ms / 1000
     rate = declared.requests_per_second * phase.factor
     report(f"{phase.name}: {rate:g} requests/s for {phase.seconds:.0f} s")
@@ -113,7 +115,7 @@ async def _send(
     run = await run_load(load, _ProgressLines(phase, report))
     for warning in run.report.warnings:
         report(f"warning: {warning}")
-    return Phase(phase.name, start_s, rate, run.report)
+    return PhaseResult(phase.name, start_s, rate, run.report)
 
 
 @dataclass
@@ -133,10 +135,10 @@ class _ProgressLines:
 
 @dataclass
 class _Sampler:
-    endpoint: Endpoint
-    look: Callable[[], Awaitable[Observation]]
+    endpoint: SessionEndpoint
+    look: Callable[[], Awaitable[ExampleSnapshot]]
     report: Report
-    samples: list[Sample] = field(default_factory=list)
+    samples: list[SignalSample] = field(default_factory=list)
     _started: float = field(default_factory=time.monotonic)
 
     def elapsed(self) -> float:
@@ -157,15 +159,15 @@ class _Sampler:
         except (httpx.HTTPError, ValidationError) as error:
             self.report(f"warning: no signals at {self.endpoint.signals_url}: {error}")
             return
-        self.samples.append(Sample(self.elapsed(), signals, _desired(found), _recommended(found)))
+        self.samples.append(SignalSample(self.elapsed(), signals, _desired(found), _recommended(found)))
 
 
-def _desired(found: Observation) -> dict[str, int]:
+def _desired(found: ExampleSnapshot) -> dict[str, int]:
     plan = found.current_plan
     stages = plan.status.stages if plan is not None else ()
     return {f"{stage.module}/{stage.pipeline}/{stage.stage}": stage.desired for stage in stages}
 
 
-def _recommended(found: Observation) -> str:
+def _recommended(found: ExampleSnapshot) -> str:
     signals = found.session.status.signals
     return signals.recommendation if signals is not None else ""

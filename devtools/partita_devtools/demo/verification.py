@@ -1,4 +1,4 @@
-"""Are the pipelines' answers those of the whole models?"""
+"""Compares the pipelines' answers with those of the whole models."""
 
 import asyncio
 from collections.abc import Mapping
@@ -12,40 +12,40 @@ from partita_api.inferencesession import CutDType, InferenceSessionSpec
 from partita_devtools.demo.errors import DemoError
 from partita_devtools.demo.example import Example, importable
 from partita_devtools.demo.result import Verification
-from partita_devtools.demo.traffic import Endpoint
+from partita_devtools.demo.traffic import SessionEndpoint
 from partita_runtime.load.inference_request import AnswerError, decode_answer, encode_request
 
 Tensors = Mapping[str, NDArray[Any]]
 
 TOLERANCE: Final = {CutDType.FP32: 1e-4, CutDType.FP16: 2e-2}
-"""Largest difference that rounding explains, as a share of the largest magnitude in the tensor.
+"""Largest difference by rounding, as a share of the largest magnitude in the tensor.
 
-Feature maps in FP16 carry 11 bits; what a detector finds moves a little, and what is cut out with it.
+Feature maps in FP16 have 11 bits; detections, and the crops made from them, move a little.
 """
 
 _TIMEOUT_S: Final = 60.0
 
 
-async def verify(endpoint: Endpoint, example: Example, inputs: Tensors) -> Verification:
+async def verify(endpoint: SessionEndpoint, example: Example, inputs: Tensors) -> Verification:
     """Send each sample of `inputs` (`[count, ...]` each) and compare its answer with that of the whole models.
 
     Raises DemoError for a request that is not answered.
     """
-    wanted = await asyncio.to_thread(_whole_answers, example, inputs)
+    expected = await asyncio.to_thread(_whole_answers, example, inputs)
     async with httpx.AsyncClient(timeout=_TIMEOUT_S) as http:
         given = [
             await _ask(http, endpoint, {name: tensor[i : i + 1] for name, tensor in inputs.items()})
-            for i in range(len(wanted))
+            for i in range(len(expected))
         ]
-    return compare(given, wanted, TOLERANCE[example.session.spec.execution.cut_dtype])
+    return compare(given, expected, TOLERANCE[example.session.spec.execution.cut_dtype])
 
 
 def compare(
-    given: list[dict[str, NDArray[Any]]], wanted: list[dict[str, NDArray[Any]]], tolerance: float
+    given: list[dict[str, NDArray[Any]]], expected: list[dict[str, NDArray[Any]]], tolerance: float
 ) -> Verification:
-    """Compare answers tensor by tensor. Of `given`, tensors that only number rows are left out."""
+    """Compare answers tensor by tensor, without the tensors of `given` that contain only row numbers."""
     differences, errors, values = [], [0.0], 0
-    for number, (answer, want) in enumerate(zip(given, wanted, strict=True)):
+    for number, (answer, want) in enumerate(zip(given, expected, strict=True)):
         for name, tensor in want.items():
             rows = answer.get(name)
             if rows is None or rows.shape != tensor.shape:
@@ -64,14 +64,14 @@ def compare(
             for name, rows in answer.items()
             if name not in want and not name.endswith(".index") and len(rows)
         ]
-    return Verification(len(wanted), values, max(errors), tolerance, tuple(differences))
+    return Verification(len(expected), values, max(errors), tolerance, tuple(differences))
 
 
-def _relative_error(given: NDArray[Any], wanted: NDArray[Any]) -> float:
-    if not wanted.size:
+def _relative_error(given: NDArray[Any], expected: NDArray[Any]) -> float:
+    if not expected.size:
         return 0.0
-    largest = float(np.abs(wanted).max())
-    return float(np.abs(given.astype(np.float64) - wanted).max()) / (largest or 1.0)
+    largest = float(np.abs(expected).max())
+    return float(np.abs(given.astype(np.float64) - expected).max()) / (largest or 1.0)
 
 
 def _whole_answers(example: Example, inputs: Tensors) -> list[dict[str, NDArray[Any]]]:
@@ -84,7 +84,7 @@ def _whole_answers(example: Example, inputs: Tensors) -> list[dict[str, NDArray[
         return [models.answer({name: tensor[i] for name, tensor in inputs.items()}) for i in range(count)]
 
 
-async def _ask(http: httpx.AsyncClient, endpoint: Endpoint, inputs: Tensors) -> dict[str, NDArray[Any]]:
+async def _ask(http: httpx.AsyncClient, endpoint: SessionEndpoint, inputs: Tensors) -> dict[str, NDArray[Any]]:
     payload = encode_request(inputs)
     try:
         answer = await http.post(endpoint.infer_url, content=payload.body, headers=dict(payload.headers))

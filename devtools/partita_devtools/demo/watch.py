@@ -1,13 +1,14 @@
-"""Waits for the session to serve, and writes down which conditions changed when."""
+"""Waits for the session to serve, and records the changes of its conditions."""
 
 import asyncio
+import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from partita_api.conditions import Condition, ConditionType
 from partita_devtools.commands import Report
-from partita_devtools.demo.conditions import Observation, changes
+from partita_devtools.demo.conditions import ExampleSnapshot, changes
 from partita_devtools.demo.config import DemoConfig
 from partita_devtools.demo.errors import DemoError
 from partita_devtools.demo.example import Example
@@ -20,7 +21,7 @@ _LOOK_EVERY_S = 0.5
 
 @dataclass
 class Watch:
-    """Looks at the example's objects, reports each change of a condition and keeps it."""
+    """Observes the example's objects; reports and records each change of a condition."""
 
     client: KubernetesClient
     example: Example
@@ -33,7 +34,7 @@ class Watch:
         """Seconds since the watch began."""
         return time.monotonic() - self.started
 
-    async def look(self) -> Observation:
+    async def look(self) -> ExampleSnapshot:
         """The objects as they are now."""
         found = await observe(self.client, self.example)
         now = found.conditions()
@@ -48,34 +49,35 @@ class Watch:
         self._seen = now
         return found
 
-    async def until_serving(self, config: DemoConfig) -> Observation:
-        """Wait for the session to serve. Raises DemoError if it is stuck, or takes too long."""
+    async def until_serving(self, config: DemoConfig) -> ExampleSnapshot:
+        """Wait until the session serves. Raises DemoError if it needs a change or takes too long."""
         while not (found := await self.look()).serves:
             if found.obstacle is not None:
-                raise DemoError(f"the session cannot be served: {found.obstacle}\n{self._where_to_look(config)}")
+                raise DemoError(f"the session cannot be served: {found.obstacle}\n{self._more(config)}")
             if self.elapsed() > config.ready_timeout_s:
                 raise DemoError(
-                    f"the session does not serve after {config.ready_timeout_s:.0f} s; it says:\n"
-                    f"{_as_lines(found)}\n{self._where_to_look(config)}"
+                    f"the session does not serve after {config.ready_timeout_s:.0f} s; its conditions:\n"
+                    f"{_as_lines(found)}\n{self._more(config)}"
                 )
             await asyncio.sleep(_LOOK_EVERY_S)
         return found
 
-    def _where_to_look(self, config: DemoConfig) -> str:
+    def _more(self, config: DemoConfig) -> str:
         session = self.example.session.metadata
-        kubeconfig = f"--kubeconfig {config.kubeconfig} " if config.kubeconfig else ""
+        cluster = ["--kubeconfig", str(config.kubeconfig)] if config.kubeconfig else []
+        command = ["kubectl", *cluster, "describe", "isess", session.name, "-n", str(session.namespace)]
         log = f"\nThe operator's log: {config.operator_log}" if config.operator_log else ""
-        return f"More: kubectl {kubeconfig}describe isess {session.name} -n {session.namespace}{log}"
+        return f"More: {shlex.join(command)}{log}"
 
 
 def _repeats_another(change: ConditionChange, news: Sequence[ConditionChange]) -> bool:
-    """Ready says what it waits for in the words of the condition that it waits for."""
+    """Ready repeats the message of the condition that it waits for."""
     return change.type == ConditionType.READY and any(
         other.type != change.type and other.object == change.object and other.message == change.message
         for other in news
     )
 
 
-def _as_lines(found: Observation) -> str:
+def _as_lines(found: ExampleSnapshot) -> str:
     lines = [f"  {c.type}={c.status} {c.reason}: {c.message}" for c in found.session.status.conditions]
-    return "\n".join(lines) or "  nothing: the session has no conditions; does the operator run?"
+    return "\n".join(lines) or "  none; does the operator run?"

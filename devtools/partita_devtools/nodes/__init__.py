@@ -1,4 +1,5 @@
-"""Kubernetes nodes on this machine: a kubelet, a containerd and a network each, from Debian's packages.
+"""Kubernetes nodes on this machine, each with a kubelet, a containerd and a network, from Debian's packages.
 
-Pods are real containers here. What is claimed are the GPUs, as extended resources with GPU Feature Discovery's labels.
+Pods are real containers. GPUs are only declared: extended resources with the labels of GPU Feature Discovery.
+May import the root modules of `partita_devtools` and `control_plane`.
 """

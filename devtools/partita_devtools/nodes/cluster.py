@@ -1,6 +1,6 @@
 """A cluster of real nodes on this machine: control plane, scheduler, kube-proxy, and a kubelet and containerd a node.
 
-Its state lies in one directory; `nodes.json` there says what was started. Needs root and Debian's packages
+The state directory contains everything; `nodes.json` there records what was started. Needs root and Debian's packages
 `containerd`, `runc`, `containernetworking-plugins`, `iptables`, `conntrack` and `busybox-static`.
 """
 
@@ -24,7 +24,7 @@ from partita_devtools.control_plane.control_plane import ControlPlane, load_cont
 from partita_devtools.errors import DevError
 from partita_devtools.files import read_json, write_json
 from partita_devtools.nodes import container_runtime, control_groups, kubelet, network
-from partita_devtools.nodes.node import GPU_RESOURCE, Node, NodeSpec
+from partita_devtools.nodes.node import GPU_RESOURCE, DevNode, NodeSpec
 from partita_devtools.ports import free_ports
 from partita_devtools.processes import ProcessIdentity, is_running, related, spawn, stop, stop_all
 
@@ -37,14 +37,14 @@ _STOP_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True)
 class NodeCluster:
-    """A cluster that `start_nodes` started, known by its state directory (an absolute path)."""
+    """A cluster that `start_nodes` started, identified by its state directory (an absolute path)."""
 
     state_dir: Path
     control_plane: ControlPlane
-    nodes: tuple[Node, ...]
+    nodes: tuple[DevNode, ...]
 
     def health(self) -> dict[str, str]:
-        """For each program of the control plane and each node `ok`, or what is wrong with it."""
+        """For each program of the control plane and each node `ok`, or what is wrong."""
         ready = _readiness(self.control_plane)
         return {
             **self.control_plane.health(),
@@ -52,7 +52,7 @@ class NodeCluster:
         }
 
     def import_image(self, archive: Path, report: Report) -> None:
-        """Give every node the images in an archive, as `docker save` and `buildah push docker-archive:` write them."""
+        """Import the images of an archive (`docker save`, `buildah push docker-archive:`) into every node."""
         for node in self.nodes:
             report(f"{node.name}: importing {archive.name}")
             container_runtime.import_image(node, archive)
@@ -61,7 +61,7 @@ class NodeCluster:
 def start_nodes(state_dir: Path, specs: Sequence[NodeSpec], *, binaries: Binaries, report: Report) -> NodeCluster:
     """Start the control plane and the nodes and wait until all are ready; a cluster that runs already is returned.
 
-    Raises DevError, saying what is missing or showing the end of the log concerned; nothing runs then.
+    Raises DevError with what is missing or the end of the log; nothing runs then.
     """
     _require(binaries)
     state_dir = state_dir.absolute()
@@ -69,7 +69,7 @@ def start_nodes(state_dir: Path, specs: Sequence[NodeSpec], *, binaries: Binarie
         return running
     stop_nodes(state_dir, report)
     plane = start_control_plane(state_dir, binaries=binaries, report=report)
-    nodes = tuple(Node(spec, number, state_dir / "nodes" / spec.name) for number, spec in enumerate(specs, 1))
+    nodes = tuple(DevNode(spec, number, state_dir / "nodes" / spec.name) for number, spec in enumerate(specs, 1))
     write_json(_record(state_dir), {"nodes": [asdict(spec) for spec in specs], "processes": {}})
     cluster = NodeCluster(state_dir, plane, nodes)
     try:
@@ -91,7 +91,7 @@ def load_nodes(state_dir: Path) -> NodeCluster | None:
     if record is None or plane is None:
         return None
     specs = (NodeSpec(**spec) for spec in record["nodes"])
-    nodes = tuple(Node(spec, number, state_dir / "nodes" / spec.name) for number, spec in enumerate(specs, 1))
+    nodes = tuple(DevNode(spec, number, state_dir / "nodes" / spec.name) for number, spec in enumerate(specs, 1))
     return NodeCluster(state_dir, plane, nodes)
 
 
@@ -107,10 +107,10 @@ def stop_nodes(state_dir: Path, report: Report) -> None:
     _delete_pods(cluster, processes)
     roots = list(processes.values())
     stop(lambda: related(roots, marker=f"{_MARKER}={state_dir}"), grace_s=5.0)
-    # Where no kubelet was left to end a pod in good order.
+    # Pods whose kubelet had ended already.
     stop(lambda: [process for node in cluster.nodes for process in control_groups.processes(node)], grace_s=0.0)
     cluster.control_plane.stop()
-    _forget_services(cluster)
+    _remove_service_rules(cluster)
     network.disconnect(cluster.nodes)
     for node in cluster.nodes:
         _unmount_below(node.directory)
@@ -119,9 +119,9 @@ def stop_nodes(state_dir: Path, report: Report) -> None:
 
 
 def _delete_pods(cluster: NodeCluster, processes: Mapping[str, ProcessIdentity]) -> None:
-    """End all pods through the API server, so that the kubelets take down their networks and volumes, too."""
+    """Delete all pods through the API server, so that the kubelets remove their networks and volumes, too."""
     plane = cluster.control_plane
-    # Nothing is to make or place new ones meanwhile.
+    # These two would create or place new pods meanwhile.
     stop_all([process for name, process in processes.items() if name == SCHEDULER])
     plane.stop_controller_manager()
     deadline = time.monotonic() + _STOP_TIMEOUT_S
@@ -136,12 +136,12 @@ def _delete_pods(cluster: NodeCluster, processes: Mapping[str, ProcessIdentity])
                         client.delete(path, params={"gracePeriodSeconds": "1"})
                 time.sleep(0.5)
     except (httpx.HTTPError, DevError):
-        return  # It does not answer: what is left is killed.
+        return  # The API server does not answer: the caller kills the processes.
 
 
 def _require(binaries: Binaries) -> None:
     if geteuid() != 0:
-        raise DevError("nodes need root: they make network devices, control groups and mounts")
+        raise DevError("nodes need root, because they create network devices, control groups and mounts")
     tools = [package for tool, package in _TOOLS.items() if shutil.which(tool) is None]
     if not Path("/bin/busybox").exists():
         tools.append("busybox-static")
@@ -152,7 +152,7 @@ def _require(binaries: Binaries) -> None:
     absent = [program for program in (SCHEDULER, PROXY, KUBELET) if not (binaries.directory / program).exists()]
     if absent:
         raise DevError(
-            f"{binaries.directory} lacks {', '.join(absent)}: put them beside kube-apiserver, of its version"
+            f"{binaries.directory} has no {', '.join(absent)}. Copy the programs of kube-apiserver's version there"
         )
 
 
@@ -186,7 +186,7 @@ def _start_programs(cluster: NodeCluster, binaries: Binaries, report: Report) ->
         container_runtime.import_image(node, pause)
         beside_it = ["nsenter", f"--mount=/proc/{process.pid}/ns/mnt"]
         _launch(cluster, f"{node.name}-kubelet", [*beside_it, *kubelet.command(node, binaries, plane.kubeconfig)])
-    # One serves all nodes, since they share the machine's rules.
+    # One is enough for all nodes, because they share the machine's rules.
     _launch(
         cluster,
         PROXY,
@@ -198,7 +198,7 @@ def _start_programs(cluster: NodeCluster, binaries: Binaries, report: Report) ->
             f"--hostname-override={cluster.nodes[0].name}",
             f"--metrics-bind-address=127.0.0.1:{proxy_port}",
             f"--healthz-bind-address=127.0.0.1:{proxy_health}",
-            # The machine's limits stay as they are.
+            # Do not change the machine's limits.
             "--conntrack-max-per-core=0",
             "--conntrack-tcp-timeout-established=0s",
             "--conntrack-tcp-timeout-close-wait=0s",
@@ -206,8 +206,8 @@ def _start_programs(cluster: NodeCluster, binaries: Binaries, report: Report) ->
     )
 
 
-def _with_own_logs(node: Node, argv: list[str]) -> list[str]:
-    """`argv` in a mount namespace where `/var/log` is the node's own: kubelets delete the logs of each other's pods."""
+def _with_own_logs(node: DevNode, argv: list[str]) -> list[str]:
+    """`argv` in a mount namespace with a separate `/var/log`: kubelets would delete the logs of each other's pods."""
     logs = node.directory / "log"
     logs.mkdir(exist_ok=True)
     script = 'mount --bind "$1" /var/log && shift && exec "$@"'
@@ -222,7 +222,7 @@ def _launch(cluster: NodeCluster, name: str, argv: list[str]) -> ProcessIdentity
     return process
 
 
-def _wait_for_socket(cluster: NodeCluster, node: Node, process: ProcessIdentity) -> None:
+def _wait_for_socket(cluster: NodeCluster, node: DevNode, process: ProcessIdentity) -> None:
     deadline = time.monotonic() + _START_TIMEOUT_S
     argv = ["ctr", "--address", str(node.socket), "version"]
     while subprocess.run(argv, capture_output=True, check=False).returncode:
@@ -239,7 +239,7 @@ def _wait_until_ready(cluster: NodeCluster) -> None:
         time.sleep(0.5)
 
 
-def _not_ready(cluster: NodeCluster) -> list[Node]:
+def _not_ready(cluster: NodeCluster) -> list[DevNode]:
     ready = _readiness(cluster.control_plane)
     return [node for node in cluster.nodes if ready.get(node.name) != "ok"]
 
@@ -254,13 +254,13 @@ def _readiness(plane: ControlPlane) -> dict[str, str]:
     found: dict[str, str] = {}
     for item in items:
         conditions = {condition["type"]: condition for condition in item["status"].get("conditions", ())}
-        ready = conditions.get("Ready", {"status": "Unknown", "message": "says nothing yet"})
+        ready = conditions.get("Ready", {"status": "Unknown", "message": "no condition yet"})
         found[item["metadata"]["name"]] = "ok" if ready["status"] == "True" else ready["message"]
     return found
 
 
-def _claim_gpus(plane: ControlPlane, node: Node) -> None:
-    """Add the GPUs to the node's capacity, as a device plugin would; its kubelet keeps what it does not know."""
+def _claim_gpus(plane: ControlPlane, node: DevNode) -> None:
+    """Add the GPUs to the node's capacity, as a device plugin would; the kubelet keeps unknown resources."""
     if node.spec.gpus:
         with _client(plane) as client:
             client.patch(
@@ -275,12 +275,12 @@ def _client(plane: ControlPlane) -> httpx.Client:
     return httpx.Client(base_url=plane.url, headers={"Authorization": f"Bearer {plane.token}"}, verify=context)
 
 
-def _forget_services(cluster: NodeCluster) -> None:
+def _remove_service_rules(cluster: NodeCluster) -> None:
     """Remove kube-proxy's rules."""
     proxy = cluster.control_plane.binaries.directory / PROXY
     if proxy.exists():
         subprocess.run([str(proxy), "--cleanup"], capture_output=True, check=False)
-    network.forget_services()
+    network.remove_service_rules()
 
 
 def _unmount_below(directory: Path) -> None:
@@ -293,7 +293,7 @@ def _unmount_below(directory: Path) -> None:
 def _ending(cluster: NodeCluster, name: str) -> str:
     log = _log(cluster, name)
     end = "\n  ".join(last_lines(log, 8))
-    return f"{name} did not come up; the end of its log {log}:\n  {end}"
+    return f"{name} did not start; the end of its log {log}:\n  {end}"
 
 
 def _log(cluster: NodeCluster, name: str) -> Path:

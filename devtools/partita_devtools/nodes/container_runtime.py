@@ -1,4 +1,4 @@
-"""A node's containerd: its configuration, its command line, and the images it is given."""
+"""A node's containerd: its configuration, its command line, and its images."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import tarfile
 from pathlib import Path
 
 from partita_devtools.errors import DevError
-from partita_devtools.nodes.node import Node
+from partita_devtools.nodes.node import DevNode
 
 PAUSE_IMAGE = "partita.dev/pause:1"
 _BUSYBOX = Path("/bin/busybox")
 _CNI_PROGRAMS = "/usr/lib/cni"
 
 
-def write_configuration(node: Node) -> None:
+def write_configuration(node: DevNode) -> None:
     """Write `containerd.toml` and the network configuration of the node's pods."""
     network = node.directory / "net.d"
     network.mkdir(parents=True, exist_ok=True)
@@ -37,8 +37,8 @@ def write_configuration(node: Node) -> None:
     (network / "10-partita.conflist").write_text(json.dumps(document, indent=2), encoding="utf-8")
 
 
-def _configuration(node: Node, network: Path) -> str:
-    """Where this machine may not lower a process's oom_score_adj, runc would fail: hence `restrict_oom_score_adj`."""
+def _configuration(node: DevNode, network: Path) -> str:
+    """With `restrict_oom_score_adj` runc also works where this machine may not lower oom_score_adj."""
     return f"""\
 version = 2
 root = "{node.directory / "containerd"}"
@@ -62,13 +62,13 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
 """
 
 
-def command(node: Node) -> list[str]:
+def command(node: DevNode) -> list[str]:
     """The command line of the node's containerd."""
     return ["containerd", "--config", str(node.directory / "containerd.toml")]
 
 
 def write_pause_image(archive: Path) -> None:
-    """Write the image that holds a pod's namespaces: a busybox that sleeps, as an archive that containerd imports."""
+    """Write the pause image, a busybox that sleeps, as an archive for containerd."""
     with tarfile.open(archive.with_suffix(".layer"), "w") as layer:
         layer.add(_BUSYBOX, "bin/busybox")
     _write_archive(archive, archive.with_suffix(".layer"), PAUSE_IMAGE, ["/bin/busybox", "sleep", "2147483647"])
@@ -95,8 +95,8 @@ def _write_archive(archive: Path, layer: Path, name: str, entrypoint: list[str])
             draft.unlink()
 
 
-def import_image(node: Node, archive: Path) -> None:
-    """Give the node the images in an archive. Raises DevError if containerd refuses it."""
+def import_image(node: DevNode, archive: Path) -> None:
+    """Import the images of an archive into the node. Raises DevError if containerd refuses it."""
     argv = ["ctr", "--address", str(node.socket), "--namespace", "k8s.io", "images", "import", str(archive)]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     if done.returncode:

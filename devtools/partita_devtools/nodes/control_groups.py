@@ -1,18 +1,18 @@
-"""The control groups under which a node's pods run, and how much of the CPU they get."""
+"""The control groups of a node's pods, and their CPU limit."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from partita_devtools.nodes.node import Node
+from partita_devtools.nodes.node import DevNode
 from partita_devtools.processes import ProcessIdentity, identify
 
 _ROOT = Path("/sys/fs/cgroup")
 _PERIOD_US = 100_000
 
 
-def create(node: Node) -> None:
-    """Make the node's group in every hierarchy, and limit its CPUs to those of its specification."""
+def create(node: DevNode) -> None:
+    """Create the node's group in every hierarchy, with the CPU limit of its specification."""
     for hierarchy in _hierarchies():
         group = hierarchy
         for part in Path(node.cgroup).parts[1:]:
@@ -28,7 +28,7 @@ def create(node: Node) -> None:
         _limit(node, node.spec.cpus)
 
 
-def processes(node: Node) -> set[ProcessIdentity]:
+def processes(node: DevNode) -> set[ProcessIdentity]:
     """The processes of the node's pods."""
     found: set[ProcessIdentity] = set()
     for hierarchy in _hierarchies():
@@ -38,8 +38,8 @@ def processes(node: Node) -> set[ProcessIdentity]:
     return found
 
 
-def remove(node: Node) -> None:
-    """Remove the node's groups, which must hold no process."""
+def remove(node: DevNode) -> None:
+    """Remove the node's groups, which must have no processes."""
     for hierarchy in _hierarchies():
         top = hierarchy / node.cgroup.lstrip("/")
         for group in sorted(top.glob("**/"), key=lambda path: len(path.parts), reverse=True) if top.exists() else ():
@@ -48,7 +48,7 @@ def remove(node: Node) -> None:
             top.parent.rmdir()
 
 
-def _limit(node: Node, cpus: float) -> None:
+def _limit(node: DevNode, cpus: float) -> None:
     group = node.cgroup.lstrip("/")
     quota_us = round(cpus * _PERIOD_US)
     if _is_version_1():
@@ -62,7 +62,7 @@ def _is_version_1() -> bool:
 
 
 def _hierarchies() -> list[Path]:
-    """The roots of all hierarchies, symbolic links among them (`cpu` to `cpu,cpuacct`) left out."""
+    """The roots of all hierarchies, without symbolic links such as `cpu` to `cpu,cpuacct`."""
     if not _is_version_1():
         return [_ROOT]
     return [path for path in sorted(_ROOT.iterdir()) if path.is_dir() and not path.is_symlink()]

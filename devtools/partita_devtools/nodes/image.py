@@ -1,6 +1,6 @@
-"""An image built from the project's own Dockerfile without a registry: Debian's buildah on a base made by debootstrap.
+"""Builds an image from the project's Dockerfile without a registry, by Debian's buildah and debootstrap.
 
-What pip is told on this machine (indexes, directories of wheels, certificates) it is told in the build, too.
+The build uses this machine's pip settings: indexes, directories of wheels and certificates.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _make_base(work_dir: Path, buildah: list[str], log: Path, report: Report) ->
     shutil.rmtree(system, ignore_errors=True)
     run_logged(
         ["debootstrap", "--variant=minbase", f"--include={_PACKAGES}", "bookworm", str(system), _MIRROR],
-        phase="making a Debian 12 with Python for the image to start from",
+        phase="making the base image, a Debian 12 with Python",
         log=log,
         report=report,
     )
@@ -99,7 +99,7 @@ def _make_base(work_dir: Path, buildah: list[str], log: Path, report: Report) ->
 
 
 def _pip_settings() -> dict[str, str]:
-    """What pip is told here by its files and by the environment, which comes first, by name of the setting."""
+    """pip's settings on this machine by name; the environment overrides files."""
     argv = [sys.executable, "-m", "pip", "config", "list"]
     lines = subprocess.run(argv, capture_output=True, text=True, check=False).stdout.splitlines()
     settings: dict[str, str] = {}
@@ -110,7 +110,7 @@ def _pip_settings() -> dict[str, str]:
 
 
 def _pip_volumes(settings: Mapping[str, str], work_dir: Path) -> list[str]:
-    """Those settings as a file for the build, and what of this machine they refer to, for `--volume`."""
+    """Values of `--volume`: the settings as a file, and the files and directories that they name."""
     file = work_dir / "pip.conf"
     file.write_text(
         "".join(["[global]\n", *(f"{name} = {value}\n" for name, value in settings.items())]), encoding="utf-8"

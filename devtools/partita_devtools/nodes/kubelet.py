@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from partita_devtools.control_plane.binaries import Binaries
-from partita_devtools.nodes.node import Node
+from partita_devtools.nodes.node import DevNode
 
 PORT = 10250
 
 
-def write_configuration(node: Node) -> None:
+def write_configuration(node: DevNode) -> None:
     """Write `kubelet.json`."""
     (node.directory / "kubelet.json").write_text(json.dumps(_configuration(node), indent=2), encoding="utf-8")
 
 
-def _configuration(node: Node) -> dict[str, Any]:
+def _configuration(node: DevNode) -> dict[str, Any]:
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -34,7 +34,7 @@ def _configuration(node: Node) -> dict[str, Any]:
         "clusterDNS": [],
         "resolvConf": "/etc/resolv.conf",
         "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
-        # Images come from archives, once: none may go because a disk is full.
+        # Images are imported once, so the kubelet must not delete any on a full disk.
         "imageGCHighThresholdPercent": 100,
         "imageGCLowThresholdPercent": 99,
         "makeIPTablesUtilChains": False,
@@ -43,11 +43,11 @@ def _configuration(node: Node) -> dict[str, Any]:
     }
 
 
-def command(node: Node, binaries: Binaries, kubeconfig: Path) -> list[str]:
+def command(node: DevNode, binaries: Binaries, kubeconfig: Path) -> list[str]:
     """The command line of the node's kubelet."""
     labels = ",".join(f"{key}={value}" for key, value in node.spec.labels.items())
     runtime = f"unix://{node.socket}"
-    # Docker was the other choice until 1.24; since 1.27 the flag is gone.
+    # Needed until 1.24, removed in 1.27.
     remote = ["--container-runtime=remote"] if binaries.release < (1, 24) else []
     return [
         str(binaries.directory / "kubelet"),

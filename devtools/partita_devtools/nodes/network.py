@@ -1,7 +1,7 @@
-"""The network of nodes that share one machine: a bridge each, and the ways out of them.
+"""The network of nodes that share one machine: a bridge for each node, and NAT rules.
 
-Pods reach each other by plain routing, Services by kube-proxy's rules, and the API server, which listens on the
-loopback interface only, by one rule of ours.
+Pods reach each other by routing, Services by kube-proxy's rules, and the API server, which listens on the loopback
+interface only, by one rule of this module.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from partita_devtools.control_plane.commands import API_SERVICE_ADDRESS
 from partita_devtools.errors import DevError
-from partita_devtools.nodes.node import Node
+from partita_devtools.nodes.node import DevNode
 
 POD_RANGE = "10.78.0.0/16"
 _FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
@@ -24,8 +24,8 @@ _LEFT_BEHIND = {
 _TAG = ("-m", "comment", "--comment", "partita")
 
 
-def connect(nodes: Iterable[Node], api_server_port: int) -> None:
-    """Make the nodes' bridges and rules; those of an earlier start are replaced. Raises DevError without the rights."""
+def connect(nodes: Iterable[DevNode], api_server_port: int) -> None:
+    """Create the nodes' bridges and rules, in place of those of an earlier start. Raises DevError without root."""
     nodes = tuple(nodes)
     disconnect(nodes)
     _FORWARDING.write_text("1")
@@ -33,23 +33,23 @@ def connect(nodes: Iterable[Node], api_server_port: int) -> None:
         _run("ip", "link", "add", node.bridge, "type", "bridge")
         _run("ip", "address", "add", f"{node.address}/24", "dev", node.bridge)
         _run("ip", "link", "set", node.bridge, "up")
-        # Lets packets from pods be sent on to 127.0.0.1, where the API server is.
+        # Allows packets from pods to 127.0.0.1, where the API server listens.
         Path(f"/proc/sys/net/ipv4/conf/{node.bridge}/route_localnet").write_text("1")
     for rule in _rules(api_server_port):
         _run("iptables", "--wait", "--table", "nat", "--append", *rule)
 
 
-def disconnect(nodes: Iterable[Node]) -> None:
-    """Take down what `connect` made; what is not there is passed over."""
-    for rule in _our_rules():
+def disconnect(nodes: Iterable[DevNode]) -> None:
+    """Remove the bridges and rules of `connect` that exist."""
+    for rule in _present_rules():
         _run("iptables", "--wait", "--table", "nat", "--delete", *rule)
     for node in nodes:
         if Path(f"/sys/class/net/{node.bridge}").exists():
             _run("ip", "link", "delete", node.bridge)
 
 
-def forget_services() -> None:
-    """Remove what kube-proxy's own clean-up leaves behind: its marks and the chains by which it sees a flush."""
+def remove_service_rules() -> None:
+    """Remove the chains that `kube-proxy --cleanup` leaves behind."""
     for table, chains in _LEFT_BEHIND.items():
         for chain in chains:
             for command in ("--flush", "--delete-chain"):
@@ -65,7 +65,7 @@ def _rules(api_server_port: int) -> list[list[str]]:
     return [["PREROUTING", *to_loopback], ["OUTPUT", *to_loopback], ["POSTROUTING", *outward]]
 
 
-def _our_rules() -> list[list[str]]:
+def _present_rules() -> list[list[str]]:
     listed = _run("iptables", "--wait", "--table", "nat", "--list-rules").splitlines()
     words = [line.split() for line in listed]
     return [rule[1:] for rule in words if rule[:1] == ["-A"] and list(_TAG) == _comment(rule)]

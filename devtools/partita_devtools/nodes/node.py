@@ -1,4 +1,4 @@
-"""What a node is, and where everything of it lies."""
+"""A node: its specification, and the names and paths that follow from it."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ COUNT_LABEL = "nvidia.com/gpu.count"
 
 @dataclass(frozen=True)
 class NodeSpec:
-    """A node to be: its name, the GPUs it claims to have, and how much of the CPU its pods get together."""
+    """The specification of a node: its name, its declared GPUs, and the CPUs that its pods share."""
 
     name: str
     product: str = ""
-    """As GPU Feature Discovery names it, such as `NVIDIA-L4`; empty: the node has no GPU."""
+    """GPU product as in GPU Feature Discovery, such as `NVIDIA-L4`; empty: no GPU."""
     gpus: int = 0
     cpus: float | None = None
-    """What makes one class slower than another in earnest; None: no limit."""
+    """CPU limit of all pods together, which makes classes differently fast; None: no limit."""
 
     @property
     def labels(self) -> dict[str, str]:
-        """What GPU Feature Discovery would say of it."""
+        """The labels that GPU Feature Discovery would set."""
         return {PRODUCT_LABEL: self.product, COUNT_LABEL: str(self.gpus)} if self.product else {}
 
 
 @dataclass(frozen=True)
-class Node:
-    """One node of a cluster: its specification, its place among the others (from 1), and its directory."""
+class DevNode:
+    """One node of a cluster: its specification, its number (from 1), and its directory."""
 
     spec: NodeSpec
     number: int
@@ -42,7 +42,7 @@ class Node:
 
     @property
     def bridge(self) -> str:
-        """The network device that its pods are connected to."""
+        """The network bridge of its pods."""
         return f"partita{self.number}"
 
     @property
@@ -57,7 +57,7 @@ class Node:
 
     @property
     def socket(self) -> Path:
-        """Where its containerd listens."""
+        """The socket of its containerd."""
         return self.directory / "containerd.sock"
 
     @property

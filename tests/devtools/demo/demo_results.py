@@ -8,7 +8,7 @@ from partita_api.conditions import Condition, ConditionStatus
 from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession
 from partita_api.pipelineplan import PipelinePlan
-from partita_devtools.demo.result import ConditionChange, DemoResult, Phase, Sample, Verification
+from partita_devtools.demo.result import ConditionChange, DemoResult, PhaseResult, SignalSample, Verification
 from partita_runtime.load.report import RequestRecord, summarize
 from partita_runtime.serving.telemetry.signals import SessionSignals
 
@@ -184,7 +184,9 @@ def agreement(*differences: str) -> Verification:
     return Verification(requests=4, values=84, largest_error=0.0043, tolerance=0.02, differences=differences)
 
 
-def _phase(generator: np.random.Generator, name: str, start: float, rate: float, seconds: float, bad: float) -> Phase:
+def _phase(
+    generator: np.random.Generator, name: str, start: float, rate: float, seconds: float, bad: float
+) -> PhaseResult:
     due = np.sort(generator.uniform(0, seconds, int(rate * seconds)))
     latencies = generator.gamma(9, 0.014 * (1.35 if bad > 0.1 else 1), len(due)) + 0.06
     dropped = generator.random(len(due)) < bad
@@ -192,7 +194,7 @@ def _phase(generator: np.random.Generator, name: str, start: float, rate: float,
         RequestRecord(at, at, at + (0.02 if drop else latency), "503" if drop else "200")
         for at, latency, drop in zip(due.tolist(), latencies.tolist(), dropped.tolist(), strict=True)
     ]
-    return Phase(name, start, rate, summarize(records, slo_s=0.4, duration_s=seconds))
+    return PhaseResult(name, start, rate, summarize(records, slo_s=0.4, duration_s=seconds))
 
 
 def _pool(name: str, price: str, count: int) -> GPUPool:
@@ -211,7 +213,7 @@ def _pool(name: str, price: str, count: int) -> GPUPool:
     )
 
 
-def _sample(generator: np.random.Generator, at: float) -> Sample:
+def _sample(generator: np.random.Generator, at: float) -> SignalSample:
     surge = 61.3 <= at - 3 <= 91.3
     grown = 68 <= at <= 100
     stages = [
@@ -241,7 +243,7 @@ def _sample(generator: np.random.Generator, at: float) -> Sample:
     )
     desired = {f"{s['module']}/{s['pipeline']}/{s['stage']}": s["ready"] for s in stages}
     recommended = "bad rate 21.0% at 500 requests/s: add 1 replica to detector/p0" if surge else ""
-    return Sample(at, signals, desired, recommended)
+    return SignalSample(at, signals, desired, recommended)
 
 
 def _stage(

@@ -12,7 +12,7 @@ from partita_api.inferencesession import ObjectiveType
 from partita_api.pipelineplan import Alternative, PipelinePlanSpec
 from partita_api.quantity import Quantity
 from partita_devtools.demo.console import print_result, slo_met
-from partita_devtools.demo.result import DemoResult, Sample
+from partita_devtools.demo.result import DemoResult, SignalSample
 from partita_devtools.demo.summary import (
     accelerators,
     batch_sizes,
@@ -63,7 +63,7 @@ def test_plan_is_compared_with_whole_models(plan: PipelinePlanSpec, want: str) -
     assert comparison_sentence(plan) == want
 
 
-def sample(at_s: float, window_s: float = 10.0, idle: float = 0.4, sizes: dict[int, int] | None = None) -> Sample:
+def sample(at_s: float, window_s: float = 10.0, idle: float = 0.4, sizes: dict[int, int] | None = None) -> SignalSample:
     made_up = demo_result().samples[0]
     signals = made_up.signals.model_copy(
         update={"window_seconds": window_s, "idle_fraction": idle, "batch_sizes": sizes or {4: 10}}

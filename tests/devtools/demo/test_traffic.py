@@ -9,10 +9,10 @@ from aiohttp import web
 from tests.devtools.demo.demo_results import demo_result
 
 from partita_api.inferencesession import InferenceSession
-from partita_devtools.demo.conditions import Observation
+from partita_devtools.demo.conditions import ExampleSnapshot
 from partita_devtools.demo.config import LoadPhase
 from partita_devtools.demo.errors import DemoError
-from partita_devtools.demo.traffic import Endpoint, send_phases, wait_until_reachable
+from partita_devtools.demo.traffic import SessionEndpoint, send_phases, wait_until_reachable
 from partita_runtime.load.inference_request import Payload
 
 
@@ -65,18 +65,18 @@ class Looks:
     def report(self, line: str) -> None:
         self.lines.append(line)
 
-    async def look(self) -> Observation:
+    async def look(self) -> ExampleSnapshot:
         result = demo_result()
         status = result.session.status.model_validate(
             {"currentPlan": {"name": result.plan.metadata.name, "costPerHour": "1", "throughput": "1"}}
         )
         stage = {"module": "detector", "pipeline": "p0", "stage": 0, "pool": "l4-emulated", "desired": 3}
         plan = result.plan.model_copy(update={"status": result.plan.status.model_validate({"stages": [stage]})})
-        return Observation(result.session.model_copy(update={"status": status}), result.pools, (plan,))
+        return ExampleSnapshot(result.session.model_copy(update={"status": status}), result.pools, (plan,))
 
 
 async def test_phases_follow_each_other_at_their_rates_while_the_session_is_looked_at(frontend: Frontend) -> None:
-    endpoint, looks = Endpoint(frontend.url, "traffic"), Looks()
+    endpoint, looks = SessionEndpoint(frontend.url, "traffic"), Looks()
     phases = (LoadPhase("first", 0.2, 1.5), LoadPhase("second", 0.4, 1.0))
 
     sent, seen = await send_phases(
@@ -94,7 +94,7 @@ async def test_phases_follow_each_other_at_their_rates_while_the_session_is_look
 
 
 async def test_same_seed_sends_the_same_requests(frontend: Frontend) -> None:
-    endpoint, looks = Endpoint(frontend.url, "traffic"), Looks()
+    endpoint, looks = SessionEndpoint(frontend.url, "traffic"), Looks()
 
     counts = []
     for seed in (1, 1, 2):
@@ -112,7 +112,7 @@ async def test_signals_that_cannot_be_read_are_said_and_the_load_goes_on(fronten
     looks = Looks()
 
     sent, seen = await send_phases(
-        Endpoint(frontend.url, "traffic"), patient_session(), (LoadPhase("only", 0.1, 0.3),),
+        SessionEndpoint(frontend.url, "traffic"), patient_session(), (LoadPhase("only", 0.1, 0.3),),
         (Payload({}, b"x"),), seed=0, look=looks.look, report=looks.report,
     )  # fmt: skip
 
@@ -124,7 +124,7 @@ async def test_signals_that_cannot_be_read_are_said_and_the_load_goes_on(fronten
 async def test_frontend_is_waited_for(frontend: Frontend) -> None:
     frontend.ready_after = 3
 
-    await wait_until_reachable(Endpoint(frontend.url, "traffic"))
+    await wait_until_reachable(SessionEndpoint(frontend.url, "traffic"))
 
     assert frontend.received["/v2/health/ready"] == 4
 
@@ -133,4 +133,4 @@ async def test_frontend_that_never_answers_is_given_up(frontend: Frontend) -> No
     frontend.ready_after = 10**9
 
     with pytest.raises(DemoError, match="503 no plan yet"):
-        await wait_until_reachable(Endpoint(frontend.url, "traffic"), timeout_s=0.3)
+        await wait_until_reachable(SessionEndpoint(frontend.url, "traffic"), timeout_s=0.3)

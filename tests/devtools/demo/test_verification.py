@@ -10,7 +10,7 @@ from aiohttp import web
 
 from partita_devtools.demo.errors import DemoError
 from partita_devtools.demo.example import Example, importable, read_example, samples
-from partita_devtools.demo.traffic import Endpoint
+from partita_devtools.demo.traffic import SessionEndpoint
 from partita_devtools.demo.verification import compare, verify
 from partita_runtime.load.reference import WholeModels
 
@@ -57,7 +57,7 @@ def example() -> Example:
 
 
 @pytest.fixture
-async def endpoint(example: Example, request: pytest.FixtureRequest) -> AsyncIterator[Endpoint]:
+async def endpoint(example: Example, request: pytest.FixtureRequest) -> AsyncIterator[SessionEndpoint]:
     """Whole models behind HTTP, whose answers `request.param` may spoil."""
     spoil: Spoil = request.param
     with importable(example):
@@ -80,7 +80,7 @@ async def endpoint(example: Example, request: pytest.FixtureRequest) -> AsyncIte
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield Endpoint(f"http://127.0.0.1:{runner.addresses[0][1]}", "traffic")
+    yield SessionEndpoint(f"http://127.0.0.1:{runner.addresses[0][1]}", "traffic")
     await runner.cleanup()
 
 
@@ -93,7 +93,9 @@ async def endpoint(example: Example, request: pytest.FixtureRequest) -> AsyncIte
     ],
     indirect=["endpoint"],
 )
-async def test_photographs_are_compared_over_http(endpoint: Endpoint, example: Example, want_agrees: bool) -> None:
+async def test_photographs_are_compared_over_http(
+    endpoint: SessionEndpoint, example: Example, want_agrees: bool
+) -> None:
     found = await verify(endpoint, example, samples(example, 2, seed=4))
 
     assert found.requests == 2
@@ -102,4 +104,6 @@ async def test_photographs_are_compared_over_http(endpoint: Endpoint, example: E
 
 async def test_request_without_an_answer_ends_the_comparison(example: Example, unused_tcp_port: int) -> None:
     with pytest.raises(DemoError, match="no answer from http://127"):
-        await verify(Endpoint(f"http://127.0.0.1:{unused_tcp_port}", "traffic"), example, samples(example, 1, seed=0))
+        await verify(
+            SessionEndpoint(f"http://127.0.0.1:{unused_tcp_port}", "traffic"), example, samples(example, 1, seed=0)
+        )

@@ -1,1 +1,4 @@
-"""The report of a demonstration: one HTML file that needs nothing else, and the result as JSON beside it."""
+"""The report of a demonstration: one self-contained HTML file, and the result as JSON beside it.
+
+May import `demo.result` and `demo.summary`.
+"""

@@ -23,7 +23,7 @@ from partita_devtools.demo.report.svg import (
     new_figure,
     styled,
 )
-from partita_devtools.demo.result import ConditionChange, DemoResult, Phase
+from partita_devtools.demo.result import ConditionChange, DemoResult, PhaseResult
 from partita_devtools.demo.summary import batch_sizes, replicas, utilization
 
 _OF_STATUS: Final = {"True": (GOOD, 0.35), "False": (WAITING, 0.45), "Unknown": (GRID, 1.0)}
@@ -40,7 +40,7 @@ _ROWS: Final = tuple(
 )
 
 
-def traffic_over_time(phases: Sequence[Phase]) -> Markup:
+def traffic_over_time(phases: Sequence[PhaseResult]) -> Markup:
     """Requests offered and answered in time, by second."""
     times, offered, good = [], [], []
     for phase in phases:
@@ -61,7 +61,7 @@ def traffic_over_time(phases: Sequence[Phase]) -> Markup:
         return inline_svg(figure, "Requests per second offered, and answered within the SLO, over time")
 
 
-def latency_distribution(phases: Sequence[Phase], slo_ms: float) -> Markup:
+def latency_distribution(phases: Sequence[PhaseResult], slo_ms: float) -> Markup:
     """Share of the answers that took at most so long, for each phase."""
     with styled():
         figure, axes = new_figure()
@@ -177,7 +177,7 @@ def all_charts(result: DemoResult) -> Mapping[str, Markup]:
     }
 
 
-def _time_axis(axes: Axes, phases: Sequence[Phase]) -> None:
+def _time_axis(axes: Axes, phases: Sequence[PhaseResult]) -> None:
     """Seconds under load, with every other phase shaded and each named."""
     end = max((phase.start_s + phase.report.duration_s for phase in phases), default=1.0)
     axes.set_xlim(0, end)

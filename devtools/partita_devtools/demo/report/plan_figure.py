@@ -87,7 +87,7 @@ def plan_diagram(session: InferenceSessionSpec, plan: PipelinePlanSpec, pools: t
     for number, column in enumerate(columns):
         y = (total - sum(heights[name] for name in column) - ROW_GAP * (len(column) - 1)) / 2
         for name in column:
-            place = _Place(number * (width + GAP), y, width, heights[name])
+            place = _CardPlace(number * (width + GAP), y, width, heights[name])
             cards[name] = _card(name, planned.get(name), place, colours)
             y += heights[name] + ROW_GAP
     arrows = tuple(
@@ -113,7 +113,7 @@ def _columns(session: InferenceSessionSpec) -> list[list[str]]:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _CardPlace:
     x: float
     y: float
     width: float
@@ -131,7 +131,7 @@ def _card_height(module: ModulePlan | None) -> float:
     return HEADER + pipelines * PIPELINE + PADDING / 2
 
 
-def _card(name: str, module: ModulePlan | None, place: _Place, colours: dict[str, int]) -> ModuleCard:
+def _card(name: str, module: ModulePlan | None, place: _CardPlace, colours: dict[str, int]) -> ModuleCard:
     subtitle, rows = "CPU function", []
     if module is not None:
         rate = f"{float(module.rate):.0f}/s" if module.pipelines else "CPU function"
@@ -146,7 +146,7 @@ def _pipeline_title(pipeline: PooledPipeline) -> str:
     return f"{pipeline.name} · batches of {pipeline.batch_size} · {float(pipeline.throughput):.0f}/s"
 
 
-def _boxes(pipeline: PooledPipeline, place: _Place, y: float, colours: dict[str, int]) -> tuple[StageBox, ...]:
+def _boxes(pipeline: PooledPipeline, place: _CardPlace, y: float, colours: dict[str, int]) -> tuple[StageBox, ...]:
     """Stages side by side, equally wide, with a gap for the feature map between them."""
     count = len(pipeline.stages)
     width = (place.width - 2 * PADDING - STAGE_GAP * (count - 1)) / count
