@@ -165,7 +165,7 @@ def demo_result(*, emulated: bool = True, verification: Verification | None = No
 
 
 @cache
-def _measured() -> tuple[tuple[Phase, ...], tuple[Sample, ...]]:
+def _measured() -> tuple[tuple[PhaseResult, ...], tuple[SignalSample, ...]]:
     generator = np.random.default_rng(5)
     phases = []
     start = 1.0
