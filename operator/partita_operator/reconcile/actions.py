@@ -6,7 +6,6 @@ in between finds out at its next start.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Generic, TypeVar
 
 from partita_api.gpupool import GPUPool, GPUPoolStatus
@@ -14,6 +13,7 @@ from partita_api.inferencesession import InferenceSessionStatus
 from partita_api.pipelineplan import PipelinePlan, PipelinePlanStatus
 from partita_api.profile import Profile, ProfileRequest
 from partita_operator.ports import NodeStep, ServingSpec
+from partita_operator.reconcile.reasons import Severity
 from partita_planner.mig.parted import Entries
 from partita_planner.problem import PlanningProblem
 
@@ -139,18 +139,11 @@ Action = (
 )
 
 
-class EventType(StrEnum):
-    """Kubernetes' two types of event."""
-
-    NORMAL = "Normal"
-    WARNING = "Warning"
-
-
 @dataclass(frozen=True)
 class Event:
     """Something that happened, for `kubectl describe`."""
 
-    type: EventType
+    type: Severity
     reason: str
     message: str
 

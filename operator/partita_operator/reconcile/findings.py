@@ -1,4 +1,4 @@
-"""Conditions as the reconcilers conclude them, and the events that their changes are worth."""
+"""The conditions that the reconcilers conclude, and the events for their changes."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -6,12 +6,11 @@ from datetime import datetime
 from typing import Final
 
 from partita_api.conditions import Condition, ConditionStatus, ConditionType, set_condition
-from partita_operator.reconcile.actions import Event, EventType
+from partita_operator.reconcile.actions import Event
 from partita_operator.reconcile.clock import seconds_since, timestamp
-from partita_operator.reconcile.reasons import PROBLEMS, Reason
-from partita_planner.problem import NoPlanReason
+from partita_operator.reconcile.reasons import Reason, Severity, severity_of
 
-WORTH_AN_EVENT: Final = frozenset(
+CONDITIONS_WITH_EVENTS: Final = frozenset(
     {
         ConditionType.READY,
         ConditionType.PROFILED,
@@ -22,16 +21,15 @@ WORTH_AN_EVENT: Final = frozenset(
         ConditionType.PARTITIONED,
     }
 )
-"""Reconciling and Stalled say the same as these, once more."""
+"""Reconciling and Stalled repeat the reasons of these."""
 
 _LISTED: Final = 4
-"""Most things that a message names."""
-_WARNINGS: Final = frozenset(PROBLEMS) | frozenset(NoPlanReason)
+"""Most items that a message lists."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What was concluded about one condition."""
+    """The new state of one condition."""
 
     type: ConditionType
     status: ConditionStatus | bool
@@ -42,7 +40,7 @@ class Finding:
 def with_findings(
     conditions: Iterable[Condition], findings: Iterable[Finding], generation: int, now: datetime
 ) -> tuple[Condition, ...]:
-    """`conditions` with all findings set."""
+    """`conditions` with all findings applied."""
     result = tuple(conditions)
     for found in findings:
         result = set_condition(
@@ -58,11 +56,11 @@ def with_findings(
 
 
 def progress_findings(ready: Finding, stalled: bool, reconciling: bool) -> tuple[Finding, Finding, Finding]:
-    """Ready, and Stalled and Reconciling (kstatus) to go with it, with its reason and message."""
+    """Ready, and the kstatus conditions Stalled and Reconciling with the same reason and message."""
     return (
         ready,
-        _like(ready, ConditionType.STALLED, stalled, "Nobody has to act."),
-        _like(ready, ConditionType.RECONCILING, reconciling, "Nothing is under way."),
+        _like(ready, ConditionType.STALLED, stalled, "No action needed."),
+        _like(ready, ConditionType.RECONCILING, reconciling, "Nothing is in progress."),
     )
 
 
@@ -73,34 +71,34 @@ def _like(ready: Finding, type: ConditionType, applies: bool, otherwise: str) ->
 
 
 def events_of(before: Iterable[Condition], after: Iterable[Condition]) -> tuple[Event, ...]:
-    """One event for each reason that a condition worth it has newly become true or met a problem.
+    """One event for each reason for which a condition became true, or that is a warning and became the reason.
 
-    A condition that is not true yet for no problem is only on its way. Where several give one reason, Ready speaks.
+    Where several conditions give the same reason, the event has the message of Ready.
     """
     old = {c.type: (c.status, c.reason) for c in before}
     events: dict[str, Event] = {}
     for found in sorted(after, key=lambda c: c.type != ConditionType.READY):
-        if found.type not in WORTH_AN_EVENT or old.get(found.type) == (found.status, found.reason):
+        if found.type not in CONDITIONS_WITH_EVENTS or old.get(found.type) == (found.status, found.reason):
             continue
         if found.status == ConditionStatus.TRUE:
-            events.setdefault(found.reason, Event(EventType.NORMAL, found.reason, found.message))
-        elif found.reason in _WARNINGS:
-            events.setdefault(found.reason, Event(EventType.WARNING, found.reason, found.message))
+            events.setdefault(found.reason, Event(Severity.NORMAL, found.reason, found.message))
+        elif severity_of(found.reason) is Severity.WARNING:
+            events.setdefault(found.reason, Event(Severity.WARNING, found.reason, found.message))
     return tuple(events.values())
 
 
 def condition(conditions: Iterable[Condition], type: ConditionType) -> Condition | None:
-    """The condition of `type`, if it is there."""
+    """The condition of `type`; None if it is not set."""
     return next((c for c in conditions if c.type == type), None)
 
 
 def seconds_in_state(conditions: Iterable[Condition], type: ConditionType, now: datetime) -> float:
-    """For how long the condition of `type` has had its status; 0 if it is not there."""
+    """Seconds since the status of the condition of `type` changed; 0 if it is not set."""
     found = condition(conditions, type)
     return 0.0 if found is None else seconds_since(found.last_transition_time, now)
 
 
 def listed(items: Sequence[str], separator: str = ", ") -> str:
-    """The first few things, for a message, and how many more there are."""
+    """The first few items, for a message, and how many more there are."""
     more = f"{separator}and {len(items) - _LISTED} more" if len(items) > _LISTED else ""
     return separator.join(items[:_LISTED]) + more

@@ -1,96 +1,99 @@
-"""The reasons that Partita's conditions give. `docs/reference/conditions.md` says what each means."""
+"""The reasons that conditions give: one table with the severity and the meaning of each.
+
+Events take their type from the severity. `docs/reference/conditions.md` explains every reason to users.
+"""
 
 from enum import StrEnum
-from typing import Final
+from typing import Self
+
+from partita_planner.problem import NoPlanReason
+
+
+class Severity(StrEnum):
+    """How serious a reason is: the two types of Kubernetes events."""
+
+    NORMAL = "Normal"
+    WARNING = "Warning"
 
 
 class Reason(StrEnum):
-    """A CamelCase word for programs."""
+    """A CamelCase word for programs, with its severity and its meaning."""
 
-    # what a person has to change
-    INVALID_SPEC = "InvalidSpec"
-    FORBIDDEN_MODEL = "ForbiddenModel"
-    POOL_NOT_FOUND = "PoolNotFound"
-    POOL_TERMINATING = "PoolTerminating"
-    NO_POOL_SELECTED = "NoPoolSelected"
-    INVALID_POOL = "InvalidPool"
-    POWER_UNKNOWN = "PowerUnknown"
-    NO_CAPACITY = "NoCapacity"
-    PROFILING_FAILED = "ProfilingFailed"
-    QUOTA_EXCEEDED = "QuotaExceeded"
-    OUTRANKED = "Outranked"
-    CANNOT_SCALE_FROM_ZERO = "CannotScaleFromZero"
-    ROLLBACK_REFUSED = "RollbackRefused"
-    PARTITIONING_DISABLED = "PartitioningDisabled"
-    PARTITIONING_FAILED = "PartitioningFailed"
-    LABELS_CHANGED = "LabelsChanged"
-    NOT_ENOUGH_NODES = "NotEnoughNodes"
-    # on the way
-    WAITING_FOR_POOLS = "WaitingForPools"
-    PROFILING = "Profiling"
-    PLANNING = "Planning"
-    AWAITING_APPROVAL = "AwaitingApproval"
-    OUTSIDE_WINDOW = "OutsideWindow"
-    PAUSED = "Paused"
-    ROLLED_BACK = "RolledBack"
-    WAITING_FOR_PROFILES = "WaitingForProfiles"
-    ROLLING_OUT = "RollingOut"
-    PARTITIONING = "Partitioning"
-    SCALING = "Scaling"
-    SCALING_FROM_ZERO = "ScalingFromZero"
-    ENGINE_UNAVAILABLE = "EngineUnavailable"
-    ACTION_FAILED = "ActionFailed"
-    DELETING = "Deleting"
-    IN_USE = "InUse"
-    # as wanted
-    PROFILES_READY = "ProfilesReady"
-    SOME_PROFILES_MISSING = "SomeProfilesMissing"
-    PLAN_READY = "PlanReady"
-    ROLLED_OUT = "RolledOut"
-    SERVING = "Serving"
-    SCALED_TO_ZERO = "ScaledToZero"
-    SETTLED = "Settled"
-    APPROVED = "Approved"
-    SUPERSEDED = "Superseded"
-    # the objective
-    SLO_MET = "SLOMet"
-    SLO_MISSED = "SLOMissed"
-    NO_TRAFFIC = "NoTraffic"
-    NO_SIGNALS = "NoSignals"
-    # pools
-    AVAILABLE = "Available"
-    PARTITIONED = "Partitioned"
-    NO_NODES = "NoNodes"
-    NO_ACCELERATORS = "NoAccelerators"
-    NO_COUNT = "NoCount"
+    severity: Severity
+    meaning: str
+
+    def __new__(cls, value: str, severity: Severity, meaning: str) -> Self:
+        """A member of this value; as a string it equals the value."""
+        reason = str.__new__(cls, value)
+        reason._value_ = value
+        reason.severity = severity
+        reason.meaning = meaning
+        return reason
+
+    # A person has to change something.
+    INVALID_SPEC = "InvalidSpec", Severity.WARNING, "the spec is invalid"
+    FORBIDDEN_MODEL = "ForbiddenModel", Severity.WARNING, "the platform does not allow a model, file or function"
+    POOL_NOT_FOUND = "PoolNotFound", Severity.WARNING, "spec.pools names a pool that does not exist"
+    POOL_TERMINATING = "PoolTerminating", Severity.WARNING, "all selected pools are being deleted"
+    NO_POOL_SELECTED = "NoPoolSelected", Severity.WARNING, "spec.poolSelector selects no pool"
+    INVALID_POOL = "InvalidPool", Severity.WARNING, "the spec of a selected pool is invalid"
+    POWER_UNKNOWN = "PowerUnknown", Severity.WARNING, "objective Power, and a usable pool has no spec.powerWatts"
+    NO_CAPACITY = "NoCapacity", Severity.WARNING, "no selected pool has accelerators"
+    PROFILING_FAILED = "ProfilingFailed", Severity.WARNING, "no pool has a profile of a model"
+    QUOTA_EXCEEDED = "QuotaExceeded", Severity.WARNING, "the quota of the namespace leaves too few accelerators"
+    OUTRANKED = "Outranked", Severity.WARNING, "sessions of higher priority have the accelerators"
+    CANNOT_SCALE_FROM_ZERO = (
+        "CannotScaleFromZero",
+        Severity.WARNING,
+        "scaled to zero, and other sessions have its accelerators",
+    )
+    ROLLBACK_REFUSED = "RollbackRefused", Severity.WARNING, "the plan to roll back to does not exist or does not fit"
+    PARTITIONING_DISABLED = "PartitioningDisabled", Severity.WARNING, "the operator may not cut GPUs"
+    PARTITIONING_FAILED = "PartitioningFailed", Severity.WARNING, "mig-manager failed, or its ConfigMap is not writable"
+    LABELS_CHANGED = "LabelsChanged", Severity.WARNING, "another client changed the MIG configuration of a node"
+    NOT_ENOUGH_NODES = "NotEnoughNodes", Severity.WARNING, "fewer nodes can be cut than spec.mig requests"
+    SOME_PROFILES_MISSING = "SomeProfilesMissing", Severity.WARNING, "some pools have no profile of a model"
+    IN_USE = "InUse", Severity.WARNING, "sessions use the pool, which is being deleted"
+    NO_NODES = "NoNodes", Severity.WARNING, "no Kubernetes or Ray node belongs to the pool"
+    NO_ACCELERATORS = "NoAccelerators", Severity.WARNING, "the nodes of the pool offer no accelerators"
+    NO_COUNT = "NoCount", Severity.WARNING, "spec.count is 0"
+    SLO_MISSED = "SLOMissed", Severity.WARNING, "too few requests were answered in time over the last window"
+    # The operator tries again.
+    ENGINE_UNAVAILABLE = "EngineUnavailable", Severity.WARNING, "the serving engine does not answer"
+    ACTION_FAILED = "ActionFailed", Severity.WARNING, "the engine refused a request"
+    # In progress.
+    WAITING_FOR_POOLS = "WaitingForPools", Severity.NORMAL, "the accelerators of new pools are being counted"
+    PROFILING = "Profiling", Severity.NORMAL, "profiling runs are in progress"
+    WAITING_FOR_PROFILES = "WaitingForProfiles", Severity.NORMAL, "planning starts when the profiles are complete"
+    PLANNING = "Planning", Severity.NORMAL, "the planner searches for a plan"
+    ROLLING_OUT = "RollingOut", Severity.NORMAL, "replicas start, or the frontends switch to the pending plan"
+    PARTITIONING = "Partitioning", Severity.NORMAL, "nodes are drained and cut"
+    SCALING = "Scaling", Severity.NORMAL, "the session serves, and some replicas are still starting"
+    SCALING_FROM_ZERO = "ScalingFromZero", Severity.NORMAL, "replicas start for requests that are held"
+    DELETING = "Deleting", Severity.NORMAL, "applications and profiling runs are being removed"
+    # Held back on purpose.
+    AWAITING_APPROVAL = "AwaitingApproval", Severity.NORMAL, "a person has to approve the plan or the change"
+    OUTSIDE_WINDOW = "OutsideWindow", Severity.NORMAL, "the plan waits for the next maintenance window"
+    PAUSED = "Paused", Severity.NORMAL, "a person paused the session"
+    ROLLED_BACK = "RolledBack", Severity.NORMAL, "a person rolled the session back to an earlier plan"
+    # As desired.
+    PROFILES_READY = "ProfilesReady", Severity.NORMAL, "all profiles exist"
+    PLAN_READY = "PlanReady", Severity.NORMAL, "a plan for the current inputs exists"
+    ROLLED_OUT = "RolledOut", Severity.NORMAL, "all replicas are up"
+    SERVING = "Serving", Severity.NORMAL, "the desired plan serves"
+    SCALED_TO_ZERO = "ScaledToZero", Severity.NORMAL, "no replicas, since no requests arrive"
+    SETTLED = "Settled", Severity.NORMAL, "nothing to do"
+    APPROVED = "Approved", Severity.NORMAL, "the plan may be rolled out"
+    SUPERSEDED = "Superseded", Severity.NORMAL, "another plan serves"
+    SLO_MET = "SLOMet", Severity.NORMAL, "enough requests were answered in time over the last window"
+    NO_TRAFFIC = "NoTraffic", Severity.NORMAL, "no requests arrived in the last window"
+    NO_SIGNALS = "NoSignals", Severity.NORMAL, "no frontend has reported"
+    AVAILABLE = "Available", Severity.NORMAL, "the pool has accelerators"
+    PARTITIONED = "Partitioned", Severity.NORMAL, "all nodes are cut"
 
 
-PROBLEMS: Final = frozenset(
-    {
-        Reason.INVALID_SPEC,
-        Reason.POOL_NOT_FOUND,
-        Reason.POOL_TERMINATING,
-        Reason.NO_POOL_SELECTED,
-        Reason.INVALID_POOL,
-        Reason.POWER_UNKNOWN,
-        Reason.NO_CAPACITY,
-        Reason.PROFILING_FAILED,
-        Reason.QUOTA_EXCEEDED,
-        Reason.OUTRANKED,
-        Reason.CANNOT_SCALE_FROM_ZERO,
-        Reason.ROLLBACK_REFUSED,
-        Reason.PARTITIONING_DISABLED,
-        Reason.PARTITIONING_FAILED,
-        Reason.LABELS_CHANGED,
-        Reason.NOT_ENOUGH_NODES,
-        Reason.SOME_PROFILES_MISSING,
-        Reason.ENGINE_UNAVAILABLE,
-        Reason.ACTION_FAILED,
-        Reason.IN_USE,
-        Reason.SLO_MISSED,
-        Reason.NO_NODES,
-        Reason.NO_ACCELERATORS,
-        Reason.NO_COUNT,
-    }
-)
-"""Reasons whose events are warnings; so are all of the planner's reasons for having no plan."""
+def severity_of(reason: str) -> Severity:
+    """The severity of a condition's reason: Partita's own, or the planner's for having no plan, which is a warning."""
+    if reason in NoPlanReason.__members__.values():
+        return Severity.WARNING
+    return Reason(reason).severity

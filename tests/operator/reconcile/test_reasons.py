@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from partita_api.conditions import ConditionType
-from partita_operator.reconcile.reasons import PROBLEMS, Reason
+from partita_operator.reconcile.reasons import Reason, Severity, severity_of
 from partita_planner.problem import NoPlanReason
 
 REFERENCE = (Path(__file__).resolve().parents[3] / "docs/reference/conditions.md").read_text()
@@ -22,5 +22,12 @@ def test_reference_explains_nothing_that_is_not_there() -> None:
     assert words == {*Reason, *NoPlanReason, *ConditionType}
 
 
-def test_problems_are_reasons_too() -> None:
-    assert set(Reason) > PROBLEMS
+@pytest.mark.parametrize("reason", Reason)
+def test_every_reason_has_a_severity_and_a_meaning(reason: Reason) -> None:
+    assert severity_of(str(reason)) is reason.severity
+    assert len(reason.meaning) > 10
+
+
+@pytest.mark.parametrize("reason", NoPlanReason)
+def test_to_have_no_plan_is_a_warning(reason: NoPlanReason) -> None:
+    assert severity_of(str(reason)) is Severity.WARNING

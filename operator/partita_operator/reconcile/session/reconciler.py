@@ -10,9 +10,10 @@ from partita_api.conditions import ConditionType, is_true
 from partita_api.inferencesession import InferenceSessionStatus, PlanSummary, Signals
 from partita_api.meta import FINALIZER
 from partita_api.pipelineplan import PipelinePlan
-from partita_operator.reconcile.actions import Action, AddFinalizer, Decision, Event, EventType
+from partita_operator.reconcile.actions import Action, AddFinalizer, Decision, Event
 from partita_operator.reconcile.clock import BUSY_SECONDS, patience, timestamp
 from partita_operator.reconcile.findings import events_of, seconds_in_state, with_findings
+from partita_operator.reconcile.reasons import Severity
 from partita_operator.reconcile.session.annotations import find_rollback, pause_reason
 from partita_operator.reconcile.session.conditions import Pass, session_findings
 from partita_operator.reconcile.session.deletion import decide_deletion
@@ -157,7 +158,7 @@ def _signals(step: Pass) -> Signals | None:
 
 def _scaling_events(step: Pass) -> tuple[Event, ...]:
     scaling = step.rollout.scaling
-    return (Event(EventType.NORMAL, "Scaled", scaling.reason),) if scaling is not None and scaling.changed else ()
+    return (Event(Severity.NORMAL, "Scaled", scaling.reason),) if scaling is not None and scaling.changed else ()
 
 
 def _requeue_after(step: Pass, status: InferenceSessionStatus, now: datetime) -> float:

@@ -327,6 +327,12 @@ def test_events_tell_transitions_and_nothing_else() -> None:
     assert told == [("Warning", "SLOTooTight")]
 
 
+def test_a_forbidden_model_is_a_warning() -> None:
+    made = with_policy(ModelsSettings(allowed_modules=("allowed",)))
+    told = [(event.type, event.reason) for key, event in made.events if key == "default/traffic"]
+    assert told == [("Warning", "ForbiddenModel")]
+
+
 def test_a_settled_session_is_not_written_again() -> None:
     made = after(20, cluster(DETECTOR))
     writes, before = made.writes, made.session("traffic")
