@@ -23,6 +23,7 @@ from partita_operator.ports import (
     EngineUnavailableError,
     PlanServing,
     ProfileRun,
+    Remark,
     RunPhase,
     ServingSignals,
     ServingSpec,
@@ -40,6 +41,8 @@ class EngineDouble:
     away: str = ""
     """Why the engine cannot be reached; empty if it can."""
     most_ready: int = 1000
+    remarks: tuple[Remark, ...] = ()
+    """What the engine reports of every session that it serves."""
     custom_resources: dict[str, float] = field(default_factory=dict)
     reported: dict[str, ServingSignals] = field(default_factory=dict)
     applied: dict[str, ServingSpec] = field(default_factory=dict)
@@ -70,6 +73,7 @@ class EngineDouble:
             url=f"http://engine/{session_key}" if up else None,
             grpc_address=f"node:{ports.grpc_port}" if up and ports.grpc_port else None,
             http_address=f"node:{ports.http_port}" if up and ports.http_port else None,
+            remarks=self.remarks,
         )
 
     async def signals(self, session_key: str) -> ServingSignals | None:

@@ -1,8 +1,7 @@
-"""What the admission webhook refuses: manifests that a schema takes, and that other objects make wrong.
+"""What the admission webhook refuses: manifests that are valid by their schema and conflict with other objects.
 
-It refuses nothing that the conditions would not report as well, but for accelerators that two pools would count; so
-where the webhook is not installed or not reached, nothing worse happens than that people hear of it later. What comes
-and goes by itself (accelerators, pools on their way out) is never a reason to refuse.
+Conditions report the same problems later. Only the webhook detects that two pools count the same accelerators. What
+changes by itself, such as free accelerators, is never a reason to refuse.
 """
 
 from dataclasses import dataclass, replace
@@ -27,21 +26,21 @@ REFUSED: Final = frozenset(
         Reason.POWER_UNKNOWN,
     }
 )
-"""Problems of a session that only another manifest ends."""
+"""Problems of a session that only a change of a manifest solves."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a manifest may be stored."""
+    """Whether the API server may store a manifest."""
 
     refusal: str = ""
-    """Why not, and what to change; empty if it may."""
+    """Why it may not, and what to change; empty if it may."""
     warnings: tuple[str, ...] = ()
-    """What its author should know all the same."""
+    """Warnings to the author of a manifest that is stored."""
 
 
 def judge_session(session: InferenceSession, complaint: str, cluster: Cluster, policy: ModelPolicy) -> Verdict:
-    """A new session, or one with another spec; `complaint` is why its spec cannot be read, if so."""
+    """The verdict on a new or changed session; `complaint` says why its spec is unreadable, if it is."""
     unreadable = {key: why for key, why in cluster.unreadable.items() if key != session.key}
     if complaint:
         unreadable[session.key] = complaint
@@ -53,7 +52,7 @@ def judge_session(session: InferenceSession, complaint: str, cluster: Cluster, p
 
 
 def judge_pool(pool: GPUPool, complaint: str, cluster: Cluster) -> Verdict:
-    """A new pool, or one with another spec; `complaint` is why its spec cannot be read, if so."""
+    """The verdict on a new or changed pool; `complaint` says why its spec is unreadable, if it is."""
     if complaint:
         return Verdict(f"{Reason.INVALID_SPEC}: {complaint}")
     name = pool.metadata.name
@@ -62,42 +61,42 @@ def judge_pool(pool: GPUPool, complaint: str, cluster: Cluster) -> Verdict:
             continue
         if shared := _shared_accelerators(pool, other):
             return Verdict(
-                f"GPUPool {other.metadata.name} has {shared} already, so that the same accelerators would be counted "
-                "and given away twice. Give this pool others, or change that one."
+                f"GPUPool {other.metadata.name} already has {shared}: Partita would count these accelerators twice. "
+                "Select others for this pool, or change the other pool."
             )
         if mixed := _mixed_sharing(pool, other):
             return Verdict(mixed)
     held = users(name, cluster)
     lowered = [
-        f"namespace {use.namespace} holds {use.allocated} accelerators of pool {name} and may have {use.gpus} now"
+        f"Namespace {use.namespace} holds {use.allocated} accelerators of pool {name}, and its quota is {use.gpus}"
         for use in quota_use(pool, held)
         if use.allocated > use.gpus
     ]
     if pool.spec.count is not None and sum(held.values()) > pool.spec.count:
-        lowered.append(f"{', '.join(held)} hold {sum(held.values())} accelerators, more than spec.count")
-    return Verdict(warnings=tuple(f"{what}; plans in force stay until others are found." for what in lowered))
+        lowered.append(f"Sessions {', '.join(held)} hold {sum(held.values())} accelerators, more than spec.count")
+    return Verdict(warnings=tuple(f"{what}. Current plans stay until the planner finds others." for what in lowered))
 
 
 def judge_plan(old: PipelinePlan, new: PipelinePlan) -> Verdict:
-    """A plan that somebody changes: only its approval may."""
+    """The verdict on a change of a plan: only its approval may change."""
     broken = [rule.message for rule in PipelinePlanSpec.transition_rules if not rule.allows(old.spec, new.spec)]
     return Verdict("; ".join(broken))
 
 
 def _locked_out(session: InferenceSession, cluster: Cluster) -> str:
-    """Why no pool has anything for the session's namespace, whatever others hold; empty if one has."""
+    """Why the quotas of all selected pools exclude the session's namespace; empty if one does not."""
     namespace = session.metadata.namespace or "default"
     selected = selected_pools(session, cluster.pools)
     if any(pool.spec.quota(namespace) != 0 for pool in selected.values()):
         return ""
     return (
-        f"{Reason.QUOTA_EXCEEDED}: The quota of namespace {namespace} is 0 accelerators of each pool that the session "
-        f"selects ({', '.join(selected)}). Select others, or raise spec.quotas of one of these GPUPools."
+        f"{Reason.QUOTA_EXCEEDED}: The quota of namespace {namespace} is 0 accelerators in each selected pool "
+        f"({', '.join(selected)}). Select other pools, or raise spec.quotas of one of these GPUPools."
     )
 
 
 def _mixed_sharing(one: GPUPool, other: GPUPool) -> str:
-    """Why the nodes that both pools select cannot be shared as each of them wants; empty if they can."""
+    """Why the two pools' sharing modes conflict on their common nodes; empty if they do not."""
     if one.node_selector != other.node_selector or one.spec.emulation is not None or other.spec.emulation is not None:
         return ""
     if {one.spec.sharing.mode, other.spec.sharing.mode} == {SharingMode.MPS, SharingMode.MIG}:
@@ -114,7 +113,7 @@ def _mixed_sharing(one: GPUPool, other: GPUPool) -> str:
 
 
 def _shared_accelerators(one: GPUPool, other: GPUPool) -> str:
-    """What both pools find their accelerators by, in words; empty if they have none in common."""
+    """What both pools have in common, such as a Ray resource; empty if they have nothing in common."""
     if one.ray_resource == other.ray_resource:
         return f"the Ray resource {one.ray_resource}"
     if one.node_selector == other.node_selector and one.spec.resource_name == other.spec.resource_name:

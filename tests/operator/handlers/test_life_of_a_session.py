@@ -66,7 +66,7 @@ async def test_what_cannot_be_planned_leaves_the_plan_in_force(namespace: Kubect
             lambda: namespace.get("isess", "traffic"), lambda s: reason(s) == ("False", "SLOTooTight")
         )
         assert condition(found, "Stalled")["status"] == "True"
-        assert f"Plan {before} stays in force" in condition(found, "Ready")["message"]
+        assert f"Plan {before} keeps serving" in condition(found, "Ready")["message"]
         assert operators.engine.applied[f"{namespace.namespace}/traffic"].plan.metadata.name == before
 
         namespace.apply(session("traffic"))

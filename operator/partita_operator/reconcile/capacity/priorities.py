@@ -1,8 +1,9 @@
-"""What a session has to give up for those of higher priority, and how that is said.
+"""Which replicas a session gives up for sessions of higher priority, and the messages about it.
 
-It gives up replicas of its plan in force, as many as do not fit beside what they were promised; where not even one of
-each stage fits, it waits. Its plan stays the same, so that it comes back as it was once they need less. They never
-take what is free for their autoscaler alone, and their plans do not depend on what it keeps: so nothing swings.
+It gives up the replicas of its current plan that do not fit beside what those sessions were promised. If not one
+replica of each stage fits, it waits. Its plan stays the same, and all replicas return when the other sessions need
+less. This cannot oscillate: an autoscaler takes no accelerators of other sessions, and plans of higher priority do not
+depend on what sessions of lower priority keep.
 """
 
 from bisect import bisect_right
@@ -20,16 +21,15 @@ from partita_operator.reconcile.world import Cluster, SessionWorld
 from partita_planner.problem import NoPlan, NoPlanReason
 from partita_runtime.autoscaling.replicas import planned_targets
 
-_ADVICE: Final = "Raise its spec.priority, add accelerators, or let it use other pools."
+_ADVICE: Final = "Raise spec.priority, add accelerators, or select other pools."
 
 Targets = tuple[StageTarget, ...]
 
 
 def give_way(world: SessionWorld, plan: PipelinePlan, wanted: Targets, searching: bool) -> tuple[Targets, str]:
-    """The replicas that are left of those `wanted` of the plan, and what there is to say if too many are missing.
+    """The replicas that the plan keeps of those `wanted`, and a message if too many are missing.
 
-    None are left to a session that waits. While a search is under way the replicas are left alone, since it may find
-    the session another place, unless they have been taken already.
+    A session that waits keeps none. During a search for a plan the replicas stay, unless some are already given up.
     """
     limits = outranked_limits(world.session, world.cluster, plan.spec.gpus())
     left = within(plan, wanted, limits)
@@ -40,15 +40,15 @@ def give_way(world: SessionWorld, plan: PipelinePlan, wanted: Targets, searching
         return left, ""
     needs = _accelerators(plan, wanted)
     short = sorted(pool for pool, most in limits.items() if needs.get(pool, 0) > most)
-    room = ", ".join(f"{limits[pool]} of the {needs[pool]} accelerators of pool {pool}" for pool in short)
+    left_over = ", ".join(f"{limits[pool]} of the {needs[pool]} accelerators of pool {pool}" for pool in short)
     replicas = sum(t.replicas for t in wanted)
     if left is not None:
-        outcome = f"it serves with {sum(t.replicas for t in left)} of {replicas} replicas"
+        outcome = f"The session serves with {sum(t.replicas for t in left)} of {replicas} replicas"
     else:
-        outcome = "it waits, since not one replica of each stage fits"
+        outcome = "The session waits: not one replica of each stage fits"
     message = (
         f"Sessions of higher priority come first: {_takers(world.session, world.cluster, short)}. They leave plan "
-        f"{plan.metadata.name} {room}, so {outcome}. {_ADVICE}"
+        f"{plan.metadata.name} {left_over}. {outcome}. {_ADVICE}"
     )
     return left or (), message
 
@@ -90,7 +90,7 @@ def within(plan: PipelinePlan, wanted: Targets, limits: Mapping[str, int]) -> Ta
 
 
 def outranked_shortage(no_plan: NoPlan, session: InferenceSession, cluster: Cluster) -> str:
-    """Who of higher priority has the accelerators that a plan lacks; empty if it is not for them that there is none."""
+    """Which sessions of higher priority have the accelerators that a plan lacks; empty if none has them."""
     if no_plan.reason is not NoPlanReason.INSUFFICIENT_CAPACITY:
         return ""
     missing = no_plan.gpus_missing.keys() or usable_pools(session, cluster.pools).keys()
@@ -99,7 +99,7 @@ def outranked_shortage(no_plan: NoPlan, session: InferenceSession, cluster: Clus
 
 
 def _takers(session: InferenceSession, cluster: Cluster, pools: Iterable[str]) -> str:
-    """Which sessions of higher priority have how much of the pools."""
+    """The sessions of higher priority and what they have of the pools."""
     wanted = sorted(pools)
     above = {a.rank: a for pool in wanted for a in cluster.ledger.on(pool) if a.priority > session.spec.priority}
     found = [
@@ -116,7 +116,7 @@ def _accelerators(plan: PipelinePlan, targets: Targets) -> dict[str, int]:
 
 
 def _misses(left: Targets, wanted: Targets, planned: Targets) -> bool:
-    """Whether any stage has less than it was promised, as far as it asks for that."""
+    """Whether any stage has fewer replicas than it was promised and requests."""
     promised = {(t.module, t.pipeline, t.stage): t.replicas for t in planned}
     return any(
         has.replicas < min(wants.replicas, promised.get((wants.module, wants.pipeline, wants.stage), wants.replicas))

@@ -1,16 +1,17 @@
-"""Which quota keeps a session from accelerators that are there, in words."""
+"""Messages about a quota that keeps a session from free accelerators."""
 
 from collections.abc import Iterator
 
 from partita_api.gpupool import GPUPool, NamespaceUse
 from partita_api.inferencesession import InferenceSession
 from partita_operator.reconcile.capacity.accounting import available, users
+from partita_operator.reconcile.findings import listed
 from partita_operator.reconcile.world import Cluster
 from partita_planner.problem import NoPlan, NoPlanReason
 
 
 def quota_shortage(no_plan: NoPlan, session: InferenceSession, cluster: Cluster) -> str:
-    """Whose quota leaves too few accelerators for a plan, and what to do; empty if it is not for a quota."""
+    """Which quota leaves too few accelerators for a plan, and what to do; empty if no quota does."""
     if no_plan.reason is not NoPlanReason.INSUFFICIENT_CAPACITY:
         return ""
     return " ".join(_limits(no_plan, session, cluster))
@@ -32,13 +33,13 @@ def _limits(no_plan: NoPlan, session: InferenceSession, cluster: Cluster) -> Ite
         if quota is None or without[pool] <= left:
             continue
         others = {k: n for k, n in _of_namespace(users(pool, cluster), namespace).items() if k != session.key}
-        held = "".join(f", of which {key} holds {gpus}" for key, gpus in sorted(others.items())[:4])
+        held = listed([f"{key} holds {gpus}" for key, gpus in sorted(others.items())])
         missing = no_plan.gpus_missing.get(pool)
         yield (
-            f"The quota of namespace {namespace} is {quota} accelerators of pool {pool}{held}; that leaves {left} for "
-            f"this session, although {without[pool]} are free"
-            + (f", and {missing} more would be enough" if missing else "")
-            + f". Raise it in spec.quotas of GPUPool {pool}, or let the namespace's other sessions have less."
+            f"The quota of namespace {namespace} is {quota} accelerators of pool {pool}{f' ({held})' if held else ''}. "
+            f"That leaves {left} for this session, although {without[pool]} are free"
+            + (f"; {missing} more would be enough" if missing else "")
+            + f". Raise the quota in spec.quotas of GPUPool {pool}, or reduce other sessions of the namespace."
         )
 
 

@@ -1,7 +1,6 @@
-"""Labels of nodes that say what GPUs they have and how these are shared: those of NVIDIA that are read, and Partita's.
+"""Node labels about GPUs: those of NVIDIA (GPU Feature Discovery, device plugin, mig-manager), and Partita's own.
 
-NVIDIA's are those of GPU Feature Discovery, of the device plugin and of mig-manager. What a product is called is
-whatever a label says.
+A product has the name that its label gives.
 """
 
 from collections.abc import Iterable
@@ -48,17 +47,17 @@ def hardware(nodes: Iterable[Node]) -> tuple[Hardware, ...]:
 
 
 def unusable(node: Node, pool: GPUPool) -> str:
-    """Why what a node offers are no accelerators of the pool, in words; empty if they are."""
+    """Why the pool cannot use what the node offers; empty if it can."""
     if DRAINING in node.labels:
-        return "is about to be cut into other slices"
+        return "waits to be cut into other slices"
     shared = sharing(node, pool.spec.resource_name)
     if shared:
         return (
-            f"has a device plugin that shares {pool.spec.resource_name} ({shared}), so that what it offers are no "
-            "whole accelerators"
+            f"has a device plugin that shares {pool.spec.resource_name} ({shared}), and does not offer whole "
+            "accelerators"
         )
     if pool.spec.sharing.mode is SharingMode.MPS and has_slices(node):
-        return "has MIG slices, and MPS and MIG are not mixed on a node"
+        return "has MIG slices, and a node has either MPS or MIG"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Which nodes a pool may have cut into MIG slices, and why others not."""
+"""Which nodes a pool may cut into MIG slices, and why it may not cut others."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -27,20 +27,20 @@ def on_node(pool: GPUPool, node: Node) -> bool:
 
 
 def refusal(node: Node, spec: MigPartitioning, others: Iterable[GPUPool]) -> str:
-    """Why a pool, beside the others, may not have the node cut, in words; empty if it may."""
+    """Why a pool may not cut the node, given the other pools; empty if it may."""
     labels = node.labels
     for other in others:
         if other.spec.mig is not None and labels.get(CUT_BY) == mark(other):
             return f"is cut by GPUPool {other.metadata.name}"
         if other.spec.sharing.mode is SharingMode.MPS and on_node(other, node):
             return (
-                f"belongs to GPUPool {other.metadata.name}, which divides GPUs by MPS, too, and MPS and MIG are not "
-                "mixed on a node"
+                f"also belongs to GPUPool {other.metadata.name}, which divides GPUs by MPS, and a node has either MPS "
+                "or MIG"
             )
     if shared := sharing(node, GPU):
         return (
-            f"has a device plugin that shares its GPUs ({shared}), and {shared} and MIG are not mixed on a node: take "
-            "its label nvidia.com/device-plugin.config away"
+            f"has a device plugin that shares its GPUs ({shared}), and a node has either {shared} or MIG: remove its "
+            "label nvidia.com/device-plugin.config"
         )
     if labels.get(MIG_CAPABLE) != "true":
         return f"has no label {MIG_CAPABLE}=true of GPU Feature Discovery"

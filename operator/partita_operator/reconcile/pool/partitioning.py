@@ -23,6 +23,7 @@ from partita_api.inferencesession import Approval, EngineType
 from partita_api.meta import APPROVED_ANNOTATION
 from partita_api.partitioning import MigPartitioning, NodeChange, PartitioningStatus
 from partita_operator.ports import NodeStep, StepKind
+from partita_operator.reconcile import commands
 from partita_operator.reconcile.actions import Action, PartitionNode, PublishConfigurations
 from partita_operator.reconcile.capacity.accounting import holding
 from partita_operator.reconcile.clock import seconds_since, timestamp
@@ -288,14 +289,14 @@ def _conclusion(roll: _Roll, now: datetime) -> tuple[Finding, bool]:
         return _finding(Reason.PARTITIONING_FAILED, f"{world.partitioner.problem} {counted}"), True
     if failed := roll.those(Phase.FAILED):
         message = (
-            f"mig-manager failed on {listed(failed)}, so that no other node is begun. {counted} See its log there; "
-            "once it has succeeded, which a new pod of mig-manager tries again, the others follow."
+            f"mig-manager failed on {listed(failed)}, and Partita starts no other node. {counted} Read the log of "
+            "mig-manager there, and restart its pod to try again."
         )
         return _finding(Reason.PARTITIONING_FAILED, message), True
     if changed := roll.those(Phase.CHANGED):
         message = (
-            f"Somebody else has changed {MIG_CONFIG} of {listed(changed)}, which is left so. {counted} To let Partita "
-            f"cut a node again: kubectl label node {changed[0]} {CUT_AS}-"
+            f"Another client changed the label {MIG_CONFIG} of {listed(changed)}, and Partita leaves these nodes. "
+            f"{counted} To let Partita cut a node again: {commands.remove_node_label(changed[0], CUT_AS)}"
         )
         return _finding(Reason.LABELS_CHANGED, message), True
     if phases[Phase.READY] == roll.wanted.nodes:
@@ -303,15 +304,14 @@ def _conclusion(roll: _Roll, now: datetime) -> tuple[Finding, bool]:
     if not roll.approved and phases[Phase.WAITING] + phases[Phase.DRAINING] > 0:
         message = (
             f"Change {roll.wanted.change} waits for approval: it drains and cuts {listed(roll.those(Phase.WAITING))}. "
-            f"{counted} To approve: kubectl annotate gpool {world.pool.metadata.name} --overwrite "
-            f"{APPROVED_ANNOTATION}={roll.wanted.change}"
+            f"{counted} To approve it: {commands.approve_partitioning(world.pool.metadata, roll.wanted.change)}"
         )
         return _finding(Reason.AWAITING_APPROVAL, message), False
     if under_way := roll.those(Phase.DRAINING, Phase.CUTTING, Phase.CUT, Phase.WAITING):
         steps = listed([_described(roll, name, now) for name in under_way], "; ")
         return _finding(Reason.PARTITIONING, f"{counted} {steps}."), False
     refused = listed([f"{name} {why}" for name, why in roll.refused.items()], "; ")
-    message = f"{counted} There are no more nodes that can be cut{f': {refused}' if refused else ''}."
+    message = f"{counted} No other node can be cut{f': {refused}' if refused else ''}."
     return _finding(Reason.NOT_ENOUGH_NODES, message), True
 
 
@@ -324,15 +324,15 @@ def _described(roll: _Roll, name: str, now: datetime) -> str:
         return f"{name} is cut"
     if stands is Phase.CUTTING:
         state = node.labels.get(MIG_STATE, "unknown")
-        offers = ", and its slices are not offered yet" if state == "success" else ""
+        offers = ", and the device plugin does not offer its slices yet" if state == "success" else ""
         return f"{name} is being cut (mig-manager: {state}{offers}, for {seconds} s)"
     if bound := _bound_to(roll, name):
         return (
-            f"{name} waits for {listed(bound)} of engine Ray, whose replicas Partita cannot take off a node: let them "
-            "use other pools, or delete them"
+            f"{name} waits for {listed(bound)} of engine Ray, whose replicas Partita cannot move: let them use other "
+            "pools, or delete them"
         )
     left = roll.world.partitioner.replicas.get(name, 0)
-    return f"{name} is being drained ({left} pods of Partita's are left, for {seconds} s)"
+    return f"{name} is being drained ({left} pods of Partita are left, for {seconds} s)"
 
 
 def _finding(reason: Reason, message: str) -> Finding:

@@ -1,4 +1,4 @@
-"""A pool: how many accelerators it has, who holds them, how they are cut, and whether it may go."""
+"""The reconciler of a pool: its accelerators, their users, MIG slices, and deletion."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,8 +20,8 @@ from partita_operator.reconcile.reasons import Reason
 from partita_operator.reconcile.world import PoolWorld
 
 _ROUNDING = 1e-9
-NODES_A_LOOK: Final = 20
-"""Nodes that are worth a look every `resync_seconds`; more are looked at less often, as each look lists them all."""
+NODES_PER_PASS: Final = 20
+"""Up to so many nodes, a pass is due every `resync_seconds`; with more, less often, since each pass lists all nodes."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Count:
 
 
 def reconcile_pool(world: PoolWorld, now: datetime) -> Decision[GPUPoolStatus]:
-    """The pool's status, and whether it may be deleted."""
+    """The next status of the pool, and the actions for its deletion and its MIG slices."""
     pool = world.pool
     held = users(pool.metadata.name, world.cluster)
     deleted = pool.metadata.deletion_timestamp is not None
@@ -79,7 +79,7 @@ def _status(world: PoolWorld, held: dict[str, int], partitioning: Partitioning, 
 
 
 def _findings(world: PoolWorld, count: Count, held: dict[str, int], partitioning: Partitioning) -> tuple[Finding, ...]:
-    """All conditions; where nodes are still to be cut, that is what is under way, or what a person has to see to."""
+    """All conditions. While nodes are not all cut, Stalled and Reconciling are about the cutting."""
     ready = _ready(world, count, held)
     cut = partitioning.finding
     if cut is None or cut.status is True:
@@ -96,18 +96,18 @@ def _requeue_after(world: PoolWorld, partitioning: Partitioning) -> float:
     resync = world.settings.resync_seconds
     if partitioning.actions or (partitioning.finding is not None and partitioning.finding.status is not True):
         return resync
-    return min(max(resync, MAX_PATIENCE_SECONDS), resync * max(1.0, len(world.nodes) / NODES_A_LOOK))
+    return min(max(resync, MAX_PATIENCE_SECONDS), resync * max(1.0, len(world.nodes) / NODES_PER_PASS))
 
 
 def count_accelerators(world: PoolWorld) -> Count:
-    """How many accelerators Partita may use: as declared, else what the nodes have, else what the engine has."""
+    """How many accelerators Partita may use: as declared, else those of the nodes, else those of the engine."""
     pool = world.pool
     ready_nodes = [node for node in world.nodes if node.ready]
     if pool.metadata.name in world.cluster.unreadable:
         message = world.cluster.unreadable[pool.metadata.name]
         return Count(len(world.nodes), pool.status.capacity, ConditionStatus.FALSE, Reason.INVALID_SPEC, message)
     if pool.spec.count is not None:
-        return _counted(len(ready_nodes), pool.spec.count, "spec.count is 0; raise it", Reason.NO_COUNT)
+        return _counted(len(ready_nodes), pool.spec.count, "spec.count is 0. Raise it", Reason.NO_COUNT)
     if world.nodes:
         useless = {node.name: why for node in ready_nodes if (why := unusable(node, pool))}
         usable = [node for node in ready_nodes if node.name not in useless]
@@ -117,8 +117,8 @@ def count_accelerators(world: PoolWorld) -> Count:
         return _counted(
             len(ready_nodes),
             capacity,
-            f"{len(world.nodes)} nodes match, {len(ready_nodes)} are ready, and none of those has an allocatable "
-            f"{pool.spec.resource_name}; see whether the device plugin runs, or correct spec.resourceName",
+            f"{len(world.nodes)} nodes match, {len(ready_nodes)} are ready, and no ready node has an allocatable "
+            f"{pool.spec.resource_name}. Check the device plugin, or correct spec.resourceName",
             Reason.NO_ACCELERATORS,
         )
     if world.engine_capacity is None:
@@ -127,7 +127,7 @@ def count_accelerators(world: PoolWorld) -> Count:
             pool.status.capacity,
             ConditionStatus.UNKNOWN,
             Reason.ENGINE_UNAVAILABLE,
-            f"No Kubernetes node matches, and the Ray cluster cannot be asked: {world.problem}",
+            f"No Kubernetes node matches, and the Ray cluster does not answer: {world.problem}",
         )
     capacity = floor(world.engine_capacity.get(pool.ray_resource, 0.0) + _ROUNDING)
     return _counted(
@@ -141,14 +141,14 @@ def count_accelerators(world: PoolWorld) -> Count:
 
 def _some_useless(useless: dict[str, str]) -> str:
     first, why = next(iter(useless.items()))
-    others = f", and {len(useless) - 1} others are not usable either" if len(useless) > 1 else ""
+    others = f", and {len(useless) - 1} other nodes are not usable either" if len(useless) > 1 else ""
     return f"Node {first} {why}{others}"
 
 
 def _counted(nodes: int, capacity: int, why_none: str, reason: Reason) -> Count:
     if capacity == 0:
         return Count(nodes, 0, ConditionStatus.FALSE, reason, f"{why_none}.")
-    return Count(nodes, capacity, ConditionStatus.TRUE, Reason.AVAILABLE, f"{capacity} accelerators may be used.")
+    return Count(nodes, capacity, ConditionStatus.TRUE, Reason.AVAILABLE, f"Partita may use {capacity} accelerators.")
 
 
 def _ready(world: PoolWorld, count: Count, held: dict[str, int]) -> Finding:
@@ -159,10 +159,10 @@ def _ready(world: PoolWorld, count: Count, held: dict[str, int]) -> Finding:
             ConditionType.READY,
             False,
             Reason.IN_USE,
-            f"Its deletion waits for the sessions that use it: {', '.join(sorted(held))}. "
-            "Delete them or let them select other pools.",
+            f"The deletion waits for sessions that use the pool: {', '.join(sorted(held))}. "
+            "Delete them, or let them select other pools.",
         )
-    return Finding(ConditionType.READY, False, Reason.DELETING, "No session uses it; it is being deleted.")
+    return Finding(ConditionType.READY, False, Reason.DELETING, "No session uses the pool. It is being deleted.")
 
 
 def _idle_fraction(world: PoolWorld, held: dict[str, int]) -> Quantity | None:

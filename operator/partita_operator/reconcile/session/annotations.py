@@ -1,7 +1,7 @@
-"""What people ask of a session by annotations: to pause, to approve a plan, to go back to one.
+"""Requests that people make by annotations of a session: pause, approve a plan, roll back to a plan.
 
-They are annotations rather than fields of the spec, so that a command does not fight with what Git says of the spec,
-and so that a request says what it is about: an approval names its plan, a rollback the generation that it is for.
+They are no fields of the spec, so a command does not conflict with a GitOps tool. A request names its object: an
+approval names the plan, and a rollback the plan and the generation of the session.
 """
 
 import re
@@ -16,14 +16,14 @@ from partita_operator.reconcile.world import SessionWorld
 
 @dataclass(frozen=True)
 class Rollback:
-    """What becomes of the request to go back to a plan."""
+    """The result of a request to roll back to a plan."""
 
     plan: PipelinePlan | None = None
-    """The plan to hold, if the request can be met."""
+    """The plan to roll back to, if that is possible."""
     refusal: str = ""
-    """Why it cannot be met, and what to do."""
+    """Why it is not possible, and what to do."""
     lapsed: bool = False
-    """Whether the session's spec has changed since, which ends it."""
+    """Whether the spec changed later, which ends the rollback."""
 
 
 def pause_reason(session: InferenceSession) -> str | None:
@@ -33,37 +33,37 @@ def pause_reason(session: InferenceSession) -> str | None:
 
 
 def approved_plan(session: InferenceSession) -> str | None:
-    """Name of the plan that the session's annotation approves."""
+    """Name of the plan that the annotation approves."""
     return session.metadata.annotations.get(APPROVED_ANNOTATION) or None
 
 
 def rollback_annotation(plan: str, generation: int) -> str:
-    """The annotation's value that asks for `plan` as long as the session's generation is this one."""
+    """The value of the annotation that requests `plan` while the session has this generation."""
     return f"{plan}@{generation}"
 
 
 def find_rollback(world: SessionWorld, active: str | None) -> Rollback:
-    """The plan to go back to, if somebody asks for one; `active` is the plan in force."""
+    """The plan to roll back to, if a person requests it; `active` is the current plan."""
     session = world.session
     asked = session.metadata.annotations.get(ROLLBACK_ANNOTATION, "")
     if not asked:
         return Rollback()
     matched = re.fullmatch(r"([^@\s]+)@(\d+)", asked)
     if matched is None:
+        example = rollback_annotation(f"{session.metadata.name}-0123abcd", session.metadata.generation)
         return Rollback(
-            refusal=f"The annotation {ROLLBACK_ANNOTATION} must be PLAN@GENERATION of the session, such as "
-            f"{rollback_annotation(session.metadata.name + '-0123abcd', session.metadata.generation)}, but it is "
-            f"{asked[:100]!r}. Correct or remove it."
+            refusal=f"The annotation {ROLLBACK_ANNOTATION} is {asked[:100]!r}. Write PLAN@GENERATION of the session, "
+            f"such as {example}, or remove it."
         )
     name, generation = matched[1], int(matched[2])
     if generation != session.metadata.generation:
         return Rollback(lapsed=True)
     plan = world.plans.get(name)
     if plan is None:
-        there = ", ".join(sorted(world.plans)) or "none"
-        return Rollback(refusal=f"There is no plan {name[:100]} to go back to; the session's plans are: {there}.")
+        known = ", ".join(sorted(world.plans)) or "none"
+        return Rollback(refusal=f"Plan {name[:100]} does not exist. The session's plans are: {known}.")
     missing = short_of(plan, available(session, world.cluster))
     if name != active and missing:
         short = ", ".join(f"{gpus} of pool {pool}" for pool, gpus in missing.items())
-        return Rollback(refusal=f"Plan {name} cannot come back: it lacks {short}, as others have them now.")
+        return Rollback(refusal=f"Plan {name} does not fit: it lacks {short} that others have. Choose another plan.")
     return Rollback(plan)

@@ -1,10 +1,12 @@
-"""The conditions of a session: what was found, in the order in which things have to come about."""
+"""The conditions of a session, in the order of the steps: profiles, plan, roll-out."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from partita_api.conditions import ConditionStatus, ConditionType
 from partita_api.inferencesession import InferenceSession, Signals
+from partita_operator.reconcile import commands
 from partita_operator.reconcile.capacity.priorities import outranked_shortage
 from partita_operator.reconcile.capacity.quotas import quota_shortage
 from partita_operator.reconcile.findings import Finding, condition, listed, progress_findings
@@ -18,20 +20,30 @@ from partita_operator.reconcile.session.rollout import Rollout
 from partita_operator.reconcile.session.validation import SpecProblem
 from partita_operator.reconcile.world import SessionWorld
 
+_ROLL_OUT_REASONS: Final = frozenset(
+    {
+        Reason.ROLLED_OUT,
+        Reason.ROLLING_OUT,
+        Reason.SCALING,
+        Reason.SCALED_TO_ZERO,
+        Reason.SCALING_FROM_ZERO,
+    }
+)
+
 
 @dataclass(frozen=True)
 class Pass:
-    """What one pass found out about a session, step by step."""
+    """The results of one pass over a session, step by step."""
 
     world: SessionWorld
     problem: SpecProblem | None
-    """Why none of the next steps was taken, if so."""
+    """Why the later steps were skipped, if they were."""
     profiling: Profiling
     planning: Planning
     rollback: Rollback
     rollout: Rollout
     active: str | None
-    """Name of the plan in force."""
+    """Name of the current plan."""
 
 
 def session_findings(step: Pass) -> tuple[Finding, ...]:
@@ -43,7 +55,7 @@ def session_findings(step: Pass) -> tuple[Finding, ...]:
     return (
         profiled,
         planned,
-        rolled_out,
+        _with_remarks(rolled_out, step),
         held(step.rollout.hold, step.rollback),
         slo_met(step.world.session, step.world.signals.reported if step.world.signals else None),
         *progress_findings(ready, stalled=stalled, reconciling=not stalled and not settled),
@@ -56,24 +68,21 @@ def _profiled(step: Pass) -> Finding:
         return _not_reached(type, step.problem)
     found = step.profiling
     if found.modules_without:
+        retry = commands.retry_profiling(step.world.session.metadata)
         message = (
-            f"No pool has a profile of {', '.join(found.modules_without)}. {_missing(found.missing)} Correct the "
-            "module or the pool; to try again without a change: kubectl annotate isess "
-            f"{step.world.session.metadata.name} -n {step.world.session.metadata.namespace} --overwrite "
-            'partita.dev/retry="$(date)"'
+            f"No pool has a profile of {', '.join(found.modules_without)}: {_missing(found.missing)} Correct the "
+            f"module or the pool. To try again without a change: {retry}"
         )
         return Finding(type, False, Reason.PROFILING_FAILED, message)
     there, wanted = len(found.ready), len(found.ready) + len(found.running) + len(found.missing)
     if found.running:
         names = [f"{module} on {pool}" for module, pool in found.running]
-        message = (
-            f"{there} of {wanted} profiles are there; under way: {listed(names)}. {_missing(found.missing)}".strip()
-        )
+        message = f"{there} of {wanted} profiles exist. In progress: {listed(names)}. {_missing(found.missing)}".strip()
         return Finding(type, False, Reason.PROFILING, message)
     if found.missing:
-        message = f"{there} of {wanted} profiles are there; plans are made from those. {_missing(found.missing)}"
+        message = f"{there} of {wanted} profiles exist, and plans use only these. {_missing(found.missing)}"
         return Finding(type, False, Reason.SOME_PROFILES_MISSING, message)
-    message = f"{there} of {wanted} profiles are there. {_warnings(step)}".strip()
+    message = f"{there} of {wanted} profiles exist. {_warnings(step)}".strip()
     return Finding(type, True, Reason.PROFILES_READY, message)
 
 
@@ -97,8 +106,8 @@ def _planned(step: Pass) -> Finding:
     if step.rollout.hold is not None and step.rollout.hold.reason == Reason.PAUSED:
         return Finding(type, False, Reason.PAUSED, step.rollout.hold.message)
     if step.profiling.running or step.profiling.modules_without:
-        return Finding(type, False, Reason.WAITING_FOR_PROFILES, "A plan is made once the profiles are there.")
-    return Finding(type, False, Reason.PLANNING, "A plan is being searched for.")
+        return Finding(type, False, Reason.WAITING_FOR_PROFILES, "Planning starts when the profiles are complete.")
+    return Finding(type, False, Reason.PLANNING, "The planner searches for a plan.")
 
 
 def _rolled_out(step: Pass, planned: Finding) -> Finding:
@@ -114,14 +123,14 @@ def _rolled_out(step: Pass, planned: Finding) -> Finding:
     if rollout.hold is not None and rollout.hold.plan is not None:
         return Finding(type, False, rollout.hold.reason, f"{rollout.hold.message}{_still_serving(step)}")
     if step.world.problem:
-        return Finding(type, False, Reason.ACTION_FAILED, f"{step.world.problem} It is tried again.")
+        return Finding(type, False, Reason.ACTION_FAILED, f"{step.world.problem} Partita tries again.")
     summary = (
-        f"Plan {wanted.metadata.name}: {rollout_summary(rollout)} {rollout.obstacle or step.world.serving.summary}"
+        f"Plan {wanted.metadata.name}: {rollout_summary(rollout)} {rollout.obstacle or step.world.serving.message}"
     )
     if rollout.obstacle:
         return Finding(type, False, Reason.ROLLING_OUT, summary.strip())
     if rollout.serves and rollout.asleep:
-        return Finding(type, True, Reason.SCALED_TO_ZERO, sleep_summary(rollout, step.world.serving.summary))
+        return Finding(type, True, Reason.SCALED_TO_ZERO, sleep_summary(rollout, step.world.serving.message))
     if rollout.serves and not rollout.missing:
         return Finding(type, True, Reason.ROLLED_OUT, summary.strip())
     if rollout.serves and rollout.every_stage_up:
@@ -133,8 +142,15 @@ def _rolled_out(step: Pass, planned: Finding) -> Finding:
     return Finding(type, False, Reason.ROLLING_OUT, summary.strip())
 
 
+def _with_remarks(rolled_out: Finding, step: Pass) -> Finding:
+    """RolledOut, with what is not as planned, such as replicas on the CPU; no other condition repeats it."""
+    if step.world.serving is None or rolled_out.reason not in _ROLL_OUT_REASONS:
+        return rolled_out
+    return replace(rolled_out, message=" ".join([rolled_out.message, *map(str, step.world.serving.remarks)]))
+
+
 def _ready(step: Pass, profiled: Finding, planned: Finding, rolled_out: Finding) -> tuple[Finding, bool]:
-    """Ready, with what holds it up, and whether a person has to act."""
+    """Ready, with what prevents it, and whether a person has to act."""
     if step.problem is not None:
         return _not_ready(step, step.problem.reason, step.problem.message), step.problem.stalled
     if step.rollout.outranked:
@@ -145,13 +161,13 @@ def _ready(step: Pass, profiled: Finding, planned: Finding, rolled_out: Finding)
         because = profiled if planned.reason == Reason.WAITING_FOR_PROFILES else planned
         return _not_ready(step, because.reason, because.message), step.planning.no_plan is not None
     if step.world.serving is None:
-        message = f"{step.world.problem} What served before is left as it is; it is tried again."
+        message = f"{step.world.problem} Running replicas stay as they are, and Partita tries again."
         return Finding(ConditionType.READY, ConditionStatus.UNKNOWN, Reason.ENGINE_UNAVAILABLE, message), False
     at_target = step.rollout.serves and step.rollout.target == step.planning.wanted
     if at_target and step.rollout.asleep and step.rollout.cannot_wake:
         message = (
-            f"It has scaled to zero, and could not wake now: {step.rollout.cannot_wake}. Requests that come are held "
-            "and then refused. Let other sessions have less, add accelerators, or raise its spec.priority."
+            f"The session has scaled to zero and cannot start replicas: {step.rollout.cannot_wake}. New requests are "
+            "held and then refused. Free accelerators, add some, or raise spec.priority."
         )
         return Finding(ConditionType.READY, False, Reason.CANNOT_SCALE_FROM_ZERO, message), True
     if at_target and step.rollout.asleep:
@@ -167,12 +183,12 @@ def _was_asleep(step: Pass) -> bool:
 
 
 def _not_ready(step: Pass, reason: str, message: str) -> Finding:
-    """Not ready for want of a plan; says what the last pass failed with, and that the plan in force stays."""
+    """Not ready for lack of a plan, with the last failure and the plan that keeps serving."""
     return Finding(ConditionType.READY, False, reason, f"{message} {step.world.problem}".strip() + _still_serving(step))
 
 
 def slo_met(session: InferenceSession, signals: Signals | None) -> Finding:
-    """Whether the attainment over the last window reached its target."""
+    """Whether enough requests of the last window were answered in time."""
     type, unknown = ConditionType.SLO_MET, ConditionStatus.UNKNOWN
     if signals is None:
         return Finding(type, unknown, Reason.NO_SIGNALS, "No frontend has reported yet.")
@@ -188,11 +204,11 @@ def slo_met(session: InferenceSession, signals: Signals | None) -> Finding:
 
 
 def _not_reached(type: ConditionType, problem: SpecProblem) -> Finding:
-    return Finding(type, ConditionStatus.UNKNOWN, problem.reason, "It is not looked at before the spec can be used.")
+    return Finding(type, ConditionStatus.UNKNOWN, problem.reason, "Not evaluated: the spec cannot be used.")
 
 
 def _still_serving(step: Pass) -> str:
-    return f" Plan {step.active} stays in force." if step.active else ""
+    return f" Plan {step.active} keeps serving." if step.active else ""
 
 
 def _missing(missing: Mapping[Pair, str]) -> str:
@@ -200,7 +216,7 @@ def _missing(missing: Mapping[Pair, str]) -> str:
 
 
 def _warnings(step: Pass) -> str:
-    """What fell short when the profiles were made, such as a model that could not be cut into blocks."""
+    """Warnings of the profiling runs, such as a model that cannot be cut into blocks."""
     said = {
         f"{module}: {line}": None
         for (module, _), key in step.profiling.ready.items()

@@ -1,6 +1,6 @@
-"""How a session goes: its applications first, then its profiling runs, then its finalizer.
+"""Deletion of a session: first its applications, then its profiling runs, then its finalizer.
 
-Its plans go with it, since it owns them; its profiles stay for other sessions.
+Kubernetes deletes its plans, which it owns. Its profiles stay for other sessions.
 """
 
 from datetime import datetime
@@ -8,6 +8,7 @@ from datetime import datetime
 from partita_api.conditions import ConditionType
 from partita_api.inferencesession import InferenceSessionStatus
 from partita_api.meta import FINALIZER
+from partita_operator.reconcile import commands
 from partita_operator.reconcile.actions import Action, CancelSolve, Decision, RemoveFinalizer, RemoveServing
 from partita_operator.reconcile.clock import BUSY_SECONDS, patience
 from partita_operator.reconcile.findings import Finding, progress_findings, seconds_in_state, with_findings
@@ -17,7 +18,7 @@ from partita_operator.reconcile.world import SessionWorld
 
 
 def decide_deletion(world: SessionWorld, now: datetime) -> Decision[InferenceSessionStatus]:
-    """The next step of taking the session down."""
+    """The next step of the session's removal."""
     if FINALIZER not in world.session.metadata.finalizers:
         return Decision(world.session.status, requeue_after=world.settings.resync_seconds)
     actions: tuple[Action, ...] = (CancelSolve(), *unwanted_runs(world))
@@ -35,15 +36,14 @@ def decide_deletion(world: SessionWorld, now: datetime) -> Decision[InferenceSes
 def _status(world: SessionWorld, gone: bool, now: datetime) -> InferenceSessionStatus:
     meta = world.session.metadata
     if gone:
-        message = "Its applications are gone."
+        message = "All applications are removed."
     elif world.serving is None:
         message = (
-            f"It waits until its applications can be removed: {world.problem} If the engine is gone for good, remove "
-            f"the finalizer: kubectl patch isess {meta.name} -n {meta.namespace} --type merge "
-            '-p \'{"metadata":{"finalizers":null}}\''
+            f"The applications cannot be removed yet: {world.problem} If the engine never comes back, remove the "
+            f"finalizers: {commands.remove_finalizers(meta)}"
         )
     else:
-        message = f"Its applications are being removed. {world.problem}".strip()
+        message = f"The applications are being removed. {world.problem}".strip()
     ready = Finding(ConditionType.READY, False, Reason.DELETING, message)
     findings = progress_findings(ready, stalled=False, reconciling=True)
     status = world.session.status

@@ -1,6 +1,6 @@
-"""What keeps a session from the plan that is wanted: a person who paused it or has to approve, or the hour.
+"""What holds a pending plan back: a pause, a rollback, a missing approval, or a closed maintenance window.
 
-The plan in force goes on meanwhile, and `status.preview` says what the plan that waits would change.
+The current plan keeps serving, and `status.preview` shows what the pending plan would change.
 """
 
 from dataclasses import dataclass
@@ -8,9 +8,9 @@ from datetime import datetime
 
 from partita_api.conditions import ConditionType
 from partita_api.inferencesession import InferenceSession
-from partita_api.meta import APPROVED_ANNOTATION
 from partita_api.pipelineplan import PipelinePlan
 from partita_api.plan_changes import PlannedChange, PlanPreview
+from partita_operator.reconcile import commands
 from partita_operator.reconcile.capacity.accounting import available, fits
 from partita_operator.reconcile.clock import timestamp
 from partita_operator.reconcile.findings import Finding
@@ -27,12 +27,12 @@ _MAX_TEXT = 253
 
 @dataclass(frozen=True)
 class Hold:
-    """Why the session does not have the plan that its spec leads to."""
+    """Why the session does not get its pending plan."""
 
     reason: Reason
     message: str
     plan: str | None = None
-    """The plan that waits; None if none does."""
+    """The plan that waits; None if no plan waits."""
     until: datetime | None = None
     """When the hold ends by itself."""
 
@@ -40,21 +40,21 @@ class Hold:
 def find_hold(
     world: SessionWorld, planning: Planning, rollback: Rollback, active: PipelinePlan | None, now: datetime
 ) -> Hold | None:
-    """The first thing that holds the session back, if anything; `active` is the plan in force."""
+    """The first thing that holds the session back, if anything; `active` is the current plan."""
     session, wanted = world.session, planning.wanted
     waiting = wanted.metadata.name if wanted is not None and wanted != active else None
     if (why := pause_reason(session)) is not None:
         return Hold(
             Reason.PAUSED,
-            f"It is paused ({why[:200]}), so it is neither planned anew nor scaled. To go on: "
-            f"{_command('resume', session)}",
+            f"The session is paused ({why[:200]}): its plan and its replicas stay as they are. To resume: "
+            f"{commands.resume(session.metadata)}",
             waiting,
         )
     if rollback.plan is not None:
         return Hold(
             Reason.ROLLED_BACK,
-            f"It is rolled back to plan {rollback.plan.metadata.name} until its spec changes. To undo it: "
-            f"{_command('rollback --undo', session)}",
+            f"The session is rolled back to plan {rollback.plan.metadata.name} until its spec changes. To undo this: "
+            f"{commands.undo_rollback(session.metadata)}",
         )
     if wanted is None or waiting is None:
         return None
@@ -73,14 +73,11 @@ def find_hold(
 
 
 def approval_hint(plan: PipelinePlan, session: InferenceSession | None = None) -> str:
-    """What to do about a plan that waits; `session` is the one that it is for, if it is at hand."""
+    """How to approve a plan that waits; `session` is its session, if it is known."""
     meta = plan.metadata
-    hint = (
-        f"Plan {meta.name} waits for approval: kubectl annotate isess {plan.spec.session.name} -n "
-        f"{meta.namespace or 'default'} --overwrite {APPROVED_ANNOTATION}={meta.name}"
-    )
+    hint = f"Plan {meta.name} waits for approval. To approve it: {commands.approve_plan(plan.spec.session.name, meta)}"
     other = approved_plan(session) if session is not None else None
-    return f"{hint} (what is approved now is another plan, {other[:100]})" if other else hint
+    return f"{hint} The annotation approves another plan, {other[:100]}." if other else hint
 
 
 def held(hold: Hold | None, rollback: Rollback) -> Finding:
@@ -90,12 +87,12 @@ def held(hold: Hold | None, rollback: Rollback) -> Finding:
         return Finding(type, False, Reason.ROLLBACK_REFUSED, rollback.refusal)
     if hold is not None:
         return Finding(type, True, hold.reason, hold.message)
-    ended = " The rollback has ended, since the spec has changed." if rollback.lapsed else ""
-    return Finding(type, False, Reason.SETTLED, f"Nothing holds it back.{ended}")
+    ended = " The rollback ended because the spec changed." if rollback.lapsed else ""
+    return Finding(type, False, Reason.SETTLED, f"Nothing holds the session back.{ended}")
 
 
 def preview(hold: Hold | None, wanted: PipelinePlan | None, active: PipelinePlan | None) -> PlanPreview | None:
-    """What the plan that waits would change of the one in force; None if none waits."""
+    """What the plan that waits would change in the current plan; None if no plan waits."""
     if hold is None or wanted is None or hold.plan != wanted.metadata.name:
         return None
     changes = differences(active.spec, wanted.spec) if active is not None else ()
@@ -120,14 +117,10 @@ def preview(hold: Hold | None, wanted: PipelinePlan | None, active: PipelinePlan
 
 
 def _must_change(world: SessionWorld, active: PipelinePlan) -> bool:
-    """Whether the plan in force cannot go on as it is: what it holds is not there any more."""
+    """Whether the current plan has lost accelerators that it needs."""
     return not fits(active, available(world.session, world.cluster))
 
 
 def _is_under_way(world: SessionWorld, plan: str) -> bool:
-    """Whether replicas of the plan run already: a migration goes on when its window closes."""
+    """Whether replicas of the plan run already: a migration continues when its window closes."""
     return world.serving is not None and any(running.plan == plan for running in world.serving.plans)
-
-
-def _command(verb: str, session: InferenceSession) -> str:
-    return f"kubectl partita {verb} isess/{session.metadata.name} -n {session.metadata.namespace or 'default'}"

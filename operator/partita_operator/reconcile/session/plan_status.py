@@ -1,4 +1,4 @@
-"""The status of a session's plans: which one serves, how its stages run, and whether it may be rolled out."""
+"""The status of a session's plans: which plan serves, the state of its stages, and whether it may be rolled out."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -15,7 +15,7 @@ from partita_operator.reconcile.session.rollout import Rollout
 def plan_status(
     plan: PipelinePlan, rollout: Rollout, serving: ServingStatus | None, now: datetime
 ) -> PipelinePlanStatus:
-    """The status of `plan`; of a plan that should serve, the replicas wanted now are part of it."""
+    """The status of `plan`, with the desired replicas if the plan should serve."""
     is_target = rollout.target is not None and rollout.target.metadata.name == plan.metadata.name
     stages = tuple(_stages(plan, rollout, serving)) if serving is not None or is_target else plan.status.stages
     findings = (_approved(plan), *_progress(plan, rollout, serving, is_target))
@@ -37,7 +37,7 @@ def _stages(plan: PipelinePlan, rollout: Rollout, serving: ServingStatus | None)
     for module, pipeline, position, stage in plan.spec.stages():
         key = (module.name, pipeline.name, position)
         before, now = known.get(key), running.get(key) if running is not None else None
-        # While the engine cannot be reached, what was last seen stays.
+        # While the engine does not answer, the last observation stays.
         ready = before.ready if running is None and before else now.ready if now else 0
         yield StageStatus(
             module=module.name,
@@ -52,7 +52,7 @@ def _stages(plan: PipelinePlan, rollout: Rollout, serving: ServingStatus | None)
 
 def _approved(plan: PipelinePlan) -> Finding:
     if plan.spec.approved:
-        return Finding(ConditionType.APPROVED, True, Reason.APPROVED, "It may be rolled out.")
+        return Finding(ConditionType.APPROVED, True, Reason.APPROVED, "The plan may be rolled out.")
     return Finding(ConditionType.APPROVED, False, Reason.AWAITING_APPROVAL, approval_hint(plan))
 
 
@@ -61,7 +61,7 @@ def _progress(
 ) -> tuple[Finding, ...]:
     ready, rolled_out, reconciling = ConditionType.READY, ConditionType.ROLLED_OUT, ConditionType.RECONCILING
     if is_target and serving is None:
-        unknown, message = ConditionStatus.UNKNOWN, "The serving engine cannot be reached."
+        unknown, message = ConditionStatus.UNKNOWN, "The serving engine does not answer."
         return (
             Finding(ready, unknown, Reason.ENGINE_UNAVAILABLE, message),
             Finding(rolled_out, unknown, Reason.ENGINE_UNAVAILABLE, message),
@@ -72,7 +72,7 @@ def _progress(
         return (
             Finding(ready, False, reason, message),
             Finding(rolled_out, False, reason, message),
-            Finding(reconciling, False, Reason.SETTLED, "Nothing is under way."),
+            Finding(reconciling, False, Reason.SETTLED, "Nothing is in progress."),
         )
     if rollout.serves and rollout.asleep:
         message = sleep_summary(rollout)
@@ -88,7 +88,7 @@ def _progress(
         return (
             Finding(ready, usable and bool(rollout.targets), Reason.OUTRANKED, rollout.outranked),
             Finding(rolled_out, False, Reason.OUTRANKED, rollout.outranked),
-            Finding(reconciling, False, Reason.SETTLED, "Nothing is under way."),
+            Finding(reconciling, False, Reason.SETTLED, "Nothing is in progress."),
         )
     return (
         Finding(ready, usable, Reason.SERVING if usable else Reason.ROLLING_OUT, summary),
@@ -98,22 +98,22 @@ def _progress(
 
 
 def _why_not(plan: PipelinePlan, rollout: Rollout) -> tuple[Reason, str]:
-    """Why the plan does not serve, although it is there."""
+    """Why the plan does not serve."""
     if rollout.hold is not None and rollout.hold.plan == plan.metadata.name:
         return rollout.hold.reason, rollout.hold.message
     if not plan.spec.approved:
         return Reason.AWAITING_APPROVAL, approval_hint(plan)
-    return Reason.SUPERSEDED, "Another plan serves; this one is kept for a rollback."
+    return Reason.SUPERSEDED, "Another plan serves. This plan is kept for a rollback."
 
 
 def sleep_summary(rollout: Rollout, besides: str = "") -> str:
-    """That the plan has no replicas, in a sentence."""
+    """One sentence about a plan without replicas."""
     name = rollout.target.metadata.name if rollout.target is not None else ""
-    return f"Plan {name} has scaled to zero: the next request is held until its replicas are up. {besides}".strip()
+    return f"Plan {name} has scaled to zero. The next request is held until its replicas are up. {besides}".strip()
 
 
 def rollout_summary(rollout: Rollout) -> str:
-    """How far the roll-out has come, in a sentence."""
+    """One sentence about the progress of the roll-out."""
     wanted = sum(t.replicas for t in rollout.targets)
     up = sum(min(t.replicas, rollout.ready.get((t.module, t.pipeline, t.stage), 0)) for t in rollout.targets)
     text = f"{up} of {wanted} replicas are up"

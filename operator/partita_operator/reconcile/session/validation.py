@@ -1,4 +1,4 @@
-"""What a schema cannot say about a session: whether its graph makes sense and its pools are there."""
+"""Checks of a session that its schema cannot make: its graph, its models and its pools."""
 
 import re
 from collections.abc import Iterable
@@ -7,6 +7,7 @@ from typing import Final
 
 from partita_api.inferencesession import InferenceSession, ObjectiveType
 from partita_api.meta import NAME_PATTERN
+from partita_operator.reconcile import commands
 from partita_operator.reconcile.capacity.accounting import selected_pools, usable_pools
 from partita_operator.reconcile.reasons import Reason
 from partita_operator.reconcile.world import Cluster
@@ -14,12 +15,12 @@ from partita_planner.session.session_graph import session_problems
 from partita_runtime.models.policy import ModelPolicy
 
 MAX_SESSION_NAME: Final = 54
-"""A plan's name, which is also the value of labels, adds nine characters to it; labels may have 63."""
+"""A plan's name is the session's and nine more characters, and the value of labels, which have at most 63."""
 
 
 @dataclass(frozen=True)
 class SpecProblem:
-    """Why nothing can be done for a session now."""
+    """Why a session cannot be served now."""
 
     reason: Reason
     message: str
@@ -32,7 +33,7 @@ def find_problem(
     cluster: Cluster,
     policy: ModelPolicy = ModelPolicy(),  # noqa: B008 - it is frozen
 ) -> SpecProblem | None:
-    """The first thing that is wrong with what the session asks for; `policy` is what the platform allows, if known."""
+    """The first problem of the session's spec, if any; `policy` is what the platform allows."""
     return (
         _wrong_spec(session, cluster)
         or _forbidden(session, policy)
@@ -50,10 +51,10 @@ def _wrong_spec(session: InferenceSession, cluster: Cluster) -> SpecProblem | No
         return SpecProblem(
             Reason.INVALID_SPEC,
             f"The session's name must have at most {MAX_SESSION_NAME} characters: lower-case letters, digits and "
-            "dashes. Create it anew under such a name.",
+            "dashes. Delete the session and create it under another name.",
         )
     found = session_problems(session.spec)
-    return SpecProblem(Reason.INVALID_SPEC, "; ".join(found)) if found else None
+    return SpecProblem(Reason.INVALID_SPEC, f"{'; '.join(found)}.") if found else None
 
 
 def _forbidden(session: InferenceSession, policy: ModelPolicy) -> SpecProblem | None:
@@ -68,19 +69,19 @@ def _wrong_pools(session: InferenceSession, cluster: Cluster) -> SpecProblem | N
         return SpecProblem(
             Reason.POOL_NOT_FOUND,
             f"spec.pools names {_list(unknown)}, but the cluster's GPUPools are: {known}. "
-            "Create the pool or correct its name.",
+            "Create the pool or correct the name.",
         )
     selected = selected_pools(session, pools)
     if not selected:
         what = "exists" if spec.pool_selector.is_empty else f"has the labels {spec.pool_selector} of spec.poolSelector"
         return SpecProblem(
-            Reason.NO_POOL_SELECTED, f"No GPUPool {what}; the cluster's GPUPools are: {known}. Create or label one."
+            Reason.NO_POOL_SELECTED, f"No GPUPool {what}. The cluster's GPUPools are: {known}. Create or label one."
         )
     if unreadable := [name for name in selected if name in cluster.unreadable]:
         return SpecProblem(
             Reason.INVALID_POOL,
-            f"The spec of GPUPool {_list(unreadable)} is wrong, so nothing is planned: kubectl describe gpupool "
-            f"{unreadable[0]}",
+            f"The spec of GPUPool {_list(unreadable)} is invalid. Correct it; for details: "
+            f"{commands.describe_pool(unreadable[0])}",
         )
     if all(pool.metadata.deletion_timestamp for pool in selected.values()):
         return SpecProblem(
@@ -97,12 +98,12 @@ def _no_capacity(session: InferenceSession, cluster: Cluster) -> SpecProblem | N
     unseen = [n for n, p in selected.items() if p.status.observed_generation < p.metadata.generation]
     if unseen:
         return SpecProblem(
-            Reason.WAITING_FOR_POOLS, f"The accelerators of {_list(unseen)} are being counted.", stalled=False
+            Reason.WAITING_FOR_POOLS, f"Partita counts the accelerators of {_list(unseen)}.", stalled=False
         )
     return SpecProblem(
         Reason.NO_CAPACITY,
-        f"None of the selected GPUPools ({_list(selected)}) has accelerators. Their Ready conditions say why: "
-        f"kubectl describe gpupool {next(iter(selected))}",
+        f"The selected GPUPools ({_list(selected)}) have no accelerators. Their condition Ready says why: "
+        f"{commands.describe_pool(next(iter(selected)))}",
     )
 
 
@@ -112,8 +113,8 @@ def _unknown_power(session: InferenceSession, cluster: Cluster) -> SpecProblem |
         return None
     return SpecProblem(
         Reason.POWER_UNKNOWN,
-        f"Objective Power needs to know what accelerators draw, but GPUPool {_list(silent)} does not say it. Set "
-        "spec.powerWatts there, or leave the pool out by spec.pools.",
+        f"Objective Power needs spec.powerWatts, and GPUPool {_list(silent)} does not set it. Set it there, or exclude "
+        "the pool by spec.pools.",
     )
 
 

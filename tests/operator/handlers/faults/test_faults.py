@@ -76,7 +76,7 @@ async def test_a_wrong_edit_leaves_what_serves(namespace: Kubectl, operators: Op
         found = await eventually(
             lambda: namespace.get("isess", "traffic"), lambda s: reason(s) == ("False", "InvalidSpec")
         )
-        assert "stays in force" in condition(found, "Ready")["message"]
+        assert "keeps serving" in condition(found, "Ready")["message"]
         assert {k: s.plan.metadata.name for k, s in operators.engine.applied.items()} == {
             k: s.plan.metadata.name for k, s in before.items()
         }

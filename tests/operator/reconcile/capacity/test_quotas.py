@@ -40,7 +40,7 @@ def test_a_refusal_says_whose_quota_it_is_and_who_holds_it() -> None:
     made = cluster(fast(10, team=4), one("first", 300), one("second", 200))
     status, reason, message = ready(made, "team/second")
     assert (status, reason) == ("False", "QuotaExceeded")
-    assert "The quota of namespace team is 4 accelerators of pool fast, of which team/first holds 3" in message
+    assert "The quota of namespace team is 4 accelerators of pool fast (team/first holds 3)" in message
     assert "leaves 1 for this session, although 7 are free" in message
     assert "Raise it in spec.quotas of GPUPool fast" in message
 
@@ -69,7 +69,7 @@ def test_a_lowered_quota_leaves_what_serves_but_says_so() -> None:
     made.run(15)
     status, reason, message = ready(made, "team/first")
     assert (status, reason) == ("False", "QuotaExceeded")
-    assert "stays in force" in message
+    assert "keeps serving" in message
     assert "team/first" in made.engine.applied
 
 

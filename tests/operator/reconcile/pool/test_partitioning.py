@@ -92,7 +92,7 @@ def test_replicas_leave_by_themselves_if_there_is_room() -> None:
     nodes.others = [full]
     nodes.run(30)
     assert nodes.steps == [(StepKind.DRAIN, "a")]
-    assert "1 pods of Partita's are left" in nodes.message
+    assert "1 pods of Partita are left" in nodes.message
     nodes.run(10)
     assert nodes.steps[:3] == [(StepKind.DRAIN, "a"), (StepKind.EVICT, "a"), (StepKind.CUT, "a")]
 
@@ -143,7 +143,7 @@ def test_labels_that_others_change_are_theirs() -> None:
     assert nodes.nodes["b"].labels[MIG_CONFIG] == "all-1g.10gb"
     assert len(nodes.steps) == done
     assert nodes.condition == ("False", "LabelsChanged")
-    assert "kubectl label node b partita.dev/mig-config-" in nodes.message
+    assert "`kubectl label node b partita.dev/mig-config-`" in nodes.message
 
     given_back = {k: v for k, v in nodes.nodes["b"].labels.items() if k != CUT_AS}
     nodes.nodes["b"] = replace(nodes.nodes["b"], labels=given_back)
@@ -223,7 +223,7 @@ def test_mps_and_mig_are_not_mixed_on_a_node() -> None:
     nodes.nodes["b"] = node("b", **{"nvidia.com/gpu.sharing-strategy": "mps"})
     nodes.run()
     assert nodes.cut == ["a", "c"]
-    assert "mps and MIG are not mixed on a node" in nodes.message
+    assert "a node has either mps or MIG" in nodes.message
     assert "nvidia.com/device-plugin.config" in nodes.message
 
     nodes = approved(others=[pool("shared").mps(4).on_nodes({"gpus": "h100"}).build()])

@@ -84,7 +84,7 @@ H100 = {
         pytest.param(SharingMode.MPS, {f"{GPU}.sharing-strategy": "mps"}, {GPU: 16}, "(mps)", id="MPS twice"),
         pytest.param(SharingMode.MPS, {}, {GPU: 4, "nvidia.com/mig-1g.10gb": 7}, "has MIG slices", id="MPS and MIG"),
         pytest.param(SharingMode.WHOLE, {}, {GPU: 4, "nvidia.com/mig-1g.10gb": 7}, "", id="whole GPUs beside slices"),
-        pytest.param(SharingMode.WHOLE, {"partita.dev/mig-draining": "x"}, {GPU: 4}, "about to be cut", id="drained"),
+        pytest.param(SharingMode.WHOLE, {"partita.dev/mig-draining": "x"}, {GPU: 4}, "waits to be cut", id="drained"),
     ],
 )
 def test_nodes_whose_gpus_are_shared_otherwise_do_not_count(

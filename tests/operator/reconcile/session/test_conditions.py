@@ -10,7 +10,7 @@ from tests.operator.reconcile.simulated import SimulatedCluster
 
 from partita_api.gpupool import Emulation, LatencyCurve
 from partita_api.inferencesession import Approval, InferenceSession
-from partita_operator.ports import RunPhase
+from partita_operator.ports import Remark, RunPhase
 from partita_operator.settings.model import ModelsSettings
 
 DETECTOR = session("traffic").model("detector")
@@ -142,14 +142,14 @@ READY = ("True", "Serving")
             lambda: after(5, cluster(DETECTOR, fast=0, slow=0)),
             ("False", "NoCapacity"),
             "Stalled",
-            "kubectl describe gpupool fast",
+            "kubectl describe gpool fast",
             id="pools without accelerators",
         ),
         pytest.param(
             lambda: after(5, cluster(DETECTOR.with_spec(objective={"type": "Power"}))),
             ("False", "PowerUnknown"),
             "Stalled",
-            "GPUPool fast, slow does not say it. Set spec.powerWatts there",
+            "GPUPool fast, slow does not set it. Set it there",
             id="least power from pools that do not say theirs",
         ),
         pytest.param(deleted_pool_named, ("False", "PoolTerminating"), "Stalled", "Select others", id="pool going"),
@@ -231,11 +231,11 @@ READY = ("True", "Serving")
             lambda: edited(lambda s: s.slo(5)),
             ("False", "SLOTooTight"),
             "Stalled",
-            "stays in force",
+            "keeps serving",
             id="edited to what cannot be planned",
         ),
         pytest.param(
-            lambda: edited(cyclic), ("False", "InvalidSpec"), "Stalled", "stays in force", id="edited to nonsense"
+            lambda: edited(cyclic), ("False", "InvalidSpec"), "Stalled", "keeps serving", id="edited to nonsense"
         ),
         pytest.param(
             lambda: edited(lambda s: s.rate(300)), READY, None, "3 of 3 replicas", id="edited to something larger"
@@ -325,6 +325,15 @@ def test_events_tell_transitions_and_nothing_else() -> None:
     made.run(60)
     told = [(event.type, event.reason) for key, event in made.events if key == "default/traffic"][4:]
     assert told == [("Warning", "SLOTooTight")]
+
+
+def test_a_remark_is_in_one_condition_of_the_session_and_of_no_plan() -> None:
+    made = cluster(DETECTOR)
+    made.engine.remarks = (Remark("there is no CUDA device here", ("detector/p0/0",)),)
+    made.run(20)
+    plans = (c for plan in made.plans.values() for c in plan.status.conditions)
+    said = [c.type for c in (*made.session("traffic").status.conditions, *plans) if "no CUDA device" in c.message]
+    assert said == ["RolledOut"]
 
 
 def test_a_forbidden_model_is_a_warning() -> None:

@@ -180,7 +180,7 @@ def test_a_rollback_ends_with_a_change_of_the_spec() -> None:
     third = serving(made)
     assert third not in (first, second)
     assert (held(made).status, held(made).reason) == ("False", "Settled")
-    assert "The rollback has ended" in held(made).message
+    assert "The rollback ended" in held(made).message
 
 
 def test_a_rollback_waits_for_the_end_of_a_pause() -> None:
@@ -197,9 +197,9 @@ def test_a_rollback_waits_for_the_end_of_a_pause() -> None:
 @pytest.mark.parametrize(
     ("asked", "want"),
     [
-        pytest.param("traffic-00000000@2", "There is no plan traffic-00000000", id="no such plan"),
-        pytest.param("traffic", "must be PLAN@GENERATION", id="no generation"),
-        pytest.param("a b@c", "must be PLAN@GENERATION", id="nonsense"),
+        pytest.param("traffic-00000000@2", "Plan traffic-00000000 does not exist", id="no such plan"),
+        pytest.param("traffic", "Write PLAN@GENERATION", id="no generation"),
+        pytest.param("a b@c", "Write PLAN@GENERATION", id="nonsense"),
     ],
 )
 def test_a_rollback_that_cannot_be_says_why_and_changes_nothing(asked: str, want: str) -> None:
