@@ -92,7 +92,7 @@ def test_a_degraded_session_says_who_took_what() -> None:
     assert (status, reason) == ("False", "Outranked")
     assert "default/urgent (priority 10) has 6 of pool fast" in message
     assert "2 of the 4 accelerators of pool fast. The session serves with 2 of 4 replicas" in message
-    assert "Raise its spec.priority" in message
+    assert "Raise spec.priority" in message
     assert made.condition("plain", "Stalled") == ("True", "Outranked")
     assert [e.reason for key, e in made.events if key == "default/plain"].count("Outranked") == 1
     assert made.condition("urgent", "Ready") == ("True", "Serving")

@@ -42,7 +42,7 @@ def test_a_refusal_says_whose_quota_it_is_and_who_holds_it() -> None:
     assert (status, reason) == ("False", "QuotaExceeded")
     assert "The quota of namespace team is 4 accelerators of pool fast (team/first holds 3)" in message
     assert "leaves 1 for this session, although 7 are free" in message
-    assert "Raise it in spec.quotas of GPUPool fast" in message
+    assert "Raise the quota in spec.quotas of GPUPool fast" in message
 
 
 def test_a_namespace_without_a_quota_may_use_all() -> None:
