@@ -3,8 +3,9 @@
 Events take their type from the severity. `docs/reference/conditions.md` explains every reason to users.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Self
+from typing import Final, Self
 
 from partita_planner.problem import NoPlanReason
 
@@ -92,8 +93,12 @@ class Reason(StrEnum):
     PARTITIONED = "Partitioned", Severity.NORMAL, "all nodes are cut"
 
 
+_SEVERITIES: Final[Mapping[str, Severity]] = {
+    **{str(reason): reason.severity for reason in Reason},
+    **{str(reason): Severity.WARNING for reason in NoPlanReason},
+}
+
+
 def severity_of(reason: str) -> Severity:
     """The severity of a condition's reason: Partita's own, or the planner's for having no plan, which is a warning."""
-    if reason in NoPlanReason.__members__.values():
-        return Severity.WARNING
-    return Reason(reason).severity
+    return _SEVERITIES[reason]
