@@ -1,4 +1,7 @@
-"""Planning strategies, each in a file of its own, by name."""
+"""Planning strategies by name, each in its own module.
+
+May import `task` and what is below it, and `configurations`; a new strategy is one module and one entry of STRATEGIES.
+"""
 
 from collections.abc import Mapping
 from typing import Final
