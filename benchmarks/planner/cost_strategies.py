@@ -100,7 +100,7 @@ def main() -> None:
 
 def cost_strategies() -> dict[str, WorkloadSolver]:
     """Every strategy that answers in the papers' setting, by name."""
-    named = {name: s.answer for name, s in STRATEGIES.items() if s.answer is not None}
+    named = {name: s.solve_workload for name, s in STRATEGIES.items() if s.solve_workload is not None}
     return named | {"partita-allocated": least_allocated}
 
 

@@ -1,4 +1,4 @@
-"""How long planning may still take; the clock is passed in."""
+"""Deadlines for planning; the clock is passed in."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ class Deadline:
 
     @classmethod
     def after(cls, seconds: float, clock: Callable[[], float]) -> "Deadline":
-        """The moment so many seconds from now."""
+        """The deadline in so many seconds."""
         return cls(clock, clock() + seconds)
 
     @property
     def left(self) -> float:
-        """Seconds until then; 0 when it has passed."""
+        """Seconds that remain; 0 when the deadline has passed."""
         return max(0.0, self.at - self.clock())
 
     @property
@@ -29,13 +29,13 @@ class Deadline:
         return self.left == 0
 
     def share(self, fraction: float) -> "Deadline":
-        """The moment at which that fraction of the time left will have passed."""
+        """An earlier deadline, after that fraction of the remaining time."""
         return Deadline.after(fraction * self.left, self.clock)
 
 
 NEVER: Final = Deadline(lambda: 0.0, inf)
-"""For whoever has all the time that it takes."""
+"""No time limit."""
 
 
 class OutOfTimeError(Exception):
-    """A deadline passed before the answer was there."""
+    """A deadline passed before the result was complete."""

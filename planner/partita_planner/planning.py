@@ -26,16 +26,16 @@ from partita_planner.task.task import SolveTask, Task
 from partita_planner.validation import validate
 
 KEEP_WITHIN: Final = 0.02
-"""The plan in force stays if it is still valid and no new plan is better by more than this share: a change of plan
-moves replicas, which is worth more than two percent."""
+"""The current plan stays if it is still valid and no new plan is better by more than this share. A change of plan moves
+replicas, and that costs more than two percent gain."""
 BASELINE: Final = NO_PARTITIONING
-"""The strategy whose plan is always there to compare with, and stands in if a wider search runs out of time."""
+"""The strategy that every plan is compared with. Its plan is the answer if a wider search runs out of time."""
 BASELINE_SHARE: Final = 0.2
-"""Share of the time limit for the baseline, which needs little of it."""
+"""Share of the time limit for the baseline."""
 SEARCH_SHARE: Final = 0.9
-"""Share of the time then left for the session's own strategy; the rest is for saying what is wrong if it finds none."""
+"""Share of the remaining time for the session's strategy. The rest is for the diagnosis if it finds no plan."""
 EXPLAIN_SECONDS: Final = 1.0
-"""Time for planning again with other inputs. Where one search takes longer, the linear relaxation has to do."""
+"""Time for planning again with other inputs. If one search takes longer, the linear relaxation is used instead."""
 
 
 def plan(
@@ -45,9 +45,9 @@ def plan(
 ) -> Outcome:
     """The best plan for `problem` by its strategy, within planner.timeLimitSeconds.
 
-    The same problem gives the same plan, unless time runs out. Every plan has passed `validate`. The plan in force is
-    returned as it is if it is still valid and within KEEP_WITHIN of the best; it also stands in when time runs out.
-    `explain_seconds` of what time is left go into planning again with other inputs (`sensitivity`).
+    The same problem gives the same plan, unless time runs out. Every plan has passed `validate`. The current plan is
+    returned unchanged if it is valid and within KEEP_WITHIN of the best. It is also the answer when time runs out.
+    Up to `explain_seconds` of the remaining time are for planning again with other inputs (`sensitivity`).
     """
     refusal = _refused(problem)
     if refusal is not None:
@@ -82,7 +82,7 @@ def plan(
 
 
 def _refused(problem: PlanningProblem) -> NoPlan | None:
-    """Why the session cannot be planned at all, if so."""
+    """Why the session cannot be planned at all; None if it can."""
     wrong = list(session_problems(problem.spec))
     if problem.spec.planner.strategy not in STRATEGIES:
         known = ", ".join(sorted(STRATEGIES))
@@ -99,10 +99,10 @@ def _refused(problem: PlanningProblem) -> NoPlan | None:
     ):
         wrong.append("planner.shareGpus needs objective.type Cost or Power, and objective.costModel Allocated")
     if not 0 < problem.rate < inf:
-        wrong.append(f"the rate to plan for is {problem.rate:g} requests/s: it must be above 0, and finite")
+        wrong.append(f"the rate to plan for is {problem.rate:g} requests/s: give a finite rate above 0")
     names = [pool.name for pool in problem.pools]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        wrong.append(f"pool {', '.join(twice)} is given more than once: give each pool a name of its own")
+        wrong.append(f"pool {', '.join(twice)} is given more than once: give each pool its own name")
     wrong.extend(profile_problems(problem))
     silent = [pool.name for pool in problem.pools if pool.spec.power_watts is None]
     if problem.spec.objective.type is ObjectiveType.POWER and silent:
@@ -114,7 +114,7 @@ def _refused(problem: PlanningProblem) -> NoPlan | None:
 
 
 def _without_solution(task: Task, nothing: NothingFound, solve: SolveTask, deadline: Deadline) -> Outcome:
-    """The plan in force if it still serves, else why there is none."""
+    """The current plan if it is still valid, else why there is no plan."""
     current_plan = task.problem.current_plan
     if current_plan is not None and not validate(current_plan, task.problem):
         return Planned(current_plan)
@@ -125,13 +125,13 @@ def _without_solution(task: Task, nothing: NothingFound, solve: SolveTask, deadl
     seconds = task.problem.spec.planner.time_limit_seconds
     return NoPlan(
         NoPlanReason.TIME_LIMIT,
-        f"No plan was found within {seconds} s, nor proof that there is none. Raise planner.timeLimitSeconds, or lower "
-        f"planner.maxStages.",
+        f"The planner found no plan within {seconds} s, and no proof that there is none. Raise "
+        f"planner.timeLimitSeconds, or lower planner.maxStages.",
     )
 
 
 def _stays(current_plan: PipelinePlanSpec, found: PipelinePlanSpec, problem: PlanningProblem) -> bool:
-    """Whether the plan in force is still valid and nearly as good as `found`."""
+    """Whether the current plan is still valid and nearly as good as `found`."""
     if current_plan.solution.strategy != found.solution.strategy or validate(current_plan, problem):
         return False
     kind = problem.spec.objective.type
@@ -149,5 +149,6 @@ def _ratio(one: float, other: float) -> float:
 def _bug(violations: tuple[str, ...]) -> NoPlan:
     return NoPlan(
         NoPlanReason.INVALID_PLAN,
-        f"The planner made a plan that does not hold, which is a bug; the plan in force stays. {'; '.join(violations)}",
+        f"The planner made an invalid plan, which is a bug in Partita. The current plan stays; report this message: "
+        f"{'; '.join(violations)}",
     )

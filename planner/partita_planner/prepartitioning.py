@@ -1,7 +1,7 @@
-"""Groups a model's layers into blocks of about equal time (PPipe, section 5.2), where little crosses the cuts.
+"""Groups a model's layers into blocks of about equal time (PPipe, section 5.2), with few bytes across the cuts.
 
-A shortest path over the cut positions, in as many steps as there are blocks. PPipe fills block after block up to the
-even share; that says nothing about the bytes, and leaves the last block what is left.
+It finds a shortest path over the cut positions, with one step for each block. PPipe fills block after block up to the
+even share instead: that ignores the bytes, and the last block gets the rest.
 """
 
 from bisect import bisect_left, bisect_right
@@ -12,12 +12,12 @@ from math import inf
 from typing import Final
 
 BALANCE_BOUNDS: Final = ((0.5, 1.5), (0.25, 2.0), (0.1, 3.0), (0.0, inf))
-"""Least and most share of the even block time that a block may take; the next pair where the last leaves no way."""
+"""Least and most share of the even block time for a block; the next pair if no cut keeps the previous one."""
 ROUNDING: Final = 1e-9
 
 
 class BadLayersError(ValueError):
-    """Layers that cannot be grouped; the message says why."""
+    """Layers that cannot be grouped; the message says why, and the fix."""
 
 
 def prepartition(
@@ -25,15 +25,16 @@ def prepartition(
 ) -> tuple[int, ...]:
     """The ends of `blocks` blocks of consecutive layers, in order; block k is the layers [ends[k - 1], ends[k]).
 
-    costs: time of each layer on one GPU class, in any one unit; other_costs: the same on further classes, if known.
-    cut_bytes: bytes of all tensors that cross if a block ends after layer i, None where it must not; one entry a layer,
-    the last of which has no meaning. The last end is always len(costs).
+    costs: time of each layer on one GPU class, in any unit; other_costs: the same on further classes, if known.
+    cut_bytes: for each layer, bytes of all tensors that cross if a block ends after it; None if no block may end there.
+    The last entry has no meaning. The last end is always len(costs).
 
-    Each block's time lies within [0.5, 1.5] of the even share total / blocks, on every class, and of all such cuts
-    these have the fewest bytes in total, then the smallest sum of squared shares. Where no cut keeps these bounds they
+    Each block's time lies within [0.5, 1.5] of the even share total / blocks, on every class. Of all such cuts, the
+    result has the fewest bytes in total, then the smallest sum of squared shares. If no cut keeps these bounds, they
     are relaxed step by step (BALANCE_BOUNDS). With too few layers or legal cuts there are fewer blocks.
 
-    Raises BadLayersError for no layers, a cost that is negative or no number, arrays of unequal length, or blocks < 1.
+    Raises BadLayersError for no layers, for a cost that is negative or not finite, for arrays of unequal length, and
+    for blocks < 1.
     """
     classes = (costs, *other_costs)
     _check(classes, cut_bytes, blocks)
@@ -52,7 +53,7 @@ def prepartition(
 
 @dataclass(frozen=True)
 class _CutPositions:
-    """The positions at which a block may end."""
+    """The positions at which a block may end, and what they cost."""
 
     elapsed: tuple[list[float], ...]
     """[class][position]: share of the class's whole time before the position."""
@@ -62,27 +63,32 @@ class _CutPositions:
 
 def _check(classes: Sequence[Sequence[float]], cut_bytes: Sequence[int | None], blocks: int) -> None:
     if not classes[0]:
-        raise BadLayersError("a model without layers cannot be partitioned")
+        raise BadLayersError("the model has no layers: give at least one")
     if any(len(costs) != len(classes[0]) for costs in classes):
-        raise BadLayersError(f"costs of {', '.join(str(len(c)) for c in classes)} layers; give one a layer and class")
+        raise BadLayersError(
+            f"costs have {', '.join(str(len(c)) for c in classes)} entries: give one entry for each layer and class"
+        )
     if len(cut_bytes) != len(classes[0]):
-        raise BadLayersError(f"cut_bytes has {len(cut_bytes)} entries for {len(classes[0])} layers; give one a layer")
+        raise BadLayersError(
+            f"cut_bytes has {len(cut_bytes)} entries for {len(classes[0])} layers: give one entry for each layer"
+        )
     if blocks < 1:
-        raise BadLayersError(f"blocks is {blocks}; ask for at least 1")
+        raise BadLayersError(f"blocks is {blocks}: give at least 1")
     if any(not 0 <= cost < inf for costs in classes for cost in costs):
         raise BadLayersError("layer costs must be finite and not negative")
 
 
 def _elapsed(costs: Sequence[float], positions: Sequence[int]) -> list[float]:
-    """Share of the whole time before each position; 0 throughout if there is none."""
+    """Share of the whole time before each position; all 0 if the time is 0."""
     elapsed = [0.0, *accumulate(costs)]
     return [elapsed[p] / (elapsed[-1] or 1.0) for p in positions]
 
 
 def _fewest_bytes(cuts: _CutPositions, blocks: int, least: float, most: float) -> list[int] | None:
-    """Shortest path in `blocks` steps that each take `least` to `most` of the time on every class; None if none does.
+    """Shortest path in `blocks` steps that each take `least` to `most` of the time on every class.
 
-    Returns the position indices at which the blocks end. A class without any time has no say.
+    Returns the position indices at which the blocks end, or None if there is no such path. A class with a total time
+    of 0 is ignored.
     """
     elapsed = [of for of in cuts.elapsed if of[-1] > 0]
     last = len(cuts.crossing) - 1

@@ -1,4 +1,4 @@
-"""What the planner is asked, and what it answers."""
+"""The planner's input and output: a planning problem; a plan, or the reason why there is none."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,7 +32,7 @@ class Pool:
 
     @classmethod
     def priced(cls, name: str, gpus: int, price_per_hour: float) -> "Pool":
-        """A pool of GPUs at a price for each; all else is as GPUPoolSpec's defaults say."""
+        """A pool of GPUs with a price for each GPU, and GPUPoolSpec's defaults."""
         return cls(name, GPUPoolSpec(price_per_hour=Quantity(price_per_hour)), gpus)
 
 
@@ -46,7 +46,7 @@ class PlanningProblem:
     """Requests per second to plan for: the declared rate, or the observed one."""
     pools: tuple[Pool, ...]
     profiles: Mapping[tuple[str, str], Profile] = field(default_factory=dict)
-    """By (module, pool). Every module with a model has at least one; a pair without one is not used."""
+    """By (module, pool). Every module with a model has at least one; a pair without a profile is not used."""
     current_plan: PipelinePlanSpec | None = None
     """The plan that serves now, if any: a warm start, and the fallback when time runs out."""
 
@@ -106,22 +106,22 @@ class NoPlanReason(StrEnum):
 
 @dataclass(frozen=True)
 class NoPlan:
-    """There is no plan, and what would make one possible."""
+    """Why there is no plan, and what would make one possible."""
 
     reason: NoPlanReason
     message: str
-    """A sentence for people: which constraint cannot be met, and what to change."""
+    """For users: which constraint cannot be met, and what to change."""
     smallest_slo_ms: int | None = None
     """The smallest SLO with a plan for the same rate on the same GPUs."""
     largest_rate: int | None = None
     """The largest whole number of requests per second with a plan."""
     gpus_missing: Mapping[str, int] = field(default_factory=dict)
-    """GPUs with which there is a plan, and without any one of which there is none."""
+    """GPUs by pool with which there is a plan; with one less of any pool there is none."""
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A plan that the validator has passed."""
+    """A plan that has passed the validator."""
 
     plan: PipelinePlanSpec
 

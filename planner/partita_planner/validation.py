@@ -1,8 +1,7 @@
-"""Checks a plan against its problem from first principles; shares no code with what made the plan.
+"""Checks a plan against its problem from first principles. Shares no code with the planner.
 
-Everything is computed again from the plan's stages, the profiles, the pools and the session: nothing that the plan
-says of itself is taken for granted. Numbers may differ by TOLERANCE, which covers rounding in the plan's text and
-the solver's own tolerance.
+Every figure of the plan is computed again from its stages, the profiles, the pools and the session. Figures may differ
+by TOLERANCE, which covers rounding in the plan's text and the solver's tolerance.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ TOLERANCE: Final = 1e-5
 
 
 def validate(plan: PipelinePlanSpec, problem: PlanningProblem) -> tuple[str, ...]:
-    """What is wrong with `plan` as an answer to `problem`, a sentence each; empty if nothing is."""
+    """What is wrong with `plan` as a plan for `problem`, a sentence each; empty if it is valid."""
     check = _Check(plan, problem)
     broken = tuple(check.structure())
     return broken or tuple(check.numbers())
@@ -42,7 +41,7 @@ class _Check:
         return {module.name: module for module in self.problem.spec.modules}
 
     def structure(self) -> Iterator[str]:
-        """What the plan refers to exists, and every pipeline runs the whole model."""
+        """Checks that everything the plan refers to exists, and that every pipeline runs the whole model."""
         planned = [module.name for module in self.plan.modules]
         if sorted(planned) != sorted(self.session_modules):
             yield f"the plan has modules {sorted(planned)}, the session {sorted(self.session_modules)}"
@@ -92,7 +91,7 @@ class _Check:
             yield f"{label} does not run blocks 0 to {profiles[0].blocks} in order, each once"
 
     def numbers(self) -> Iterator[str]:
-        """Latencies, throughputs, capacities and costs are what they must be."""
+        """Checks latencies, throughputs, capacities and costs."""
         for module in self.plan.modules:
             for pipeline in module.pipelines:
                 yield from self._pipeline_numbers(module, pipeline)
@@ -123,7 +122,7 @@ class _Check:
             yield f"{label} says that it serves {pipeline.throughput} samples/s; it serves {serves:g}"
 
     def _latency(self) -> Iterator[str]:
-        """Budgets hold the worst case of every pipeline, and every path's budgets the SLO."""
+        """Every budget covers the worst case of its pipelines, and the budgets of every path keep the SLO."""
         budget = {module.name: module.budget_micros for module in self.plan.modules}
         for module in self.plan.modules:
             function = self.session_modules[module.name].function
@@ -150,7 +149,7 @@ class _Check:
             yield f"budgets add up to {total} us on the longest path, more than the SLO less its margin, {slo:.0f} us"
 
     def _members(self) -> dict[str, list[tuple[ModulePlan, PooledPipeline, Stage]]]:
-        """What each sub-cluster runs."""
+        """The models of each sub-cluster."""
         members: dict[str, list[tuple[ModulePlan, PooledPipeline, Stage]]] = {}
         for module, pipeline, _, stage in self.plan.stages():
             if stage.subcluster is not None:
@@ -163,7 +162,7 @@ class _Check:
         return max((s.latency_micros for m, _, s in members if m.name != module.name), default=0)
 
     def _subclusters(self) -> Iterator[str]:
-        """All models of a sub-cluster fit a vGPU's memory, and its vGPUs have the time for what they are to serve."""
+        """All models of a sub-cluster fit a vGPU's memory, and its vGPUs have enough time for them."""
         for name, members in self._members().items():
             _, _, first = members[0]
             busy = weights = largest = 0.0
@@ -190,7 +189,7 @@ class _Check:
                 seen.add(stage.subcluster)
 
     def _capacity(self) -> Iterator[str]:
-        """No pool gives more GPUs than it has, each divided into vGPUs of one size only."""
+        """The plan uses no more GPUs than each pool has; a GPU holds vGPUs of one size only."""
         vgpus: dict[tuple[str, int], int] = {}
         for stage in self._vgpus():
             key = (stage.pool, stage.vgpu_divisor)
@@ -201,7 +200,7 @@ class _Check:
                 yield f"the plan takes {used} GPUs of pool {name!r}, which has {pool.gpus}"
 
     def _throughput(self) -> Iterator[str]:
-        """Every module has the capacity for its rate, and for what is kept free."""
+        """Every module has the capacity for its rate and the headroom."""
         kept_free = self.problem.spec.planner.headroom_percent / 100
         calls = self._calls()
         served = inf
@@ -319,12 +318,12 @@ class _Check:
         return (self.pools[stage.pool].spec.power_watts or 0) / stage.vgpu_divisor
 
     def _dispatched_by(self, stage: Stage) -> float:
-        """What load fills pipelines in the order of: what the session minimises, money if it is nothing."""
+        """The price that orders pipelines for dispatch: power if the session minimises it, else money."""
         power = self.problem.spec.objective.type is ObjectiveType.POWER
         return self._watts(stage) if power else self._price(stage)
 
     def _sample_price(self, module: ModulePlan, pipeline: PooledPipeline, price: Callable[[Stage], float]) -> float:
-        """What one sample per second costs in the time that vGPUs work, at `price` of a vGPU."""
+        """Cost of one sample per second for the time that vGPUs work, at `price` of a vGPU."""
         return sum(price(s) / self._vgpu_rate(module, pipeline, s) for s in pipeline.stages)
 
 
@@ -336,7 +335,7 @@ def _execution_micros(profile: Profile, stage: Stage, batch: int) -> float:
 
 
 def _memory_bytes(profile: Profile, stage: Stage, batch: int) -> tuple[int, int]:
-    """What the weights of a replica need, and what a batch needs besides."""
+    """Bytes of a replica's weights, and additional bytes of a batch."""
     blocks = profile.memory[stage.blocks.first : stage.blocks.end]
     weights = sum(block.weights_bytes for block in blocks)
     return weights, batch * max((block.activation_bytes for block in blocks), default=0)

@@ -64,7 +64,7 @@ def times(*rows: list[float], divisor: int = 1) -> dict[str, object]:
             "one entry for each of the 2 blocks",
             id="memory of one block only",
         ),
-        pytest.param(lambda: GPUPoolSpec(bandwidth="0"), "write it such as 10G", id="zero bandwidth"),
+        pytest.param(lambda: GPUPoolSpec(bandwidth="0"), "such as 10G", id="zero bandwidth"),
         pytest.param(lambda: Objective(weight=0), "greater than or equal to 1", id="weight 0"),
         pytest.param(lambda: Rate(requests_per_second=0), "greater than or equal to 1", id="rate 0"),
         pytest.param(
@@ -105,30 +105,30 @@ CASES = [
     pytest.param(
         asked(profiles=(profile("m").blocks(3), profile("m").blocks(4).on("slow"))),
         NoPlanReason.INVALID_SESSION,
-        "though both say that they cut the model alike: profile it again",
+        "but both name the same partition of the model: profile the model again",
         id="classes that say they cut alike and do not",
     ),
-    pytest.param(asked(gpus=0), NoPlanReason.NO_POOLS, "no GPU free", id="zero GPUs"),
+    pytest.param(asked(gpus=0), NoPlanReason.NO_POOLS, "no free GPU", id="zero GPUs"),
     pytest.param(asked(MODEL.slo(1)), NoPlanReason.SLO_TOO_TIGHT, "Set slo.latencyMs to 4", id="an SLO of 1 ms"),
     pytest.param(
         replace(asked(), rate=0.0),
         NoPlanReason.INVALID_SESSION,
-        "must be above 0, and finite",
+        "give a finite rate above 0",
         id="an observed rate of 0",
     ),
     pytest.param(
         replace(asked(), rate=float("nan")),
         NoPlanReason.INVALID_SESSION,
-        "must be above 0, and finite",
+        "give a finite rate above 0",
         id="NaN as rate",
     ),
     pytest.param(
-        asked(MODEL.model("m")), NoPlanReason.INVALID_SESSION, "give each module a name of its own", id="a module twice"
+        asked(MODEL.model("m")), NoPlanReason.INVALID_SESSION, "give each module its own name", id="a module twice"
     ),
     pytest.param(
         replace(asked(), pools=asked().pools * 2),
         NoPlanReason.INVALID_SESSION,
-        "give each pool a name of its own",
+        "give each pool its own name",
         id="a pool twice",
     ),
     pytest.param(asked(looped()), NoPlanReason.INVALID_SESSION, "the edges form a cycle", id="a cyclic DAG"),

@@ -120,7 +120,7 @@ def test_no_partitioning_has_one_stage_on_whole_gpus(objective: str) -> None:
         pytest.param(
             problem(ONE.model("m"), [pool("fast")], [profile("m")]),
             NoPlanReason.INVALID_SESSION,
-            "module 'm' is there 2 times",
+            "module 'm' is defined 2 times",
             id="broken DAG",
         ),
         pytest.param(
@@ -132,7 +132,7 @@ def test_no_partitioning_has_one_stage_on_whole_gpus(objective: str) -> None:
         pytest.param(
             problem(ONE, [pool("fast")], [profile("m")], rate=0.0),
             NoPlanReason.INVALID_SESSION,
-            "rate to plan for is 0 requests/s: it must be above 0",
+            "rate to plan for is 0 requests/s: give a finite rate above 0",
             id="no rate",
         ),
         pytest.param(
@@ -144,14 +144,14 @@ def test_no_partitioning_has_one_stage_on_whole_gpus(objective: str) -> None:
         pytest.param(
             problem(ONE, [pool("fast").gpus(0)], [profile("m")]),
             NoPlanReason.NO_POOLS,
-            "its pools (fast) have no GPU free",
+            "its pools (fast) have no free GPU",
             id="no GPU",
         ),
         pytest.param(problem(ONE, [], []), NoPlanReason.NO_POOLS, "it has no pool", id="no pool"),
         pytest.param(
             problem(ONE, [pool("fast")], [profile("m").on("slow")]),
             NoPlanReason.NO_POOLS,
-            "'m' has no profile on any pool with a GPU free (fast)",
+            "'m' has no profile on any pool with a free GPU (fast)",
             id="no profile",
         ),
         pytest.param(

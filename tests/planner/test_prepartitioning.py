@@ -34,8 +34,8 @@ def test_boundaries(costs: list[float], cut_bytes: list[int | None], blocks: int
 @pytest.mark.parametrize(
     ("costs", "cut_bytes", "blocks", "want_message"),
     [
-        pytest.param([], [], 2, "without layers", id="no layers"),
-        pytest.param([1.0], [], 2, "one a layer", id="unequal lengths"),
+        pytest.param([], [], 2, "no layers", id="no layers"),
+        pytest.param([1.0], [], 2, "one entry for each layer", id="unequal lengths"),
         pytest.param([1.0], [None], 0, "at least 1", id="no blocks"),
         pytest.param([-1.0], [None], 1, "not negative", id="negative cost"),
         pytest.param([float("nan")], [None], 1, "finite", id="not a number"),
@@ -47,7 +47,7 @@ def test_refuses(costs: list[float], cut_bytes: list[int | None], blocks: int, w
 
 
 def test_times_of_another_class_are_refused_unless_there_is_one_a_layer() -> None:
-    with pytest.raises(BadLayersError, match="one a layer and class"):
+    with pytest.raises(BadLayersError, match="one entry for each layer and class"):
         prepartition([1.0, 1.0], [0, 0], 2, other_costs=[[1.0]])
 
 

@@ -2,15 +2,15 @@
 
 For modules whose latencies are not coupled and stages that own whole GPUs. The state is g, the GPUs of every pool.
 
-1. served_m(g), the most that module m can serve with g: template after template, each used once with some counts or not
-   at all (twice is never better, since min(n * r) over the stages is superadditive in n).
-2. For one level z, the least GPUs of the last pool that m needs beside (g_1 .. g_{K-1}) of the others, for its demand
-   at z. Summing these tables over the modules (a min-plus convolution) tells whether z can be reached.
-3. The levels at which any served_m changes are searched by bisection, between a known solution and a known bound.
+1. served_m(g), the most that module m can serve with g: template after template, each used at most once with some
+   counts (twice is never better, since min(n * r) over the stages is superadditive in n).
+2. For one level z and GPUs (g_1 .. g_{K-1}) of the other pools, the least GPUs of the last pool with which m serves its
+   demand at z. The sum of these tables over the modules (a min-plus convolution) shows whether z can be reached.
+3. A bisection over the levels at which any served_m changes, between a known solution and a known bound.
 
-With the duals pi and mu of the relaxation, a solution better than `known` gives no module GPUs worth more than
-mu * demand + (bound - known), and no template whose excess is beyond bound - known (`pruning`). That keeps vectors and
-templates few.
+pi and mu are the duals of the relaxation. A solution better than `known` gives no module GPUs worth more than
+mu * demand + (bound - known), and uses no template with an excess above bound - known (`pruning`). This leaves few
+vectors and templates.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,10 +30,10 @@ from partita_planner.deadline import Deadline, OutOfTimeError
 from partita_planner.templates.templates import Template
 
 MAX_WORK: Final = 5e9
-"""Elementary steps (about a nanosecond each) up to which the program is worth its time."""
+"""The most elementary steps (about a nanosecond each) for which the program is tried."""
 ROUNDING: Final = 1e-9
 NO_POOL: Final = ""
-"""Stands beside a pool that is alone, since tables have an axis for all but the last pool."""
+"""A second pool without GPUs if there is only one: tables have an axis for each pool but the last."""
 
 Vector = tuple[int, ...]
 Table = NDArray[np.float64]
@@ -41,7 +41,7 @@ Table = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class TemplateUse:
-    """One way to run a template: GPUs of every pool, and what they serve."""
+    """One way to run a template: GPUs of every pool, and the samples per second that they serve."""
 
     gpus: Vector
     serves: float
@@ -49,7 +49,7 @@ class TemplateUse:
 
 @dataclass(frozen=True)
 class ModuleProgram:
-    """One module: its demand at level 1, the most that it need serve, and the most GPUs of `pools` that it may get."""
+    """One module: its demand at level 1, the most that it has to serve, and the most GPUs of `pools` to use."""
 
     demand: ModuleDemand
     most: float
@@ -58,7 +58,7 @@ class ModuleProgram:
 
     @property
     def work(self) -> float:
-        """Elementary steps of `served`, at most."""
+        """An upper bound on the elementary steps of `served`."""
         limits = dict(zip(self.pools, self.box, strict=True))
         stages = [stage for template in self.demand.templates for stage in template.stages]
         steps = sum(min(limits[s.pool], ceil(self.most / s.gpu_throughput)) for s in stages)
@@ -66,14 +66,14 @@ class ModuleProgram:
 
     @cached_property
     def steps(self) -> tuple[tuple[TemplateUse, ...], ...]:
-        """Of every template, all ways to run it; of those with the same GPUs the one that serves most."""
+        """For every template, all ways to run it; of several with the same GPUs, the one that serves most."""
         return tuple(
             tuple({step.gpus: step for step in _steps(t, self.pools, self.most, self.box)}.values())
             for t in self.demand.templates
         )
 
     def served(self, box: Vector, deadline: Deadline, keep_all: bool = False) -> list[Table]:
-        """What is served with each vector up to `box` by all templates, or by the first 0, 1, 2, ... of them.
+        """What all templates (or the first 0, 1, 2, ... if `keep_all`) serve with each vector up to `box`.
 
         Raises OutOfTimeError.
         """
@@ -92,7 +92,7 @@ class ModuleProgram:
     def deployments(
         self, gpus: Vector, resources: AvailableResources, deadline: Deadline
     ) -> tuple[TemplateDeployment, ...]:
-        """How the module serves most with these GPUs. Raises OutOfTimeError."""
+        """The deployments that serve most with these GPUs. Raises OutOfTimeError."""
         tables = self.served(gpus, deadline, keep_all=True)
         left, chosen = gpus, []
         for t in reversed(range(len(self.steps))):
@@ -106,7 +106,7 @@ class ModuleProgram:
 
 @dataclass(frozen=True)
 class Program:
-    """All modules, and the GPUs that there are."""
+    """All modules and the available GPUs."""
 
     modules: tuple[ModuleProgram, ...]
     gpus: Vector
@@ -119,7 +119,7 @@ class Program:
         relaxation: Relaxation,
         known: float,
     ) -> "Program":
-        """The program for levels above `known`; `demands` hold the templates that such a solution may use."""
+        """The program for levels above `known`; `demands` hold the templates that these solutions may use."""
         counts = {name: pool.gpus for name, pool in resources.pools.items()}
         if len(counts) == 1:
             counts[NO_POOL] = 0
@@ -136,14 +136,14 @@ class Program:
 
     @property
     def work(self) -> float:
-        """Elementary steps, at most, for all modules, and for one level's sum."""
+        """An upper bound on the elementary steps for all modules and for one level's sum."""
         sums = prod(n + 1 for n in self.gpus[:-1]) * sum(prod(n + 1 for n in m.box[:-1]) for m in self.modules[1:])
         return sum(m.work for m in self.modules) + sums
 
     def solve(
         self, known: float, bound: float, resources: AvailableResources, deadline: Deadline
     ) -> tuple[ModuleDeployments | None, float]:
-        """The best deployments with a level above `known` (None: none found), and a proven bound on the level."""
+        """The best deployments with a level above `known` (None if none are found), and a proven bound on the level."""
         try:
             served = [module.served(module.box, deadline)[-1] / module.demand.capacity for module in self.modules]
         except OutOfTimeError:
@@ -170,7 +170,7 @@ class Program:
         return ModuleDeployments(by_module), proven
 
     def _shares(self, served: Sequence[Table], level: float) -> list[Vector] | None:
-        """GPUs for each module such that all reach `level`; None if there are too few."""
+        """GPUs for each module with which all reach `level`; None if there are too few."""
         needs = [_needed(table, level) for table in served]
         sums = [np.zeros([n + 1 for n in self.gpus[:-1]])]
         for need in needs:
@@ -206,13 +206,13 @@ def _steps(template: Template, pools: Sequence[str], most: float, box: Vector) -
 
 
 def _needed(served: Table, level: float) -> Table:
-    """The least GPUs of the last pool that reach `level` beside those of the others; infinite where none do."""
+    """For each vector of the other pools, the least GPUs of the last pool that reach `level`, else infinity."""
     reached = served >= level
     return np.where(reached.any(axis=-1), reached.argmax(axis=-1), np.inf)
 
 
 def _corners(need: Table) -> list[Vector]:
-    """Where one GPU less of any other pool would take more of the last one."""
+    """The vectors for which one GPU less of any other pool needs more GPUs of the last pool."""
     corner = np.isfinite(need)
     for axis in range(need.ndim):
         shape = [1 if i == axis else n for i, n in enumerate(need.shape)]
@@ -226,7 +226,7 @@ def _until_last(axis: int, dimensions: int) -> list[slice]:
 
 
 def _shifted(by: Vector, box: Vector) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-    """The vectors from `by` on, and those from 0 on that they are `by` beyond."""
+    """Slices for the vectors from `by` upwards, and for the same vectors less `by`."""
     beyond = tuple(slice(n, None) for n in by)
     return beyond, tuple(slice(0, most + 1 - n) for n, most in zip(by, box, strict=True))
 

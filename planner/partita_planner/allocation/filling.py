@@ -1,4 +1,4 @@
-"""Serves all modules equally from what a plan leaves over, a few GPUs at a time: no optimum, but soon there."""
+"""Serves all modules equally from the GPUs that a plan leaves, a few GPUs at a time: fast, but not optimal."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ from partita_planner.allocation.relaxation import Relaxation
 from partita_planner.allocation.resources import AvailableResources
 from partita_planner.templates.pareto import Floats, Integers
 
-FILLED_UNITS: Final = 8
-"""A template is given what fills up to so many units of one of its stages."""
+FILLED_GPUS: Final = 8
+"""An offer fills up to so many GPUs of one of its template's stages."""
 MOST_STEPS: Final = 100
-"""For one module."""
+"""The most offers of one module."""
 HALVINGS: Final = 12
 FREE: Final = 1e-3
-"""What GPUs of a pool that is not short are priced at, as a share of the dearest."""
+"""The price of GPUs of a pool that is not scarce, as a share of the highest price."""
 ROUNDING: Final = 1e-9
 
 
@@ -28,9 +28,9 @@ def filled(
     resources: AvailableResources,
     relaxation: Relaxation,
 ) -> ModuleDeployments | None:
-    """`deployments` and what more of them all modules need for the highest level at which there are GPUs for it.
+    """`deployments` with more GPUs for all modules, at the highest level that the pools allow.
 
-    Stages own whole GPUs, priced as in the relaxation. None if not even a little more is there for each module.
+    Stages own whole GPUs, priced as in the relaxation. None if the GPUs left do not suffice for all modules.
     """
     pools = sorted(resources.pools)
     used = deployments.gpus()
@@ -53,7 +53,7 @@ def filled(
 
 
 def _chosen(offers: Sequence["_Offers"], left: Integers, needs: Floats) -> list[list[int]] | None:
-    """For every module the offers that serve what it needs; None if the GPUs left do not suffice."""
+    """For every module the offers that serve its need; None if the GPUs left do not suffice."""
     chosen: list[list[int]] = []
     for offer, need in zip(offers, needs.tolist(), strict=True):
         rows: list[int] = []
@@ -78,7 +78,7 @@ def _with_more(
     replicas = {x.template: x.replicas for x in begun}
     for row in rows:
         template = demand.templates[offers.template[row]]
-        more = [resources.vgpus(s, int(n)) for s, n in zip(template.stages, offers.units[row], strict=False)]
+        more = [resources.vgpus(s, int(n)) for s, n in zip(template.stages, offers.stage_gpus[row], strict=False)]
         before = replicas.get(template, (0,) * len(more))
         replicas[template] = tuple(a + b for a, b in zip(before, more, strict=True))
     return in_dispatch_order([TemplateDeployment(t, counts) for t, counts in replicas.items()], resources)
@@ -86,11 +86,11 @@ def _with_more(
 
 @dataclass(frozen=True)
 class _Offers:
-    """Ways to serve a module a little more, a row each."""
+    """Ways to serve a little more of a module's demand, a row each."""
 
     template: Integers
     """Its number among the module's."""
-    units: Integers
+    stage_gpus: Integers
     """[row][stage]: whole GPUs."""
     gpus: Integers
     """[row][pool]"""
@@ -108,19 +108,19 @@ class _Offers:
                 rates[row, column] = stage.gpu_throughput
                 where[row, column] = pools.index(stage.pool)
         template, filled_stage = np.nonzero(np.isfinite(rates))
-        count = np.arange(1, FILLED_UNITS + 1)
-        serves = np.repeat(rates[template, filled_stage], FILLED_UNITS) * np.tile(count, len(template))
-        template = np.repeat(template, FILLED_UNITS)
-        units = np.ceil(serves[:, None] / rates[template] * (1 - ROUNDING)).astype(np.int64)
+        count = np.arange(1, FILLED_GPUS + 1)
+        serves = np.repeat(rates[template, filled_stage], FILLED_GPUS) * np.tile(count, len(template))
+        template = np.repeat(template, FILLED_GPUS)
+        stage_gpus = np.ceil(serves[:, None] / rates[template] * (1 - ROUNDING)).astype(np.int64)
         gpus = np.zeros((len(serves), len(pools)), dtype=np.int64)
         for position in range(width):
-            np.add.at(gpus, (np.arange(len(serves)), where[template, position]), units[:, position])
+            np.add.at(gpus, (np.arange(len(serves)), where[template, position]), stage_gpus[:, position])
         prices = np.array([gpu.get(name, 0.0) for name in pools])
         prices = np.maximum(prices, FREE * prices.max(initial=0.0) + ROUNDING)
-        return cls(template, units, gpus, serves, gpus @ prices)
+        return cls(template, stage_gpus, gpus, serves, gpus @ prices)
 
     def best(self, left: Integers, need: float) -> int | None:
-        """The offer that serves most of the need for its price, of those that the GPUs left suffice for."""
+        """The offer that serves most of the need for its price and fits the GPUs left."""
         worth = np.minimum(self.serves, need) / self.price
         worth[~(self.gpus <= left).all(axis=1)] = 0.0
         row = int(worth.argmax())

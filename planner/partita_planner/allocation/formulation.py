@@ -1,7 +1,7 @@
-"""The one formulation: how many units of which templates serve the modules' demands from the pools.
+"""The MILP: how many vGPUs of which templates serve the modules' demands from the pools.
 
     f[t]      share of its module's demand that template t serves, 0..1
-    n[t, s]   units of stage s of t, integer: whole GPUs, or vGPUs of the stage's size
+    n[t, s]   allocation units of stage s of t, integer: whole GPUs, or vGPUs of the stage's size
     level     how many times the demands are met (1, unless throughput is maximised)
 
     sum of f over a module's templates >= level
@@ -9,7 +9,7 @@
     vGPUs of one size                  <= size * GPUs divided that way;   the sum of these <= the pool's GPUs
     f[t]                               <= sum of choice[m, l] over l >= latency of t
 
-where choice[m, l] picks one latency for each module such that every path keeps the SLO (`latency_split`).
+where choice[m, l] selects one latency for each module so that every path keeps the SLO (`latency_split`).
 A GPU is divided into vGPUs of one size only, since that is how profiles measure them.
 """
 
@@ -72,7 +72,7 @@ def allocation_model(
 
 
 def deployments_of(model: Any, demands: Sequence[ModuleDemand], resources: AvailableResources) -> ModuleDeployments:
-    """The deployments that a solved model holds, cheapest per sample first; throughput comes from the integers."""
+    """The deployments of a solved model, cheapest per sample first; throughput is computed from the integers."""
     found: dict[str, tuple[TemplateDeployment, ...]] = {}
     for demand in demands:
         budget = _chosen_micros(model, demand.module)
@@ -102,9 +102,9 @@ def start_from(
     deployments: ModuleDeployments,
     highest_level: float = 1.0,
 ) -> None:
-    """Put `deployments` into the model's variables, for a search to start from.
+    """Set the model's variables to `deployments`, as the start of a search.
 
-    Templates that the model does not have are left out.
+    Templates that are not in the model are omitted.
     """
     variables = [v for v in model.component_data_objects(pyo.Var) if not v.fixed]
     for variable in variables:
@@ -134,7 +134,7 @@ def start_from(
 def _add_capacity(
     model: Any, stages: Mapping[Any, TemplateStage], resources: AvailableResources, elastic: bool
 ) -> None:
-    """No pool gives more GPUs than it has, but for `missing` ones if `elastic`."""
+    """Limits each pool to its GPUs, plus `missing` GPUs if `elastic`."""
     pools = sorted({stage.pool for stage in stages.values()})
     sizes = sorted({(stage.pool, 1 if resources.whole_gpus else stage.divisor) for stage in stages.values()})
     model.missing = pyo.Var(pools, domain=pyo.NonNegativeIntegers)

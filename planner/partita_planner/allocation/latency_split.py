@@ -1,7 +1,7 @@
-"""The constraint that chosen latencies keep the SLO on every path of a DAG, in a number of rows linear in its edges.
+"""The constraint that the chosen latencies keep the SLO on every path of a DAG; its rows are linear in the edges.
 
-Each module has a finish time (a potential); along an edge it grows by at least the downstream module's latency. That
-holds for any DAG, series-parallel or not.
+Each module has a finish time (a potential). Along an edge it grows by at least the downstream module's latency. This
+works for any DAG, series-parallel or not.
 """
 
 from collections.abc import Collection, Mapping
@@ -17,7 +17,7 @@ from partita_planner.session.latency import LatencyGraph
 def add_split(model: Any, graph: LatencyGraph, options: Mapping[str, Collection[int]]) -> None:
     """Add `model.choice[module, micros]`, one of each module's latency options, so that every path keeps the SLO.
 
-    Modules whose slowest option leaves room for the slowest of all others have no say: they get one choice only.
+    A module whose slowest option is compatible with the slowest options of all others gets only that choice.
     """
     slowest = graph.through({module: max(micros) for module, micros in options.items()})
     choices = [
@@ -44,17 +44,17 @@ def add_split(model: Any, graph: LatencyGraph, options: Mapping[str, Collection[
 
 
 def allowed(model: Any, module: str, micros: int) -> Any:
-    """1 if the module's choice admits a latency of `micros`, else 0, as an expression."""
+    """An expression: 1 if the module's choice admits a latency of `micros`, else 0."""
     return sum(model.choice[key] for key in model.choice if key[0] == module and key[1] >= micros)
 
 
 def solve_split(
     model: Any, graph: LatencyGraph, deadline: Deadline, *, relative_gap: float, warm_start: bool = False
 ) -> MilpAnswer:
-    """Solve a model with choices such that they keep the SLO to the microsecond.
+    """Solve a model whose choices keep the SLO to the microsecond.
 
-    HiGHS's tolerance is a few millionths of the SLO. A set of choices that uses it is cut off, and the model is
-    solved again.
+    HiGHS's tolerance is a few millionths of the SLO. A set of choices that exceeds the SLO within it is excluded by a
+    cut, and the model is solved again.
     """
     model.too_slow = pyo.ConstraintList()
     while True:

@@ -1,8 +1,8 @@
-"""What pipelines that were not enumerated could do at best.
+"""A bound on the pipelines that were not enumerated.
 
-A stage spends on each sample at least the time of its blocks, on the vGPU size and in the batch size at which the
-pool's GPUs do that block best. So no pipelines, however many stages they have, serve more, or cost less, than blocks
-that each choose their pools freely (index m: module, i: block, k: pool):
+A stage spends on each sample at least the time of its blocks, at the vGPU size and batch size that are best for each
+block on the pool's GPUs. So no pipelines of any number of stages serve more, or cost less, than blocks that each choose
+their pools freely (index m: module, i: block, k: pool):
 
     sum over k of y[m, i, k]  >=  level * demand of m              for every block i of m
     sum over m and i of y[m, i, k] * seconds[m, i, k]  <=  GPUs of k
@@ -31,7 +31,7 @@ def bound_of_blocks(
     max_batch_size: int,
     deadline: Deadline,
 ) -> float:
-    """A level that no pipelines of the modules exceed, or a price that none undercut.
+    """A level that no pipelines of the modules exceed, or a price below which there are none.
 
     If time runs out: the level at which some block alone would need all GPUs, or a price of 0.
     """
@@ -81,7 +81,7 @@ def bound_of_blocks(
 
 
 def _gpu_seconds(cls: ModuleClass, max_batch_size: int) -> Sequence[float]:
-    """For each block, the seconds of a whole GPU that a sample takes at least."""
+    """For each block, the least time of a sample on a whole GPU, in seconds."""
     profile = cls.profile
     batches = np.array(profile.batch_sizes)
     usable = batches <= max_batch_size

@@ -1,7 +1,7 @@
 """Which templates can be dropped for a given demand and given prices, without changing the optimum.
 
-A template needs ceil(x / r) units of each stage for x samples per second, at the stage's price each, so its price is
-a step function of x, c(x). Between two steps it is constant.
+A template needs ceil(x / r) allocation units (GPUs or vGPUs) of each stage for x samples per second, each at the
+stage's price. So its price c(x) is a step function of x.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,9 +15,9 @@ from partita_planner.deadline import NEVER, Deadline, OutOfTimeError
 from partita_planner.templates.templates import Template, TemplateStage
 
 EXACT_STEPS = 64
-"""Up to so many steps of c(x) are looked at one by one; beyond, its linear bounds are used."""
+"""Up to so many steps of c(x) are evaluated one by one; beyond them, its linear bounds are used."""
 STEPS_OF_EACH = 8
-"""Up to so many steps of c(x) that are due to one stage are looked at where an excess is bounded."""
+"""Up to so many steps of c(x) of one stage are evaluated when an excess is bounded."""
 ROUNDING = 1e-9
 
 
@@ -34,8 +34,8 @@ def least_excess(
 
         excess = min over 0 < x <= demand of  c(x) - dual * x
 
-    where the prices in c hold the duals of the pools, and `duals` are those of the module's demand, less what a
-    template is paid for each sample. Between two steps the excess falls in x, so the minimum is at the end of a step.
+    where the prices in c include the duals of the pools, and `duals` are the duals of the module's demand, less the
+    price of each sample on the template. Between two steps the excess falls in x: the minimum is at the end of a step.
     """
     width = max((len(t.stages) for t in templates), default=1)
     stages = list(dict.fromkeys(stage for t in templates for stage in t.stages))
@@ -58,7 +58,7 @@ def least_excess(
 def promising(
     templates: Sequence[Template], excess: Mapping[Template, float], slack: float, most: int | None = None
 ) -> tuple[Template, ...]:
-    """The templates whose excess is within `slack`, in their order; of these the `most` with the least excess."""
+    """The templates whose excess is within `slack`, in their order; at most the `most` with the least excess."""
     within = [t for t in templates if excess[t] <= slack]
     if most is None or len(within) <= most:
         return tuple(within)
@@ -75,7 +75,7 @@ def cheapest_by_latency(
 ) -> tuple[Template, ...]:
     """The templates for which no other one is as fast and as cheap at every throughput up to `demand`.
 
-    Only for pools without end, where GPUs of different pools differ in nothing but price. Raises OutOfTimeError.
+    Only for unlimited pools: there, GPUs of different pools differ only in price. Raises OutOfTimeError.
     """
     curves = [_PriceCurve.of([(price(s), unit_rate(s)) for s in t.stages], demand) for t in templates]
     ranked = sorted(range(len(templates)), key=lambda i: (templates[i].latency_micros, curves[i].prices[-1]))
@@ -111,10 +111,10 @@ class _PriceCurve:
         return _PriceCurve(steps, np.asarray(prices), sum(p / r for p, r in units))
 
     def dominated(self, unit_prices: NDArray[np.float64], unit_rates: NDArray[np.float64], demand: float) -> bool:
-        """Whether one of the templates (row by row, a column for each stage) is never dearer.
+        """Whether one of the templates (a row each, a column for each stage) is never more expensive.
 
-        A price only rises, so the ends of this curve's steps decide. If there were too many of them, a template's
-        linear upper bound must lie below this one's lower bound over the rest.
+        Prices only rise, so comparing them at the ends of this curve's steps suffices. If there are too many steps, a
+        template's linear upper bound must lie below this curve's lower bound for the rest.
         """
         theirs = (unit_prices[:, :, None] * np.ceil(self.ends / unit_rates[:, :, None] - ROUNDING)).sum(axis=1)
         never_dearer = (theirs <= self.prices * (1 + ROUNDING)).all(axis=1)

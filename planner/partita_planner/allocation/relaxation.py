@@ -1,7 +1,7 @@
-"""The linear relaxation over fractions of GPUs: a bound, prices, and a first whole-number solution.
+"""The linear relaxation over fractions of GPUs: a bound, prices, and a first integer solution.
 
-Without whole numbers n = needed * f / rate, so shares of templates are the only variables, and vGPU sizes, sharing and
-latencies do not matter.
+Without integrality n = needed * f / rate. So the shares of templates are the only variables, and vGPU sizes, sharing
+and latencies do not matter.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,9 +30,9 @@ class Relaxation:
 
     bound: float
     sample: Mapping[str, float]
-    """What one more sample per second of a module costs."""
+    """By module: the cost of one more sample per second."""
     gpu: Mapping[str, float]
-    """What one more GPU of a pool is worth."""
+    """By pool: the worth of one more GPU."""
     shares: Mapping[str, Mapping[Template, float]]
     """The templates in use by module, and the share of the module's demand that each serves."""
 
@@ -94,9 +94,9 @@ def relax(
 def rounded(
     relaxation: Relaxation, demands: Sequence[ModuleDemand], resources: AvailableResources
 ) -> ModuleDeployments | None:
-    """The relaxation's templates in its proportions, at the highest level that whole units allow.
+    """The relaxation's templates in its proportions, at the highest level in whole GPUs or vGPUs.
 
-    None if the pools do not even have a unit for each stage.
+    None if the pools have too few for one of each stage.
     """
 
     def at(level: float) -> ModuleDeployments:
@@ -118,7 +118,7 @@ def rounded(
 
 
 def deployed(template: Template, serves: float, resources: AvailableResources) -> TemplateDeployment:
-    """The template with the fewest units that serve so many samples per second."""
+    """The template with the fewest vGPUs (or whole GPUs) that serve so many samples per second."""
     counts = [max(1, ceil(serves / resources.unit_rate(stage) * (1 - ROUNDING))) for stage in template.stages]
     return TemplateDeployment(
         template, tuple(resources.vgpus(s, n) for s, n in zip(template.stages, counts, strict=True))

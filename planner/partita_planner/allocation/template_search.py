@@ -1,13 +1,13 @@
 """Solves the formulation over thousands of templates: relaxation, exact program or restricted MILP, filter, final MILP.
 
-1. The linear relaxation, without latency coupling, gives a bound, the duals of demands and pools, and when rounded and
-   filled up a first solution.
-2. Where throughput is wanted, stages own whole GPUs and latencies are not coupled, a dynamic program gives the optimum
-   if the pools are not too large for it.
-3. Else a MILP over the templates of least excess (`pruning`) gives a good solution. Its latencies fixed, the dynamic
-   program may give a better one.
-4. Templates that cannot be part of anything better are dropped, exactly. If others than those of step 3 are left, the
-   MILP over all that are left starts from the solution and proves how good it is.
+1. The linear relaxation, without latency coupling, gives a bound and the duals of demands and pools. Rounded and filled
+   up, it also gives a first solution.
+2. For throughput with stages that own whole GPUs and latencies that are not coupled, a dynamic program gives the
+   optimum if the pools are not too large for it.
+3. Otherwise a MILP over the templates of least excess (`pruning`) gives a good solution. With its latencies fixed, the
+   dynamic program may improve it.
+4. Templates that cannot be part of a better solution are dropped, exactly. If templates beyond those of step 3 remain,
+   the MILP over all remaining templates starts from the solution and proves a bound.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,18 +38,18 @@ from partita_planner.session.latency import LatencyGraph, distribute_slack
 from partita_planner.templates.templates import Template, TemplateStage
 
 RESTRICTED_TEMPLATES: Final = 60
-"""Templates of each module in the restricted MILP, beside those that are needed for their latency."""
+"""Templates of each module in the restricted MILP, in addition to those that are needed for their latency."""
 FINAL_TEMPLATES: Final = 300
-"""Templates of each module in the final MILP; if more are left, its bound is the relaxation's."""
+"""Templates of each module in the final MILP; if more remain, the bound is that of the relaxation."""
 EXACT_SHARE: Final = 0.7
-"""Share of the time left for the dynamic program."""
+"""Share of the remaining time for the dynamic program."""
 WASTED_GPUS: Final = 0.6
-"""What whole numbers cost each module, about: the dynamic program looks for a solution that wastes so much at first."""
+"""GPUs that integrality costs each module, roughly: the dynamic program first searches within this distance."""
 CLOSE: Final = 5e-4
-"""A solution that close to the bound is worth a short search for a better one, but not all of the time: there are
-thousands of GPUs then, and neither proof nor improvement comes soon."""
+"""A solution this close to the bound justifies only a short search for a better one: there are thousands of GPUs then,
+and neither a proof nor an improvement is found soon."""
 CLOSE_SHARE: Final = 0.2
-"""Share of the time left for such a search."""
+"""Share of the remaining time for this short search."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class AllocationProblem:
     resources: AvailableResources
     objective: AllocationObjective
     graph: LatencyGraph | None = None
-    """The paths that share an SLO; None where every template keeps its module's own."""
+    """The paths that share an SLO; None if the latencies are not coupled."""
     highest_level: float = 1.0
     """A bound on the level of AllocationObjective.THROUGHPUT."""
 
@@ -91,7 +91,7 @@ class NothingFound:
 def search(
     problem: AllocationProblem, deadline: Deadline, start: ModuleDeployments | None = None
 ) -> Found | NothingFound:
-    """The best solution within the time that is left; `start` is a solution to begin with, if one is known."""
+    """The best solution within the remaining time; `start` is a known solution, if any."""
     relaxation = relax(problem.demands, problem.resources, problem.objective, deadline, problem.highest_level)
     if relaxation is None:
         return NothingFound(proven=not deadline.passed)
@@ -140,7 +140,7 @@ def value_of(problem: AllocationProblem, deployments: ModuleDeployments) -> floa
 def _seed(
     problem: AllocationProblem, relaxation: Relaxation, start: ModuleDeployments | None, deadline: Deadline
 ) -> Found | NothingFound:
-    """The solution to begin with: `start`, the rounded relaxation, or the best with one stage each."""
+    """The first solution: `start`, the rounded relaxation, or the best with one stage for each module."""
     found: Found | NothingFound = NothingFound(proven=False)
     known = [] if start is None else [start]
     if problem.objective is AllocationObjective.THROUGHPUT and problem.graph is None:
@@ -154,7 +154,7 @@ def _seed(
 
 
 def _simple(problem: AllocationProblem, relaxation: Relaxation) -> Iterator[ModuleDeployments]:
-    """Plans that need no search: the rounded relaxation, that with what it leaves over, and one filled from nothing."""
+    """Solutions without a search: the relaxation rounded, the same filled up, and one filled from no deployments."""
     begun = rounded(relaxation, problem.demands, problem.resources)
     if begun is not None:
         yield begun
@@ -171,11 +171,10 @@ def _exactly(
     best: Found | NothingFound,
     deadline: Deadline,
 ) -> tuple[Found | NothingFound, Relaxation]:
-    """What the dynamic program makes of `best`, and the relaxation with the bound that it proves.
+    """The dynamic program's solution, or `best`; and the relaxation with the bound that the program proves.
 
-    Few vectors and templates are left where a solution close to the bound is looked for. So the program is tried for
-    such a one first, as close as they usually are, and then for those further and further off, until one is found or
-    there is none above `best`.
+    The closer to the bound a solution has to be, the fewer vectors and templates remain. So the program first searches
+    close to the bound, then at growing distances, until it finds a solution or proves that none is above `best`.
     """
     if problem.objective is not AllocationObjective.THROUGHPUT or not problem.resources.whole_gpus:
         return best, relaxation
@@ -203,7 +202,7 @@ def _exactly(
 
 
 def _uncoupled(problem: AllocationProblem, found: Found) -> AllocationProblem:
-    """The same problem with the latencies of `found`, and what slack its paths leave, as the modules' budgets."""
+    """The same problem with fixed budgets for the modules: the latencies of `found` plus the slack of its paths."""
     assert problem.graph is not None, "only coupled problems are uncoupled"
     budget = distribute_slack(problem.graph, found.deployments.latencies)
     within = problem.with_templates(lambda d: tuple(t for t in d.templates if t.latency_micros <= budget[d.module]))
@@ -236,7 +235,7 @@ def _solve(problem: AllocationProblem, start: Found | NothingFound | None, deadl
 def _worth_its_time(
     problem: AllocationProblem, found: Found | NothingFound, relaxation: Relaxation, deadline: Deadline
 ) -> Deadline:
-    """How long to look for something better: less where an answer of most throughput is close to its bound."""
+    """The deadline of the search for a better solution: earlier if the throughput is already close to its bound."""
     close = isinstance(found, Found) and found.value >= relaxation.bound * (1 - CLOSE)
     return deadline.share(CLOSE_SHARE) if close and problem.objective is AllocationObjective.THROUGHPUT else deadline
 
@@ -252,7 +251,7 @@ def _better(problem: AllocationProblem, one: Found | NothingFound, other: Found 
 def _concluded(
     problem: AllocationProblem, best: Found | NothingFound, relaxed: float, complete: Found | NothingFound | None
 ) -> Found | NothingFound:
-    """The best answer with the tightest bound: that of the relaxation, or of a MILP that had all that may be better."""
+    """The best solution with the tightest bound: of the relaxation, or of a MILP with all promising templates."""
     if not isinstance(best, Found):
         return NothingFound(proven=isinstance(complete, NothingFound) and complete.proven)
     bounds = [relaxed, *([complete.bound] if isinstance(complete, Found) else [])]
@@ -278,7 +277,7 @@ def _excess(problem: AllocationProblem, relaxation: Relaxation, demand: ModuleDe
 
 
 def _largest(deployments: Sequence[TemplateDeployment]) -> tuple[Template, ...]:
-    """The templates that serve most, no more than a plan holds."""
+    """The templates that serve most, as many as a plan can hold."""
     ranked = sorted(deployments, key=lambda d: -d.throughput)
     return tuple(d.template for d in ranked[:MAX_PIPELINES])
 
@@ -288,7 +287,7 @@ def _one_stage(demand: ModuleDemand) -> tuple[Template, ...]:
 
 
 def _restricted(demand: ModuleDemand, excess: Mapping[Template, float]) -> tuple[Template, ...]:
-    """The templates of least excess, and every one with less excess than all that are at least as fast."""
+    """The templates of least excess, and each template with less excess than all faster ones."""
     best = set(promising(demand.templates, excess, inf, RESTRICTED_TEMPLATES))
     least = inf
     for template in sorted(demand.templates, key=lambda t: (t.latency_micros, excess[t])):
@@ -299,6 +298,6 @@ def _restricted(demand: ModuleDemand, excess: Mapping[Template, float]) -> tuple
 
 
 def _covers(restricted: AllocationProblem, left: AllocationProblem) -> bool:
-    """Whether the restricted problem had all templates that are left."""
+    """Whether the restricted problem had all templates that remain."""
     pairs = zip(restricted.demands, left.demands, strict=True)
     return all(set(had.templates) >= set(has.templates) for had, has in pairs)

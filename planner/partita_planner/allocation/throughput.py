@@ -2,9 +2,9 @@
 
     max level   s.t.  throughput of module m >= level * weight of m,   GPUs of pool k <= N_k
 
-With "strict" sharing stages own whole GPUs, so that a template's vGPU sizes only show in its throughput for each GPU.
-With "pooled" sharing stages own vGPUs, and a GPU's vGPUs may belong to several stages. Several
-templates of the same pools may be used at once, a superset of PPipe's space (PPipe, sections 3 and 5.3).
+With "strict" sharing stages own whole GPUs: a template's vGPU sizes only affect its throughput per GPU. With "pooled"
+sharing stages own vGPUs, and a GPU's vGPUs may belong to several stages. Several templates of the same pools may be
+used at once: a superset of PPipe's space (PPipe, sections 3 and 5.3).
 """
 
 from collections.abc import Sequence
@@ -50,8 +50,8 @@ def pooled(
 ) -> Found | NothingFound:
     """The most with "pooled" sharing: stages take any number of vGPUs, and vGPUs of one size share GPUs.
 
-    `demands` hold templates told apart by vGPU size. `whole` is the plan with whole GPUs, which is also one with vGPUs:
-    the search starts from it, and returns it if there is nothing better.
+    `demands` hold templates distinguished by vGPU size. `whole` is the plan with whole GPUs. It is also a plan with
+    vGPUs: the search starts from it, and returns it if there is none better.
     """
     start = whole.deployments if isinstance(whole, Found) else ModuleDeployments()
     joined = _with_templates_of(start, demands)
@@ -66,7 +66,7 @@ def pooled(
 
 
 def _with_templates_of(start: ModuleDeployments, demands: Sequence[ModuleDemand]) -> list[ModuleDemand]:
-    """The demands with the templates that `start` uses, too."""
+    """The demands, with the templates of `start` added."""
     used = {name: [d.template for d in group] for name, group in start.items()}
     return [replace(d, templates=tuple(dict.fromkeys((*d.templates, *used.get(d.module, ()))))) for d in demands]
 
@@ -92,10 +92,10 @@ def _problem(
 
 
 def highest_level(demands: Sequence[ModuleDemand], resources: AvailableResources) -> float:
-    """What no search is needed to know: a module alone, with every GPU at the best rate of any stage on its pool."""
+    """A bound without a search: a module alone, with every GPU at the best rate of any stage on its pool."""
     for demand in demands:
         if not 0 < demand.capacity < inf:
-            raise ValueError(f"module {demand.module!r} weighs {demand.capacity}: weights must be above 0, and finite")
+            raise ValueError(f"module {demand.module!r} has weight {demand.capacity}: give a finite weight above 0")
 
     def alone(demand: ModuleDemand) -> float:
         best: dict[str, float] = {}

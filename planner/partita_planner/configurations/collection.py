@@ -1,9 +1,9 @@
-"""How long modules collect their batches, when dummy requests may fill them sooner at a price.
+"""Collection times of batches that dummy requests may fill sooner, at a price.
 
     min sum of a[m] / y[m]   s.t.  sum of y[m] on path p <= s[p],   0 < y[m] <= most[m]
 
-is convex. It is solved by Newton's method on a logarithmic barrier; with k constraints and the barrier's weight 1/t,
-the value is within k / t of the optimum.
+is convex. Newton's method on a logarithmic barrier solves it: with k constraints and weight 1/t of the barrier, the
+value is within k / t of the optimum.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ def shortest_collections(
     seconds: Sequence[float],
     limit: float,
 ) -> list[float] | None:
-    """y for every module, 0 where a is; within GAP of the optimum.
+    """y for every module, 0 if its area is 0; within GAP of the optimum.
 
     None if the optimum is not below `limit`, or no y keeps the constraints.
     """
@@ -67,7 +67,7 @@ def shortest_collections(
 
 
 def _along_one_path(areas: Sequence[float], most: Sequence[float], free: Sequence[int], left: float) -> list[float]:
-    """The same where all modules lie on one path: y in proportion to the square root of a, up to `most`."""
+    """The same if all modules lie on one path: y in proportion to the square root of a, up to `most`."""
     found = [0.0] * len(areas)
     roots = sum(areas[m] ** 0.5 for m in free)
     for m in sorted(free, key=lambda m: most[m] / areas[m] ** 0.5):
@@ -78,5 +78,5 @@ def _along_one_path(areas: Sequence[float], most: Sequence[float], free: Sequenc
 
 
 def _relative_size(step: Vector, y: Vector, below: Vector, slack: Vector, used: Vector) -> float:
-    """How many times the step reaches the nearest border."""
+    """Length of the step relative to the distance to the nearest constraint."""
     return float(max((-step / y).max(), (step / below).max(), (used / slack).max(), 1e-9))

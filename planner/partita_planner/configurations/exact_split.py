@@ -1,16 +1,16 @@
-"""The cheapest latency split, exactly: one option for each module such that every path keeps the SLO.
+"""The cheapest latency split, exactly: one option for each module, so that every path keeps the SLO.
 
 An option is a point, <latency, cost>, or a curve: a configuration whose batches are filled sooner with dummy requests.
-It takes d + y seconds, y being the time of collection, and costs a / y; from y = a / cost on it needs no dummies and
-costs no less.
+It takes d + y seconds and costs a / y, where y is the time of collection. From y = a / cost upwards it needs no
+dummies, and its cost is constant.
 
-1. Each path has a price per second of latency. For any prices, the sum of every module's cheapest option, its latency
-   priced in, less what all paths' seconds cost, is a bound on every split's cost (Lagrange). The prices are improved by
-   subgradient steps, which also come by splits.
-2. An option whose excess over its module's cheapest lifts that bound to the best split is dropped.
-3. Depth-first search over the options that are left, by excess, with the same bound.
+1. Each path has a price per second of latency. For any prices, take the sum of every module's cheapest option with its
+   latency priced, less the price of all paths' seconds. It is a bound on every split's cost (Lagrange). Subgradient
+   steps improve the prices, and also find splits.
+2. An option is dropped if its excess over its module's cheapest option raises the bound to the cost of the best split.
+3. A depth-first search over the remaining options, by excess, uses the same bound.
 
-With the options of all modules chosen, the curves' times of collection are a convex problem (`collection`).
+Once the options of all modules are chosen, the curves' times of collection are a convex problem (`collection`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,11 +27,11 @@ from partita_planner.deadline import NEVER, Deadline
 
 STEPS: Final = 60
 STALLED: Final = 20
-"""After so many of them without a higher bound there will hardly be one."""
+"""The steps stop after so many steps without a higher bound."""
 SAME: Final = 1e-10
 """Relative to the cost: a split must be better by more than this to replace another."""
 SAFETY: Final = 1e-12
-"""Share of the SLO that is kept for rounding."""
+"""Share of the SLO that is reserved for rounding."""
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,13 @@ class SplitOption:
 
     @property
     def longest_collection(self) -> float:
-        """Seconds from which on the curve is flat."""
+        """Seconds from which the curve is flat."""
         return self.area / self.cost if self.area else 0.0
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What a split gives a module."""
+    """The option of one module in a split."""
 
     option: int
     """Index among the module's options."""
@@ -68,13 +68,13 @@ class SplitFound:
     choices: Mapping[str, Choice]
     cost: float
     bound: float
-    """The Lagrangian bound: the least of every module at the path prices, less what the paths' seconds cost."""
+    """The Lagrangian bound: the least cost of every module at the path prices, less the price of the paths' seconds."""
     second_price: Mapping[str, float]
-    """What the paths of each module charge for a second of its latency, at these prices."""
+    """By module: the price of a second of its latency, over all its paths."""
     prices: tuple[float, ...]
-    """What each path of the workload with modules on it charges for a second."""
+    """By path with modules: the price of a second."""
     path_value: float
-    """What all paths' seconds cost."""
+    """The price of all paths' seconds."""
 
 
 def cheapest_split(
@@ -85,8 +85,8 @@ def cheapest_split(
 ) -> SplitFound | None:
     """The cheapest choice of one option for each module of the workload; None if none keeps the SLO.
 
-    Exact but for SAME, and for SAFETY of the SLO; out of time, the best so far. `prices` are those of the paths to
-    begin with, if some are known.
+    Exact up to SAME, and SAFETY of the SLO; the best split so far when time runs out. `prices` are known prices of the
+    paths to start from, if any.
     """
     if not all(options[module.name] for module in workload.modules):
         return None
@@ -98,7 +98,7 @@ def cheapest_split(
 
 @dataclass(frozen=True)
 class _OptionTable:
-    """The options of all modules, a row each, filled up with what nothing can pay for."""
+    """The options of all modules, a row for each module, padded with options of infinite cost."""
 
     seconds: NDArray[np.float64]
     cost: NDArray[np.float64]
@@ -126,12 +126,12 @@ class _OptionTable:
         )
 
     def priced(self, second_price: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """What every option costs at best with its latency, priced for each module, and that latency."""
+        """The least cost of every option with its latency priced, and this latency."""
         price = second_price[:, None]
         if self.area is None:
             return self.cost + price * self.seconds, self.seconds
-        wanted = np.sqrt(np.divide(self.area, price, out=np.full_like(self.area, inf), where=price > 0))
-        collection = np.minimum(self.most, wanted)
+        cheapest = np.sqrt(np.divide(self.area, price, out=np.full_like(self.area, inf), where=price > 0))
+        collection = np.minimum(self.most, cheapest)
         latency = self.seconds + collection
         cost = np.divide(self.area, collection, out=self.cost.copy(), where=self.area > 0)
         return cost + price * latency, latency
@@ -146,13 +146,13 @@ class _Level:
     """Excess, seconds, cost and index, least excess first."""
     paths: Sequence[int]
     reserved: Sequence[float]
-    """Seconds of each path that the modules of the levels below take at least."""
+    """Seconds of each path that the modules of the levels below need at least."""
     unpaid: float
-    """What these cost at least."""
+    """The least cost of these modules."""
 
 
 class _SplitSearch:
-    """State of one search: prices of the paths, bound, and the best split so far."""
+    """State of one search: prices of the paths, the bound, and the best split so far."""
 
     def __init__(self, workload: Workload, options: Mapping[str, Sequence[SplitOption]], deadline: Deadline) -> None:
         self.deadline = deadline

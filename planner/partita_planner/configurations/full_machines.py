@@ -1,8 +1,8 @@
 """The cheapest answer in the space of Harpagon's plans, by exhaustive search: the papers' "optimal".
 
-A module's schedule in that space is configurations in the order of dispatch, each with as many machines at full load as
-the rate that is left for it keeps busy (Theorem 2), and last one at part load, or filled up with dummy requests. All of
-them are looked at, and all latency splits.
+A module's schedule in that space is a sequence of configurations in the order of dispatch. Each has as many machines at
+full load as the remaining rate keeps busy (Theorem 2). The last machine has part load, or is filled up with dummy
+requests. The search covers all schedules and all latency splits.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ def cheapest_with_full_machines(
 ) -> WorkloadSchedule | None:
     """The cheapest answer by occupancy, with or without dummy requests; None if none keeps the SLO.
 
-    Out of time it is the best of those looked at.
+    When time runs out, the best answer so far.
     """
     frontiers = {module.name: frontier(module, deadline, dummies) for module in workload.modules}
     options = {name: [SplitOption(s.latency, s.occupancy) for s in steps] for name, steps in frontiers.items()}
@@ -31,9 +31,9 @@ def cheapest_with_full_machines(
 
 
 def frontier(module: WorkloadModule, deadline: Deadline = NEVER, dummies: bool = True) -> list[Schedule]:
-    """The schedules that no other one matches in both latency and cost, fastest first.
+    """The schedules that no other one beats in both latency and cost, fastest first.
 
-    Out of time those that were found; there is one at least if there is any.
+    When time runs out, the schedules found so far: at least one if there is any.
     """
     kept: list[Schedule] = []
 
@@ -53,9 +53,9 @@ def frontier(module: WorkloadModule, deadline: Deadline = NEVER, dummies: bool =
 def _sets(
     module: WorkloadModule, parts: list[MachineGroup], begin: int, left: float, beaten: Callable[[float, float], bool]
 ) -> Iterator[list[MachineGroup]]:
-    """All sets that begin with `parts` and serve what is `left` by the configurations from `begin` on.
+    """All sets that begin with `parts` and serve the rate `left` with the configurations from index `begin` upwards.
 
-    Sets with parts that are beaten already, at the price of the next configuration for all that is left, are left out.
+    Sets are dropped if their parts are beaten already, with the next configuration's price for the remaining rate.
     """
     paid = sum(part.rate * part.configuration.request_price for part in parts)
     for k, configuration in enumerate(module.ranked[begin:], begin):

@@ -1,4 +1,4 @@
-"""Harpagon, Piccolo and their baselines: one procedure, set apart by its switches (Harpagon, Table III)."""
+"""Harpagon, Piccolo and their baselines: one procedure with options (Harpagon, Table III)."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -12,12 +12,12 @@ from partita_planner.deadline import NEVER, Deadline
 
 
 class HardwareChoice(Enum):
-    """Which hardware a workload may use."""
+    """The hardware that a workload may use."""
 
     ANY = auto()
-    """Any for each machine."""
+    """Any type for each machine."""
     ONE = auto()
-    """One type for all machines: the one that comes out cheapest."""
+    """One type for all machines: the type with the cheapest result."""
     CHEAPEST = auto()
     """The type of the lowest price only (Harp-nhc)."""
     DEAREST = auto()
@@ -26,14 +26,14 @@ class HardwareChoice(Enum):
 
 @dataclass(frozen=True)
 class HeuristicOptions:
-    """The switches; the defaults are Harpagon's."""
+    """The options; the defaults are Harpagon's."""
 
     scheduling: SchedulingRules = field(default_factory=SchedulingRules)
     """Dispatch model, number of configurations, dummy generator."""
     split: Split = field(default_factory=lambda: GreedySplit(node_merger=True, cost_direct=3))
     """How the SLO is split."""
     reassign: int | None = None
-    """To how many modules the latency that is left over is reassigned; None for all, again and again."""
+    """How often the remaining latency is reassigned to a module; None for as often as it saves cost."""
     hardware: HardwareChoice = HardwareChoice.ANY
     batching: bool = True
     """Whether batches of more than one request are formed."""
@@ -88,7 +88,7 @@ def _gpu(configuration: Configuration) -> str:
 
 
 def _scheduled(workload: Workload, budgets: Budgets, options: HeuristicOptions) -> WorkloadSchedule | None:
-    """Schedules within the budgets, improved with the latency that they leave over."""
+    """Schedules within the budgets, improved with the latency that they leave."""
     rules = options.scheduling
     schedules = {m.name: schedule_module(m, budgets[m.name], rules) for m in workload.modules}
     for module in workload.modules:
@@ -108,7 +108,7 @@ def _scheduled(workload: Workload, budgets: Budgets, options: HeuristicOptions) 
 def _best_reassignment(
     workload: Workload, schedules: dict[str, Schedule], budgets: Budgets, rules: SchedulingRules
 ) -> dict[str, Schedule] | None:
-    """The module whose residual workload saves most cost when it may take all that its paths leave over."""
+    """The module whose residual workload saves most cost when it may use all latency that its paths leave."""
     latency_headroom = workload.latency_headroom(_latency(schedules, budgets))
     best: dict[str, Schedule] | None = None
     most = 1e-9 * sum(schedule.occupancy for schedule in schedules.values())

@@ -1,8 +1,8 @@
-"""A module's least price of whole machines by latency budget, known only where it was looked at.
+"""A module's least price of whole machines by latency budget, known only for the budgets that were evaluated.
 
-Looking at a budget L gives the cheapest machines within it, a *step*: between their own latency and L nothing else
-costs less. What lies between two steps that are known is a *gap*. In it the price is at least that of the step above,
-and at least what machines that share the load cost by occupancy (`spread`); that tells whether it is worth a look.
+Evaluating a budget L gives the cheapest machines within it, a *step*: between their own latency and L no machines cost
+less. The budgets between two known steps are a *gap*. In a gap the price is at least that of the step above, and at
+least the occupancy cost of machines that share the load (`spread`). This bound decides which gaps are evaluated.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from partita_planner.configurations.spread import curves
 from partita_planner.configurations.workload import Configuration, WorkloadModule
 
 LEAST_ADVANCE: Final = 0.1
-"""Share of a gap above its lower end that the next look is at, or higher."""
+"""The next evaluation in a gap is at least this share of the gap above its lower end."""
 
 
 @dataclass(frozen=True)
@@ -28,29 +28,29 @@ class MachineStep:
     latency: float
     """Worst case in seconds when dummies keep all machines at full load."""
     budget: float
-    """Nothing is cheaper up to this budget."""
+    """No machines are cheaper up to this budget."""
 
 
 class Gap(NamedTuple):
-    """Budgets between two steps, where the least price is not known."""
+    """Budgets between two known steps."""
 
     low: float
     high: float
     price: float
-    """Of the step above: nothing in the gap costs less."""
+    """Price of the step above, a lower bound in the gap."""
     below: float
-    """Price of the step below, infinite if there is none: nothing in the gap costs more."""
+    """Price of the step below, an upper bound in the gap; infinite if there is none."""
 
 
 class Frontier:
-    """The steps of one module up to a budget, as far as they are known."""
+    """The known steps of one module up to a budget."""
 
     def __init__(self, module: WorkloadModule, budget: float) -> None:
         paid = tuple(c for c in module.configurations if c.price)
         free = [c for c in module.configurations if not c.price]
         self.steps: list[MachineStep] = []
         """From the least latency up."""
-        self.looks = 0
+        self.evaluations = 0
         if free and (least := _free_step(module.rate, free, budget)).latency <= budget:
             self.steps.append(least)
         self._budget = budget
@@ -58,10 +58,10 @@ class Frontier:
         if self._module is not None:
             self._curves = [_Curve.of(c, module.rate) for c in curves(self._module)]
             self._impossible = min(c.duration for c in paid)
-            """Nothing keeps this budget, or a lower one."""
+            """No machines keep this budget, or a lower one."""
 
     def gaps(self) -> Iterator[Gap]:
-        """Those between the steps, below the first one, and above the last one."""
+        """The gaps between the steps, below the first step, and above the last step."""
         if self._module is None:
             return
         low, below = self._impossible, inf
@@ -72,16 +72,16 @@ class Frontier:
             if step is not None:
                 low, below = step.budget, step.price
 
-    def look_at(self, budget: float) -> None:
-        """Make the cheapest machines within `budget` known."""
+    def evaluate_at(self, budget: float) -> None:
+        """Find the cheapest machines within `budget`."""
         gap = next((gap for gap in self.gaps() if gap.low < budget < gap.high), None)
         if gap is not None:
-            self.look(gap, budget)
+            self.evaluate(gap, budget)
 
-    def look(self, gap: Gap, budget: float) -> None:
-        """The same within a gap: a new step, or the step below it is the cheapest up to `budget`, too."""
+    def evaluate(self, gap: Gap, budget: float) -> None:
+        """The same within a gap. The result is a new step, or the step below holds up to `budget`."""
         assert self._module is not None, "free machines leave no gaps"
-        self.looks += 1
+        self.evaluations += 1
         place = sum(step.budget <= gap.low for step in self.steps)
         machines = cheapest_machines(self._module, budget, gap.below)
         if machines is not None:
@@ -100,7 +100,7 @@ class Frontier:
         return max(gap.price + second_price * gap.low, least)
 
     def highest_in(self, gap: Gap, second_price: float, limit: float) -> float:
-        """Above this budget no step in the gap has a price + second_price * latency below `limit`; well in the gap."""
+        """A budget in the gap above which no step has a price + second_price * latency below `limit`."""
         highest = max(c.highest(second_price, limit) for c in self._curves)
         if second_price > 0:
             highest = min(highest, (limit - gap.price) / second_price)
@@ -109,13 +109,13 @@ class Frontier:
 
 
 class _Curve(NamedTuple):
-    """What machines of one configuration cost by occupancy within a budget L: max(flat, area / (L - duration))."""
+    """Occupancy cost of machines of one configuration within a budget L: max(flat, area / (L - duration))."""
 
     duration: float
     area: float
     flat: float
     flat_from: float
-    """The budget from which on no dummies are needed."""
+    """The budget from which no dummies are needed."""
 
     @classmethod
     def of(cls, configuration: Configuration, rate: float) -> "_Curve":

@@ -1,12 +1,12 @@
 """The cheapest set of whole machines that serves a module within a latency budget.
 
-Whole machines are paid for, so that dummies are free up to full load. Then with n machines of each configuration a set
-keeps a budget L if each configuration in it has w >= b / (L - d), w being what its machines and those of lower ratio
-serve at full load. Sets grow from the lowest ratio up, as labels of what they serve and cost.
+The price is for whole machines, so dummies are free up to full load. A set of machines keeps a budget L if each of its
+configurations has w >= b / (L - d), where w is the rate that its machines and those of lower ratio serve at full load.
+Sets grow from the lowest ratio upwards, as labels of rate and price.
 
-Whatever configuration c has the highest ratio of a set in the end, its machines and those before them serve at least
-max(T, b / (L - d)), and all that a label still lacks costs c's price for a request or more. So each c that may still
-come bounds what a label can become by a line that falls in what it serves; below the lowest of these lines it is kept.
+Let c be the configuration of highest ratio in a complete set. The set serves at least max(T, b / (L - d)), and every
+request per second that a label still lacks costs at least c's request price. So each possible c bounds the price of a
+complete set by a line that falls in the label's rate. A label is kept if the lowest of these lines is below the best.
 """
 
 from collections.abc import Sequence
@@ -54,7 +54,7 @@ def cheapest_machines(module: WorkloadModule, budget: float, below: float = inf)
 
 
 def at_full_load(machines: Machines) -> list[Allocation]:
-    """All machines as busy as they can be."""
+    """The allocations with all machines at full load."""
     return [Allocation(c, n * c.throughput) for c, n in machines]
 
 
@@ -75,7 +75,7 @@ class _Usable(NamedTuple):
 
 
 class _PriceLine(NamedTuple):
-    """With a certain configuration to come, what a label still lacks costs base - rate * slope or more."""
+    """A lower bound on the price to complete a label with a certain last configuration: base - rate * slope."""
 
     base: float
     slope: float
@@ -105,7 +105,7 @@ class _Best:
     """The cheapest set so far."""
 
     limit: float
-    """What a set must stay below to replace it."""
+    """A set must cost less than this to replace it."""
     trail: _Trail | None
 
     def offer(self, price: float, configuration: Configuration, machines: int, lower: _Trail | None) -> None:
@@ -143,7 +143,7 @@ def _one_or_two(rate: float, usable: Sequence[_Usable], best: _Best) -> None:
 
 
 def _lowest(lines: Sequence[_PriceLine], most: float) -> list[_PriceLine]:
-    """The lines that no other one is below all the way from a rate of 0 to `most`."""
+    """The lines that no other line is below for all rates from 0 to `most`."""
     kept: list[_PriceLine] = []
     least = inf
     for line in sorted(lines):
@@ -157,9 +157,9 @@ def _lowest(lines: Sequence[_PriceLine], most: float) -> list[_PriceLine]:
 def _grown(
     labels: Sequence[_Label], choice: _Usable, rate: float, ahead: Sequence[_PriceLine], best: _Best, closes: bool
 ) -> list[_Label]:
-    """The labels with machines of one more configuration, while one of those `ahead` may still make them the cheapest.
+    """The labels with machines of one more configuration, if a line of those `ahead` is still below the best.
 
-    Sets that are complete are offered. `closes` if the configuration is the last one of its ratio.
+    Complete sets are offered. `closes` says whether the configuration is the last one of its ratio.
     """
     configuration, throughput, price, _, needed_of_choice = choice
     grown = []

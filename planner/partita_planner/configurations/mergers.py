@@ -1,4 +1,4 @@
-"""What Algorithm 2 moves: a module alone, or modules of the same parents and children as one (node merger)."""
+"""The groups that Algorithm 2 moves: single modules, or modules with equal parents and children (node merger)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class ModuleGroup:
     modules: tuple[str, ...]
     rate: float
     options: tuple[SplitOption, ...]
-    """Latencies with the least cost of each, fastest first; every one is cheaper than those before it."""
+    """Latencies with their least cost, fastest first; each is cheaper than those before it."""
 
 
 def single(workload: Workload, rules: SchedulingRules) -> list[ModuleGroup]:
@@ -27,7 +27,7 @@ def single(workload: Workload, rules: SchedulingRules) -> list[ModuleGroup]:
 def merged(workload: Workload, rules: SchedulingRules) -> list[ModuleGroup]:
     """Modules with the same parents and children as one, whose cost is the sum of theirs (Harpagon, section III-D).
 
-    They lie on paths side by side, so that what one of them may take the others may take too.
+    They lie on parallel paths, so they can all have the same latency.
     """
     groups: dict[tuple[frozenset[str], frozenset[str]], list[WorkloadModule]] = {}
     for module in workload.modules:
@@ -41,7 +41,7 @@ def merged(workload: Workload, rules: SchedulingRules) -> list[ModuleGroup]:
 def configuration_latency(configuration: Configuration, rate: float, rules: SchedulingRules) -> float:
     """GetWCL: the worst case of a configuration when a module of this rate moves to it.
 
-    A module that may use no other configuration must also serve its machine at part load with it.
+    A module with only one configuration must also run its machine at part load with it.
     """
     if rules.shares_evenly:
         return shared_latency(configuration, rate, rules.dispatch)

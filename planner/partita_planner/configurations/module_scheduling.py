@@ -25,12 +25,12 @@ class Dummies(Enum):
     FILL = auto()
     """t - u: one more machine at full load instead of all after it (Harpagon, section III-C)."""
     IN_TIME = auto()
-    """b / (L - d) - u: just so many that a batch is collected within the budget L (Piccolo, section III-D)."""
+    """b / (L - d) - u: just enough to collect a batch within the budget L (Piccolo, section III-D)."""
 
 
 @dataclass(frozen=True)
 class SchedulingRules:
-    """The switches of Algorithm 1."""
+    """The options of Algorithm 1."""
 
     dispatch: DispatchModel = DispatchModel.BATCH_AWARE
     max_configurations: int | None = None
@@ -117,7 +117,7 @@ def whole_machines(rate: float, configuration: Configuration) -> int:
 
 
 def _algorithm_1(module: WorkloadModule, budget: float, later: float, rules: SchedulingRules) -> list[MachineGroup]:
-    """The parts that Algorithm 1 finds; they serve less than the rate if it finds no configuration for the rest."""
+    """The parts that Algorithm 1 finds; they serve less than the rate if no configuration suits the rest."""
     parts: list[MachineGroup] = []
     left = module.rate
     for configuration in module.ranked:
@@ -139,14 +139,14 @@ def _algorithm_1(module: WorkloadModule, budget: float, later: float, rules: Sch
 def _with_dummies(
     module: WorkloadModule, parts: Sequence[MachineGroup], budget: float, later: float, rules: SchedulingRules
 ) -> Iterator[list[MachineGroup]]:
-    """Schedules in which one configuration takes all that is left for it and those after it, with dummies."""
+    """Schedules in which one configuration serves the whole remaining rate, with dummies."""
     for configuration in module.ranked:
         better = [p for p in parts if p.configuration.request_price < configuration.request_price]
         own = next((p for p in parts if p.configuration is configuration), MachineGroup(configuration, 0, 0.0))
         leftover = _rest(module.rate, better) - own.full * configuration.throughput
         limit = later if better or own.full else budget
-        room_for_one_more = len(better) + 1 <= (rules.max_configurations or len(better) + 1)
-        if not room_for_one_more or any(p.partial for p in better) or leftover <= ROUNDING * module.rate:
+        one_more_allowed = len(better) + 1 <= (rules.max_configurations or len(better) + 1)
+        if not one_more_allowed or any(p.partial for p in better) or leftover <= ROUNDING * module.rate:
             continue
         if rules.dummies is Dummies.FILL:
             filled = MachineGroup(configuration, own.full + 1, 0.0)
@@ -161,10 +161,10 @@ def _with_dummies(
 
 
 def _rest(rate: float, parts: Sequence[MachineGroup]) -> float:
-    """What the parts leave of the rate."""
+    """The part of the rate that the parts do not serve."""
     return _positive(rate - sum(part.rate for part in parts), rate)
 
 
 def _positive(left: float, rate: float) -> float:
-    """`left`, or 0 where it is rounding only."""
+    """`left`, or 0 if it is within rounding."""
     return left if left > ROUNDING * rate else 0.0

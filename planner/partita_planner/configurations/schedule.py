@@ -1,4 +1,4 @@
-"""What is answered: machines of each configuration for every module, their load, latency and cost."""
+"""The result for a workload: machines of each configuration for every module, their load, latency and cost."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class Allocation:
 
     configuration: Configuration
     rate: float
-    """Requests per second that they get, dummy requests among them."""
+    """Requests per second that they serve, including dummy requests."""
 
     @property
     def machines(self) -> int:
@@ -38,7 +38,7 @@ class Schedule:
     latency: float
     """Worst case in seconds, under the dispatch model that it was made for."""
     dummy: float = 0.0
-    """Requests per second that are added to the module's own to fill batches sooner."""
+    """Requests per second that are added to the module's own requests to fill batches sooner."""
 
     @cached_property
     def occupancy(self) -> float:
@@ -76,7 +76,7 @@ class WorkloadSchedule:
 def batch_aware_latency(allocations: Sequence[Allocation]) -> float:
     """Worst case in seconds when whole batches are dealt in the order of throughput-cost ratio (Theorem 1).
 
-    Machines of one ratio share what is left for them and those after them, however they are loaded.
+    Machines of one ratio share the remaining rate, whatever their load.
     """
     return max(
         a.configuration.duration
@@ -87,6 +87,6 @@ def batch_aware_latency(allocations: Sequence[Allocation]) -> float:
 
 
 def batch_aware_schedule(allocations: Sequence[Allocation], rate: float) -> Schedule:
-    """The schedule for `rate` requests per second; what the allocations get beyond that are dummy requests."""
+    """The schedule for `rate` requests per second; the rest of the allocations' rate is dummy requests."""
     dummy = sum(a.rate for a in allocations) - rate
     return Schedule(tuple(allocations), batch_aware_latency(allocations), dummy if dummy > ROUNDING * rate else 0.0)

@@ -1,4 +1,4 @@
-"""Latency splitting: a budget for each module such that every path keeps the SLO (Harpagon, section III-D).
+"""Latency splitting: a budget for each module, so that every path keeps the SLO (Harpagon, section III-D).
 
 Algorithm 2 starts with the fastest configuration of every module and moves one module after the other to a slower and
 cheaper one, by a criterion, as long as all paths keep the SLO. A module's budget is the latency of its configuration.
@@ -36,18 +36,19 @@ class GreedySplit:
 
     criterion: Criterion = Criterion.EFFICIENCY
     node_merger: bool = False
-    """Also try with modules of the same parents and children as one."""
+    """Also try with modules of equal parents and children as one group."""
     cost_direct: int = 0
-    """Also try with the last 1, 2, ... up to so many moves taken back, going on by cost (Harpagon's R)."""
+    """Also try with the last 1, 2, ... up to so many moves undone and continued by cost (Harpagon's R)."""
     proportional: bool = False
-    """Stretch the budgets to the SLO in proportion to the latencies (Piccolo, Algorithm 2, line 19)."""
+    """Scale the budgets to the SLO in proportion to the latencies (Piccolo, Algorithm 2, line 19)."""
 
     def budgets(
         self, workload: Workload, rules: SchedulingRules, deadline: Deadline = NEVER
     ) -> Iterator[list[Budgets]]:
         """Every try's splits, the last one first; none if the fastest configurations do not keep the SLO.
 
-        Those before it leave more latency over, where the last one's budgets are too tight for a residual workload.
+        Earlier splits leave more latency, for cases where the last split's budgets are too tight for a residual
+        workload.
         """
         units = [single(workload, rules)] + ([merged(workload, rules)] if self.node_merger else [])
         for candidates in units:
@@ -58,7 +59,7 @@ class GreedySplit:
             ]
             for states in {tried[-1]: tried for tried in tries if tried}.values():
                 found = [_latency(candidates, state) for state in reversed(states)]
-                yield [_stretched(workload, latency) for latency in found] if self.proportional else found
+                yield [_scaled_to_slo(workload, latency) for latency in found] if self.proportional else found
 
 
 @dataclass(frozen=True)
@@ -116,14 +117,14 @@ def latency_cost_efficiency(cost: Sequence[float], latency: Sequence[float]) -> 
 
 
 State = tuple[int, ...]
-"""The option that each unit is at."""
+"""The current option of each group."""
 
 
 def _descend(
     workload: Workload, units: Sequence[ModuleGroup], begun: Sequence[State], criterion: Criterion
 ) -> list[State]:
-    """The states from those begun with until no move keeps the SLO; empty if the first one does not."""
-    if not all(unit.options for unit in units) or not _fits(workload, units, begun[-1]):
+    """The states from `begun` until no further move keeps the SLO; empty if the first state does not keep it."""
+    if not all(unit.options for unit in units) or not _keeps_slo(workload, units, begun[-1]):
         return []
     states = list(begun)
     while (after := _best_move(workload, units, states[-1], _value(criterion))) is not None:
@@ -168,16 +169,16 @@ def _latency(units: Sequence[ModuleGroup], state: State) -> Budgets:
     }
 
 
-def _fits(workload: Workload, units: Sequence[ModuleGroup], state: State) -> bool:
+def _keeps_slo(workload: Workload, units: Sequence[ModuleGroup], state: State) -> bool:
     return workload.keeps_slo(_latency(units, state))
 
 
-def _stretched(workload: Workload, latency: Budgets) -> Budgets:
-    """Every latency times the least stretch of the paths that lead through its module."""
-    distribute_slack = {
+def _scaled_to_slo(workload: Workload, latency: Budgets) -> Budgets:
+    """Every latency times the least scale factor of the paths through its module."""
+    factors = {
         path: path.seconds / sum(latency[name] for name in path.modules) for path in workload.paths if path.modules
     }
     return {
-        name: seconds * min(factor for path, factor in distribute_slack.items() if name in path.modules) * (1 - 1e-12)
+        name: seconds * min(factor for path, factor in factors.items() if name in path.modules) * (1 - 1e-12)
         for name, seconds in latency.items()
     }

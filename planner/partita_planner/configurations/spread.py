@@ -1,12 +1,12 @@
-"""The exact optimum by occupancy in the papers' setting: machines that share the load, or *spread*.
+"""The exact optimum by occupancy in the papers' setting: machines that share the load (*spread*).
 
-Some machine of a module has the highest throughput-cost ratio of all, p/t for each request. It collects at the rate w
-of the whole module, dummies included, and nothing the module gets is cheaper than on it. So it may as well get all:
+One machine of a module has the highest throughput-cost ratio, with a price of p/t for each request. It collects at the
+rate w of the whole module, including dummies, and no request is cheaper elsewhere. So it can serve all requests:
 
     cost(L) = min over configurations of  p/t * max(T, b / (L - d))
 
-with machines of one configuration that share the load. No residual machine is needed, and dummies only where T is too
-low to fill a batch in time.
+with machines of one configuration that share the load. No residual machine is needed. Dummies are needed only if T is
+too low to fill a batch in time.
 """
 
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ def spread_split(workload: Workload, deadline: Deadline = NEVER) -> Spread | Non
 
 
 def curves(module: WorkloadModule) -> list[Configuration]:
-    """The configurations whose cost no other one stays below at every budget."""
+    """The configurations that are cheapest at some budget."""
     kept: list[Configuration] = []
     for c in module.ranked:
         if not any(k.duration <= c.duration and _area(k) <= _area(c) for k in kept):
@@ -66,5 +66,5 @@ def _option(configuration: Configuration, module: WorkloadModule) -> SplitOption
 
 
 def _area(configuration: Configuration) -> float:
-    """What a second of collection costs: b requests for p / t each."""
+    """The area a of the cost curve a / y: b requests at p / t each."""
     return configuration.request_price * configuration.batch

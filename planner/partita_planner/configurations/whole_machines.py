@@ -1,10 +1,9 @@
 """The exact optimum by whole machines in the papers' setting.
 
-Every module has a frontier of whole machines (`machine_frontier`), of which little is known at first: its cheapest
-step, and the one that takes no longer than the module does in the cheapest answer by occupancy. The cheapest split of
-the steps that are known is an answer. With its prices for a second of latency, what each module costs at least, known
-or not, bounds all answers (Lagrange). Gaps in which a step may be part of a cheaper one are looked at until there are
-none.
+Every module has a frontier of whole machines (`machine_frontier`). Two steps are computed first: the cheapest one, and
+the one that is no slower than the module in the cheapest answer by occupancy. The cheapest split of the known steps is
+an answer. Its prices for a second of latency give a lower bound on the cost of each module, and so on all answers
+(Lagrange). Gaps that may hold a step of a cheaper answer are evaluated until there are none.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,16 +24,16 @@ from partita_planner.configurations.spread import spread_split
 from partita_planner.configurations.workload import Workload
 from partita_planner.deadline import NEVER, Deadline
 
-MAX_LOOKS: Final = 1000
+MAX_EVALUATIONS: Final = 1000
 FIRST_SHARE: Final = 0.3
-"""Share of the distance between answer and bound within which gaps are closed before there is a second answer."""
+"""Share of the distance between answer and bound within which gaps are evaluated before the second answer."""
 
 
 def least_allocated(workload: Workload, deadline: Deadline = NEVER) -> WorkloadSchedule | None:
     """The cheapest answer by whole machines, or the cheapest by the deadline; None if none keeps the SLO.
 
-    Exact while no module needs more than MAX_LOOKS, as it may where the SLO leaves hardly more than the fastest
-    machines take.
+    Exact if no module needs more than MAX_EVALUATIONS; it may need more if the SLO is close to the latency of the
+    fastest machines.
     """
     begun = spread_split(workload, deadline)
     if begun is None:
@@ -44,7 +43,7 @@ def least_allocated(workload: Workload, deadline: Deadline = NEVER) -> WorkloadS
     )
     frontiers = {m.name: Frontier(m, latency_headroom[m.name]) for m in workload.modules}
     for name, seconds in begun.answer.latency.items():
-        frontiers[name].look_at(seconds * (1 - 4 * ROUNDING))
+        frontiers[name].evaluate_at(seconds * (1 - 4 * ROUNDING))
     if not all(frontier.steps for frontier in frontiers.values()):
         return None
     cost = sum(frontier.steps[0].price for frontier in frontiers.values())
@@ -58,7 +57,7 @@ def least_allocated(workload: Workload, deadline: Deadline = NEVER) -> WorkloadS
 def _split(
     workload: Workload, frontiers: Mapping[str, Frontier], prices: Sequence[float], deadline: Deadline
 ) -> SplitFound | None:
-    """The cheapest split of the steps that are known."""
+    """The cheapest split of the known steps."""
     options = {name: [SplitOption(s.latency, s.price) for s in f.steps] for name, f in frontiers.items()}
     return cheapest_split(workload, options, prices, deadline)
 
@@ -66,40 +65,40 @@ def _split(
 def _close_gaps(
     frontiers: Mapping[str, Frontier], split: SplitFound, cost: float, deadline: Deadline, share: float = 1.0
 ) -> bool:
-    """Look at all gaps with a step that may be part of an answer cheaper than `cost`; whether there were any.
+    """Evaluate all gaps that may hold a step of an answer cheaper than `cost`; returns whether there were any.
 
-    They are found by the prices of `split`. With a smaller `share`, only those within so much of the distance between
-    cost and bound.
+    The prices of `split` identify these gaps. With a smaller `share`, only gaps within that share of the distance
+    between cost and bound are evaluated.
     """
-    looked = False
+    evaluated = False
     least: dict[str, float] = {}
     for name, frontier in frontiers.items():
         second_price = split.second_price[name]
         while True:
             least[name] = min(s.price + second_price * s.latency for s in frontier.steps)
-            if deadline.passed or not _look_below(frontier, second_price, least[name]):
+            if deadline.passed or not _evaluate_below(frontier, second_price, least[name]):
                 break
-            looked = True
+            evaluated = True
     slack = (cost - (sum(least.values()) - split.path_value)) * (1 - ROUNDING)
     for name, frontier in frontiers.items():
         limit = least[name] + share * slack
-        while not deadline.passed and _look_below(frontier, split.second_price[name], limit):
-            looked = True
-    return looked
+        while not deadline.passed and _evaluate_below(frontier, split.second_price[name], limit):
+            evaluated = True
+    return evaluated
 
 
-def _look_below(frontier: Frontier, second_price: float, limit: float) -> bool:
-    """Look at the gap that promises most; false if none promises a price, latency included, below `limit`."""
+def _evaluate_below(frontier: Frontier, second_price: float, limit: float) -> bool:
+    """Evaluate the gap with the least bound; false if no gap has a bound, with its latency priced, below `limit`."""
     promised = {gap: frontier.least_in(gap, second_price) for gap in frontier.gaps()}
     gap = min(promised, key=promised.__getitem__, default=None)
-    if gap is None or promised[gap] >= limit or frontier.looks >= MAX_LOOKS:
+    if gap is None or promised[gap] >= limit or frontier.evaluations >= MAX_EVALUATIONS:
         return False
-    frontier.look(gap, frontier.highest_in(gap, second_price, limit))
+    frontier.evaluate(gap, frontier.highest_in(gap, second_price, limit))
     return True
 
 
 def _answer(found: SplitFound, frontiers: Mapping[str, Frontier], workload: Workload) -> WorkloadSchedule:
-    """The split's machines under load."""
+    """The schedules of the split's machines."""
     chosen = {name: frontiers[name].steps[choice.option] for name, choice in found.choices.items()}
     latency = {name: step.latency for name, step in chosen.items()}
     schedules = {}

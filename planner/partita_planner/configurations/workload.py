@@ -1,4 +1,4 @@
-"""What is asked: modules with rates and configurations, the DAG between them, and the SLO."""
+"""A workload: modules with rates and configurations, the DAG between them, and the SLO."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -9,14 +9,14 @@ MAX_PATHS = 10_000
 
 
 class InvalidWorkloadError(ValueError):
-    """The workload has no meaning; the message says what is wrong."""
+    """The workload is invalid; the message says why."""
 
 
 @dataclass(frozen=True)
 class Configuration:
     """How one machine runs a module (Harpagon, section III-A).
 
-    Raises InvalidWorkloadError for numbers without meaning.
+    Raises InvalidWorkloadError for invalid numbers.
     """
 
     batch: int
@@ -28,7 +28,7 @@ class Configuration:
     concurrency: int = 1
     """Machines that share one GPU, each at its share of the GPU's price (Piccolo's concurrency level)."""
     load: float = 1.0
-    """Share of the time that the machine may work; the rest is kept free for bursts."""
+    """Share of the time that the machine may work; the rest is reserved for bursts."""
 
     def __post_init__(self) -> None:
         if self.batch < 1 or self.concurrency < 1:
@@ -74,23 +74,23 @@ class WorkloadModule:
 
 @dataclass(frozen=True)
 class WorkloadPath:
-    """A way through the DAG."""
+    """A path through the DAG."""
 
     modules: tuple[str, ...]
     seconds: float
-    """What its modules may take together: the SLO less the fixed delays on the way."""
+    """Time limit of its modules: the SLO less the fixed delays on the path."""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """An application with its load and SLO. Raises InvalidWorkloadError for a DAG that is none."""
+    """An application with its load and SLO. Raises InvalidWorkloadError for an invalid DAG."""
 
     modules: tuple[WorkloadModule, ...]
     edges: tuple[tuple[str, str], ...]
     slo: float
     """Seconds from end to end."""
     delays: Mapping[str, float] = field(default_factory=dict)
-    """Nodes of the DAG that cost nothing and take a fixed time in seconds, such as CPU functions."""
+    """Nodes of the DAG with a fixed time in seconds and no cost, such as CPU functions."""
 
     def __post_init__(self) -> None:
         if not (isfinite(self.slo) and self.slo > 0):
@@ -110,7 +110,7 @@ class Workload:
 
     @cached_property
     def paths(self) -> tuple[WorkloadPath, ...]:
-        """Every path from a root to a leaf, by the modules on it; of paths with the same modules the tightest.
+        """Every path from a root to a leaf, by the modules on it; of several with equal modules the tightest.
 
         Raises InvalidWorkloadError if there is a cycle, or more than MAX_PATHS.
         """
@@ -138,7 +138,7 @@ class Workload:
         return all(sum(latency[name] for name in path.modules) <= path.seconds for path in self.paths)
 
     def latency_headroom(self, latency: Mapping[str, float]) -> dict[str, float]:
-        """What each module may take while the others keep these latencies."""
+        """The longest latency of each module that keeps the SLO while the others keep these latencies."""
         slack = {name: float("inf") for name in latency}
         for path in self.paths:
             left = path.seconds - sum(latency[name] for name in path.modules)
@@ -156,7 +156,7 @@ def _trails(roots: Iterable[str], after: Mapping[str, list[str]]) -> Iterator[tu
 
 
 def _has_cycle(after: Mapping[str, list[str]]) -> bool:
-    """Whether nodes remain when those with nothing downstream are taken away again and again."""
+    """Whether nodes remain after removing nodes without downstream nodes repeatedly."""
     left = dict(after)
     while ends := [name for name, targets in left.items() if not any(target in left for target in targets)]:
         for name in ends:

@@ -1,4 +1,4 @@
-"""Why a plan is as it is, why there is none, and how two plans differ.
+"""Explanations of a plan or of a missing plan, and the differences between two plans.
 
 May import `task` and what is below it.
 """

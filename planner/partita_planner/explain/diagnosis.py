@@ -1,8 +1,7 @@
 """Why there is no plan, and what would make one possible.
 
-Every figure that is named was tried: with it the strategy has a plan. With one less of it (a millisecond of SLO, a GPU,
-or one request per second more) it has none, unless there was no time to decide that. What could not be tried is left
-out.
+Every figure in a message was tried: the strategy has a plan with it. With one millisecond of SLO or one GPU less, or
+one request per second more, it has none, unless the time for that check ran out. Untried figures are omitted.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,51 +19,51 @@ from partita_planner.task.task import SolveTask, Task, TaskSolution
 MAX_ROUNDS: Final = 20
 SEARCH_SHARE: Final = 0.5
 TRIAL_SHARE: Final = 0.2
-"""Share of the time left that one trial may take: any plan will do, not the best."""
+"""Share of the remaining time for one trial, which needs any plan, not the best."""
 MOST_GPUS: Final = 1_000_000
 """Of one pool; more cannot be declared."""
 A_LITTLE: Final = 1e-3
-"""Requests per second that need no more than one unit of each stage."""
+"""Requests per second that need no more than one GPU of each stage."""
 
 
 def missing_inputs(task: Task) -> NoPlan | None:
-    """No pools, or a model without a profile or a fitting vGPU on any of them; None if each has some template."""
+    """Refuses a task without pools, or with a model that no pool can run; None if each model can run."""
     usable = [pool.name for pool in task.problem.pools if pool.gpus > 0]
     if not usable:
         names = ", ".join(pool.name for pool in task.problem.pools)
-        found = f"its pools ({names}) have no GPU free" if names else "it has no pool"
+        found = f"its pools ({names}) have no free GPU" if names else "it has no pool"
         return NoPlan(
             NoPlanReason.NO_POOLS,
-            f"The session cannot be placed: {found}. Add nodes, lower what other sessions take, or name other pools "
-            f"in spec.pools or spec.poolSelector.",
+            f"The session cannot be placed: {found}. Add nodes, reduce the GPUs of other sessions, or select other "
+            f"pools with spec.pools or spec.poolSelector.",
         )
     for module, classes in task.classes.items():
         where = ", ".join(usable)
         if not classes:
             return NoPlan(
                 NoPlanReason.NO_POOLS,
-                f"Model {module!r} has no profile on any pool with a GPU free ({where}). Wait until it is profiled, "
-                f"or let the session use a pool on which it is.",
+                f"Model {module!r} has no profile on any pool with a free GPU ({where}). Wait until it is profiled, or "
+                f"select a pool for which it has a profile.",
             )
         most = task.problem.spec.planner.max_batch_size
         least = min(size for c in classes for size in c.profile.batch_sizes)
         if least > most:
             return NoPlan(
                 NoPlanReason.INVALID_SESSION,
-                f"Model {module!r} was profiled for batches of {least} and more, but planner.maxBatchSize is {most}: "
-                f"raise it to {least}, or profile smaller batches.",
+                f"Model {module!r} was profiled for batches of {least} and more, but planner.maxBatchSize is {most}. "
+                f"Raise planner.maxBatchSize to {least}, or profile smaller batches.",
             )
         if task.fastest_micros(module) is None:
             return NoPlan(
                 NoPlanReason.NO_POOLS,
-                f"Model {module!r} does not fit the memory of any pool ({where}) in {task.max_stages} stages: use a "
+                f"Model {module!r} does not fit the memory of any pool ({where}) in {task.max_stages} stages. Use a "
                 f"pool with more memory, or raise planner.maxStages.",
             )
     return None
 
 
 def slo_too_tight(task: Task, solve: SolveTask, deadline: Deadline) -> NoPlan | None:
-    """The SLO is below what the fastest templates take on some path; None if it is not."""
+    """Refuses an SLO below the latency of the fastest templates on some path; None if the SLO is long enough."""
     fastest = {module: task.fastest_micros(module) or 0 for module in task.classes}
     longest = int(task.graph.longest(fastest))
     if longest <= task.graph.slo_micros:
@@ -83,7 +82,7 @@ def slo_too_tight(task: Task, solve: SolveTask, deadline: Deadline) -> NoPlan | 
 
 
 def not_enough_gpus(task: Task, solve: SolveTask, deadline: Deadline) -> NoPlan:
-    """How many GPUs of which pools are missing, and which SLO or rate the GPUs that are there can serve."""
+    """How many GPUs of which pools are missing, and which SLO or rate the available GPUs can serve."""
     missing = _Trials(task, solve, deadline.share(0.4)).gpus_missing()
     rate = _Trials(task, solve, deadline.share(0.5)).largest_rate()
     slo = _Trials(task, solve, deadline).smallest_slo(task.problem.spec.slo.latency_ms)
@@ -98,10 +97,10 @@ def not_enough_gpus(task: Task, solve: SolveTask, deadline: Deadline) -> NoPlan:
     kept = f"with {spec.planner.headroom_percent} % of the capacity kept free"
     wanted = f"for {task.problem.rate:g} requests/s within the SLO, {kept}"
     if task.objective is AllocationObjective.THROUGHPUT:
-        wanted = "to serve each model at all"
+        wanted = "to serve each model"
     return NoPlan(
         NoPlanReason.INSUFFICIENT_CAPACITY,
-        f"The pools have too few GPUs {wanted}: {', or '.join(fixes) or 'add GPUs, or ask for less'}.",
+        f"The pools have too few GPUs {wanted}: {', or '.join(fixes) or 'add GPUs, or lower the rate'}.",
         smallest_slo_ms=slo,
         largest_rate=rate,
         gpus_missing=missing,
@@ -123,9 +122,9 @@ class _Trials:
     def largest_rate(self) -> int | None:
         """The largest rate in whole requests per second with a plan; None if there is none, or no time.
 
-        Batches take longer to collect at a lower rate. So what the pools reach at the collection times of one rate is
-        the next one, until it reaches itself: from above, that is the largest rate that does. Each search is exact to
-        its own gap only, or may be cut short, so rates from there on are tried.
+        Batches take longer to collect at a lower rate. So the rate that the pools reach with the collection times of
+        one rate is the next rate to try, until both are equal. From above, that is the largest rate with a plan. Each
+        search is exact only to its gap, and may be cut short, so neighbouring rates are tried as well.
         """
         if self.task.objective is AllocationObjective.THROUGHPUT:
             return None
@@ -135,9 +134,9 @@ class _Trials:
         return None if found is None else _most(found, asked, lambda r: self._possible(self.task.with_rate(r)))
 
     def gpus_missing(self) -> dict[str, int]:
-        """The cheapest GPUs that the pools lack, by pool, none of which can be left out.
+        """The cheapest GPUs that the pools lack, by pool. There is no plan without all of them.
 
-        Empty if no pool can have so many, or if there is no time.
+        Empty if no pool can have so many, or if time runs out.
         """
         task = self.task
         throughput = task.objective is AllocationObjective.THROUGHPUT
@@ -154,12 +153,12 @@ class _Trials:
             count = self._fewest(missing, pool)
             if count is None and throughput:
                 return {}
-            # Where there is no time to try again, the search's own deployments are a plan with so many.
+            # If there is no time to try again, the search's own deployments are a plan with this count.
             missing[pool] = missing[pool] if count is None else count
         return {pool: count for pool, count in missing.items() if count}
 
     def _fewest(self, missing: Mapping[str, int], pool: str) -> int | None:
-        """The fewest GPUs of one pool that will do, with the others as they are."""
+        """The fewest missing GPUs of one pool with which there is a plan, the other pools unchanged."""
         there = {name: pool.gpus for name, pool in self.task.resources.pools.items()}
 
         def with_missing(count: int) -> Task:
@@ -169,7 +168,7 @@ class _Trials:
         return _least(-1, missing[pool], lambda count: self._possible(with_missing(count)))
 
     def _possible(self, task: Task) -> bool | None:
-        """Whether there is a plan; None if that is not known."""
+        """Whether there is a plan; None if the time ran out."""
         if self.deadline.passed:
             return None
         found = self.solve(task, self.deadline.share(TRIAL_SHARE))
@@ -190,7 +189,7 @@ class _Trials:
 
 
 def _most(holding: int, too_much: int, holds: Callable[[int], bool | None]) -> int:
-    """The largest number from `holding` on, below `too_much`, that is found to hold by steps that grow, then shrink."""
+    """The largest number below `too_much` that is found to hold, from `holding` upwards; steps grow, then shrink."""
     step, growing = 1, True
     while step:
         if holding + step < too_much and holds(holding + step):
@@ -203,10 +202,10 @@ def _most(holding: int, too_much: int, holds: Callable[[int], bool | None]) -> i
 
 
 def _least(too_small: int, most: int, holds: Callable[[int], bool | None]) -> int | None:
-    """The least number above `too_small` and up to `most` for which `holds`, which then does for all above.
+    """The least number above `too_small` and up to `most` for which `holds` is true; it is then true for all above.
 
-    None if it is not known to hold for any. Steps grow from `too_small` on; the last one is halved. Where `holds`
-    cannot say, the least number that is known to hold is the answer.
+    None if it is not known to be true for any number. Steps grow from `too_small`; the last step is halved. If `holds`
+    returns None, the least number known to hold is the answer.
     """
     low, high = too_small, too_small + 1
     if low >= most:
@@ -235,5 +234,5 @@ def _least(too_small: int, most: int, holds: Callable[[int], bool | None]) -> in
 
 
 def _per_request(demand: ModuleDemand, rate: float) -> ModuleDemand:
-    """A demand at `rate` as the demand of one request per second, so that the level is a rate."""
+    """A demand at `rate` as the demand of one request per second: the level is then a rate."""
     return replace(demand, rate=demand.rate / rate, capacity=demand.capacity / rate)

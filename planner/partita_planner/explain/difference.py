@@ -1,4 +1,4 @@
-"""What one plan changes of another: pipelines, batch sizes, replicas, budgets, GPUs, cost and throughput."""
+"""The differences between two plans: pipelines, batch sizes, replicas, budgets, GPUs, cost and throughput."""
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ class Change:
     before: str | None
     """None if it is new."""
     after: str | None
-    """None if it is gone."""
+    """None if it is removed."""
 
 
 def differences(before: PipelinePlanSpec, after: PipelinePlanSpec) -> tuple[Change, ...]:
-    """What a roll-out of `after` changes where `before` serves; empty if nothing.
+    """What a roll-out of `after` changes while `before` serves; empty if nothing changes.
 
-    Pipelines are the same if their stages are: by blocks, pools and vGPU sizes. Their names do not count, nor does how
+    Two pipelines are the same if their stages have the same blocks, pools and vGPU sizes. Names do not count, nor how
     the plans were found.
     """
     return tuple(change for change in _all(before, after) if change.before != change.after)
@@ -33,9 +33,9 @@ def _all(before: PipelinePlanSpec, after: PipelinePlanSpec) -> Iterator[Change]:
     new = {module.name: module for module in after.modules}
     for name in dict.fromkeys((*old, *new)):
         yield from _module(name, old.get(name), new.get(name))
-    held, wanted = before.gpus(), after.gpus()
-    for pool in sorted({*held, *wanted}):
-        yield Change(f"pool {pool}", "GPUs", str(held.get(pool, 0)), str(wanted.get(pool, 0)))
+    gpus_before, gpus_after = before.gpus(), after.gpus()
+    for pool in sorted({*gpus_before, *gpus_after}):
+        yield Change(f"pool {pool}", "GPUs", str(gpus_before.get(pool, 0)), str(gpus_after.get(pool, 0)))
     for what, one, other in (
         ("strategy", before.solution.strategy, after.solution.strategy),
         ("objective", before.solution.objective, after.solution.objective),
@@ -75,7 +75,7 @@ def _pipeline(module: str, before: PooledPipeline | None, after: PooledPipeline 
 def _paired(
     before: Sequence[PooledPipeline], after: Sequence[PooledPipeline]
 ) -> list[tuple[PooledPipeline | None, PooledPipeline | None]]:
-    """Old and new pipelines side by side: those with the same stages and batch size first, then the same stages."""
+    """Old and new pipelines in pairs: first those with equal stages and batch size, then those with equal stages."""
     old, new = list(before), list(after)
     pairs: list[tuple[PooledPipeline | None, PooledPipeline | None]] = []
     identities: tuple[Callable[[PooledPipeline], Hashable], ...] = (lambda p: (p.batch_size, _shape(p)), _shape)

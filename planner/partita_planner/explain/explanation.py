@@ -1,4 +1,4 @@
-"""Why a plan is as it is, for people and programs: what bounds it, what more would be worth, what came second."""
+"""Explains a plan, for users and programs: what bounds it, what more resources are worth, and the runner-up."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from partita_planner.task.assembly import quantity
 from partita_planner.task.task import Task, TaskSolution
 
 FULL_PATH = 0.98
-"""A path that takes this share of what it may is full."""
+"""A path that uses this share of the SLO is full."""
 
 
 def explained(
@@ -21,9 +21,9 @@ def explained(
     others: tuple[Alternative, ...],
     beginning: str = "",
 ) -> PipelinePlanSpec:
-    """`plan`, which carries `solution` out, with why it is as it is; `others` are other strategies' answers.
+    """`plan`, made from `solution`, with its explanation; `others` are other strategies' plans.
 
-    `beginning` is said first.
+    The explanation begins with `beginning`.
     """
     constraints = (*_pools(task, solution, found), _latency(task, solution, found))
     strategy = plan.solution.strategy
@@ -40,7 +40,7 @@ def explained(
 def alternative(
     name: str, task: Task, chosen: TaskSolution, other: TaskSolution | NothingFound, without_pool: str | None = None
 ) -> Alternative:
-    """Another strategy's answer beside the one that was chosen, or the same one's without a pool."""
+    """Another strategy's plan compared with the chosen one, or the same strategy's plan without a pool."""
     label = name if without_pool is None else f"{name} without {without_pool}"
     if isinstance(other, NothingFound):
         why = "it has no plan for these inputs" if other.proven else "it found no plan in its share of the time"
@@ -71,7 +71,7 @@ def _best(task: Task, candidates: list[Alternative]) -> Alternative | None:
 
 
 def _is_another(task: Task, solution: TaskSolution, other: Alternative) -> bool:
-    """Whether it is a plan, and not the same one: one that is as good and has the same GPUs is."""
+    """Whether it is a different plan; plans of equal value on the same GPUs count as the same."""
     same = alternative(other.strategy, task, solution, solution, other.without_pool)
     return other.feasible and other.summary != same.summary
 
@@ -122,7 +122,7 @@ def _full_pools(task: Task, solution: TaskSolution) -> str:
     if full:
         return f"Pools without a GPU left: {', '.join(full)}."
     if task.objective is AllocationObjective.THROUGHPUT:
-        return "No pool is used up: the GPUs left over do not make a whole stage."
+        return "No pool is used up: the remaining GPUs are too few for another stage."
     return "No pool is used up."
 
 
@@ -131,7 +131,7 @@ def _path(task: Task, solution: TaskSolution) -> str:
     total = task.graph.longest(solution.latencies)
     share = float(total / task.graph.slo_micros)
     fills = (
-        "which fills it" if share >= FULL_PATH else "which leaves slack that is shared out over the modules' budgets"
+        "which fills it" if share >= FULL_PATH else "which leaves slack that is distributed over the modules' budgets"
     )
     return (
         f"The slowest path, {' -> '.join(path)}, takes {float(total) / 1000:.1f} ms of the "
@@ -143,7 +143,7 @@ def _worths(task: Task, found: Sensitivity) -> Iterator[str]:
     verb = "gain" if task.objective is AllocationObjective.THROUGHPUT else "save"
     for evidence, how in (
         (Evidence.RESOLVED, "planned again"),
-        (Evidence.RELAXED, "by the linear relaxation, in which parts of a GPU count"),
+        (Evidence.RELAXED, "by the linear relaxation, which allows fractions of a GPU"),
     ):
         known = {pool: worth for pool, worth in found.gpu.items() if worth.evidence is evidence}
         if known:

@@ -1,8 +1,8 @@
-"""What slightly different inputs would have given: one more GPU, a tenth more SLO, one pool less.
+"""How the plan changes with slightly different inputs: one more GPU, a tenth more SLO, one pool less.
 
-The same strategy plans again, as often as fits into the time for it. That is exact for whole GPUs, as far as the
-strategy is. For pools that there is no time for, the linear relaxation's duals stand in: the rate at which the optimum
-changes when parts of a GPU count and latencies are not coupled, which says little about one whole GPU.
+The same strategy plans again while there is time. The result is exact for whole GPUs if the strategy is exact. If time
+runs out, the duals of the linear relaxation are used. A dual is the rate at which the optimum changes with
+fractions of a GPU and without coupled latencies. It is a rough estimate for one whole GPU.
 """
 
 from collections.abc import Mapping
@@ -18,14 +18,14 @@ from partita_planner.problem import LONGEST_SLO_MS
 from partita_planner.task.task import SolveTask, Task, TaskSolution
 
 MORE_SLO = 1.1
-"""A tenth more time for every path: a batch size more, on most profiles."""
+"""A tenth more time for every path: on most profiles, enough for the next batch size."""
 CERTAIN_GAP = 1e-4
-"""A solution is optimal if it is that close to its bound; profiles are not that exact."""
+"""A solution this close to its bound counts as optimal: profiles are less exact."""
 
 
 @dataclass(frozen=True)
 class Worth:
-    """How much better the objective value gets."""
+    """By how much the objective value improves."""
 
     amount: float
     """In the unit of the objective value; never below 0."""
@@ -34,16 +34,16 @@ class Worth:
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """How the answer depends on its inputs; what there was no time for is left out."""
+    """How the plan depends on its inputs; what was not computed in time is omitted."""
 
     gpu: Mapping[str, Worth] = field(default_factory=dict)
-    """Of one more GPU, by pool."""
+    """The worth of one more GPU, by pool."""
     slo: Worth | None = None
-    """Of a tenth more SLO."""
+    """The worth of a tenth more SLO."""
     slower: tuple[str, ...] = ()
-    """The modules that would take more time then than the plan leaves them."""
+    """The modules that would use more time with a longer SLO than the plan leaves them."""
     without: Mapping[str, TaskSolution] = field(default_factory=dict)
-    """The plan without one pool, by pool in use; none where there is no plan without it."""
+    """The solution without one pool, by pool in use; omitted if there is no plan without the pool."""
 
 
 @dataclass(frozen=True)
@@ -54,17 +54,17 @@ class _Replanning:
     solve: SolveTask
     deadline: Deadline
     seconds: float
-    """What one more solve takes, about."""
+    """Estimated seconds of one more solve."""
     throughput: bool
 
     def __call__(self, task: Task) -> TaskSolution | NothingFound:
-        """The changed task's solution; NothingFound without proof if there is no time to begin."""
+        """The solution of the changed task; NothingFound without proof if there is no time for it."""
         if self.deadline.left < self.seconds:
             return NothingFound(proven=False)
         return self.solve(task, self.deadline)
 
     def worth(self, more: TaskSolution | NothingFound) -> Worth | None:
-        """What was gained; None if `more` is not as certain as the plan itself. Less than both gaps is nothing."""
+        """The improvement; None if `more` has a larger gap than the plan. Improvements within the gaps count as 0."""
         if not isinstance(more, TaskSolution) or more.relative_gap > self.base.relative_gap + CERTAIN_GAP:
             return None
         gained = more.value - self.base.value if self.throughput else self.base.value - more.value
@@ -75,9 +75,9 @@ class _Replanning:
 def sensitivity(
     task: Task, solution: TaskSolution, solve: SolveTask, again: Deadline, seconds: float, deadline: Deadline
 ) -> Sensitivity:
-    """How `solution`, which took `solve` so many `seconds`, depends on GPUs, SLO and pools.
+    """How `solution` depends on GPUs, SLO and pools; `solve` found it in `seconds`.
 
-    Nothing is planned again after the deadline `again`; the relaxation has until `deadline`.
+    Planning again stops at the deadline `again`, the relaxation at `deadline`.
     """
     replan = _Replanning(solution, solve, again, seconds, task.objective is AllocationObjective.THROUGHPUT)
     without = {
@@ -95,9 +95,9 @@ def sensitivity(
 
 
 def _more_gpus(task: Task, replan: _Replanning) -> dict[str, Worth]:
-    """The worth of one more GPU of each pool, fullest first.
+    """The worth of one more GPU of each pool, fullest pool first.
 
-    If one more of every pool gains nothing, no single one does.
+    If one more GPU in all pools together gains nothing, a single one gains nothing either.
     """
     there = {pool.name: pool.gpus for pool in task.problem.pools if pool.name in _profiled(task)}
     used = replan.base.deployments.gpus()
@@ -114,7 +114,7 @@ def _more_gpus(task: Task, replan: _Replanning) -> dict[str, Worth]:
 
 
 def _relaxed(task: Task, solution: TaskSolution, deadline: Deadline) -> dict[str, Worth]:
-    """The duals of the pools that some template uses."""
+    """The duals of the pools in use by some template."""
     if task.objective is AllocationObjective.THROUGHPUT:
         demands = task.demands(1 - task.kept_free, deadline, collected_at=solution.rate)
         relaxation = relax(demands, task.resources, task.objective, deadline, highest_level(demands, task.resources))
@@ -126,16 +126,16 @@ def _relaxed(task: Task, solution: TaskSolution, deadline: Deadline) -> dict[str
 
 
 def _slower(task: Task, solution: TaskSolution, relieved: TaskSolution | NothingFound) -> tuple[str, ...]:
-    """The modules to which `relieved` gives more time than `solution` leaves them."""
+    """The modules that have more time in `relieved` than `solution` leaves them."""
     if not isinstance(relieved, TaskSolution):
         return ()
     before, after = solution.latencies, relieved.latencies
-    latency_headroom = task.graph.latency_headroom(before)
-    return tuple(name for name in before if after[name] > latency_headroom[name])
+    headroom = task.graph.latency_headroom(before)
+    return tuple(name for name in before if after[name] > headroom[name])
 
 
 def _profiled(task: Task) -> set[str]:
-    """The pools that some model has a profile on."""
+    """The pools on which some model has a profile."""
     there = {pool for module, pool in task.problem.profiles if module in task.classes}
     return {pool.name for pool in task.problem.pools if pool.name in there}
 

@@ -1,18 +1,18 @@
-"""The cheapest way to cover one module's demand from pools without end, exactly and fast.
+"""The cheapest way to cover one module's demand from unlimited pools, exactly and fast.
 
-A template serves x samples per second at a price c(x) that rises in steps. At the end of a step its units are a
-*bundle*: a price and what it covers. Some cheapest cover is a multiset of bundles, since a partly used step may as well
-be used to its end. So this is an unbounded covering knapsack over bundles, solved by best-first search over labels
-(price so far, covered so far):
+A template serves x samples per second at a price c(x) that rises in steps. Its vGPUs at the end of a step are a
+*bundle*: a price, and the samples per second that it covers. Some cheapest cover is a multiset of bundles, since a
+partly used step can be used to its end at the same price. So this is an unbounded covering knapsack over bundles. A
+best-first search over labels (price so far, covered so far) solves it:
 
-- a bundle that costs more and covers less than another is left out;
-- every label is completed by the cheapest bundle that covers what is left, which gives a cover, at best of price U;
-- with u the least price of a sample per second, a bundle with price - u * covered >= U - u * demand is part of no cover
-  cheaper than U, and neither is such a label;
-- labels are taken in the order of their price, and one that covers no more than one before it is dropped.
+- A bundle that costs more and covers less than another one is dropped.
+- The cheapest bundle that covers the rest completes a label to a cover. U is the price of the best cover so far.
+- u is the least price of a sample per second. A bundle or label with price - u * covered >= U - u * demand is part of
+  no cover cheaper than U.
+- Labels are expanded in the order of their price. A label that covers no more than an earlier one is dropped.
 
-Where samples are paid for, too (occupancy), a bundle that is not used to its end costs less. In some cheapest cover all
-bundles but one are: so the same search finds it, if the bundle that completes a label is priced for what is left.
+With occupancy, where samples have a price, a bundle that is not used to its end costs less. In some cheapest cover all
+bundles but one are used to their ends. The same search finds it: it prices the completing bundle for the rest only.
 """
 
 from bisect import bisect_left
@@ -32,7 +32,7 @@ from partita_planner.deadline import NEVER, Deadline, OutOfTimeError
 from partita_planner.templates.templates import Template
 
 MAX_LABELS: Final = 100_000
-"""After so many labels the best cover so far is taken, with the bound that is proven by then."""
+"""After so many labels the search returns the best cover so far, with the bound that is proven by then."""
 ROUNDING: Final = 1e-9
 
 
@@ -44,7 +44,7 @@ class Cover:
     price: float
     """Price per hour."""
     bound: float
-    """Proven: nothing is cheaper."""
+    """Proven: no cover is cheaper."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Bundles:
     price: NDArray[np.float64]
     covers: NDArray[np.float64]
     sample_price: NDArray[np.float64] | None = None
-    """Share of the price for each sample per second that is served; None if all of it is for units."""
+    """The part of the price that depends on the samples per second that are served; None if there is none."""
 
     @staticmethod
     def of(
@@ -66,10 +66,10 @@ class Bundles:
         for t, template in enumerate(templates):
             if deadline.passed:
                 raise OutOfTimeError
-            units = [(resources.price(stage), resources.unit_rate(stage)) for stage in template.stages]
-            ends = np.unique(np.concatenate([step_ends(rate, demand.capacity) for _, rate in units]))
+            stages = [(resources.price(stage), resources.unit_rate(stage)) for stage in template.stages]
+            ends = np.unique(np.concatenate([step_ends(rate, demand.capacity) for _, rate in stages]))
             owners.append(np.full(len(ends), t))
-            prices.append(np.sum([price * np.ceil(ends / rate - ROUNDING) for price, rate in units], axis=0))
+            prices.append(np.sum([price * np.ceil(ends / rate - ROUNDING) for price, rate in stages], axis=0))
             covers.append(ends)
         return Bundles(np.concatenate(owners), np.concatenate(prices), np.concatenate(covers))
 
@@ -78,7 +78,7 @@ class Bundles:
         return self.at(np.flatnonzero(keep))
 
     def undominated(self) -> "Bundles":
-        """Those that cover more than every cheaper one, by price."""
+        """The bundles that cover more than every cheaper one, by price."""
         order = np.lexsort((-self.covers, self.price))
         covers = self.covers[order]
         best_before = np.concatenate(([0.0], np.maximum.accumulate(covers)[:-1]))
@@ -97,9 +97,9 @@ def cheapest_cover(
     resources: AvailableResources,
     deadline: Deadline = NEVER,
 ) -> Cover:
-    """The cheapest cover of `demand.capacity`; out of time, the best so far.
+    """The cheapest cover of `demand.capacity`, or the best so far when time runs out.
 
-    `bundles` are those of `templates`, or some of them.
+    `bundles` are bundles of `templates`.
     """
     needed = demand.capacity
     chosen, bound = cheapest_bundles(bundles, needed, deadline)
@@ -117,7 +117,7 @@ def cheapest_bundles(
 ) -> tuple[list[tuple[int, float]], float]:
     """Template and coverage of the bundles of the cheapest cover, and a proven bound on every cover's price.
 
-    Out of time, of the cheapest one so far. None of them, and infinite, if the bundles cover nothing.
+    When time runs out, those of the cheapest cover so far. An empty list and infinity if there are no bundles.
     """
     if not len(bundles.price):
         return [], inf
@@ -157,33 +157,33 @@ def cheapest_bundles(
 
 @dataclass(frozen=True)
 class _Last:
-    """What may complete a cover."""
+    """The bundles that may complete a cover."""
 
     bundles: Bundles
-    """By what they cover."""
+    """In the order of what they cover."""
     covers: list[float]
     price: list[float]
-    units: NDArray[np.float64]
-    """The part of each price that is for units."""
+    vgpu_price: NDArray[np.float64]
+    """The part of each price that is for vGPUs."""
 
     @staticmethod
     def of(bundles: Bundles, undominated: Bundles) -> "_Last":
-        """Those of `bundles` that may do so; where only units are paid for, the undominated ones."""
+        """The completing bundles of `bundles`: without a sample price, the undominated ones suffice."""
         if bundles.sample_price is None:
             return _Last(undominated, undominated.covers.tolist(), undominated.price.tolist(), undominated.price)
         ordered = bundles.at(np.argsort(bundles.covers, kind="stable"))
-        assert ordered.sample_price is not None, "it is that of the bundles"
-        units = ordered.price - ordered.sample_price * ordered.covers
-        return _Last(ordered, ordered.covers.tolist(), [], units)
+        assert ordered.sample_price is not None, "these are rows of the bundles"
+        vgpu_price = ordered.price - ordered.sample_price * ordered.covers
+        return _Last(ordered, ordered.covers.tolist(), [], vgpu_price)
 
     def cheapest(self, rest: float) -> tuple[int, float]:
-        """The bundle that covers `rest` at the least price, and that; -1 and infinite if none does."""
+        """The bundle that covers `rest` at the least price, and this price; -1 and infinity if there is none."""
         first = bisect_left(self.covers, rest * (1 - ROUNDING))
         if first == len(self.covers):
             return -1, inf
         if self.bundles.sample_price is None:
             return first, self.price[first]
-        prices = self.units[first:] + self.bundles.sample_price[first:] * rest
+        prices = self.vgpu_price[first:] + self.bundles.sample_price[first:] * rest
         cheapest = int(prices.argmin())
         return first + cheapest, float(prices[cheapest])
 
@@ -203,6 +203,6 @@ def _trail(bundles: Bundles, labels: Sequence[tuple[int, int]], label: int) -> l
 
 
 def step_ends(rate: float, needed: float) -> NDArray[np.float64]:
-    """What 1, 2, ... units serve that serve `rate` each, until `needed` is covered; that last of all."""
+    """The rates that 1, 2, ... vGPUs of `rate` each serve, up to `needed`, which is the last one."""
     ends = rate * np.arange(1, np.ceil(needed / rate - ROUNDING))
     return np.append(ends[ends < needed], needed)

@@ -1,10 +1,10 @@
 """Least cost for given rates: per-module frontiers, an exact latency split, and the pools' limits.
 
-A module's least cost is a falling step function of its latency budget, its frontier. `frontier` walks down its steps,
-each an exact cover of the demand (`covering`); the latency split then picks one step for each module such that every
-path keeps the SLO, by a small MILP over any DAG. While the pools have the GPUs for the answer it is optimal. Where
-they do not, plans come by column generation (`limited_pools`). What that leaves open is solved jointly with the pools'
-limits (`search`), and the split's cost is a bound.
+A module's least cost is a falling step function of its latency budget, its frontier. `frontier` computes its steps,
+each an exact cover of the demand (`bundle_search`). The latency split then selects one step for each module with a
+small MILP over the DAG, so that every path keeps the SLO. If the pools have the GPUs for the result, it is optimal.
+Otherwise column generation finds plans (`limited_pools`). Whatever it does not prove is solved together with the pools'
+limits (`search`), with the split's cost as a bound.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,9 +25,9 @@ from partita_planner.least_cost.limited_pools import least_cost_within_pools
 from partita_planner.session.latency import LatencyGraph
 
 SPLIT_SHARE = 0.5
-"""Share of the time for the split; the rest is for when the pools turn out to be too small."""
+"""Share of the time for the split; the rest is for pools that are too small."""
 COLUMNS_SHARE = 0.6
-"""Share of the time then left for columns; the rest is for the joint search, if they prove nothing."""
+"""Share of the remaining time for column generation; the rest is for the joint search."""
 
 
 def least_cost(
@@ -37,7 +37,7 @@ def least_cost(
     objective: AllocationObjective,
     deadline: Deadline,
 ) -> Found | NothingFound:
-    """The cheapest deployments that have the capacity, keep the SLO on every path, and fit the pools.
+    """The cheapest deployments that meet the demands, keep the SLO on every path, and fit the pools.
 
     `objective` is ALLOCATED or OCCUPANCY; `resources` count vGPUs.
     """
@@ -64,7 +64,7 @@ def least_cost(
 
 
 def _settled(answer: Found | NothingFound) -> bool:
-    """Whether it is proven."""
+    """Whether the result is proven."""
     if isinstance(answer, NothingFound):
         return answer.proven
     return answer.bound >= answer.value * (1 - COST_GAP)
@@ -77,7 +77,7 @@ def cheapest_without_limits(
     objective: AllocationObjective,
     deadline: Deadline,
 ) -> Found | None:
-    """The cheapest steps, one for each module, that keep the SLO on every path, from pools without end.
+    """The cheapest steps, one for each module, that keep the SLO on every path, from unlimited pools.
 
     None if time runs out.
     """
@@ -104,7 +104,7 @@ def _of_one_template_each(
     objective: AllocationObjective,
     deadline: Deadline,
 ) -> Found | NothingFound:
-    """The cheapest plan with one template for each module, if the pools have its GPUs; nothing is proven."""
+    """The cheapest plan with one template for each module, if the pools suffice; its bound is 0."""
     chosen = _choose({d.module: alone(d, resources, objective) for d in demands}, graph, deadline)
     if chosen is None:
         return NothingFound(proven=False)

@@ -1,4 +1,4 @@
-"""A module's least cost by latency budget, from pools without end: a falling step function, its frontier."""
+"""A module's least cost by latency budget, from unlimited pools: a falling step function, its frontier."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,20 +21,20 @@ class CostStep:
     """One step of a module's frontier."""
 
     budget_micros: int
-    """The least budget at which this cost can be had."""
+    """The least budget with this cost."""
     cost: float
     """Price per hour."""
     bound: float
-    """Proven: nothing cheaper keeps the budget."""
+    """Proven: no cheaper deployments keep the budget."""
     deployments: tuple[TemplateDeployment, ...]
 
 
 def frontier(
     demand: ModuleDemand, resources: AvailableResources, objective: AllocationObjective, deadline: Deadline
 ) -> Iterator[CostStep]:
-    """The module's least cost by latency budget, pools without end, from the largest budget down.
+    """The module's least cost by latency budget, from unlimited pools and from the largest budget downwards.
 
-    Every step is dearer than the one before it. Raises OutOfTimeError.
+    Every step costs more than the one before it. Raises OutOfTimeError.
     """
     walk = (
         _occupancy_steps(demand, resources)
@@ -53,7 +53,7 @@ def frontier(
 
 
 def _allocated_steps(demand: ModuleDemand, resources: AvailableResources, deadline: Deadline) -> Iterator[CostStep]:
-    """The cheapest cover within the largest budget, then within less than that one takes, and so on."""
+    """The cheapest cover within the largest budget, then the cheapest among faster covers, and so on."""
     templates = cheapest_by_latency(demand.templates, demand.capacity, resources.price, resources.unit_rate, deadline)
     if not templates:
         return
@@ -67,7 +67,7 @@ def _allocated_steps(demand: ModuleDemand, resources: AvailableResources, deadli
 
 
 def _occupancy_steps(demand: ModuleDemand, resources: AvailableResources) -> Iterator[CostStep]:
-    """The template with the cheapest samples within the largest budget, then within less than that one takes."""
+    """The template with the cheapest samples within the largest budget, then among faster templates, and so on."""
     templates: Sequence[Template] = demand.templates
     while templates:
         best = min(templates, key=lambda t: (resources.sample_price(t), t.latency_micros))
@@ -78,7 +78,7 @@ def _occupancy_steps(demand: ModuleDemand, resources: AvailableResources) -> Ite
 
 
 def alone(demand: ModuleDemand, resources: AvailableResources, objective: AllocationObjective) -> list[CostStep]:
-    """What one template that serves the whole demand costs, by latency budget: no optimum, but soon there."""
+    """The cost of one template that serves the whole demand, by latency budget: fast, but not optimal."""
     steps: list[CostStep] = []
     for template in sorted(demand.templates, key=lambda t: t.latency_micros):
         deployments = (TemplateDeployment(template, template.replicas(demand.capacity)),)

@@ -1,7 +1,7 @@
-"""Every way to serve one module, by the vGPUs that it takes: columns, priced and enumerated.
+"""Columns, priced and enumerated: a column is a way to serve one module, with the vGPUs that it uses.
 
-Where pools are limited, a vGPU is worth more than its price, and its worth changes from one solve to the next. So the
-bundles of all templates (`covering`) are kept with the vGPUs that they take, and only priced when the worths are known.
+With limited pools, a vGPU is worth more than its price, and its worth changes from one solve to the next. So the
+bundles of all templates (`bundle_search`) are stored with their vGPUs, and are priced once the worths are known.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ from partita_planner.least_cost.bundle_search import ROUNDING, Bundles, cheapest
 
 MAX_BUNDLES: Final = 300_000
 MAX_VISITS: Final = 200_000
-"""Sets of bundles that an enumeration looks at before it gives up."""
+"""Sets of bundles that an enumeration visits before it stops."""
 MAX_COLUMNS: Final = 10_000
 
 VGpuSize = tuple[str, int]
@@ -35,28 +35,28 @@ class CoverColumn:
 
     module: str
     latency_micros: int
-    """Of its slowest template."""
+    """Latency of its slowest template."""
     deployments: tuple[TemplateDeployment, ...]
     vgpus: tuple[int, ...]
-    """vGPUs of each resource."""
+    """vGPUs of each size."""
     cost: float
     """Price per hour."""
 
 
 @dataclass(frozen=True)
 class Priced:
-    """The cheapest column within some latency, at the scarcity that it was priced with."""
+    """The cheapest column within some latency, at given prices."""
 
     column: CoverColumn
     worth: float
-    """Its cost, and what its vGPUs are worth beyond that since they are scarce."""
+    """Its cost, plus the scarcity of its vGPUs."""
     bound: float
     """Proven: no column within this latency is worth less."""
 
 
 @dataclass(frozen=True)
 class CoverSpace:
-    """All bundles of one module, by template and then by what they cover."""
+    """All bundles of one module, ordered by template and then by what they cover."""
 
     demand: ModuleDemand
     resources: AvailableResources
@@ -67,9 +67,9 @@ class CoverSpace:
     latency: NDArray[np.int64]
     covers: NDArray[np.float64]
     vgpus: NDArray[np.float64]
-    """vGPUs by bundle and resource."""
+    """vGPUs by bundle and vGPU size."""
     first: NDArray[np.int64] = field(repr=False)
-    """Where the bundles of each template begin."""
+    """Index of the first bundle of each template."""
 
     @staticmethod
     def of(
@@ -79,7 +79,7 @@ class CoverSpace:
         sizes: Sequence[VGpuSize],
         deadline: Deadline,
     ) -> "CoverSpace | None":
-        """The bundles that fit the pools; None if there are more than MAX_BUNDLES of them. Raises OutOfTimeError."""
+        """The bundles that fit the pools; None if there are more than MAX_BUNDLES. Raises OutOfTimeError."""
         steps = sum(demand.capacity / stage.throughput + 1 for t in demand.templates for stage in t.stages)
         if steps > MAX_BUNDLES:
             return None
@@ -114,30 +114,30 @@ class CoverSpace:
 
     @cached_property
     def unit_price(self) -> NDArray[np.float64]:
-        """Price of one vGPU of each resource, whether it works or not."""
+        """Price of one vGPU of each size while it is allocated."""
         if self.objective is AllocationObjective.OCCUPANCY:
             return np.zeros(len(self.sizes))
         return np.array([self.resources.gpu_price[pool] / divisor for pool, divisor in self.sizes])
 
     @cached_property
     def sample_price(self) -> NDArray[np.float64] | None:
-        """By bundle, the price of one of the samples per second that it serves; None if only units are paid for."""
+        """By bundle, the price of one sample per second; None if only allocated vGPUs have a price."""
         if self.objective is not AllocationObjective.OCCUPANCY:
             return None
         share = self.demand.rate / self.demand.capacity
         return np.array([share * self.resources.sample_price(t) for t in self.demand.templates])[self.template]
 
     def worth(self, column: CoverColumn, scarcity: NDArray[np.float64]) -> float:
-        """What a column costs, and what its vGPUs are worth beyond that."""
+        """The cost of a column plus the scarcity of its vGPUs."""
         return column.cost + float(np.array(column.vgpus) @ scarcity)
 
     def cheapest(
         self, scarcity: NDArray[np.float64], micros_worth: float, below: float, deadline: Deadline
     ) -> Iterator[Priced]:
-        """Columns of least worth within smaller and smaller latencies, while one may be worth less than `below`.
+        """Columns of least worth within shorter and shorter latencies, while one may be worth less than `below`.
 
-        `scarcity` is what one vGPU of each resource is worth beyond its price, `micros_worth` what a microsecond of
-        latency is. Raises OutOfTimeError.
+        `scarcity` is the worth of one vGPU of each size beyond its price, `micros_worth` the worth of a microsecond of
+        latency. Raises OutOfTimeError.
         """
         worth = self.vgpus @ (self.unit_price + scarcity)
         if self.sample_price is not None:
@@ -164,9 +164,9 @@ class CoverSpace:
     def within(
         self, scarcity: NDArray[np.float64], micros_worth: float, limit: float, deadline: Deadline
     ) -> tuple[CoverColumn, ...] | None:
-        """Every column that is worth `limit` or less with its latency, but for those that another makes superfluous.
+        """Every column that is worth `limit` or less with its latency, except superfluous ones.
 
-        None if there are too many to say, or time runs out.
+        None if there are too many, or time runs out.
         """
         enumeration = _ColumnEnumeration(self, scarcity, micros_worth, limit, deadline)
         if not enumeration.run():
@@ -196,9 +196,10 @@ class CoverSpace:
 
     @cached_property
     def superfluous_from(self) -> list[float]:
-        """The latency from which on another template does all that each template does, with no more vGPUs of any kind.
+        """For each template the latency from which another template replaces it, with no more vGPUs of any size.
 
-        One with a stage for each resource does if it needs no more vGPUs of any for a sample per second (`dominance`).
+        A template with one stage for each size replaces another if it needs no more vGPUs of any size for a sample per
+        second (`dominance`).
         """
         templates = self.demand.templates
         position = {size: r for r, size in enumerate(self.sizes)}
@@ -221,34 +222,34 @@ class CoverSpace:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Bundles, by template, in the order in which sets are made of them."""
+    """Bundles by template, in the order in which sets are built from them."""
 
     bundle: NDArray[np.intp]
     position: NDArray[np.int64]
-    """Of the bundle's template, rising."""
-    units: NDArray[np.float64]
+    """Position of the bundle's template; rising."""
+    vgpu_worth: NDArray[np.float64]
     """Worth of its vGPUs."""
     sample: NDArray[np.float64]
     """Price of each sample per second that it serves."""
     begins: NDArray[np.float64]
-    """What the bundle before it, of the same template, covers."""
+    """What the previous bundle of the same template covers."""
     covers: NDArray[np.float64]
 
     def __getitem__(self, rows: slice | NDArray[np.bool_]) -> "_Rows":
-        columns = (self.units[rows], self.sample[rows], self.begins[rows], self.covers[rows])
+        columns = (self.vgpu_worth[rows], self.sample[rows], self.begins[rows], self.covers[rows])
         return _Rows(self.bundle[rows], self.position[rows], *columns)
 
     def from_position(self, begin: int, end: int) -> "_Rows":
-        """Those of the templates from position `begin` to before `end`."""
+        """The bundles of the templates from position `begin` to before `end`."""
         return self[slice(*np.searchsorted(self.position, (begin, end)))]
 
 
 class _ColumnEnumeration:
-    """Depth-first search over sets of templates, a bundle of each, for one slowest template after the other.
+    """Depth-first search over sets of templates with a bundle each, for one slowest template after the other.
 
-    With it go only those that nothing as fast makes superfluous. The last bundle covers just what is left: where
-    samples are paid for, it is that of the dearest ones, since the others are used to their ends. Then `base`, the
-    least that a sample is worth, is paid for every sample, and each bundle adds its `excess` at least.
+    Only templates that no template as fast replaces join the slowest one. The last bundle covers just the rest. If
+    samples have a price, it is the bundle with the most expensive samples, since the others are used to their ends.
+    Each sample then costs at least `base`, the least worth of a sample, and each bundle adds at least its `excess`.
     """
 
     def __init__(
@@ -260,33 +261,35 @@ class _ColumnEnumeration:
         self.limit = limit + ROUNDING * abs(limit)
         self.visits = 0
         self.found: dict[tuple[int, ...], list[tuple[int, float, tuple[int, ...]]]] = {}
-        """By vGPUs: latency, price of samples, and bundles of columns of which none is better in both."""
+        """By vGPUs: latency, price of samples, and bundles of the columns that no other column beats in both."""
         needed, covers = space.demand.capacity, space.covers
-        units = space.vgpus @ (space.unit_price + scarcity)
-        sample = np.zeros(len(units)) if space.sample_price is None else space.sample_price
-        least = float(np.min((units + sample * covers) / covers, initial=inf))
+        vgpu_worth = space.vgpus @ (space.unit_price + scarcity)
+        sample = np.zeros(len(vgpu_worth)) if space.sample_price is None else space.sample_price
+        least = float(np.min((vgpu_worth + sample * covers) / covers, initial=inf))
         self.base = 0.0 if space.sample_price is None else least
         self.least_excess = least - self.base
         begins = np.where(np.isin(np.arange(len(covers)), space.first), 0.0, np.roll(covers, 1))
-        excess = units + np.minimum((sample - self.base) * covers, (sample - self.base) * begins)
+        excess = vgpu_worth + np.minimum((sample - self.base) * covers, (sample - self.base) * begins)
         left = self.least_excess * np.maximum(0.0, needed - covers)
         hopeful = np.flatnonzero(self.base * needed + excess + left + micros_worth * space.latency <= self.limit)
         self.rank = np.argsort(np.argsort([-t.latency_micros for t in space.demand.templates], kind="stable"))
-        """Of each template, the slowest first."""
+        """Rank of each template, the slowest first."""
         rank = self.rank[space.template]
         hopeful = hopeful[np.lexsort((covers[hopeful], rank[hopeful], sample[hopeful]))]
-        self.hopeful = _Rows(hopeful, rank[hopeful], units[hopeful], sample[hopeful], begins[hopeful], covers[hopeful])
+        self.hopeful = _Rows(
+            hopeful, rank[hopeful], vgpu_worth[hopeful], sample[hopeful], begins[hopeful], covers[hopeful]
+        )
         self.excess, self.sample = excess, sample
         self.slowest = 0
         """Position of the slowest template of the columns that are enumerated now."""
         self.active = self.hopeful
         """The bundles that these columns may have."""
         self.completion = np.zeros(0), np.zeros(0)
-        """What more and more excess covers at most, by the active bundles."""
+        """The most that the active bundles cover within an excess: coverage and excess, both rising."""
         self.counts = space.vgpus.astype(int)
 
     def run(self) -> bool:
-        """Whether all were found in time, within MAX_VISITS and MAX_COLUMNS."""
+        """Whether all columns were found in time, within MAX_VISITS and MAX_COLUMNS."""
         templates, hopeful = self.space.demand.templates, self.hopeful
         until = np.array(self.space.superfluous_from)
         until_of = until[self.space.template[hopeful.bundle]]
@@ -305,7 +308,7 @@ class _ColumnEnumeration:
         return True
 
     def undominated(self) -> Iterator[list[tuple[int, float]]]:
-        """Template and coverage of the bundles of each column that no faster, cheaper one with fewer vGPUs replaces."""
+        """Template and coverage of the bundles of each undominated column, by latency, cost and vGPUs."""
         rows = sorted(
             ((latency, cost, taken, bundles) for taken, own in self.found.items() for latency, cost, bundles in own),
             key=lambda row: (row[0], sum(row[2]), row[1]),
@@ -321,7 +324,7 @@ class _ColumnEnumeration:
             yield [(int(self.space.template[b]), float(self.space.covers[b])) for b in bundles]
 
     def _grow(self, begin: int, chosen: tuple[int, ...], paid: float, left: float, latency: int) -> bool:
-        """Add a bundle of an active template from position `begin` on, then of those after it; false if too much."""
+        """Add a bundle of an active template from position `begin` upwards, recursively; false at a limit."""
         self.visits += 1
         if self.visits > MAX_VISITS or self.deadline.passed:
             return False
@@ -330,12 +333,12 @@ class _ColumnEnumeration:
         )
         enough = left * (1 - ROUNDING)
         closes = (active.covers >= enough) & (active.begins < enough) & (active.position >= self.slowest)
-        closes &= paid + active.units + active.sample * left <= self.limit
+        closes &= paid + active.vgpu_worth + active.sample * left <= self.limit
         if not all(self._keep((*chosen, int(bundle)), left, latency) for bundle in active.bundle[closes]):
             return False
         if len(chosen) + 1 >= MAX_PIPELINES:
             return True
-        rest, total = left - active.covers, paid + active.units + active.sample * active.covers
+        rest, total = left - active.covers, paid + active.vgpu_worth + active.sample * active.covers
         grows = np.flatnonzero((active.covers < enough) & (total + self._to_cover(rest) <= self.limit))
         return all(
             self._grow(int(active.position[i]) + 1, (*chosen, int(active.bundle[i])), total[i], rest[i], latency)
@@ -343,7 +346,7 @@ class _ColumnEnumeration:
         )
 
     def _completions(self, limit: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """What more and more excess covers at most, by the active bundles: coverage and excess, both rising."""
+        """The most that the active bundles cover within an excess, as a curve: coverage and excess, both rising."""
         needed, rows = self.space.demand.capacity, self.active.bundle
         bundles = Bundles(self.space.template[rows], self.excess[rows], self.active.covers).undominated()
         items = list(zip(bundles.price.tolist(), bundles.covers.tolist(), strict=True))
@@ -366,13 +369,13 @@ class _ColumnEnumeration:
         return np.array(covers), np.array([*excesses, inf])
 
     def _to_cover(self, rest: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The least that covering `rest` is worth in a column within the limit; infinite if there is none."""
+        """The least worth of covering `rest` in a column within the limit; infinity if there is none."""
         covers, excesses = self.completion
         excess: NDArray[np.float64] = excesses[np.searchsorted(covers, rest * (1 - ROUNDING))]
         return self.base * rest + excess
 
     def _keep(self, bundles: tuple[int, ...], left: float, latency: int) -> bool:
-        """Keep a column whose last bundle serves what is `left`; false if there are too many."""
+        """Keep a column whose last bundle serves the rest `left`; false if there are too many columns."""
         taken = tuple(int(n) for n in self.counts[list(bundles)].sum(axis=0))
         covers, sample = self.space.covers, self.sample
         cost = float(sum(sample[b] * covers[b] for b in bundles[:-1]) + sample[bundles[-1]] * left)

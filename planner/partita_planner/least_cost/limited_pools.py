@@ -1,13 +1,13 @@
 """Least cost from limited pools, by column generation and enumeration.
 
-1. A master problem chooses one column for each module (`covers`, `pool_master`). Its linear relaxation gives every pool
-   and every module's latency a price.
-2. At these prices each module's cheapest columns are found exactly, by covering; those that the master would rather
-   have join it, until there are none. What the cheapest ones cost at any prices, less what the pools and the SLO are
-   worth, is a bound on every plan (Lagrange).
-3. A plan that costs d more than the bound consists of columns that cost no more than d above the cheapest of their
-   module. All these are enumerated, d small at first, and the integer master over them is solved: a plan within d of
-   the bound is the optimum, and where there is none the bound has risen by d.
+1. A master problem chooses one column for each module (`cover_columns`, `master_problem`). Its linear relaxation gives
+   a price to every pool and to every module's latency.
+2. The cheapest columns of each module at these prices are found exactly (`bundle_search`). Columns that improve the
+   relaxation are added to the master, until there are none. The cost of the cheapest columns at any prices, less the
+   worth of the pools and the SLO, is a bound on every plan (Lagrange).
+3. A plan that costs d more than the bound consists of columns that cost at most d more than the cheapest column of
+   their module. All these columns are enumerated, for growing d, and the integer master over them is solved. A plan
+   within d of the bound is the optimum. If there is none, the bound rises by d.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,13 +29,13 @@ from partita_planner.session.latency import LatencyGraph
 CONVERGED: Final = 1e-7
 """Relative distance between relaxation and bound."""
 PENALTY: Final = 10
-"""Of a missing GPU, in prices of the dearest one."""
+"""Penalty of a missing GPU, as a multiple of the highest GPU price."""
 DISTANCES: Final = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, inf)
-"""Distances above the relaxation, as shares of it, within which plans are looked for one after the other."""
+"""Distances above the relaxation, as shares of it, within which plans are searched one after the other."""
 LEAST_SCALE: Final = 0.01
-"""Those shares are at least of so much of what all GPUs cost."""
+"""The base of these shares is at least this share of the price of all GPUs."""
 MASTER_SHARE: Final = 0.3
-"""Share of the time for the first plan, from the columns that the relaxation needed."""
+"""Share of the time for the first plan, over the columns of the relaxation."""
 
 
 def least_cost_within_pools(
@@ -46,9 +46,9 @@ def least_cost_within_pools(
     bound: float,
     deadline: Deadline,
 ) -> Found | NothingFound:
-    """The cheapest deployments; `objective` is ALLOCATED or OCCUPANCY, and `bound` one that is known already.
+    """The cheapest deployments; `objective` is ALLOCATED or OCCUPANCY, and `bound` a known bound.
 
-    What is not proven in time, or within the enumeration's limits, shows in the answer's bound.
+    The bound of the result is lower than its value if time or the enumeration's limits end the proof.
     """
     sizes = tuple(sorted({(s.pool, s.divisor) for d in demands for t in d.templates for s in t.stages}))
     try:
@@ -64,12 +64,12 @@ def least_cost_within_pools(
 
 @dataclass(frozen=True)
 class _Root:
-    """The relaxation's bound, and the prices that it was found with."""
+    """The relaxation's bound, with its prices."""
 
     value: float
     duals: Duals
     least: Mapping[str, float]
-    """By module: the least that a column is worth with its latency."""
+    """By module: the least worth of a column, with its latency."""
 
 
 class _Generation:
@@ -83,10 +83,10 @@ class _Generation:
         self.bound = bound
         pools = master.resources.pools.items()
         self.most = sum(master.resources.gpu_price[name] * pool.gpus for name, pool in pools) * (1 + 10 * COST_GAP)
-        """A little more than all GPUs cost: no plan costs as much."""
+        """A little more than the price of all GPUs: every plan costs less."""
 
     def run(self, deadline: Deadline) -> Found | NothingFound:
-        """Columns, bound and plan, until the plan is proven or the time is up."""
+        """Improves columns, bound and plan until the plan is proven or time runs out."""
         if not self._begin(deadline):
             return NothingFound(proven=not deadline.passed)
         root = self._relaxation(deadline)
@@ -106,11 +106,11 @@ class _Generation:
 
     @property
     def ceiling(self) -> float:
-        """No plan that costs more is of interest."""
+        """Plans that cost more are not searched."""
         return self.most if self.best is None else self.best.cost
 
     def _begin(self, deadline: Deadline) -> bool:
-        """Every module's frontier as if pools had no end; false if one cannot be served from them, or time ran out."""
+        """Every module's frontier from unlimited pools; false if a module cannot be served, or time ran out."""
         plenty = np.zeros(len(self.master.sizes))
         try:
             for space in self.spaces.values():
@@ -121,7 +121,7 @@ class _Generation:
         return all(self.columns.values())
 
     def _relaxation(self, deadline: Deadline) -> _Root | None:
-        """Generate columns until the relaxation has all that it needs; the best bound on the way."""
+        """Generate columns until none improves the relaxation; returns the best bound."""
         best: _Root | None = None
         while not deadline.passed:
             solved = self.master.relaxed({n: list(own.values()) for n, own in self.columns.items()}, deadline)
@@ -138,7 +138,7 @@ class _Generation:
         return best
 
     def _price(self, duals: Duals, deadline: Deadline) -> tuple[bool, _Root]:
-        """Add the columns that the relaxation would rather have; whether there were any, and the bound they prove."""
+        """Add the columns that improve the relaxation; returns whether there were any, and the proven bound."""
         scarcity = duals.scarcity(self.master.sizes)
         grown, least = False, {}
         for name, space in self.spaces.items():
@@ -152,7 +152,7 @@ class _Generation:
         return grown, _Root(sum(least.values()) + duals.potential, duals, least)
 
     def _settle(self, root: _Root, ceiling: float, deadline: Deadline) -> bool:
-        """Find the best plan below `ceiling`, or that there is none; false if there are too many columns to say."""
+        """Find the best plan below `ceiling`, or prove that there is none; false if there are too many columns."""
         scarcity = root.duals.scarcity(self.master.sizes)
         columns: dict[str, Sequence[CoverColumn]] = {}
         for name, space in self.spaces.items():
@@ -181,7 +181,7 @@ class _Generation:
         return chosen.bound
 
     def _add(self, column: CoverColumn) -> bool:
-        """Whether it is a new one."""
+        """Add a column; returns whether it is new."""
         key = column.latency_micros, column.cost, column.vgpus
         new = key not in self.columns[column.module]
         self.columns[column.module].setdefault(key, column)

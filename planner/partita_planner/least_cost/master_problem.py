@@ -1,14 +1,14 @@
 """The master problem over columns: one for each module, within the pools and the SLO of every path.
 
-    x[m, c]      whether module m is served by its column c; in the linear relaxation, a share of it
-    divided[r]   GPUs divided into vGPUs of resource r, integer
-    finish[m]    when m is done at the latest, as a share of the SLO (a potential, as in `latency_split`)
+    x[m, c]      whether column c serves module m; in the linear relaxation, the share of m that it serves
+    divided[r]   GPUs divided into vGPUs of size r, integer
+    finish[m]    latest finish time of m, as a share of the SLO (a potential, as in `latency_split`)
 
     sum of x over a module's columns = 1
-    vGPUs of r taken <= divisor * divided[r];    sum of divided over a pool's resources <= its GPUs + missing ones
+    vGPUs of r in use <= divisor * divided[r];    sum of divided over a pool's sizes <= its GPUs + missing GPUs
     finish[m] >= latency of m,    finish[m] >= finish[upstream of m] + latency of m,    finish <= 1
 
-The relaxation pays a penalty for missing GPUs, so that it has a solution from the first columns on.
+The relaxation has a penalty for missing GPUs, so it has a solution with any columns.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,39 +31,39 @@ Columns = Mapping[str, Sequence[CoverColumn]]
 
 @dataclass(frozen=True)
 class Duals:
-    """Prices of the relaxation's rows. Any that are not below 0 give a bound."""
+    """Prices of the relaxation's rows. Any prices of at least 0 give a bound."""
 
     gpu: Mapping[str, float]
-    """Of one more GPU, by pool."""
+    """Price of one more GPU, by pool."""
     latency: Mapping[str, float]
-    """Of the whole SLO as latency of a node, by module or function."""
+    """Price of the whole SLO as the latency of a module or function, by name."""
     potential: float
-    """What the finish times and the pools' GPUs add to the bound."""
+    """The part of the bound from the finish times and the pools' GPUs."""
 
     def scarcity(self, sizes: Sequence[VGpuSize]) -> Any:
-        """What one vGPU of each resource is worth beyond its price."""
+        """The worth of one vGPU of each size beyond its price."""
         return np.array([self.gpu[pool] / divisor for pool, divisor in sizes])
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """Columns that a master chose, and what it proved."""
+    """The chosen columns, and the proven bound."""
 
     columns: Mapping[str, CoverColumn]
     cost: float
     bound: float
-    """No choice of the master's columns costs less."""
+    """Proven: no choice of the given columns costs less."""
 
 
 @dataclass(frozen=True)
 class Master:
-    """What stays the same from one master to the next."""
+    """The part of the master problem that does not depend on the columns."""
 
     resources: AvailableResources
     graph: LatencyGraph
     sizes: tuple[VGpuSize, ...]
     penalty: float
-    """Of one missing GPU in the relaxation."""
+    """Penalty of one missing GPU in the relaxation."""
 
     def relaxed(self, columns: Columns, deadline: Deadline) -> tuple[float, Duals] | None:
         """Cost and duals of the linear relaxation; None if time ran out."""
@@ -89,7 +89,7 @@ class Master:
             latency = {name: column.latency_micros for name, column in picked.items()}
             if self.graph.keeps_slo(latency):
                 break
-            # HiGHS's tolerance is a few millionths of the SLO: choices that use it are cut off, and all slower ones.
+            # HiGHS's tolerance is a few millionths of the SLO: exclude this choice, and all slower ones, by a cut.
             slow = [model.x[n, c] for n, c in model.x if columns[n][c].latency_micros >= latency[n]]
             model.too_slow.add(sum(slow) <= len(latency) - 1)
         cost = sum(column.cost for column in picked.values())

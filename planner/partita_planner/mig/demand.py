@@ -1,4 +1,4 @@
-"""A demand for MIG slices, as people write it in YAML: models with load and measurements, or numbers of slices."""
+"""A demand for MIG slices, as users write it in YAML: models with load and measurements, or numbers of slices."""
 
 from dataclasses import replace
 from math import inf
@@ -20,7 +20,7 @@ from partita_planner.mig.packing import (
     Packing,
     fewest_gpus,
     most_served,
-    wanted_slices,
+    requested_slices,
 )
 from partita_planner.mig.paris_algorithm import (
     SliceCurve,
@@ -39,7 +39,7 @@ BatchSize = Annotated[int, Field(ge=1, le=100_000)]
 
 
 class SliceMeasurement(SpecModel):
-    """What one slice of a profile does with a model, by batch size."""
+    """Measurements of a model on one slice of a profile, by batch size."""
 
     throughput: dict[BatchSize, Positive] = Field(
         min_length=1, description="Queries per second when every query is a batch of that size."
@@ -82,7 +82,7 @@ class ModelDemand(SpecModel):
 
 
 class MigDemand(SpecModel):
-    """What GPUs of one product are to be cut for: either models, or numbers of slices."""
+    """What to cut GPUs of one product for: either models, or numbers of slices."""
 
     product: str = Field(description="Such as H100-80GB.")
     fleet: Annotated[str, Field(pattern=NAME_PATTERN, max_length=40)] = Field(
@@ -116,7 +116,7 @@ class MigDemand(SpecModel):
     def workloads(self) -> tuple[BatchWorkload, ...]:
         """The load, for the exact packing."""
         if self.slices:
-            return wanted_slices(self.slices)
+            return requested_slices(self.slices)
         return tuple(
             workload
             for model in self.models
@@ -131,7 +131,7 @@ def parse_demand(text: str, source: str) -> MigDemand:
     except yaml.YAMLError as error:
         raise BadDemandError(f"{source} is not YAML: {error}") from error
     except ValidationError as error:
-        raise BadDemandError(f"{source} is no demand for MIG slices:\n{explain(error)}") from error
+        raise BadDemandError(f"{source} is not a valid demand for MIG slices:\n{explain(error)}") from error
 
 
 def pack(demand: MigDemand, products: ProductTable, deadline: Deadline) -> Packing | NoPacking:
@@ -143,13 +143,13 @@ def pack(demand: MigDemand, products: ProductTable, deadline: Deadline) -> Packi
 
 
 def pack_by_paris(demand: MigDemand, products: ProductTable, deadline: Deadline) -> Packing | NoPacking:
-    """PARIS' instances on the demand's GPUs, and what they serve; it proves no bound, and does not look at SLOs.
+    """PARIS' instances on the demand's GPUs, and what they serve. It proves no bound, and ignores SLOs.
 
-    Raises MigError, for a demand that has no GPUs or several models, too.
+    Raises MigError, also for a demand without `gpus` or with several models.
     """
     product = products.product(demand.product)
     if len(demand.models) != 1 or demand.gpus is None:
-        raise BadDemandError("PARIS shares given GPUs out for one model: give gpus, and one entry in models")
+        raise BadDemandError("PARIS divides given GPUs for one model: give gpus, and one entry in models")
     (model,) = demand.models
     answer = paris(product, model.curves(), model.batches, demand.gpus)
     found = placed(product, answer, demand.gpus, deadline)

@@ -1,8 +1,8 @@
-"""What can be wrong with a question about MIG; each message says the fix."""
+"""Errors in MIG input; each message says the fix."""
 
 
 class MigError(ValueError):
-    """A question that has no meaning. Nothing is computed."""
+    """Invalid MIG input."""
 
 
 class UnknownProductError(MigError):

@@ -1,7 +1,7 @@
 """All ways to cut one GPU into slices, by the placement table: two slices must not occupy the same memory slice.
 
-The sum of the compute slices says too little: 3g + 3g + 1g has seven, but each 3g occupies four of the eight memory
-slices. Hence layouts are enumerated slice by slice; there are few, and only those that no other one contains matter.
+Counting compute slices is not enough: 3g + 3g + 1g has seven, but each 3g occupies four of the eight memory slices. So
+layouts are enumerated slice by slice. There are few of them, and only those that no other layout contains matter.
 """
 
 from collections import Counter

@@ -66,7 +66,7 @@ def slice_pools(packing: Packing, fleet: Fleet) -> tuple[GPUPool, ...]:
 
 
 def managed_pools(packing: Packing, fleet: Fleet) -> tuple[GPUPool, ...]:
-    """The same pools where Partita has the nodes cut: the first one says how, and slices are counted once they are."""
+    """The same pools if Partita manages the partitioning: the first has `spec.mig`, and slices are not declared."""
     first, *others = slice_pools(packing, fleet)
     cut = partitioning_of(packing, node_configs(packing, fleet), fleet.gpus_per_node)
     return (_with(first, count=None, mig=cut), *(_with(pool, count=None) for pool in others))

@@ -29,7 +29,7 @@ MAX_GPUS: Final = 100_000
 ROUNDING: Final = 1e-5
 """How far the solver's tolerances may be from whole numbers, and from the load."""
 LEAST_TIME: Final = 1e-4
-"""Slices' worth of time that every workload gets: with less, 0 slices would be near enough to whole for HiGHS."""
+"""The least slice time of every workload: with less, HiGHS would accept 0 slices within its tolerance."""
 
 
 @dataclass(frozen=True)
@@ -104,12 +104,12 @@ class NoPacking:
     gpus_missing: int = 0
 
 
-def wanted_slices(wanted: Mapping[str, int]) -> tuple[BatchWorkload, ...]:
+def requested_slices(requested: Mapping[str, int]) -> tuple[BatchWorkload, ...]:
     """Workloads that need exactly so many slices of each profile."""
-    for name, count in wanted.items():
+    for name, count in requested.items():
         if count < 0:
-            raise BadDemandError(f"{count} slices {name} are wanted; give a number of 0 or more")
-    return tuple(BatchWorkload(name, float(count), {name: 1.0}) for name, count in wanted.items() if count)
+            raise BadDemandError(f"{count} slices {name} are requested; give a number of 0 or more")
+    return tuple(BatchWorkload(name, float(count), {name: 1.0}) for name, count in requested.items() if count)
 
 
 def fewest_gpus(
@@ -123,7 +123,7 @@ def fewest_gpus(
     answer = solve(model, deadline)
     if not answer.found:
         return _out_of_time()
-    found = _packing(product, workloads, model, layouts, ceil((answer.bound or 0.0) - ROUNDING), wanted=1.0)
+    found = _packing(product, workloads, model, layouts, ceil((answer.bound or 0.0) - ROUNDING), most=1.0)
     if at_most is not None and found.gpus > at_most:
         missing = found.gpus - at_most
         return NoPacking(
@@ -152,11 +152,11 @@ def most_served(
         return _too_few_for_all(product, workloads, gpus, deadline)
     if not answer.found:
         return _out_of_time()
-    return _packing(product, workloads, model, layouts, answer.bound if answer.bound is not None else inf, wanted=inf)
+    return _packing(product, workloads, model, layouts, answer.bound if answer.bound is not None else inf, most=inf)
 
 
 def check_workloads(product: Product, workloads: Sequence[BatchWorkload]) -> None:
-    """Raises BadDemandError or UnknownSliceError unless every workload has a meaning and somewhere to run."""
+    """Raises BadDemandError or UnknownSliceError unless every workload is valid and has a slice to run on."""
     if not workloads:
         raise BadDemandError("there is no load; give at least one workload with a rate above 0")
     if len({(workload.model, workload.batch) for workload in workloads}) < len(workloads):
@@ -175,7 +175,7 @@ def check_workloads(product: Product, workloads: Sequence[BatchWorkload]) -> Non
 
 
 def _model(product: Product, workloads: Sequence[BatchWorkload]) -> tuple[Any, tuple[Layout, ...]]:
-    """Everything but the load rows and the objective."""
+    """The model without the load rows and the objective."""
     layouts = maximal_layouts(product)
     model = pyo.ConcreteModel()
     pairs = [(w, name) for w, workload in enumerate(workloads) for name in workload.throughput]
@@ -215,9 +215,9 @@ def _packing(
     model: Any,
     layouts: Sequence[Layout],
     bound: float,
-    wanted: float,
+    most: float,
 ) -> Packing:
-    """The solution in whole numbers, up to the `wanted` multiple of the load.
+    """The solution in whole numbers, up to the `most` multiple of the load.
 
     What is served is counted from the whole numbers, not taken from the solver.
     """
@@ -227,7 +227,7 @@ def _packing(
         total, whole = sum(raw[key] for key in mine), integer(model.instances[owner, name])
         raw |= {key: raw[key] * whole / total for key in mine if total > whole}
     served = [sum(w.throughput[name] * raw[i, name] for name in w.throughput) / w.rate for i, w in enumerate(workloads)]
-    scale = min(*served, wanted)
+    scale = min(*served, most)
     time = {
         (workloads[i].model, workloads[i].batch, name): amount * scale / served[i]
         for (i, name), amount in raw.items()
@@ -246,13 +246,11 @@ def _packing(
 
 
 def _out_of_time() -> NoPacking:
-    return NoPacking(
-        NoPackingReason.TIME_LIMIT, "No packing was found in the time given: allow more time, or ask for fewer models."
-    )
+    return NoPacking(NoPackingReason.TIME_LIMIT, "No packing was found in time. Allow more time, or give fewer models.")
 
 
 def _too_few_for_all(product: Product, workloads: Sequence[BatchWorkload], gpus: int, deadline: Deadline) -> NoPacking:
-    """With how many GPUs every workload would get some slice."""
+    """The refusal, with the number of GPUs that give every workload a slice."""
     hardly_any = [replace(w, rate=LEAST_TIME * max(w.throughput.values())) for w in workloads]
     needed = fewest_gpus(product, hardly_any, deadline)
     if isinstance(needed, NoPacking):

@@ -5,7 +5,7 @@ B. The knees cut the batch sizes into segments; the n-th smallest slice takes th
    serve a query of the distribution there: the sum over the segment of Dist(b) / Throughput(k, b).
 C. The compute slices at hand are shared out in proportion to R_k.
 
-The algorithm counts compute slices and fractions of instances. `placed` makes whole instances of them that fit GPUs.
+The algorithm counts compute slices and fractions of instances. `placed` rounds them to whole instances that fit GPUs.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ from partita_planner.mig.packing import (
     NoPackingReason,
     Packing,
     fewest_gpus,
-    wanted_slices,
+    requested_slices,
 )
 from partita_planner.mig.products import Product
 
@@ -48,7 +48,7 @@ class Segment:
 
     slice: str
     batches: tuple[int, ...]
-    """Those that occur, in order; none if smaller slices take them all."""
+    """The batch sizes that occur, in order; empty if smaller slices serve them all."""
     ratio: float
     """R_k: seconds of one slice for each query of the whole distribution."""
     instances: float
@@ -57,7 +57,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class Paris:
-    """PARIS' answer, from the smallest profile to the largest."""
+    """The result of PARIS, from the smallest profile to the largest."""
 
     segments: tuple[Segment, ...]
 
@@ -77,8 +77,8 @@ def paris(
     """Algorithm 1 on all compute slices of `gpus` GPUs.
 
     distribution: how often each batch size occurs, in any one unit. Every curve has a throughput for every batch size
-    of its segment. The largest profile also takes batches beyond its knee, and a profile that never reaches the knee
-    reaches it, for our purposes, at its largest measured batch. Raises MigError for bad input.
+    of its segment. The largest profile also serves batches beyond its knee. For a profile that never reaches the knee,
+    its largest measured batch counts as the knee. Raises MigError for bad input.
     """
     _check(product, curves, distribution, gpus, knee)
     total = sum(distribution.values())
@@ -100,8 +100,8 @@ def placed(product: Product, answer: Paris, gpus: int, deadline: Deadline) -> Pa
     """PARIS' instances in whole numbers, on GPUs that can hold them.
 
     Every profile that is used gets its N_k rounded down, but at least one; compute slices that are left go to the
-    largest fractions. While the placement table does not admit that, an instance of the profile that is most ahead of
-    its share is given up.
+    largest fractions. While the placement table does not allow the result, an instance of the profile that most exceeds
+    its share is removed.
     """
     instances = _rounded(product, answer, gpus)
     ratios = {s.slice: s.ratio for s in answer.segments}
@@ -111,7 +111,7 @@ def placed(product: Product, answer: Paris, gpus: int, deadline: Deadline) -> Pa
 
     def without(given_up: int) -> Packing | NoPacking:
         kept = Counter(instances) - Counter(name for _, name in most_ahead_first[:given_up])
-        return fewest_gpus(product, wanted_slices(kept), deadline)
+        return fewest_gpus(product, requested_slices(kept), deadline)
 
     found, too_few, enough = without(0), 0, len(most_ahead_first)
     if isinstance(found, NoPacking) or found.gpus <= gpus:

@@ -18,7 +18,7 @@ _FIELDS: Final = frozenset({"device-filter", "devices", "mig-enabled", "mig-devi
 _PROFILE: Final = re.compile(r"(?:[1-8]c\.)?[1-8]g\.[1-9][0-9]*gb(?:[+-][a-zA-Z][a-zA-Z0-9.]*)*")
 
 Entries = list[dict[str, Any]]
-"""A configuration: for some devices of a node each, whether and how they are cut."""
+"""A configuration: each entry says for some devices of a node whether and how they are cut."""
 
 
 def render(configurations: Mapping[str, Entries]) -> str:
@@ -54,12 +54,12 @@ def _check(document: Any) -> None:
             _check_entry(f"configuration {name}", entry)
         indices = [i for entry in entries if "device-filter" not in entry for i in _indices(entry)]
         if len(set(indices)) < len(indices):
-            raise BadConfigurationError(f"configuration {name} says of a device twice how it is cut")
+            raise BadConfigurationError(f"configuration {name} names a device twice: keep one entry for it")
 
 
 def _check_entry(where: str, entry: Any) -> None:
     if not isinstance(entry, dict):
-        raise BadConfigurationError(f"{where} has an entry that is no object")
+        raise BadConfigurationError(f"{where} has an entry that is not an object")
     if missing := sorted({"devices", "mig-enabled"} - set(entry)):
         raise BadConfigurationError(f"{where} has an entry without {' and '.join(missing)}")
     if other := sorted(set(entry) - _FIELDS):
@@ -76,7 +76,7 @@ def _check_entry(where: str, entry: Any) -> None:
         raise BadConfigurationError(f"{where}: there are mig-devices where mig-enabled is false")
     for profile, count in (slices or {}).items():
         if not _PROFILE.fullmatch(str(profile)):
-            raise BadConfigurationError(f"{where}: {profile!r} is no MIG profile, such as 1g.10gb")
+            raise BadConfigurationError(f"{where}: {profile!r} is not a MIG profile; write one such as 1g.10gb")
         if type(count) is not int or count < 0:
             raise BadConfigurationError(f"{where}: {count!r} instances of {profile}; give a number of 0 or more")
     if slices and not any(slices.values()):

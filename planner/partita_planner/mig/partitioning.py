@@ -1,7 +1,6 @@
-"""What `spec.mig` of a pool asks for, as mig-parted configurations of nodes.
+"""The node partitioning that `spec.mig` of a pool requests, as mig-parted configurations.
 
-A configuration is named after its content: mig-manager looks at a node again when the name on its label changes, and
-only then.
+A configuration is named after its content: mig-manager acts on a node only when the name on its label changes.
 """
 
 from collections import Counter
@@ -18,7 +17,7 @@ from partita_planner.mig.parted import Entries
 from partita_planner.mig.products import Product, ProductTable
 
 _MOST_NAME_CHARACTERS: Final = 54
-"""Of a pool in a configuration's name, which is the value of a label: nine characters more make 63."""
+"""The longest pool name in a configuration's name, a label value: nine more characters make 63."""
 
 
 @dataclass(frozen=True)
@@ -29,19 +28,19 @@ class NodePartitioning:
     nodes: int
     entries: Entries
     resources: Mapping[str, int]
-    """Units of each extended resource that such a node offers, under MIG strategy `mixed`."""
+    """Amount of each extended resource on such a node, under MIG strategy `mixed`."""
 
 
 @dataclass(frozen=True)
 class DesiredPartitioning:
-    """All that `spec.mig` of one pool asks for."""
+    """The partitioning that `spec.mig` of one pool requests."""
 
     pool: str
     configurations: tuple[NodePartitioning, ...]
 
     @cached_property
     def change(self) -> str:
-        """A name for it all, which an approval is of."""
+        """The name of this partitioning, for approvals."""
         return named(self.pool, [(c.name, c.nodes) for c in self.configurations])
 
     @property
@@ -51,20 +50,20 @@ class DesiredPartitioning:
 
 
 def desired_partitioning(pool: str, spec: MigPartitioning, products: ProductTable) -> DesiredPartitioning:
-    """The configurations that a pool asks for. Raises MigError where slices do not fit beside each other."""
+    """The configurations that a pool requests. Raises MigError if slices do not fit on one GPU together."""
     product = products.product(spec.product)
     made: dict[str, NodePartitioning] = {}
     for layout in spec.layouts:
         _check_fit(layout, product)
         configuration = _configuration(pool, spec, layout, product)
         if configuration.name in made:
-            raise BadConfigurationError("mig.layouts has the same layout twice; add their nodes up")
+            raise BadConfigurationError("mig.layouts has the same layout twice: keep one, with the sum of their nodes")
         made[configuration.name] = configuration
     return DesiredPartitioning(pool, tuple(made.values()))
 
 
 def named(pool: str, content: object) -> str:
-    """A label's value that names content of a pool's."""
+    """A label value that names a pool and some content."""
     return f"{pool[:_MOST_NAME_CHARACTERS].rstrip('-.')}-{digest(content, 8)}"
 
 
@@ -74,9 +73,9 @@ def _check_fit(layout: MigNodes, product: Product) -> None:
         for name in gpus.slices:
             product.slice(name)
         if not any(all(there.get(name, 0) >= n for name, n in gpus.slices.items()) for there in possible):
-            wanted = " + ".join(f"{count} x {name}" for name, count in gpus.slices.items())
+            requested = " + ".join(f"{count} x {name}" for name, count in gpus.slices.items())
             raise BadConfigurationError(
-                f"{wanted} do not fit on one {product.name}, by its placement table: `partita mig` finds what does"
+                f"{requested} do not fit on one {product.name}: `partita mig` finds layouts that fit"
             )
 
 

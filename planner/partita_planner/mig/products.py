@@ -80,7 +80,7 @@ class ProductTable(SpecModel):
             if product.name == name:
                 return product
         there = ", ".join(p.name for p in self.products)
-        raise UnknownProductError(f"there is no product {name!r}; known are {there}; a file can add others")
+        raise UnknownProductError(f"product {name!r} is unknown; known are {there}; add others with a file of products")
 
     def overridden_by(self, other: "ProductTable") -> "ProductTable":
         """These products, those of `other` in place of those of the same name, and its new ones."""
@@ -95,7 +95,7 @@ def parse_products(text: str, source: str) -> ProductTable:
     except yaml.YAMLError as error:
         raise BadProductsError(f"{source} is not YAML: {error}") from error
     except ValidationError as error:
-        raise BadProductsError(f"{source} is no table of MIG products:\n{explain(error)}") from error
+        raise BadProductsError(f"{source} is not a valid table of MIG products:\n{explain(error)}") from error
 
 
 @cache

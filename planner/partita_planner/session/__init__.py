@@ -1,4 +1,4 @@
-"""The session as the planner sees it: its DAG, its latency model, and what is wrong with its profiles.
+"""The session: its DAG, its latency model, and checks of its profiles.
 
 May import `problem` and `deadline` only.
 """

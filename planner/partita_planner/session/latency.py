@@ -1,4 +1,4 @@
-"""The latency model: how long a batch is collected, the longest path of a session, and how slack is shared out.
+"""The latency model: collection times of batches, the longest path of a session, and the distribution of slack.
 
 All times are whole microseconds, rounded up, so that sums over a path are exact.
 """
@@ -17,25 +17,25 @@ SECOND = 1_000_000
 def collection_micros(batch: int, rate: float) -> int:
     """How long the first sample of a batch waits for the last one when `rate` samples per second arrive evenly.
 
-    Batches are dealt to machines in turn, each of consecutive samples, so that every batch is collected at the
-    module's whole rate w (Harpagon, Theorem 1). That theorem says batch / w; the first sample does not wait for
-    itself, so it is (batch - 1) / w here, and a batch of one waits for nobody however low the rate is. Uneven
-    arrivals are what the SLO's margin is for (PPipe multiplies by 1.3 instead, on top of its own margin).
+    Each batch holds consecutive samples, and batches go to the vGPUs in turn. So every batch is collected at the
+    module's whole rate w (Harpagon, Theorem 1). The theorem has batch / w. The first sample does not wait for itself,
+    so the time is (batch - 1) / w here, and 0 for a batch of one. The SLO's margin covers uneven arrivals (PPipe
+    multiplies by 1.3 instead, in addition to its own margin).
     """
     return ceil((batch - 1) * SECOND / rate)
 
 
 @dataclass(frozen=True)
 class LatencyGraph:
-    """A session's DAG with the time that its paths may take."""
+    """A session's DAG with the time limit of its paths."""
 
     order: tuple[str, ...]
-    """All modules, each after its upstream ones."""
+    """All modules, each after its upstream modules."""
     edges: tuple[tuple[str, str], ...]
     fixed: Mapping[str, int]
     """Microseconds of each CPU function."""
     slo_micros: int
-    """What a path may take: the SLO less the margin."""
+    """The time limit of a path: the SLO less the margin."""
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -43,7 +43,7 @@ class LatencyGraph:
         return tuple(name for name in self.order if name not in self.fixed)
 
     def through(self, latency: Mapping[str, Time]) -> dict[str, Time]:
-        """For every module the time of the longest path that leads through it; `latency` is of the models."""
+        """For every module the time of the longest path through it; `latency` holds the models only."""
         times: dict[str, Time] = {**self.fixed, **latency}
         ending = longest_paths(self.order, self.edges, times)
         beginning = longest_paths(self.order[::-1], [(b, a) for a, b in self.edges], times)
@@ -66,7 +66,7 @@ class LatencyGraph:
         return max(paths.values(), key=lambda path: path.time)
 
     def latency_headroom(self, least: Mapping[str, int]) -> dict[str, int]:
-        """The most that each model may take while all others take the `least` that they can."""
+        """The longest latency of each model that keeps the SLO while all others have their `least` latency."""
         longest = self.through(least)
         return {name: self.slo_micros - int(longest[name]) + least[name] for name in self.models}
 
@@ -82,19 +82,19 @@ def latency_graph(spec: InferenceSessionSpec) -> LatencyGraph:
 
 
 def distribute_slack(graph: LatencyGraph, latency: Mapping[str, int]) -> dict[str, int]:
-    """Budgets of the models: their latencies, with what the SLO leaves shared out in proportion to them.
+    """Budgets of the models: their latencies plus slack in proportion to them.
 
-    All models are stretched by one factor until some path is full; those on it keep their budget, and the others go
-    on. So no path exceeds the SLO, every model lies on a full path, and a module with more work has more slack to
-    queue in. CPU functions keep their fixed time. Needs graph.longest(latency) <= graph.slo_micros.
+    All latencies grow by one factor until some path is full. The budgets on that path are then final, and the others
+    grow further. So no path exceeds the SLO, every model lies on a full path, and a module with more work has more
+    slack to queue in. CPU functions keep their fixed time. Needs graph.keeps_slo(latency).
     """
     settled: dict[str, Fraction] = {}
     while len(settled) < len(latency):
         growing = {name: Fraction(micros) for name, micros in latency.items() if name not in settled}
         factor = _largest_factor(graph, settled, growing)
-        stretched = {**settled, **{name: factor * micros for name, micros in growing.items()}}
-        full = {name for name, time in graph.through(stretched).items() if time == graph.slo_micros}
-        settled |= {name: stretched[name] for name in growing if name in full}
+        grown = {**settled, **{name: factor * micros for name, micros in growing.items()}}
+        full = {name for name, time in graph.through(grown).items() if time == graph.slo_micros}
+        settled |= {name: grown[name] for name in growing if name in full}
     return {name: floor(settled[name]) for name in latency}
 
 
@@ -105,10 +105,10 @@ def _largest_factor(graph: LatencyGraph, settled: Mapping[str, Fraction], growin
     """
     factor = graph.slo_micros / min(growing.values())
     while True:
-        stretched = {**settled, **{name: factor * micros for name, micros in growing.items()}}
-        excess = graph.longest(stretched) - graph.slo_micros
+        grown = {**settled, **{name: factor * micros for name, micros in growing.items()}}
+        excess = graph.longest(grown) - graph.slo_micros
         if excess <= 0:
             return factor
-        path = graph.critical_path(stretched)
+        path = graph.critical_path(grown)
         slope = sum((growing[name] for name in path if name in growing), Fraction(0))
         factor -= Fraction(excess) / slope

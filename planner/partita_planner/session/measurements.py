@@ -1,4 +1,4 @@
-"""What is wrong with the profiles of a problem beyond what their schema says."""
+"""Checks of a problem's profiles that go beyond their schema."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -6,22 +6,22 @@ from typing import Final
 from partita_planner.problem import PlanningProblem
 
 MOST_BLOCKS: Final = 64
-"""Of one model; a PipelinePlan counts no further."""
+"""The most blocks of one model in a PipelinePlan."""
 
 
 def profile_problems(problem: PlanningProblem) -> Iterator[str]:
-    """What is wrong with the profiles, each as a sentence that says the fix; nothing if all can be planned with."""
-    alike: dict[tuple[str, str], tuple[str, int]] = {}
+    """What is wrong with the profiles: a sentence each, with the fix. Nothing if they are valid."""
+    seen: dict[tuple[str, str], tuple[str, int]] = {}
     for (module, pool), profile in sorted(problem.profiles.items(), key=lambda item: item[0]):
         label = f"the profile of {module!r} on pool {pool!r}"
         if profile.blocks > MOST_BLOCKS:
             yield (
-                f"{label} has {profile.blocks} blocks, and a plan at most {MOST_BLOCKS}: lower planner.blocks, and "
-                f"profile it again"
+                f"{label} has {profile.blocks} blocks, and a plan at most {MOST_BLOCKS}: lower planner.blocks and "
+                f"profile the model again"
             )
-        other, blocks = alike.setdefault((module, profile.partition), (pool, profile.blocks))
+        other, blocks = seen.setdefault((module, profile.partition), (pool, profile.blocks))
         if blocks != profile.blocks:
             yield (
-                f"{label} has {profile.blocks} blocks and that on {other!r} has {blocks}, though both say that they "
-                f"cut the model alike: profile it again on both"
+                f"{label} has {profile.blocks} blocks and the profile on {other!r} has {blocks}, but both name the "
+                f"same partition of the model: profile the model again on both pools"
             )

@@ -1,4 +1,4 @@
-"""The session's DAG: what is wrong with it, in which order its modules run, and how often each is called."""
+"""The session's DAG: its checks, the order of its modules, its longest paths, and the rate of each module."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ class ModulePath:
 
 
 def session_problems(spec: InferenceSessionSpec) -> tuple[str, ...]:
-    """What is wrong with a session beyond its schema, each as a sentence that says the fix; empty if nothing is."""
+    """What is wrong with a session beyond its schema: a sentence each, with the fix. Empty if it is valid."""
     found = (*_module_problems(spec), *_edge_problems(spec), *_setting_problems(spec))
     if found:
         return found
@@ -32,7 +32,7 @@ def session_problems(spec: InferenceSessionSpec) -> tuple[str, ...]:
 
 
 def topological_order(spec: InferenceSessionSpec) -> tuple[str, ...]:
-    """Module names, each after everything upstream of it; otherwise in the order of the manifest.
+    """Module names, each after all modules upstream of it; otherwise in the order of the manifest.
 
     Raises ValueError naming the modules of a cycle.
     """
@@ -64,8 +64,8 @@ def longest_paths(
 def module_rates(spec: InferenceSessionSpec, rate: float) -> dict[str, float]:
     """Calls per second of each module when `rate` requests per second arrive.
 
-    A module with one upstream gets that one's rate times the edge's mean fan-out, so that it is the product along
-    its path. Roots run once for each request, and so do joins, which wait for everything upstream of them.
+    A module with one upstream module has the upstream rate times the edge's mean fan-out. Roots run once for each
+    request. So do joins: they wait for all modules upstream.
     """
     rates: dict[str, float] = {}
     for name in topological_order(spec):
@@ -94,7 +94,7 @@ def find_cycle(spec: InferenceSessionSpec) -> tuple[str, ...]:
 def _module_problems(spec: InferenceSessionSpec) -> Iterator[str]:
     for name, count in Counter(m.name for m in spec.modules).items():
         if count > 1:
-            yield f"module {name!r} is there {count} times: give each module a name of its own"
+            yield f"module {name!r} is defined {count} times: give each module its own name"
     for name, count in Counter(spec.pools).items():
         if count > 1:
             yield f"pool {name!r} is named {count} times in spec.pools: name it once"
@@ -107,11 +107,11 @@ def _edge_problems(spec: InferenceSessionSpec) -> Iterator[str]:
         label = f"edge {edge.source} -> {edge.target}"
         if edge.target in functions and (float(edge.fan_out.mean), edge.fan_out.max) != (1, 1):
             yield (
-                f"{label} fans out into a function, which runs once for each upstream answer: put fanOut on the "
-                f"edges behind {edge.target!r}"
+                f"{label} fans out into a function, which runs once for each upstream answer: set fanOut on the edges "
+                f"from {edge.target!r} instead"
             )
         if float(edge.fan_out.mean) == 0:
-            yield f"{label} has a mean fan-out of 0, so that {edge.target!r} is never called: remove it, or set a mean"
+            yield f"{label} has a mean fan-out of 0, so {edge.target!r} is never called: remove the edge, or set a mean"
         if float(edge.fan_out.mean) > edge.fan_out.max:
             yield (
                 f"{label} has a mean fan-out of {edge.fan_out.mean}, above its max of {edge.fan_out.max}: "
@@ -119,18 +119,16 @@ def _edge_problems(spec: InferenceSessionSpec) -> Iterator[str]:
             )
     for (source, target), count in Counter((e.source, e.target) for e in spec.edges).items():
         if count > 1:
-            yield f"edge {source} -> {target} is there {count} times: keep one"
+            yield f"edge {source} -> {target} is defined {count} times: keep one"
     for name, count in Counter(target for _, target in {(e.source, e.target) for e in spec.edges}).items():
         if count > 1 and name in models:
-            yield (
-                f"model {name!r} has {count} upstream modules: join them in a function and put it in front of {name!r}"
-            )
+            yield (f"model {name!r} has {count} upstream modules: join them in a function upstream of {name!r}")
 
 
 def _setting_problems(spec: InferenceSessionSpec) -> Iterator[str]:
     models = {module.name for module in spec.modules if module.model is not None}
     if unknown := sorted(spec.batching.modules.keys() - models):
-        yield f"batching.modules names {', '.join(unknown)}, which is no model of the session: remove it"
+        yield f"batching.modules names {', '.join(unknown)}, but the session has no such model: remove it"
 
 
 def _time_problems(spec: InferenceSessionSpec) -> Iterator[str]:

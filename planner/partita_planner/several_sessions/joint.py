@@ -1,10 +1,10 @@
 """Several sessions that maximise throughput from the same pools, planned together.
 
-    max level   s.t.  session i serves at least level * weight of i,   all of them together use GPUs that are there
+    max level   s.t.  session i serves at least level * weight of i,   all sessions together use the available GPUs
 
-A module of any session is one more module of the one problem, so that everything in `throughput` holds. Sessions with
-several models keep the latencies that they choose when they are alone; only those with one are free of such a choice,
-and for them the result is the optimum.
+The modules of all sessions form one problem, so everything in `throughput` holds. Sessions with several models keep the
+latencies that they choose when planned alone. Sessions with one model have no such choice: for them the result is the
+optimum.
 """
 
 import time
@@ -29,7 +29,7 @@ STRATEGY = "joint"
 
 @dataclass(frozen=True)
 class JointSolution:
-    """What every session gets."""
+    """The solution of every session."""
 
     solutions: tuple[TaskSolution, ...]
     """In the order of the tasks."""
@@ -42,12 +42,14 @@ class JointSolution:
 def plan_jointly(
     problems: Sequence[PlanningProblem], seconds: float, clock: Callable[[], float] = time.monotonic
 ) -> tuple[Outcome, ...]:
-    """A validated plan for every session, or for each the reason why there is none; never plans for some only.
+    """A validated plan for every session, or for each the reason why there is none. All sessions have a plan, or none.
 
-    All must want throughput, and name each pool that they share with the same GPUs. Raises ValueError otherwise.
+    Raises ValueError unless all sessions maximise throughput, and name a shared pool with the same GPUs.
     """
     if not all(p.spec.objective.type.seeks_throughput for p in problems):
-        raise ValueError("sessions that are planned together must all have an objective of throughput")
+        raise ValueError(
+            "sessions that are planned jointly must all maximise throughput: set objective.type Throughput"
+        )
     began = clock()
     tasks = [Task.of(problem) for problem in problems]
     found = most_throughput_jointly(tasks, Deadline.after(seconds, clock))
@@ -64,10 +66,10 @@ def plan_jointly(
 
 
 def most_throughput_jointly(tasks: Sequence[Task], deadline: Deadline) -> JointSolution | NothingFound:
-    """The highest level that the pools allow; each session's batches are collected at the rate that it gets.
+    """The highest level that the pools allow; each session's batches are collected at the rate that it reaches.
 
-    As for one session, the first plan assumes rates that cannot be exceeded, and those after it what the one before
-    reached. Raises ValueError if the tasks do not agree on a pool's GPUs.
+    The first plan assumes rates that cannot be exceeded, and each later plan the rates that the plan before it reached.
+    Raises ValueError if the tasks disagree on a pool's GPUs.
     """
     resources = _shared_resources(tasks)
     assumed = [highest_rate(task, deadline) for task in tasks]
@@ -100,7 +102,7 @@ def _shared_resources(tasks: Sequence[Task]) -> AvailableResources:
     for task in tasks:
         for pool in task.problem.pools:
             if pool != pools[pool.name]:
-                raise ValueError(f"the sessions do not agree on pool {pool.name!r}: give each the same GPUs of it")
+                raise ValueError(f"the sessions disagree on pool {pool.name!r}: give it the same GPUs in each session")
     return AvailableResources(pools, whole_gpus=True)
 
 
@@ -153,7 +155,7 @@ def _refusal(nothing: NothingFound, seconds: float) -> NoPlan:
     if nothing.proven:
         return NoPlan(
             NoPlanReason.INSUFFICIENT_CAPACITY,
-            "The pools cannot serve all of these sessions together within their SLOs: add GPUs, raise slo.latencyMs, "
-            "or plan fewer of them together.",
+            "The pools cannot serve these sessions together within their SLOs. Add GPUs, raise slo.latencyMs, or plan "
+            "fewer sessions together.",
         )
-    return NoPlan(NoPlanReason.TIME_LIMIT, f"No joint plan was found within {seconds:g} s: allow more time.")
+    return NoPlan(NoPlanReason.TIME_LIMIT, f"No joint plan was found within {seconds:g} s. Allow more time.")

@@ -17,16 +17,16 @@ def plan_offline(
     sessions: Sequence[InferenceSession],
     profiles: Sequence[Profile],
     plan: Callable[[PlanningProblem], Outcome],
-    in_force: Mapping[str, PipelinePlanSpec] | None = None,
+    current_plans: Mapping[str, PipelinePlanSpec] | None = None,
 ) -> Iterator[tuple[InferenceSession, Outcome]]:
     """Plans the sessions in their order; each may use the GPUs that the plans before it leave.
 
-    `in_force` are plans that serve already, by the session's key.
+    `current_plans` serve now, by the session's key.
     """
     free = {pool.metadata.name: declared_capacity(pool) for pool in pools}
     for session in sessions:
         problem = offline_problem(pools, session, profiles, free)
-        serving = (in_force or {}).get(session.key)
+        serving = (current_plans or {}).get(session.key)
         outcome = _unknown_pools(session, pools) or plan(replace(problem, current_plan=serving))
         if isinstance(outcome, Planned):
             for name, used in outcome.plan.gpus().items():
@@ -39,11 +39,13 @@ def plan_offline_together(
 ) -> Together:
     """Plans all sessions together, within the sum of their time limits.
 
-    Raises NotTogetherError for sessions that cannot be.
+    Raises NotTogetherError for sessions that cannot be planned together.
     """
     free = {pool.metadata.name: declared_capacity(pool) for pool in pools}
     if any(_unknown_pools(session, pools) for session in sessions):
-        known = NoPlan(NoPlanReason.INVALID_SESSION, "Another session names a GPUPool that is not given.")
+        known = NoPlan(
+            NoPlanReason.INVALID_SESSION, "Another session names an unknown GPUPool. See that session's reason."
+        )
         return Together(tuple(_unknown_pools(session, pools) or known for session in sessions), None, None)
     problems = [offline_problem(pools, session, profiles, free) for session in sessions]
     return plan_together(problems, sum(s.spec.planner.time_limit_seconds for s in sessions), plan)
@@ -73,7 +75,7 @@ def offline_problem(
 
 
 def declared_capacity(pool: GPUPool) -> int:
-    """The GPUs that the manifest declares, else those that its status says were found."""
+    """The GPUs that the manifest declares, else the capacity in its status."""
     return pool.status.capacity if pool.spec.count is None else pool.spec.count
 
 
@@ -84,13 +86,13 @@ def _unknown_pools(session: InferenceSession, pools: Sequence[GPUPool]) -> NoPla
         return None
     return NoPlan(
         NoPlanReason.INVALID_SESSION,
-        f"spec.pools names {', '.join(unknown)}, but the GPUPools given are: {', '.join(known) or 'none'}. "
-        f"Give the pool's manifest too, or correct its name.",
+        f"spec.pools names {', '.join(unknown)}, but the known GPUPools are: {', '.join(known) or 'none'}. "
+        f"Add the pool's manifest, or correct the name.",
     )
 
 
 def _profile_of(module: Module, pool: str, session: InferenceSession, profiles: Sequence[Profile]) -> Profile | None:
-    """The profile of the module's model on the pool for the session's backend; of several, that of most batch sizes."""
+    """The profile of the module's model on the pool for the session's backend; of several, the most detailed one."""
     fitting = [
         p
         for p in profiles

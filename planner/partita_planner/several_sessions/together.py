@@ -1,9 +1,9 @@
 """Several sessions planned together on the same pools: most throughput for all, or the least cost of all.
 
-Throughput is one problem for all sessions (`joint`). Costs add up, and a GPU serves one session only, so that sessions
-that fit the pools side by side are cheapest as each is alone. Where they do not fit, the order in which they are
-planned decides who gets the scarce GPUs: all orders are tried, and the cheapest is kept. What the sessions cost
-alone, each with all GPUs, is a bound on every way to share them.
+Throughput is one problem for all sessions (`joint`). Costs add up, and a GPU serves one session only. If the plans of
+the single sessions fit the pools side by side, they are the cheapest. Otherwise the order of planning decides which
+session gets the scarce GPUs: all orders are tried, and the cheapest result is kept. The sum of the costs alone, each
+session with all GPUs, is a bound on every result.
 """
 
 import time
@@ -17,7 +17,7 @@ from partita_planner.problem import NoPlan, NoPlanReason, Outcome, Planned, Plan
 from partita_planner.several_sessions.joint import plan_jointly
 
 MAX_ORDERS: Final = 24
-"""Orders that are tried: all of up to four sessions."""
+"""Orders that are tried: all orders of up to four sessions."""
 
 Plan = Callable[[PlanningProblem], Outcome]
 
@@ -32,9 +32,9 @@ class Together:
 
     outcomes: tuple[Outcome, ...]
     value: float | None
-    """What all cost (or draw) together; or requests per second that each serves for each unit of its weight."""
+    """The total cost or power; or the requests per second that each session serves, divided by its weight."""
     bound: float | None
-    """Proven: no plans for all of them have a better value."""
+    """Proven: no plans for all sessions have a better value."""
 
 
 def plan_together(
@@ -62,8 +62,8 @@ def _check(problems: Sequence[PlanningProblem]) -> None:
     if (throughput and len(throughput) < len(kinds)) or (not throughput and (len(kinds) > 1 or len(models) > 1)):
         wanted = ", ".join(sorted(f"{p.session.name}: {p.spec.objective.type}" for p in problems))
         raise NotTogetherError(
-            f"sessions that are planned together must all want throughput, or all least cost by one cost model, or all "
-            f"least power ({wanted}); give them one objective, or plan them one after the other"
+            f"sessions that are planned together need one objective: all throughput, all least cost by one cost model, "
+            f"or all least power ({wanted}); give them one objective, or plan them one after the other"
         )
 
 
@@ -86,7 +86,8 @@ def _cheapest(problems: Sequence[PlanningProblem], plan: Plan, deadline: Deadlin
     if len(planned) < len(alone):
         names = ", ".join(p.session.name for p, o in zip(problems, alone, strict=True) if isinstance(o, NoPlan))
         rest = NoPlan(
-            NoPlanReason.INSUFFICIENT_CAPACITY, f"There is no plan for {names}, so none for all sessions together."
+            NoPlanReason.INSUFFICIENT_CAPACITY,
+            f"There is no plan for {names}, and therefore no joint plan. See that session's reason.",
         )
         return Together(tuple(o if isinstance(o, NoPlan) else rest for o in alone), None, None)
     bound = sum(float(spec.solution.bound) for spec in planned)
@@ -104,8 +105,8 @@ def _cheapest(problems: Sequence[PlanningProblem], plan: Plan, deadline: Deadlin
         names = ", ".join(p.session.name for p in problems)
         nothing = NoPlan(
             NoPlanReason.INSUFFICIENT_CAPACITY,
-            f"Each of {names} has a plan, but no order was found in which the pools have GPUs for all of them: add "
-            f"GPUs, lower their rates, or raise slo.latencyMs.",
+            f"Each of {names} has a plan, but the pools have too few GPUs for all of them together. Add GPUs, lower "
+            f"their rates, or raise slo.latencyMs.",
         )
         return Together(tuple(nothing for _ in problems), None, None)
     return Together(tuple(best), _total(best), min(bound, _total(best)))
@@ -114,7 +115,7 @@ def _cheapest(problems: Sequence[PlanningProblem], plan: Plan, deadline: Deadlin
 def _one_after_the_other(
     problems: Sequence[PlanningProblem], order: Sequence[int], alone: Sequence[Outcome], plan: Plan
 ) -> list[Outcome] | None:
-    """The plans in that order, each on what the ones before it leave; None if one of them has none."""
+    """Plans in that order, each on the GPUs that the plans before it leave; None if a session has no plan."""
     found = list(alone)
     taken: dict[str, int] = {}
     for position, index in enumerate(order):
@@ -130,7 +131,7 @@ def _one_after_the_other(
 
 
 def _beyond_the_pools(problems: Sequence[PlanningProblem], outcomes: Sequence[Outcome]) -> bool:
-    """Whether the plans take more GPUs than there are."""
+    """Whether the plans use more GPUs than the pools have."""
     there = {pool.name: pool.gpus for problem in problems for pool in problem.pools}
     taken = [outcome.plan.gpus() for outcome in outcomes if isinstance(outcome, Planned)]
     return any(sum(gpus.get(name, 0) for gpus in taken) > count for name, count in there.items())

@@ -1,6 +1,6 @@
-"""Planning strategies by name, each in its own module.
+"""Planning strategies by name, one in each file.
 
-May import `task` and what is below it, and `configurations`; a new strategy is one module and one entry of STRATEGIES.
+May import `task` and what is below it, and `configurations`.
 """
 
 from collections.abc import Mapping

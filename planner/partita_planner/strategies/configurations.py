@@ -1,9 +1,9 @@
 """The cost papers' strategies on a planning task: one-stage templates as configurations, and schedules as deployments.
 
-They plan with their own worst case, which is never below ours: batches are dealt to all machines of a module, and so
-are collected at its whole rate. Their dummy requests are not sent. Where a schedule keeps the SLO by its dummies alone
-(they fill batches sooner than the module's own requests can), the strategy is asked again without them. Machines that
-may work only `1 - headroom` of the time make up for bursts.
+The strategies plan with their own worst case, which is never below the worst case of Partita's scheduler: it collects
+batches at the whole rate of a module. Dummy requests are not sent. If a schedule keeps the SLO only with dummy requests
+(they fill batches sooner than the module's own requests can), the strategy plans again without them. A load of at most
+`1 - headroom` on every machine leaves capacity for bursts.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ from partita_planner.templates.templates import Template
 def configuration_strategy(
     name: str, answer: WorkloadSolver, without_dummies: WorkloadSolver | None = None
 ) -> Strategy:
-    """A strategy that plans least cost with models in one stage; `without_dummies` is the same one with none."""
+    """A strategy for least cost with models in one stage; `without_dummies` is the solver without dummy requests."""
     return Strategy(
         name,
         restrict=lambda task: replace(task, max_stages=1),
@@ -40,7 +40,7 @@ def configuration_strategy(
             name, task, [answer, *([without_dummies] if without_dummies else [])], deadline
         ),
         objectives=frozenset({ObjectiveType.COST}),
-        answer=answer,
+        solve_workload=answer,
     )
 
 
@@ -51,7 +51,7 @@ class _Posed:
     demands: tuple[ModuleDemand, ...]
     workload: Workload
     templates: Mapping[str, Mapping[Configuration, Template]]
-    """What every configuration of a module stands for."""
+    """The template of every configuration of a module."""
 
 
 def _solve(name: str, task: Task, answers: list[WorkloadSolver], deadline: Deadline) -> TaskSolution | NothingFound:
@@ -69,8 +69,8 @@ def _solve(name: str, task: Task, answers: list[WorkloadSolver], deadline: Deadl
         proven=False,
         why=NoPlan(
             NoPlanReason.SLO_TOO_TIGHT,
-            f"Strategy {name!r} finds no machines that keep the SLO with its way of dispatching and splitting. Choose "
-            f"planner.strategy partita, which finds a plan wherever there is one, or raise slo.latencyMs.",
+            f"Strategy {name!r} finds no plan that keeps the SLO. Set planner.strategy to partita, which finds a plan "
+            f"if there is one, or raise slo.latencyMs.",
         ),
     )
 
@@ -118,20 +118,20 @@ def _deployments(task: Task, posed: _Posed, answer: WorkloadSchedule) -> ModuleD
 def _within_the_pools(
     name: str, task: Task, deployments: ModuleDeployments, posed: _Posed
 ) -> TaskSolution | NothingFound:
-    """The deployments as a solution, if the pools have their GPUs; the strategy knows of no limits.
+    """The deployments as a solution, if the pools have the GPUs for them; the strategy does not know the limits.
 
-    Its bound is what the cheapest template of each module costs for the time that it works.
+    The bound is the cost of the cheapest template of each module for the time that it works.
     """
     missing = deployments.missing_gpus(task.resources.pools)
     if missing:
-        wanted = ", ".join(f"{count} more of {pool}" for pool, count in missing.items())
+        lacking = ", ".join(f"{count} more of {pool}" for pool, count in missing.items())
         price = sum(allocated_price(group, task.resources) for group in deployments.values())
         return StrategyRefusal(
             proven=False,
             why=NoPlan(
                 NoPlanReason.INSUFFICIENT_CAPACITY,
-                f"Strategy {name!r} plans machines for {price:g} an hour as if the pools had no end, and they have too "
-                f"few GPUs for that: add GPUs ({wanted}), or choose planner.strategy partita, which plans within them.",
+                f"Strategy {name!r} does not know the pools' limits; its plan for {price:g} an hour needs more GPUs "
+                f"than the pools have. Add GPUs ({lacking}), or set planner.strategy to partita.",
                 gpus_missing=missing,
             ),
         )

@@ -1,7 +1,7 @@
-"""`dart-r`: one GPU of one pool chained to one of another, as often as they go, and whole models on what is left.
+"""`dart-r`: chains of one GPU of one pool and one GPU of another, as many as possible, and whole models on the rest.
 
 DART (Xiang and Kim, RTSS 2019) chains all GPUs; PPipe compares with this variant that replicates chains of two (PPipe,
-section 7.1). A chain serves what its slower stage does, and the other one waits.
+section 7.1). A chain serves at the rate of its slower stage; the other stage waits.
 """
 
 from collections.abc import Sequence

@@ -12,5 +12,5 @@ PARTITA: Final = Strategy(
     restrict=lambda task: replace(task, pooled=True),
     solve=best_plan,
     holds_baseline=True,
-    answer=least_occupancy,
+    solve_workload=least_occupancy,
 )

@@ -1,4 +1,4 @@
-"""`piccolo`: Harpagon's forerunner, with its own dummy generator, budgets stretched to the SLO (Piccolo, section III).
+"""`piccolo`: the predecessor of Harpagon, with its own dummy generator and budgets scaled to the SLO (section III).
 
 Its concurrency dimension is that machines may share a GPU: configurations of a concurrency above 1, here vGPUs.
 """

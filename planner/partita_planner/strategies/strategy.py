@@ -12,34 +12,34 @@ from partita_planner.problem import NoPlan
 from partita_planner.task.task import SolveTask, Task
 
 WorkloadSolver = Callable[[Workload, Deadline], WorkloadSchedule | None]
-"""Out of time, the best answer so far, or None."""
+"""Schedules a workload by the deadline: the best schedule so far when time runs out, or None."""
 
 
 @dataclass(frozen=True)
 class Strategy:
     """A way to plan: which templates it may use, and how it chooses among them.
 
-    A strategy may build templates with collection times of its own (`TemplateLimits.collection`); its deployments are
-    checked like all others before they become a plan.
+    A strategy may build templates with its own collection times (`TemplateLimits.collection`). Its deployments are
+    validated like all others before they become a plan.
     """
 
     name: str
     """As in spec.planner.strategy."""
     restrict: Callable[[Task], Task]
-    """The task with only what the strategy may use; what is missing is explained in these terms, too."""
+    """Restricts a task to the templates of the strategy. The diagnosis of a missing plan uses the restricted task."""
     solve: SolveTask
     """Solves a restricted task."""
     holds_baseline: bool = False
     """Whether whole models on whole GPUs are among its plans, so that they can stand in when time runs out."""
     objectives: frozenset[ObjectiveType] = frozenset(ObjectiveType)
     """What it can plan for."""
-    answer: WorkloadSolver | None = None
-    """How it answers in the cost papers' own setting; None where it has no answer there."""
+    solve_workload: WorkloadSolver | None = None
+    """How it solves a workload in the setting of the cost papers; None if it is not defined there."""
 
 
 @dataclass(frozen=True)
 class StrategyRefusal(NothingFound):
-    """A strategy that looks at one kind of plan only has none, which says nothing about other strategies."""
+    """A strategy has no plan of its own kind; other strategies may have one."""
 
     why: NoPlan
-    """For people: what this strategy could not do."""
+    """Why this strategy has no plan, for users."""

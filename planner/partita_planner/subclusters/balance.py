@@ -1,4 +1,4 @@
-"""Measures a partition, model by model: shares no code with what made it."""
+"""Measures a partition, model by model. Shares no code with the search."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,12 +1,13 @@
-"""A good partition fast: a start, largest models first, and local search between pairs of sub-clusters.
+"""A fast local search for a good partition: a start with the largest models first, and exchanges between pairs.
 
-In coordinates (rate / average, w * static memory / average) every sub-cluster is to have load (1, w). Exchanging sets
-of models between sub-clusters a and b moves a by some vector D and b by -D. The sum of squared distances falls most
-where D is nearest to half the difference of their loads, so that one table of distances finds the best exchange of all
-sets of at most `exchanged` models. The pair that differs most goes first; when no pair can be improved, the sets grow.
+In coordinates (rate / average, w * static memory / average) the ideal load of every sub-cluster is (1, w). Exchanging
+sets of models between sub-clusters a and b moves a by some vector D and b by -D. The sum of squared distances falls
+most if D is nearest to half the difference of their loads. So one table of distances gives the best exchange of all
+sets of at most `exchanged` models. The pair that differs most is first. When no pair can be improved, larger sets are
+tried.
 
-An exchange must not add to what the limits on memory and rate are exceeded by, so a start beyond them comes back within
-them, if anything does; and it must not cost more than is left of the change cost.
+An exchange must not increase the excess over the limits on memory and rate, so the search leads back within the limits.
+It must not exceed the remaining change cost.
 """
 
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from partita_planner.deadline import Deadline
 from partita_planner.subclusters.problem import ROUNDING, SubclusterProblem
 
 CHECKED: Final = 32
-"""How many of the nearest exchanges are tried while two sub-clusters are beyond the limits on memory or rate."""
+"""How many of the nearest exchanges are tried while two sub-clusters exceed the limits on memory or rate."""
 MAX_SETS: Final = 1500
 """Sets on one side of an exchange; where there are more of two models, single models are exchanged."""
 LEAST_GAIN: Final = 1e-12
@@ -69,7 +70,7 @@ class Arrays:
         )
 
     def excess(self, models: Ints) -> float:
-        """By how much a sub-cluster of these models is beyond the limits."""
+        """By how much a sub-cluster of these models exceeds the limits."""
         if not len(models):
             return 0.0
         rate = float(self.rate[models].sum())
@@ -87,9 +88,9 @@ class Arrays:
 
 
 def descend(problem: SubclusterProblem, deadline: Deadline, *, close_enough: float) -> list[int]:
-    """The sub-cluster of each model; within the limits wherever the search could get there.
+    """The sub-cluster of each model; within the limits if the search finds such a partition.
 
-    Stops where no exchange helps, or every sub-cluster within the limits is so close to the averages, or time is out.
+    Stops when no exchange helps, when all sub-clusters are within the limits and `close_enough`, or when time runs out.
     """
     arrays = Arrays.of(problem)
     where = start_evenly(arrays)
@@ -104,7 +105,7 @@ def descend(problem: SubclusterProblem, deadline: Deadline, *, close_enough: flo
 
 
 def start_evenly(arrays: Arrays) -> Ints:
-    """Loaded models stay; others go, largest first, where they leave the limits alone and the loads most even."""
+    """Loaded models stay. The others are placed largest first, within the limits and with the most even loads."""
     where = arrays.home.copy()
     loads = np.zeros((arrays.subclusters, 2))
     np.add.at(loads, where[where >= 0], arrays.points[:-1][where >= 0])
@@ -117,7 +118,7 @@ def start_evenly(arrays: Arrays) -> Ints:
 
 
 def start_by_dynamic_memory(arrays: Arrays) -> Ints:
-    """Models of like dynamic memory together, since only the largest of a sub-cluster counts; first fit."""
+    """First fit with models of similar dynamic memory together: only the largest of a sub-cluster counts."""
     where = np.full(len(arrays.rate), -1)
     for i in np.lexsort((-arrays.static, -arrays.dynamic)):
         where[i] = _first_fit(arrays, where, i, np.arange(arrays.subclusters))
@@ -125,13 +126,13 @@ def start_by_dynamic_memory(arrays: Arrays) -> Ints:
 
 
 def _first_fit(arrays: Arrays, where: Ints, model: int, order: Ints) -> int:
-    """The first sub-cluster, in that order, that stays within the limits; the first of all if none does."""
+    """The first sub-cluster, in that order, that stays within the limits; the first one if none does."""
     fitting = (j for j in order if not arrays.excess(np.append(np.flatnonzero(where == j), model)))
     return int(next(fitting, order[0]))
 
 
 def _improve(arrays: Arrays, where: Ints, exchanged: int, close_enough: float, deadline: Deadline) -> None:
-    """Exchange sets of up to so many models until no pair of sub-clusters gets better by it; changes `where`."""
+    """Exchange sets of up to so many models until no pair of sub-clusters improves; changes `where`."""
     average = arrays.points.sum(axis=0) / arrays.subclusters
     loads = np.zeros((arrays.subclusters, 2))
     np.add.at(loads, where, arrays.points[:-1])
@@ -181,7 +182,7 @@ def _exchange(arrays: Arrays, where: Ints, loads: Floats, a: int, b: int, exchan
 
 
 def _affordable(arrays: Arrays, where: Ints, a: int, b: int, from_a: Ints, from_b: Ints) -> Bools:
-    """[set of a][set of b]: whether the change cost allows to exchange them."""
+    """[set of a][set of b]: whether the change cost allows the exchange."""
     if not np.isfinite(arrays.max_change_cost):
         return np.ones((len(from_a), len(from_b)), dtype=bool)
     left = max(0.0, arrays.max_change_cost - arrays.change_cost(where))
@@ -190,9 +191,9 @@ def _affordable(arrays: Arrays, where: Ints, a: int, b: int, from_a: Ints, from_
 
 
 def _within_limits(arrays: Arrays, ours: Ints, theirs: Ints, from_a: Ints, from_b: Ints) -> Bools:
-    """[set of a][set of b]: whether both sub-clusters surely stay within the limits when they exchange them.
+    """[set of a][set of b]: whether both sub-clusters stay within the limits after the exchange.
 
-    Surely: the largest dynamic memory of a sub-cluster counts even if it goes.
+    Conservative: the largest dynamic memory of a sub-cluster counts even if its model moves.
     """
     rate, static, dynamic = (np.append(of, 0.0) for of in (arrays.rate, arrays.static, arrays.dynamic))
     rates = _differences(rate[from_b].sum(axis=1), rate[from_a].sum(axis=1))
@@ -233,7 +234,7 @@ def _members(of: Ints, arrays: Arrays) -> Ints:
 
 
 def _cost(arrays: Arrays, sets: Ints, source: int, target: int) -> Floats:
-    """What it adds to the change cost to move each set; less than 0 where models come home."""
+    """The change cost of moving each set; negative for models that return to their sub-cluster."""
     there = 2.0 * (arrays.home == source).astype(float) - 2.0 * (arrays.home == target).astype(float)
     each = np.append(there * arrays.load_cost, 0.0)
     total: Floats = each[sets].sum(axis=1)

@@ -1,7 +1,7 @@
-"""The MILP of Symphony's appendix A.1, and what its relaxation proves.
+"""The MILP of Symphony's appendix A.1, and a lower bound.
 
-x_ij says whether model i is in sub-cluster j. Of equation 10, y_ij = |x_ij - x'_ij| is x_ij where x'_ij = 0 and
-1 - x_ij where it is 1, so it needs no variables. Rates and memory are shares of the averages.
+x_ij is 1 if model i is in sub-cluster j. In equation 10, y_ij = |x_ij - x'_ij| is x_ij if x'_ij = 0 and 1 - x_ij if it
+is 1, so it needs no variables. Rates and memory are shares of the averages.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from partita_planner.subclusters.descent import Arrays
 from partita_planner.subclusters.problem import SubclusterProblem
 
 MAX_BINARIES: Final = 4000
-"""Beyond, HiGHS finds nothing near what the local search does in any time that there is."""
+"""With more binaries, HiGHS finds no partition near that of the local search in the available time."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ def solve_exactly(problem: SubclusterProblem, begin: Sequence[int] | None, deadl
 def lower_bound(problem: SubclusterProblem, deadline: Deadline) -> float:
     """Proven: no partition has a lower objective.
 
-    The sub-cluster of the largest model has at least its rate and memory. Where the cost of changes is bounded, the
-    linear relaxation says more: without that bound it spreads every model evenly, and says 0.
+    The sub-cluster of the largest model has at least its rate and memory. If the cost of changes is bounded, the linear
+    relaxation gives a better bound; otherwise it spreads every model evenly, and its bound is 0.
     """
     arrays = Arrays.of(problem)
     largest = max(0.0, float(arrays.rate.max()) - 1) + problem.memory_weight * max(0.0, float(arrays.static.max()) - 1)
@@ -97,7 +97,7 @@ def _model(arrays: Arrays, memory_weight: float, domain: Any, *, with_dynamic: b
 
 
 def _bounds_change(arrays: Arrays) -> bool:
-    """Whether equation 10 says anything: the models that are not loaded cost the same everywhere."""
+    """Whether equation 10 is a constraint: models that are not loaded cost the same everywhere."""
     return bool(np.isfinite(arrays.max_change_cost) and (arrays.home >= 0).any())
 
 

@@ -1,4 +1,4 @@
-"""Partitions models into sub-clusters: a fast good answer, what can be proven of it, and what HiGHS can add."""
+"""Partitions models into sub-clusters: a fast local search, a bound, and HiGHS for small problems."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,18 +19,18 @@ from partita_planner.subclusters.problem import (
 )
 
 CLOSE_ENOUGH: Final = 1e-4
-"""Of the averages: no rate is known that well."""
+"""A gap, as a share of the averages, that counts as optimal: rates are not known better."""
 SEARCH_SHARE: Final = 0.6
-"""Of the time, for the local search; the rest is for proofs, and for HiGHS where it can do better."""
+"""Share of the time for the local search; the rest is for bounds and for HiGHS."""
 
 
 def partition(problem: SubclusterProblem, deadline: Deadline) -> Partition | NoPartition:
-    """The most balanced partition that is found in time. Raises BadSubclustersError for input without a meaning.
+    """The most balanced partition that is found in time. Raises BadSubclustersError for invalid input.
 
-    Where the problem is small enough for HiGHS, and there is time, it is optimal to within CLOSE_ENOUGH.
+    If the problem is small enough for HiGHS and time suffices, it is optimal within CLOSE_ENOUGH.
     """
     check(problem)
-    refused = _cannot_be(problem)
+    refused = _impossible(problem)
     if refused is not None:
         return refused
     where = descend(problem, deadline.share(SEARCH_SHARE), close_enough=CLOSE_ENOUGH)
@@ -43,7 +43,7 @@ def partition(problem: SubclusterProblem, deadline: Deadline) -> Partition | NoP
 def _with_highs(
     problem: SubclusterProblem, found: Partition, where: Sequence[int], deadline: Deadline
 ) -> Partition | NoPartition:
-    """What HiGHS makes of it, from the partition found if that keeps the limits."""
+    """The better of the found partition and that of HiGHS, which starts from it if it keeps the limits."""
     feasible = found.balance.keeps_limits
     solved = solve_exactly(problem, where if feasible else None, deadline)
     bound = max(found.bound, solved.bound)
@@ -66,8 +66,8 @@ def _binaries(problem: SubclusterProblem) -> int:
     return len(problem.models) * problem.subclusters
 
 
-def _cannot_be(problem: SubclusterProblem) -> NoPartition | None:
-    """What arithmetic alone rules out."""
+def _impossible(problem: SubclusterProblem) -> NoPartition | None:
+    """The refusal of a problem that sums and maxima show to be impossible."""
     largest = max(problem.models, key=lambda m: m.static_bytes + m.dynamic_bytes)
     if largest.static_bytes + largest.dynamic_bytes > problem.max_memory:
         return NoPartition(
@@ -107,7 +107,7 @@ def _cannot_be(problem: SubclusterProblem) -> NoPartition | None:
 
 
 def _nothing_found(problem: SubclusterProblem, *, proven: bool, deadline: Deadline) -> NoPartition:
-    """Why; what more change would allow is looked for in a second beyond the deadline."""
+    """Why there is no partition; one second beyond the deadline searches with a free change cost."""
     free = replace(problem, max_change_cost=inf)
     if problem.max_change_cost < inf:
         moved = measure(free, _names(free, descend(free, Deadline.after(1.0, deadline.clock), close_enough=inf)))
@@ -120,7 +120,7 @@ def _nothing_found(problem: SubclusterProblem, *, proven: bool, deadline: Deadli
             )
     if proven:
         return NoPartition(
-            NoPartitionReason.DOES_NOT_FIT,
+            NoPartitionReason.INFEASIBLE,
             f"Proven: the models do not fit {problem.subclusters} sub-clusters, although their sums do: add one, or "
             "raise max_memory or max_rate.",
         )

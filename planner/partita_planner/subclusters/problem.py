@@ -1,7 +1,7 @@
-"""Models to be spread over sub-clusters, and the answer (Symphony, section 4.4 and appendix A.1).
+"""Models to partition into sub-clusters, and the result (Symphony, section 4.4 and appendix A.1).
 
-Every GPU of a sub-cluster holds all of its models, so that any of them can run any batch. What bounds a sub-cluster is
-the memory of one GPU, and the rate that its dispatcher can carry.
+Every GPU of a sub-cluster has all its models loaded, so any GPU can run any batch. The limits of a sub-cluster are the
+memory of one GPU, and the rate of its dispatcher.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ ROUNDING: Final = 1e-9
 
 
 class BadSubclustersError(ValueError):
-    """A question about sub-clusters that has no meaning; the message says the fix."""
+    """Invalid input; the message says the fix."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,11 @@ class ServedModel:
     rate: float
     """r_i: requests per second."""
     static_bytes: float
-    """s_i: memory that it takes as long as it is loaded."""
+    """s_i: memory while it is loaded."""
     dynamic_bytes: float = 0.0
-    """d_i: memory that it takes while it runs; on one GPU one model runs at a time."""
+    """d_i: additional memory while it runs; one model runs at a time on a GPU."""
     load_cost: float = 1.0
-    """c_i: what loading it costs, and unloading it, on any sub-cluster."""
+    """c_i: cost of loading it, and of unloading it, on any sub-cluster."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class SubclusterProblem:
     memory_weight: float = 1.0
     """w, in units of average rate per average static memory: 1 counts relative imbalance of both alike."""
     current: Mapping[str, int] = field(default_factory=dict)
-    """X': the sub-cluster (from 0) of each model that is loaded; those of sub-clusters that are gone count as new."""
+    """X': the sub-cluster (from 0) of each loaded model; models of removed sub-clusters count as new."""
     max_change_cost: float = inf
     """C_max: bound on the cost of loading and unloading (equation 10)."""
 
@@ -88,7 +88,7 @@ class Partition:
 
     @property
     def gap(self) -> float:
-        """How far the objective may be above the least: both are shares of the average rate (and memory)."""
+        """The largest possible distance of the objective from the optimum, as a share of the averages."""
         return self.balance.objective - self.bound
 
 
@@ -100,7 +100,7 @@ class NoPartitionReason(StrEnum):
     NOT_ENOUGH_MEMORY = "NotEnoughMemory"
     NOT_ENOUGH_RATE = "NotEnoughRate"
     CHANGE_TOO_COSTLY = "ChangeTooCostly"
-    DOES_NOT_FIT = "DoesNotFit"
+    INFEASIBLE = "Infeasible"
     TIME_LIMIT = "TimeLimit"
 
 
@@ -111,17 +111,17 @@ class NoPartition:
     reason: NoPartitionReason
     message: str
     subclusters_needed: int | None = None
-    """A number of sub-clusters with fewer than which there is none."""
+    """The least number of sub-clusters for which there may be a partition."""
 
 
 def check(problem: SubclusterProblem) -> None:
-    """Raises BadSubclustersError unless all numbers have a meaning."""
+    """Raises BadSubclustersError unless all numbers are valid."""
     if problem.subclusters < 1:
         raise BadSubclustersError(f"there are {problem.subclusters} sub-clusters; give at least 1")
     if not problem.models:
         raise BadSubclustersError("there are no models; give at least one")
     if len({model.name for model in problem.models}) < len(problem.models):
-        raise BadSubclustersError("two models have the same name; each needs one of its own")
+        raise BadSubclustersError("two models have the same name; give each its own name")
     for model in problem.models:
         for what, amount in (
             ("rate", model.rate),

@@ -1,7 +1,7 @@
-"""A plan whose models leave GPUs partly idle, on fewer GPUs that they share: sub-clusters (Symphony, section 4.4).
+"""Reduces the GPUs of a plan by sharing partly idle GPUs: sub-clusters (Symphony, section 4.4).
 
-Whole models on whole GPUs of one pool are put together for as long as that saves GPUs, fit their memory, and each
-model's budget has room for a batch of another that runs when its own could.
+Whole models on whole GPUs of one pool are grouped if this saves GPUs, if they fit the memory, and if each model's
+budget includes a batch of another model that has just begun.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,9 +27,9 @@ class _BatchOption:
     batch: int
     latency_micros: int
     load: float
-    """GPUs that the model keeps busy, with what is kept free."""
+    """GPUs that the model keeps busy, including headroom."""
     least_budget: int
-    """Its latency, and the time in which its batch is collected."""
+    """Its latency plus the collection time of its batch."""
     dynamic_bytes: int
 
 
@@ -45,7 +45,7 @@ class _Member:
 
 @dataclass(frozen=True)
 class _Group:
-    """Models on the same GPUs, each with its batch size; a model alone is as it was."""
+    """Models on the same GPUs, each with its batch size; a single model is unchanged."""
 
     members: tuple[_Member, ...]
     options: tuple[_BatchOption, ...] = ()
@@ -60,14 +60,14 @@ class _Group:
 
     @property
     def saved(self) -> int:
-        """GPUs that it takes less than its models alone."""
+        """GPUs that the group saves compared with its models alone."""
         if len(self.members) == 1:
             return 0
         return sum(member.stage.replicas for member in self.members) - self.gpus
 
 
 def with_shared_gpus(plan: PipelinePlanSpec, problem: PlanningProblem) -> PipelinePlanSpec:
-    """`plan` with sub-clusters where they save GPUs; it minimises what vGPUs are allocated for."""
+    """`plan` with sub-clusters where they save GPUs; its objective is the price of allocated vGPUs."""
     members = list(_members(plan, problem))
     groups: list[tuple[Pool, _Group]] = []
     for pool in sorted(problem.pools, key=lambda pool: pool.name):
@@ -114,7 +114,7 @@ def _options(module: ModulePlan, profile: Profile, problem: PlanningProblem) -> 
 
 
 def _best_group(candidates: Sequence[_Member], pool: Pool) -> _Group:
-    """The first candidate with those others, taken busiest first while they fit, with which it saves most."""
+    """The group of the first candidate that saves most GPUs; the others join busiest first while they fit."""
     group = best = _Group((candidates[0],))
     for candidate in candidates[1:]:
         wider = _arranged((*group.members, candidate), pool)
@@ -128,8 +128,8 @@ def _best_group(candidates: Sequence[_Member], pool: Pool) -> _Group:
 def _arranged(members: tuple[_Member, ...], pool: Pool) -> _Group | None:
     """The batch sizes with the least load; None if no choice of them keeps memory and budgets.
 
-    For each longest batch that there may be, every model takes the size with the least load of those that are no
-    longer, and that leave time for a batch of another that has just begun.
+    For each possible longest batch, every model takes the batch size with the least load that is no longer and that
+    leaves time for a batch of another model that has just begun.
     """
     found: list[_Group] = []
     for longest in sorted({option.latency_micros for member in members for option in member.options}):
@@ -144,7 +144,7 @@ def _arranged(members: tuple[_Member, ...], pool: Pool) -> _Group | None:
 
 
 def _fit(members: Sequence[_Member], options: Sequence[_BatchOption], pool: Pool) -> bool:
-    """Symphony, appendix A, equation 5; where the pool does not say its memory, it is not checked."""
+    """Symphony, appendix A, equation 5; not checked if the pool does not state its memory."""
     needed = sum(member.static_bytes for member in members) + max(option.dynamic_bytes for option in options)
     return pool.spec.memory is None or needed <= float(pool.spec.memory)
 
@@ -164,7 +164,7 @@ def _priced(
     groups: Sequence[tuple[Pool, _Group]],
     problem: PlanningProblem,
 ) -> PipelinePlanSpec:
-    """The plan with these modules, and what it then costs and serves."""
+    """The plan with these modules, and its new cost and throughput."""
     money = float(plan.cost.allocated_per_hour) - sum(_price(pool) * group.saved for pool, group in groups)
     watts = None if plan.cost.power_watts is None else float(plan.cost.power_watts)
     if watts is not None:
@@ -196,7 +196,7 @@ def _priced(
 
 
 def in_words(plan: PipelinePlanSpec) -> str:
-    """What its sub-clusters are; empty if it has none."""
+    """A sentence for each sub-cluster; empty if the plan has none."""
     groups: dict[str, tuple[Stage, list[str]]] = {}
     for module, _, _, stage in plan.stages():
         if stage.subcluster is not None:
@@ -205,12 +205,12 @@ def in_words(plan: PipelinePlanSpec) -> str:
         f"{', '.join(names)} share {stage.replicas} GPUs of {stage.pool} (sub-cluster {name})."
         for name, (stage, names) in groups.items()
     ]
-    value = f"With that the plan's value is {float(plan.solution.value):.6g}; before it, on GPUs of their own:"
+    value = f"The plan's value is {float(plan.solution.value):.6g} with sub-clusters; without them:"
     return " ".join([*said, value]) if said else ""
 
 
 def _busier(group: _Group) -> float:
-    """GPUs that its models keep busier than in the batches that they had alone, at their rates."""
+    """The increase in busy GPUs over the batches that the models had alone, at their rates."""
     return sum(
         float(member.module.rate)
         * (option.latency_micros / option.batch - member.stage.latency_micros / member.module.pipelines[0].batch_size)
@@ -220,7 +220,7 @@ def _busier(group: _Group) -> float:
 
 
 def _bound(problem: PlanningProblem, price: Callable[[Pool], float]) -> float:
-    """What no plan is below, whoever shares: every block at its cheapest, and no GPU idle but for what is kept free."""
+    """A lower bound on every plan with sharing: each block at its least price, and no GPU idle beyond the headroom."""
     needed = module_rates(problem.spec, problem.rate / (1 - problem.spec.planner.headroom_percent / 100))
     pools = {pool.name: pool for pool in problem.pools}
     least: dict[str, list[float]] = {}

@@ -1,4 +1,4 @@
-"""A solution as a PipelinePlan's spec: budgets, names, costs, and what the numbers mean."""
+"""Turns a solution into a PipelinePlan's spec: budgets, names and costs."""
 
 from dataclasses import replace
 from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
@@ -32,7 +32,7 @@ def assemble(
     strategy: str,
     seconds: float,
 ) -> PipelinePlanSpec:
-    """The plan that carries `solution` out."""
+    """The plan of `solution`."""
     problem, deployments = task.problem, solution.deployments
     rates = module_rates(problem.spec, solution.rate)
     calls = module_rates(problem.spec, 1.0)
@@ -70,7 +70,7 @@ def assemble(
 
 
 def inputs_digest(problem: PlanningProblem) -> str:
-    """Digest of everything that the plan depends on, but for the plan in force."""
+    """Digest of everything that the plan depends on, except the current plan."""
     return digest(
         {
             "session": problem.spec.model_dump(mode="json", by_alias=True, exclude_none=True),

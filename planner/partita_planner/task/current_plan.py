@@ -1,4 +1,4 @@
-"""The plan in force as a solution of the present problem, for a search to begin from."""
+"""The current plan as a solution of the present problem: a warm start for the search."""
 
 from collections.abc import Mapping
 
@@ -12,10 +12,10 @@ from partita_planner.validation import validate
 
 
 def current_deployments(task: Task, rate: float) -> ModuleDeployments | None:
-    """The deployments of the plan in force, batches being collected while `rate` requests per second arrive.
+    """The deployments of the current plan; batches are collected while `rate` requests per second arrive.
 
-    None if there is no such plan, if it does not hold for the present problem, or if it has what the task may not use:
-    more stages, vGPUs, sub-clusters, or parts of GPUs where stages own whole ones.
+    None if there is no current plan, if it is invalid for the present problem, or if it uses what the task excludes:
+    more stages, vGPUs, sub-clusters, or parts of GPUs where stages own whole GPUs.
     """
     plan = task.problem.current_plan
     if plan is None or plan.shares_gpus or validate(plan, task.problem):

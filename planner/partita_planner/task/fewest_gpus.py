@@ -1,4 +1,4 @@
-"""The second aim of a lexicographic objective: the throughput that was reached, on the fewest GPUs."""
+"""The second objective of a lexicographic pair: the throughput that was reached, on the fewest GPUs."""
 
 from dataclasses import replace
 
@@ -13,10 +13,11 @@ ROUNDING = 1e-9
 
 
 def with_fewest_gpus(task: Task, solution: TaskSolution, deadline: Deadline) -> TaskSolution:
-    """`solution`, or deployments that serve no less on fewer GPUs if there are any.
+    """`solution`, or deployments that serve at least as much on fewer GPUs.
 
-    The search for the cheapest plan of a given rate, at a price of 1 for each GPU; the rate is what `solution` serves,
-    and batches are collected at it. Throughput is never given up, not even within a solver's tolerance.
+    This is the search for the cheapest plan of a given rate, at a price of 1 for each GPU. The rate is the throughput
+    of `solution`, and batches are collected at it. The throughput never decreases, not even within a solver's
+    tolerance.
     """
     priced = replace(task.resources, price_unit=PriceUnit.GPUS)
     demands = task.demands(solution.rate, deadline)

@@ -18,13 +18,13 @@ from partita_planner.task.task import Task, TaskSolution
 
 MAX_ROUNDS = 6
 ROUND_SHARE = 0.6
-"""Share of the time left that one round of a throughput plan may take."""
+"""Share of the remaining time for one round of a throughput plan."""
 SAME_RATE = 1e-3
 WHOLE_SHARE = 0.5
-"""Share of a round for the plan with whole GPUs that one with shared GPUs starts from."""
+"""Share of a round for the plan with whole GPUs, the start of the search with shared GPUs."""
 
 Most = Callable[[Task, float, Deadline], Found | NothingFound]
-"""Most throughput for a task whose batches are collected while so many requests per second arrive."""
+"""Most throughput for a task whose batches are collected at the given rate, in requests per second."""
 
 
 def best_plan(task: Task, deadline: Deadline) -> TaskSolution | NothingFound:
@@ -40,9 +40,9 @@ def best_plan(task: Task, deadline: Deadline) -> TaskSolution | NothingFound:
 def better(
     task: Task, one: TaskSolution | NothingFound, other: TaskSolution | NothingFound, deadline: Deadline
 ) -> TaskSolution | NothingFound:
-    """The better of two answers, with the bound of `one`, whose space holds that of `other`.
+    """The better of two solutions, with the bound of `one`; its search space contains that of `other`.
 
-    Without `one`, blocks that choose their pools freely bound its space.
+    If `one` is missing, the bound is that of blocks that choose their pools freely.
     """
     if not isinstance(other, TaskSolution):
         return one
@@ -59,9 +59,9 @@ def better(
 def throughput_plan(task: Task, deadline: Deadline, most: Most) -> TaskSolution | NothingFound:
     """The plan with most throughput whose batches are collected at the rate that it is planned for.
 
-    That rate is not known before, and more load makes collection shorter. So the first plan assumes a rate that
-    cannot be exceeded, which also makes its bound hold for all plans. If it keeps the SLO at the rate that it reaches,
-    it is the best; else the next one assumes that rate, and so on down.
+    That rate is not known in advance, and more load makes collection shorter. So the first plan assumes a rate that
+    cannot be exceeded; its bound then holds for all plans. If the plan keeps the SLO at the rate that it reaches, it is
+    the best plan. Otherwise the next plan assumes the reached rate, and so on.
     """
     assumed = highest_rate(task, deadline)
     bound = inf
@@ -81,7 +81,7 @@ def throughput_plan(task: Task, deadline: Deadline, most: Most) -> TaskSolution 
 def of_all(
     task: Task, demands: Sequence[ModuleDemand], found: Found | NothingFound, deadline: Deadline
 ) -> Found | NothingFound:
-    """What was found among the templates of `demands`, with what is proven for all templates that there are."""
+    """The result over the templates of `demands`, with a bound for all templates."""
     if all(d.complete for d in demands):
         return found
     if not isinstance(found, Found):
@@ -115,9 +115,9 @@ def _with_shared_gpus(task: Task, rate: float, deadline: Deadline) -> Found | No
 def _or_current_plan(
     task: Task, demands: Sequence[ModuleDemand], found: Found | NothingFound, start: ModuleDeployments | None
 ) -> Found | NothingFound:
-    """The plan in force if nothing was found that is better by more than what counts as proof: a change moves replicas.
+    """The current plan, unless `found` is better by more than the proof gap: a change moves replicas.
 
-    Without anything found, every GPU at its best rate is the bound.
+    If nothing was found, the bound is every GPU at its best rate.
     """
     if start is None:
         return found
@@ -134,9 +134,9 @@ def demands_at_level(task: Task, rate: float, deadline: Deadline) -> tuple[Modul
 
 
 def highest_rate(task: Task, deadline: Deadline) -> float:
-    """Requests per second that no plan exceeds: the relaxation's bound at the collection times of that very rate.
+    """Requests per second that no plan exceeds: the relaxation's bound with the collection times of the same rate.
 
-    Sharing GPUs does not change that bound.
+    Sharing GPUs does not change this bound.
     """
     whole = replace(task, pooled=False)
     rate = inf

@@ -18,14 +18,14 @@ from partita_planner.templates.enumeration import Enumeration, enumerate_fewer, 
 from partita_planner.templates.templates import ModuleClass, Template, TemplateLimits, module_classes
 
 SIZED_STAGES: Final = 2
-"""Where cost is minimised, pipelines of up to so many stages are told apart by their vGPU sizes."""
+"""For least cost, pipelines of up to so many stages are distinguished by their vGPU sizes."""
 ENUMERATION_SHARE: Final = 0.3
-"""Share of the time left for the templates of all modules."""
+"""Share of the remaining time for enumerating the templates of all modules."""
 
 
 @dataclass(frozen=True)
 class TaskSolution:
-    """A strategy's answer."""
+    """What a strategy finds."""
 
     deployments: ModuleDeployments
     rate: float
@@ -48,18 +48,18 @@ class TaskSolution:
 
 @dataclass(frozen=True)
 class Task:
-    """What a strategy is asked."""
+    """What a strategy solves: a planning problem, and the templates that may be used."""
 
     problem: PlanningProblem
     max_stages: int
     undivided: bool = False
-    """Whether only whole GPUs are used, not vGPUs."""
+    """Whether only undivided GPUs are used, not vGPUs."""
     pooled: bool = False
-    """Whether stages may share GPUs where throughput is maximised, as they always may where cost is minimised."""
+    """Whether stages may share GPUs when throughput is maximised; for least cost they always may."""
 
     @classmethod
     def of(cls, problem: PlanningProblem) -> "Task":
-        """The task with all that the session and its pools allow."""
+        """The task with all templates that the session and its pools allow."""
         return cls(problem, problem.spec.planner.max_stages)
 
     def without_partitioning(self) -> "Task":
@@ -80,7 +80,7 @@ class Task:
 
     @property
     def objective(self) -> AllocationObjective:
-        """What the session wants."""
+        """What is optimised for the session."""
         objective = self.problem.spec.objective
         if objective.type.seeks_throughput:
             return AllocationObjective.THROUGHPUT
@@ -92,7 +92,7 @@ class Task:
 
     @cached_property
     def resources(self) -> AvailableResources:
-        """The pools, priced in what is minimised; units are whole GPUs if throughput is maximised, else vGPUs."""
+        """The pools and their prices; stages take whole GPUs if throughput is maximised, else vGPUs."""
         price_unit = PriceUnit.WATTS if self.problem.spec.objective.type is ObjectiveType.POWER else PriceUnit.MONEY
         pools = {pool.name: pool for pool in self.problem.pools}
         return AvailableResources(
@@ -103,12 +103,12 @@ class Task:
 
     @cached_property
     def graph(self) -> LatencyGraph:
-        """The session's DAG and what its paths may take."""
+        """The session's DAG and the time limit of its paths."""
         return latency_graph(self.problem.spec)
 
     @cached_property
     def classes(self) -> Mapping[str, tuple[ModuleClass, ...]]:
-        """For every model the pools with GPUs that it has a profile on."""
+        """For every model the pools with GPUs on which it has a profile."""
         fp16 = self.problem.spec.execution.cut_dtype is CutDType.FP16
         return {
             name: module_classes(name, self.problem.pools, self.problem.profiles, fp16) for name in self.graph.models
@@ -116,7 +116,7 @@ class Task:
 
     @property
     def coupled(self) -> LatencyGraph | None:
-        """The graph if several models share its paths; else each template's own latency is all that counts."""
+        """The graph if several models share its paths; None if each template only has to keep its own latency limit."""
         return self.graph if len(self.graph.models) > 1 else None
 
     @property
@@ -137,7 +137,7 @@ class Task:
         )
 
     def fastest_micros(self, module: str) -> int | None:
-        """The least latency that the module can have on the pools; None if it fits nowhere."""
+        """The least latency of the module on the pools; None if no pool can run it."""
         rate = module_rates(self.problem.spec, self.problem.rate)[module]
         return fastest_micros(self.classes[module], self.limits(rate, 0))
 
@@ -148,11 +148,11 @@ class Task:
         return enumerate_fewer(self.classes[module], limits, SIZED_STAGES, deadline)
 
     def demands(self, rate: float, deadline: Deadline, collected_at: float | None = None) -> tuple[ModuleDemand, ...]:
-        """Every model's demand at so many requests per second, with the templates that leave the others enough time.
+        """Every model's demand at `rate` requests per second, with the templates that leave the others enough time.
 
-        Batches are collected while `collected_at` requests per second arrive; at first, that is `rate`. A module has
-        no templates if no plan keeps the SLO. Templates of several stages take ENUMERATION_SHARE of the time until
-        `deadline` at most, an equal part of it for each module.
+        Batches are collected while `collected_at` requests per second arrive, by default `rate`. A module has no
+        templates if no plan keeps the SLO. Enumerating templates of several stages takes at most ENUMERATION_SHARE of
+        the time until `deadline`, an equal part for each module.
         """
         rates = module_rates(self.problem.spec, rate)
         collected = module_rates(self.problem.spec, collected_at or rate)
@@ -162,11 +162,9 @@ class Task:
         for left, module in zip(range(len(self.classes), 0, -1), self.classes, strict=True):
             found[module] = self.templates(module, self.limits(collected[module], slo), ends.share(1 / left))
         least = {m: min((t.latency_micros for t in e.templates), default=slo + 1) for m, e in found.items()}
-        latency_headroom = self.graph.latency_headroom(least)
+        headroom = self.graph.latency_headroom(least)
         return tuple(
-            ModuleDemand(
-                m, rates[m], rates[m] / (1 - self.kept_free), _within(e.templates, latency_headroom[m]), e.complete
-            )
+            ModuleDemand(m, rates[m], rates[m] / (1 - self.kept_free), _within(e.templates, headroom[m]), e.complete)
             for m, e in found.items()
         )
 

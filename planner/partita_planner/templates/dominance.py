@@ -1,15 +1,15 @@
 """Which candidate pipelines can be dropped without changing any optimum.
 
-A pipeline that serves x needs ceil(x / r) units of each of its stages' resources; a resource is whole GPUs of a
-pool, or vGPUs of one size of a pool, and r is what one unit serves. B is superfluous if some A is at least as fast
-and needs, for every x, no more units of any resource than B:
+A pipeline that serves x needs ceil(x / r) units of each of its stages' resources. A resource is whole GPUs of a pool,
+or vGPUs of one size of a pool; a unit is one GPU or vGPU of it, and serves r. B is superfluous if some A is at least as
+fast and needs, for every x, no more units of any resource than B:
 
-1. both have the same resources, and A serves at least as much per unit, stage by stage; or
+1. both have the same resources, and A serves at least as much per unit in each stage; or
 2. A has one stage for each resource, all of which B has, and serves at least 1 / sum(1 / r) per unit, the sum over
    B's stages on that resource; for ceil(x * sum(1 / r)) <= sum(ceil(x / r)).
 
-Either holds, too, for what begins pipelines that go on alike: the needs of further stages are added to both sides. And
-A never has more stages than B, so that it may go on as far.
+Both rules also hold for the first stages of pipelines that continue in the same way: the needs of further stages are
+added to both sides. A never has more stages than B, so it can get as many further stages.
 
 Dominance in a linear relaxation or under a convex hull would drop more, but is wrong with integer counts.
 """
@@ -25,7 +25,7 @@ from partita_planner.deadline import Deadline, OutOfTimeError
 from partita_planner.templates.pareto import Flags, Floats, Integers, ranges, unbeaten
 
 NO_STAGE: Final = 1e6
-"""Stands for the resource of a stage that a pipeline does not have; sorts behind all others."""
+"""The resource number of an absent stage; it sorts behind all others."""
 PAIRS_AT_ONCE: Final = 2_000_000
 Units = NDArray[np.complex128]
 """[pipeline][stage]: resource + 1j * samples per second of one unit, sorted; NO_STAGE where there are fewer stages."""
@@ -33,15 +33,15 @@ Units = NDArray[np.complex128]
 
 @dataclass(frozen=True)
 class Candidates:
-    """Pipelines, or what begins them, a row each."""
+    """Pipelines, or first stages of pipelines, a row each."""
 
     group: Integers
-    """Only those of one group are held against each other."""
+    """Only candidates of one group are compared."""
     micros: Integers
-    """Latency as far as it counts; 0 if it does not."""
+    """Latency; 0 if it does not count."""
     units: Units
     tie: Integers
-    """Of equal candidates, that with the least stays."""
+    """Of equal candidates, the one with the least tie stays."""
 
     def __getitem__(self, rows: Integers | Flags) -> "Candidates":
         return Candidates(self.group[rows], self.micros[rows], self.units[rows], self.tie[rows])
@@ -55,7 +55,7 @@ def sorted_units(resources: Integers, rates: Floats) -> Units:
 
 
 def undominated(candidates: Candidates, deadline: Deadline | None = None) -> Integers:
-    """The rows of candidates that no other one makes superfluous, one of each set of equals, in increasing order.
+    """The rows that no other candidate makes superfluous, one of each set of equals, in increasing order.
 
     Raises OutOfTimeError.
     """
@@ -77,7 +77,7 @@ def _best_on_the_same_resources(candidates: Candidates, deadline: Deadline | Non
 
 
 def _beaten_on_fewer_stages(candidates: Candidates, deadline: Deadline | None) -> Flags:
-    """Rule 2, where rule 1 has nothing to say: A has fewer stages than B."""
+    """Rule 2 where rule 1 does not apply: A has fewer stages than B."""
     resources = candidates.units.real
     width = resources.shape[1]
     base = _base(resources)
@@ -114,7 +114,7 @@ def _beaten_on_fewer_stages(candidates: Candidates, deadline: Deadline | None) -
 
 
 def _needs(units: Units, there: Flags, first: Flags) -> Floats:
-    """Units for each sample per second of a resource, summed at the first stage on it."""
+    """Units of each resource for a sample per second, summed at the first stage on it."""
     needs = np.where(there, 1 / np.where(there, units.imag, 1.0), 0.0)
     for column in reversed(range(1, units.shape[1])):
         again = there[:, column] & ~first[:, column]
@@ -145,9 +145,9 @@ def portions(counts: Integers, most: int) -> list[slice]:
 
 
 def undominated_in_parts(needs: Floats) -> Integers:
-    """Of [pipeline][pool] GPUs for each sample per second, those rows that matter when any part of a GPU can be had.
+    """The rows of `needs` that matter when fractions of a GPU are allowed: for linear relaxations only.
 
-    Nothing then counts but the sums, and latency does not: for linear relaxations only.
+    needs: [pipeline][pool] GPUs for each sample per second. Latency does not count.
     """
     score = -(needs / np.maximum(needs.max(axis=0, initial=0.0), 1e-300)).sum(axis=1)
     nothing = np.zeros(len(needs), dtype=np.int64)

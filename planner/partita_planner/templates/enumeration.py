@@ -1,9 +1,9 @@
 """All templates of a module within its limits, by joining stages where one's blocks end and another's begin.
 
-Pipelines grow by one stage at a time, all batch sizes at once: what begins pipelines (`Beginnings`) is joined with
-every stage that goes on from there, and what cannot keep the budget or is made superfluous by a like one is dropped
-(`dominance`). So the pipelines of few stages are complete before longer ones are looked at. When time runs out they
-are the answer, which says so.
+Pipelines grow by one stage at a time, all batch sizes at once. The first stages of pipelines (`Beginnings`) are joined
+with every stage that can follow. Those that exceed the budget, or that another makes superfluous (`dominance`), are
+dropped. So all pipelines of few stages are known before longer ones are built. If time runs out, the shorter ones are
+the result, marked as incomplete.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,27 +19,27 @@ from partita_planner.templates.stages import SLACK, Ground, StageTable, grounds
 from partita_planner.templates.templates import NO_LIMIT, ModuleClass, Template, TemplateLimits, TemplateStage
 
 JOINED_AT_ONCE: Final = 400_000
-"""Rows of one join; between two of them time may run out."""
+"""Rows of one join; the deadline is checked between joins."""
 NO_ROW: Final = -1
 
 
 @dataclass(frozen=True)
 class Enumeration:
-    """Templates, and whether there are others."""
+    """Templates, and whether these are all."""
 
     templates: tuple[Template, ...]
     complete: bool
-    """False if time ran out: then templates with the most stages are missing."""
+    """False if time ran out: templates with the most stages are missing."""
 
 
 def enumerate_templates(
     classes: Sequence[ModuleClass], limits: TemplateLimits, deadline: Deadline | None = None
 ) -> Enumeration:
-    """The templates within the limits that no other one makes superfluous, in a stable order.
+    """The templates within the limits that no other template makes superfluous, in a stable order.
 
-    Only measured batch sizes are candidates. A pipeline crosses pools only where both profiles cut the model alike.
-    Of each number of stages there are all or none. Those of one stage are always there; those of more take until
-    `deadline` at most.
+    Only measured batch sizes are candidates. A pipeline crosses pools only if both profiles cut the model in the same
+    way. The result has all templates with a given number of stages, or none. Those of one stage are always there; the
+    others are complete only if they are found by `deadline`.
     """
     fields = [_Field.of(ground) for ground in grounds(classes, limits)]
     try:
@@ -57,9 +57,9 @@ def enumerate_templates(
 def enumerate_fewer(
     classes: Sequence[ModuleClass], limits: TemplateLimits, sized_stages: int, deadline: Deadline | None = None
 ) -> Enumeration:
-    """As `enumerate_templates`, but with more than `sized_stages` stages only what is best for each whole GPU.
+    """The same, but with more than `sized_stages` stages only the best templates for each whole GPU.
 
-    Pipelines of many stages on vGPUs of several sizes are thousands, which not every search can take.
+    There are thousands of pipelines of many stages on vGPUs of several sizes: too many for some searches.
     """
     if limits.whole_gpus or limits.max_stages <= sized_stages:
         return enumerate_templates(classes, limits, deadline)
@@ -80,7 +80,7 @@ def enumerate_fewer(
 
 
 def fastest_micros(classes: Sequence[ModuleClass], limits: TemplateLimits) -> int | None:
-    """The least latency of any template, the budget apart; None if the model fits nowhere."""
+    """The least latency of any template without a budget; None if no pool can run the model."""
     found: list[int] = []
     for ground in grounds(classes, replace(limits, budget_micros=NO_LIMIT, whole_gpus=False)):
         table = ground.stages()
@@ -137,14 +137,14 @@ class Beginnings:
 
 @dataclass(frozen=True)
 class _Field:
-    """The enumeration over one ground, as far as it has come."""
+    """The state of the enumeration over one ground."""
 
     ground: Ground
     table: StageTable
     open: Beginnings
-    """What may go on, with as many stages as were joined last."""
+    """First stages that may grow, with the number of stages that were joined last."""
     shorter: Beginnings
-    """What could go on with fewer stages: it may make superfluous what has more."""
+    """First stages that could grow, with fewer stages: they may make longer ones superfluous."""
     finished: Beginnings
     """Whole pipelines."""
 
@@ -161,8 +161,8 @@ class _Field:
         return replace(field, finished=field.finished[undominated(field._candidates(field.finished))])
 
     def joined(self, last: bool, deadline: Deadline | None) -> "_Field":
-        """With one stage more, the `last` one or not. Raises OutOfTimeError."""
-        low, high = self._going_on(last)
+        """With one more stage; `last` if it must end the pipeline. Raises OutOfTimeError."""
+        low, high = self._followers(last)
         parts = [self.open[:0]]
         for some in portions(high - low, JOINED_AT_ONCE):
             left, right = ranges(low[some], high[some])
@@ -173,18 +173,18 @@ class _Field:
         finished = Beginnings.together([self.finished, new[whole]])
         finished = finished[undominated(self._candidates(finished), deadline)]
         shorter = Beginnings.together([self.shorter, self.open])
-        going_on = Beginnings.together([shorter, new[~whole]])
-        kept = undominated(self._candidates(going_on), deadline)
-        return replace(self, open=going_on[kept[kept >= len(shorter.last)]], shorter=shorter, finished=finished)
+        growing = Beginnings.together([shorter, new[~whole]])
+        kept = undominated(self._candidates(growing), deadline)
+        return replace(self, open=growing[kept[kept >= len(shorter.last)]], shorter=shorter, finished=finished)
 
-    def _going_on(self, last: bool) -> tuple[Integers, Integers]:
-        """For each open beginning, the range of the stages that go on from it."""
+    def _followers(self, last: bool) -> tuple[Integers, Integers]:
+        """For each open row, the range of the stages that can follow."""
         place = self.open.batch * (self.ground.blocks + 1) + self.open.end
         low, high = self.table.offsets[place], self.table.offsets[place + 1]
         return (self.table.finishing[place], high) if last else (low, high)
 
     def _longer(self, begun: Beginnings, stage: Integers) -> Beginnings:
-        """Each with a stage more, if it keeps the budget."""
+        """Each row with one more stage, if it keeps the budget."""
         table, ground = self.table, self.ground
         moved = ground.transfers[begun.batch, table.cls[begun.last], table.cls[stage], begun.end]
         micros = begun.micros + moved + table.micros[stage]
@@ -196,7 +196,7 @@ class _Field:
         return Beginnings(rows, stage, begun.batch, table.end[stage], micros, np.sort(units, axis=1))
 
     def _candidates(self, begun: Beginnings) -> Candidates:
-        """What is held against each other: what goes on from the same block, class and batch; whole pipelines."""
+        """The groups to compare: first stages with the same next block, class and batch; whole pipelines."""
         whole = begun.end == self.ground.blocks
         place = (begun.batch * self.ground.blocks + begun.end) * len(self.ground.classes) + self.table.cls[begun.last]
         micros = begun.micros + self.ground.collection[begun.batch]
@@ -205,19 +205,19 @@ class _Field:
 
     @property
     def resource_names(self) -> tuple[tuple[str, int], ...]:
-        """By resource: the pool, and the vGPU size if that is told apart."""
+        """By resource: the pool, and the vGPU size if sizes are distinguished."""
         if self.ground.limits.whole_gpus:
             return tuple((c.pool.name, 1) for c in self.ground.classes)
         return tuple((self.ground.classes[kind.cls].pool.name, kind.divisor) for kind in self.ground.kinds)
 
     def renumbered(self, resources: Mapping[tuple[str, int], int]) -> Units:
-        """The units of the whole pipelines, with resources that have the same number on every ground."""
+        """The units of the whole pipelines, with the same resource numbers on every ground."""
         numbers = np.array([*(resources[name] for name in self.resource_names), NO_STAGE])
         own = np.minimum(self.finished.units.real, len(numbers) - 1).astype(np.int64)
         return np.sort(numbers[own] + 1j * self.finished.units.imag, axis=1)
 
     def templates(self) -> list[Template]:
-        """The whole pipelines; stages that are equal are one object."""
+        """The whole pipelines; equal stages are one object."""
         stages: dict[tuple[int, int], TemplateStage] = {}
         found = []
         for rows, batch in zip(self.finished.rows.tolist(), self.finished.batch.tolist(), strict=True):
@@ -228,7 +228,7 @@ class _Field:
         return found
 
     def _stage(self, row: int, after: int) -> TemplateStage:
-        """A stage of the table with the transfer to the one after it."""
+        """A stage of the table with the transfer to the next stage."""
         table, ground = self.table, self.ground
         end, cls = int(table.end[row]), int(table.cls[row])
         moved = 0 if after == NO_ROW else int(ground.transfers[table.batch[row], cls, table.cls[after], end])
@@ -244,7 +244,7 @@ class _Field:
 
 
 def _of_all_grounds(fields: Sequence[_Field], limits: TemplateLimits) -> list[int]:
-    """The rows of all whole pipelines, field after field, that none of any field makes superfluous."""
+    """The rows of all whole pipelines, field after field, that no pipeline of any field makes superfluous."""
     names = sorted({name for field in fields for name in field.resource_names})
     resources = {name: i for i, name in enumerate(names)}
     units = np.concatenate([_widened(f.renumbered(resources), limits.max_stages) for f in fields])
@@ -255,5 +255,5 @@ def _of_all_grounds(fields: Sequence[_Field], limits: TemplateLimits) -> list[in
 
 
 def _widened(units: Units, width: int) -> Units:
-    """The same units with room for `width` stages."""
+    """The same units, padded to `width` stages."""
     return np.pad(units, ((0, 0), (0, width - units.shape[1])), constant_values=NO_STAGE)

@@ -1,4 +1,4 @@
-"""Which rows of a table are beaten by others of their group, column by column."""
+"""Finds the rows of a table that no other row of their group beats in every column."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +18,8 @@ def unbeaten(
     `score` must not fall where a value rises. Of equal rows the one with the least `tie` stays. In increasing order.
     Raises OutOfTimeError.
 
-    In every round, the row of highest score that a group has left cannot be beaten; what it beats is dropped. Most
-    rows are gone after a few rounds, and each round is a few operations on all groups at once.
+    In every round, the remaining row of highest score in each group is unbeaten; the rows that it beats are dropped.
+    Most rows are dropped after a few rounds, and each round is a few operations on all groups at once.
     """
     order = np.lexsort((tie, -score, group))
     columns = [np.ascontiguousarray(column) for column in values.T]

@@ -14,7 +14,7 @@ from partita_planner.templates.pareto import Flags, Floats, Integers
 from partita_planner.templates.templates import ModuleClass, TemplateLimits
 
 SLACK: Final = 1e-3
-"""Microseconds that float sums may be off by; what is kept for them is checked in whole microseconds later."""
+"""Tolerance for float sums in microseconds; whole microseconds are checked later."""
 
 
 @dataclass(frozen=True)
@@ -41,18 +41,18 @@ class StageTable:
     rate: Floats
     """Samples per second of one vGPU, links included."""
     resource: Integers
-    """What a unit of the stage is one of: a pool, or vGPUs of one size of a pool."""
+    """Number of the stage's resource: a pool, or vGPUs of one size of a pool."""
     unit_rate: Floats
-    """Samples per second of one unit."""
+    """Samples per second of one unit of the resource."""
     offsets: Integers
-    """[batch * (blocks + 1) + position]: the first row that begins there; one number more at the end."""
+    """[batch * (blocks + 1) + position]: the first row that begins there; the last entry is the number of rows."""
     finishing: Integers
-    """In the same places: the first row of these that ends with the last block."""
+    """With the same index: the first of these rows that ends with the last block."""
 
 
 @dataclass(frozen=True)
 class Ground:
-    """What the stages of one module are made of: classes that cut the model alike, and batch sizes."""
+    """The classes of one module that cut the model in the same way, and the batch sizes: what stages are built from."""
 
     classes: tuple[ModuleClass, ...]
     batches: tuple[int, ...]
@@ -65,7 +65,7 @@ class Ground:
 
     @cached_property
     def kinds(self) -> tuple[VGpuKind, ...]:
-        """The vGPUs that may be used."""
+        """The vGPU sizes that may be used."""
         return tuple(
             VGpuKind(k, divisor)
             for k, cls in enumerate(self.classes)
@@ -90,18 +90,18 @@ class Ground:
 
     @cached_property
     def collection(self) -> Integers:
-        """[batch]: microseconds that collecting it takes."""
+        """[batch]: microseconds of collecting it."""
         return np.array([self.limits.collection(batch) for batch in self.batches], dtype=np.int64)
 
     @cached_property
     def rest(self) -> Floats:
-        """[batch][position]: microseconds that the blocks from there on take at least."""
+        """[batch][position]: least microseconds of the blocks from there to the end."""
         fastest = self.block_micros.min(axis=1)
         return np.concatenate([np.cumsum(fastest[:, ::-1], axis=1)[:, ::-1], np.zeros((len(fastest), 1))], axis=1)
 
     @cached_property
     def before(self) -> Floats:
-        """[batch][position]: microseconds that the blocks in front of it take at least."""
+        """[batch][position]: least microseconds of the blocks before it."""
         fastest = self.block_micros.min(axis=1)
         return np.concatenate([np.zeros((len(fastest), 1)), np.cumsum(fastest, axis=1)], axis=1)
 
@@ -136,7 +136,7 @@ class Ground:
         return found
 
     def stages(self) -> StageTable:
-        """All stages that some pipeline within the budget may have, but those that a like one makes superfluous."""
+        """All stages of pipelines within the budget, except superfluous ones."""
         most_stages = self.limits.max_stages
         latest = self.limits.budget_micros - self.collection + SLACK
         batch_sizes = np.array(self.batches, dtype=np.float64)
@@ -192,7 +192,7 @@ class Ground:
 
 
 def grounds(classes: Sequence[ModuleClass], limits: TemplateLimits) -> tuple[Ground, ...]:
-    """The module's classes by how they cut the model, each with the batch sizes that some of them has."""
+    """The module's classes grouped by how they cut the model, with the batch sizes of each group."""
     found = []
     for partition in sorted({c.profile.partition for c in classes}):
         alike = tuple(c for c in classes if c.profile.partition == partition and c.divisors)

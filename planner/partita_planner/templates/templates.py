@@ -1,6 +1,6 @@
-"""Candidate pooled pipelines of one module, from its profiles.
+"""Templates: candidate pooled pipelines of one module, from its profiles.
 
-A template is stages in a row, each with a range of blocks on vGPUs of one pool, and one batch size for all of them
+A template is a sequence of stages with one batch size. Each stage is a range of blocks on vGPUs of one pool
 (PPipe, section 5.3). Its times per stage come from the profile:
 
     latency    = sum of the blocks' medians, plus batch * bytes(cut) * 8 / bandwidth to the next stage
@@ -21,7 +21,7 @@ from partita_api.profile import Profile
 from partita_planner.problem import Pool
 
 NO_LIMIT: Final = 10**15
-"""Microseconds that no template takes."""
+"""More microseconds than any template takes."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class TemplateStage:
         return hash((self.first, self.end, self.pool, self.divisor, self.latency_micros, self.throughput))
 
     def __hash__(self) -> int:
-        """Computed once: stages and templates are keys of many tables."""
+        """Computed once: stages are keys of many tables."""
         return self._hash
 
 
@@ -72,7 +72,7 @@ class Template:
         return hash((self.batch, self.collection_micros, self.stages))
 
     def __hash__(self) -> int:
-        """Computed once, as that of a stage."""
+        """Computed once: templates are keys of many tables."""
         return self._hash
 
     def replicas(self, rate: float) -> tuple[int, ...]:
@@ -86,25 +86,25 @@ class Template:
 
 @dataclass(frozen=True)
 class TemplateLimits:
-    """Which templates are of interest."""
+    """Limits on the templates to enumerate."""
 
     budget_micros: int
-    """The most that collection, execution and transfers may take together."""
+    """The longest total of collection, execution and transfers."""
     collection: Callable[[int], int]
-    """Microseconds that collecting a batch of this size takes."""
+    """Microseconds of collecting a batch of this size."""
     max_stages: int = 2
     max_batch_size: int = 1024
     whole_gpus: bool = False
-    """Whether a stage owns whole GPUs (then only throughput per GPU counts), or any number of vGPUs."""
+    """Whether a stage owns whole GPUs (then only its throughput per GPU counts), or any number of vGPUs."""
     undivided: bool = False
     """Whether only undivided GPUs are used."""
     latency_counts: bool = True
-    """Whether a faster template may be needed although a slower one, within the budget, does more."""
+    """Whether a faster template may be needed although a slower one within the budget serves more."""
 
 
 @dataclass(frozen=True)
 class ModuleClass:
-    """What a module costs on one pool: its profile, the pool's vGPUs, links and memory."""
+    """A module on one pool: its profile, and the pool's vGPUs, links and memory."""
 
     pool: Pool
     profile: Profile
@@ -123,7 +123,7 @@ class ModuleClass:
         return float(self.pool.spec.bandwidth)
 
     def cut_bytes(self, position: int) -> int:
-        """Bytes of one sample that cross in front of block `position`, as they are sent."""
+        """Bytes of one sample that are sent before block `position`."""
         if position in (0, self.profile.blocks):
             return 0
         full = self.profile.cuts[position - 1].bytes

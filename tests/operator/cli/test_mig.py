@@ -116,7 +116,7 @@ def test_what_does_not_fit_is_exit_code_3(tmp_path: Path) -> None:
         pytest.param(MODEL.replace("1g.5gb", "1g.6gb"), "no MIG profile '1g.6gb'", id="a slice it does not have"),
         pytest.param(MODEL.replace("4: 20}", "5: 20}", 1), "no slice that it can run on", id="batch not measured"),
         pytest.param("[", "is not YAML", id="not YAML"),
-        pytest.param("- 1", "no demand for MIG slices", id="no mapping"),
+        pytest.param("- 1", "not a valid demand for MIG slices", id="no mapping"),
     ],
 )
 def test_bad_input_is_exit_code_2(tmp_path: Path, demand: str, want_message: str) -> None:
@@ -142,7 +142,7 @@ def test_bad_products_file(tmp_path: Path) -> None:
     result = mig(tmp_path, SLICES, "--products", products)
 
     assert result.exit_code == ExitCode.BAD_INPUT
-    assert "no table of MIG products" in result.stderr
+    assert "not a valid table of MIG products" in result.stderr
 
 
 def test_managed_pools_are_cut_as_the_packing_says(tmp_path: Path) -> None:

@@ -238,4 +238,4 @@ def test_pool_that_is_named_but_not_given(place: Path) -> None:
     result = plan(place)
 
     assert result.exit_code == ExitCode.BAD_INPUT
-    assert "spec.pools names h100, but the GPUPools given are: fast" in " ".join(result.stdout.split())
+    assert "spec.pools names h100, but the known GPUPools are: fast" in " ".join(result.stdout.split())

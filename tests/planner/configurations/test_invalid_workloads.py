@@ -39,7 +39,9 @@ def test_refused(make: Callable[[], object], want: str) -> None:
         make()
 
 
-ANSWERS = {name: s.answer for name, s in STRATEGIES.items() if s.answer} | {"partita-allocated": least_allocated}
+ANSWERS = {name: s.solve_workload for name, s in STRATEGIES.items() if s.solve_workload} | {
+    "partita-allocated": least_allocated
+}
 
 
 @pytest.mark.parametrize("name", ANSWERS)

@@ -39,7 +39,7 @@ def looked_at(seed: int, budgets: int) -> Frontier:
     """A frontier of which the cheapest machines within a few budgets are known."""
     frontier, dice = Frontier(small_module(seed), LONGEST), Random(seed)
     for _ in range(budgets):
-        frontier.look_at(dice.uniform(0.3, LONGEST))
+        frontier.evaluate_at(dice.uniform(0.3, LONGEST))
     return frontier
 
 
@@ -72,7 +72,7 @@ def test_looking_at_the_gaps_ends_with_all_steps(seed: int) -> None:
     lowest = min(latency for latency, _ in sets)
 
     while gap := next((gap for gap in frontier.gaps() if gap.high > lowest * 1.001), None):
-        frontier.look(gap, frontier.highest_in(gap, 0.0, float("inf")))
+        frontier.evaluate(gap, frontier.highest_in(gap, 0.0, float("inf")))
 
     for latency, price in sets:
         known = [step.price for step in frontier.steps if step.latency <= latency * (1 + 1e-8)]

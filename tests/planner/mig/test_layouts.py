@@ -119,7 +119,7 @@ def test_a_file_adds_and_overrides_products() -> None:
     ("text", "want_message"),
     [
         pytest.param("products: [", "is not YAML", id="not YAML"),
-        pytest.param("[]", "no table of MIG products", id="no table"),
+        pytest.param("[]", "not a valid table of MIG products", id="no table"),
         pytest.param("products: []", "at least 1", id="no product"),
         pytest.param(SMALL.replace("starts: [0, 2]", "starts: [0, 3]"), "beyond the GPU's 4", id="a slice too far"),
         pytest.param(SMALL.replace("compute: 2", "compute: 5"), "the GPU has 3", id="too much compute"),

@@ -9,7 +9,7 @@ from partita_api.gpupool import SharingMode
 from partita_api.quantity import Quantity
 from partita_planner.deadline import Deadline
 from partita_planner.mig.manifests import FLEET_LABEL, Fleet, mig_parted_config, node_configs, slice_pools
-from partita_planner.mig.packing import Packing, fewest_gpus, wanted_slices
+from partita_planner.mig.packing import Packing, fewest_gpus, requested_slices
 from partita_planner.mig.products import known_products
 from partita_planner.planning import plan
 from partita_planner.problem import Planned
@@ -20,7 +20,7 @@ H100 = known_products().product("H100-80GB")
 
 def packed(**wanted: int) -> Packing:
     slices = {name.replace("_", "."): count for name, count in wanted.items()}
-    found = fewest_gpus(H100, wanted_slices(slices), Deadline.after(60, time.perf_counter))
+    found = fewest_gpus(H100, requested_slices(slices), Deadline.after(60, time.perf_counter))
     assert isinstance(found, Packing)
     return found
 

@@ -18,7 +18,7 @@ from partita_planner.mig.packing import (
     Packing,
     fewest_gpus,
     most_served,
-    wanted_slices,
+    requested_slices,
 )
 from partita_planner.mig.products import Product, known_products, parse_products
 
@@ -102,7 +102,7 @@ def most(product: Product, workloads: Sequence[BatchWorkload], gpus: int) -> flo
     ],
 )
 def test_fewest_gpus_for_wanted_slices(wanted: dict[str, int], want_gpus: int) -> None:
-    found = packed(fewest_gpus(H100, wanted_slices(wanted), soon()))
+    found = packed(fewest_gpus(H100, requested_slices(wanted), soon()))
 
     assert (found.gpus, found.bound) == (want_gpus, want_gpus)
     assert all(found.slices[name] == count + found.spare.get(name, 0) for name, count in wanted.items())
@@ -114,7 +114,7 @@ def test_fewest_gpus_for_wanted_slices(wanted: dict[str, int], want_gpus: int) -
     wanted=st.dictionaries(st.sampled_from([s.name for s in H100.slices]), st.integers(1, 3), min_size=1, max_size=3)
 )
 def test_no_packing_of_slices_has_fewer_gpus(wanted: dict[str, int]) -> None:
-    assert packed(fewest_gpus(H100, wanted_slices(wanted), soon())).gpus == fewest(H100, wanted)
+    assert packed(fewest_gpus(H100, requested_slices(wanted), soon())).gpus == fewest(H100, wanted)
 
 
 rates = st.integers(1, 9).map(float)
@@ -174,7 +174,7 @@ def test_batches_go_where_they_run_best() -> None:
 
 
 def test_a_million_slices_are_counted_to_the_last() -> None:
-    found = packed(fewest_gpus(H100, wanted_slices({"1g.10gb": 1_000_001, "7g.80gb": 1}), soon()))
+    found = packed(fewest_gpus(H100, requested_slices({"1g.10gb": 1_000_001, "7g.80gb": 1}), soon()))
 
     assert found.gpus == 142_858 + 1
     assert found.instances["1g.10gb", "1g.10gb"] == 1_000_001
@@ -197,7 +197,7 @@ def test_a_small_load_beside_a_large_one_gets_a_slice() -> None:
 
 
 def test_at_most_so_many_gpus() -> None:
-    found = fewest_gpus(H100, wanted_slices({"7g.80gb": 3}), soon(), at_most=2)
+    found = fewest_gpus(H100, requested_slices({"7g.80gb": 3}), soon(), at_most=2)
 
     assert isinstance(found, NoPacking)
     assert (found.reason, found.gpus_missing) == (NoPackingReason.INSUFFICIENT_CAPACITY, 1)
@@ -214,7 +214,7 @@ def test_models_that_cannot_all_have_a_slice() -> None:
 
 
 def test_time_that_has_passed_is_said() -> None:
-    found = fewest_gpus(H100, wanted_slices({"7g.80gb": 3}), Deadline.after(0, lambda: 0.0))
+    found = fewest_gpus(H100, requested_slices({"7g.80gb": 3}), Deadline.after(0, lambda: 0.0))
 
     assert isinstance(found, NoPacking)
     assert found.reason is NoPackingReason.TIME_LIMIT
@@ -253,4 +253,4 @@ def test_no_gpus_are_refused(gpus: int) -> None:
 
 def test_negative_number_of_slices_is_refused() -> None:
     with pytest.raises(BadDemandError, match="0 or more"):
-        wanted_slices({"1g.10gb": -1})
+        requested_slices({"1g.10gb": -1})

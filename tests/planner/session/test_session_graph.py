@@ -12,9 +12,9 @@ CHAIN = session("s").chain("a", "b")
 @pytest.mark.parametrize(
     ("built", "want"),
     [
-        pytest.param(CHAIN.model("a"), "module 'a' is there 2 times", id="two modules of one name"),
+        pytest.param(CHAIN.model("a"), "module 'a' is defined 2 times", id="two modules of one name"),
         pytest.param(CHAIN.edge("b", "a"), "form a cycle, a -> b -> a: remove one of them", id="cycle"),
-        pytest.param(CHAIN.edge("a", "b"), "edge a -> b is there 2 times: keep one", id="two equal edges"),
+        pytest.param(CHAIN.edge("a", "b"), "edge a -> b is defined 2 times: keep one", id="two equal edges"),
         pytest.param(
             CHAIN.model("c").edge("a", "c").edge("b", "c"),
             "model 'c' has 2 upstream modules: join them in a function",
@@ -27,18 +27,18 @@ CHAIN = session("s").chain("a", "b")
         ),
         pytest.param(
             session("s").model("a").model("b").edge("a", "b", mean="0"),
-            "mean fan-out of 0, so that 'b' is never called",
+            "mean fan-out of 0, so 'b' is never called",
             id="mean of zero",
         ),
         pytest.param(
             session("s").model("a").function("f").edge("a", "f", mean="2"),
-            "fans out into a function, which runs once for each upstream answer: put fanOut on the edges behind 'f'",
+            "fans out into a function, which runs once for each upstream answer: set fanOut on the edges from 'f' instead",
             id="fan-out into a function",
         ),
         pytest.param(CHAIN.with_spec(pools=("p", "p")), "pool 'p' is named 2 times", id="pool named twice"),
         pytest.param(
             CHAIN.with_spec(batching={"modules": {"moon": "Elsa"}}),
-            "batching.modules names moon, which is no model of the session: remove it",
+            "batching.modules names moon, but the session has no such model: remove it",
             id="a policy for no model",
         ),
         pytest.param(

@@ -143,7 +143,7 @@ def test_weights_must_be_above_zero_and_finite(weight: float) -> None:
     task = Task.of(two_pools("partita", fast=1, slow=1))
     demands = [replace(d, capacity=weight) for d in task.demands(1.0, NEVER, collected_at=1.0)]
 
-    with pytest.raises(ValueError, match="weights must be above 0"):
+    with pytest.raises(ValueError, match="give a finite weight above 0"):
         most_throughput(demands, task.resources, Deadline.after(1, lambda: 0.0))
 
 

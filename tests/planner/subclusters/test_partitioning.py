@@ -208,7 +208,7 @@ def test_models_of_like_dynamic_memory_share_where_memory_is_tight() -> None:
         ),
         pytest.param(
             SubclusterProblem(models((1, 6), (1, 6), (1, 6)), 2, max_memory=10),
-            NoPartitionReason.DOES_NOT_FIT,
+            NoPartitionReason.INFEASIBLE,
             "Proven",
             id="does not fit although the sums do",
         ),
