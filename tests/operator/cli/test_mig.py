@@ -105,7 +105,7 @@ def test_what_does_not_fit_is_exit_code_3(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("demand", "want_message"),
     [
-        pytest.param("product: V100\nslices: {1g.5gb: 1}", "no product 'V100'", id="unknown product"),
+        pytest.param("product: V100\nslices: {1g.5gb: 1}", "product 'V100' is unknown", id="unknown product"),
         pytest.param("product: H100-80GB\nslices: {1g.5gb: 1}", "no MIG profile '1g.5gb'", id="unknown slice"),
         pytest.param("product: H100-80GB", "either models or slices", id="no demand"),
         pytest.param("product: H100-80GB\nslices: {1g.10gb: 0}", "no load", id="no slices"),

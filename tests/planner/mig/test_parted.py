@@ -70,7 +70,7 @@ def test_what_is_written_is_read_and_the_same_for_the_same() -> None:
         pytest.param(entry(mig_enabled="yes"), "true or false", id="a mode in words"),
         pytest.param(entry(mig_devices=None), "mig-devices is missing", id="no slices"),
         pytest.param(entry(mig_enabled=False), "mig-enabled is false", id="slices without MIG"),
-        pytest.param(entry(mig_devices={"10gb": 1}), "no MIG profile", id="no profile"),
+        pytest.param(entry(mig_devices={"10gb": 1}), "not a MIG profile", id="no profile"),
         pytest.param(entry(mig_devices={"1g.10gb": -1}), "0 or more", id="fewer than none"),
         pytest.param(entry(mig_devices={"1g.10gb": 0}), "all counts", id="none at all"),
     ],

@@ -52,9 +52,7 @@ def test_names_follow_the_content() -> None:
     [
         pytest.param([layout(1, (1, {"3g.40gb": 2, "1g.10gb": 1}))], {}, "do not fit on one H100-80GB", id="too much"),
         pytest.param([layout(1, (1, {"1g.5gb": 1}))], {}, "no MIG profile '1g.5gb'", id="unknown profile"),
-        pytest.param(
-            [layout(1, (1, {"1g.10gb": 1}))], {"product": "T4"}, "product 'T4' is unknown", id="unknown product"
-        ),
+        pytest.param([layout(1, (1, {"1g.10gb": 1}))], {"product": "T4"}, "'T4' is unknown", id="unknown product"),
         pytest.param([layout(1, (1, {"1g.10gb": 1}))] * 2, {}, "twice", id="one layout twice"),
         pytest.param([layout(1, (5, {"1g.10gb": 1}))], {}, "cuts 5 GPUs", id="more GPUs than a node has"),
     ],

@@ -32,7 +32,7 @@ CHAIN = session("s").chain("a", "b")
         ),
         pytest.param(
             session("s").model("a").function("f").edge("a", "f", mean="2"),
-            "fans out into a function, which runs once for each upstream answer: set fanOut on the edges from 'f' instead",
+            "runs once for each upstream answer: set fanOut on the edges from 'f' instead",
             id="fan-out into a function",
         ),
         pytest.param(CHAIN.with_spec(pools=("p", "p")), "pool 'p' is named 2 times", id="pool named twice"),

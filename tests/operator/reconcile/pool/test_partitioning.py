@@ -272,7 +272,10 @@ def test_sessions_that_cannot_be_drained_are_waited_for() -> None:
             id="slices that do not fit",
         ),
         pytest.param(
-            {"pool": vision(product="B300")}, ("False", "InvalidSpec"), "no product 'B300'", id="unknown product"
+            {"pool": vision(product="B300")},
+            ("False", "InvalidSpec"),
+            "product 'B300' is unknown",
+            id="unknown product",
         ),
         pytest.param(
             {"published": None, "problem": "ConfigMap x is none of Partita's."},
