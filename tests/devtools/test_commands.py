@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE_SECONDS
 
 from partita_devtools.commands import run_logged
 from partita_devtools.errors import DevError
@@ -101,7 +102,7 @@ def is_free(lock: Path) -> bool:
         return True
 
 
-def eventually(condition: Callable[[], bool], within_s: float = 30.0) -> None:
+def eventually(condition: Callable[[], bool], within_s: float = PATIENCE_SECONDS) -> None:
     deadline = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < deadline, f"not so within {within_s:.0f} s"

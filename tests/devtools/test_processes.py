@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE_SECONDS
 
 from partita_devtools.errors import DevError
 from partita_devtools.processes import ProcessIdentity, identify, is_running, related, spawn, stop, stop_all
@@ -26,7 +27,7 @@ time.sleep(600)
 
 
 def lines_of(log: Path, count: int) -> list[str]:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while len(lines := log.read_text().split()) < count:
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -86,7 +87,7 @@ def test_a_process_that_is_to_die_with_its_parent_does(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": path},
     )
     child = ProcessIdentity(*map(int, answer.stdout.split()))
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while is_running(child):
         assert time.monotonic() < deadline
         time.sleep(0.02)

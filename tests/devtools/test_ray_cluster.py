@@ -12,6 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from tests.patience import PATIENCE_SECONDS
 
 from partita_devtools.errors import DevError
 from partita_devtools.processes import all_pids
@@ -41,7 +42,7 @@ app = Front.bind(Double.bind())
 """
 
 
-def eventually(condition: Callable[[], bool], within_s: float = 60.0) -> None:
+def eventually(condition: Callable[[], bool], within_s: float = PATIENCE_SECONDS) -> None:
     deadline = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < deadline, f"not so within {within_s:.0f} s"

@@ -13,6 +13,7 @@ import pytest
 import tritonclient.http as triton
 from tests.fixtures import RayClusterFactory
 from tests.operator.kubectl import Json, Kubectl, cluster_with_crds
+from tests.patience import PATIENCE_SECONDS
 
 from partita_devtools.control_plane.control_plane import ControlPlane
 from partita_devtools.environment import DevEnvironment
@@ -20,7 +21,6 @@ from partita_devtools.operator_process import operator_log, start_operator, stop
 from partita_devtools.ray_cluster.cluster import RayCluster
 from partita_devtools.ray_cluster.commands import RayClassNode, RayClusterConfig
 
-READY_SECONDS = 220
 IMAGE = np.random.default_rng(0).standard_normal((3, 32, 32)).astype(np.float32)
 TOLERANCE = 0.02
 """Of answers whose feature maps are FP16 where models are cut."""
@@ -188,7 +188,7 @@ def ask(system: System, kubectl: Kubectl, session: str) -> dict[str, np.ndarray]
 async def until_ready(kubectl: Kubectl, name: str) -> Json:
     """The session once `kubectl wait` says that it is Ready."""
     try:
-        await kubectl.wait("wait", "--for=condition=Ready", f"--timeout={READY_SECONDS}s", f"isess/{name}")
+        await kubectl.wait("wait", "--for=condition=Ready", f"--timeout={PATIENCE_SECONDS}s", f"isess/{name}")
     except AssertionError as error:
         raise AssertionError(f"{error}\n{kubectl('describe', 'isess', name)}") from error
     found = kubectl.get("isess", name)

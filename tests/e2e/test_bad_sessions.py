@@ -9,7 +9,7 @@ from tests.e2e import workload
 from tests.e2e.conftest import IMAGE, TOLERANCE, System, ask, detection, emulated, until_ready
 from tests.operator.kubectl import Json, Kubectl, condition, eventually
 
-pytestmark = [pytest.mark.e2e, pytest.mark.apiserver, pytest.mark.ray, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.apiserver, pytest.mark.ray, pytest.mark.timeout(1200)]
 
 
 def with_model(entrypoint: str) -> Json:

@@ -4,14 +4,15 @@ import asyncio
 
 import numpy as np
 import pytest
-from tests.e2e.conftest import IMAGE, READY_SECONDS, TOLERANCE, System, ask, detection, emulated, until_ready
+from tests.e2e.conftest import IMAGE, TOLERANCE, System, ask, detection, emulated, until_ready
 from tests.operator.kubectl import Json, Kubectl, condition, eventually, reason
+from tests.patience import PATIENCE_SECONDS
 from tests.runtime.serving.load import Load, steady_load
 
 from partita_api.inferencesession import InferenceSession
 from partita_runtime.load.reference import WholeModels
 
-pytestmark = [pytest.mark.e2e, pytest.mark.apiserver, pytest.mark.ray, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.e2e, pytest.mark.apiserver, pytest.mark.ray, pytest.mark.timeout(1200)]
 
 
 def infer_url(system: System, kubectl: Kubectl, session: str) -> str:
@@ -185,7 +186,7 @@ async def test_a_restarted_ray_cluster_serves_the_same_plan_again(system: System
     await eventually(
         lambda: condition(namespace.get("isess", "emulated"), "Ready"),
         lambda ready: ready["status"] == "True" and ready["lastTransitionTime"] > transition(before),
-        READY_SECONDS,
+        PATIENCE_SECONDS,
     )
     np.testing.assert_array_equal(ask(system, namespace, "emulated")["detector"], want["detector"])
     after = namespace.get("isess", "emulated")

@@ -3,11 +3,12 @@
 import asyncio
 
 import pytest
-from tests.e2e.conftest import READY_SECONDS, System, emulated, until_ready
+from tests.e2e.conftest import System, emulated, until_ready
 from tests.e2e.test_path import infer_url, load_until
 from tests.operator.kubectl import Json, Kubectl, condition, eventually, reason
+from tests.patience import PATIENCE_SECONDS
 
-pytestmark = [pytest.mark.e2e, pytest.mark.apiserver, pytest.mark.ray, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.e2e, pytest.mark.apiserver, pytest.mark.ray, pytest.mark.timeout(1200)]
 
 
 def replicas(kubectl: Kubectl, session: Json | None, which: str = "ready") -> int:
@@ -31,7 +32,9 @@ async def test_a_session_of_lower_priority_gives_replicas_up_and_gets_them_back(
 
     namespace.apply(emulated("urgent", priority=10, rate={"requestsPerSecond": 45}))
     urgent_is_ready = asyncio.create_task(until_ready(namespace, "urgent"))
-    load = await load_until(urgent_is_ready, infer_url(system, namespace, "common"), rate=3, most_seconds=READY_SECONDS)
+    load = await load_until(
+        urgent_is_ready, infer_url(system, namespace, "common"), rate=3, most_seconds=PATIENCE_SECONDS
+    )
     outranked = await eventually(common, lambda found: reason(found) == ("False", "Outranked"))
     left = await eventually(lambda: replicas(namespace, common()), lambda now: now < planned)
 

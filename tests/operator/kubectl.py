@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import pytest
 import yaml
+from tests.patience import PATIENCE_SECONDS
 
 from partita_api.crd_schema import KINDS, crd
 from partita_devtools.control_plane.control_plane import ControlPlane
@@ -37,7 +38,7 @@ class Kubectl:
     def run(self, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
         """Without a judgement on how it ended."""
         command = ["kubectl", "--kubeconfig", str(self.kubeconfig), "-n", self.namespace, *arguments]
-        return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=180)
+        return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=2 * PATIENCE_SECONDS)
 
     async def wait(self, *arguments: str) -> str:
         """As a call, without blocking the event loop."""
@@ -83,7 +84,7 @@ def cluster_with_crds(control_plane: ControlPlane) -> Kubectl:
     return kubectl
 
 
-async def eventually(get: Callable[[], T], want: Callable[[T], object], seconds: float = 60.0) -> T:
+async def eventually(get: Callable[[], T], want: Callable[[T], object], seconds: float = PATIENCE_SECONDS) -> T:
     """What `get` gives as soon as `want` holds for it; fails with the last answer at the deadline."""
     deadline = time.monotonic() + seconds
     while True:

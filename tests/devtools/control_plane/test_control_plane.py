@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.operator.kubelet_double import KubeletDouble
+from tests.patience import PATIENCE_SECONDS
 
 from partita_devtools.control_plane.binaries import Binaries
 from partita_devtools.control_plane.control_plane import ControlPlane, load_control_plane, start_control_plane
@@ -89,7 +90,7 @@ def namespace(api: Api) -> Iterator[str]:
     api.client.delete(f"/api/v1/namespaces/{name}").raise_for_status()
 
 
-def eventually(condition: Callable[[], bool], within_s: float = 30.0) -> None:
+def eventually(condition: Callable[[], bool], within_s: float = PATIENCE_SECONDS) -> None:
     deadline = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < deadline, f"not so within {within_s:.0f} s"

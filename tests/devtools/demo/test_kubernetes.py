@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 from tests.devtools.demo.demo_results import condition, demo_result
+from tests.patience import PATIENCE_SECONDS
 
 from partita_api.crd_schema import KINDS
 from partita_devtools.control_plane.control_plane import ControlPlane
@@ -103,7 +104,7 @@ def watch(client: KubernetesClient, example: Example, lines: list[str]) -> Watch
     return Watch(client, example, lines.append)
 
 
-async def until(is_so: Callable[[], bool], seconds: float = 20.0) -> None:
+async def until(is_so: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
     async with asyncio.timeout(seconds):
         while not is_so():  # noqa: ASYNC110 - what it waits for tells nobody
             await asyncio.sleep(0.05)

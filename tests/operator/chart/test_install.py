@@ -12,13 +12,13 @@ import pytest
 from tests.operator.chart.charts import chart_for
 from tests.operator.kubectl import session
 from tests.operator.kubelet_double import KubeletDouble
+from tests.patience import PATIENCE_SECONDS
 
 from partita_devtools.control_plane.control_plane import ControlPlane
 from partita_devtools.ports import free_ports
 
 config = pytest.importorskip("helm_python.config", reason="Helm's SDK is missing: pip install helm-python-sdk")
 
-DEADLINE_SECONDS = 180.0
 
 pytestmark = pytest.mark.apiserver
 
@@ -33,7 +33,7 @@ def api(control_plane: ControlPlane) -> Iterator[httpx.Client]:
 
 def until(look: Callable[[], Any], is_wanted: Callable[[Any], bool], log: Callable[[], str] = str) -> None:
     """Polls until `is_wanted` accepts what `look` returns. Fails with the last value and the operator's log."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not is_wanted(seen := look()):
         assert time.monotonic() < deadline, f"still {seen}; the log of the operator:\n{log()}"
         time.sleep(0.25)

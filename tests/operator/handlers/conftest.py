@@ -11,6 +11,7 @@ import httpx
 import pytest
 from tests.operator.doubles import EngineDouble, EnginesDouble, RunnerDouble
 from tests.operator.kubectl import Kubectl, cluster_with_crds
+from tests.patience import PATIENCE_SECONDS
 
 from partita_devtools.ports import free_ports
 from partita_operator.handlers.operator import run_operator
@@ -80,7 +81,7 @@ class Operators:
             yield
         finally:
             stop.set()
-            await asyncio.wait_for(running, 30)
+            await asyncio.wait_for(running, PATIENCE_SECONDS)
 
     async def metrics(self) -> str:
         """What the running operator tells Prometheus."""

@@ -11,6 +11,7 @@ import pytest
 from tests.operator.chart.charts import documents
 from tests.operator.handlers.conftest import Operators
 from tests.operator.kubectl import Json, Kubectl, eventually, pool, reason, session
+from tests.patience import PATIENCE_SECONDS
 
 from partita_devtools.control_plane.certificates import KeyPair, create_authority, issue_server_certificate
 from partita_devtools.ports import free_ports
@@ -56,7 +57,7 @@ def webhook(namespace: Kubectl, certificate: KeyPair, port: int) -> Iterator[Non
     name = configuration["metadata"]["name"]
     yield
     namespace("delete", "validatingwebhookconfiguration", name)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while "calling webhook" in refusal(namespace, pool("fast"), "--dry-run=server"):
         assert time.monotonic() < deadline, "the API server still asks"
         time.sleep(0.1)

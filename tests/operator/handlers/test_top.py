@@ -17,13 +17,12 @@ from click.testing import CliRunner
 from tests.operator.doubles import signals
 from tests.operator.handlers.conftest import Operators
 from tests.operator.kubectl import Json, Kubectl, eventually, pool, reason, session
+from tests.patience import PATIENCE_SECONDS
 
 from partita_devtools.control_plane.control_plane import ControlPlane
 from partita_operator.cli.main import main
 
 pytestmark = pytest.mark.apiserver
-
-PATIENCE_SECONDS = 120.0
 
 
 class Terminal:

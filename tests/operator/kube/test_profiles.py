@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.builders import profile
 from tests.operator.kubectl import Kubectl
+from tests.patience import PATIENCE_SECONDS
 
 from partita_devtools.control_plane.control_plane import ControlPlane
 from partita_operator.kube import profiles
@@ -77,7 +78,7 @@ async def gone(store: ProfileStore, kubectl: Kubectl) -> None:
 
 
 async def until(look: Callable[[], Awaitable[object]], want: object) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while await look() != want:
         assert time.monotonic() < deadline
         await asyncio.sleep(0.05)

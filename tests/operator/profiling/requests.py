@@ -7,6 +7,8 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from tests.patience import PATIENCE_SECONDS
+
 from partita_api.module import ModelSource, TensorSpec
 from partita_api.profile import ProfileRequest
 from partita_operator.ports import ProfileRun, RunPhase
@@ -14,8 +16,6 @@ from partita_operator.ports import ProfileRun, RunPhase
 REPOSITORY = Path(__file__).parents[3]
 IMPORTS = os.pathsep.join([str(REPOSITORY), *(entry for entry in sys.path if entry)])
 """PYTHONPATH for runs, so that they find the models of the tests."""
-
-DEADLINE_SECONDS = 180.0
 
 
 def quick(pool: str, seed: int = 0) -> ProfileRequest:
@@ -37,7 +37,7 @@ def request(pool: str, entrypoint: str) -> ProfileRequest:
 
 async def until(observe: Callable[[], Awaitable[ProfileRun]], is_wanted: Callable[[ProfileRun], bool]) -> ProfileRun:
     """The first observation that is wanted; fails once the deadline has passed."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not is_wanted(run := await observe()):
         assert time.monotonic() < deadline, f"still {run}"
         await asyncio.sleep(0.25)

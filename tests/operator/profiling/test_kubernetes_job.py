@@ -8,7 +8,8 @@ from uuid import uuid4
 import pytest
 from tests.builders import pool
 from tests.operator.kubelet_double import KubeletDouble
-from tests.operator.profiling.requests import DEADLINE_SECONDS, IMPORTS, is_over, quick, request, until
+from tests.operator.profiling.requests import IMPORTS, is_over, quick, request, until
+from tests.patience import PATIENCE_SECONDS
 
 from partita_devtools.control_plane.control_plane import ControlPlane
 from partita_operator.kube.client import Document, KubernetesClient
@@ -72,7 +73,7 @@ async def test_a_run_gives_its_profile_and_leaves_nothing(
 
 
 async def nothing_is_left(client: KubernetesClient, namespace: str) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while left := [
         *await client.list(JobResource, namespace),
         *await client.list(PodResource, namespace),

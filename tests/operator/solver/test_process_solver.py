@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.operator.solver import slow_planners
+from tests.patience import PATIENCE_SECONDS
 
 from partita_api.inferencesession import InferenceSessionSpec
 from partita_api.pipelineplan import SessionRef
@@ -84,7 +85,7 @@ async def test_a_planner_over_its_time_is_killed_while_the_loop_goes_on(tmp_path
 async def test_cancelling_a_solve_kills_its_process(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     solving = asyncio.create_task(ProcessSolver(slow_planners.hangs).solve(problem(str(pid_file))))
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not (pid_file.exists() and pid_file.read_text()):
         assert time.monotonic() < deadline, "the planner did not start"
         await asyncio.sleep(0.05)

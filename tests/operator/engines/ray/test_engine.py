@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.fixtures import RayClusterFactory
+from tests.patience import PATIENCE_SECONDS
 from tests.runtime.serving.plans import EMULATED, REAL, Application, application
 
 from partita_api.gpupool import Emulation
@@ -22,10 +23,9 @@ from partita_operator.ports import EngineUnavailableError, ServingSpec, ServingS
 from partita_operator.settings.model import OperatorSettings, RaySettings
 from partita_runtime.serving.deploy.applications import ServingOptions
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(1200)]
 
 SLOTS = 4
-DEADLINE_SECONDS = 180.0
 CHAT = {
     "name": "chat",
     "route_prefix": "/chat",
@@ -74,7 +74,7 @@ def spec(app: Application, *replicas: int) -> ServingSpec:
 
 async def until(look: Callable[[], Awaitable[Any]], is_wanted: Callable[[Any], bool]) -> Any:
     """The first sight that is wanted; fails once the deadline has passed."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not is_wanted(seen := await look()):
         assert time.monotonic() < deadline, f"still {seen}"
         await asyncio.sleep(0.5)

@@ -16,7 +16,7 @@ from partita_devtools.ray_cluster.commands import RayClassNode, RayClusterConfig
 from partita_operator.engines.ray import spreading
 from partita_operator.engines.ray.engine import RayServeEngine
 
-pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(1200)]
 
 STAGE = "partita.default.traffic.plan-1.a.p0.0"
 TENSOR = {"name": "input", "datatype": "FP32", "shape": [1, 2, 2], "data": [1.0, 2.0, 3.0, 4.0]}

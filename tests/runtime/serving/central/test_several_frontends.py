@@ -5,9 +5,10 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 
 import pytest
+from tests.patience import PATIENCE_SECONDS
 from tests.runtime.serving.central.local_coordinator import LocalCoordinator, local_coordinator
 from tests.runtime.serving.gates import Gate, gated
-from tests.runtime.serving.in_process.stand import PATIENCE_SECONDS, Stand, post, stand, until
+from tests.runtime.serving.in_process.stand import Stand, post, stand, until
 from tests.runtime.serving.plans import Application, application
 
 from partita_api.inferencesession import Frontend

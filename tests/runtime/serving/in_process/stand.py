@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import httpx
 import numpy as np
 import uvicorn
+from tests.patience import PATIENCE_SECONDS
 from tests.runtime.serving.load import infer_body
 from tests.runtime.serving.plans import Application, stage_refs
 
@@ -27,7 +28,6 @@ from partita_runtime.serving.session.settings import FrontendSettings
 from partita_runtime.serving.telemetry.tracing import RequestTracer
 from partita_runtime.serving.transport.wire import PeerAddress
 
-PATIENCE_SECONDS = 60.0
 SAMPLE = np.zeros((1, 2, 2), np.float32)
 """What the models under test take unless said otherwise."""
 

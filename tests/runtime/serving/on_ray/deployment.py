@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+from tests.patience import PATIENCE_SECONDS
 from tests.runtime.serving.load import Load, steady_load
 from tests.runtime.serving.plans import REAL, Application
 
@@ -21,7 +22,6 @@ from partita_runtime.serving.deploy.applications import (
     stage_applications,
 )
 
-PATIENCE_SECONDS = 180.0
 OPTIONS = ServingOptions(
     frontend_cpus=0.1,
     frontend_resources={f"partita-pool-{REAL}": 0.1},
