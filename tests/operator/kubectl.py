@@ -38,7 +38,9 @@ class Kubectl:
     def run(self, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
         """Without a judgement on how it ended."""
         command = ["kubectl", "--kubeconfig", str(self.kubeconfig), "-n", self.namespace, *arguments]
-        return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=2 * PATIENCE_SECONDS)
+        return subprocess.run(
+            command, input=stdin, capture_output=True, text=True, check=False, timeout=2 * PATIENCE_SECONDS
+        )
 
     async def wait(self, *arguments: str) -> str:
         """As a call, without blocking the event loop."""
