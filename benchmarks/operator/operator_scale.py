@@ -1,4 +1,4 @@
-"""One operator and a crowd: how long it takes to get every session ready, what that costs, and what rest costs.
+"""One operator and a population: the time until every session is ready, and the cost of that and of the idle state.
 
 On a real API server (etcd, kube-apiserver) with nodes that nobody runs; engine, profiler and planner are doubles that
 answer at once or after a second, so that what is measured is the operator: its reads and writes, CPU and memory. Every
@@ -25,7 +25,7 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.operator.operator_cases.crowd import Crowd, add_sessions, install
+from benchmarks.operator.operator_cases.population import Population, add_sessions, install
 from benchmarks.operator.operator_cases.readings import Reader, Reading, between, writes
 
 from partita_devtools.control_plane.binaries import find_binaries
@@ -51,25 +51,25 @@ def main() -> None:
     options = parser.parse_args()
     if options.quick:
         options.sessions, options.pools, options.nodes, options.rest = 50, 5, 100, 30.0
-    crowd = Crowd(options.sessions, options.pools, options.nodes)
+    population = Population(options.sessions, options.pools, options.nodes)
     with (
         tempfile.TemporaryDirectory() as state,
         control_plane(Path(state), binaries=find_binaries(report=_say), report=_say) as plane,
     ):
         # It would find no kubelet behind the nodes, and write so to each of them.
         plane.stop_controller_manager()
-        summary = asyncio.run(measure(plane, crowd, options.rest))
+        summary = asyncio.run(measure(plane, population, options.rest))
     print(json.dumps(summary))
-    raise SystemExit(summary["ready"] < crowd.sessions)
+    raise SystemExit(summary["ready"] < population.sessions)
 
 
-async def measure(plane: ControlPlane, crowd: Crowd, rest: float) -> dict[str, Any]:
+async def measure(plane: ControlPlane, population: Population, rest: float) -> dict[str, Any]:
     """The summary."""
     metrics_port, health_port = free_ports(2)
     async with KubernetesClient(await load_config(plane.kubeconfig)) as kubernetes:
         began = time.monotonic()
-        await install(kubernetes, crowd)
-        _say(f"{crowd.nodes} nodes and {crowd.pools} pools are there after {time.monotonic() - began:.0f} s")
+        await install(kubernetes, population)
+        _say(f"{population.nodes} nodes and {population.pools} pools are there after {time.monotonic() - began:.0f} s")
         operated = [sys.executable, str(ROOT / "benchmarks/operator/operator_cases/operated.py")]
         process = await asyncio.create_subprocess_exec(
             *operated, str(plane.kubeconfig), str(metrics_port), str(health_port)
@@ -79,10 +79,10 @@ async def measure(plane: ControlPlane, crowd: Crowd, rest: float) -> dict[str, A
             await _until_idle(reader)
             empty = reader.read()
             began = time.monotonic()
-            await add_sessions(kubernetes, crowd)
+            await add_sessions(kubernetes, population)
             applied = time.monotonic()
-            _say(f"{crowd.sessions} sessions are there after {applied - began:.0f} s")
-            settled = await _until_ready(reader, crowd.sessions)
+            _say(f"{population.sessions} sessions are there after {applied - began:.0f} s")
+            settled = await _until_ready(reader, population.sessions)
             converged = settled.at - applied
             await asyncio.sleep(SETTLING_S)
             before = reader.read()
@@ -91,11 +91,11 @@ async def measure(plane: ControlPlane, crowd: Crowd, rest: float) -> dict[str, A
         finally:
             process.terminate()
             await process.wait()
-    return summary(crowd, converged, empty, settled, before, after)
+    return summary(population, converged, empty, settled, before, after)
 
 
 def summary(
-    crowd: Crowd, converged: float, empty: Reading, settled: Reading, before: Reading, after: Reading
+    population: Population, converged: float, empty: Reading, settled: Reading, before: Reading, after: Reading
 ) -> dict[str, Any]:
     """What was found, with the chart's memory request beside the memory."""
     minutes = (after.at - before.at) / 60
@@ -104,17 +104,17 @@ def summary(
     # The sessions themselves were created by this benchmark.
     cold.get("inferencesessions", {}).pop("POST", None)
     return {
-        "sessions": crowd.sessions,
-        "pools": crowd.pools,
-        "nodes": crowd.nodes,
+        "sessions": population.sessions,
+        "pools": population.pools,
+        "nodes": population.nodes,
         "ready": settled.ready,
         "converging": {
             "seconds": round(converged, 1),
             "cpu_seconds": round(settled.cpu_seconds - empty.cpu_seconds, 1),
             "passes": round(settled.passes - empty.passes),
             "cpu_ms_a_pass": _per(settled.cpu_seconds - empty.cpu_seconds, settled.passes - empty.passes),
-            "requests_a_session": round(sum(sum(v.values()) for v in cold.values()) / crowd.sessions, 1),
-            "writes_a_session": round(writes(cold) / crowd.sessions, 1),
+            "requests_a_session": round(sum(sum(v.values()) for v in cold.values()) / population.sessions, 1),
+            "writes_a_session": round(writes(cold) / population.sessions, 1),
             "requests": cold,
         },
         "rest": {

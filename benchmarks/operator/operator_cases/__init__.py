@@ -1,1 +1,1 @@
-"""A crowd of sessions, pools and nodes, and an operator in a process of its own that looks after them."""
+"""A population of sessions, pools and nodes, and an operator in a separate process that reconciles them."""

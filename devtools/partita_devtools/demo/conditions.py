@@ -46,7 +46,7 @@ class ExampleSnapshot:
 
     @property
     def current_plan(self) -> PipelinePlan | None:
-        """The plan in force."""
+        """The current plan."""
         summary = self.session.status.current_plan
         return next((p for p in self.plans if summary is not None and p.metadata.name == summary.name), None)
 

@@ -1,4 +1,4 @@
-"""What a demonstration gave, as data."""
+"""The result of a demonstration, as data."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from partita_runtime.serving.telemetry.signals import SessionSignals
 
 @dataclass(frozen=True)
 class ConditionChange:
-    """A condition that changed, as seen from outside."""
+    """A change of a condition."""
 
     at_s: float
     """Seconds since the manifests were applied."""
@@ -28,32 +28,32 @@ class ConditionChange:
 
 @dataclass(frozen=True)
 class PhaseResult:
-    """A stretch of load."""
+    """A phase of the load and its report."""
 
     name: str
     start_s: float
     """Seconds since the load began."""
     rate: float
-    """Requests per second that were asked for."""
+    """Requests per second that were sent."""
     report: LoadReport
 
 
 @dataclass(frozen=True)
 class SignalSample:
-    """One look at the session under load."""
+    """One observation of the session under load."""
 
     at_s: float
     """Seconds since the load began."""
     signals: SessionSignals
     desired: Mapping[str, int]
-    """Replicas that the autoscaler wants, by stage: module/pipeline/number."""
+    """Replicas that the autoscaler requests, by stage: module/pipeline/number."""
     recommended: str
-    """What the autoscaler last wanted, and why."""
+    """The autoscaler's last recommendation and its reason."""
 
 
 @dataclass(frozen=True)
 class Verification:
-    """How far the session's answers are from those of the whole models."""
+    """The difference between the session's answers and those of the whole models."""
 
     requests: int
     values: int
@@ -62,11 +62,11 @@ class Verification:
     """Largest difference, as a share of the largest magnitude in its tensor."""
     tolerance: float
     differences: tuple[str, ...]
-    """What does not agree, in sentences; empty if all does."""
+    """The differences, in sentences; empty if there are none."""
 
     @property
     def agrees(self) -> bool:
-        """Whether every answer is that of the whole models, within the tolerance."""
+        """Whether every answer equals that of the whole models, within the tolerance."""
         return not self.differences
 
 
@@ -77,9 +77,9 @@ class DemoResult:
     started_at: str
     """RFC 3339."""
     machine: str
-    """What it ran on, for people."""
+    """Description of the machine."""
     emulated: bool
-    """Whether executions only took time."""
+    """Whether executions were emulated."""
     session: InferenceSession
     plan: PipelinePlan
     pools: tuple[GPUPool, ...]
@@ -91,7 +91,7 @@ class DemoResult:
     phases: tuple[PhaseResult, ...]
     samples: tuple[SignalSample, ...]
     verification: Verification | None
-    """None where answers mean nothing."""
+    """None if executions were emulated."""
 
     def to_json(self) -> bytes:
         """The result as a JSON object with the names of the fields."""

@@ -1,4 +1,4 @@
-"""What a result says, in the figures that people ask for. Pure."""
+"""Key figures of a result. Pure."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
@@ -11,12 +11,12 @@ from partita_devtools.demo.result import DemoResult, SignalSample
 from partita_runtime.serving.telemetry.signals import SessionStageSignals
 
 WITHOUT_PARTITIONING: Final = "no-partitioning"
-"""The planning strategy that leaves every model whole."""
+"""The planning strategy that does not partition models."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The plan beside the best one that leaves every model whole."""
+    """The plan compared with the best one without partitioning."""
 
     value: float
     """Price per hour, or requests per second: the plan's objective."""
@@ -37,13 +37,13 @@ class Comparison:
 
 
 def comparison(plan: PipelinePlanSpec) -> Comparison:
-    """The plan's objective beside that of whole models."""
+    """The plan's objective compared with that of whole models."""
     whole = next((a for a in plan.alternatives if a.strategy == WITHOUT_PARTITIONING), None)
     return Comparison(float(plan.solution.value), whole)
 
 
 def achievement(plan: PipelinePlanSpec) -> str:
-    """What the plan reaches of its objective, for people."""
+    """The plan's objective, in words."""
     match plan.solution.objective:
         case ObjectiveType.COST:
             return f"costs {float(plan.cost.allocated_per_hour):.2f} an hour"
@@ -54,7 +54,7 @@ def achievement(plan: PipelinePlanSpec) -> str:
 
 
 def comparison_sentence(plan: PipelinePlanSpec) -> str:
-    """The comparison for people."""
+    """The comparison, in words."""
     found = comparison(plan)
     if found.whole is None:
         return "no plan without partitioning was computed"
@@ -70,7 +70,7 @@ def comparison_sentence(plan: PipelinePlanSpec) -> str:
 
 @dataclass(frozen=True)
 class StageRow:
-    """One stage of the plan, and how it did in the last look that saw it at work."""
+    """One stage of the plan, and its last measurements with work."""
 
     module: str
     pipeline: str
@@ -126,7 +126,7 @@ def batch_sizes(result: DemoResult) -> dict[int, int]:
 
 
 def mean_utilization(result: DemoResult, phase: int = 0) -> float | None:
-    """Busy share of all replicas' time within a phase of load; None if it was not looked at then."""
+    """Busy share of all replicas' time within a phase of load; None if there is no sample of it."""
     start = result.phases[phase].start_s
     end = start + result.phases[phase].report.duration_s
     # The first windows of a phase reach back into the time before it.
@@ -136,7 +136,7 @@ def mean_utilization(result: DemoResult, phase: int = 0) -> float | None:
 
 
 def accelerators(result: DemoResult) -> dict[str, tuple[int, int]]:
-    """For each pool, the accelerators that the plan allocates, and those that there are."""
+    """For each pool, the accelerators that the plan allocates, and all of them."""
     used = result.plan.spec.gpus()
     return {
         pool.metadata.name: (used.get(pool.metadata.name, 0), pool.status.capacity or pool.spec.count or 0)

@@ -2,7 +2,7 @@
 
 The stages of a new plan start beside those of the current plan. Once they have their replicas, the frontend is
 configured to use the new plan. Once the frontend reports that it uses it and has no batch left on the old plan, the
-old stages are removed. Repeated calls complete a migration, whoever began it and whatever restarted in between.
+old stages are removed. Repeated calls complete a migration, even if the operator or Ray restarts in between.
 
 If new replicas find no node because the cluster cannot hold both plans, the old plan gives up replicas until there is
 one of each new stage. If even that does not fit, the old plan is removed first. A new plan that cannot fit alone

@@ -105,9 +105,9 @@ class MigManager:
             )
 
     async def _pods(self, node: str, labels: Mapping[str, str] | None = None) -> list[Document]:
-        wanted = ",".join(filter(None, [exists(POOL_LABEL), equal(labels or {})]))
+        selector = ",".join(filter(None, [exists(POOL_LABEL), equal(labels or {})]))
         on_node = equal({"spec.nodeName": node})
-        pods = await retried(lambda: self._client.list(PodResource, labels=wanted, fields=on_node))
+        pods = await retried(lambda: self._client.list(PodResource, labels=selector, fields=on_node))
         return [pod for pod in pods if (pod.get("status") or {}).get("phase") not in _ENDED]
 
     async def _delete(self, pod: Document) -> None:

@@ -62,7 +62,7 @@ def traffic_over_time(phases: Sequence[PhaseResult]) -> Markup:
 
 
 def latency_distribution(phases: Sequence[PhaseResult], slo_ms: float) -> Markup:
-    """Share of the answers that took at most so long, for each phase."""
+    """Distribution of the answers' latency, for each phase."""
     with styled():
         figure, axes = new_figure()
         longest = slo_ms
@@ -136,7 +136,7 @@ def batch_size_histogram(result: DemoResult) -> Markup:
 
 
 def condition_timeline(result: DemoResult) -> Markup:
-    """When each condition of the session had which status."""
+    """The status of each condition over time."""
     last_phase = result.phases[-1]
     end = result.load_after_s + last_phase.start_s + last_phase.report.duration_s
     name = f"InferenceSession {result.session.metadata.name}"
@@ -166,7 +166,7 @@ def condition_timeline(result: DemoResult) -> Markup:
 
 
 def all_charts(result: DemoResult) -> Mapping[str, Markup]:
-    """Every figure, by the name that the page knows it by."""
+    """Every figure, by its name in the page."""
     return {
         "traffic": traffic_over_time(result.phases),
         "latency": latency_distribution(result.phases, result.session.spec.slo.latency_ms),
@@ -178,7 +178,7 @@ def all_charts(result: DemoResult) -> Mapping[str, Markup]:
 
 
 def _time_axis(axes: Axes, phases: Sequence[PhaseResult]) -> None:
-    """Seconds under load, with every other phase shaded and each named."""
+    """A time axis in seconds under load, with the phases' names; every other phase is shaded."""
     end = max((phase.start_s + phase.report.duration_s for phase in phases), default=1.0)
     axes.set_xlim(0, end)
     axes.set_xlabel("seconds under load")
@@ -207,7 +207,7 @@ def _stage_name(key: str) -> str:
 def _spans(
     timeline: Sequence[ConditionChange], name: str, type: str, end: float
 ) -> Sequence[tuple[float, float, ConditionChange]]:
-    """Stretches of one status each."""
+    """Periods of one status each."""
     own = [change for change in timeline if change.object == name and change.type == type]
     turns = [c for i, c in enumerate(own) if i == 0 or own[i - 1].status != c.status]
     ends = [*(change.at_s for change in turns[1:]), end]

@@ -76,7 +76,7 @@ class PlanDiagram:
 
 
 def plan_diagram(session: InferenceSessionSpec, plan: PipelinePlanSpec, pools: tuple[str, ...]) -> PlanDiagram:
-    """Lay the plan out; pools have the colours of their places in `pools`."""
+    """The layout of the plan; a pool's place in `pools` is its colour."""
     colours = {pool: number for number, pool in enumerate(pools)}
     planned = {module.name: module for module in plan.modules}
     columns = _columns(session)
@@ -121,7 +121,7 @@ class _CardPlace:
 
 
 def _card_width(plan: PipelinePlanSpec) -> float:
-    """As wide as the longest pipeline, and at least as two stages."""
+    """The width of the longest pipeline, at least of two stages."""
     longest = max((len(p.stages) for module in plan.modules for p in module.pipelines), default=1)
     return 2 * PADDING + max(2, longest) * (STAGE_WIDTH + STAGE_GAP) - STAGE_GAP
 

@@ -1,4 +1,4 @@
-"""matplotlib figures as inline SVG whose colours and font come from the page, so that they follow its theme."""
+"""matplotlib figures as inline SVG. Their colours and font are the page's variables, so they follow its theme."""
 
 import io
 import re
@@ -71,13 +71,13 @@ def styled() -> Iterator[None]:
 
 
 def legend_above(figure: Figure, columns: int = 3) -> None:
-    """A legend over the axes, where it covers nothing; none if nothing is drawn."""
+    """A legend above the axes; none if nothing is drawn."""
     if any(axes.get_legend_handles_labels()[0] for axes in figure.axes):
         figure.legend(loc="outside upper left", ncols=columns, borderaxespad=0.2, handlelength=1.4, columnspacing=1.4)
 
 
 def inline_svg(figure: Figure, description: str) -> Markup:
-    """The figure as an `<svg>` element; `description` is for those who cannot see it."""
+    """The figure as an `<svg>` element; `description` is its text alternative."""
     text = io.StringIO()
     figure.savefig(text, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     svg = text.getvalue()

@@ -1,4 +1,4 @@
-"""Writes the report's page, and the result beside it."""
+"""Writes the report's page and the result."""
 
 import platform
 from datetime import datetime
@@ -34,7 +34,7 @@ def write_report(result: DemoResult, directory: Path) -> Path:
 
 
 def render(result: DemoResult) -> str:
-    """The report as HTML. The same for the same result."""
+    """The report as HTML; deterministic."""
     environment = Environment(
         loader=PackageLoader("partita_devtools.demo.report", "."),
         autoescape=True,

@@ -75,21 +75,21 @@ def mig(
     kind of slice. Needs no cluster. Exit code 3 if the load cannot be packed.
     """
     try:
-        wanted = parse_demand(_text(demand), str(demand))
+        load = parse_demand(_text(demand), str(demand))
         products = known_products()
         if products_file is not None:
             products = products.overridden_by(parse_products(_text(products_file), str(products_file)))
-        found = STRATEGIES[strategy](wanted, products, Deadline.after(time_limit, time.perf_counter))
+        found = STRATEGIES[strategy](load, products, Deadline.after(time_limit, time.perf_counter))
     except MigError as error:
         raise BadInput(str(error)) from error
     if isinstance(found, NoPacking):
         refused = {"reason": str(found.reason), "message": found.message, "gpusMissing": found.gpus_missing}
         emit(refused, output, lambda console: console.print(f"no packing ({found.reason}): {found.message}"))
         raise SystemExit(ExitCode.NO_PLAN)
-    document = _document(found, wanted, managed)
+    document = _document(found, load, managed)
     if out is not None:
         _write(out, document)
-    emit(document, output, lambda console: _print(found, wanted, managed, console))
+    emit(document, output, lambda console: _print(found, load, managed, console))
 
 
 def _text(file: Path) -> str:
@@ -149,7 +149,7 @@ def _print(packing: Packing, demand: MigDemand, managed: bool, console: Console)
         busy = sum(t for (owner, _, k), t in packing.time.items() if (owner, k) == (model, name))
         slices.add_row(model, name, str(count), f"{busy / count:.0%}")
     for name, count in packing.spare.items():
-        slices.add_row("(spare)", name, str(count), "")
+        slices.add_row("(not in use)", name, str(count), "")
     console.print(slices)
     console.print(_in_words(packing, demand, managed), markup=False)
 

@@ -1,4 +1,4 @@
-"""The manifests of a crowd, and how it is put on an API server: nodes that no kubelet runs, pools, sessions."""
+"""The manifests of a population (nodes without kubelets, pools, sessions), and their installation on an API server."""
 
 import asyncio
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ from partita_operator.kube.resources import (
     SessionResource,
 )
 
-POOL_LABEL: Final = "crowd/pool"
+POOL_LABEL: Final = "population/pool"
 GPUS_A_NODE: Final = 4
 SESSIONS_A_NAMESPACE: Final = 50
 POOLS_A_SESSION: Final = 3
@@ -29,8 +29,8 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Crowd:
-    """How many of each there are."""
+class Population:
+    """The number of objects of each kind."""
 
     sessions: int
     pools: int
@@ -92,9 +92,9 @@ class Crowd:
             }
 
 
-async def install(client: KubernetesClient, crowd: Crowd) -> None:
+async def install(client: KubernetesClient, population: Population) -> None:
     """Partita's definitions, the namespaces, the nodes and the pools. Sessions come by `add_sessions`."""
-    for definition in crowd.definitions():
+    for definition in population.definitions():
         await client.create(DefinitionResource, definition)
     for _ in range(100):
         try:
@@ -102,15 +102,15 @@ async def install(client: KubernetesClient, crowd: Crowd) -> None:
             break
         except ApiError:  # the kind is not served yet
             await asyncio.sleep(0.2)
-    for name in crowd.namespaces():
+    for name in population.namespaces():
         await client.create(NamespaceResource, {"metadata": {"name": name}})
-    await _all(client, NodeResource, crowd.node_manifests())
-    await _all(client, PoolResource, crowd.pool_manifests())
+    await _all(client, NodeResource, population.node_manifests())
+    await _all(client, PoolResource, population.pool_manifests())
 
 
-async def add_sessions(client: KubernetesClient, crowd: Crowd) -> None:
+async def add_sessions(client: KubernetesClient, population: Population) -> None:
     """All sessions, as one `kubectl apply` of many would bring them."""
-    await _all(client, SessionResource, crowd.session_manifests())
+    await _all(client, SessionResource, population.session_manifests())
 
 
 async def _all(client: KubernetesClient, kind: Any, manifests: Iterable[Json]) -> None:
