@@ -7,6 +7,7 @@ from pydantic import Field
 
 from partita_api.autoscaling import Autoscaling
 from partita_api.conditions import Condition
+from partita_api.execution import Execution
 from partita_api.label_selector import LabelSelector
 from partita_api.meta import API_VERSION, NAME_PATTERN, ObjectMeta, SpecModel, StatusModel
 from partita_api.module import Edge, Module, ModuleName
@@ -206,36 +207,6 @@ class Engine(SpecModel):
         max_length=1024,
         pattern=r"^https?://.+",
         description="URL of the Ray dashboard. Default: the operator's own setting.",
-    )
-
-
-class Backend(StrEnum):
-    """How a block is executed."""
-
-    EAGER = "Eager"
-    INDUCTOR = "Inductor"
-    CUDA_GRAPHS = "CudaGraphs"
-    TENSORRT = "TensorRT"
-
-
-class CutDType(StrEnum):
-    """Element type of feature maps between stages."""
-
-    FP16 = "FP16"
-    FP32 = "FP32"
-
-
-class Execution(SpecModel):
-    """How models run."""
-
-    backend: Backend = Field(
-        default=Backend.EAGER,
-        description="Eager: as torch runs it. Inductor: compiled. CudaGraphs: recorded on the GPU for each batch size, "
-        "and replayed. TensorRT: an engine for each batch size, where torch_tensorrt is installed. What cannot be "
-        "built runs Eager, and the status says so.",
-    )
-    cut_dtype: CutDType = Field(
-        default=CutDType.FP16, description="Element type of feature maps between stages; FP16 halves the traffic."
     )
 
 

@@ -21,7 +21,7 @@ Other questions: `partita_planner.mig` packs MIG slices, `partita_planner.subclu
 
 from typing import TYPE_CHECKING
 
-from partita_planner.lazy_exports import lazy_exports
+from partita_planner.exports import lazy_exports
 
 if TYPE_CHECKING:
     from partita_planner.deadline import NEVER, Deadline, OutOfTimeError

@@ -9,7 +9,7 @@ from typing import Final
 
 import torch
 
-from partita_api.inferencesession import Backend, CutDType
+from partita_api.execution import Backend, CutDType
 from partita_api.profile import ProfileRequest, VgpuLatency
 from partita_runtime.execution.process_settings import settle_process
 from partita_runtime.execution.slowdown import slowed_down

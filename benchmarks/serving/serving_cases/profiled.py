@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from ray import serve
 
 from partita_api.digests import canonical_json
+from partita_api.execution import Backend
 from partita_api.gpupool import GPUPool
-from partita_api.inferencesession import Backend, InferenceSession
+from partita_api.inferencesession import InferenceSession
 from partita_api.module import ModelSource, TensorSpec
 from partita_api.pipelineplan import PipelinePlan
 from partita_api.profile import Profile, ProfileRequest

@@ -5,7 +5,7 @@ May import `allocation.milp` and `deadline`.
 
 from typing import TYPE_CHECKING
 
-from partita_planner.lazy_exports import lazy_exports
+from partita_planner.exports import lazy_exports
 
 if TYPE_CHECKING:
     from partita_planner.mig.demand import MigDemand, ModelDemand, SliceMeasurement, pack, pack_by_paris, parse_demand

@@ -6,7 +6,7 @@ and what is below it.
 
 from typing import TYPE_CHECKING
 
-from partita_planner.lazy_exports import lazy_exports
+from partita_planner.exports import lazy_exports
 
 if TYPE_CHECKING:
     from partita_planner.subclusters.partitioning import partition

@@ -5,7 +5,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from partita_api.inferencesession import Backend, CutDType
+from partita_api.execution import Backend, CutDType
 from partita_api.meta import SpecModel
 from partita_api.module import ModelSource, TensorSpec
 from partita_api.profile import Cut, Profile

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from partita_api.inferencesession import CutDType
+from partita_api.execution import CutDType
 from partita_api.module import TensorSpec
 from partita_runtime.execution.executor import NUMPY_DTYPES, Array, check_batch, zeros
 from partita_runtime.models.layers import SampleTensor, at_cut

@@ -10,7 +10,7 @@ from math import prod
 from typing import Final
 
 from partita_api.digests import digest
-from partita_api.inferencesession import CutDType
+from partita_api.execution import CutDType
 from partita_api.module import DType, TensorSpec
 
 NOMINAL_BATCH: Final = 8

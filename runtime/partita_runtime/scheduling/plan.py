@@ -6,7 +6,8 @@ from typing import Self
 
 from pydantic import model_validator
 
-from partita_api.inferencesession import BatchingPolicy, CutDType, InferenceSessionSpec
+from partita_api.execution import CutDType
+from partita_api.inferencesession import BatchingPolicy, InferenceSessionSpec
 from partita_api.meta import SpecModel
 from partita_api.pipelineplan import PipelinePlanSpec, PooledPipeline
 from partita_api.profile import Profile

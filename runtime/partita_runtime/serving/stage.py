@@ -59,8 +59,8 @@ class StageReplica:
 
     async def reconfigure(self, user_config: dict[str, Any]) -> None:
         """Serve calls this when one of the stage's replicas has to move to another node."""
-        told = Relocation.model_validate(user_config)
-        self._leaving = told if told.replica == self._announcement.replica else None
+        relocation = Relocation.model_validate(user_config)
+        self._leaving = relocation if relocation.replica == self._announcement.replica else None
 
     async def check_health(self) -> None:
         """Raises if no more batches will be run, or if the replica has to move; Serve then replaces it."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from partita_api.inferencesession import CutDType
+from partita_api.execution import CutDType
 from partita_api.module import DType, ModelSource, TensorSpec
 from partita_api.profile import Cut, Profile, ProfileRequest, VgpuLatency
 from partita_runtime.execution.build import build_executor

@@ -4,7 +4,7 @@ import pytest
 from tests.builders import pool, problem, profile, session
 from tests.runtime.scheduling.plans import Driver
 
-from partita_api.inferencesession import CutDType, Execution
+from partita_api.execution import CutDType, Execution
 from partita_api.pipelineplan import PipelinePlanSpec
 from partita_planner.planning import plan
 from partita_planner.problem import Planned, PlanningProblem

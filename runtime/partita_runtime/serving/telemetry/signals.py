@@ -208,8 +208,8 @@ def _far_off(stage: SessionStageSignals) -> str:
 def _stages(plan: SchedulingPlan, before: CoreSignals | None, after: CoreSignals) -> tuple[SessionStageSignals, ...]:
     described = []
     for ref, stage in plan.stages():
-        counted = after.stages[ref]
-        predicted, actual = _means(before.stages.get(ref) if before else None, counted)
+        counters = after.stages[ref]
+        predicted, actual = _means(before.stages.get(ref) if before else None, counters)
         described.append(
             SessionStageSignals(
                 module=ref.module,
@@ -217,8 +217,8 @@ def _stages(plan: SchedulingPlan, before: CoreSignals | None, after: CoreSignals
                 stage=ref.stage,
                 pool=stage.pool,
                 planned=stage.replicas,
-                ready=len(counted.workers),
-                idle_fraction=_idle_fraction(before, after, counted.workers),
+                ready=len(counters.workers),
+                idle_fraction=_idle_fraction(before, after, counters.workers),
                 bad_rate=_bad_rate(before, after, ref.module),
                 predicted_micros=predicted,
                 actual_micros=actual,
@@ -249,8 +249,8 @@ def _idle_fraction(before: CoreSignals | None, after: CoreSignals, workers: Iter
 
 def _bad_rate(before: CoreSignals | None, after: CoreSignals, module: str) -> float:
     def ended(signals: CoreSignals) -> tuple[int, int]:
-        counted = signals.modules[module]
-        return counted.in_time, counted.late + sum(counted.dropped.values())
+        counters = signals.modules[module]
+        return counters.in_time, counters.late + sum(counters.dropped.values())
 
     good, bad = ended(after)
     if before:
