@@ -54,7 +54,7 @@ def test_pools_that_are_too_small_are_named(strategy: str) -> None:
 
     assert isinstance(outcome, NoPlan)
     assert outcome.reason in (NoPlanReason.INSUFFICIENT_CAPACITY, NoPlanReason.SLO_TOO_TIGHT)
-    assert "planner.strategy partita" in outcome.message
+    assert "planner.strategy to partita" in outcome.message
 
 
 @pytest.mark.parametrize("strategy", PAPERS)
