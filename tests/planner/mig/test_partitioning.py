@@ -54,7 +54,7 @@ def test_names_follow_the_content() -> None:
         pytest.param([layout(1, (1, {"1g.5gb": 1}))], {}, "no MIG profile '1g.5gb'", id="unknown profile"),
         pytest.param([layout(1, (1, {"1g.10gb": 1}))], {"product": "T4"}, "'T4' is unknown", id="unknown product"),
         pytest.param([layout(1, (1, {"1g.10gb": 1}))] * 2, {}, "twice", id="one layout twice"),
-        pytest.param([layout(1, (5, {"1g.10gb": 1}))], {}, "a layout cuts more GPUs of a node", id="more GPUs than a node has"),
+        pytest.param([layout(1, (5, {"1g.10gb": 1}))], {}, "cuts more GPUs of a node", id="more GPUs than a node has"),
     ],
 )
 def test_what_cannot_be_cut_is_refused(layouts: list[dict[str, Any]], fields: dict[str, Any], want_words: str) -> None:
