@@ -142,7 +142,8 @@ def test_a_killed_frontend_takes_its_own_connections_along_and_no_others(deploym
     assert load.statuses.keys() <= {200, "broken", 500, 502, 503, 504}, load.errors
     all_answered(others.stop())
     after = loaded(deployment, FAILING)
-    deployment.until(lambda: deployment.signals(FAILING)["goodput"] > RATE / 2, "it goes on serving")
+    deployment.until(lambda: after.sent() > RATE, "a second of the new load")
+    deployment.until(lambda: deployment.signals(FAILING)["goodput"] > RATE / 2, "it serves the new load")
     all_answered(after.stop())
 
 
