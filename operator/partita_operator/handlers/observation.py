@@ -19,7 +19,7 @@ from partita_operator.ports import (
 )
 from partita_operator.reconcile.pool.gpu_labels import DRAINING
 from partita_operator.reconcile.session.planning import with_measured_rate
-from partita_operator.reconcile.session.profiles import wanted_keys
+from partita_operator.reconcile.session.profiles import required_profile_keys
 from partita_operator.reconcile.world import Cluster, Node, PartitionerWorld, PoolWorld, SessionWorld
 
 ENGINE_TIMEOUT_S: Final = 30.0
@@ -40,7 +40,7 @@ async def observe_session(session: InferenceSession, cluster: Cluster, context: 
     namespace = session.metadata.namespace or "default"
     engine, profiles, runs = await asyncio.gather(
         _engine_answer(session, context),
-        context.profiles.load(namespace, wanted_keys(session, cluster, context.settings)),
+        context.profiles.load(namespace, required_profile_keys(session, cluster, context.settings)),
         _observe_runs(namespace, session, context),
     )
     memory.rates = with_measured_rate(memory.rates, session, engine.signals, asyncio.get_running_loop().time())

@@ -16,7 +16,7 @@ from partita_operator.cli.exit_codes import ExitCode
 from partita_operator.cli.manifests import BadInput, read_manifests
 from partita_operator.cli.output import OutputFormat, emit, output_option, report
 from partita_operator.cli.versions import installed_versions
-from partita_operator.reconcile.session.profiles import wanted_profiles
+from partita_operator.reconcile.session.profiles import required_profiles
 from partita_operator.reconcile.world import Cluster
 from partita_operator.settings.model import OperatorSettings, ProfilingSettings
 from partita_profiling.result import REQUEST_VARIABLE, ProfileFailure, parse_result
@@ -88,7 +88,7 @@ def _requests(
     requests = {
         names: request
         for session in found.sessions
-        for names, request in wanted_profiles(session, cluster, settings).requests.items()
+        for names, request in required_profiles(session, cluster, settings).requests.items()
         if (not only_modules or names[0] in only_modules) and (not only_pools or names[1] in only_pools)
     }
     if not requests:

@@ -82,7 +82,7 @@ class Ledger:
             accounts=accounts,
             owned={owner: found for owner, found in owned.items() if found},
             greedy=_greedy(accounts) if any(a.greedy for pair in changed for a in pair if a) else self.greedy,
-            _on=_sorted_anew(self._on, changed),
+            _on=_sorted_by_rank(self._on, changed),
             _sessions=sessions,
             _plans=plans,
         )
@@ -119,7 +119,7 @@ def owner_of(session: InferenceSession) -> Owner:
     return meta.namespace, meta.name, meta.uid
 
 
-def sleeping_plan(session: InferenceSession) -> str | None:
+def plan_at_zero(session: InferenceSession) -> str | None:
     """The session's plan in force, if it has no replicas for want of requests: it then holds no accelerators."""
     status = session.status
     return (
@@ -130,21 +130,21 @@ def sleeping_plan(session: InferenceSession) -> str | None:
 def account_of(session: InferenceSession, plans: Plans) -> Account:
     """The account of a session with these plans."""
     status, meta = session.status, session.metadata
-    active = status.current_plan.name if status.current_plan else None
+    current = status.current_plan.name if status.current_plan else None
     pending = status.pending_plan
     # A plan that a person or a window holds takes nothing from others yet.
-    coming = None if status.preview is not None and status.preview.plan == pending else pending
-    asleep = sleeping_plan(session)
+    pending_unheld = None if status.preview is not None and status.preview.plan == pending else pending
+    at_zero = plan_at_zero(session)
     needs = {
-        name: accelerators(plans[name]) for name in {active, pending} - {asleep} if name is not None and name in plans
+        name: accelerators(plans[name]) for name in {current, pending} - {at_zero} if name is not None and name in plans
     }
-    heading = plans.get(coming or active or "")
+    heading = plans.get(pending_unheld or current or "")
     return Account(
         key=session.key,
         namespace=meta.namespace or "default",
         rank=(-session.spec.priority, meta.creation_timestamp, session.key),
-        held=_largest(needs, (active, pending)),
-        claimed=_largest(needs, (active, coming)),
+        held=_largest(needs, (current, pending)),
+        claimed=_largest(needs, (current, pending_unheld)),
         goal=dict(heading.spec.gpus()) if heading is not None else {},
         greedy=session.spec.objective.type.seeks_throughput and meta.deletion_timestamp is None,
     )
@@ -172,7 +172,7 @@ def _greedy(accounts: Mapping[str, Account]) -> tuple[Account, ...]:
     return tuple(sorted((a for a in accounts.values() if a.greedy), key=lambda a: a.rank))
 
 
-def _sorted_anew(
+def _sorted_by_rank(
     before: Mapping[str, tuple[Account, ...]], changed: Iterable[tuple[Account | None, Account | None]]
 ) -> dict[str, tuple[Account, ...]]:
     """Accounts by pool and rank after each first account gave way to the second."""
@@ -188,5 +188,8 @@ def _sorted_anew(
         if new is not None:
             for pool in new.pools:
                 on(pool)[new.key] = new
-    anew = {pool: tuple(sorted(those.values(), key=lambda a: a.rank)) for pool, those in touched.items()}
-    return {pool: those for pool, those in {**before, **anew}.items() if those}
+    sorted_again = {
+        pool: tuple(sorted(accounts_of_pool.values(), key=lambda a: a.rank))
+        for pool, accounts_of_pool in touched.items()
+    }
+    return {pool: accounts_of_pool for pool, accounts_of_pool in {**before, **sorted_again}.items() if accounts_of_pool}

@@ -26,22 +26,22 @@ _ADVICE: Final = "Raise spec.priority, add accelerators, or select other pools."
 Targets = tuple[StageTarget, ...]
 
 
-def give_way(world: SessionWorld, plan: PipelinePlan, wanted: Targets, searching: bool) -> tuple[Targets, str]:
+def give_way(world: SessionWorld, plan: PipelinePlan, desired: Targets, searching: bool) -> tuple[Targets, str]:
     """The replicas that the plan keeps of those `wanted`, and a message if too many are missing.
 
     A session that waits keeps none. During a search for a plan the replicas stay, unless some are already given up.
     """
     limits = outranked_limits(world.session, world.cluster, plan.spec.gpus())
-    left = within(plan, wanted, limits)
+    left = within(plan, desired, limits)
     before = condition(world.session.status.conditions, ConditionType.ROLLED_OUT)
-    if left == wanted or (searching and (before is None or before.reason != Reason.OUTRANKED)):
-        return wanted, ""
-    if left is not None and not _misses(left, wanted, planned_targets(plan)):
+    if left == desired or (searching and (before is None or before.reason != Reason.OUTRANKED)):
+        return desired, ""
+    if left is not None and not _misses(left, desired, planned_targets(plan)):
         return left, ""
-    needs = _accelerators(plan, wanted)
+    needs = _accelerators(plan, desired)
     short = sorted(pool for pool, most in limits.items() if needs.get(pool, 0) > most)
     left_over = ", ".join(f"{limits[pool]} of the {needs[pool]} accelerators of pool {pool}" for pool in short)
-    replicas = sum(t.replicas for t in wanted)
+    replicas = sum(t.replicas for t in desired)
     if left is not None:
         outcome = f"The session serves with {sum(t.replicas for t in left)} of {replicas} replicas"
     else:
@@ -53,16 +53,16 @@ def give_way(world: SessionWorld, plan: PipelinePlan, wanted: Targets, searching
     return left or (), message
 
 
-def within(plan: PipelinePlan, wanted: Targets, limits: Mapping[str, int]) -> Targets | None:
+def within(plan: PipelinePlan, desired: Targets, limits: Mapping[str, int]) -> Targets | None:
     """As many of the replicas `wanted` as take no more accelerators than `limits` says by pool; None if none can serve.
 
     Only pipelines with a stage on a pool that is short give way, all stages of them by one share, so that they stay
     matched; every stage keeps at least one replica. A pool without a limit has enough.
     """
-    full = _accelerators(plan, wanted)
+    full = _accelerators(plan, desired)
     short = {pool for pool, gpus in full.items() if gpus > limits.get(pool, gpus)}
     if not short:
-        return wanted
+        return desired
     pools = {
         (module.name, pipeline.name): {stage.pool for stage in pipeline.stages}
         for module in plan.spec.modules
@@ -76,13 +76,13 @@ def within(plan: PipelinePlan, wanted: Targets, limits: Mapping[str, int]) -> Ta
             StageTarget(t.module, t.pipeline, t.stage, max(1, -(-t.replicas * part // whole)))
             if (t.module, t.pipeline) in yielding
             else t
-            for t in wanted
+            for t in desired
         )
 
     def too_much(share: tuple[int, int]) -> bool:
         return any(gpus > limits.get(pool, gpus) for pool, gpus in _accelerators(plan, shrunk(share)).items())
 
-    counts = {t.replicas for t in wanted if (t.module, t.pipeline) in yielding}
+    counts = {t.replicas for t in desired if (t.module, t.pipeline) in yielding}
     shares = sorted({(part, whole) for whole in counts for part in range(1, whole)}, key=lambda s: s[0] / s[1])
     fitting = bisect_right(shares, False, key=too_much)
     least = shares[fitting - 1] if fitting else (0, 1)
@@ -100,12 +100,12 @@ def outranked_shortage(no_plan: NoPlan, session: InferenceSession, cluster: Clus
 
 def _takers(session: InferenceSession, cluster: Cluster, pools: Iterable[str]) -> str:
     """The sessions of higher priority and what they have of the pools."""
-    wanted = sorted(pools)
-    above = {a.rank: a for pool in wanted for a in cluster.ledger.on(pool) if a.priority > session.spec.priority}
+    desired = sorted(pools)
+    above = {a.rank: a for pool in desired for a in cluster.ledger.on(pool) if a.priority > session.spec.priority}
     found = [
         f"{other.key} (priority {other.priority}) has {other.claimed[pool]} of pool {pool}"
         for _, other in sorted(above.items())
-        for pool in wanted
+        for pool in desired
         if other.claimed.get(pool, 0) > 0
     ]
     return listed(found)
@@ -115,10 +115,10 @@ def _accelerators(plan: PipelinePlan, targets: Targets) -> dict[str, int]:
     return plan.spec.gpus({(t.module, t.pipeline, t.stage): t.replicas for t in targets})
 
 
-def _misses(left: Targets, wanted: Targets, planned: Targets) -> bool:
+def _misses(left: Targets, desired: Targets, planned: Targets) -> bool:
     """Whether any stage has fewer replicas than it was promised and requests."""
     promised = {(t.module, t.pipeline, t.stage): t.replicas for t in planned}
     return any(
         has.replicas < min(wants.replicas, promised.get((wants.module, wants.pipeline, wants.stage), wants.replicas))
-        for has, wants in zip(left, wanted, strict=True)
+        for has, wants in zip(left, desired, strict=True)
     )

@@ -21,7 +21,7 @@ _DIGEST: Final = re.compile(r"[0-9a-f]{8}")
 
 def to_publish(world: PoolWorld, products: ProductTable) -> dict[str, Entries]:
     """Every pool's configurations, and all that are there but those which this pool has no use for any more."""
-    wanted: dict[str, Entries] = dict(UNCUT)
+    desired: dict[str, Entries] = dict(UNCUT)
     for pool in world.cluster.pools.values():
         if pool.spec.mig is None:
             continue
@@ -29,17 +29,17 @@ def to_publish(world: PoolWorld, products: ProductTable) -> dict[str, Entries]:
             asked = desired_partitioning(pool.metadata.name, pool.spec.mig, products)
         except MigError:
             continue  # that pool's own condition says so
-        wanted |= {configuration.name: configuration.entries for configuration in asked.configurations}
+        desired |= {configuration.name: configuration.entries for configuration in asked.configurations}
     present = world.partitioner.published or {}
     in_use = {node.labels.get(label) for node in world.nodes for label in (MIG_CONFIG, CUT_AS, DRAINING)}
     prefix = named(world.pool.metadata.name, "").rpartition("-")[0] + "-"
     kept = {name: entries for name, entries in present.items() if name in in_use or not _is_of(prefix, name)}
-    return {**kept, **wanted}
+    return {**kept, **desired}
 
 
-def knows(published: Mapping[str, Entries] | None, wanted: DesiredPartitioning) -> bool:
+def knows(published: Mapping[str, Entries] | None, desired: DesiredPartitioning) -> bool:
     """Whether all that a pool asks for is published."""
-    return published is not None and all(published.get(c.name) == c.entries for c in wanted.configurations)
+    return published is not None and all(published.get(c.name) == c.entries for c in desired.configurations)
 
 
 def _is_of(prefix: str, name: str) -> bool:

@@ -78,7 +78,7 @@ class _Roll:
 
     world: PoolWorld
     spec: MigPartitioning
-    wanted: DesiredPartitioning
+    desired: DesiredPartitioning
     targets: Mapping[str, NodePartitioning]
     """By node."""
     phases: Mapping[str, Phase]
@@ -107,11 +107,11 @@ def partition(world: PoolWorld, now: datetime) -> Partitioning:
         return Partitioning(_finding(Reason.PARTITIONING_DISABLED, message), PartitioningStatus(), stalled=True)
     products = product_table(world)
     try:
-        wanted = desired_partitioning(pool.metadata.name, spec, products)
+        desired = desired_partitioning(pool.metadata.name, spec, products)
     except MigError as error:
         finding = _finding(Reason.INVALID_SPEC, f"spec.mig cannot be met: {error}.")
         return Partitioning(finding, PartitioningStatus(), tuple(_releases(world, keep=())), stalled=True)
-    roll = _roll(world, spec, wanted, now)
+    roll = _roll(world, spec, desired, now)
     finding, stalled = _conclusion(roll, now)
     actions: list[Action] = []
     if world.partitioner.published is not None:
@@ -150,37 +150,37 @@ def _offers(node: Node, target: NodePartitioning) -> bool:
     return all(node.allocatable.get(name, 0) == units for name, units in target.resources.items())
 
 
-def _roll(world: PoolWorld, spec: MigPartitioning, wanted: DesiredPartitioning, now: datetime) -> _Roll:
+def _roll(world: PoolWorld, spec: MigPartitioning, desired: DesiredPartitioning, now: datetime) -> _Roll:
     pool = world.pool
     mine = [n for n in world.nodes if n.labels.get(CUT_BY) == mark(pool)]
     others = [p for p in world.cluster.pools.values() if p.metadata.name != pool.metadata.name]
     refused = {n.name: why for n in world.nodes if n not in mine and (why := refusal(n, spec, others))}
-    targets = _targets([n for n in world.nodes if n.name not in refused], wanted)
+    targets = _targets([n for n in world.nodes if n.name not in refused], desired)
     nodes = {n.name: n for n in world.nodes}
     phases = {name: phase(nodes[name], target) for name, target in targets.items()}
     before = pool.status.partitioning or PartitioningStatus()
     begun = {(change.node, change.config, change.phase): change.last_transition_time for change in before.changes}
-    same = before.change == wanted.change
-    known = knows(world.partitioner.published, wanted)
+    same = before.change == desired.change
+    known = knows(world.partitioner.published, desired)
     return _Roll(
         world=world,
         spec=spec,
-        wanted=wanted,
+        desired=desired,
         targets=targets,
         phases=phases,
         since={n: begun.get((n, t.name, str(phases[n])), timestamp(now)) for n, t in targets.items()},
         refused=refused,
         approved=spec.approval is Approval.AUTOMATIC
-        or pool.metadata.annotations.get(APPROVED_ANNOTATION) == wanted.change,
+        or pool.metadata.annotations.get(APPROVED_ANNOTATION) == desired.change,
         configs_published_time=((before.configs_published_time if same else None) or timestamp(now)) if known else None,
         nodes=nodes,
     )
 
 
-def _targets(nodes: Sequence[Node], wanted: DesiredPartitioning) -> dict[str, NodePartitioning]:
+def _targets(nodes: Sequence[Node], desired: DesiredPartitioning) -> dict[str, NodePartitioning]:
     """Which node gets which configuration: those that have it, or are on the way to it, keep it."""
-    left = {configuration.name: configuration.nodes for configuration in wanted.configurations}
-    by_name = {configuration.name: configuration for configuration in wanted.configurations}
+    left = {configuration.name: configuration.nodes for configuration in desired.configurations}
+    by_name = {configuration.name: configuration for configuration in desired.configurations}
     chosen: dict[str, NodePartitioning] = {}
     for label in (CUT_AS, DRAINING):
         for node in nodes:
@@ -199,20 +199,20 @@ def _steps(roll: _Roll, settle_seconds: float, now: datetime) -> Iterator[Partit
     settled = (
         roll.configs_published_time is not None and seconds_since(roll.configs_published_time, now) >= settle_seconds
     )
-    goes_on = roll.approved and settled and not roll.those(Phase.FAILED)
-    room = roll.spec.max_unavailable - len(roll.those(*_UNAVAILABLE))
+    continues = roll.approved and settled and not roll.those(Phase.FAILED)
+    free_slots = roll.spec.max_unavailable - len(roll.those(*_UNAVAILABLE))
     for name, stands in roll.phases.items():
         node = roll.nodes[name]
         if stands is Phase.CUT:
             yield _step(StepKind.FINISH, roll, name)
         elif stands is Phase.DRAINING and not roll.approved:
             yield _step(StepKind.RELEASE, roll, name)
-        elif stands is Phase.DRAINING and goes_on:
+        elif stands is Phase.DRAINING and continues:
             kind = _next_of_drained(roll, name, now)
             if kind is not None:
                 yield _step(kind, roll, name)
-        elif stands is Phase.WAITING and goes_on and room > 0 and node.ready:
-            room -= 1
+        elif stands is Phase.WAITING and continues and free_slots > 0 and node.ready:
+            free_slots -= 1
             yield _step(StepKind.DRAIN, roll, name)
         elif stands is Phase.WAITING and DRAINING in node.labels:
             yield _step(StepKind.RELEASE, roll, name)
@@ -271,10 +271,10 @@ def _status(roll: _Roll) -> PartitioningStatus:
         for name in roll.those(*_UNAVAILABLE)
     ]
     return PartitioningStatus(
-        change=roll.wanted.change,
+        change=roll.desired.change,
         approved=roll.approved,
         configs_published_time=roll.configs_published_time,
-        desired_nodes=roll.wanted.nodes,
+        desired_nodes=roll.desired.nodes,
         ready_nodes=len(roll.those(Phase.READY)),
         waiting_nodes=tuple(roll.those(Phase.WAITING))[:_MOST_IN_STATUS],
         changes=tuple(changes)[:_MOST_IN_STATUS],
@@ -284,7 +284,7 @@ def _status(roll: _Roll) -> PartitioningStatus:
 def _conclusion(roll: _Roll, now: datetime) -> tuple[Finding, bool]:
     """The condition, and whether a person has to act; what stops everything comes first."""
     world, phases = roll.world, Counter(roll.phases.values())
-    counted = f"{phases[Phase.READY]} of {roll.wanted.nodes} nodes are cut."
+    counted = f"{phases[Phase.READY]} of {roll.desired.nodes} nodes are cut."
     if world.partitioner.problem:
         return _finding(Reason.PARTITIONING_FAILED, f"{world.partitioner.problem} {counted}"), True
     if failed := roll.those(Phase.FAILED):
@@ -299,12 +299,12 @@ def _conclusion(roll: _Roll, now: datetime) -> tuple[Finding, bool]:
             f"{counted} To let Partita cut a node again: {commands.remove_node_label(changed[0], CUT_AS)}"
         )
         return _finding(Reason.LABELS_CHANGED, message), True
-    if phases[Phase.READY] == roll.wanted.nodes:
+    if phases[Phase.READY] == roll.desired.nodes:
         return Finding(ConditionType.PARTITIONED, True, Reason.PARTITIONED, counted), False
     if not roll.approved and phases[Phase.WAITING] + phases[Phase.DRAINING] > 0:
         message = (
-            f"Change {roll.wanted.change} waits for approval: it drains and cuts {listed(roll.those(Phase.WAITING))}. "
-            f"{counted} To approve it: {commands.approve_partitioning(world.pool.metadata, roll.wanted.change)}"
+            f"Change {roll.desired.change} waits for approval: it drains and cuts {listed(roll.those(Phase.WAITING))}. "
+            f"{counted} To approve it: {commands.approve_partitioning(world.pool.metadata, roll.desired.change)}"
         )
         return _finding(Reason.AWAITING_APPROVAL, message), False
     if under_way := roll.those(Phase.DRAINING, Phase.CUTTING, Phase.CUT, Phase.WAITING):

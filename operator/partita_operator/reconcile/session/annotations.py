@@ -42,7 +42,7 @@ def rollback_annotation(plan: str, generation: int) -> str:
     return f"{plan}@{generation}"
 
 
-def find_rollback(world: SessionWorld, active: str | None) -> Rollback:
+def find_rollback(world: SessionWorld, current: str | None) -> Rollback:
     """The plan to roll back to, if a person requests it; `active` is the current plan."""
     session = world.session
     asked = session.metadata.annotations.get(ROLLBACK_ANNOTATION, "")
@@ -63,7 +63,7 @@ def find_rollback(world: SessionWorld, active: str | None) -> Rollback:
         known = ", ".join(sorted(world.plans)) or "none"
         return Rollback(refusal=f"Plan {name[:100]} does not exist. The session's plans are: {known}.")
     missing = short_of(plan, available(session, world.cluster))
-    if name != active and missing:
+    if name != current and missing:
         short = ", ".join(f"{gpus} of pool {pool}" for pool, gpus in missing.items())
         return Rollback(refusal=f"Plan {name} does not fit: it lacks {short} that others have. Choose another plan.")
     return Rollback(plan)

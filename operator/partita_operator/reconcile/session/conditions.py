@@ -13,7 +13,7 @@ from partita_operator.reconcile.findings import Finding, condition, listed, prog
 from partita_operator.reconcile.reasons import Reason
 from partita_operator.reconcile.session.annotations import Rollback
 from partita_operator.reconcile.session.holds import held
-from partita_operator.reconcile.session.plan_status import rollout_summary, sleep_summary
+from partita_operator.reconcile.session.plan_status import rollout_summary, scaled_to_zero_summary
 from partita_operator.reconcile.session.planning import Planning
 from partita_operator.reconcile.session.profiles import Pair, Profiling
 from partita_operator.reconcile.session.rollout import Rollout
@@ -42,7 +42,7 @@ class Pass:
     planning: Planning
     rollback: Rollback
     rollout: Rollout
-    active: str | None
+    current: str | None
     """Name of the current plan."""
 
 
@@ -74,15 +74,17 @@ def _profiled(step: Pass) -> Finding:
             f"module or the pool. To try again without a change: {retry}"
         )
         return Finding(type, False, Reason.PROFILING_FAILED, message)
-    there, wanted = len(found.ready), len(found.ready) + len(found.running) + len(found.missing)
+    there, desired = len(found.ready), len(found.ready) + len(found.running) + len(found.missing)
     if found.running:
         names = [f"{module} on {pool}" for module, pool in found.running]
-        message = f"{there} of {wanted} profiles exist. In progress: {listed(names)}. {_missing(found.missing)}".strip()
+        message = (
+            f"{there} of {desired} profiles exist. In progress: {listed(names)}. {_missing(found.missing)}".strip()
+        )
         return Finding(type, False, Reason.PROFILING, message)
     if found.missing:
-        message = f"{there} of {wanted} profiles exist, and plans use only these. {_missing(found.missing)}"
+        message = f"{there} of {desired} profiles exist, and plans use only these. {_missing(found.missing)}"
         return Finding(type, False, Reason.SOME_PROFILES_MISSING, message)
-    message = f"{there} of {wanted} profiles exist. {_warnings(step)}".strip()
+    message = f"{there} of {desired} profiles exist. {_warnings(step)}".strip()
     return Finding(type, True, Reason.PROFILES_READY, message)
 
 
@@ -90,8 +92,8 @@ def _planned(step: Pass) -> Finding:
     type, planning = ConditionType.PLANNED, step.planning
     if step.problem is not None:
         return _not_reached(type, step.problem)
-    if planning.wanted is not None:
-        plan = planning.wanted
+    if planning.desired is not None:
+        plan = planning.desired
         message = (
             f"Plan {plan.metadata.name} serves {plan.spec.throughput} requests/s for "
             f"{plan.spec.cost.allocated_per_hour} an hour ({plan.spec.solution.strategy})."
@@ -111,31 +113,31 @@ def _planned(step: Pass) -> Finding:
 
 
 def _rolled_out(step: Pass, planned: Finding) -> Finding:
-    type, rollout, wanted = ConditionType.ROLLED_OUT, step.rollout, step.planning.wanted
+    type, rollout, desired = ConditionType.ROLLED_OUT, step.rollout, step.planning.desired
     if step.problem is not None:
         return _not_reached(type, step.problem)
     if step.world.serving is None:
         return Finding(type, ConditionStatus.UNKNOWN, Reason.ENGINE_UNAVAILABLE, step.world.problem)
     if rollout.outranked:
         return Finding(type, False, Reason.OUTRANKED, rollout.outranked)
-    if wanted is None:
+    if desired is None:
         return Finding(type, False, planned.reason, f"There is no plan to roll out.{_still_serving(step)}")
     if rollout.hold is not None and rollout.hold.plan is not None:
         return Finding(type, False, rollout.hold.reason, f"{rollout.hold.message}{_still_serving(step)}")
     if step.world.problem:
         return Finding(type, False, Reason.ACTION_FAILED, f"{step.world.problem} Partita tries again.")
     summary = (
-        f"Plan {wanted.metadata.name}: {rollout_summary(rollout)} {rollout.obstacle or step.world.serving.message}"
+        f"Plan {desired.metadata.name}: {rollout_summary(rollout)} {rollout.obstacle or step.world.serving.message}"
     )
     if rollout.obstacle:
         return Finding(type, False, Reason.ROLLING_OUT, summary.strip())
-    if rollout.serves and rollout.asleep:
-        return Finding(type, True, Reason.SCALED_TO_ZERO, sleep_summary(rollout, step.world.serving.message))
+    if rollout.serves and rollout.at_zero:
+        return Finding(type, True, Reason.SCALED_TO_ZERO, scaled_to_zero_summary(rollout, step.world.serving.message))
     if rollout.serves and not rollout.missing:
         return Finding(type, True, Reason.ROLLED_OUT, summary.strip())
     if rollout.serves and rollout.every_stage_up:
         return Finding(type, False, Reason.SCALING, summary.strip())
-    if rollout.serves and _was_asleep(step):
+    if rollout.serves and _was_at_zero(step):
         return Finding(
             type, False, Reason.SCALING_FROM_ZERO, f"Requests are held until replicas are up. {summary}".strip()
         )
@@ -163,21 +165,21 @@ def _ready(step: Pass, profiled: Finding, planned: Finding, rolled_out: Finding)
     if step.world.serving is None:
         message = f"{step.world.problem} Running replicas stay as they are, and Partita tries again."
         return Finding(ConditionType.READY, ConditionStatus.UNKNOWN, Reason.ENGINE_UNAVAILABLE, message), False
-    at_target = step.rollout.serves and step.rollout.target == step.planning.wanted
-    if at_target and step.rollout.asleep and step.rollout.cannot_wake:
+    at_target = step.rollout.serves and step.rollout.target == step.planning.desired
+    if at_target and step.rollout.at_zero and step.rollout.missing_to_start:
         message = (
-            f"The session has scaled to zero and cannot start replicas: {step.rollout.cannot_wake}. New requests are "
-            "held and then refused. Free accelerators, add some, or raise spec.priority."
+            f"The session has scaled to zero and cannot start replicas: {step.rollout.missing_to_start}. New requests "
+            "are held and then refused. Free accelerators, add some, or raise spec.priority."
         )
         return Finding(ConditionType.READY, False, Reason.CANNOT_SCALE_FROM_ZERO, message), True
-    if at_target and step.rollout.asleep:
+    if at_target and step.rollout.at_zero:
         return Finding(ConditionType.READY, True, Reason.SCALED_TO_ZERO, rolled_out.message), False
     if at_target and step.rollout.every_stage_up:
         return Finding(ConditionType.READY, True, Reason.SERVING, rolled_out.message), False
     return Finding(ConditionType.READY, False, rolled_out.reason, rolled_out.message), False
 
 
-def _was_asleep(step: Pass) -> bool:
+def _was_at_zero(step: Pass) -> bool:
     before = condition(step.world.session.status.conditions, ConditionType.ROLLED_OUT)
     return before is not None and before.reason in (Reason.SCALED_TO_ZERO, Reason.SCALING_FROM_ZERO)
 
@@ -194,10 +196,10 @@ def slo_met(session: InferenceSession, signals: Signals | None) -> Finding:
         return Finding(type, unknown, Reason.NO_SIGNALS, "No frontend has reported yet.")
     if signals.offered_rate.value == 0:
         return Finding(type, unknown, Reason.NO_TRAFFIC, "No requests arrived in the last window.")
-    attained, wanted = 1 - float(signals.bad_rate), session.spec.slo.attainment
-    met = attained >= wanted.fraction - 1e-9
+    attained, target = 1 - float(signals.bad_rate), session.spec.slo.attainment
+    met = attained >= target.fraction - 1e-9
     message = (
-        f"{'At least' if met else 'Less than'} {wanted} of the requests were answered within "
+        f"{'At least' if met else 'Less than'} {target} of the requests were answered within "
         f"{session.spec.slo.latency_ms} ms over the last window."
     )
     return Finding(type, met, Reason.SLO_MET if met else Reason.SLO_MISSED, message)
@@ -208,7 +210,7 @@ def _not_reached(type: ConditionType, problem: SpecProblem) -> Finding:
 
 
 def _still_serving(step: Pass) -> str:
-    return f" Plan {step.active} keeps serving." if step.active else ""
+    return f" Plan {step.current} keeps serving." if step.current else ""
 
 
 def _missing(missing: Mapping[Pair, str]) -> str:

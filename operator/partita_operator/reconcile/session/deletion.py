@@ -13,7 +13,7 @@ from partita_operator.reconcile.actions import Action, CancelSolve, Decision, Re
 from partita_operator.reconcile.clock import BUSY_SECONDS, patience
 from partita_operator.reconcile.findings import Finding, progress_findings, seconds_in_state, with_findings
 from partita_operator.reconcile.reasons import Reason
-from partita_operator.reconcile.session.profiles import unwanted_runs
+from partita_operator.reconcile.session.profiles import unneeded_runs
 from partita_operator.reconcile.world import SessionWorld
 
 
@@ -21,7 +21,7 @@ def decide_deletion(world: SessionWorld, now: datetime) -> Decision[InferenceSes
     """The next step of the session's removal."""
     if FINALIZER not in world.session.metadata.finalizers:
         return Decision(world.session.status, requeue_after=world.settings.resync_seconds)
-    actions: tuple[Action, ...] = (CancelSolve(), *unwanted_runs(world))
+    actions: tuple[Action, ...] = (CancelSolve(), *unneeded_runs(world))
     gone = world.serving is not None and not world.has_applications
     if gone:
         actions += (RemoveFinalizer(),)

@@ -38,11 +38,11 @@ class Hold:
 
 
 def find_hold(
-    world: SessionWorld, planning: Planning, rollback: Rollback, active: PipelinePlan | None, now: datetime
+    world: SessionWorld, planning: Planning, rollback: Rollback, current: PipelinePlan | None, now: datetime
 ) -> Hold | None:
     """The first thing that holds the session back, if anything; `active` is the current plan."""
-    session, wanted = world.session, planning.wanted
-    waiting = wanted.metadata.name if wanted is not None and wanted != active else None
+    session, desired = world.session, planning.desired
+    waiting = desired.metadata.name if desired is not None and desired != current else None
     if (why := pause_reason(session)) is not None:
         return Hold(
             Reason.PAUSED,
@@ -56,11 +56,11 @@ def find_hold(
             f"The session is rolled back to plan {rollback.plan.metadata.name} until its spec changes. To undo this: "
             f"{commands.undo_rollback(session.metadata)}",
         )
-    if wanted is None or waiting is None:
+    if desired is None or waiting is None:
         return None
-    if not wanted.spec.approved:
-        return Hold(Reason.AWAITING_APPROVAL, approval_hint(wanted, session), waiting)
-    if active is None or _must_change(world, active) or _is_under_way(world, waiting):
+    if not desired.spec.approved:
+        return Hold(Reason.AWAITING_APPROVAL, approval_hint(desired, session), waiting)
+    if current is None or _must_change(world, current) or _is_under_way(world, waiting):
         return None
     windows = session.spec.maintenance_windows
     if is_open(windows, now):
@@ -91,19 +91,19 @@ def held(hold: Hold | None, rollback: Rollback) -> Finding:
     return Finding(type, False, Reason.SETTLED, f"Nothing holds the session back.{ended}")
 
 
-def preview(hold: Hold | None, wanted: PipelinePlan | None, active: PipelinePlan | None) -> PlanPreview | None:
+def preview(hold: Hold | None, desired: PipelinePlan | None, current: PipelinePlan | None) -> PlanPreview | None:
     """What the plan that waits would change in the current plan; None if no plan waits."""
-    if hold is None or wanted is None or hold.plan != wanted.metadata.name:
+    if hold is None or desired is None or hold.plan != desired.metadata.name:
         return None
-    changes = differences(active.spec, wanted.spec) if active is not None else ()
+    changes = differences(current.spec, desired.spec) if current is not None else ()
     return PlanPreview(
-        plan=wanted.metadata.name,
+        plan=desired.metadata.name,
         reason=hold.reason,
         not_before=timestamp(hold.until) if hold.until is not None else None,
-        cost_per_hour=wanted.spec.cost.allocated_per_hour,
-        current_cost_per_hour=active.spec.cost.allocated_per_hour if active else None,
-        throughput=wanted.spec.throughput,
-        current_throughput=active.spec.throughput if active else None,
+        cost_per_hour=desired.spec.cost.allocated_per_hour,
+        current_cost_per_hour=current.spec.cost.allocated_per_hour if current else None,
+        throughput=desired.spec.throughput,
+        current_throughput=current.spec.throughput if current else None,
         changes=tuple(
             PlannedChange(
                 where=change.where[:_MAX_TEXT],
@@ -116,9 +116,9 @@ def preview(hold: Hold | None, wanted: PipelinePlan | None, active: PipelinePlan
     )
 
 
-def _must_change(world: SessionWorld, active: PipelinePlan) -> bool:
+def _must_change(world: SessionWorld, current: PipelinePlan) -> bool:
     """Whether the current plan has lost accelerators that it needs."""
-    return not fits(active, available(world.session, world.cluster))
+    return not fits(current, available(world.session, world.cluster))
 
 
 def _is_under_way(world: SessionWorld, plan: str) -> bool:

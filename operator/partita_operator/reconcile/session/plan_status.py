@@ -30,7 +30,7 @@ def _stages(plan: PipelinePlan, rollout: Rollout, serving: ServingStatus | None)
     name = plan.metadata.name
     known = {(s.module, s.pipeline, s.stage): s for s in plan.status.stages}
     is_target = rollout.target is not None and rollout.target.metadata.name == name
-    wanted = {(t.module, t.pipeline, t.stage): t.replicas for t in rollout.desired} if is_target else {}
+    desired = {(t.module, t.pipeline, t.stage): t.replicas for t in rollout.desired} if is_target else {}
     running: dict[tuple[str, str, int], StageReadiness] | None = None
     if serving is not None:
         running = {(s.module, s.pipeline, s.stage): s for p in serving.plans if p.plan == name for s in p.stages}
@@ -44,7 +44,7 @@ def _stages(plan: PipelinePlan, rollout: Rollout, serving: ServingStatus | None)
             pipeline=pipeline.name,
             stage=position,
             pool=stage.pool,
-            desired=wanted.get(key, before.desired if before else stage.replicas),
+            desired=desired.get(key, before.desired if before else stage.replicas),
             ready=ready,
             message=now.message[:1024] if now else "",
         )
@@ -74,8 +74,8 @@ def _progress(
             Finding(rolled_out, False, reason, message),
             Finding(reconciling, False, Reason.SETTLED, "Nothing is in progress."),
         )
-    if rollout.serves and rollout.asleep:
-        message = sleep_summary(rollout)
+    if rollout.serves and rollout.at_zero:
+        message = scaled_to_zero_summary(rollout)
         return (
             Finding(ready, True, Reason.SCALED_TO_ZERO, message),
             Finding(rolled_out, True, Reason.SCALED_TO_ZERO, message),
@@ -106,7 +106,7 @@ def _why_not(plan: PipelinePlan, rollout: Rollout) -> tuple[Reason, str]:
     return Reason.SUPERSEDED, "Another plan serves. This plan is kept for a rollback."
 
 
-def sleep_summary(rollout: Rollout, besides: str = "") -> str:
+def scaled_to_zero_summary(rollout: Rollout, besides: str = "") -> str:
     """One sentence about a plan without replicas."""
     name = rollout.target.metadata.name if rollout.target is not None else ""
     return f"Plan {name} has scaled to zero. The next request is held until its replicas are up. {besides}".strip()
@@ -114,9 +114,9 @@ def sleep_summary(rollout: Rollout, besides: str = "") -> str:
 
 def rollout_summary(rollout: Rollout) -> str:
     """One sentence about the progress of the roll-out."""
-    wanted = sum(t.replicas for t in rollout.targets)
+    desired = sum(t.replicas for t in rollout.targets)
     up = sum(min(t.replicas, rollout.ready.get((t.module, t.pipeline, t.stage), 0)) for t in rollout.targets)
-    text = f"{up} of {wanted} replicas are up"
+    text = f"{up} of {desired} replicas are up"
     if rollout.missing:
         lacking = ", ".join(
             f"{t.module}/{t.pipeline}/{t.stage} has {rollout.ready.get((t.module, t.pipeline, t.stage), 0)} of "

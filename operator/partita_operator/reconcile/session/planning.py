@@ -45,7 +45,7 @@ _POOL_SPEC_THAT_PLANS_DEPEND_ON: Final = {
 class Planning:
     """Which plan the session should have."""
 
-    wanted: PipelinePlan | None = None
+    desired: PipelinePlan | None = None
     """The plan of the present inputs, if it exists."""
     created: str | None = None
     """Name of the plan that this pass creates."""
@@ -111,29 +111,29 @@ def inputs_digest(world: SessionWorld, profiling: Profiling) -> str:
     )
 
 
-def decide_plan(world: SessionWorld, profiling: Profiling, active: PipelinePlan | None, now: datetime) -> Planning:
+def decide_plan(world: SessionWorld, profiling: Profiling, current: PipelinePlan | None, now: datetime) -> Planning:
     """The plan for the present inputs, or what brings it about. `active` is the plan in force."""
     inputs = inputs_digest(world, profiling)
     takeable = available(world.session, world.cluster, taking=True)
-    wanted = next((plan for plan in world.plans.values() if _answers(plan, inputs)), None)
-    if wanted is not None and (wanted == active or fits(wanted, takeable)):
-        return _approve(world.session, wanted)
-    if wanted is not None:
+    desired = next((plan for plan in world.plans.values() if _answers(plan, inputs)), None)
+    if desired is not None and (desired == current or fits(desired, takeable)):
+        return _approve(world.session, desired)
+    if desired is not None:
         # A plan kept for a rollback; meanwhile other sessions have taken its accelerators.
-        return Planning(actions=(DeletePlan(wanted.metadata.name),), requeue_after=0.0)
+        return Planning(actions=(DeletePlan(desired.metadata.name),), requeue_after=0.0)
     if leftover := _foreign_plan(world, plan_name(world.session, inputs)):
         return Planning(actions=(DeletePlan(leftover),), requeue_after=0.0)
     question, free, answer = _question(world, inputs, takeable, now)
     if answer is None:
-        return Planning(searching=True, actions=(Solve(question, _problem(world, profiling, free, active)),))
+        return Planning(searching=True, actions=(Solve(question, _problem(world, profiling, free, current)),))
     match answer.outcome:
         case None:
             return Planning(searching=True)
         case NoPlan() as no_plan:
             return Planning(no_plan=no_plan, requeue_after=_seconds_left(answer, now))
-        case Planned(plan=spec) if active is not None and _same_replicas(world.session, active, spec, profiling):
+        case Planned(plan=spec) if current is not None and _same_replicas(world.session, current, spec, profiling):
             notes = {INPUTS_ANNOTATION: inputs, SESSION_SPEC_ANNOTATION: canonical_json(world.session.spec)}
-            return Planning(searching=True, actions=(KeepPlan(active.metadata.name, notes),), requeue_after=0.0)
+            return Planning(searching=True, actions=(KeepPlan(current.metadata.name, notes),), requeue_after=0.0)
         case Planned(plan=spec):
             plan = _plan(world.session, spec, inputs, profiling)
             return Planning(created=plan.metadata.name, searching=True, actions=(CreatePlan(plan),), requeue_after=0.0)
@@ -161,16 +161,16 @@ def _question(
     return modest, free, None
 
 
-def keep_in_force(world: SessionWorld, profiling: Profiling, active: PipelinePlan | None) -> Planning:
+def keep_current_plan(world: SessionWorld, profiling: Profiling, current: PipelinePlan | None) -> Planning:
     """No other plan than the one in force is wanted, and that only if it is the one of the present inputs."""
-    answers = active is not None and _answers(active, inputs_digest(world, profiling))
-    return Planning(wanted=active if answers else None, actions=keep_planning(world).actions)
+    answers = current is not None and _answers(current, inputs_digest(world, profiling))
+    return Planning(desired=current if answers else None, actions=keep_planning(world).actions)
 
 
 def keep_rolled_back(world: SessionWorld, plan: PipelinePlan) -> Planning:
     """An earlier plan is wanted; who asks for it has approved it."""
     approval = () if plan.spec.approved else (ApprovePlan(plan.metadata.name),)
-    return Planning(wanted=plan, rolled_back=True, actions=(*keep_planning(world).actions, *approval))
+    return Planning(desired=plan, rolled_back=True, actions=(*keep_planning(world).actions, *approval))
 
 
 def keep_planning(world: SessionWorld) -> Planning:
@@ -207,23 +207,23 @@ def _answers(plan: PipelinePlan, inputs: str) -> bool:
 
 
 def _same_replicas(
-    session: InferenceSession, active: PipelinePlan, found: PipelinePlanSpec, profiling: Profiling
+    session: InferenceSession, current: PipelinePlan, found: PipelinePlanSpec, profiling: Profiling
 ) -> bool:
     """Whether the plan in force is what was found, down to what its replicas load: then nothing need be moved."""
-    before = recorded_spec(active)
+    before = recorded_spec(current)
     return (
         before is not None
         and (before.modules, before.edges, before.execution)
         == (session.spec.modules, session.spec.edges, session.spec.execution)
-        and active.spec.modules == found.modules
-        and all(profiling.ready.get((ref.module, ref.pool)) == ref.key for ref in active.spec.profiles)
+        and current.spec.modules == found.modules
+        and all(profiling.ready.get((ref.module, ref.pool)) == ref.key for ref in current.spec.profiles)
     )
 
 
-def _approve(session: InferenceSession, wanted: PipelinePlan) -> Planning:
-    approved = session.spec.planner.approval is Approval.AUTOMATIC or approved_plan(session) == wanted.metadata.name
-    approve = approved and not wanted.spec.approved
-    return Planning(wanted=wanted, actions=(ApprovePlan(wanted.metadata.name),) if approve else ())
+def _approve(session: InferenceSession, desired: PipelinePlan) -> Planning:
+    approved = session.spec.planner.approval is Approval.AUTOMATIC or approved_plan(session) == desired.metadata.name
+    approve = approved and not desired.spec.approved
+    return Planning(desired=desired, actions=(ApprovePlan(desired.metadata.name),) if approve else ())
 
 
 def _foreign_plan(world: SessionWorld, name: str) -> str | None:
@@ -232,7 +232,7 @@ def _foreign_plan(world: SessionWorld, name: str) -> str | None:
 
 
 def _problem(
-    world: SessionWorld, profiling: Profiling, free: dict[str, int], active: PipelinePlan | None
+    world: SessionWorld, profiling: Profiling, free: dict[str, int], current: PipelinePlan | None
 ) -> PlanningProblem:
     pools = usable_pools(world.session, world.cluster.pools)
     return PlanningProblem(
@@ -241,7 +241,7 @@ def _problem(
         rate=planned_rate(world),
         pools=tuple(Pool(name=name, spec=pool.spec, gpus=free[name]) for name, pool in pools.items()),
         profiles={pair: world.profiles[key] for pair, key in sorted(profiling.ready.items())},
-        current_plan=active.spec if active else None,
+        current_plan=current.spec if current else None,
     )
 
 

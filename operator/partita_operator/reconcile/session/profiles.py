@@ -32,7 +32,7 @@ Pair = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RequiredProfiles:
     """The profiles that a session wants."""
 
     requests: Mapping[Pair, ProfileRequest]
@@ -64,7 +64,7 @@ class Profiling:
     """Seconds until the next attempt or timeout is due."""
 
 
-def wanted_profiles(session: InferenceSession, cluster: Cluster, settings: OperatorSettings) -> Wanted:
+def required_profiles(session: InferenceSession, cluster: Cluster, settings: OperatorSettings) -> RequiredProfiles:
     """The requests for all pairs of a module and a usable pool."""
     requests: dict[Pair, ProfileRequest] = {}
     without_curve: list[Pair] = []
@@ -77,23 +77,23 @@ def wanted_profiles(session: InferenceSession, cluster: Cluster, settings: Opera
                 without_curve.append((module.name, name))
             else:
                 requests[module.name, name] = _request(session, module, pool, curve, settings)
-    return Wanted(requests, {pair: request.key for pair, request in requests.items()}, tuple(without_curve))
+    return RequiredProfiles(requests, {pair: request.key for pair, request in requests.items()}, tuple(without_curve))
 
 
-def wanted_keys(session: InferenceSession, cluster: Cluster, settings: OperatorSettings) -> frozenset[str]:
+def required_profile_keys(session: InferenceSession, cluster: Cluster, settings: OperatorSettings) -> frozenset[str]:
     """Content keys of all profiles that the session wants, or that one of its plans was made from."""
-    wanted = set(wanted_profiles(session, cluster, settings).keys.values())
+    required = set(required_profiles(session, cluster, settings).keys.values())
     planned = {ref.key for plan in cluster.plans_of(session).values() for ref in plan.spec.profiles}
-    return frozenset(wanted | planned)
+    return frozenset(required | planned)
 
 
 def assess_profiles(world: SessionWorld, now: datetime) -> Profiling:
     """How the session's profiles stand, and what to do about those that are missing."""
-    wanted = wanted_profiles(world.session, world.cluster, world.settings)
+    required = required_profiles(world.session, world.cluster, world.settings)
     missing: dict[str, tuple[Pair, ProfileRequest]] = {}
-    for pair, key in wanted.keys.items():
+    for pair, key in required.keys.items():
         if key not in world.profiles:
-            missing.setdefault(key, (pair, wanted.requests[pair]))
+            missing.setdefault(key, (pair, required.requests[pair]))
     asked = retry_asked_for(world.session)
     retry = asked is not None and asked != world.session.status.last_handled_retry
     progress, actions = _finished_runs(world, missing)
@@ -109,7 +109,7 @@ def assess_profiles(world: SessionWorld, now: datetime) -> Profiling:
         after, does = _step(pair, request, before, retry, world, now)
         progress.append(after)
         actions += does
-    return _summary(wanted, world, tuple(progress), tuple(actions), now)
+    return _summary(required, world, tuple(progress), tuple(actions), now)
 
 
 def _finished_runs(world: SessionWorld, missing: Mapping[str, object]) -> tuple[list[ProfilingProgress], list[Action]]:
@@ -125,7 +125,7 @@ def _finished_runs(world: SessionWorld, missing: Mapping[str, object]) -> tuple[
     return progress, actions
 
 
-def unwanted_runs(world: SessionWorld) -> tuple[Action, ...]:
+def unneeded_runs(world: SessionWorld) -> tuple[Action, ...]:
     """Removal of the session's runs that no other session of its namespace waits for."""
     return tuple(
         RemoveProfileRun(p.key, p.attempt) for p in world.session.status.profiling if not _shared_progress(world, p.key)
@@ -235,7 +235,7 @@ def _failed(old: ProfilingProgress, message: str, settings: OperatorSettings, no
 
 
 def _summary(
-    wanted: Wanted,
+    required: RequiredProfiles,
     world: SessionWorld,
     progress: tuple[ProfilingProgress, ...],
     actions: tuple[Action, ...],
@@ -243,10 +243,10 @@ def _summary(
 ) -> Profiling:
     by_key = {p.key: p for p in progress}
     ready: dict[Pair, str] = {}
-    missing = {pair: f"pool {pair[1]} has no emulation.curves entry for it; add one" for pair in wanted.without_curve}
+    missing = {pair: f"pool {pair[1]} has no emulation.curves entry for it; add one" for pair in required.without_curve}
     running: list[Pair] = []
-    hopeful: set[str] = set()
-    for pair, key in wanted.keys.items():
+    retryable: set[str] = set()
+    for pair, key in required.keys.items():
         found = by_key.get(key)
         if key in world.profiles:
             ready[pair] = key
@@ -255,7 +255,7 @@ def _summary(
         else:
             missing[pair] = f"attempt {found.attempt} of {world.settings.profiling.attempts}: {found.message}"
         if found is not None and found.phase is not ProfilingPhase.GIVEN_UP:
-            hopeful.add(pair[0])
+            retryable.add(pair[0])
     models = [m.name for m in world.session.spec.modules if m.model]
     without = tuple(m for m in models if all(m != module for module, _ in (*ready, *running)))
     due = [
@@ -268,7 +268,7 @@ def _summary(
         missing=missing,
         running=tuple(running),
         modules_without=without,
-        gives_up=any(module not in hopeful for module in without),
+        gives_up=any(module not in retryable for module in without),
         begun=all(p.phase is ProfilingPhase.RUNNING for p in progress),
         progress=progress,
         actions=actions,

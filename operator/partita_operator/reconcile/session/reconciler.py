@@ -21,13 +21,13 @@ from partita_operator.reconcile.session.holds import find_hold, preview
 from partita_operator.reconcile.session.plan_status import plan_status
 from partita_operator.reconcile.session.planning import (
     decide_plan,
-    keep_in_force,
+    keep_current_plan,
     keep_planning,
     keep_rolled_back,
     rate_to_record,
 )
 from partita_operator.reconcile.session.profiles import Profiling, assess_profiles, retry_asked_for
-from partita_operator.reconcile.session.rollout import active_plan_name, history_after, outdated_plans, roll_out
+from partita_operator.reconcile.session.rollout import current_plan_name, history_after, outdated_plans, roll_out
 from partita_operator.reconcile.session.traffic import signals_to_report
 from partita_operator.reconcile.session.validation import find_problem
 from partita_operator.reconcile.world import SessionWorld
@@ -51,24 +51,24 @@ def reconcile_session(world: SessionWorld, now: datetime) -> Decision[InferenceS
 
 
 def _take_steps(world: SessionWorld, now: datetime) -> Pass:
-    active_name = active_plan_name(world)
-    active = world.plans.get(active_name) if active_name is not None else None
+    current_name = current_plan_name(world)
+    current = world.plans.get(current_name) if current_name is not None else None
     problem = find_problem(world.session, world.cluster, world.settings.models.policy)
     profiling = assess_profiles(world, now) if problem is None else Profiling(progress=world.session.status.profiling)
-    rollback = find_rollback(world, active_name)
+    rollback = find_rollback(world, current_name)
     paused = pause_reason(world.session) is not None
     if rollback.plan is not None and not paused:
         planning = keep_rolled_back(world, rollback.plan)
     elif problem is not None or profiling.running or profiling.modules_without:
         planning = keep_planning(world)
     elif paused:
-        planning = keep_in_force(world, profiling, active)
+        planning = keep_current_plan(world, profiling, current)
     else:
-        planning = decide_plan(world, profiling, active, now)
-    hold = find_hold(world, planning, rollback, active, now)
-    fallback = active if active is not None or paused else _approved_pending(world)
+        planning = decide_plan(world, profiling, current, now)
+    hold = find_hold(world, planning, rollback, current, now)
+    fallback = current if current is not None or paused else _approved_pending(world)
     return Pass(
-        world, problem, profiling, planning, rollback, roll_out(world, planning, fallback, hold, now), active_name
+        world, problem, profiling, planning, rollback, roll_out(world, planning, fallback, hold, now), current_name
     )
 
 
@@ -80,10 +80,10 @@ def _approved_pending(world: SessionWorld) -> PipelinePlan | None:
 
 def _actions(step: Pass, status: InferenceSessionStatus) -> tuple[Action, ...]:
     """Profiles before plans, new plans before what serves, and old plans last."""
-    wanted = step.planning.wanted
+    desired = step.planning.desired
     # While it is uncertain which plan is wanted, none is thrown away.
     outdated = (
-        outdated_plans(step.world, {step.active, wanted.metadata.name}, status.history) if wanted is not None else ()
+        outdated_plans(step.world, {step.current, desired.metadata.name}, status.history) if desired is not None else ()
     )
     return (
         *step.profiling.actions,
@@ -102,42 +102,42 @@ def _status(step: Pass, now: datetime) -> InferenceSessionStatus:
         url=serving.url if serving is not None else before.url,
         grpc_address=serving.grpc_address if serving is not None else before.grpc_address,
         http_address=serving.http_address if serving is not None else before.http_address,
-        current_plan=_active_plan(step),
+        current_plan=_current_plan(step),
         pending_plan=_pending_plan(step),
-        preview=preview(step.rollout.hold, step.planning.wanted, world.plans.get(step.active or "")),
-        history=history_after(world, step.active),
+        preview=preview(step.rollout.hold, step.planning.desired, world.plans.get(step.current or "")),
+        history=history_after(world, step.current),
         profiling=step.profiling.progress,
         planned_rate=rate_to_record(world) if step.problem is None else before.planned_rate,
         last_handled_retry=_handled_retry(step),
         signals=_signals(step),
-        scale_to_zero_time=(before.scale_to_zero_time or timestamp(now)) if step.rollout.asleep else None,
+        scale_to_zero_time=(before.scale_to_zero_time or timestamp(now)) if step.rollout.at_zero else None,
         last_scale_time=timestamp(now) if step.rollout.scaled else before.last_scale_time,
         conditions=with_findings(before.conditions, session_findings(step), generation, now),
     )
 
 
-def _active_plan(step: Pass) -> PlanSummary | None:
+def _current_plan(step: Pass) -> PlanSummary | None:
     before = step.world.session.status.current_plan
-    if step.active is None:
+    if step.current is None:
         return None
-    plan = step.world.plans.get(step.active)
+    plan = step.world.plans.get(step.current)
     if plan is None:
-        return before if before is not None and before.name == step.active else None
+        return before if before is not None and before.name == step.current else None
     return PlanSummary(
-        name=step.active, cost_per_hour=plan.spec.cost.allocated_per_hour, throughput=plan.spec.throughput
+        name=step.current, cost_per_hour=plan.spec.cost.allocated_per_hour, throughput=plan.spec.throughput
     )
 
 
 def _pending_plan(step: Pass) -> str | None:
     """The wanted plan, as long as another one or none serves; the one before, while that is uncertain."""
     planning, before = step.planning, step.world.session.status.pending_plan
-    if planning.wanted is not None:
-        name: str | None = planning.wanted.metadata.name
+    if planning.desired is not None:
+        name: str | None = planning.desired.metadata.name
     elif planning.created is not None:
         name = planning.created
     else:
         name = before if before in step.world.plans and planning.no_plan is None else None
-    return name if name != step.active else None
+    return name if name != step.current else None
 
 
 def _handled_retry(step: Pass) -> str | None:

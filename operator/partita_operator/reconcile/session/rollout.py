@@ -16,7 +16,7 @@ from partita_api.profile import Profile
 from partita_operator.ports import ServingSpec, ServingStatus, StageTarget
 from partita_operator.reconcile.actions import Action, ApplyServing, DeletePlan, RemoveServing
 from partita_operator.reconcile.capacity.accounting import available
-from partita_operator.reconcile.capacity.ledger import sleeping_plan
+from partita_operator.reconcile.capacity.ledger import plan_at_zero
 from partita_operator.reconcile.capacity.priorities import give_way
 from partita_operator.reconcile.clock import seconds_since
 from partita_operator.reconcile.findings import seconds_in_state
@@ -54,7 +54,7 @@ class Rollout:
     """Whether the replicas change in this pass."""
     outranked: str = ""
     """What there is to say if sessions of higher priority leave too little of the target."""
-    cannot_wake: str = ""
+    missing_to_start: str = ""
     """What the target, which is asleep, lacks of accelerators to wake."""
     obstacle: str = ""
     """Why the target cannot be applied."""
@@ -68,7 +68,7 @@ class Rollout:
         return tuple(t for t in self.targets if self.ready.get(_key(t), 0) < t.replicas)
 
     @property
-    def asleep(self) -> bool:
+    def at_zero(self) -> bool:
         """Whether the target should have no replicas, since nobody asks for any."""
         return bool(self.targets) and not any(t.replicas for t in self.targets)
 
@@ -78,7 +78,7 @@ class Rollout:
         return all(self.ready.get(_key(t), 0) >= 1 for t in self.targets)
 
 
-def active_plan_name(world: SessionWorld) -> str | None:
+def current_plan_name(world: SessionWorld) -> str | None:
     """Name of the plan in force: what the frontends use, or used when they were last seen."""
     if world.serving is not None and world.serving.serving_plan is not None:
         return world.serving.serving_plan
@@ -89,9 +89,9 @@ def roll_out(
     world: SessionWorld, planning: Planning, fallback: PipelinePlan | None, hold: Hold | None, now: datetime
 ) -> Rollout:
     """How the plan that should serve now stands, and what to do for it; `fallback` is what serves until then."""
-    wanted = planning.wanted
+    desired = planning.desired
     waits = hold is not None and hold.plan is not None
-    target = wanted if wanted is not None and wanted.spec.approved and not waits else fallback
+    target = desired if desired is not None and desired.spec.approved and not waits else fallback
     if target is None or world.serving is None:
         present = _present_targets(world, target) if target else ()
         return Rollout(target=target, targets=present, desired=present, hold=hold)
@@ -103,14 +103,14 @@ def roll_out(
     }
     in_use = world.serving.serving_plan == target.metadata.name
     present = _present_targets(world, target)
-    asleep = not any(t.replicas for t in present)
+    at_zero = not any(t.replicas for t in present)
     left, outranked = give_way(world, target, present, planning.searching)
     paused = hold is not None and hold.reason == Reason.PAUSED
-    may_scale = in_use and not outranked and (asleep or not paused)
-    free = _free(world, target, left, taking=asleep)
+    may_scale = in_use and not outranked and (at_zero or not paused)
+    free = _free(world, target, left, taking=at_zero)
     scaling = _scale(world, target, left, free, now) if may_scale else None
     targets = scaling.targets if scaling is not None else left
-    spec = _serving_spec(world, target, targets, target == wanted and not planning.rolled_back)
+    spec = _serving_spec(world, target, targets, target == desired and not planning.rolled_back)
     return Rollout(
         target=target,
         targets=targets,
@@ -120,7 +120,7 @@ def roll_out(
         scaling=scaling,
         scaled=scaling is not None and scaling.changed,
         outranked=outranked,
-        cannot_wake=missing_capacity(target, free) if asleep else "",
+        missing_to_start=missing_capacity(target, free) if at_zero else "",
         obstacle=spec if isinstance(spec, str) else "",
         hold=hold,
         actions=_apply(spec, world.serving),
@@ -136,12 +136,12 @@ def _apply(spec: ServingSpec | str, serving: ServingStatus) -> tuple[Action, ...
     return (RemoveServing(),) if serving.plans or serving.serving_plan or serving.frontend_ready else ()
 
 
-def history_after(world: SessionWorld, active: str | None) -> tuple[str, ...]:
+def history_after(world: SessionWorld, current: str | None) -> tuple[str, ...]:
     """Earlier plans, newest first, now that `active` is in force."""
     status = world.session.status
     before = status.current_plan.name if status.current_plan else None
-    earlier = (before, *status.history) if before is not None and before != active else status.history
-    return tuple(dict.fromkeys(name for name in earlier if name != active))[:MAX_HISTORY]
+    earlier = (before, *status.history) if before is not None and before != current else status.history
+    return tuple(dict.fromkeys(name for name in earlier if name != current))[:MAX_HISTORY]
 
 
 def outdated_plans(world: SessionWorld, kept: set[str | None], history: tuple[str, ...]) -> tuple[Action, ...]:
@@ -153,7 +153,7 @@ def outdated_plans(world: SessionWorld, kept: set[str | None], history: tuple[st
 
 def _present_targets(world: SessionWorld, plan: PipelinePlan) -> tuple[StageTarget, ...]:
     """The replicas that the plan's status asks for; as planned where it asks for none, and none while it sleeps."""
-    if sleeping_plan(world.session) == plan.metadata.name:
+    if plan_at_zero(world.session) == plan.metadata.name:
         return tuple(StageTarget(*_key(t), replicas=0) for t in planned_targets(plan))
     desired = {(s.module, s.pipeline, s.stage): s.desired for s in plan.status.stages}
     return tuple(StageTarget(*_key(t), replicas=desired.get(_key(t)) or t.replicas) for t in planned_targets(plan))
@@ -197,10 +197,10 @@ def _free(world: SessionWorld, target: PipelinePlan, present: tuple[StageTarget,
 
 
 def _serving_spec(
-    world: SessionWorld, target: PipelinePlan, targets: tuple[StageTarget, ...], as_wanted: bool
+    world: SessionWorld, target: PipelinePlan, targets: tuple[StageTarget, ...], as_desired: bool
 ) -> ServingSpec | str:
     """What the engine should make so, or why that cannot be said."""
-    session = world.session if as_wanted else _session_of(target, world.session)
+    session = world.session if as_desired else _session_of(target, world.session)
     if session is None:
         return f"Plan {target.metadata.name} does not say for which spec it was made, so it is left as it runs."
     profiles: dict[tuple[str, str], Profile] = {}

@@ -11,7 +11,7 @@ from partita_api.inferencesession import InferenceSession
 from partita_api.meta import RETRY_ANNOTATION
 from partita_api.quantity import Quantity
 from partita_operator.ports import RunPhase
-from partita_operator.reconcile.session.profiles import wanted_profiles
+from partita_operator.reconcile.session.profiles import required_profiles
 from partita_operator.reconcile.world import Cluster
 from partita_operator.settings.model import OperatorSettings, ProfilingSettings
 
@@ -65,9 +65,9 @@ def test_a_request_says_all_that_changes_a_measurement(
     wanting: SessionBuilder, on: PoolBuilder, want: dict[str, object]
 ) -> None:
     settings = OperatorSettings(profiling=ProfilingSettings(versions={"torch": "2.13"}))
-    wanted = wanted_profiles(wanting.build(), counted(on), settings)
+    required = required_profiles(wanting.build(), counted(on), settings)
 
-    request = wanted.requests["detector", "fast"]
+    request = required.requests["detector", "fast"]
     assert {name: getattr(request, name) for name in want} == want
 
 
@@ -82,7 +82,7 @@ def test_a_request_says_all_that_changes_a_measurement(
 )
 def test_equal_requests_share_one_profile(change: SessionBuilder, same: bool) -> None:
     before, after = (
-        wanted_profiles(s.build(), counted(pool("fast")), OperatorSettings()).requests["detector", "fast"].key
+        required_profiles(s.build(), counted(pool("fast")), OperatorSettings()).requests["detector", "fast"].key
         for s in (DETECTOR, change)
     )
     assert (before == after) is same
