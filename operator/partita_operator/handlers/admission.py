@@ -8,7 +8,7 @@ from partita_operator.kube.cache import ClusterCache, Kind, KindMissingError
 from partita_operator.kube.resources import read_plan, read_pool, read_session
 from partita_operator.kube.retries import ApiServerUnavailableError
 from partita_operator.reconcile.admission import Verdict, judge_plan, judge_pool, judge_session
-from partita_operator.reconcile.world import Cluster
+from partita_operator.reconcile.capacity.cluster import Cluster
 from partita_runtime.models.policy import ModelPolicy
 
 logger = logging.getLogger(__name__)

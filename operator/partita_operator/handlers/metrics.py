@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, star
 
 from partita_api.inferencesession import Signals
 from partita_operator.handlers.status_metrics import StatusCollector
-from partita_operator.reconcile.world import Cluster
+from partita_operator.reconcile.capacity.cluster import Cluster
 
 
 class Metrics:

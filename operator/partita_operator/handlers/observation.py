@@ -17,10 +17,11 @@ from partita_operator.ports import (
     ServingSignals,
     ServingStatus,
 )
+from partita_operator.reconcile.capacity.cluster import Cluster
 from partita_operator.reconcile.pool.gpu_labels import DRAINING
 from partita_operator.reconcile.session.planning import with_measured_rate
 from partita_operator.reconcile.session.profiles import required_profile_keys
-from partita_operator.reconcile.world import Cluster, Node, PartitionerWorld, PoolWorld, SessionWorld
+from partita_operator.reconcile.world import Node, PartitionerWorld, PoolWorld, SessionWorld
 
 ENGINE_TIMEOUT_S: Final = 30.0
 """An engine that does not answer within this time counts as unavailable."""

@@ -10,7 +10,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from partita_api.inferencesession import Signals
-from partita_operator.reconcile.world import Cluster
+from partita_operator.reconcile.capacity.cluster import Cluster
 
 _SIGNALS: Final = (
     ("offered_rate", "Requests per second that arrived, over the autoscaling window."),

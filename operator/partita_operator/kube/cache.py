@@ -24,7 +24,7 @@ from partita_operator.kube.resources import (
     recorded_spec,
 )
 from partita_operator.kube.retries import retried
-from partita_operator.reconcile.world import Cluster
+from partita_operator.reconcile.capacity.cluster import Cluster
 
 T = TypeVar("T")
 

@@ -1,5 +1,5 @@
-"""Pure reconcilers: (what is wanted, what is observed, now) -> (status, actions, events, when to look again).
+"""Pure reconcilers: (desired, observed, now) -> (status, actions, events, seconds until the next pass).
 
-They are level-triggered and idempotent: whatever state the world is in, repeating them leads to the state that
-is wanted. Nothing in this package does I/O or reads a clock.
+They are level-triggered and idempotent: repeated passes lead from any state to the desired one. May import the packages
+below the operator and `ports`; nothing here does I/O or reads a clock.
 """

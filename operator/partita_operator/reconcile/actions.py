@@ -1,7 +1,6 @@
-"""What a reconciler answers: the status to write, and the actions to carry out after it, in order.
+"""The result of a pass: the status to write, and then the actions to execute, in order.
 
-The status is written first. It holds what an action needs to be repeated or undone, so that an operator that dies
-in between finds out at its next start.
+The status is written first. It has what an operator needs after a restart to repeat or undo an action.
 """
 
 from collections.abc import Mapping
@@ -20,17 +19,17 @@ from partita_planner.problem import PlanningProblem
 
 @dataclass(frozen=True)
 class AddFinalizer:
-    """Keep the object until everything outside of Kubernetes is undone."""
+    """Keep the object until everything outside of Kubernetes is removed."""
 
 
 @dataclass(frozen=True)
 class RemoveFinalizer:
-    """Let the object go."""
+    """Let Kubernetes delete the object."""
 
 
 @dataclass(frozen=True)
 class StartProfile:
-    """Start a profiling run; harmless if it is there."""
+    """Start a profiling run; does nothing if it exists."""
 
     request: ProfileRequest
     pool: GPUPool
@@ -46,7 +45,7 @@ class StoreProfile:
 
 @dataclass(frozen=True)
 class RemoveProfileRun:
-    """Stop a profiling run and delete what it left."""
+    """Stop a profiling run and delete its objects."""
 
     key: str
     attempt: int
@@ -54,7 +53,7 @@ class RemoveProfileRun:
 
 @dataclass(frozen=True)
 class Solve:
-    """Search for a plan in the background; the answer is a later world's `search` under the same key."""
+    """Search for a plan in the background. The answer is `search` of a later world, under the same key."""
 
     key: str
     problem: PlanningProblem
@@ -62,19 +61,19 @@ class Solve:
 
 @dataclass(frozen=True)
 class CancelSolve:
-    """Give the running search up."""
+    """Stop the running search."""
 
 
 @dataclass(frozen=True)
 class CreatePlan:
-    """Create a plan, unless its accelerators have been given to another session since it was made."""
+    """Create a plan, unless another session got its accelerators meanwhile."""
 
     plan: PipelinePlan
 
 
 @dataclass(frozen=True)
 class KeepPlan:
-    """Note on a plan that it is also the answer to later inputs, and the spec that those are from."""
+    """Annotate a plan as the answer to later inputs, with the session's spec of these inputs."""
 
     name: str
     annotations: Mapping[str, str]
@@ -89,21 +88,21 @@ class ApprovePlan:
 
 @dataclass(frozen=True)
 class DeletePlan:
-    """Delete a plan that is neither in force nor kept for a rollback."""
+    """Delete a plan that is neither current nor kept for a rollback."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class ApplyServing:
-    """Make the session's applications so; repeated until they are."""
+    """Apply this spec to the session's applications; repeated until they match."""
 
     spec: ServingSpec
 
 
 @dataclass(frozen=True)
 class PublishConfigurations:
-    """Let the partitioner know these configurations, and no others."""
+    """Publish exactly these configurations to the partitioner."""
 
     configurations: Mapping[str, Entries]
 
@@ -117,7 +116,7 @@ class PartitionNode:
 
 @dataclass(frozen=True)
 class RemoveServing:
-    """Take the session's applications down."""
+    """Remove the session's applications."""
 
 
 Action = (
@@ -141,7 +140,7 @@ Action = (
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened, for `kubectl describe`."""
+    """A Kubernetes event, as `kubectl describe` shows it."""
 
     type: Severity
     reason: str
@@ -153,11 +152,11 @@ Status = TypeVar("Status", InferenceSessionStatus, GPUPoolStatus)
 
 @dataclass(frozen=True)
 class Decision(Generic[Status]):
-    """What to do about one object."""
+    """The result of one pass over one object."""
 
     status: Status
     requeue_after: float
-    """Seconds after which to look again, if nothing happens before."""
+    """Seconds until the next pass, if no event comes earlier."""
     actions: tuple[Action, ...] = ()
     events: tuple[Event, ...] = ()
     plan_statuses: Mapping[str, PipelinePlanStatus] = field(default_factory=dict)

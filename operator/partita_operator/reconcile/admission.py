@@ -11,10 +11,10 @@ from partita_api.gpupool import GPUPool, SharingMode
 from partita_api.inferencesession import InferenceSession
 from partita_api.pipelineplan import PipelinePlan, PipelinePlanSpec
 from partita_operator.reconcile.capacity.accounting import selected_pools, users
+from partita_operator.reconcile.capacity.cluster import Cluster
 from partita_operator.reconcile.capacity.quotas import quota_use
 from partita_operator.reconcile.reasons import Reason
 from partita_operator.reconcile.session.validation import find_problem
-from partita_operator.reconcile.world import Cluster
 from partita_runtime.models.policy import ModelPolicy
 
 REFUSED: Final = frozenset(

@@ -1,12 +1,12 @@
-"""Moments in time as Kubernetes writes them, and how long to wait."""
+"""Points in time as Kubernetes writes them, and times to the next pass."""
 
 from datetime import UTC, datetime
 from typing import Final
 
 BUSY_SECONDS: Final = 1.0
-"""How soon to look again while something is under way."""
+"""Time to the next pass while something is in progress."""
 MAX_PATIENCE_SECONDS: Final = 60.0
-"""How seldom to look again, at most, while something stays away."""
+"""The longest time between two passes while something does not answer."""
 
 
 def timestamp(now: datetime) -> str:
@@ -15,10 +15,10 @@ def timestamp(now: datetime) -> str:
 
 
 def seconds_since(text: str, now: datetime) -> float:
-    """Seconds from the RFC 3339 moment `text` to `now`, not below 0."""
+    """Seconds from `text` (RFC 3339) to `now`, at least 0."""
     return max(0.0, (now - datetime.fromisoformat(text)).total_seconds())
 
 
 def patience(away: float, least: float) -> float:
-    """Seconds until the next try of what has been away for `away` seconds: the longer away, the longer."""
+    """Seconds until the next attempt after `away` seconds without an answer: it grows with `away`, from `least`."""
     return min(MAX_PATIENCE_SECONDS, max(least, away))

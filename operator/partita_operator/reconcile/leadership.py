@@ -1,8 +1,8 @@
-"""Which replica of the operator works: the one that holds the Lease. The others stand by, with everything in memory.
+"""Leader election: the replica of the operator that holds the Lease works, and the others are hot standbys.
 
-As in client-go, nobody compares a clock with another's: whoever waits measures by its own steady clock for how long the
-Lease has not changed, and takes it once that is longer than its duration. Whoever holds it stops well before, at
-two thirds of the duration after the last renewal that it knows of.
+As in client-go, replicas do not compare their clocks. A standby measures on its own monotonic clock how long the Lease has
+not changed, and takes it after the Lease's duration. The holder stops earlier: two thirds of the duration after the last
+renewal that it knows of.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ HOLDS_FOR: Final = 2 / 3
 RENEWS_AFTER: Final = 1 / 3
 """Share of the duration after which the holder renews."""
 LOOKS_AFTER: Final = 1 / 6
-"""Share of the duration after which whoever waits looks again, and a renewal that failed is repeated."""
+"""Share of the duration after which a standby reads the Lease again, and a failed renewal is repeated."""
 
 
 @dataclass(frozen=True)
@@ -22,47 +22,47 @@ class LeaseRecord:
     """The Lease as the API server has it."""
 
     holder: str
-    """Identity of the replica that works; empty if it has given the Lease back."""
+    """Identity of the holder; empty if it released the Lease."""
     duration_seconds: int
     transitions: int
-    """How often it has changed hands."""
+    """How often the holder changed."""
     version: str
-    """Resource version: another one for each renewal."""
+    """Resource version, which changes with each renewal."""
 
 
 @dataclass(frozen=True)
-class Observation:
-    """A Lease, and since when it has been as it is."""
+class LeaseObservation:
+    """A Lease, and when it last changed."""
 
     record: LeaseRecord | None
-    """None if there is none."""
+    """None if the Lease does not exist."""
     since: float
-    """Seconds of the observer's steady clock at which it was first seen so."""
+    """Seconds on the observer's monotonic clock when this record was first seen."""
 
 
-class Step(StrEnum):
-    """What a replica does about the Lease."""
+class LeaseStep(StrEnum):
+    """The next step of a replica with the Lease."""
 
     TAKE = "Take"
     RENEW = "Renew"
     WAIT = "Wait"
 
 
-def observe(before: Observation | None, record: LeaseRecord | None, now: float) -> Observation:
-    """What is known after the Lease was read as `record` at `now`."""
+def observe(before: LeaseObservation | None, record: LeaseRecord | None, now: float) -> LeaseObservation:
+    """The observation after the Lease was read as `record` at `now`."""
     if before is not None and before.record == record:
         return before
-    return Observation(record, now)
+    return LeaseObservation(record, now)
 
 
-def next_step(identity: str, seen: Observation, now: float) -> Step:
-    """What the replica of this identity does at `now`."""
+def next_step(identity: str, seen: LeaseObservation, now: float) -> LeaseStep:
+    """The next step of the replica with this identity at `now`."""
     record = seen.record
     if record is None or not record.holder:
-        return Step.TAKE
+        return LeaseStep.TAKE
     if record.holder == identity:
-        return Step.RENEW
-    return Step.TAKE if now - seen.since >= record.duration_seconds else Step.WAIT
+        return LeaseStep.RENEW
+    return LeaseStep.TAKE if now - seen.since >= record.duration_seconds else LeaseStep.WAIT
 
 
 def still_holds(renewed: float | None, duration_seconds: float, now: float) -> bool:

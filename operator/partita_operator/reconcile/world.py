@@ -1,4 +1,4 @@
-"""What the reconcilers see of the world, gathered anew for every pass."""
+"""The input of a pass: the observed state of one session or pool and of everything around it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,10 +7,11 @@ from functools import cached_property
 
 from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession
-from partita_api.pipelineplan import PipelinePlan
 from partita_api.profile import Profile
 from partita_operator.ports import ProfileRun, ServingSignals, ServingStatus
-from partita_operator.reconcile.capacity.ledger import NO_PLANS, Ledger, Plans, owner_of
+from partita_operator.reconcile.capacity.accounting import Availability
+from partita_operator.reconcile.capacity.cluster import Cluster
+from partita_operator.reconcile.capacity.ledger import Plans
 from partita_operator.settings.model import OperatorSettings
 from partita_planner.mig.parted import Entries
 from partita_planner.problem import Outcome
@@ -22,59 +23,38 @@ class Search:
     """The last search for a plan of a session."""
 
     key: str
-    """Digest of what was asked."""
+    """Digest of the question."""
     outcome: Outcome | None = None
     """The answer; None while the search runs."""
     finished: datetime | None = None
 
 
 @dataclass(frozen=True)
-class Cluster:
-    """Partita's objects in the whole cluster."""
-
-    pools: Mapping[str, GPUPool] = field(default_factory=dict)
-    sessions: Mapping[str, InferenceSession] = field(default_factory=dict)
-    """By namespace/name."""
-    plans: Mapping[str, PipelinePlan] = field(default_factory=dict)
-    """By namespace/name."""
-    unreadable: Mapping[str, str] = field(default_factory=dict)
-    """Sessions (namespace/name) and pools (name) whose spec cannot be used, and why. They are in `sessions` and
-    `pools` with their true metadata and status; a session's spec is then that of its plan in force."""
-
-    before: Ledger = field(default_factory=Ledger, repr=False, compare=False)
-    """The ledger of an earlier state, from which this one's is made."""
-
-    def plans_of(self, session: InferenceSession) -> Plans:
-        """The session's own plans by name; not those of an earlier session of the same name."""
-        return self.ledger.owned.get(owner_of(session), NO_PLANS)
-
-    @cached_property
-    def ledger(self) -> Ledger:
-        """Who has which accelerators, and which plans."""
-        return self.before.after(self.sessions, self.plans)
-
-
-@dataclass(frozen=True)
 class SessionWorld:
-    """What is observed around one session."""
+    """The observed state around one session."""
 
     session: InferenceSession
     cluster: Cluster
     """All objects, the session itself included."""
     settings: OperatorSettings
     profiles: Mapping[str, Profile] = field(default_factory=dict)
-    """Those profiles of the session's namespace that it wants or its plans were made from, by content key."""
+    """Profiles of the session's namespace that it requires or that its plans were made from, by content key."""
     runs: Mapping[tuple[str, int], ProfileRun] = field(default_factory=dict)
     """Profiling runs by key and attempt."""
     serving: ServingStatus | None = field(default_factory=ServingStatus)
-    """What the engine runs; None if it cannot be reached."""
+    """What the engine runs; None if it does not answer."""
     has_applications: bool = False
-    """Whether the engine still has applications of the session, ready or not; looked up for deleted sessions."""
+    """Whether the engine still has applications of a deleted session."""
     signals: ServingSignals | None = None
     rates: RateHistory = field(default_factory=RateHistory)
     search: Search | None = None
     problem: str = ""
-    """What the engine or the last pass's actions failed with."""
+    """Errors of the engine or of the last pass's actions."""
+
+    @cached_property
+    def availability(self) -> Availability:
+        """What the session may use of the pools."""
+        return Availability(self.session, self.cluster)
 
     @property
     def plans(self) -> Plans:
@@ -96,19 +76,19 @@ class Node:
 
 @dataclass(frozen=True)
 class PartitionerWorld:
-    """What is observed of whoever cuts the GPUs of a pool's nodes."""
+    """The observed state of the partitioner, which cuts the GPUs of a pool's nodes."""
 
     published: Mapping[str, Entries] | None = None
-    """The configurations that it knows, by name; None if they cannot be read, or are somebody else's."""
+    """The published configurations by name; None if they are unreadable or belong to another owner."""
     replicas: Mapping[str, int] = field(default_factory=dict)
-    """Pods of Partita's with accelerators, by node, of those nodes that are being drained."""
+    """Number of Partita's pods with accelerators, by node, for nodes that are being drained."""
     problem: str = ""
-    """Why the configurations cannot be read, or what the last steps failed with."""
+    """Why the configurations are unreadable, or the error of the last steps."""
 
 
 @dataclass(frozen=True)
 class PoolWorld:
-    """What is observed around one pool."""
+    """The observed state around one pool."""
 
     pool: GPUPool
     cluster: Cluster
@@ -116,7 +96,7 @@ class PoolWorld:
     nodes: tuple[Node, ...] = ()
     """The nodes that the pool's selector matches."""
     engine_capacity: Mapping[str, float] | None = None
-    """Units of each custom resource of the operator's own engine; None if it cannot be reached."""
+    """Units of each custom resource of the default engine; None if it does not answer."""
     problem: str = ""
-    """Why the engine cannot be reached."""
+    """Why the engine does not answer."""
     partitioner: PartitionerWorld = field(default_factory=PartitionerWorld)

@@ -10,7 +10,7 @@ from partita_api.conditions import Condition
 from partita_api.gpupool import GPUPoolStatus
 from partita_api.inferencesession import InferenceSessionStatus, PlanSummary, Signals
 from partita_operator.cli.cluster.top import report, tables
-from partita_operator.reconcile.world import Cluster
+from partita_operator.reconcile.capacity.cluster import Cluster
 
 READY = Condition(
     type="Ready",

@@ -15,7 +15,7 @@ from partita_api.conditions import Condition
 from partita_api.gpupool import GPUPoolStatus
 from partita_api.inferencesession import InferenceSessionStatus, PlanSummary, Signals
 from partita_operator.handlers.metrics import Metrics
-from partita_operator.reconcile.world import Cluster
+from partita_operator.reconcile.capacity.cluster import Cluster
 from partita_runtime.serving.telemetry.metrics import metrics_text
 from partita_runtime.serving.telemetry.signals import Meter, SessionSignals, SessionStageSignals
 

@@ -36,11 +36,12 @@ from partita_operator.reconcile.actions import (
     StoreProfile,
 )
 from partita_operator.reconcile.capacity.accounting import available, fits
+from partita_operator.reconcile.capacity.cluster import Cluster
 from partita_operator.reconcile.capacity.ledger import Ledger
 from partita_operator.reconcile.pool.reconciler import reconcile_pool
 from partita_operator.reconcile.session.planning import with_measured_rate
 from partita_operator.reconcile.session.reconciler import reconcile_session
-from partita_operator.reconcile.world import Cluster, PoolWorld, Search, SessionWorld
+from partita_operator.reconcile.world import PoolWorld, Search, SessionWorld
 from partita_operator.settings.model import OperatorSettings, ProfilingSettings
 from partita_planner.problem import Outcome, PlanningProblem
 from partita_runtime.autoscaling.load_level import RateHistory

@@ -27,7 +27,7 @@ from partita_operator.kube.resources import (
     read_session,
 )
 from partita_operator.kube.selectors import exists
-from partita_operator.reconcile.world import Cluster
+from partita_operator.reconcile.capacity.cluster import Cluster
 
 T = TypeVar("T")
 

@@ -7,8 +7,8 @@ import click
 from partita_api.inferencesession import InferenceSession, RateSource
 from partita_api.profile import Profile
 from partita_operator.reconcile.capacity.accounting import available
+from partita_operator.reconcile.capacity.cluster import Cluster
 from partita_operator.reconcile.session.validation import find_problem
-from partita_operator.reconcile.world import Cluster
 from partita_planner.problem import PlanningProblem
 from partita_planner.several_sessions.offline import offline_problem
 

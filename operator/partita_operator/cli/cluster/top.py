@@ -16,7 +16,7 @@ from partita_api.inferencesession import InferenceSession
 from partita_operator.cli.cluster.api_server import ApiServer
 from partita_operator.cli.cluster.options import ClusterPlace, cluster_options
 from partita_operator.cli.output import OutputFormat, console, emit, output_option
-from partita_operator.reconcile.world import Cluster
+from partita_operator.reconcile.capacity.cluster import Cluster
 
 Json = dict[str, Any]
 

@@ -16,8 +16,8 @@ from partita_operator.cli.exit_codes import ExitCode
 from partita_operator.cli.manifests import BadInput, read_manifests
 from partita_operator.cli.output import OutputFormat, emit, output_option, report
 from partita_operator.cli.versions import installed_versions
+from partita_operator.reconcile.capacity.cluster import Cluster
 from partita_operator.reconcile.session.profiles import required_profiles
-from partita_operator.reconcile.world import Cluster
 from partita_operator.settings.model import OperatorSettings, ProfilingSettings
 from partita_profiling.result import REQUEST_VARIABLE, ProfileFailure, parse_result
 

@@ -1,4 +1,4 @@
-"""Who holds which accelerators, and how many a session may use: accounting, priorities and quotas. Pure.
+"""Which accelerators each session holds and may use: ledger, accounting, priorities and quotas. Pure.
 
 May import the data types of `reconcile`.
 """

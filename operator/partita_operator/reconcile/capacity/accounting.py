@@ -1,22 +1,25 @@
-"""Who holds which accelerators, and how many a session may use.
+"""Which accelerators each session holds, and how many it may use.
 
-A session holds what its plan in force and its pending plan need, pool by pool the larger of the two: a migration
-re-uses what the session has. What a plan was promised stays with it while the autoscaler needs less of it.
-Sessions are served in the order of their rank: their priority, then their age. Where a pool has shrunk, the lowest give
-way; where a session of higher priority needs what they hold, those of lower priority do. A pool may have quotas, the
-most that the sessions of one namespace may hold together, to which the same order applies. Accelerators are held whole,
-as the planner counts them: none is shared by two sessions, or divided into vGPUs of two sizes.
+A session holds what its current plan and its pending plan need, in each pool the larger of the two: a migration reuses
+what the session has. A plan keeps what it was promised while the autoscaler needs less.
+
+Sessions have an order: priority first, then age. If a pool shrinks, the last sessions give accelerators up. If a
+session of higher priority needs accelerators, sessions of lower priority give them up. The quota of a namespace limits
+what its sessions hold together, in the same order. Accelerators are counted whole, as in the planner: two sessions
+never share one, and one accelerator has vGPUs of one size.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 
 from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession
 from partita_api.pipelineplan import PipelinePlan
+from partita_operator.reconcile.capacity.cluster import Cluster
 from partita_operator.reconcile.capacity.ledger import Account, account_of
-from partita_operator.reconcile.world import Cluster
 
 
 def selected_pools(session: InferenceSession, pools: Mapping[str, GPUPool]) -> dict[str, GPUPool]:
@@ -26,7 +29,7 @@ def selected_pools(session: InferenceSession, pools: Mapping[str, GPUPool]) -> d
 
 
 def usable_pools(session: InferenceSession, pools: Mapping[str, GPUPool]) -> dict[str, GPUPool]:
-    """The selected pools that a new plan may use: not being deleted, and with accelerators."""
+    """The selected pools that a new plan may use: they have accelerators and are not being deleted."""
     return {
         name: pool
         for name, pool in selected_pools(session, pools).items()
@@ -41,25 +44,59 @@ def holding(session: InferenceSession, cluster: Cluster) -> Mapping[str, int]:
     return account_of(session, cluster.plans_of(session)).held
 
 
+@dataclass(frozen=True)
+class Availability:
+    """What one session may use in one state of the cluster, by pool; each answer is computed once."""
+
+    session: InferenceSession
+    cluster: Cluster
+
+    @cached_property
+    def entitled(self) -> Mapping[str, int]:
+        """The most that it may ever use; see `entitlements`."""
+        return entitlements(self.session, self.cluster)
+
+    @cached_property
+    def free(self) -> Mapping[str, int]:
+        """What it may plan with if sessions of lower priority keep theirs."""
+        return _available(self.session, self.cluster, self.entitled, quotas=True, taking=False)
+
+    @cached_property
+    def takeable(self) -> Mapping[str, int]:
+        """What it may plan with if sessions of lower priority keep nothing."""
+        return _available(self.session, self.cluster, self.entitled, quotas=True, taking=True)
+
+    @cached_property
+    def free_without_quotas(self) -> Mapping[str, int]:
+        """As `free`, if no namespace had a quota."""
+        return available(self.session, self.cluster, quotas=False)
+
+
 def available(session: InferenceSession, cluster: Cluster, quotas: bool = True, taking: bool = False) -> dict[str, int]:
     """Whole accelerators that the session may plan with, by usable pool, its own included.
 
-    Sessions of higher rank keep what they hold. Those of lower rank do as far as the pool's capacity, and the quota of
-    the session's namespace, reach; with `taking`, those of lower priority keep nothing. Without `quotas`, namespaces
-    have none.
+    Sessions before it in the order keep what they hold. Sessions after it keep theirs as far as the pool's capacity and
+    the quota of the namespace allow. With `taking`, sessions of lower priority keep nothing. Without `quotas`, no
+    namespace has a quota.
     """
+    return _available(session, cluster, entitlements(session, cluster, quotas), quotas, taking)
+
+
+def _available(
+    session: InferenceSession, cluster: Cluster, entitled: Mapping[str, int], quotas: bool, taking: bool
+) -> dict[str, int]:
     own, namespace = holding(session, cluster), session.metadata.namespace or "default"
     known = cluster.ledger.accounts.get(session.key)
 
     def is_above(other: Account) -> bool:
-        # A session that is not there yet comes last.
+        # A session that does not exist yet is the last.
         return known is None or other.rank < known.rank
 
     def keeps(other: Account) -> bool:
         return is_above(other) or not taking or other.priority >= session.spec.priority
 
     def left(pool: str, limit: int, of_namespace: bool) -> int:
-        """What is left of `limit` accelerators of the pool, which all sessions share or those of the namespace."""
+        """What is left of `limit` accelerators, which all sessions of the pool share, or those of the namespace."""
         before, after = 0, 0
         for other in cluster.ledger.on(pool):
             if other.key == session.key or (of_namespace and other.namespace != namespace) or not keeps(other):
@@ -71,9 +108,9 @@ def available(session: InferenceSession, cluster: Cluster, quotas: bool = True, 
         return limit - before - min(after, max(0, limit - before - own.get(pool, 0)))
 
     free: dict[str, int] = {}
-    for name, entitled in entitlements(session, cluster, quotas).items():
+    for name, most in entitled.items():
         pool = cluster.pools[name]
-        limits = [left(name, pool.status.capacity, of_namespace=False), entitled]
+        limits = [left(name, pool.status.capacity, of_namespace=False), most]
         quota = pool.spec.quota(namespace) if quotas else None
         if quota is not None:
             limits.append(left(name, quota, of_namespace=True))
@@ -82,11 +119,10 @@ def available(session: InferenceSession, cluster: Cluster, quotas: bool = True, 
 
 
 def entitlements(session: InferenceSession, cluster: Cluster, quotas: bool = True) -> dict[str, int]:
-    """Most accelerators of each usable pool that the session may ever use, whatever its equals hold now.
+    """The most accelerators of each usable pool that the session may ever use, whatever sessions of its priority hold.
 
-    That is what the plans of sessions of higher priority leave. Sessions that maximise throughput would each take all
-    of it, or the whole quota of their namespace; those of one priority share it in proportion to their weights, to the
-    whole accelerator.
+    That is what the plans of sessions of higher priority leave. Sessions of one priority that maximise throughput share
+    it, and the quota of their namespace, in proportion to their weights, in whole accelerators.
     """
     namespace = session.metadata.namespace or "default"
     equals = [cluster.sessions[a.key] for a in cluster.ledger.greedy if a.priority == session.spec.priority]
@@ -105,19 +141,19 @@ def entitlements(session: InferenceSession, cluster: Cluster, quotas: bool = Tru
 
 
 def _share(gpus: int, session: InferenceSession, greedy: Sequence[InferenceSession]) -> int:
-    """What the session may use of what `greedy` sessions share by weight; all of it if it is not one of them."""
+    """The session's share of what `greedy` sessions share by weight; all of it if the session is not one of them."""
     total = sum(s.spec.objective.weight for s in greedy)
     passed = 0
     for other in greedy:
-        upto = passed + other.spec.objective.weight
+        end = passed + other.spec.objective.weight
         if other.key == session.key:
-            return gpus * upto // total - gpus * passed // total
-        passed = upto
+            return gpus * end // total - gpus * passed // total
+        passed = end
     return gpus
 
 
 def fits(plan: PipelinePlan, free: Mapping[str, int]) -> bool:
-    """Whether the planned replicas of `plan` fit into what is available."""
+    """Whether the planned replicas of `plan` fit into the accelerators that are available."""
     return not short_of(plan, free)
 
 
@@ -127,7 +163,7 @@ def short_of(plan: PipelinePlan, free: Mapping[str, int]) -> dict[str, int]:
 
 
 def users(pool: str, cluster: Cluster) -> dict[str, int]:
-    """Accelerators of the pool that each session has, by session key; sessions that have none are left out."""
+    """Accelerators of the pool that each session has, by session key; without sessions that have none."""
     accounts = cluster.ledger.on(pool)
     limits = _limits(cluster.pools[pool], accounts) if pool in cluster.pools else {}
     held = {a.key: min(a.held.get(pool, 0), limits.get(a.key, a.held.get(pool, 0))) for a in accounts}
@@ -135,10 +171,9 @@ def users(pool: str, cluster: Cluster) -> dict[str, int]:
 
 
 def outranked_limits(session: InferenceSession, cluster: Cluster, pools: Iterable[str]) -> dict[str, int]:
-    """The most of each of the pools that a session may keep where those of higher priority claim accelerators.
+    """The most that a session may keep of each pool in which sessions of higher priority claim accelerators.
 
-    A pool, or a namespace's quota of it, of which no session of higher priority claims anything sets no limit. What is
-    left goes to the sessions of one priority by age.
+    Other pools and quotas set no limit. Sessions of one priority share what is left in the order of their age.
     """
     account = cluster.ledger.accounts.get(session.key)
     limits: dict[str, int] = {}
@@ -154,20 +189,19 @@ def outranked_limits(session: InferenceSession, cluster: Cluster, pools: Iterabl
 
 
 def _limits(pool: GPUPool, accounts: Iterable[Account]) -> dict[str, int]:
-    """The most that these sessions, by rank, may keep of a pool; those that nobody of higher priority limits are left
-    out."""
+    """The most that each of these sessions may keep of a pool; without those that no higher priority limits."""
     name = pool.metadata.name
     limits: dict[str, int] = {}
-    # By namespace; "" stands for all namespaces together, whose quota is the pool's capacity.
+    # By namespace. "" stands for all namespaces together; their quota is the capacity of the pool.
     taken: Counter[str] = Counter()
     for _, level in groupby(accounts, key=lambda a: a.priority):
         above = Counter(taken)
         for account in level:
             quotas = {"": pool.status.capacity, account.namespace: pool.spec.quota(account.namespace)}
-            rooms = [most - taken[of] for of, most in quotas.items() if most is not None and above[of] > 0]
+            left = [most - taken[of] for of, most in quotas.items() if most is not None and above[of] > 0]
             gained = account.claimed.get(name, 0)
-            if rooms:
-                limits[account.key] = max(0, min(rooms))
+            if left:
+                limits[account.key] = max(0, min(left))
                 gained = min(gained, limits[account.key])
             taken[""] += gained
             taken[account.namespace] += gained

@@ -1,7 +1,7 @@
-"""Who has which accelerators, kept by pool, so that a pass need not look at every session.
+"""Which session has which accelerators, indexed by pool: a pass does not have to read every session.
 
-A ledger belongs to one state of the cluster and never changes. The next state's is made from it: only sessions that
-changed, or whose plans did, are counted anew, and only the pools that they have something of are sorted anew.
+A ledger belongs to one state of the cluster and never changes. The ledger of the next state is made from it. Only
+sessions that changed, or whose plans changed, are counted again, and only their pools are sorted again.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ from partita_api.inferencesession import InferenceSession
 from partita_api.pipelineplan import PipelinePlan
 
 Rank = tuple[int, str, str]
-"""Highest priority first, then oldest, then by key: the order in which sessions are served."""
+"""The order in which sessions get accelerators: by priority (highest first), age (oldest first), key."""
 Owner = tuple[str | None, str, str]
 """Namespace, name and uid of a session."""
 Plans = Mapping[str, PipelinePlan]
@@ -23,19 +23,19 @@ NO_PLANS: Plans = {}
 
 @dataclass(frozen=True)
 class Account:
-    """One session, as far as others plan around it."""
+    """What one session has, as far as it matters to other sessions."""
 
     key: str
     namespace: str
     rank: Rank
     held: Mapping[str, int]
-    """What it holds by pool: of its plan in force and its pending plan the larger."""
+    """What it holds by pool: the larger need of its current and its pending plan."""
     claimed: Mapping[str, int]
-    """What it may take from those of lower priority, by pool: what it holds, but for a plan that waits."""
+    """What it may take from sessions of lower priority, by pool: what it holds, without a plan that is held back."""
     goal: Mapping[str, int]
-    """What it was promised by the plan that it is heading for, by pool. It changes with its plans only."""
+    """The planned replicas of its next plan, by pool. Only a change of its plans changes it."""
     greedy: bool
-    """Whether it maximises throughput, so that it never has enough."""
+    """Whether it maximises throughput and uses whatever it can get."""
 
     @property
     def priority(self) -> int:
@@ -44,7 +44,7 @@ class Account:
 
     @property
     def pools(self) -> frozenset[str]:
-        """Names of the pools that it has something of."""
+        """Names of the pools in which it has something."""
         return frozenset(self.held.keys() | self.claimed.keys() | self.goal.keys())
 
 
@@ -55,7 +55,7 @@ class Ledger:
     accounts: Mapping[str, Account] = field(default_factory=dict)
     """By session key."""
     owned: Mapping[Owner, Plans] = field(default_factory=dict)
-    """The plans of each session that has some; not of an earlier session of the same name."""
+    """The plans of each session that has plans; without those of an earlier session of the same name."""
     greedy: tuple[Account, ...] = ()
     """Sessions that maximise throughput and are not being deleted, by rank."""
     _on: Mapping[str, tuple[Account, ...]] = field(default_factory=dict)
@@ -63,11 +63,11 @@ class Ledger:
     _plans: Mapping[str, PipelinePlan] = field(default_factory=dict)
 
     def on(self, pool: str) -> tuple[Account, ...]:
-        """Those who have something of the pool, by rank."""
+        """The sessions that have something of the pool, in order."""
         return self._on.get(pool, ())
 
     def after(self, sessions: Mapping[str, InferenceSession], plans: Mapping[str, PipelinePlan]) -> Self:
-        """The ledger of the state with these sessions and plans (both by namespace/name)."""
+        """The ledger of the next state, with these sessions and plans (both by namespace/name)."""
         owned = {**self.owned, **self._changed_plans(plans)}
         accounts = dict(self.accounts)
         changed: list[tuple[Account | None, Account | None]] = [
@@ -88,7 +88,7 @@ class Ledger:
         )
 
     def _changed_sessions(self, sessions: Mapping[str, InferenceSession], owned: Mapping[Owner, Plans]) -> set[str]:
-        """Keys of those sessions that are others than before, or have other plans."""
+        """Keys of sessions that changed or have other plans."""
         changed = {key for key, session in sessions.items() if self._sessions.get(key) is not session}
         for owner, plans in owned.items():
             if self.owned.get(owner) is not plans:
@@ -96,7 +96,7 @@ class Ledger:
         return changed & sessions.keys()
 
     def _changed_plans(self, plans: Mapping[str, PipelinePlan]) -> dict[Owner, Plans]:
-        """The plans of those sessions that have others than before; possibly none."""
+        """The plans of sessions whose plans changed; possibly empty."""
         gone = [self._plans[key] for key in self._plans.keys() - plans.keys()]
         new = [(self._plans.get(key), plan) for key, plan in plans.items() if self._plans.get(key) is not plan]
         touched: dict[Owner, dict[str, PipelinePlan]] = {}
@@ -109,18 +109,18 @@ class Ledger:
             del plans_of(plan)[plan.metadata.name]
         for _, plan in new:
             plans_of(plan)[plan.metadata.name] = plan
-        # In the order of their names, whatever came first.
+        # In the order of their names.
         return {owner: dict(sorted(found.items())) for owner, found in touched.items()}
 
 
 def owner_of(session: InferenceSession) -> Owner:
-    """What the session's own plans say of whose they are."""
+    """How the session's own plans name their session."""
     meta = session.metadata
     return meta.namespace, meta.name, meta.uid
 
 
 def plan_at_zero(session: InferenceSession) -> str | None:
-    """The session's plan in force, if it has no replicas for want of requests: it then holds no accelerators."""
+    """Name of the session's current plan if it is scaled to zero: it then holds no accelerators."""
     status = session.status
     return (
         status.current_plan.name if status.current_plan is not None and status.scale_to_zero_time is not None else None
@@ -132,7 +132,7 @@ def account_of(session: InferenceSession, plans: Plans) -> Account:
     status, meta = session.status, session.metadata
     current = status.current_plan.name if status.current_plan else None
     pending = status.pending_plan
-    # A plan that a person or a window holds takes nothing from others yet.
+    # A plan that a person or a window holds back takes nothing from other sessions yet.
     pending_unheld = None if status.preview is not None and status.preview.plan == pending else pending
     at_zero = plan_at_zero(session)
     needs = {
@@ -151,7 +151,7 @@ def account_of(session: InferenceSession, plans: Plans) -> Account:
 
 
 def accelerators(plan: PipelinePlan) -> dict[str, int]:
-    """What a plan holds by pool: at least its planned replicas, and more where the autoscaler added some."""
+    """What a plan holds by pool: its planned replicas, and those that the autoscaler added."""
     planned = {
         (module.name, pipeline.name, position): stage.replicas
         for module, pipeline, position, stage in plan.spec.stages()
@@ -175,7 +175,7 @@ def _greedy(accounts: Mapping[str, Account]) -> tuple[Account, ...]:
 def _sorted_by_rank(
     before: Mapping[str, tuple[Account, ...]], changed: Iterable[tuple[Account | None, Account | None]]
 ) -> dict[str, tuple[Account, ...]]:
-    """Accounts by pool and rank after each first account gave way to the second."""
+    """Accounts by pool, in order, after each old account of `changed` is replaced by the new one."""
     touched: dict[str, dict[str, Account]] = {}
 
     def on(pool: str) -> dict[str, Account]:

@@ -15,9 +15,10 @@ from partita_api.inferencesession import InferenceSession
 from partita_api.pipelineplan import PipelinePlan
 from partita_operator.ports import StageTarget
 from partita_operator.reconcile.capacity.accounting import outranked_limits, usable_pools
+from partita_operator.reconcile.capacity.cluster import Cluster
 from partita_operator.reconcile.findings import condition, listed
 from partita_operator.reconcile.reasons import Reason
-from partita_operator.reconcile.world import Cluster, SessionWorld
+from partita_operator.reconcile.world import SessionWorld
 from partita_planner.problem import NoPlan, NoPlanReason
 from partita_runtime.autoscaling.replicas import planned_targets
 

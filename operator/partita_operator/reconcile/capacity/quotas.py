@@ -3,18 +3,16 @@
 from collections.abc import Iterator
 
 from partita_api.gpupool import GPUPool, NamespaceUse
-from partita_api.inferencesession import InferenceSession
-from partita_operator.reconcile.capacity.accounting import available, users
+from partita_operator.reconcile.capacity.accounting import Availability, users
 from partita_operator.reconcile.findings import listed
-from partita_operator.reconcile.world import Cluster
 from partita_planner.problem import NoPlan, NoPlanReason
 
 
-def quota_shortage(no_plan: NoPlan, session: InferenceSession, cluster: Cluster) -> str:
+def quota_shortage(no_plan: NoPlan, availability: Availability) -> str:
     """Which quota leaves too few accelerators for a plan, and what to do; empty if no quota does."""
     if no_plan.reason is not NoPlanReason.INSUFFICIENT_CAPACITY:
         return ""
-    return " ".join(_limits(no_plan, session, cluster))
+    return " ".join(_limits(no_plan, availability))
 
 
 def quota_use(pool: GPUPool, held: dict[str, int]) -> tuple[NamespaceUse, ...]:
@@ -25,10 +23,11 @@ def quota_use(pool: GPUPool, held: dict[str, int]) -> tuple[NamespaceUse, ...]:
     )
 
 
-def _limits(no_plan: NoPlan, session: InferenceSession, cluster: Cluster) -> Iterator[str]:
+def _limits(no_plan: NoPlan, availability: Availability) -> Iterator[str]:
+    session, cluster = availability.session, availability.cluster
     namespace = session.metadata.namespace or "default"
-    without = available(session, cluster, quotas=False)
-    for pool, left in available(session, cluster).items():
+    without = availability.free_without_quotas
+    for pool, left in availability.free.items():
         quota = cluster.pools[pool].spec.quota(namespace)
         if quota is None or without[pool] <= left:
             continue

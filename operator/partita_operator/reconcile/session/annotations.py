@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from partita_api.inferencesession import InferenceSession
 from partita_api.meta import APPROVED_ANNOTATION, PAUSED_ANNOTATION, ROLLBACK_ANNOTATION
 from partita_api.pipelineplan import PipelinePlan
-from partita_operator.reconcile.capacity.accounting import available, short_of
+from partita_operator.reconcile.capacity.accounting import short_of
 from partita_operator.reconcile.world import SessionWorld
 
 
@@ -43,7 +43,7 @@ def rollback_annotation(plan: str, generation: int) -> str:
 
 
 def find_rollback(world: SessionWorld, current: str | None) -> Rollback:
-    """The plan to roll back to, if a person requests it; `active` is the current plan."""
+    """The plan to roll back to, if a person requests it; `current` is the name of the current plan."""
     session = world.session
     asked = session.metadata.annotations.get(ROLLBACK_ANNOTATION, "")
     if not asked:
@@ -62,7 +62,7 @@ def find_rollback(world: SessionWorld, current: str | None) -> Rollback:
     if plan is None:
         known = ", ".join(sorted(world.plans)) or "none"
         return Rollback(refusal=f"Plan {name[:100]} does not exist. The session's plans are: {known}.")
-    missing = short_of(plan, available(session, world.cluster))
+    missing = short_of(plan, world.availability.free)
     if name != current and missing:
         short = ", ".join(f"{gpus} of pool {pool}" for pool, gpus in missing.items())
         return Rollback(refusal=f"Plan {name} does not fit: it lacks {short} that others have. Choose another plan.")

@@ -100,7 +100,7 @@ def _planned(step: Pass) -> Finding:
         )
         return Finding(type, True, Reason.PLAN_READY, message)
     if planning.no_plan is not None:
-        if quota := quota_shortage(planning.no_plan, step.world.session, step.world.cluster):
+        if quota := quota_shortage(planning.no_plan, step.world.availability):
             return Finding(type, False, Reason.QUOTA_EXCEEDED, f"{quota} {planning.no_plan.message}")
         if outranked := outranked_shortage(planning.no_plan, step.world.session, step.world.cluster):
             return Finding(type, False, Reason.OUTRANKED, f"{outranked} {planning.no_plan.message}")

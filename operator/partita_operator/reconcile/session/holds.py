@@ -11,7 +11,7 @@ from partita_api.inferencesession import InferenceSession
 from partita_api.pipelineplan import PipelinePlan
 from partita_api.plan_changes import PlannedChange, PlanPreview
 from partita_operator.reconcile import commands
-from partita_operator.reconcile.capacity.accounting import available, fits
+from partita_operator.reconcile.capacity.accounting import fits
 from partita_operator.reconcile.clock import timestamp
 from partita_operator.reconcile.findings import Finding
 from partita_operator.reconcile.reasons import Reason
@@ -40,7 +40,7 @@ class Hold:
 def find_hold(
     world: SessionWorld, planning: Planning, rollback: Rollback, current: PipelinePlan | None, now: datetime
 ) -> Hold | None:
-    """The first thing that holds the session back, if anything; `active` is the current plan."""
+    """The first thing that holds the session back, if anything; `current` is the current plan."""
     session, desired = world.session, planning.desired
     waiting = desired.metadata.name if desired is not None and desired != current else None
     if (why := pause_reason(session)) is not None:
@@ -118,7 +118,7 @@ def preview(hold: Hold | None, desired: PipelinePlan | None, current: PipelinePl
 
 def _must_change(world: SessionWorld, current: PipelinePlan) -> bool:
     """Whether the current plan has lost accelerators that it needs."""
-    return not fits(current, available(world.session, world.cluster))
+    return not fits(current, world.availability.free)
 
 
 def _is_under_way(world: SessionWorld, plan: str) -> bool:

@@ -1,4 +1,4 @@
-"""Maintenance windows: whether one is open, and when the next one begins. All in UTC."""
+"""Maintenance windows: whether one is open, and when the next one begins. All times are UTC."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -10,7 +10,7 @@ _WEEK = timedelta(weeks=1)
 
 
 def is_open(windows: Sequence[MaintenanceWindow], now: datetime) -> bool:
-    """Whether changes may be made at `now`; without any window, they always may."""
+    """Whether changes are allowed at `now`; without a window they always are."""
     return not windows or any(
         begin <= now < begin + timedelta(minutes=window.duration_minutes)
         for window in windows

@@ -5,6 +5,7 @@ digest is in the plan's name; a plan whose digest is that of the present inputs 
 about. So a plan is made only when an input changes, and going back to earlier inputs brings the earlier plan back.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -18,7 +19,7 @@ from partita_api.pipelineplan import PipelinePlan, PipelinePlanSpec, ProfileRef,
 from partita_api.quantity import Quantity
 from partita_operator.ports import ServingSignals
 from partita_operator.reconcile.actions import Action, ApprovePlan, CancelSolve, CreatePlan, DeletePlan, KeepPlan, Solve
-from partita_operator.reconcile.capacity.accounting import available, entitlements, fits, usable_pools
+from partita_operator.reconcile.capacity.accounting import fits, usable_pools
 from partita_operator.reconcile.session.annotations import approved_plan, pause_reason
 from partita_operator.reconcile.session.profiles import Profiling
 from partita_operator.reconcile.world import Search, SessionWorld
@@ -104,7 +105,7 @@ def inputs_digest(world: SessionWorld, profiling: Profiling) -> str:
                     "spec": pools[name].spec.model_dump(mode="json", include=_POOL_SPEC_THAT_PLANS_DEPEND_ON),
                     "gpus": gpus,
                 }
-                for name, gpus in entitlements(session, world.cluster).items()
+                for name, gpus in world.availability.entitled.items()
             },
             "profiles": {f"{module}/{pool}": key for (module, pool), key in sorted(profiling.ready.items())},
         }
@@ -114,16 +115,15 @@ def inputs_digest(world: SessionWorld, profiling: Profiling) -> str:
 def decide_plan(world: SessionWorld, profiling: Profiling, current: PipelinePlan | None, now: datetime) -> Planning:
     """The plan for the present inputs, or what brings it about. `active` is the plan in force."""
     inputs = inputs_digest(world, profiling)
-    takeable = available(world.session, world.cluster, taking=True)
     desired = next((plan for plan in world.plans.values() if _answers(plan, inputs)), None)
-    if desired is not None and (desired == current or fits(desired, takeable)):
+    if desired is not None and (desired == current or fits(desired, world.availability.takeable)):
         return _approve(world.session, desired)
     if desired is not None:
         # A plan kept for a rollback; meanwhile other sessions have taken its accelerators.
         return Planning(actions=(DeletePlan(desired.metadata.name),), requeue_after=0.0)
     if leftover := _foreign_plan(world, plan_name(world.session, inputs)):
         return Planning(actions=(DeletePlan(leftover),), requeue_after=0.0)
-    question, free, answer = _question(world, inputs, takeable, now)
+    question, free, answer = _question(world, inputs, now)
     if answer is None:
         return Planning(searching=True, actions=(Solve(question, _problem(world, profiling, free, current)),))
     match answer.outcome:
@@ -139,17 +139,15 @@ def decide_plan(world: SessionWorld, profiling: Profiling, current: PipelinePlan
             return Planning(created=plan.metadata.name, searching=True, actions=(CreatePlan(plan),), requeue_after=0.0)
 
 
-def _question(
-    world: SessionWorld, inputs: str, takeable: dict[str, int], now: datetime
-) -> tuple[str, dict[str, int], Search | None]:
+def _question(world: SessionWorld, inputs: str, now: datetime) -> tuple[str, Mapping[str, int], Search | None]:
     """What to ask the planner: the question's key, the accelerators to plan with, and the answer so far.
 
     At first they are those that nobody holds. Only if these are too few does a session also ask for `takeable`, what
     those of lower priority hold; one that maximises throughput does so at once, since it never has enough.
     """
+    free, takeable = world.availability.free, world.availability.takeable
     takes = digest({"inputs": inputs, "takeable": dict(sorted(takeable.items()))})
     answer = world.search if world.search is not None and not _is_stale(world.search, now) else None
-    free = available(world.session, world.cluster)
     if free == takeable or world.session.spec.objective.type.seeks_throughput:
         return takes, takeable, answer if answer is not None and answer.key == takes else None
     modest = digest({"inputs": inputs, "free": dict(sorted(free.items()))})
@@ -232,7 +230,7 @@ def _foreign_plan(world: SessionWorld, name: str) -> str | None:
 
 
 def _problem(
-    world: SessionWorld, profiling: Profiling, free: dict[str, int], current: PipelinePlan | None
+    world: SessionWorld, profiling: Profiling, free: Mapping[str, int], current: PipelinePlan | None
 ) -> PlanningProblem:
     pools = usable_pools(world.session, world.cluster.pools)
     return PlanningProblem(

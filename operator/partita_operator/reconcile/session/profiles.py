@@ -20,8 +20,9 @@ from partita_api.profile import ProfileRequest
 from partita_operator.ports import ProfileRun, RunPhase
 from partita_operator.reconcile.actions import Action, RemoveProfileRun, StartProfile, StoreProfile
 from partita_operator.reconcile.capacity.accounting import usable_pools
+from partita_operator.reconcile.capacity.cluster import Cluster
 from partita_operator.reconcile.clock import seconds_since, timestamp
-from partita_operator.reconcile.world import Cluster, SessionWorld
+from partita_operator.reconcile.world import SessionWorld
 from partita_operator.settings.model import OperatorSettings
 
 MAX_PROGRESS: Final = 64

@@ -15,7 +15,6 @@ from partita_api.pipelineplan import PipelinePlan
 from partita_api.profile import Profile
 from partita_operator.ports import ServingSpec, ServingStatus, StageTarget
 from partita_operator.reconcile.actions import Action, ApplyServing, DeletePlan, RemoveServing
-from partita_operator.reconcile.capacity.accounting import available
 from partita_operator.reconcile.capacity.ledger import plan_at_zero
 from partita_operator.reconcile.capacity.priorities import give_way
 from partita_operator.reconcile.clock import seconds_since
@@ -107,7 +106,7 @@ def roll_out(
     left, outranked = give_way(world, target, present, planning.searching)
     paused = hold is not None and hold.reason == Reason.PAUSED
     may_scale = in_use and not outranked and (at_zero or not paused)
-    free = _free(world, target, left, taking=at_zero)
+    free = _free(target, left, world.availability.takeable if at_zero else world.availability.free)
     scaling = _scale(world, target, left, free, now) if may_scale else None
     targets = scaling.targets if scaling is not None else left
     spec = _serving_spec(world, target, targets, target == desired and not planning.rolled_back)
@@ -185,15 +184,14 @@ def _scale(
     )
 
 
-def _free(world: SessionWorld, target: PipelinePlan, present: tuple[StageTarget, ...], taking: bool) -> dict[str, int]:
-    """Accelerators by pool that the session may use and that the target does not use now.
+def _free(target: PipelinePlan, present: tuple[StageTarget, ...], usable: Mapping[str, int]) -> dict[str, int]:
+    """Accelerators by pool that are `usable` for the session and that the target does not use now.
 
-    With `taking` they may be those of sessions of lower priority: the plan was promised them, which is more than what
-    the autoscaler adds.
+    To scale from zero, they include those of sessions of lower priority: the plan was promised them. An autoscaler that
+    only adds replicas takes none of these.
     """
     used = target.spec.gpus({_key(t): t.replicas for t in present})
-    there = available(world.session, world.cluster, taking=taking)
-    return {pool: there.get(pool, 0) - used.get(pool, 0) for pool in there.keys() | used.keys()}
+    return {pool: usable.get(pool, 0) - used.get(pool, 0) for pool in usable.keys() | used.keys()}
 
 
 def _serving_spec(

@@ -1,7 +1,7 @@
-"""When what a session's status says of its traffic is worth writing anew.
+"""When a change of the measured traffic is large enough to update a session's status.
 
-No two measurements are alike, and a status that repeated each would be written at every look. So the status follows
-what changes, and leaves what only fluctuates; the operator's metrics have every measurement.
+Measurements fluctuate, and a status with every measurement would be written in every pass. The status follows changes
+and ignores fluctuations. The operator's metrics have every measurement.
 """
 
 import re
@@ -13,17 +13,17 @@ from partita_api.quantity import Quantity
 from partita_operator.reconcile.session.conditions import slo_met
 
 MOVED: Final = 0.2
-"""Share by which a rate or a latency has to differ to count as another one."""
+"""Relative difference from which a rate or a latency counts as changed."""
 FRACTION_MOVED: Final = 0.05
-"""Difference of a bad rate or an idle fraction that counts; crossing the SLO's attainment always does."""
+"""Difference from which a bad rate or an idle fraction counts as changed. Crossing the attainment target always does."""
 _SECONDS: Final = 10.0
-"""About as long as a window: so many seconds' arrivals fluctuate by three times the root of their number."""
+"""About the length of a window. The arrivals in it vary by three times the square root of their number."""
 _FIGURES: Final = re.compile(r"\d+(\.\d+)?(?=%| s | requests? )")
-"""Measured shares, the seconds left of a cool-down, and how many requests are held, within the autoscaler's words."""
+"""Numbers in the autoscaler's text that fluctuate: shares, seconds of a cool-down, requests that wait."""
 
 
 def signals_to_report(session: InferenceSession, measured: Signals) -> Signals:
-    """What the status should say: `measured`, or what it says already if that is not worth a change."""
+    """The signals for the status: `measured`, or the present ones if the difference is too small."""
     before = session.status.signals
     if before is None or _differ(session, before, measured):
         return measured

@@ -9,8 +9,8 @@ from partita_api.inferencesession import InferenceSession, ObjectiveType
 from partita_api.meta import NAME_PATTERN
 from partita_operator.reconcile import commands
 from partita_operator.reconcile.capacity.accounting import selected_pools, usable_pools
+from partita_operator.reconcile.capacity.cluster import Cluster
 from partita_operator.reconcile.reasons import Reason
-from partita_operator.reconcile.world import Cluster
 from partita_planner.session.session_graph import session_problems
 from partita_runtime.models.policy import ModelPolicy
 

@@ -16,9 +16,10 @@ from partita_api.meta import APPROVED_ANNOTATION, FINALIZER
 from partita_operator.partitioning.mig_manager import labels_after
 from partita_operator.ports import NodeStep, StepKind
 from partita_operator.reconcile.actions import PartitionNode, PublishConfigurations
+from partita_operator.reconcile.capacity.cluster import Cluster
 from partita_operator.reconcile.pool.gpu_labels import CUT_AS, CUT_BY, DRAINING, MIG_CONFIG
 from partita_operator.reconcile.pool.reconciler import reconcile_pool
-from partita_operator.reconcile.world import Cluster, Node, PartitionerWorld, PoolWorld
+from partita_operator.reconcile.world import Node, PartitionerWorld, PoolWorld
 from partita_operator.settings.mig import MigSettings
 from partita_operator.settings.model import OperatorSettings
 from partita_planner.mig.partitioning import desired_partitioning

@@ -8,8 +8,9 @@ from tests.operator.reconcile.simulated import EPOCH, SimulatedCluster
 from partita_api.gpupool import GPUPool, GPUPoolStatus, Sharing, SharingMode
 from partita_api.meta import FINALIZER
 from partita_operator.reconcile.actions import AddFinalizer
+from partita_operator.reconcile.capacity.cluster import Cluster
 from partita_operator.reconcile.pool.reconciler import reconcile_pool
-from partita_operator.reconcile.world import Cluster, Node, PoolWorld
+from partita_operator.reconcile.world import Node, PoolWorld
 from partita_operator.settings.model import OperatorSettings
 
 GPU = "nvidia.com/gpu"

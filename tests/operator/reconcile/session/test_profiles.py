@@ -11,8 +11,8 @@ from partita_api.inferencesession import InferenceSession
 from partita_api.meta import RETRY_ANNOTATION
 from partita_api.quantity import Quantity
 from partita_operator.ports import RunPhase
+from partita_operator.reconcile.capacity.cluster import Cluster
 from partita_operator.reconcile.session.profiles import required_profiles
-from partita_operator.reconcile.world import Cluster
 from partita_operator.settings.model import OperatorSettings, ProfilingSettings
 
 DETECTOR = session("traffic").model("detector")
