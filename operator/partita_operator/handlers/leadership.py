@@ -12,9 +12,9 @@ from partita_operator.kube.errors import KubernetesError
 from partita_operator.reconcile.leadership import (
     LOOKS_AFTER,
     RENEWS_AFTER,
+    LeaseObservation,
     LeaseRecord,
-    Observation,
-    Step,
+    LeaseStep,
     next_step,
     observe,
     still_holds,
@@ -51,7 +51,7 @@ class Leadership:
         self._leases = leases
         self._duration = duration_seconds
         self._clock = clock
-        self._seen: Observation | None = None
+        self._seen: LeaseObservation | None = None
         self._renewed: float | None = None
 
     @property
@@ -115,7 +115,7 @@ class Leadership:
         self._seen = observe(self._seen, await leases.read(), self._clock())
         known = self._seen.record
         step = next_step(self.identity, self._seen, self._clock())
-        if step is Step.WAIT:
+        if step is LeaseStep.WAIT:
             self._renewed = None
             return False
         is_takeover = known is not None and known.holder != self.identity
@@ -126,6 +126,6 @@ class Leadership:
         written = await leases.write(record, known)
         if written is None:
             return False
-        self._seen = Observation(written, self._clock())
+        self._seen = LeaseObservation(written, self._clock())
         self._renewed = requested
         return True

@@ -1,8 +1,8 @@
 """Leader election: the replica of the operator that holds the Lease works, and the others are hot standbys.
 
-As in client-go, replicas do not compare their clocks. A standby measures on its own monotonic clock how long the Lease has
-not changed, and takes it after the Lease's duration. The holder stops earlier: two thirds of the duration after the last
-renewal that it knows of.
+As in client-go, replicas do not compare their clocks. A standby measures on its own monotonic clock how long the Lease
+has not changed, and takes it after the Lease's duration. The holder stops earlier: two thirds of the duration after the
+last renewal that it knows of.
 """
 
 from dataclasses import dataclass

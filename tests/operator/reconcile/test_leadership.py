@@ -2,7 +2,14 @@
 
 import pytest
 
-from partita_operator.reconcile.leadership import LeaseRecord, Observation, Step, next_step, observe, still_holds
+from partita_operator.reconcile.leadership import (
+    LeaseObservation,
+    LeaseRecord,
+    LeaseStep,
+    next_step,
+    observe,
+    still_holds,
+)
 
 
 def lease(holder: str, version: str = "1", seconds: int = 15) -> LeaseRecord:
@@ -12,17 +19,17 @@ def lease(holder: str, version: str = "1", seconds: int = 15) -> LeaseRecord:
 @pytest.mark.parametrize(
     ("record", "unchanged_for", "want"),
     [
-        pytest.param(None, 0, Step.TAKE, id="there is none"),
-        pytest.param(lease(""), 0, Step.TAKE, id="given back"),
-        pytest.param(lease("me"), 0, Step.RENEW, id="mine"),
-        pytest.param(lease("me"), 100, Step.RENEW, id="mine, and nobody has taken it"),
-        pytest.param(lease("other"), 14.9, Step.WAIT, id="another's"),
-        pytest.param(lease("other"), 15, Step.TAKE, id="another's, who is silent"),
-        pytest.param(lease("other", seconds=60), 15, Step.WAIT, id="another's, for longer than mine would be"),
+        pytest.param(None, 0, LeaseStep.TAKE, id="there is none"),
+        pytest.param(lease(""), 0, LeaseStep.TAKE, id="given back"),
+        pytest.param(lease("me"), 0, LeaseStep.RENEW, id="mine"),
+        pytest.param(lease("me"), 100, LeaseStep.RENEW, id="mine, and nobody has taken it"),
+        pytest.param(lease("other"), 14.9, LeaseStep.WAIT, id="another's"),
+        pytest.param(lease("other"), 15, LeaseStep.TAKE, id="another's, who is silent"),
+        pytest.param(lease("other", seconds=60), 15, LeaseStep.WAIT, id="another's, for longer than mine would be"),
     ],
 )
-def test_the_next_step(record: LeaseRecord | None, unchanged_for: float, want: Step) -> None:
-    assert next_step("me", Observation(record, since=1000.0), now=1000.0 + unchanged_for) is want
+def test_the_next_step(record: LeaseRecord | None, unchanged_for: float, want: LeaseStep) -> None:
+    assert next_step("me", LeaseObservation(record, since=1000.0), now=1000.0 + unchanged_for) is want
 
 
 def test_every_renewal_starts_the_wait_anew() -> None:

@@ -15,7 +15,7 @@ from partita_operator.reconcile.session.conditions import slo_met
 MOVED: Final = 0.2
 """Relative difference from which a rate or a latency counts as changed."""
 FRACTION_MOVED: Final = 0.05
-"""Difference from which a bad rate or an idle fraction counts as changed. Crossing the attainment target always does."""
+"""Difference from which a bad rate or an idle fraction counts as changed. So does crossing the attainment target."""
 _SECONDS: Final = 10.0
 """About the length of a window. The arrivals in it vary by three times the square root of their number."""
 _FIGURES: Final = re.compile(r"\d+(\.\d+)?(?=%| s | requests? )")
