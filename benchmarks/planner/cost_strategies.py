@@ -4,9 +4,9 @@
                                          [--rates 316 3162] [--slo 2.5 4] [--whole-gpus]
 
 Five applications with one to five modules, batches of 1 to 32 on two types of GPU, as on Harpagon's cluster; two
-machines may share a GPU ("v100/2"), but for --whole-gpus. Requests arrive at a rate between the two given (uniform in
-its logarithm), half of it, or twice, at each module. The SLO is between the two multiples given of what the fastest
-machines take. The papers' workloads are not published: these are drawn such that Harpagon with one switch changed
+machines may share a GPU ("v100/2"), except with --whole-gpus. Requests arrive at a rate between the two given (uniform
+in its logarithm), half of it, or twice, at each module. The SLO is between the two multiples given of what the fastest
+machines take. The papers' workloads are not published: these are drawn so that Harpagon with one option changed
 (--ablations) costs about as much more as in its Figure 6.
 `partita` minimises occupancy, the papers' cost, and `partita-allocated` the price of whole machines; both are exact.
 Prints a line for each strategy, and a JSON summary as the last one. The dump holds a line for each workload, with every
@@ -60,12 +60,12 @@ SAME: Final = 1e-6
 
 @dataclass(frozen=True)
 class Setting:
-    """What the random workloads are drawn from."""
+    """The distribution of the random workloads."""
 
     rates: tuple[float, float] = RATES
     """The least and the largest rate of an application, in requests per second."""
     slos: tuple[float, float] = SLOS
-    """The least and the largest SLO, in multiples of what the fastest machines take."""
+    """The least and the largest SLO, in multiples of the latency of the fastest machines."""
     machines: tuple[int, ...] = (1, 2)
     """How many machines may share a GPU."""
 
@@ -74,7 +74,7 @@ DEFAULT: Final = Setting()
 
 
 def main() -> None:
-    """Makes the workloads, asks every strategy, and prints how they compare."""
+    """Creates the workloads, runs every strategy, and prints a comparison."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--workloads", type=int, default=1131, help="how many (default: 1131, as in the paper)")
     arguments.add_argument("--seed", type=int, default=1, help="of the random workloads (default: 1)")
@@ -99,13 +99,13 @@ def main() -> None:
 
 
 def cost_strategies() -> dict[str, WorkloadSolver]:
-    """Every strategy that answers in the papers' setting, by name."""
+    """Every strategy that is defined in the papers' setting, by name."""
     named = {name: s.solve_workload for name, s in STRATEGIES.items() if s.solve_workload is not None}
     return named | {"partita-allocated": least_allocated}
 
 
 def ablations() -> dict[str, WorkloadSolver]:
-    """Harpagon and Piccolo with one switch changed, by the papers' names."""
+    """Harpagon and Piccolo with one option changed, by the papers' names."""
     full, forerunner = harpagon.OPTIONS, piccolo.OPTIONS
     split = GreedySplit(node_merger=True, cost_direct=3)
 
@@ -186,7 +186,7 @@ class Timed:
 
 
 def timed(answer: WorkloadSolver, workload: Workload) -> Timed:
-    """The answer to a workload. The time is the thread's own, which other work on the machine does not lengthen."""
+    """The answer to a workload, with the CPU time of the thread."""
     began = time.thread_time()
     found = answer(workload, NEVER)
     return Timed(found, 1000 * (time.thread_time() - began))

@@ -1,9 +1,9 @@
-"""PARIS beside the exact packing and homogeneous layouts: throughput of 8 A100 under one model at a time.
+"""PARIS compared with the exact packing and homogeneous layouts: throughput of 8 A100 under one model at a time.
 
 As in PARIS' section V: queries of 1 to 32 samples, log-normal; an SLO of 1.5 times what 32 samples take on a whole GPU.
-Models are made up in the image of the paper's: on g compute slices a batch b takes beta + alpha * b / g ** scaling, and
-the part that is not beta is the slice's utilization. What counts is the most queries per second whose batches all keep
-the SLO when every slice is busy; queueing is not looked at. The last line is a summary in JSON.
+Models are synthetic and similar to the paper's: on g compute slices a batch b takes beta + alpha * b / g ** scaling,
+and the part that is not beta is the slice's utilization. What counts is the most queries per second whose batches all
+keep the SLO when every slice is busy; queueing is ignored. The last line is a summary in JSON.
 
     python benchmarks/planner/paris.py [--gpus 8]
 """
@@ -77,7 +77,7 @@ def compare(model: Model, distribution: dict[int, float], gpus: int) -> dict[str
 
 
 def restricted(workloads: tuple[BatchWorkload, ...], name: str) -> tuple[BatchWorkload, ...]:
-    """The workloads on slices of one profile; none if that cannot take them all."""
+    """The workloads on slices of one profile; empty if the profile cannot serve all of them."""
     if any(name not in workload.throughput for workload in workloads):
         return ()
     return tuple(BatchWorkload(w.model, w.rate, {name: w.throughput[name]}, w.batch) for w in workloads)

@@ -2,11 +2,11 @@
 
     python benchmarks/planner/planner_scaling.py [--seconds N] [--only TEXT]
 
-Profiles are made up, the same in every run: 10 blocks, batches of 1 to 16, vGPUs of 1/1 to 1/4, classes that are slower
-by a factor that differs from block to block. Each module has an SLO of five times its latency on the fastest class,
-less 40 %, and weighs the same. Stages own whole GPUs; pipelines have up to two stages. For each case: the share of
-the bound of the linear relaxation that is reached, the proven gap that is left, and seconds of wall clock and of CPU.
-Progress goes to stderr, a table and at last a JSON summary to stdout.
+Profiles are synthetic, and equal in every run: 10 blocks, batches of 1 to 16, vGPUs of 1/1 to 1/4, classes that are
+slower by a factor that differs from block to block. Each module has an SLO of five times its latency on the fastest
+class, less 40 %, and weighs the same. Stages own whole GPUs; pipelines have up to two stages. For each case: the share
+of the bound of the linear relaxation that is reached, the proven gap that is left, and seconds of wall clock and of
+CPU. Progress goes to stderr, a table and at last a JSON summary to stdout.
 """
 
 import argparse
@@ -47,7 +47,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """As it is printed."""
+        """Name in the output."""
         return f"{self.classes} classes, {self.gpus} GPUs, {self.modules} modules"
 
     def pools(self) -> tuple[Pool, ...]:
@@ -71,7 +71,7 @@ CASES = (
 
 @dataclass(frozen=True)
 class Row:
-    """What was measured for a case."""
+    """The measurements of a case."""
 
     case: str
     templates: int
@@ -86,7 +86,7 @@ class Row:
 
 
 def main() -> None:
-    """Plans every case and prints what it took."""
+    """Plans every case and prints the results."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--seconds", type=float, default=5.0, help="time limit of each case")
     arguments.add_argument("--only", default="", help="only the cases with this text in their names")

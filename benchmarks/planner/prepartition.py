@@ -1,6 +1,6 @@
-"""Pre-partitioning of deep models: the shortest path, beside filling block after block as PPipe does (section 5.2).
+"""Pre-partitioning of deep models: the shortest path compared with PPipe's filling of block after block (section 5.2).
 
-Models are made up: stages of residual units, layer times log-normal, feature maps that shrink from stage to stage; a
+Models are synthetic: stages of residual units, layer times log-normal, feature maps that shrink from stage to stage; a
 cut inside a unit carries its input, too. Prints what crosses the cuts, and how even the blocks are on the class that
 was cut for, and on one whose layer times differ by 30 %. The last line is a summary in JSON.
 

@@ -30,7 +30,7 @@ MAY_MOVE = 0.05
 """Share of the models that may move when rates have changed."""
 MEGABYTE = 1e6
 HEADROOM = 1.75
-"""What a sub-cluster can take, as a multiple of the average; with much less the random solver finds nothing at all."""
+"""What a sub-cluster can take, as a multiple of the average; with much less the random solver finds no partition."""
 
 
 def made_up(models: int, subclusters: int, seed: int) -> SubclusterProblem:
@@ -81,13 +81,13 @@ def by_chance(problem: SubclusterProblem, seconds: float) -> tuple[Balance | Non
 
 
 def by_highs(problem: SubclusterProblem, seconds: float) -> tuple[Balance | None, float]:
-    """HiGHS from nothing."""
+    """HiGHS without a start."""
     solved = solve_exactly(problem, None, Deadline.after(seconds, time.perf_counter))
     return (measure(problem, _named(problem, solved.where)) if solved.where else None), solved.bound
 
 
 def as_it_was(problem: SubclusterProblem, seconds: float) -> tuple[Balance | None, float]:  # noqa: ARG001
-    """The partition in force."""
+    """The current partition."""
     return measure(problem, problem.current), 0.0
 
 

@@ -1,4 +1,4 @@
-"""The planner's entry: a problem in, a validated plan or the reason why there is none out."""
+"""The entry point of the planner: a problem in; a validated plan, or the reason why there is none, out."""
 
 import time
 from collections.abc import Callable

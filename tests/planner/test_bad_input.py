@@ -1,4 +1,4 @@
-"""Input that cannot be planned with: refused where it enters, with the fix, and no plan is made."""
+"""Invalid input is refused with the fix, and no plan is made."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -176,17 +176,17 @@ def test_unusual_profiles_are_planned_with(made: ProfileBuilder, kind: str) -> N
 
 
 @pytest.mark.parametrize("kind", ["Cost", "Throughput"])
-def test_out_of_time_there_is_no_plan_but_that_in_force(kind: str) -> None:
+def test_out_of_time_the_current_plan_stays(kind: str) -> None:
     wanted = asked(MODEL.with_spec(objective={"type": kind}))
-    in_force = planned(wanted)
+    current = planned(wanted)
 
     def late() -> Callable[[], float]:
         moments = iter(range(0, 10**9, 1000))
         return lambda: float(next(moments))
 
-    without, still = plan(wanted, clock=late()), plan(replace(wanted, current_plan=in_force), clock=late())
+    without, still = plan(wanted, clock=late()), plan(replace(wanted, current_plan=current), clock=late())
 
     assert isinstance(without, NoPlan)
     assert without.reason is NoPlanReason.TIME_LIMIT
     assert not isinstance(still, NoPlan)
-    assert still.plan == in_force
+    assert still.plan == current

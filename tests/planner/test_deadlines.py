@@ -1,6 +1,6 @@
-"""Every strategy ends when its time is up, with the best that it has by then.
+"""Every strategy ends at its deadline, with the best plan so far.
 
-The clock goes on by a second whenever it is looked at, so that time runs out in the middle of every kind of step.
+The clock advances by a second whenever it is read, so time runs out in the middle of every kind of step.
 """
 
 from collections.abc import Callable
@@ -18,15 +18,15 @@ from partita_planner.strategies import STRATEGIES
 from partita_planner.task.task import Task, TaskSolution
 from partita_planner.validation import validate
 
-LOOKS = 100
-"""How often the clock may still be looked at after time is up: every step that is still to come notices it."""
+READS = 100
+"""How often the clock may be read after the deadline: every remaining step checks it."""
 MOMENTS = (0, 10, 30, 100, 1000)
 ENOUGH = 1000
-"""Looks at the clock by which every strategy has a plan."""
+"""Reads of the clock after which every strategy has a plan."""
 
 
 def ticking() -> Callable[[], float]:
-    """A clock that is a second later whenever it is looked at."""
+    """A clock that is a second later whenever it is read."""
     moments = iter(range(10**9))
     return lambda: float(next(moments))
 
@@ -73,7 +73,7 @@ def test_ends_when_time_is_up(strategy: str, kind: str, cost_model: str) -> None
 
         found = chosen.solve(task, deadline)
 
-        assert clock() <= deadline.at + LOOKS
+        assert clock() <= deadline.at + READS
         if not isinstance(found, TaskSolution):
             assert not found.proven
             assert seconds < ENOUGH
@@ -94,7 +94,7 @@ def test_plans_that_were_cut_short_hold(strategy: str, kind: str, cost_model: st
 
 
 def test_without_time_for_frontiers_there_is_a_plan_of_one_template_for_each_module() -> None:
-    """The clock stands still until frontiers are asked for, which uses up all of their time."""
+    """The clock advances only while frontiers are computed, until their time is used up."""
     task = STRATEGIES["partita"].restrict(Task.of(asked("partita")))
     demands = task.demands(task.problem.rate, NEVER)
     moments = iter([0.0, 0.0])

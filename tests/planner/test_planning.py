@@ -65,7 +65,7 @@ def pipelines(found: PipelinePlanSpec) -> list[PooledPipeline]:
 
 
 def test_spread_needs_no_residual_machine() -> None:
-    """Harpagon, Table II: M3 at 198 req/s within 1 s costs 4.95 when batches of 32 are dealt to all machines in turn.
+    """Harpagon, Table II: M3 at 198 req/s within 1 s costs 4.95 when batches of 32 go to all machines in turn.
 
     The paper's best, with 2 dummy requests a second, is 5.0.
     """
@@ -202,7 +202,7 @@ def test_limited_pools_are_shared_out_jointly() -> None:
 
 
 class TestPlanInForce:
-    """Stability: the plan in force is kept unless another is clearly better or it no longer holds."""
+    """Stability: the current plan is kept unless another is clearly better or it is no longer valid."""
 
     def asked(self, current_plan: PipelinePlanSpec | None = None, **changes: float) -> PlanningProblem:
         profiles = [profile("m").linear(10_000, 0).batches(1)]
@@ -240,7 +240,7 @@ class TestPlanInForce:
 
 
 def test_out_of_time_the_plan_in_force_stays() -> None:
-    """The clock leaps far beyond the time limit whenever it is looked at."""
+    """The clock jumps far beyond the time limit whenever it is read."""
     current_plan = planned(traffic())
     moments = iter(range(0, 10**9, 1000))
 

@@ -1,4 +1,4 @@
-"""The validator finds what is wrong with a plan, whoever made it."""
+"""The validator finds every error in a plan."""
 
 from collections.abc import Callable
 from typing import Any

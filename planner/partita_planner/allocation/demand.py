@@ -1,4 +1,4 @@
-"""What is requested of an allocation: each module's demand, and the objective."""
+"""The input of an allocation: each module's demand, and the objective."""
 
 from dataclasses import dataclass
 from enum import Enum, auto

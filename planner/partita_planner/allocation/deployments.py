@@ -1,4 +1,4 @@
-"""Templates with vGPU counts, for every module: what an allocation finds."""
+"""The result of an allocation: templates with vGPU counts, for every module."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

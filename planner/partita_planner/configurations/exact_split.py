@@ -252,7 +252,7 @@ class _SplitSearch:
         bound: float,
         chosen: list[int],
     ) -> None:
-        """Try the options of this level and those below; `left` is what the levels above leave of each path."""
+        """Try the options of this level and those below; `left` is the rest of each path after the levels above."""
         if depth == len(levels):
             self._try(chosen, bound)
             return
@@ -270,7 +270,7 @@ class _SplitSearch:
                 self._descend(levels, depth + 1, after, paid + cost, bound + excess, chosen)
 
     def _try(self, chosen: Sequence[int], bound: float = -inf) -> None:
-        """Keep the split with these options, if there is one and it is the best so far."""
+        """Keep the split with these options if it is feasible and the best so far."""
         own = [self.options[m][option] for m, option in enumerate(chosen)]
         if self.hopeless or bound >= self.best_cost:
             return

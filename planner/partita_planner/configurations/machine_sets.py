@@ -184,7 +184,7 @@ def _grown(
 
 
 def _undominated(labels: Sequence[_Label]) -> list[_Label]:
-    """Those that serve more than every cheaper one."""
+    """The labels that serve more than every cheaper label."""
     kept: list[_Label] = []
     most = -inf
     for price, less, trail in sorted([(x.price, -x.rate, x.trail) for x in labels], key=itemgetter(0, 1)):

@@ -1,7 +1,7 @@
 """Scheduling of one module within its latency budget: Algorithm 1 and the dummy generators of Harpagon and Piccolo.
 
-Algorithm 1 goes down the configurations by throughput-cost ratio. Each that is in time for what is left, rw, gets
-floor(rw / t) machines at full load; a machine at part load takes the rest where rw < t. The algorithm takes the
+Algorithm 1 visits the configurations by falling throughput-cost ratio. Each that is in time for the remaining rate rw
+gets floor(rw / t) machines at full load; a machine at part load takes the rest where rw < t. The algorithm takes the
 machine at part load to collect at its own rate, also where it has the configuration of those at full load.
 
 Where single requests are dealt and there is one configuration only, its machines have equal shares of the load instead;

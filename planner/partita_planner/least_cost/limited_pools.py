@@ -56,10 +56,10 @@ def least_cost_within_pools(
     except OutOfTimeError:
         return NothingFound(proven=False)
     spaces = {name: space for name, space in found.items() if space is not None}
-    dearest = max(resources.gpu_price[pool] for pool, _ in sizes)
-    if len(spaces) < len(demands) or dearest == 0:
+    highest_price = max(resources.gpu_price[pool] for pool, _ in sizes)
+    if len(spaces) < len(demands) or highest_price == 0:
         return NothingFound(proven=False)
-    return _Generation(Master(resources, graph, sizes, PENALTY * dearest), spaces, bound).run(deadline)
+    return _Generation(Master(resources, graph, sizes, PENALTY * highest_price), spaces, bound).run(deadline)
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ def maximal_layouts(product: Product) -> tuple[Layout, ...]:
 
 
 def _layouts_from(product: Product, position: int) -> Iterator[Layout]:
-    """All layouts of the memory slices from `position` on."""
+    """All layouts of the memory slices from `position` upwards."""
     if position == product.memory_slices:
         yield Layout(())
         return

@@ -1,8 +1,8 @@
-"""A packing as what a cluster needs: a mig-parted configuration for each kind of node, and a GPUPool for each profile.
+"""A packing as manifests: a mig-parted configuration for each kind of node, and a GPUPool for each profile.
 
 mig-parted (https://github.com/NVIDIA/mig-parted) is what NVIDIA's GPU Operator runs on a node whose label
 `nvidia.com/mig.config` names a configuration. With MIG strategy `mixed` its device plugin then offers each profile as a
-resource of its own, such as nvidia.com/mig-1g.10gb.
+separate resource, such as nvidia.com/mig-1g.10gb.
 """
 
 from collections import Counter
@@ -20,9 +20,9 @@ from partita_planner.mig.layouts import Layout
 from partita_planner.mig.packing import Packing
 
 FLEET_LABEL: Final = f"{GROUP}/mig-fleet"
-"""On nodes: the fleet of a packing that they belong to."""
+"""Node label: the fleet of the node."""
 CONFIG_LABEL: Final = "nvidia.com/mig.config"
-"""On nodes: the configuration that mig-parted is to apply."""
+"""Node label: the configuration that mig-parted applies."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class NodeConfig:
 
 
 def node_configs(packing: Packing, fleet: Fleet) -> tuple[NodeConfig, ...]:
-    """GPUs of equal layouts side by side, so that few different configurations are needed."""
+    """Configurations of nodes; GPUs of equal layouts are neighbours, which keeps configurations few."""
     layouts = [layout for layout, count in packing.layouts for _ in range(count)]
     nodes = Counter(tuple(layouts[i : i + fleet.gpus_per_node]) for i in range(0, len(layouts), fleet.gpus_per_node))
     return tuple(NodeConfig(f"{fleet.name}-{i}", count, gpus) for i, (gpus, count) in enumerate(nodes.items(), start=1))

@@ -27,7 +27,7 @@ from partita_planner.mig.products import Product
 
 MAX_GPUS: Final = 100_000
 ROUNDING: Final = 1e-5
-"""How far the solver's tolerances may be from whole numbers, and from the load."""
+"""Tolerance for whole numbers and for the load, because of the solver's tolerances."""
 LEAST_TIME: Final = 1e-4
 """The least slice time of every workload: with less, HiGHS would accept 0 slices within its tolerance."""
 
@@ -81,7 +81,7 @@ class Packing:
 
     @property
     def spare(self) -> dict[str, int]:
-        """Slices that are not in use, by profile; they come free with the layouts."""
+        """Slices that are not in use, by profile; the layouts include them."""
         used: dict[str, int] = {}
         for (_, name), count in self.instances.items():
             used[name] = used.get(name, 0) + count
@@ -97,7 +97,7 @@ class NoPackingReason(StrEnum):
 
 @dataclass(frozen=True)
 class NoPacking:
-    """There is no packing, and what would make one possible."""
+    """Why there is no packing, and what would make one possible."""
 
     reason: NoPackingReason
     message: str

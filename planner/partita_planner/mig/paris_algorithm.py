@@ -1,9 +1,9 @@
 """PARIS: how many slices of each size suit a distribution of batch sizes (PARIS and ELSA, section IV-B, algorithm 1).
 
 A. MaxBatch_knee of a slice size is the batch size from which it is at least 80 % utilized.
-B. The knees cut the batch sizes into segments; the n-th smallest slice takes the n-th segment. R_k is what it takes to
-   serve a query of the distribution there: the sum over the segment of Dist(b) / Throughput(k, b).
-C. The compute slices at hand are shared out in proportion to R_k.
+B. The knees cut the batch sizes into segments; the n-th smallest slice serves the n-th segment. R_k is the time of
+   slice k for a query of the distribution: the sum over the segment of Dist(b) / Throughput(k, b).
+C. The available compute slices are divided in proportion to R_k.
 
 The algorithm counts compute slices and fractions of instances. `placed` rounds them to whole instances that fit GPUs.
 """
@@ -76,7 +76,7 @@ def paris(
 ) -> Paris:
     """Algorithm 1 on all compute slices of `gpus` GPUs.
 
-    distribution: how often each batch size occurs, in any one unit. Every curve has a throughput for every batch size
+    distribution: how often each batch size occurs, in any unit. Every curve has a throughput for every batch size
     of its segment. The largest profile also serves batches beyond its knee. For a profile that never reaches the knee,
     its largest measured batch counts as the knee. Raises MigError for bad input.
     """

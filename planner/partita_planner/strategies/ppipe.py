@@ -34,7 +34,7 @@ def most_published(
     deadline: Deadline,
     graph: LatencyGraph | None = None,
 ) -> Found | NothingFound:
-    """The optimum of the published formulation over the templates of `demands`, which are told apart by vGPU size."""
+    """The optimum of the published formulation over the templates of `demands`, distinguished by vGPU size."""
     if any(not d.templates for d in demands):
         return NothingFound(proven=True)
     shared = replace(resources, whole_gpus=False)

@@ -1,4 +1,4 @@
-"""What a planning strategy is."""
+"""The interface of a planning strategy."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

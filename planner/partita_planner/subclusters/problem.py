@@ -106,7 +106,7 @@ class NoPartitionReason(StrEnum):
 
 @dataclass(frozen=True)
 class NoPartition:
-    """There is no partition, and what would make one possible."""
+    """Why there is no partition, and what would make one possible."""
 
     reason: NoPartitionReason
     message: str

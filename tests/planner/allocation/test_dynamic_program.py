@@ -1,4 +1,4 @@
-"""Throughput on whole GPUs: the dynamic program against the MILP and brute force, and where it gives way."""
+"""Throughput on whole GPUs: the dynamic program against the MILP and brute force, and its limits."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Solving models with HiGHS: what an answer says, and that solves in one process do not disturb each other."""
+"""Solving models with HiGHS: the content of an answer, and independent solves in one process."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +18,7 @@ THREADS = 4
 
 
 def knapsack(weights: tuple[int, ...], room: int, domain: Any = pyo.Binary) -> pyo.ConcreteModel:
-    """As much weight as has room; what is left out is fixed first."""
+    """A knapsack: the most weight that fits; omitted items are fixed first."""
     model = pyo.ConcreteModel()
     model.take = pyo.Var(range(len(weights)), domain=domain, bounds=(0, 1))
     load = sum(weight * model.take[i] for i, weight in enumerate(weights))

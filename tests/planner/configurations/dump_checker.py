@@ -1,4 +1,4 @@
-"""Checks the dump of `benchmarks/planner/cost_strategies.py` from its numbers alone, with code of its own."""
+"""Checks the dump of `benchmarks/planner/cost_strategies.py` from its numbers alone, with separate code."""
 
 from collections.abc import Iterator
 from math import isclose

@@ -1,4 +1,4 @@
-"""The cost benchmark: every answer that it dumps holds, and ours is never dearer than another."""
+"""The cost benchmark: every answer in the dump is valid, and Partita's never costs more than another."""
 
 import json
 import subprocess

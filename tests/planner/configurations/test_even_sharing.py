@@ -1,4 +1,4 @@
-"""Where single requests are dealt, the machines of one configuration share the load evenly. Harpagon's M3 (Table I)."""
+"""If single requests are dispatched, machines of one configuration share the load evenly. Harpagon's M3 (Table I)."""
 
 import pytest
 from tests.planner.configurations.workloads import HARPAGON_M3

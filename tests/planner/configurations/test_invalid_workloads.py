@@ -1,4 +1,4 @@
-"""Workloads without meaning are refused, and those without an answer get none."""
+"""Invalid workloads are refused, and infeasible ones have no answer."""
 
 from collections.abc import Callable
 from math import inf, nan

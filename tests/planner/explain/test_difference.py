@@ -1,4 +1,4 @@
-"""What one plan changes of another."""
+"""The differences between two plans."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What more GPUs, more time and fewer pools would give, held against planning with them."""
+"""The worth of more GPUs, more time and fewer pools, compared with planning with them."""
 
 from dataclasses import replace
 

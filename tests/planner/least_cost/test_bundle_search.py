@@ -11,7 +11,7 @@ from partita_planner.templates.templates import Template, TemplateStage
 
 
 def cover(needed: float, *units: tuple[float, str]) -> Cover:
-    """A cover by templates of one stage; units as (samples per second, price)."""
+    """A cover by templates of one stage; vGPUs as (samples per second, price)."""
     pools = {f"p{i}": pool(f"p{i}").price(price).for_planner() for i, (_, price) in enumerate(units)}
     templates = [Template(1, 0, (TemplateStage(0, 1, f"p{i}", 1, 1000, 0, rate),)) for i, (rate, _) in enumerate(units)]
     demand, resources = ModuleDemand("m", needed, needed, tuple(templates)), AvailableResources(pools)
@@ -49,7 +49,7 @@ def test_given_up_search_says_what_is_proven(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_deployments_are_in_the_order_of_dispatch() -> None:
-    """Cheapest per sample first, whatever the order they were found in."""
+    """Cheapest per sample first, in any order of the input."""
     found = cover(110, (10, "1"), (100, "3"))
 
     assert [d.template.stages[0].pool for d in found.deployments] == ["p1", "p0"]

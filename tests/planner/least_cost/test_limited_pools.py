@@ -1,4 +1,4 @@
-"""Least cost where the pools have too few GPUs for what would be cheapest."""
+"""Least cost if the pools have too few GPUs for the cheapest plan."""
 
 from dataclasses import replace
 from math import inf
@@ -25,7 +25,7 @@ ENDLESS = Deadline.after(60, lambda: 0.0)
 
 
 def asked(problem: PlanningProblem) -> Task:
-    """The problem as the strategy partita sees it."""
+    """The task of the strategy partita."""
     return STRATEGIES["partita"].restrict(Task.of(problem))
 
 

@@ -1,4 +1,4 @@
-"""What of a demand's measurements the exact packing may use."""
+"""The measurements of a demand that the exact packing may use."""
 
 import time
 

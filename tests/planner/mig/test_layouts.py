@@ -1,4 +1,4 @@
-"""Products, and which slices fit a GPU beside each other."""
+"""Products, and the slices that fit a GPU together."""
 
 from collections import Counter
 from collections.abc import Sequence

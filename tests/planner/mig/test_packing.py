@@ -93,7 +93,7 @@ def most(product: Product, workloads: Sequence[BatchWorkload], gpus: int) -> flo
     ("wanted", "want_gpus"),
     [
         pytest.param({"3g.40gb": 2}, 1, id="two 3g on one"),
-        pytest.param({"3g.40gb": 2, "1g.10gb": 1}, 2, id="no room for a 1g beside two 3g"),
+        pytest.param({"3g.40gb": 2, "1g.10gb": 1}, 2, id="a 1g does not fit beside two 3g"),
         pytest.param({"4g.40gb": 2, "3g.40gb": 2}, 2, id="4g and 3g side by side"),
         pytest.param({"4g.40gb": 2}, 2, id="4g only at the front"),
         pytest.param({"2g.20gb": 4, "1g.10gb": 3}, 2, id="2g at three places"),

@@ -1,4 +1,4 @@
-"""Documents for mig-parted: what its reader takes is taken, what it refuses is refused."""
+"""Documents for mig-parted: the same documents are accepted and refused as by its reader."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What spec.mig of a pool asks for: configurations named after their content, that fit the placement table."""
+"""The partitioning of spec.mig: configurations named after their content, within the placement table."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
 """Brute force over small planning problems: every template, every count of vGPUs, every combination of modules.
 
-Written from the definitions alone, so that it can be held against the planner.
+Written from the definitions alone, to compare with the planner.
 """
 
 from collections.abc import Iterator, Mapping
@@ -106,7 +106,7 @@ def every_option(
 ) -> list[Option]:
     """All undominated ways to serve `needed` samples per second with vGPUs that the pools have.
 
-    By occupancy a template takes what those of cheaper samples leave.
+    By occupancy a template serves the rest after those with cheaper samples.
     """
     latency_headroom = {p.name: p.gpus for p in problem.pools}
     found: dict[tuple[tuple[tuple[str, int], int], ...], list[Option]] = {(): [Option(0, 0.0, (), 0.0)]}

@@ -1,4 +1,4 @@
-"""What the planner answers, checked on the way."""
+"""The outcome of the planner, with checks."""
 
 from partita_api.pipelineplan import PipelinePlanSpec
 from partita_planner.planning import plan

@@ -17,7 +17,7 @@ def graph(slo: int, edges: list[tuple[str, str]], fixed: Mapping[str, int] | Non
 @pytest.mark.parametrize(
     ("batch", "rate", "want"),
     [
-        pytest.param(1, 0.001, 0, id="a batch of one waits for nobody"),
+        pytest.param(1, 0.001, 0, id="a batch of one does not wait"),
         pytest.param(5, 100, 40_000, id="four more samples at 100 a second"),
         pytest.param(4, 1_000_000, 3, id="fast arrivals"),
         pytest.param(2, 3, 333_334, id="rounded up"),
@@ -39,7 +39,7 @@ def test_collection(batch: int, rate: float, want: int) -> None:
             graph(100, [("a", "b"), ("a", "c")]),
             {"a": 20, "b": 30, "c": 5},
             {"a": 40, "b": 60, "c": 60},
-            id="a short branch goes on where the long one stops",
+            id="a short branch grows when the long one is full",
         ),
         pytest.param(graph(50, [("a", "b")]), {"a": 20, "b": 30}, {"a": 20, "b": 30}, id="no slack"),
     ],

@@ -1,4 +1,4 @@
-"""What is wrong with a session's DAG, and how often its modules are called."""
+"""Checks of a session's DAG, and the rates of its modules."""
 
 import pytest
 from tests.builders import SessionBuilder, session

@@ -1,4 +1,4 @@
-"""Several sessions planned together: who gets the GPUs that are scarce, and what is proven of it."""
+"""Several sessions planned together: the distribution of scarce GPUs, and the proven bound."""
 
 from dataclasses import replace
 
@@ -38,7 +38,7 @@ def test_sessions_that_fit_side_by_side_cost_what_each_does_alone() -> None:
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_scarce_gpus_go_where_they_save_most(turned: bool) -> None:
-    """One cheap GPU: without it a needs one of the dear pool, and b, at 100 requests/s, two."""
+    """One cheap GPU: without it a needs one of the expensive pool, and b, at 100 requests/s, two."""
     problems = [asked("a", 10, 20), replace(asked("b", 20, 10), rate=100.0)]
 
     found = together(*(reversed(problems) if turned else problems))

@@ -61,7 +61,7 @@ def test_throughput_is_most(problem: PlanningProblem) -> None:
 @FEW
 @given(problem=small_problems(objective="Throughput"))
 def test_throughput_plan_keeps_its_bound_and_the_baseline(problem: PlanningProblem) -> None:
-    """The plan itself, its SLO and its collection times at the rate it reaches, is the validator's business."""
+    """The plan itself, its SLO and its collection times at the rate it reaches, is checked by the validator."""
     outcome = plan(problem)
 
     if isinstance(outcome, NoPlan):

@@ -1,4 +1,4 @@
-"""Most throughput by strategy: what each may use, how they rank, and pooled sharing."""
+"""Most throughput by strategy: allowed templates, order of the strategies, and pooled sharing."""
 
 from dataclasses import replace
 from typing import Any
@@ -86,7 +86,7 @@ def test_shared_gpus_are_counted_whole_and_by_size() -> None:
 
 
 def three_modules(strategy: str) -> PlanningProblem:
-    """Three light models on two GPUs: only a shared GPU has room for each."""
+    """Three light models on two GPUs: all three fit only with a shared GPU."""
     wanted = session("s").slo(300).rate(10).chain("a", "b", "c").with_spec(objective=THROUGHPUT)
     times: dict[int, list[list[float]]] = {1: [[10_000.0]], 2: [[20_000.0]]}
     profiles = [profile(name).batches(1).measured(times) for name in ("a", "b", "c")]
@@ -121,7 +121,7 @@ def test_wider_strategies_reach_no_less(asked: PlanningProblem) -> None:
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(asked=small_problems(most_models=1, objective="Throughput"))
 def test_pooled_sharing_is_most(asked: PlanningProblem) -> None:
-    """Against every count of vGPUs of every template: nothing serves more than what was found, and that is possible."""
+    """Against every count of vGPUs of every template: no counts serve more than the result, which is feasible."""
     task = replace(Task.of(asked), pooled=True)
     strict = replace(task, pooled=False)
     unhurried = Deadline.after(60, lambda: 0.0)
@@ -155,7 +155,7 @@ def test_weights_must_be_above_zero_and_finite(weight: float) -> None:
         pytest.param(1, 1, {"fast", "slow"}, id="a pool without a profile for the model"),
     ],
 )
-def test_pools_that_cannot_be_used_are_left_out(strategy: str, fast: int, slow: int, want_pools: set[str]) -> None:
+def test_pools_that_cannot_be_used_are_omitted(strategy: str, fast: int, slow: int, want_pools: set[str]) -> None:
     asked = two_pools(strategy, fast, slow)
     known = {key: made for key, made in asked.profiles.items() if key != ("m", "slow")}
 

@@ -1,4 +1,4 @@
-"""Models over sub-clusters: limits, balance against brute force, bounded disruption, and reasons why not."""
+"""Partitions of models: limits, balance against brute force, bounded changes, and refusals."""
 
 import time
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ from partita_planner.subclusters.problem import (
 
 
 def models(*sizes: tuple[float, ...]) -> tuple[ServedModel, ...]:
-    """m0, m1, ... of (rate, static memory, dynamic memory, cost of loading); what is left out has its default."""
+    """m0, m1, ... of (rate, static memory, dynamic memory, cost of loading); omitted values have defaults."""
     return tuple(ServedModel(f"m{i}", *size) for i, size in enumerate(sizes))
 
 
@@ -133,7 +133,7 @@ def test_no_other_partition_is_better(
 
 
 def test_change_is_bounded() -> None:
-    """One exchange of two models mends most; without the bound more models would move."""
+    """One exchange of two models improves most; without the bound more models would move."""
     loaded = models((9, 1), (8, 1), (1, 1), (2, 1))
     problem = SubclusterProblem(loaded, 2, current={"m0": 0, "m1": 0, "m2": 1, "m3": 1}, max_change_cost=4)
 
@@ -170,7 +170,7 @@ def test_large_problem_is_solved_without_highs(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_models_of_like_dynamic_memory_share_where_memory_is_tight() -> None:
-    """Spread evenly, each sub-cluster would hold one of the models with 10; two sub-clusters have room for them."""
+    """Spread evenly, each sub-cluster would hold one of the models with 10; they fit into two sub-clusters."""
     sizes = [(1.0, 1.0, 10.0)] * 20 + [(1.0, 1.0, 0.0)] * 60
 
     found = solved(SubclusterProblem(models(*sizes), 4, max_memory=25))

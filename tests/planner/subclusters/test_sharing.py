@@ -1,4 +1,4 @@
-"""Models that leave GPUs partly idle share them, where that saves GPUs and keeps memory and deadlines."""
+"""Models on partly idle GPUs share them if this saves GPUs and keeps memory and deadlines."""
 
 from dataclasses import replace
 from typing import Any

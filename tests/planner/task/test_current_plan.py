@@ -1,4 +1,4 @@
-"""A search for most throughput begins from the plan in force: it comes out no worse, and moves nothing for nothing."""
+"""A search for throughput starts from the current plan: the result is no worse, and no replica moves without gain."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ TOO_LATE = Deadline.after(0, lambda: 0.0)
 
 
 def two_alike(current_plan: PipelinePlanSpec | None = None, gpus: int = 3) -> PlanningProblem:
-    """A chain of two models that are alike, on two pools that are."""
+    """A chain of two equal models on two equal pools."""
     asked = session("s").slo(100).rate(100).chain("m0", "m1").with_spec(objective={"type": "Throughput"})
     pools = [pool(name).gpus(gpus).mps(2) for name in ("a", "b")]
     profiles = [

@@ -1,4 +1,4 @@
-"""The enumeration of templates: against every template there is, and where it is cut short."""
+"""The enumeration of templates: compared with all templates, and cut short by deadlines."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,7 +27,7 @@ from partita_planner.templates.templates import ModuleClass, Template, TemplateL
 
 UNHURRIED = Deadline.after(60, lambda: 0.0)
 Units = list[tuple[str, float]]
-"""Resource and samples per second of one unit of every stage."""
+"""Resource and samples per second of one GPU or vGPU of every stage."""
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -125,7 +125,7 @@ LIMITS = TemplateLimits(budget_micros=200_000, collection=lambda batch: 100 * (b
 
 
 def test_out_of_time_the_pipelines_of_fewer_stages_are_the_answer() -> None:
-    """However early time runs out, those of each number of stages are there or they are not."""
+    """Whenever time runs out, the templates of each number of stages are complete or absent."""
     by_stages = {
         n: enumerate_templates(classes_of_four(), replace(LIMITS, max_stages=n)).templates for n in range(1, 5)
     }
@@ -142,7 +142,7 @@ def test_out_of_time_the_pipelines_of_fewer_stages_are_the_answer() -> None:
 
 
 def test_out_of_time_nothing_is_said_to_be_proven_that_is_not() -> None:
-    """Templates of three stages are left out here; what is proven without them holds with them."""
+    """Templates of three stages are omitted; the bound without them holds with them."""
     asked = four_blocks("Throughput")
     whole = Task.of(asked)
     everything = best_plan(replace(whole, pooled=True), UNHURRIED)
@@ -171,7 +171,7 @@ def four_blocks(kind: str) -> PlanningProblem:
 
 @pytest.mark.parametrize("kind", ["Throughput", "Cost"])
 def test_a_plan_whose_templates_were_cut_short_says_how_far_it_may_be_off(kind: str) -> None:
-    """The clock stands still but while templates are enumerated, which uses up all of their time."""
+    """The clock advances only while templates are enumerated, until their time is used up."""
     asked = four_blocks(kind)
     complete = best_plan(replace(Task.of(asked), pooled=True), UNHURRIED)
     cut = best_plan(_CutShort(asked, 4, pooled=True), UNHURRIED)

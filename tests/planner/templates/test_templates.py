@@ -1,4 +1,4 @@
-"""Candidate pipelines: their latency, throughput, limits, and what may be left out."""
+"""Candidate pipelines: their latency, throughput, limits, and pruning."""
 
 from typing import Any
 
@@ -114,7 +114,7 @@ def test_pipeline_does_not_cross_profiles_that_cut_the_model_differently() -> No
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(problem=small_problems(most_models=1), share=st.floats(0.2, 3.0))
 def test_pruning_never_changes_the_least_cost(problem: PlanningProblem, share: float) -> None:
-    """Against every template there is, for any demand, from pools without end."""
+    """Compared with all templates, for any demand, from unlimited pools."""
     task = Task.of(problem)
     limits = task.limits(problem.rate, task.graph.slo_micros)
     found = task.templates("m0", limits, NEVER).templates
