@@ -5,8 +5,8 @@
 
 Without network and workers: arrivals are generated in advance (Poisson), and batches end as reserved. Models are
 ResNet50 on a 1080Ti (batches of b take 1.053 b + 5.072 ms, b up to 16), all on all GPUs, and keep the GPUs 80 % busy.
-Times are CPU times of the core only. The core is measured interpreted and, if it is compiled (see docs/scheduling.md),
-compiled. The last line of the output is a summary in JSON.
+Times are CPU times of the core only. The core is measured interpreted and, if it is compiled
+(see docs/concepts/scheduling.md), compiled. The last line of the output is a summary in JSON.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def main() -> None:
         _measure_both(sys.argv[1:])
         return
     if options.core == "compiled" and not is_compiled():
-        raise SystemExit("the scheduling core is not compiled here; see docs/scheduling.md")
+        raise SystemExit("the scheduling core is not compiled here; see docs/concepts/scheduling.md")
     _choose(options.core)
     rows = []
     for models in options.models:

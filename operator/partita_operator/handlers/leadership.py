@@ -1,4 +1,4 @@
-"""Acquires, renews and releases the Lease. docs/reconciling.md says why the official elector is not used."""
+"""Acquires, renews and releases the Lease. docs/internals/reconciling.md says why the official elector is not used."""
 
 import asyncio
 import logging

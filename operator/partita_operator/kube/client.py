@@ -1,7 +1,7 @@
 """The Kubernetes API as plain documents, through the official package's dynamic client.
 
-The generated API classes are not imported: see docs/reconciling.md for what they cost. The kinds are declared in
-resources.py, which saves the dynamic client's discovery requests and its cache file.
+The generated API classes are not imported: see docs/internals/reconciling.md for what they cost. The kinds are declared
+in resources.py, which saves the dynamic client's discovery requests and its cache file.
 """
 
 import json

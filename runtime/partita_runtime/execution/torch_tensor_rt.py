@@ -118,7 +118,7 @@ class TorchTensorRt:
         except ImportError as error:
             raise CannotBuildError(
                 f"torch_tensorrt cannot be imported ({error}); install partita[tensorrt] where the replicas run "
-                "(docs/profiling.md), or choose execution.backend Eager, Inductor or CudaGraphs"
+                "(docs/concepts/profiling.md), or choose execution.backend Eager, Inductor or CudaGraphs"
             ) from error
         device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
         self.versions = f"{torch.__version__} {self._library.__version__} {device}"

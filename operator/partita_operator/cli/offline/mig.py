@@ -58,7 +58,7 @@ STRATEGIES: Final[Mapping[str, Callable[[MigDemand, ProductTable, Deadline], Pac
     type=click.Path(file_okay=False, path_type=Path),
     help="Directory to write mig-parted.yaml and pools.yaml to.",
 )
-@click.option("--managed", is_flag=True, help="Write pools whose GPUs the operator partitions (docs/gpus.md).")
+@click.option("--managed", is_flag=True, help="Write pools whose GPUs the operator partitions (docs/tasks/gpus.md).")
 @output_option
 def mig(
     demand: Path,
@@ -69,7 +69,7 @@ def mig(
     managed: bool,
     output: OutputFormat,
 ) -> None:
-    """Partition GPUs into MIG slices for the load in DEMAND (a YAML file; see docs/mig.md).
+    """Partition GPUs into MIG slices for the load in DEMAND (a YAML file; see docs/tasks/mig.md).
 
     Prints how many GPUs get which slices, the mig-parted configuration of each kind of node, and a GPUPool for each
     kind of slice. Needs no cluster. Exit code 3 if the load cannot be packed.

@@ -82,7 +82,7 @@ def subclusters(
     time_limit: float,
     output: OutputFormat,
 ) -> None:
-    """Distribute the models in MODELS (a YAML file; see docs/subclusters.md) over sub-clusters.
+    """Distribute the models in MODELS (a YAML file; see docs/tasks/subclusters.md) over sub-clusters.
 
     Every GPU of a sub-cluster has all of its models loaded. The command balances rates and memory within the limits of
     GPUs, dispatchers and changes. It needs no cluster. Exit code 3 if the models do not fit.
@@ -107,7 +107,7 @@ def _read(file: Path) -> LoadedModels:
     try:
         return LoadedModels.model_validate(yaml.safe_load(file.read_text()))
     except (OSError, UnicodeDecodeError, yaml.YAMLError, ValidationError) as error:
-        raise BadInput(f"{file} is not a list of models as in docs/subclusters.md: {error}") from error
+        raise BadInput(f"{file} is not a list of models as in docs/tasks/subclusters.md: {error}") from error
 
 
 def _problem(
