@@ -23,6 +23,15 @@ def extra_command(extra: str) -> str:
     return _pip(f"{requirement} @ {source['url']}" if source.get("url") else requirement)
 
 
+def package_command() -> str:
+    """A shell command that installs Partita again without extras, and what it requires, for this Python."""
+    source = _source()
+    checkout = _checkout(source)
+    if checkout is not None:
+        return _pip("-e", str(checkout))
+    return _pip("--upgrade", f"{PACKAGE} @ {source['url']}" if source.get("url") else PACKAGE)
+
+
 def devtools_command() -> str:
     """A shell command that installs the development tools (`partita dev`, `partita demo`) for this Python."""
     checkout = _checkout(_source())

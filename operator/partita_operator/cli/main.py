@@ -4,7 +4,7 @@ import importlib
 import importlib.util
 from collections.abc import Mapping
 from importlib.metadata import version
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -28,6 +28,10 @@ SUBCOMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "Measure the blocks of a session's models on this machine.",
     ),
     "load": ("partita_operator.cli.load:load", "Send load to a session and measure its attainment."),
+    "doctor": (
+        "partita_operator.cli.doctor.command:doctor",
+        "Check this machine and a cluster for what is missing or wrong.",
+    ),
     "dev": ("partita_devtools.cli.dev:dev", "Run a control plane and a Ray cluster on this machine."),
     "operator": ("partita_operator.cli.operator:operator", "Run the operator."),
     "explain": (
@@ -60,6 +64,14 @@ EXTRA_OF_MODULE: Final[Mapping[str, str]] = {
 
 class LazyGroup(click.Group):
     """A group that imports its commands on first use."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the subcommand. Ctrl-C ends it with one line and the exit code INTERRUPTED."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("Interrupted.", err=True)
+            raise SystemExit(ExitCode.INTERRUPTED) from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names of the subcommands that are installed, in the order of SUBCOMMANDS."""

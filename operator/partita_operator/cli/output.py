@@ -1,4 +1,4 @@
-"""Output: tables for people, JSON or YAML for programs. Results go to stdout, progress to stderr."""
+"""Output: text for people, JSON or YAML for programs. Results go to stdout, progress to stderr."""
 
 import json
 from collections.abc import Callable
@@ -23,18 +23,18 @@ def report(line: str) -> None:
 class OutputFormat(StrEnum):
     """The values of --output."""
 
-    TABLE = "table"
+    TEXT = "text"
     JSON = "json"
     YAML = "yaml"
 
 
 def output_option(command: F) -> F:
-    """Adds `--output table|json|yaml`, passed as `output: OutputFormat`."""
+    """Adds `--output text|json|yaml`, passed as `output: OutputFormat`."""
     option = click.option(
         "--output",
         "-o",
         type=click.Choice([str(f) for f in OutputFormat]),
-        default=str(OutputFormat.TABLE),
+        default=str(OutputFormat.TEXT),
         callback=lambda _ctx, _param, value: OutputFormat(value),
         help="How to print the result.",
         show_default=True,
@@ -42,12 +42,12 @@ def output_option(command: F) -> F:
     return option(command)
 
 
-def emit(data: Any, output: OutputFormat, table: Callable[[Console], None]) -> None:
-    """Print `data` (plain JSON data) as JSON or YAML, or call `table` to print a table."""
+def emit(data: Any, output: OutputFormat, text: Callable[[Console], None]) -> None:
+    """Print `data` (plain JSON data) as JSON or YAML, or call `text` to print it for people."""
     match output:
         case OutputFormat.JSON:
             click.echo(json.dumps(data, indent=2, ensure_ascii=False))
         case OutputFormat.YAML:
             click.echo(yaml.safe_dump(data, sort_keys=False, allow_unicode=True), nl=False)
-        case OutputFormat.TABLE:
-            table(console)
+        case OutputFormat.TEXT:
+            text(console)

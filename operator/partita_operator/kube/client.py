@@ -158,6 +158,10 @@ class KubernetesClient:
         query = [("container", container), ("tailLines", tail_lines)]
         return (await self._read(self._dynamic.request, "get", path, query_params=query)).decode(errors="replace")
 
+    async def document(self, path: str) -> Document:
+        """The document at a path that belongs to no kind, such as /version or /apis/ray.io/v1."""
+        return await self._document(self._dynamic.request, "get", path)
+
     async def _apply(self, target: Resource, kind: Resource, manifest: Mapping[str, Any], *, force: bool) -> Document:
         body = _complete(kind, manifest)
         return await self._document(

@@ -34,7 +34,7 @@ def top(once: bool, interval: float, place: ClusterPlace, output: OutputFormat) 
     The numbers are the operator's last measurements. With --namespace, only the sessions of that namespace.
     """
     server = ApiServer(place)
-    if once or output is not OutputFormat.TABLE:
+    if once or output is not OutputFormat.TEXT:
         seen = report(server.cluster(), place.namespace)
         emit(seen, output, lambda out: out.print(tables(seen)))
         return
