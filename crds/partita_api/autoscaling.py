@@ -19,19 +19,19 @@ class AutoscalingMode(StrEnum):
 
 
 class ScaleToZero(SpecModel):
-    """When a session that nobody uses gives all of its replicas back, and how long a request then waits for them."""
+    """When a session without requests releases all of its replicas, and how long a request then waits for them."""
 
     after_seconds: int = Field(
         ge=1,
         le=2_592_000,
-        description="Seconds without a request after which no stage keeps a replica. The frontends stay.",
+        description="Seconds without a request after which all stages release their replicas. The frontends stay.",
     )
     hold_seconds: int = Field(
         default=120,
         ge=1,
         le=3600,
-        description="Most seconds that a request is held while replicas start; after that it is answered 503. Its SLO "
-        "begins once they are there.",
+        description="Most seconds that a request is held while replicas start; then it gets a 503. Its SLO begins "
+        "when the replicas are up.",
     )
 
 
@@ -40,8 +40,8 @@ class Autoscaling(SpecModel):
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            "autoscaling.scaleToZero needs autoscaling.mode Enabled or Advisory; change the mode, or leave scaleToZero "
-            "out",
+            "autoscaling.scaleToZero needs autoscaling.mode Enabled or Advisory; change the mode, or remove "
+            "scaleToZero",
             lambda spec: spec.scale_to_zero is None or spec.mode is not AutoscalingMode.DISABLED,
             "!has(self.scaleToZero) || !has(self.mode) || self.mode != 'Disabled'",
         ),
@@ -49,13 +49,13 @@ class Autoscaling(SpecModel):
 
     mode: AutoscalingMode = Field(
         default=AutoscalingMode.ENABLED,
-        description="Enabled: replicas follow the load. Advisory: only say what would be done. Disabled: as planned.",
+        description="Enabled: replicas follow the load. Advisory: recommend only. Disabled: replicas stay as planned.",
     )
     bad_rate_threshold: Percent = Field(
         default=Percent("1%"), description="Share of dropped or late requests above which replicas are added."
     )
     idle_fraction_threshold: Percent = Field(
-        default=Percent("30%"), description="Idle share of a stage's GPUs above which replicas are given back."
+        default=Percent("30%"), description="Idle share of a stage's GPUs above which replicas are removed."
     )
     window_seconds: int = Field(default=10, ge=1, le=3600, description="Seconds over which the signals are averaged.")
     cool_down_seconds: int = Field(default=30, ge=0, le=86_400, description="Seconds between two steps.")
@@ -63,12 +63,12 @@ class Autoscaling(SpecModel):
         default=60,
         ge=0,
         le=3600,
-        description="Replicas are added for what a rising rate will be so many seconds later: about a window, a "
-        "cool-down and the start of a replica. 0: only for what was lost.",
+        description="Replicas are added for the expected rate after this many seconds. Choose about a window, a "
+        "cool-down and the start of a replica. 0: only for lost requests.",
     )
     max_replicas: int = Field(default=1000, ge=1, le=100_000, description="Most replicas of one stage.")
     scale_to_zero: ScaleToZero | None = Field(
         default=None,
-        description="Give all replicas back while nobody uses the session, and hold the next request until they are "
-        "there again. Without it every stage keeps at least one.",
+        description="Remove all replicas while there are no requests, and hold the next request until replicas are "
+        "up. Without it every stage keeps at least one.",
     )

@@ -51,11 +51,11 @@ class ConditionStatus(StrEnum):
 class Condition(StatusModel):
     """One metav1.Condition."""
 
-    type: str = Field(max_length=316, description="What the condition is about.")
+    type: str = Field(max_length=316, description="Type of the condition.")
     status: ConditionStatus = Field(description="True, False or Unknown.")
     reason: str = Field(max_length=1024, description="A CamelCase word for programs.")
-    message: str = Field(max_length=32768, description="A sentence for people: what is so, and what to do.")
-    observed_generation: int = Field(ge=0, description="The metadata.generation this was concluded from.")
+    message: str = Field(max_length=32768, description="A text for people: what is wrong, and what to do.")
+    observed_generation: int = Field(ge=0, description="The metadata.generation that the condition is about.")
     last_transition_time: str = Field(
         json_schema_extra={"format": "date-time"}, description="When `status` last changed."
     )

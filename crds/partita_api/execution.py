@@ -28,9 +28,9 @@ class Execution(SpecModel):
 
     backend: Backend = Field(
         default=Backend.EAGER,
-        description="Eager: as torch runs it. Inductor: compiled. CudaGraphs: recorded on the GPU for each batch size, "
-        "and replayed. TensorRT: an engine for each batch size, where torch_tensorrt is installed. What cannot be "
-        "built runs Eager, and the status says so.",
+        description="Eager: operation by operation. Inductor: compiled. CudaGraphs: recorded on the GPU for each "
+        "batch size, and replayed. TensorRT: an engine for each batch size; needs torch_tensorrt. A "
+        "stage that cannot be built runs Eager, with a warning in the status.",
     )
     cut_dtype: CutDType = Field(
         default=CutDType.FP16, description="Element type of feature maps between stages; FP16 halves the traffic."

@@ -36,7 +36,7 @@ class Sharing(SpecModel):
     mode: SharingMode = Field(
         default=SharingMode.WHOLE,
         description="Whole: no sharing. MPS: equal fractions of 1/1 to 1/maxDivisor. MIG: the resource is already a "
-        "slice. CPU: a class of CPU cores that stands in for accelerators.",
+        "slice. CPU: CPU cores in place of accelerators.",
     )
     max_divisor: int = Field(
         default=1, ge=1, le=8, description="The most vGPUs that one accelerator is divided into (MPS only)."
@@ -48,7 +48,7 @@ class LatencyCurve(SpecModel):
 
     model: str = Field(max_length=253, description="The module this curve is for; `*` for all others.")
     alpha_micros: int = Field(ge=1, le=60_000_000, description="Microseconds for each sample of a batch.")
-    beta_micros: int = Field(ge=0, le=60_000_000, description="Microseconds for each batch, whatever its size.")
+    beta_micros: int = Field(ge=0, le=60_000_000, description="Microseconds for each batch, independent of its size.")
 
 
 class Emulation(SpecModel):
@@ -61,7 +61,7 @@ class Emulation(SpecModel):
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            "emulation needs either curves or slowdown, and not both",
+            "emulation needs exactly one of curves and slowdown",
             lambda emulation: bool(emulation.curves) != (emulation.slowdown is not None),
             "has(self.slowdown) != (has(self.curves) && size(self.curves) > 0)",
         ),
@@ -73,7 +73,9 @@ class Emulation(SpecModel):
     )
 
     curves: tuple[LatencyCurve, ...] = Field(
-        default=(), max_length=64, description="Latency curves by module; an execution takes their time only."
+        default=(),
+        max_length=64,
+        description="Latency curves by module. An execution waits for this time, and computes nothing.",
     )
     slowdown: Quantity | None = Field(
         default=None, description="Compute for real, then wait until this multiple of the time has passed (1 to 100)."
@@ -85,7 +87,7 @@ class Quota(SpecModel):
 
     namespace: str = Field(max_length=63, pattern=NAME_PATTERN, description="The namespace of the sessions.")
     gpus: int = Field(
-        ge=0, le=1_000_000, description="The most accelerators that its sessions may hold together; 0 keeps it out."
+        ge=0, le=1_000_000, description="The most accelerators that its sessions may hold together. 0: none."
     )
 
 
@@ -99,7 +101,7 @@ class GPUPoolSpec(SpecModel):
             "!has(self.mig) || (has(self.sharing) && has(self.sharing.mode) && self.sharing.mode == 'MIG')",
         ),
         Rule(
-            "mig cuts real GPUs; leave emulation out",
+            "mig cuts real GPUs; remove emulation",
             lambda spec: spec.mig is None or spec.emulation is None,
             "!has(self.mig) || !has(self.emulation)",
         ),
@@ -109,7 +111,7 @@ class GPUPoolSpec(SpecModel):
             None,
         ),
         Rule(
-            "quotas has a namespace twice; give each once",
+            "quotas has a namespace twice; keep one entry for it",
             lambda spec: len({quota.namespace for quota in spec.quotas}) == len(spec.quotas),
             None,
         ),
@@ -117,7 +119,7 @@ class GPUPoolSpec(SpecModel):
 
     node_selector: LabelSelector = Field(
         default=LabelSelector(),
-        description="Which Kubernetes nodes carry these accelerators. Empty: the nodes labelled "
+        description="Which Kubernetes nodes have these accelerators. Empty: the nodes labelled "
         "partita.dev/pool=<name of the pool>.",
     )
     resource_name: str = Field(
@@ -137,14 +139,14 @@ class GPUPoolSpec(SpecModel):
     )
     gpus_per_node: int = Field(default=1, ge=1, le=64, description="Accelerators in one node, sharing its network.")
     price_per_hour: Quantity = Field(
-        default=Quantity("1"), description='What one accelerator costs in an hour, in any one currency, such as "0.71".'
+        default=Quantity("1"),
+        description='Price of one accelerator per hour, such as "0.71". Use one currency for all pools.',
     )
     power_watts: int | None = Field(
         default=None,
         ge=1,
         le=100_000,
-        description="What one accelerator draws while it is allocated, in watts, such as 350. Only objective Power "
-        "needs it.",
+        description="Power of one allocated accelerator in watts, such as 350. Only objective Power needs it.",
     )
     bandwidth: Quantity = Field(
         default=Quantity("10G"), description="Network bandwidth of one node in bits per second, such as 10G."
@@ -156,10 +158,10 @@ class GPUPoolSpec(SpecModel):
     mig: MigPartitioning | None = Field(
         default=None,
         description="Cut the GPUs of the pool's nodes into MIG slices, by NVIDIA's mig-manager. Other pools of the "
-        "same nodes offer the other profiles. Default: they are left as they are.",
+        "same nodes offer the other profiles. Default: the GPUs are not cut.",
     )
     emulation: Emulation | None = Field(
-        default=None, description="Emulate accelerators that are not there. Default: they are real."
+        default=None, description="Emulate accelerators that do not exist. Default: they are real."
     )
     quotas: tuple[Quota, ...] = Field(
         default=(),
@@ -177,15 +179,15 @@ class NamespaceUse(StatusModel):
     """What a namespace with a quota holds."""
 
     namespace: str = Field(description="The namespace.")
-    gpus: int = Field(description="The most that it may hold.")
-    allocated: int = Field(description="What its sessions hold.")
+    gpus: int = Field(description="The most accelerators that it may hold.")
+    allocated: int = Field(description="Accelerators that its sessions hold.")
 
 
 class Hardware(StatusModel):
     """One product among the pool's nodes, as GPU Feature Discovery labels it."""
 
     product: str = Field(max_length=63, description="Label nvidia.com/gpu.product.")
-    nodes: int = Field(description="Nodes that have it.")
+    nodes: int = Field(description="Nodes that have this product.")
     gpus_per_node: int = Field(description="Label nvidia.com/gpu.count, the largest of these nodes.")
     memory: Quantity | None = Field(default=None, description="Label nvidia.com/gpu.memory, the least of these nodes.")
     mig_capable: bool = Field(default=False, description="Label nvidia.com/mig.capable of all these nodes.")
@@ -194,16 +196,16 @@ class Hardware(StatusModel):
 class GPUPoolStatus(StatusModel):
     """Observed state of a GPUPool."""
 
-    observed_generation: int = Field(default=0, description="The generation this status was concluded from.")
-    nodes: int = Field(default=0, description="Nodes that carry the pool's accelerators.")
+    observed_generation: int = Field(default=0, description="The generation that this status is about.")
+    nodes: int = Field(default=0, description="Nodes that have the pool's accelerators.")
     capacity: int = Field(default=0, description="Accelerators that Partita may use.")
-    allocated: Quantity = Field(default=Quantity("0"), description="Accelerators in use by plans in force.")
-    free: Quantity = Field(default=Quantity("0"), description="Capacity less what is allocated.")
+    allocated: Quantity = Field(default=Quantity("0"), description="Accelerators that current plans use.")
+    free: Quantity = Field(default=Quantity("0"), description="Capacity minus allocated accelerators.")
     hardware: tuple[Hardware, ...] = Field(
-        default=(), max_length=16, description="What the nodes have, by product, as far as they are labelled."
+        default=(), max_length=16, description="GPUs of the labelled nodes, by product."
     )
     partitioning: PartitioningStatus | None = Field(
-        default=None, description="How far the nodes are cut; only where spec.mig asks for it."
+        default=None, description="How far the nodes are cut; only with spec.mig."
     )
     idle_fraction: Quantity | None = Field(
         default=None, description="Share of the allocated accelerators' time without work, over the last window."
@@ -212,7 +214,7 @@ class GPUPoolStatus(StatusModel):
         default=(), max_length=256, description="Sessions (namespace/name) whose plans use the pool."
     )
     quotas: tuple[NamespaceUse, ...] = Field(
-        default=(), max_length=256, description="What the namespaces with a quota hold of it."
+        default=(), max_length=256, description="Accelerators that namespaces with a quota hold."
     )
     conditions: tuple[Condition, ...] = Field(
         default=(),

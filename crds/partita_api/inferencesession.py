@@ -44,24 +44,26 @@ class ArrivalProcess(StrEnum):
 
 
 class Rate(SpecModel):
-    """How many requests arrive, and how."""
+    """How many requests arrive, and when."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            "rate.gammaShape needs rate.arrival Gamma; set it, or leave gammaShape out",
+            "rate.gammaShape needs rate.arrival Gamma; set it, or remove gammaShape",
             lambda rate: rate.gamma_shape is None or rate.arrival is ArrivalProcess.GAMMA,
             "!has(self.gammaShape) || (has(self.arrival) && self.arrival == 'Gamma')",
         ),
     )
 
     requests_per_second: int = Field(
-        ge=1, le=10_000_000, description="Requests per second to plan for; with source Observed, until enough is seen."
+        ge=1,
+        le=10_000_000,
+        description="Requests per second to plan for; with source Observed, until enough requests were measured.",
     )
     source: RateSource = Field(
         default=RateSource.DECLARED,
-        description="Declared: plan for this number. Observed: follow what is measured.",
+        description="Declared: plan for this number. Observed: plan for the measured rate.",
     )
-    arrival: ArrivalProcess = Field(default=ArrivalProcess.POISSON, description="How arrivals are spread in time.")
+    arrival: ArrivalProcess = Field(default=ArrivalProcess.POISSON, description="Distribution of the arrivals in time.")
     gamma_shape: Quantity | None = Field(
         default=None, description='Shape of a Gamma arrival process; below 1 is bursty, such as "0.25".'
     )
@@ -98,9 +100,9 @@ class Objective(SpecModel):
 
     type: ObjectiveType = Field(
         default=ObjectiveType.COST,
-        description="Cost: serve the rate at the least price. Power: serve it with the fewest watts, for which every "
-        "pool that may be used needs powerWatts. Throughput: serve the most from the pools. ThroughputThenFewestGPUs: "
-        "the same, and of all such plans one with the fewest accelerators.",
+        description="Cost: serve the rate at the least price. Power: serve it with the fewest watts; every usable "
+        "pool needs powerWatts. Throughput: serve as many requests as the pools can. "
+        "ThroughputThenFewestGPUs: the same, with the fewest accelerators.",
     )
     weight: int = Field(
         default=1, ge=1, le=1000, description="Weight among the sessions that maximise throughput and share pools."
@@ -120,7 +122,7 @@ class Approval(StrEnum):
 
 
 class PlannerSettings(SpecModel):
-    """How plans are searched for."""
+    """How the planner searches for plans."""
 
     strategy: str = Field(
         default="partita", max_length=40, pattern=NAME_PATTERN, description="Planning strategy, by name."
@@ -129,7 +131,7 @@ class PlannerSettings(SpecModel):
         default=20,
         ge=0,
         le=90,
-        description="Share of the SLO kept free for queueing, the network and what profiles do not see.",
+        description="Share of the SLO kept free for queueing, the network and other time that profiles do not contain.",
     )
     headroom_percent: int = Field(
         default=10,
@@ -142,14 +144,14 @@ class PlannerSettings(SpecModel):
     max_batch_size: int = Field(default=16, ge=1, le=64, description="Largest batch size that is profiled and planned.")
     share_gpus: bool = Field(
         default=False,
-        description="Whether whole models that leave GPUs partly idle are put on fewer GPUs that hold all of them "
-        "(sub-clusters). Needs objective Cost or Power, and costModel Allocated.",
+        description="Whether whole models that leave GPUs partly idle share fewer GPUs, each with all of these "
+        "models (sub-clusters). Needs objective Cost or Power, and costModel Allocated.",
     )
     time_limit_seconds: int = Field(default=30, ge=1, le=3600, description="Most seconds that one solve may take.")
     approval: Approval = Field(
         default=Approval.AUTOMATIC,
-        description="Automatic: a new plan is rolled out at once. Manual: it waits, and status.preview says what it "
-        "would change, until `partita approve` or the annotation partita.dev/approved-plan names it.",
+        description="Automatic: a new plan is rolled out at once. Manual: it waits until `partita approve` or the "
+        "annotation partita.dev/approved-plan names it; status.preview shows what it would change.",
     )
 
 
@@ -162,20 +164,20 @@ class BatchingPolicy(StrEnum):
 
 
 class Batching(SpecModel):
-    """How requests are put together."""
+    """How requests form batches."""
 
     policy: BatchingPolicy = Field(
         default=BatchingPolicy.DEFERRED,
-        description="Deferred: wait, within the deadline, for a batch that fills its GPU. "
-        "Eager: dispatch to an idle GPU at once. "
-        "Elsa: each call by itself, on the smallest vGPU that is in time (for calls that are batches themselves).",
+        description="Deferred: wait within the deadline for a batch that fills its GPU. Eager: dispatch to an "
+        "idle GPU at once. Elsa: each call is a batch, on the smallest vGPU that is in time (for calls "
+        "that are batches themselves).",
     )
     modules: dict[ModuleName, BatchingPolicy] = Field(
-        default={}, max_length=MAX_MODULES, description="Another policy for some modules, by their names."
+        default={}, max_length=MAX_MODULES, description="Other policies of single modules, by module name."
     )
 
     def policy_of(self, module: str) -> BatchingPolicy:
-        """The policy by which a module's requests are put together."""
+        """The batching policy of a module."""
         return self.modules.get(module, self.policy)
 
 
@@ -187,7 +189,7 @@ class EngineType(StrEnum):
 
 
 class Engine(SpecModel):
-    """Where the session is served."""
+    """The engine that serves the session."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -200,7 +202,7 @@ class Engine(SpecModel):
     type: EngineType = Field(
         default=EngineType.RAY,
         description="Ray: an existing Ray cluster, through its dashboard's REST API. KubeRay: a Ray cluster that "
-        "KubeRay makes for the session's namespace.",
+        "KubeRay creates for the session's namespace.",
     )
     address: str | None = Field(
         default=None,
@@ -232,22 +234,22 @@ class Frontend(SpecModel):
         default=1,
         ge=1,
         le=16,
-        description="Processes that take requests. One schedules by itself; several have a scheduler process that they "
-        "share, for sessions with more requests, or larger ones, than one process can take.",
+        description="Processes that take requests. One frontend schedules by itself; several frontends share a "
+        "scheduler process. Use several if requests are too many or too large for one process.",
     )
     http_port: int | None = Field(
         default=None,
         ge=0,
         le=65_535,
-        description="Port of the Open Inference Protocol over HTTP, on the node where the frontend runs, without the "
-        "way through Serve's proxy; 0 takes a free one. status.httpAddress says where it is.",
+        description="Port of the Open Inference Protocol over HTTP on the frontend's node, without Serve's proxy. "
+        "0: a free port. The address is in status.httpAddress.",
     )
     grpc_port: int | None = Field(
         default=None,
         ge=0,
         le=65_535,
-        description="Port of the Open Inference Protocol over gRPC, on the node where the frontend runs; 0 takes a "
-        "free one. Without it there is no gRPC. status.grpcAddress says where it is.",
+        description="Port of the Open Inference Protocol over gRPC on the frontend's node. 0: a free port. "
+        "Default: no gRPC. The address is in status.grpcAddress.",
     )
 
 
@@ -281,7 +283,7 @@ class InferenceSessionSpec(SpecModel):
     )
 
     slo: Slo = Field(description="The end-to-end latency objective.")
-    rate: Rate = Field(description="How many requests arrive, and how.")
+    rate: Rate = Field(description="How many requests arrive, and when.")
     modules: tuple[Module, ...] = Field(
         min_length=1,
         max_length=MAX_MODULES,
@@ -300,20 +302,23 @@ class InferenceSessionSpec(SpecModel):
         default=0,
         ge=-MAX_PRIORITY,
         le=MAX_PRIORITY,
-        description="Where accelerators are short, sessions of higher priority get theirs first, and those of lower "
-        "priority run with fewer replicas or wait; of one priority, older sessions come first and none gives way.",
+        description="If accelerators are short, sessions of higher priority come first; those of lower priority "
+        "run with fewer replicas or wait. Among sessions of one priority, older ones come first and keep "
+        "their accelerators.",
     )
-    planner: PlannerSettings = Field(default=PlannerSettings(), description="How plans are searched for.")
-    batching: Batching = Field(default=Batching(), description="How requests are put together.")
+    planner: PlannerSettings = Field(default=PlannerSettings(), description="How the planner searches for plans.")
+    batching: Batching = Field(default=Batching(), description="How requests form batches.")
     autoscaling: Autoscaling = Field(default=Autoscaling(), description="How replicas follow the load.")
-    engine: Engine = Field(default=Engine(), description="Where the session is served.")
+    engine: Engine = Field(default=Engine(), description="The engine that serves the session.")
     execution: Execution = Field(default=Execution(), description="How models run.")
-    frontend: Frontend = Field(default=Frontend(), description="How clients reach the session, besides HTTP.")
+    frontend: Frontend = Field(
+        default=Frontend(), description="How clients reach the session, in addition to HTTP behind Serve's proxy."
+    )
     maintenance_windows: tuple[MaintenanceWindow, ...] = Field(
         default=(),
         max_length=16,
-        description="When another plan may take the place of one that serves. Empty: at any time. The first roll-out "
-        "and repairs are not held back.",
+        description="When another plan may replace the current plan. Empty: at any time. The first roll-out and "
+        "repairs do not wait.",
     )
 
     def selects(self, pool: ObjectMeta) -> bool:
@@ -339,12 +344,12 @@ class PlanSummary(StatusModel):
     """Summary of the current plan."""
 
     name: str = Field(description="Name of the PipelinePlan.")
-    cost_per_hour: Quantity = Field(description="Price of the vGPUs it allocates.")
+    cost_per_hour: Quantity = Field(description="Price of the vGPUs that it allocates.")
     throughput: Quantity = Field(description="Requests per second it can serve.")
 
 
 class ProfilingPhase(StrEnum):
-    """Where the profiling of one pair of model and pool stands."""
+    """State of the profiling of one pair of model and pool."""
 
     RUNNING = "Running"
     WAITING = "Waiting"
@@ -359,8 +364,8 @@ class ProfilingProgress(StatusModel):
     key: str = Field(description="Content key of the profile.")
     attempt: int = Field(ge=1, description="Number of the run, from 1.")
     phase: ProfilingPhase = Field(
-        description="Running: the run is under way. Waiting: it failed and is tried again soon. "
-        "GivenUp: all attempts failed."
+        description="Running: the run is in progress. Waiting: it failed and is repeated soon. GivenUp: all "
+        "attempts failed."
     )
     last_transition_time: str = Field(
         json_schema_extra={"format": "date-time"}, description="When `phase` last changed."
@@ -371,29 +376,29 @@ class ProfilingProgress(StatusModel):
 class InferenceSessionStatus(StatusModel):
     """Observed state of an InferenceSession."""
 
-    observed_generation: int = Field(default=0, description="The generation this status was concluded from.")
+    observed_generation: int = Field(default=0, description="The generation that this status is about.")
     url: str | None = Field(default=None, description="Base URL for clients of the Open Inference Protocol.")
     grpc_address: str | None = Field(
         default=None,
-        description="host:port of the Open Inference Protocol over gRPC, if the session asks for it; with several "
-        "frontends those of all of them, separated by commas.",
+        description="host:port of the Open Inference Protocol over gRPC, if the session requests it; with several "
+        "frontends one for each, separated by commas.",
     )
     http_address: str | None = Field(
         default=None,
-        description="host:port of the same over HTTP, without Serve's proxy, if the session asks for it; of all "
-        "frontends.",
+        description="host:port of the Open Inference Protocol over HTTP without Serve's proxy, if the session "
+        "requests it; one for each frontend, separated by commas.",
     )
     current_plan: PlanSummary | None = Field(default=None, description="The plan that serves requests.")
     pending_plan: str | None = Field(default=None, description="A plan that waits for approval or is being rolled out.")
     preview: PlanPreview | None = Field(
-        default=None, description="What the pending plan would change, while it is held."
+        default=None, description="What the pending plan would change, while it is held back."
     )
     history: tuple[str, ...] = Field(default=(), max_length=10, description="Earlier plans, newest first.")
     profiling: tuple[ProfilingProgress, ...] = Field(
-        default=(), max_length=64, description="Profiles that are being made or could not be made; none when settled."
+        default=(), max_length=64, description="Profiles that are being made or could not be made; empty when settled."
     )
     planned_rate: Quantity | None = Field(
-        default=None, description="Requests per second that plans are made for, once it was measured."
+        default=None, description="Requests per second that plans are made for, after it was measured."
     )
     last_handled_retry: str | None = Field(
         default=None, max_length=1024, description="Value of the annotation partita.dev/retry that was last handled."
@@ -407,7 +412,7 @@ class InferenceSessionStatus(StatusModel):
     scale_to_zero_time: str | None = Field(
         default=None,
         json_schema_extra={"format": "date-time"},
-        description="When the session scaled to zero for lack of requests; unset while the current plan has replicas.",
+        description="When the session scaled to zero; unset while the current plan has replicas.",
     )
     conditions: tuple[Condition, ...] = Field(default=(), max_length=16, json_schema_extra=_map_list("type"))
 

@@ -55,7 +55,7 @@ def parse_manifests(text: str, source: str) -> Manifests:
 def parse_resource(document: Any, source: str) -> Resource | str:
     """One resource, or the kind of a document that is not Partita's. Raises ManifestError."""
     if not isinstance(document, Mapping) or "kind" not in document:
-        raise ManifestError(f"{source} is no Kubernetes object: it has no kind")
+        raise ManifestError(f"{source} is not a Kubernetes object: it has no kind")
     kind = str(document["kind"])
     if document.get("apiVersion") != API_VERSION:
         if kind in MODELS:

@@ -59,15 +59,19 @@ class ImageInput(SpecModel):
     layout: ImageLayout = Field(default=ImageLayout.CHW, description="Order of the tensor's dimensions: CHW or HWC.")
     fit: ImageFit = Field(
         default=ImageFit.STRETCH,
-        description="Stretch: the whole image, its proportions changed. Crop: the largest middle part that fits.",
+        description="Stretch: the whole image, with changed proportions. Crop: the largest part in the middle "
+        "that fits.",
     )
     mean: tuple[Quantity, ...] = Field(
         default=(),
         max_length=3,
-        description="Subtracted from each channel, which is from 0 to 1 before. Not for UINT8, which is 0 to 255.",
+        description="Subtracted from each channel, whose values are from 0 to 1. Not for UINT8, whose values stay "
+        "from 0 to 255.",
     )
     std: tuple[Quantity, ...] = Field(
-        default=(), max_length=3, description="Standard deviation that each channel is then divided by. Not for UINT8."
+        default=(),
+        max_length=3,
+        description="Standard deviation: each channel is divided by it after the subtraction. Not for UINT8.",
     )
 
 
@@ -76,7 +80,7 @@ class ModelSource(SpecModel):
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            "a model needs either entrypoint or file, and not both",
+            "a model needs exactly one of entrypoint and file",
             lambda source: (source.entrypoint is None) != (source.file is None),
             "has(self.entrypoint) != has(self.file)",
         ),
@@ -113,7 +117,7 @@ class ModelSource(SpecModel):
     sha256: str | None = Field(
         default=None,
         pattern=r"^[0-9a-f]{64}$",
-        description="SHA-256 digest of the file, or of the weights, which is checked before they are loaded.",
+        description="SHA-256 digest of the file or the weights. It is checked before loading.",
     )
 
 
@@ -124,7 +128,9 @@ class FunctionSource(SpecModel):
         max_length=253, pattern=ENTRYPOINT_PATTERN, description="Python callable, such as examples.traffic:crop."
     )
     kwargs: dict[str, Any] = Field(default={}, max_length=64, description="Keyword arguments (JSON values).")
-    max_millis: int = Field(default=10, ge=0, le=60_000, description="Milliseconds of the SLO set aside for one call.")
+    max_millis: int = Field(
+        default=10, ge=0, le=60_000, description="Milliseconds of the SLO that are reserved for one call."
+    )
 
 
 class Module(SpecModel):
@@ -132,7 +138,7 @@ class Module(SpecModel):
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            "a module needs either model or function, and not both",
+            "a module needs exactly one of model and function",
             lambda module: (module.model is None) != (module.function is None),
             # `function` is a reserved word of CEL, which Kubernetes escapes with underscores.
             "has(self.model) != has(self.__function__)",
@@ -153,7 +159,7 @@ class Module(SpecModel):
             f"!has(self.image) || !{_TAKES_IMAGES} || {_CHANNELS} in [1, 3]",
         ),
         Rule(
-            "images become FP32, FP16 or UINT8; correct input.dtype, or leave image out",
+            "images become FP32, FP16 or UINT8; correct input.dtype, or remove image",
             lambda module: (
                 module.image is None or module.input is None or module.input.dtype not in (DType.INT32, DType.INT64)
             ),
@@ -161,7 +167,7 @@ class Module(SpecModel):
             "!(self.input.dtype in ['INT32', 'INT64'])",
         ),
         Rule(
-            "images as UINT8 are not normalised; leave image.mean and image.std out",
+            "images as UINT8 are not normalised; remove image.mean and image.std",
             lambda module: (
                 module.image is None
                 or module.input is None
@@ -220,4 +226,4 @@ class Edge(SpecModel):
 
     source: ModuleName = Field(alias="from", description="The upstream module.")
     target: ModuleName = Field(alias="to", description="The downstream module.")
-    fan_out: FanOut = Field(default=FanOut(), description="How many sub-requests one answer makes.")
+    fan_out: FanOut = Field(default=FanOut(), description="How many sub-requests one answer creates.")

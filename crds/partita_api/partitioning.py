@@ -16,7 +16,7 @@ SliceProfile = Annotated[str, Field(max_length=32)]
 class MigGpus(SpecModel):
     """GPUs of one node that are cut alike."""
 
-    count: int = Field(ge=1, le=MAX_GPUS_PER_NODE, description="GPUs of the node that are cut so.")
+    count: int = Field(ge=1, le=MAX_GPUS_PER_NODE, description="GPUs of the node with these slices.")
     slices: dict[SliceProfile, Annotated[int, Field(ge=1, le=16)]] = Field(
         min_length=1, max_length=16, description="Instances on each of these GPUs by MIG profile, such as 1g.10gb: 7."
     )
@@ -25,11 +25,11 @@ class MigGpus(SpecModel):
 class MigNodes(SpecModel):
     """Nodes that are cut alike."""
 
-    nodes: int = Field(ge=1, le=10_000, description="How many of the pool's nodes are cut so.")
+    nodes: int = Field(ge=1, le=10_000, description="Nodes of the pool with this layout.")
     gpus: tuple[MigGpus, ...] = Field(
         min_length=1,
         max_length=MAX_GPUS_PER_NODE,
-        description="GPUs of such a node, in the order of their index; the others stay whole.",
+        description="GPUs of such a node in the order of their index. The other GPUs stay whole.",
     )
 
     @property
@@ -39,7 +39,7 @@ class MigNodes(SpecModel):
 
 
 class MigPartitioning(SpecModel):
-    """The slices that the GPUs of the pool's nodes are to be cut into."""
+    """The desired MIG slices of the GPUs of the pool's nodes."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -57,19 +57,20 @@ class MigPartitioning(SpecModel):
     layouts: tuple[MigNodes, ...] = Field(
         min_length=1,
         max_length=16,
-        description="Layouts and how many nodes have each. Nodes beyond these are left as they are.",
+        description="Layouts and how many nodes have each. Other nodes do not change.",
     )
     approval: Approval = Field(
         default=Approval.MANUAL,
         description="Manual: nothing is cut until `partita approve gpool/NAME`, or the annotation "
-        "partita.dev/approved-plan, names the change of status.partitioning. Automatic: nodes are cut at once.",
+        "partita.dev/approved-plan, names the change in status.partitioning. Automatic: nodes are cut at "
+        "once.",
     )
     max_unavailable: int = Field(default=1, ge=1, le=1000, description="Most nodes that are drained and cut at a time.")
     drain_seconds: int = Field(
         default=600,
         ge=0,
         le=86_400,
-        description="How long replicas may take to find room on other nodes, before they are evicted all the same.",
+        description="Seconds after which replicas are evicted even if other nodes have no free accelerators for them.",
     )
 
 
@@ -77,7 +78,7 @@ class NodeChange(StatusModel):
     """A node that is being cut."""
 
     node: str = Field(max_length=253, description="The node.")
-    config: str = Field(max_length=63, description="The mig-parted configuration that it gets.")
+    config: str = Field(max_length=63, description="Its new mig-parted configuration.")
     phase: str = Field(max_length=32, description="Draining, Cutting, Cut or Failed.")
     last_transition_time: str = Field(
         json_schema_extra={"format": "date-time"}, description="When `phase` last changed."
@@ -88,17 +89,17 @@ class PartitioningStatus(StatusModel):
     """How far the pool's nodes are cut."""
 
     change: str = Field(
-        default="", max_length=63, description="Names what spec.mig asks for; this is what an approval is of."
+        default="", max_length=63, description="Name of the change that spec.mig requests. An approval names it."
     )
-    approved: bool = Field(default=False, description="Whether it may be carried out.")
+    approved: bool = Field(default=False, description="Whether the change is approved.")
     configs_published_time: str | None = Field(
         default=None,
         json_schema_extra={"format": "date-time"},
-        description="When mig-manager's ConfigMap got its configurations.",
+        description="When the configurations were written to mig-manager's ConfigMap.",
     )
     desired_nodes: int = Field(default=0, description="Nodes that spec.mig requests.")
-    ready_nodes: int = Field(default=0, description="Nodes that are cut so, and offer their slices.")
-    waiting_nodes: tuple[str, ...] = Field(default=(), max_length=64, description="Nodes that are not begun yet.")
+    ready_nodes: int = Field(default=0, description="Nodes that are cut as requested and offer their slices.")
+    waiting_nodes: tuple[str, ...] = Field(default=(), max_length=64, description="Nodes that wait to be drained.")
     changes: tuple[NodeChange, ...] = Field(
         default=(), max_length=64, description="Nodes that are being drained or cut, and those that failed."
     )

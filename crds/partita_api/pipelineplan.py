@@ -1,4 +1,4 @@
-"""PipelinePlan: the planner's answer for one session, immutable but for its approval."""
+"""PipelinePlan: the planner's answer for one session. It is immutable except for its approval."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
@@ -39,16 +39,16 @@ class BlockRange(SpecModel):
 class Stage(SpecModel):
     """One partition of a module on one pool: `replicas` vGPUs that all run the same blocks."""
 
-    blocks: BlockRange = Field(description="Which blocks of the module run here.")
+    blocks: BlockRange = Field(description="The blocks of the module that this stage runs.")
     pool: str = Field(max_length=253, description="The GPUPool.")
     vgpu_divisor: int = Field(default=1, ge=1, le=8, description="Each replica has 1/vgpuDivisor of an accelerator.")
     replicas: int = Field(ge=1, le=1_000_000, description="How many vGPUs.")
     latency_micros: int = Field(ge=0, description="Execution time of one batch, from the profile.")
-    transfer_micros: int = Field(ge=0, default=0, description="Time to move one batch to the next stage.")
+    transfer_micros: int = Field(ge=0, default=0, description="Time to send one batch to the next stage.")
     subcluster: ModuleName | None = Field(
         default=None,
-        description="The sub-cluster that runs it: each of its vGPUs holds all models whose stages name it, and runs "
-        "their batches in turn. None: the vGPUs are the stage's own.",
+        description="The sub-cluster that runs the stage: each of its vGPUs holds all models whose stages name "
+        "it, and runs their batches in turn. Unset: the stage has its own vGPUs.",
     )
 
 
@@ -58,7 +58,7 @@ class PooledPipeline(SpecModel):
     name: str = Field(max_length=40, description="Name of the pipeline, unique in its module.")
     batch_size: int = Field(ge=1, le=1024, description="The batch size of all of its stages.")
     stages: tuple[Stage, ...] = Field(min_length=1, max_length=8, description="Its stages, in order.")
-    throughput: Quantity = Field(description="Samples per second it can serve.")
+    throughput: Quantity = Field(description="Samples per second that it can serve.")
 
 
 class ModulePlan(SpecModel):
@@ -68,7 +68,7 @@ class ModulePlan(SpecModel):
     rate: Quantity = Field(description="Samples per second that the module is planned for.")
     budget_micros: int = Field(ge=0, description="Its share of the SLO: collection, execution and transfers.")
     pipelines: tuple[PooledPipeline, ...] = Field(
-        default=(), max_length=16, description="Its pooled pipelines; none for a CPU function."
+        default=(), max_length=16, description="Its pooled pipelines; empty for a CPU function."
     )
 
 
@@ -81,15 +81,15 @@ class ProfileRef(SpecModel):
 
 
 class Alternative(SpecModel):
-    """What another strategy, or the same one without a pool, would have given."""
+    """The result of another strategy, or of the same one without a pool."""
 
     strategy: str = Field(max_length=40, description="The strategy.")
     without_pool: str | None = Field(
-        default=None, max_length=253, description="A GPUPool that the plan uses and that it had to do without."
+        default=None, max_length=253, description="A GPUPool of the plan that the alternative may not use."
     )
     feasible: bool = Field(description="Whether it found a plan.")
     value: Quantity | None = Field(default=None, description="Its objective value.")
-    summary: str = Field(default="", max_length=1024, description="Its plan in a line.")
+    summary: str = Field(default="", max_length=1024, description="Its plan in one line.")
 
 
 class ConstraintType(StrEnum):
@@ -100,34 +100,36 @@ class ConstraintType(StrEnum):
 
 
 class Evidence(StrEnum):
-    """How the worth of a constraint is known."""
+    """How the worth of a constraint was computed."""
 
     RESOLVED = "Resolved"
     RELAXED = "Relaxed"
 
 
 class Constraint(SpecModel):
-    """A limit that the plan keeps, and what a little more of it would be worth."""
+    """A limit that the plan keeps, and the gain from a little more of it."""
 
     type: ConstraintType = Field(
-        description="GPUs: the accelerators of a pool; more is one more. Latency: the SLO; more is a tenth more."
+        description='GPUs: the accelerators of a pool; "more" means one more. Latency: the SLO; "more" means a '
+        "tenth more."
     )
     pool: str | None = Field(default=None, max_length=253, description="The GPUPool, of type GPUs.")
     modules: tuple[ModuleName, ...] = Field(
         default=(), max_length=32, description="Of type Latency: the modules that would take more time."
     )
     binding: bool = Field(
-        description="Whether more would make a better plan; where no worth is known, whether it is used up."
+        description="Whether more would make a better plan. If no worth is known: whether it is used up."
     )
     worth: Quantity | None = Field(
         default=None,
-        description="What more would gain, in the objective's unit: price per hour or watts saved, requests per second "
+        description="Gain from more, in the objective's unit: price per hour or watts saved, requests per second "
         "gained (the shadow price).",
     )
     evidence: Evidence | None = Field(
         default=None,
-        description="Resolved: planned again with that much more. Relaxed: a dual of the linear relaxation, in which "
-        "parts of an accelerator count; one whole accelerator may be worth more or less, or nothing.",
+        description="Resolved: planned again with that much more. Relaxed: a dual of the linear relaxation, which "
+        "allows fractions of an accelerator; one whole accelerator may be worth more or less, or "
+        "nothing.",
     )
 
 
@@ -141,15 +143,15 @@ class Solution(SpecModel):
     gap: Quantity = Field(description="Relative distance between value and bound.")
     seconds: Quantity = Field(description="Seconds that the search took.")
     explanation: str = Field(
-        default="", max_length=4096, description="What binds the plan, and why the runner-up lost."
+        default="", max_length=4096, description="What binds the plan, and why the runner-up is worse."
     )
     constraints: tuple[Constraint, ...] = Field(
-        default=(), max_length=64, description="What bounds the plan, and what more of it would be worth."
+        default=(), max_length=64, description="What limits the plan, and the gain from more of it."
     )
     runner_up: Alternative | None = Field(
         default=None,
-        description="The best other plan known: that of whole models on whole accelerators, or the same strategy's "
-        "without one of the pools in use.",
+        description="The best other known plan: with whole models on whole accelerators, or of the same strategy "
+        "without one of the used pools.",
     )
 
 
@@ -157,9 +159,11 @@ class Costs(SpecModel):
     """Price per hour under both cost models, and power."""
 
     allocated_per_hour: Quantity = Field(description="Whole vGPUs, as on a bill.")
-    occupancy_per_hour: Quantity = Field(description="In proportion to the time they work at the planned rate.")
+    occupancy_per_hour: Quantity = Field(
+        description="In proportion to the time in which vGPUs work at the planned rate."
+    )
     power_watts: Quantity | None = Field(
-        default=None, description="Watts of all vGPUs; none where a pool in use does not say its powerWatts."
+        default=None, description="Watts of all vGPUs; unset if a used pool has no powerWatts."
     )
 
 
@@ -187,12 +191,16 @@ class PipelinePlanSpec(SpecModel):
 
     approved: bool = Field(default=True, description="Whether the plan may be rolled out.")
     session: SessionRef = Field(description="The session that this plan is for.")
-    inputs_digest: str = Field(max_length=64, description="Digest of session, pools and profiles it was made from.")
-    solution: Solution = Field(description="How good the plan is.")
+    inputs_digest: str = Field(
+        max_length=64, description="Digest of the session, pools and profiles that the plan was made from."
+    )
+    solution: Solution = Field(description="Objective value, bound and explanation of the plan.")
     modules: tuple[ModulePlan, ...] = Field(min_length=1, max_length=32, description="How each module is served.")
     cost: Costs = Field(description="What the plan costs.")
     throughput: Quantity = Field(description="Requests per second that the plan can serve.")
-    alternatives: tuple[Alternative, ...] = Field(default=(), max_length=16, description="What else was considered.")
+    alternatives: tuple[Alternative, ...] = Field(
+        default=(), max_length=16, description="Other plans that were considered."
+    )
     profiles: tuple[ProfileRef, ...] = Field(default=(), max_length=1024, description="The profiles it was made from.")
 
     @model_validator(mode="after")
@@ -250,16 +258,18 @@ class StageStatus(StatusModel):
     pipeline: str = Field(description="The pipeline.")
     stage: int = Field(description="Position in the pipeline, from 0.")
     pool: str = Field(description="The GPUPool.")
-    desired: int = Field(description="Replicas wanted now; the autoscaler moves it away from the planned number.")
+    desired: int = Field(description="Replicas requested now: the planned number, changed by the autoscaler.")
     ready: int = Field(default=0, description="Replicas that are up.")
-    message: str = Field(default="", max_length=1024, description="What is wrong, if anything.")
+    message: str = Field(default="", max_length=1024, description="What is wrong; empty if nothing is.")
 
 
 class PipelinePlanStatus(StatusModel):
     """Observed state of a PipelinePlan."""
 
-    observed_generation: int = Field(default=0, description="The generation this status was concluded from.")
-    stages: tuple[StageStatus, ...] = Field(default=(), max_length=4096, description="Every stage as it runs.")
+    observed_generation: int = Field(default=0, description="The generation that this status is about.")
+    stages: tuple[StageStatus, ...] = Field(
+        default=(), max_length=4096, description="The present state of every stage."
+    )
     conditions: tuple[Condition, ...] = Field(
         default=(),
         max_length=16,

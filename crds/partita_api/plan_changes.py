@@ -1,4 +1,4 @@
-"""When one plan may take the place of another, and what a plan that waits would change."""
+"""When one plan may replace another, and what a waiting plan would change."""
 
 import re
 from enum import StrEnum
@@ -26,7 +26,7 @@ class Weekday(StrEnum):
 
 
 class MaintenanceWindow(SpecModel):
-    """A time that comes back every week, in which another plan may be rolled out."""
+    """A weekly time in which another plan may be rolled out."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -41,23 +41,23 @@ class MaintenanceWindow(SpecModel):
     )
     start: str = Field(max_length=5, description='Time of day in UTC at which it begins, such as "22:30".')
     duration_minutes: int = Field(
-        ge=10, le=10_080, description="How long it lasts, over midnight if need be; 10080 is a week."
+        ge=10, le=10_080, description="Duration in minutes; it may pass midnight. 10080 is a week."
     )
 
 
 class PlannedChange(StatusModel):
-    """One thing that a plan would change."""
+    """One change that a plan would make."""
 
-    where: str = Field(max_length=253, description="The plan, a pool, a module, or a pipeline of one.")
+    where: str = Field(max_length=253, description="The plan, a pool, a module, or a pipeline of a module.")
     what: str = Field(max_length=253, description="What differs.")
-    before: str | None = Field(default=None, max_length=253, description="As it is; none if it is new.")
-    after: str | None = Field(default=None, max_length=253, description="As it would be; none if it goes.")
+    before: str | None = Field(default=None, max_length=253, description="Present value; unset if it is new.")
+    after: str | None = Field(default=None, max_length=253, description="New value; unset if it is removed.")
 
 
 class PlanPreview(StatusModel):
     """A plan that is held back, compared with the current plan."""
 
-    plan: str = Field(description="Name of the PipelinePlan that waits.")
+    plan: str = Field(description="Name of the waiting PipelinePlan.")
     reason: str = Field(max_length=40, description="The reason of the condition Held.")
     not_before: str | None = Field(
         default=None,

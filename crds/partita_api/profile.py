@@ -124,7 +124,7 @@ class Profile(SpecModel):
             wrong = [micros for row in vgpu.median_micros for micros in row if not (isfinite(micros) and micros >= 0)]
             if wrong:
                 raise ValueError(
-                    f"latency of divisor {vgpu.divisor} has {wrong[0]:g} us, which is no time: profile the model again"
+                    f"latency of divisor {vgpu.divisor} has {wrong[0]:g} us, not a valid time: profile the model again"
                 )
         if not self.latency:
             raise ValueError("a profile needs latencies of at least one vGPU divisor")

@@ -46,7 +46,9 @@ class Quantity(str):
         try:
             return Decimal(self.removesuffix(suffix)) * _FACTORS.get(suffix, Decimal(1))
         except InvalidOperation:
-            raise ValueError(f"{str(self)!r} is no quantity; write a number such as 0.71, 500m, 10G or 24Gi") from None
+            raise ValueError(
+                f"{str(self)!r} is not a quantity; write a number such as 0.71, 500m, 10G or 24Gi"
+            ) from None
 
     def __float__(self) -> float:
         return float(self.value)
@@ -68,7 +70,7 @@ class Percent(str):
     def __new__(cls, raw: str) -> Self:
         self = super().__new__(cls, str(raw).strip())
         if not self.endswith("%"):
-            raise ValueError(f"{str(self)!r} is no percentage; write it with a percent sign, such as 99%")
+            raise ValueError(f"{str(self)!r} is not a percentage; write it with a percent sign, such as 99%")
         if not 0 <= self.fraction <= 1:
             raise ValueError(f"{str(self)!r} is outside 0% to 100%")
         return self
@@ -79,7 +81,7 @@ class Percent(str):
         try:
             return float(Decimal(self.removesuffix("%")) / 100)
         except InvalidOperation:
-            raise ValueError(f"{str(self)!r} is no percentage; write it such as 99%") from None
+            raise ValueError(f"{str(self)!r} is not a percentage; write it such as 99%") from None
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:

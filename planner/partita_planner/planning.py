@@ -108,7 +108,7 @@ def _refused(problem: PlanningProblem) -> NoPlan | None:
     if problem.spec.objective.type is ObjectiveType.POWER and silent:
         wrong.append(
             f"objective Power needs the watts of every pool that may be used: set powerWatts of {', '.join(silent)}, "
-            f"or leave them out by spec.pools"
+            f"or exclude them by spec.pools"
         )
     return NoPlan(NoPlanReason.INVALID_SESSION, "; ".join(wrong)) if wrong else None
 

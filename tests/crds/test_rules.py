@@ -133,18 +133,22 @@ MIG = {"product": "H100-80GB", "layouts": [{"nodes": 1, "gpus": [{"count": 1, "s
 
 
 REFUSED = [
-    pytest.param(SESSION, "spec.modules.0", BOTH, "either model or function", id="model and function"),
-    pytest.param(SESSION, "spec.modules.1", {"name": "crop"}, "either model or function", id="neither"),
+    pytest.param(SESSION, "spec.modules.0", BOTH, "exactly one of model and function", id="model and function"),
+    pytest.param(SESSION, "spec.modules.1", {"name": "crop"}, "exactly one of model and function", id="neither"),
     pytest.param(SESSION, "spec.modules.0.input", REMOVED, "needs input", id="model without input"),
     pytest.param(SESSION, "spec.modules.1.image", {}, "three dimensions", id="image without input"),
     pytest.param(
-        SESSION, "spec.modules.0.model.file", "model.pt2", "either entrypoint or file", id="entrypoint and file"
+        SESSION,
+        "spec.modules.0.model.file",
+        "model.pt2",
+        "exactly one of entrypoint and file",
+        id="entrypoint and file",
     ),
     pytest.param(
         SESSION,
         "spec.modules.0.model",
         {"kwargs": {}},
-        "either entrypoint or file",
+        "exactly one of entrypoint and file",
         id="neither entrypoint nor file",
     ),
     pytest.param(
@@ -234,12 +238,16 @@ REFUSED = [
         POOL,
         "spec",
         {"sharing": {"mode": "MIG"}, "mig": MIG, "emulation": CURVES},
-        "leave emulation out",
+        "remove emulation",
         id="slices of emulated GPUs",
     ),
-    pytest.param(POOL, "spec.emulation", {}, "either curves or slowdown", id="emulation of nothing"),
+    pytest.param(POOL, "spec.emulation", {}, "exactly one of curves and slowdown", id="emulation of nothing"),
     pytest.param(
-        POOL, "spec.emulation", {**CURVES, "slowdown": "2"}, "either curves or slowdown", id="emulated in two ways"
+        POOL,
+        "spec.emulation",
+        {**CURVES, "slowdown": "2"},
+        "exactly one of curves and slowdown",
+        id="emulated in two ways",
     ),
 ]
 REFUSED_BY_PYDANTIC = [

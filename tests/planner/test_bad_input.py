@@ -45,12 +45,16 @@ def times(*rows: list[float], divisor: int = 1) -> dict[str, object]:
             id="a batch size that was not timed",
         ),
         pytest.param(
-            changed(latency=[times([1000, float("nan")], [3000, 4000])]), "has nan us, which is no time", id="NaN"
+            changed(latency=[times([1000, float("nan")], [3000, 4000])]),
+            "has nan us, not a valid time",
+            id="NaN",
         ),
         pytest.param(
-            changed(latency=[times([1000, 1500], [float("inf"), 4000])]), "has inf us, which is no time", id="infinite"
+            changed(latency=[times([1000, 1500], [float("inf"), 4000])]),
+            "has inf us, not a valid time",
+            id="infinite",
         ),
-        pytest.param(changed(latency=[times([-1, 1500], [3000, 4000])]), "has -1 us, which is no time", id="negative"),
+        pytest.param(changed(latency=[times([-1, 1500], [3000, 4000])]), "has -1 us, not a valid time", id="negative"),
         pytest.param(changed(batch_sizes=(2, 1)), "batch_sizes must increase", id="falling batch sizes"),
         pytest.param(changed(batch_sizes=(1, 1)), "batch_sizes must increase", id="a batch size twice"),
         pytest.param(changed(batch_sizes=(0, 1)), "greater than or equal to 1", id="batches of nothing"),

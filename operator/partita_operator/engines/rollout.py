@@ -115,7 +115,7 @@ def next_step(
     old = _old_stages(target, present, configured, report)
     if configured != target.plan and old:
         return _migrate(target, state, frontend, old, capacity, now)
-    message = f"Waiting until the frontend has left plan {', '.join(old.plans)}." if old.plans else ""
+    message = f"Waiting until the frontend has finished plan {', '.join(old.plans)}." if old.plans else ""
     if not message and _is_stuck(target, state, now):
         lacking = _lacking(_available(capacity, state, target.stages), target.stages)
         message = _does_not_fit(target, lacking) if lacking else ""
@@ -156,7 +156,7 @@ def _migrate(
     new = target.stages.with_replicas(counts.new if counts else first)
     waiting = [name for name, config in new.items() if not _is_up(config, state.applications.get(name), now)]
     if not waiting:
-        return RolloutStep(target.with_old(target.frontend, old, new), f"Moving the frontend to plan {target.plan}.")
+        return RolloutStep(target.with_old(target.frontend, old, new), f"Switching the frontend to plan {target.plan}.")
     message = f"Waiting for the replicas of plan {target.plan}: {', '.join(map(_stage_label, waiting))}."
     if counts is None or any(counts.new[d.name] < d.replicas for d in new_demands):
         message += " The cluster cannot hold both plans in full, so they run with less until the old plan is removed."

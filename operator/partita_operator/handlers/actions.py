@@ -92,7 +92,7 @@ async def change_finalizer(owner: Owner, action: Action, context: Context) -> bo
         case AddFinalizer():
             await context.writer.add_finalizer(owner)
         case RemoveFinalizer():
-            logger.info("%s %s: nothing of it is left; removing the finalizer", owner.kind, owner.metadata.name)
+            logger.info("%s %s: everything is removed; removing the finalizer", owner.kind, owner.metadata.name)
             await context.writer.remove_finalizer(owner)
         case _:
             return False

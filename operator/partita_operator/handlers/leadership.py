@@ -73,7 +73,7 @@ class Leadership:
             holder = self._seen.record.holder if self._seen and self._seen.record else ""
             if holder != awaited:
                 awaited = holder
-                logger.info("%s stands by while %s leads", self.identity, holder or "nobody")
+                logger.info("%s stands by while %s leads", self.identity, holder or "no replica")
             await asyncio.sleep(self._duration * LOOKS_AFTER)
         logger.info("%s leads", self.identity)
 

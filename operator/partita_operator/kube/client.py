@@ -184,7 +184,7 @@ class KubernetesClient:
         try:
             found: Document = json.loads(raw)
         except ValueError as error:
-            raise ApiUnreachableError(f"The answer is no JSON: {raw[:200]!r}") from error
+            raise ApiUnreachableError(f"The answer is not JSON: {raw[:200]!r}") from error
         return found
 
     async def _read(self, verb: Callable[..., Awaitable[Any]], *arguments: Any, **options: Any) -> bytes:

@@ -101,7 +101,7 @@ class MigManager:
             raise PartitionerError(f"Node {step.node} cannot be labelled: {error.message}.") from error
         if conflict:
             raise PartitionerError(
-                f"Node {step.node} was not changed, because somebody else has changed its labels: {conflict}."
+                f"Node {step.node} was not changed, because another client has changed its labels: {conflict}."
             )
 
     async def _pods(self, node: str, labels: Mapping[str, str] | None = None) -> list[Document]:

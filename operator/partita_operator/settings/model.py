@@ -25,7 +25,7 @@ Namespace = Annotated[str, Field(pattern=NAME_PATTERN, max_length=63)]
 
 def _each_once(names: tuple[str, ...]) -> tuple[str, ...]:
     if len(set(names)) < len(names):
-        raise ValueError("each name may stand there once")
+        raise ValueError("each name may appear only once")
     return names
 
 
@@ -43,7 +43,7 @@ class LeaderElectionSettings(Section):
 
     namespace: Annotated[str, SetByChart()] = Field(default="", description="Namespace of the Lease.")
     name: Annotated[str, SetByChart()] = Field(
-        default="", description="Name of the Lease. Empty: there is no leader election, for a single replica."
+        default="", description="Name of the Lease. Empty: no leader election (single replica)."
     )
     lease_duration_seconds: int = Field(
         default=15, ge=3, le=3600, description="Seconds without renewal until another replica takes the Lease."
@@ -62,8 +62,7 @@ class RaySettings(Section):
     address: str = Field(
         default="http://ray-head-svc.ray.svc:8265",
         pattern=URL_OR_EMPTY_PATTERN,
-        description="URL of Ray's dashboard. Empty: there is no such cluster, because all sessions have engine.type "
-        "KubeRay.",
+        description="URL of Ray's dashboard. Empty: no such cluster; all sessions have engine.type KubeRay.",
     )
     serve_url: str = Field(
         default="http://ray-head-svc.ray.svc:8000",
@@ -140,7 +139,10 @@ class TracingSettings(Section):
         "Empty: no traces.",
     )
     ratio: float = Field(
-        default=0.01, ge=0, le=1, description="Share of traced requests, besides those that their clients trace."
+        default=0.01,
+        ge=0,
+        le=1,
+        description="Share of requests that are traced, in addition to those that their clients trace.",
     )
 
 

@@ -58,10 +58,10 @@ class ModelDemand(SpecModel):
     slices: dict[str, SliceMeasurement] = Field(min_length=1, description="Measurements by MIG profile.")
     slo_ms: Positive | None = Field(
         default=None,
-        description="Milliseconds in which a query is to be answered. Default: every measured slice will do.",
+        description="SLO of a query in milliseconds. Default: every measured slice is allowed.",
     )
     execution_share: Annotated[float, Field(gt=0, le=1)] = Field(
-        default=0.75, description="Of slo_ms, that a query may take on its slice; the rest is for waiting."
+        default=0.75, description="Share of slo_ms that a query may run on its slice; the rest is for waiting."
     )
 
     @field_validator("batches")
@@ -96,13 +96,13 @@ class MigDemand(SpecModel):
     bandwidth: Quantity | None = Field(default=None, description="Network bandwidth of one node, such as 100G.")
     models: tuple[ModelDemand, ...] = Field(default=(), max_length=64)
     slices: dict[str, Annotated[int, Field(ge=0, le=1_000_000)]] = Field(
-        default={}, description="Wanted slices by MIG profile, instead of models."
+        default={}, description="Number of slices by MIG profile, instead of models."
     )
 
     @model_validator(mode="after")
     def _either_models_or_slices(self) -> Self:
         if bool(self.models) == bool(self.slices):
-            raise ValueError("give either models or slices, and not both")
+            raise ValueError("give exactly one of models and slices")
         names = [model.name for model in self.models]
         if len(set(names)) < len(names):
             raise ValueError(f"each model may be given once; these are {', '.join(names)}")

@@ -107,7 +107,7 @@ def test_what_does_not_fit_is_exit_code_3(tmp_path: Path) -> None:
     [
         pytest.param("product: V100\nslices: {1g.5gb: 1}", "product 'V100' is unknown", id="unknown product"),
         pytest.param("product: H100-80GB\nslices: {1g.5gb: 1}", "no MIG profile '1g.5gb'", id="unknown slice"),
-        pytest.param("product: H100-80GB", "either models or slices", id="no demand"),
+        pytest.param("product: H100-80GB", "exactly one of models and slices", id="no demand"),
         pytest.param("product: H100-80GB\nslices: {1g.10gb: 0}", "no load", id="no slices"),
         pytest.param(SLICES + "gpus: 0\n", "greater than or equal to 1", id="no GPUs"),
         pytest.param(MODEL.replace("{1: 20, 2: 20, 3: 40, 4: 20}", "{}"), "at least 1", id="empty distribution"),

@@ -57,7 +57,7 @@ def test_a_new_plan_comes_up_beside_the_old_and_then_takes_over() -> None:
     beside = [("one/0", 2), ("one/1", 1), ("two/0", 3)]
     alone = [("two/0", 3)]
     assert seen[0] == ("one", beside, "Waiting for the replicas of plan two: stage 0 of m/p.")
-    assert ("two", beside, "Moving the frontend to plan two.") in seen
+    assert ("two", beside, "Switching the frontend to plan two.") in seen
     assert seen[-1] == ("two", alone, "")
     assert [plan for plan, _, _ in seen] == sorted(plan for plan, _, _ in seen if plan)
 
@@ -69,7 +69,7 @@ def test_the_old_plan_stays_until_the_frontend_says_that_it_left() -> None:
     serve.serving = "one"
     decided = next_step(wanted("two", 2), serve.state, serve.report, serve.capacity, serve.now)
     assert [*decided.deployments] == [*serve.configs]
-    assert decided.message == "Waiting until the frontend has left plan one."
+    assert decided.message == "Waiting until the frontend has finished plan one."
 
 
 def test_the_old_plan_stays_while_the_frontend_cannot_be_asked() -> None:

@@ -44,7 +44,7 @@ def test_models_of_a_new_plan_are_loaded_beside_those_that_serve_and_then_take_o
         assert serve.is_complete(serve.serving)
     both = {"one": "ab", "two": "abc"}
     assert seen[0] == ("one", both, "Waiting for the replicas of plan two: sub-cluster all.")
-    assert ("two", both, "Moving the frontend to plan two.") in seen
+    assert ("two", both, "Switching the frontend to plan two.") in seen
     assert seen[-1] == ("two", {"two": "abc"}, "")
     assert serve.replicas[SUBCLUSTER] == before, "no vGPU was given back or taken"
 

@@ -125,7 +125,7 @@ def test_a_file_adds_and_overrides_products() -> None:
         pytest.param(SMALL.replace("compute: 2", "compute: 5"), "the GPU has 3", id="too much compute"),
         pytest.param(SMALL.replace("2g.2gb", "1g.1gb"), "two profiles of one name", id="a profile twice"),
         pytest.param(SMALL.replace("2g.2gb", "half"), "name", id="no profile name"),
-        pytest.param(SMALL.replace("memory: 1Gi", "memory: much"), "no quantity", id="no memory"),
+        pytest.param(SMALL.replace("memory: 1Gi", "memory: much"), "is not a quantity", id="no memory"),
         pytest.param(SMALL + SMALL.replace("products:\n", ""), "given once", id="a product twice"),
     ],
 )

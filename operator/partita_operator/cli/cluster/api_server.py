@@ -53,7 +53,7 @@ class ApiServer:
             there = [s["metadata"]["name"] for s in self._list(SessionResource, self.namespace)]
             raise click.ClickException(
                 f"There is no InferenceSession {name} in namespace {self.namespace}; its sessions are: "
-                f"{', '.join(there) or 'none'}. Another namespace is chosen with -n."
+                f"{', '.join(there) or 'none'}. Choose another namespace with -n."
             ) from None
         return read_session(raw, None)[0]
 

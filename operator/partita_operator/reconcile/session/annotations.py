@@ -65,5 +65,7 @@ def find_rollback(world: SessionWorld, current: str | None) -> Rollback:
     missing = short_of(plan, world.availability.free)
     if name != current and missing:
         short = ", ".join(f"{gpus} of pool {pool}" for pool, gpus in missing.items())
-        return Rollback(refusal=f"Plan {name} does not fit: it lacks {short} that others have. Choose another plan.")
+        return Rollback(
+            refusal=f"Plan {name} does not fit: it lacks {short} that other sessions hold. Choose another plan."
+        )
     return Rollback(plan)

@@ -216,7 +216,7 @@ def _follow(
     if run.phase is RunPhase.SUCCEEDED and run.profile is not None and run.profile.key == request.key:
         return old, [StoreProfile(run.profile)]
     if run.phase is RunPhase.SUCCEEDED:
-        return _failed(old, "The run ended without the profile that was asked for.", settings, now), []
+        return _failed(old, "The run ended without a profile of its request.", settings, now), []
     if run.phase is RunPhase.FAILED:
         return _failed(old, run.message, settings, now), []
     if seconds_since(old.last_transition_time, now) > settings.profiling.timeout_seconds:

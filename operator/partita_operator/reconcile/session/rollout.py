@@ -200,7 +200,7 @@ def _serving_spec(
     """What the engine should make so, or why that cannot be said."""
     session = world.session if as_desired else _session_of(target, world.session)
     if session is None:
-        return f"Plan {target.metadata.name} does not say for which spec it was made, so it is left as it runs."
+        return f"Plan {target.metadata.name} does not record its spec. Its replicas stay as they are."
     profiles: dict[tuple[str, str], Profile] = {}
     for ref in target.spec.profiles:
         if ref.key not in world.profiles:

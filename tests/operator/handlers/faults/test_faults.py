@@ -34,7 +34,7 @@ def both_sources() -> Json:
         pytest.param(
             both_sources(),
             "InvalidSpec",
-            "modules.0.model: a model needs either entrypoint or file",
+            "modules.0.model: a model needs exactly one of entrypoint and file",
             id="spec that the schema lets pass",
         ),
         pytest.param(session("traffic", pools=["h100"]), "PoolNotFound", "h100", id="unknown pool"),

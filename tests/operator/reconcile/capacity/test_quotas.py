@@ -100,7 +100,9 @@ def test_a_quota_of_none_keeps_a_namespace_out() -> None:
 @pytest.mark.parametrize(
     ("quotas", "want"),
     [
-        pytest.param([{"namespace": "a", "gpus": 1}, {"namespace": "a", "gpus": 2}], "give each once", id="twice"),
+        pytest.param(
+            [{"namespace": "a", "gpus": 1}, {"namespace": "a", "gpus": 2}], "keep one entry for it", id="twice"
+        ),
         pytest.param([{"namespace": "a", "gpus": -1}], "greater than or equal to 0", id="negative"),
         pytest.param([{"namespace": "A b", "gpus": 1}], "pattern", id="no namespace"),
     ],
