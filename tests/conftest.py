@@ -21,19 +21,31 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "partita")
 
 ROOT = Path(__file__).resolve().parents[1]
 CONTROL_PLANE_SECONDS = 3600
-CONTROL_PLANE, RAY, EXAMPLES, PLANNER = "control plane", "ray", "tests/examples/", "tests/planner/"
+CONTROL_PLANE, RAY = "control plane", "ray"
+END_TO_END, EXAMPLES, PLANNER = "tests/e2e/", "tests/examples/", "tests/planner/"
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The first test that needs the control plane waits until it is downloaded, or built, once on a machine.
 
-    A build takes both cores, and Ray's tests wait for it: they follow those of the planner.
+    A build takes both cores, and Ray's tests wait for it: they follow those of the planner. End-to-end tests come last
+    of Ray's, since they have a control plane of their own beside Ray.
     """
-    items.sort(key=lambda item: _turn(group(item.nodeid)))
+    items.sort(key=lambda item: _turn(item.nodeid))
     first = next((item for item in items if item.get_closest_marker("apiserver")), None)
     if first is not None:
         first.add_marker(pytest.mark.timeout(CONTROL_PLANE_SECONDS))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """After the last of Ray's tests its cluster is stopped: an idle one takes CPU time from all tests that follow."""
+    from tests.fixtures import RAY_CLUSTERS
+
+    ends = group(item.nodeid) == RAY and (nextitem is None or group(nextitem.nodeid) != RAY)
+    if ends and RAY_CLUSTERS in item.config.stash:
+        item.config.stash[RAY_CLUSTERS].stop()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -56,10 +68,10 @@ def group(nodeid: str) -> str:
     """
     file = nodeid.partition("::")[0]
     marks = _marks(file)
-    if "apiserver" in marks:
-        return CONTROL_PLANE
     if "ray" in marks:
         return RAY
+    if "apiserver" in marks:
+        return CONTROL_PLANE
     return EXAMPLES if file.startswith(EXAMPLES) else file
 
 
@@ -68,9 +80,12 @@ def _marks(file: str) -> frozenset[str]:
     return frozenset(re.findall(r"pytest\.mark\.(apiserver|ray)\b", (ROOT / file).read_text()))
 
 
-def _turn(group: str) -> int:
-    if group == CONTROL_PLANE:
-        return 0
-    if group.startswith(PLANNER):
-        return 1
-    return 2 if group == RAY else 3
+def _turn(nodeid: str) -> int:
+    match group(nodeid):
+        case name if name == CONTROL_PLANE:
+            return 0
+        case name if name.startswith(PLANNER):
+            return 1
+        case name if name == RAY:
+            return 3 if nodeid.startswith(END_TO_END) else 2
+    return 4

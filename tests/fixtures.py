@@ -1,4 +1,4 @@
-"""Fixtures that tests of any room share: one control plane for the session, and Ray clusters.
+"""Fixtures that tests of all packages share: one control plane for the session, and Ray clusters.
 
 Use as a plugin: `pytest_plugins = ["tests.fixtures"]`.
 """
@@ -45,35 +45,57 @@ def control_plane(kubernetes_binaries: Binaries, tmp_path_factory: pytest.TempPa
         yield plane
 
 
+class RayClusters:
+    """Starts Ray clusters, one at a time. An idle cluster takes CPU time from the start of another one."""
+
+    def __init__(self, new_directory: Callable[[], Path]) -> None:
+        self._new_directory = new_directory
+        self._cluster: RayCluster | None = None
+        self._running = ExitStack()
+
+    def start(self, config: RayClusterConfig) -> RayCluster:
+        """The cluster with this configuration: the running one, or a new one in its place.
+
+        The packages importable here are importable in the cluster.
+        """
+        path = os.pathsep.join(entry for entry in sys.path if entry)
+        config = replace(config, environment={"PYTHONPATH": path, **config.environment})
+        if self._cluster is not None and self._cluster.config == config:
+            return self._cluster
+        self.stop()
+        try:
+            self._cluster = self._running.enter_context(ray_clusters.ray_cluster(self._new_directory(), config))
+        except DevError as error:
+            if "not installed" in str(error):
+                pytest.skip(f"no Ray: {error}")
+            raise
+        return self._cluster
+
+    def stop(self) -> None:
+        """Stop the running cluster, if there is one."""
+        self._cluster = None
+        self._running.close()
+
+
+RAY_CLUSTERS = pytest.StashKey[RayClusters]()
+
+
 @pytest.fixture(scope="session")
-def start_ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayClusterFactory]:
-    """Starts Ray clusters; tests that ask for the same configuration share one.
-
-    The packages importable here are importable in the cluster.
-    """
-    started: list[RayCluster] = []
-    with ExitStack() as running:
-
-        def start(config: RayClusterConfig) -> RayCluster:
-            path = os.pathsep.join(entry for entry in sys.path if entry)
-            config = replace(config, environment={"PYTHONPATH": path, **config.environment})
-            for cluster in started:
-                if cluster.config == config:
-                    return cluster
-            state_dir = tmp_path_factory.mktemp("ray")
-            try:
-                cluster = running.enter_context(ray_clusters.ray_cluster(state_dir, config))
-            except DevError as error:
-                if "not installed" in str(error):
-                    pytest.skip(f"no Ray: {error}")
-                raise
-            started.append(cluster)
-            return cluster
-
-        yield start
+def started_clusters(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayClusters]:
+    """The Ray clusters of all tests."""
+    clusters = RayClusters(lambda: tmp_path_factory.mktemp("ray"))
+    request.config.stash[RAY_CLUSTERS] = clusters
+    yield clusters
+    clusters.stop()
 
 
 @pytest.fixture(scope="session")
+def start_ray(started_clusters: RayClusters) -> RayClusterFactory:
+    """Starts a Ray cluster, and stops the one before it unless it has the same configuration."""
+    return started_clusters.start
+
+
+@pytest.fixture
 def ray_cluster(start_ray: RayClusterFactory) -> RayCluster:
     """A cluster of two classes that tests share: `large` with 4 slots and `small` with 8."""
     return start_ray(

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
 import pytest
+from tests.fixtures import RayClusters
 from tests.patience import PATIENCE_SECONDS
 
 from partita_devtools.errors import DevError
@@ -72,8 +75,14 @@ def contents(pid: int, name: str) -> str:
 
 
 @pytest.fixture
-def own_cluster(tmp_path: Path) -> Iterator[RayCluster]:
+def no_other_cluster(started_clusters: RayClusters) -> None:
+    started_clusters.stop()
+
+
+@pytest.fixture
+def own_cluster(tmp_path: Path, started_clusters: RayClusters) -> Iterator[RayCluster]:
     """A cluster that the test may break; it is stopped afterwards."""
+    started_clusters.stop()
     config = RayClusterConfig(nodes=(RayClassNode("large", slots=2),), head_cpus=1)
     cluster = start_ray_cluster(tmp_path / "state", config, report=print, dies_with_parent=True)
     yield cluster
@@ -117,6 +126,7 @@ def test_a_driver_finds_it_by_its_environment_and_runs_on_the_class_it_asks_for(
     assert answer.stdout.split() == ["small"], answer.stderr
 
 
+@pytest.mark.usefixtures("no_other_cluster")
 def test_serve_deploys_on_it_and_answers_on_its_port(tmp_path: Path) -> None:
     (tmp_path / "echo_app.py").write_text(ECHO)
     config = RayClusterConfig(
@@ -146,6 +156,7 @@ def test_serve_deploys_on_it_and_answers_on_its_port(tmp_path: Path) -> None:
             assert any("bin/haproxy" in contents(pid, "cmdline") for pid in members(cluster))
 
 
+@pytest.mark.usefixtures("no_other_cluster")
 def test_a_killed_node_is_gone_and_can_come_back(tmp_path: Path) -> None:
     config = RayClusterConfig(
         nodes=(RayClassNode("large", slots=1), RayClassNode("large", slots=1)),
@@ -181,3 +192,23 @@ def test_it_restarts_on_the_same_ports_survives_a_second_start_and_leaves_nothin
     assert members(own_cluster) == []
     own_cluster.stop()
     assert not own_cluster.is_running()
+
+
+@pytest.mark.slow
+def test_a_node_that_does_not_join_in_ray_s_time_is_started_again(own_cluster: RayCluster) -> None:
+    """Ray gives a node 30 s; the head's control service stands still for longer."""
+    own_cluster.kill_node("large-0")
+    (control_service,) = [
+        pid for pid in members(own_cluster) if "gcs_server" in contents(pid, "cmdline").split("\0")[0]
+    ]
+    remarks: list[str] = []
+    with ThreadPoolExecutor() as pool:
+        os.kill(control_service, signal.SIGSTOP)
+        starting = pool.submit(own_cluster.start_node, "large-0", remarks.append)
+        try:
+            eventually(lambda: bool(remarks))
+        finally:
+            os.kill(control_service, signal.SIGCONT)
+        starting.result()
+    assert remarks == ["Ray node large-0 did not join in Ray's time; starting it again"]
+    assert own_cluster.is_running()

@@ -48,7 +48,9 @@ from partita_devtools.ray_cluster.commands import (
 from partita_devtools.ray_cluster.state import RayClusterState, StartedRayNode
 from partita_runtime.installation import extra_command
 
-_START_TIMEOUT_S = 120.0
+_START_TIMEOUT_S = 240.0
+_TIMED_OUT = "node timed out during startup"
+"""What `ray start` says of a node that did not join within Ray's 30 s."""
 # Unix socket paths must not exceed 107 characters, so the temporary directory is not in the state directory.
 _TEMP_PARENT = Path("/tmp")
 
@@ -157,10 +159,25 @@ class RayCluster:
         marker = f"{NODE_MARKER}={state.cluster_id}/{name}"
         stop(lambda: related(roots, marker=marker), grace_s=0.0)
 
-    def start_node(self, name: str) -> None:
-        """Start a node that was killed; returns when Ray counts it as alive."""
+    def start_node(self, name: str, report: Report = print) -> None:
+        """Start a node that does not run; returns when Ray counts it as alive.
+
+        Ray gives a node 30 s to join. On a busy machine that can be too little, and the node is started again.
+        """
+        deadline = time.monotonic() + _START_TIMEOUT_S
         self._launch(name)
-        self._wait_for(name)
+        while not self._has_joined(name):
+            process = self._state().nodes[name].process
+            ended = process is None or not is_running(process)
+            end = last_lines(self._log(name), 8)
+            if time.monotonic() > deadline or (ended and _TIMED_OUT not in "\n".join(end)):
+                what = "ended" if ended else f"did not join within {_START_TIMEOUT_S:.0f} s"
+                raise DevError(f"Ray node {name} {what}; the end of its log {self._log(name)}:\n  " + "\n  ".join(end))
+            if ended:
+                report(f"Ray node {name} did not join in Ray's time; starting it again")
+                self.kill_node(name)
+                self._launch(name)
+            time.sleep(0.2)
 
     def restart(self) -> None:
         """Kill the whole cluster and start it again on the same ports; everything that ran in it is lost."""
@@ -198,8 +215,7 @@ class RayCluster:
         # One after the other: Ray nodes that start at the same time on one host disturb each other.
         for name in state.nodes:
             report(f"starting Ray node {name} (log: {self._log(name)})")
-            self._launch(name)
-            self._wait_for(name)
+            self.start_node(name, report)
 
     def _launch(self, name: str) -> None:
         state = self._state()
@@ -220,17 +236,6 @@ class RayCluster:
         )
         nodes = {**state.nodes, name: replace(node, process=process)}
         replace(state, nodes=nodes).write(self.state_dir)
-
-    def _wait_for(self, name: str) -> None:
-        deadline = time.monotonic() + _START_TIMEOUT_S
-        while not self._has_joined(name):
-            process = self._state().nodes[name].process
-            ended = process is None or not is_running(process)
-            if ended or time.monotonic() > deadline:
-                what = "ended" if ended else f"did not join within {_START_TIMEOUT_S:.0f} s"
-                end = "\n  ".join(last_lines(self._log(name), 8))
-                raise DevError(f"Ray node {name} {what}; the end of its log {self._log(name)}:\n  {end}")
-            time.sleep(0.2)
 
     def _has_joined(self, name: str) -> bool:
         try:
