@@ -27,7 +27,7 @@ async def test_a_session_gives_way_to_one_of_higher_priority_and_comes_back(
         )
         message = condition(outranked, "Ready")["message"]
         assert f"{namespace.namespace}/urgent (priority 10) has 3 of pool fast" in message
-        assert "it serves with 1 of 3 replicas" in message
+        assert "serves with 1 of 3 replicas" in message
         await eventually(lambda: replicas("plain"), lambda n: n == 1)
         (told,) = await eventually(
             lambda: namespace.list("events", "--field-selector", "reason=Outranked"), lambda found: len(found) == 1
