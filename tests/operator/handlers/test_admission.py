@@ -92,7 +92,7 @@ async def test_what_other_objects_make_wrong_is_refused_with_the_fix(
             (session("lost", poolSelector={"matchLabels": {"tier": "gold"}}), "No GPUPool has the labels tier=gold"),
             (session("traffic", pools=["fats"]), "PoolNotFound"),
             (session("a" * 60), "at most 54 characters"),
-            (pool("other", rayResource="partita-pool-fast"), "GPUPool fast already has the Ray resource partita-pool-fast"),
+            (pool("other", rayResource="partita-pool-fast"), "fast already has the Ray resource partita-pool-fast"),
         ]
         for document, want in cases:
             assert want in await refused(document, "--dry-run=server"), want
