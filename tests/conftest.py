@@ -11,6 +11,10 @@ import pytest
 
 pytest_plugins = ["tests.fixtures"]
 
+# Threads of numerical libraries spin while they wait for each other, which starves what runs beside them.
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
+
 # How long an example takes says more about the machine than about the code, and a test is to say the same of the same
 # code every time. To look for examples that are not yet known: HYPOTHESIS_PROFILE=search make test-fast
 hypothesis.settings.register_profile(

@@ -6,15 +6,5 @@ Their networks take seconds to import, so tests import them when they run.
 import sys
 from pathlib import Path
 
-import pytest
-
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 sys.path.insert(0, str(EXAMPLES))
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    """The networks are small, and other tests need the cores too."""
-    import torch
-
-    torch.set_num_threads(1)
