@@ -23,7 +23,7 @@ from partita_devtools.files import read_json, write_json
 from partita_devtools.ports import free_ports
 from partita_devtools.processes import ProcessIdentity, is_running, related, spawn, stop
 
-_START_TIMEOUT_S = 60.0
+_START_TIMEOUT_S = 180.0
 _MARKER = "PARTITA_DEV_OPERATOR"
 
 
@@ -34,18 +34,30 @@ def start_operator(
     *,
     dies_with_parent: bool = False,
 ) -> None:
+    """Install the CustomResourceDefinitions, then start the operator as `launch_operator` does."""
+    if not operator_running(environment.state_dir):
+        report("installing the CustomResourceDefinitions")
+        install_definitions(environment.kubeconfig)
+    launch_operator(environment, report, settings, dies_with_parent=dies_with_parent)
+
+
+def launch_operator(
+    environment: DevEnvironment,
+    report: Report,
+    settings: Mapping[str, str] | None = None,
+    *,
+    dies_with_parent: bool = False,
+) -> None:
     """Start the operator on the environment's Kubernetes and Ray; one that runs already is left as it is.
 
-    Installs the CustomResourceDefinitions first. `settings` are further environment variables (PARTITA_OPERATOR__*).
-    With `dies_with_parent` the operator ends when the calling thread does. Returns when it is healthy; raises DevError
-    with the end of its log, and what to do next, if it is not within a minute.
+    `settings` are further environment variables (PARTITA_OPERATOR__*). With `dies_with_parent` the operator ends when
+    the calling thread does. Returns when it is healthy; raises DevError with the end of its log, and what to do next,
+    if it is not in time.
     """
     state_dir = environment.state_dir
     if operator_running(state_dir):
         report("the operator runs already")
         return
-    report("installing the CustomResourceDefinitions")
-    install_definitions(environment.kubeconfig)
     health_port, metrics_port = free_ports(2)
     log = operator_log(state_dir)
     ray = environment.ray

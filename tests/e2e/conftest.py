@@ -17,7 +17,7 @@ from tests.patience import PATIENCE_SECONDS
 
 from partita_devtools.control_plane.control_plane import ControlPlane
 from partita_devtools.environment import DevEnvironment
-from partita_devtools.operator_process import operator_log, start_operator, stop_operator
+from partita_devtools.operator_process import launch_operator, operator_log, stop_operator
 from partita_devtools.ray_cluster.cluster import RayCluster
 from partita_devtools.ray_cluster.commands import RayClassNode, RayClusterConfig
 
@@ -60,7 +60,7 @@ class System:
 
     def start_operator(self) -> None:
         """Start the operator, unless it runs."""
-        start_operator(
+        launch_operator(
             self.environment,
             print,
             {"PARTITA_OPERATOR__PROFILING__BACKOFF_SECONDS": "2", "PARTITA_OPERATOR__RESYNC_SECONDS": "1"},
@@ -130,7 +130,7 @@ def namespace(system: System) -> Iterator[Kubectl]:
     kubectl = Kubectl(system.kubectl.kubeconfig, name)
     yield kubectl
     system.start_operator()
-    kubectl("delete", "isess", "--all", "--timeout=90s")
+    kubectl("delete", "isess", "--all", f"--timeout={PATIENCE_SECONDS}s")
     kubectl("delete", "namespace", name, "--wait=false")
 
 

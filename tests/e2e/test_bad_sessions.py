@@ -8,6 +8,7 @@ import torch
 from tests.e2e import workload
 from tests.e2e.conftest import IMAGE, TOLERANCE, System, ask, detection, emulated, until_ready
 from tests.operator.kubectl import Json, Kubectl, condition, eventually
+from tests.patience import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.apiserver, pytest.mark.ray, pytest.mark.timeout(1200)]
 
@@ -83,7 +84,7 @@ async def test_sessions_of_one_name_in_two_namespaces_are_two(system: System, na
         kubectl.apply(emulated())
         await until_ready(kubectl, "emulated")
 
-    await elsewhere.wait("delete", "isess", "emulated", "--timeout=90s")
+    await elsewhere.wait("delete", "isess", "emulated", f"--timeout={PATIENCE_SECONDS}s")
     elsewhere("delete", "namespace", other, "--wait=false")
 
     assert not system.applications(other)

@@ -64,11 +64,11 @@ async def test_replicas_follow_the_load_and_no_request_is_lost(system: System, n
         return sum(stage["desired"] for plan in namespace.list("pplan") for stage in plan["status"]["stages"])
 
     planned = replicas()
-    grown = asyncio.create_task(eventually(replicas, lambda now: now > planned, 60))
-    doubled = await load_until(grown, url, rate=30, most_seconds=90)
+    grown = asyncio.create_task(eventually(replicas, lambda now: now > planned))
+    doubled = await load_until(grown, url, rate=30, most_seconds=PATIENCE_SECONDS)
     status = (namespace.get("isess", "emulated") or {})["status"]
-    shrunk = asyncio.create_task(eventually(replicas, lambda now: now <= planned, 90))
-    falling = await load_until(shrunk, url, rate=2, most_seconds=120)
+    shrunk = asyncio.create_task(eventually(replicas, lambda now: now <= planned))
+    falling = await load_until(shrunk, url, rate=2, most_seconds=PATIENCE_SECONDS)
 
     assert float(status["signals"]["offeredRate"]) > 8
     assert doubled.answered == doubled.sent
@@ -87,15 +87,14 @@ async def test_a_session_that_nobody_uses_sleeps_until_a_request_comes_which_is_
         return (namespace.get("gpupool", "e2e-emulated") or {})["status"]
 
     found = await eventually(
-        lambda: namespace.get("isess", "emulated"), lambda s: reason(s) == ("True", "ScaledToZero"), 60
+        lambda: namespace.get("isess", "emulated"), lambda s: reason(s) == ("True", "ScaledToZero")
     )
     assert found["status"]["scaleToZeroTime"]
     await eventually(
         lambda: {name for name in system.applications(namespace.namespace) if "frontend" not in name},
         lambda stages: not stages,
-        60,
     )
-    await eventually(lambda: float(pool()["free"]), lambda free: free == 6, 60)
+    await eventually(lambda: float(pool()["free"]), lambda free: free == 6)
     system.kill_operator()
     system.start_operator()
 
@@ -104,9 +103,7 @@ async def test_a_session_that_nobody_uses_sleeps_until_a_request_comes_which_is_
     np.testing.assert_array_equal(answer["detector"], want["detector"])
     signals = system.signals(namespace.namespace, "emulated")
     assert signals["outcomes"].keys() <= {"in_time", "late"}
-    await eventually(
-        lambda: reason(namespace.get("isess", "emulated")), lambda now: now == ("True", "ScaledToZero"), 60
-    )
+    await eventually(lambda: reason(namespace.get("isess", "emulated")), lambda now: now == ("True", "ScaledToZero"))
     said = [event["message"] for event in namespace.list("events") if event["reason"] == "Scaled"]
     assert any("all replicas are removed" in message for message in said)
     assert any("held: it wakes" in message for message in said)
@@ -123,10 +120,9 @@ async def test_a_changed_slo_is_rolled_out_under_load_without_a_failed_request(
         eventually(
             lambda: namespace.get("isess", "emulated"),
             lambda s: s["status"]["currentPlan"]["name"] != before and reason(s)[0] == "True",
-            90,
         )
     )
-    load = await load_until(moved, infer_url(system, namespace, "emulated"), rate=5, most_seconds=120)
+    load = await load_until(moved, infer_url(system, namespace, "emulated"), rate=5, most_seconds=PATIENCE_SECONDS)
 
     assert dict(load.statuses) == {200: load.sent}
     names = {plan["metadata"]["name"] for plan in namespace.list("pplan")}
@@ -134,7 +130,6 @@ async def test_a_changed_slo_is_rolled_out_under_load_without_a_failed_request(
     await eventually(
         lambda: sorted(system.applications(namespace.namespace)),
         lambda names: not any(before in name for name in names),
-        60,
     )
 
 
@@ -144,7 +139,6 @@ async def test_an_operator_that_is_killed_goes_on_where_it_was(system: System, n
         await eventually(
             lambda: reason(namespace.get("isess", "detection")),
             lambda now, want=want_reason: now[1] == want or now[0] == "True",
-            90,
         )
         system.kill_operator()
         system.start_operator()
@@ -162,7 +156,7 @@ async def test_requests_are_answered_while_the_api_server_is_away(system: System
     system.control_plane.pause_api_server()
     try:
         load = await steady_load(
-            infer_url(system, namespace, "emulated"), IMAGE[None], 5, lambda sofar: sofar.sent >= 150, 60
+            infer_url(system, namespace, "emulated"), IMAGE[None], 5, lambda sofar: sofar.sent >= 150, PATIENCE_SECONDS
         )
     finally:
         system.control_plane.resume_api_server()
@@ -172,7 +166,6 @@ async def test_requests_are_answered_while_the_api_server_is_away(system: System
     await eventually(
         lambda: condition(namespace.get("isess", "emulated"), "Ready"),
         lambda ready: ready["observedGeneration"] == 2 and ready["status"] == "True",
-        90,
     )
 
 
@@ -200,7 +193,7 @@ async def test_a_deleted_session_leaves_nothing_behind(system: System, namespace
     await until_ready(namespace, "emulated")
     assert system.applications(namespace.namespace)
 
-    await namespace.wait("delete", "isess", "emulated", "--timeout=90s")
+    await namespace.wait("delete", "isess", "emulated", f"--timeout={PATIENCE_SECONDS}s")
 
     assert not system.applications(namespace.namespace)
-    await eventually(lambda: namespace.list("pplan"), lambda plans: not plans, 60)
+    await eventually(lambda: namespace.list("pplan"), lambda plans: not plans)

@@ -44,7 +44,7 @@ async def test_a_session_of_lower_priority_gives_replicas_up_and_gets_them_back(
     assert f"{namespace.namespace}/urgent (priority 10) has" in condition(outranked, "Ready")["message"]
     assert "Outranked" in {event["reason"] for event in namespace.list("events")}
 
-    await namespace.wait("delete", "isess", "urgent", "--timeout=90s")
+    await namespace.wait("delete", "isess", "urgent", f"--timeout={PATIENCE_SECONDS}s")
     await until_ready(namespace, "common")
     await eventually(lambda: replicas(namespace, common()), lambda now: now == planned)
     assert len(namespace.list("pplan")) == 1, "it comes back without another plan"
