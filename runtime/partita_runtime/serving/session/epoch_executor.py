@@ -91,6 +91,8 @@ class EpochExecutor:
         zero = epoch.session.autoscaling.scale_to_zero
         self.hold_micros = None if zero is None else zero.hold_seconds * 1_000_000
         """For how long requests are held while there are no replicas; None if they are not held."""
+        self.plan_since = 0
+        """When the session began to use the plan (`now_micros`); 0 while the epoch is pending."""
         self._sampled = sampled
         self.dispatcher = Dispatcher(epoch.plan, self.slo_micros, self, make_scheduler, sampled, transport)
         functions = [module.function for module in epoch.session.modules if module.function is not None]

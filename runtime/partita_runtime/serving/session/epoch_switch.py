@@ -7,6 +7,7 @@ from partita_runtime.logs import concerning
 from partita_runtime.serving.deploy.directory import Announcement
 from partita_runtime.serving.deploy.epochs import Epoch
 from partita_runtime.serving.dispatch.dispatcher import Dispatcher
+from partita_runtime.serving.dispatch.scheduler import now_micros
 from partita_runtime.serving.session.epoch_executor import EpochExecutor
 from partita_runtime.serving.session.pending_epoch import PendingEpoch
 
@@ -73,7 +74,10 @@ class EpochSwitch:
         pending = self.pending
         if pending is None or not pending.may_serve(self._patience(pending.executor)):
             return
+        pending.executor.plan_since = now_micros()
         if self.current is not None:
+            if self.current.epoch.plan.name == pending.executor.epoch.plan.name:
+                pending.executor.plan_since = self.current.plan_since
             self._finishing.append(self.current)
         self.current, self.pending = pending.executor, None
         ids = {"session": self._session_key, "plan": pending.executor.epoch.plan.name}

@@ -47,8 +47,6 @@ class SessionMeasurement:
         self._reporter: MetricsReporter | None = None
         """Only in a session with several frontends."""
         self._window = Window(meter)
-        self._used_plan: str | None = None
-        self._used_since = 0
         self._last_request = now_micros()
         """When there was a request last; the beginning if there was none."""
         self._arrived = 0
@@ -80,9 +78,6 @@ class SessionMeasurement:
             current = self._epochs.current
             self._window.keep(self._snapshot(current), _window_micros(current))
         oldest = self._epochs.oldest
-        plan = oldest.epoch.plan.name if oldest else None
-        if plan != self._used_plan:
-            self._used_plan, self._used_since = plan, now_micros()
         self._report(oldest or (self._epochs.pending.executor if self._epochs.pending else None))
 
     def close(self) -> None:
@@ -120,12 +115,12 @@ class SessionMeasurement:
             self._reporter.close()
             self._reporter = None
         if self._reporter is not None and executor is not None:
-            situation = self._situation()
+            situation, oldest = self._situation(), self._epochs.oldest
             self._reporter.tick(
                 MetricsReport(
                     frontend=executor.dispatcher.id,
-                    plan=self._used_plan,
-                    used_micros=now_micros() - self._used_since,
+                    plan=oldest.epoch.plan.name if oldest else None,
+                    used_micros=now_micros() - oldest.plan_since if oldest else 0,
                     next_plan=situation.next_plan,
                     message=situation.message,
                     grpc_address=self._addresses.grpc,
