@@ -188,7 +188,7 @@ def test_a_killed_frontend_does_not_stop_the_one_that_it_shares_with(deployment:
 
 
 def test_a_lost_node_loses_no_request(deployment: Deployment) -> None:
-    """The last of these tests: the node stays away."""
+    """The node stays away for the tests after this one."""
     assert Counter(r["node_id"] for r in replicas(deployment, FAILING)).most_common(1)[0][1] == 1
     loading = loaded(deployment, FAILING)
     deployment.cluster.kill_node(f"{EMULATED}-1")
@@ -198,3 +198,9 @@ def test_a_lost_node_loses_no_request(deployment: Deployment) -> None:
         "Ray has noticed",
     )
     all_answered(loading.stop())
+
+
+def test_removed_applications_leave_no_replica(deployment: Deployment) -> None:
+    """The last test of the cluster."""
+    deployment.remove(lambda _: True)
+    deployment.until(lambda: not deployment.replicas(), "all replicas are gone")

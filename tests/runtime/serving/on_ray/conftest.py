@@ -12,16 +12,19 @@ from tests.runtime.serving.telemetry.collector import Collector, collector
 from partita_devtools.ray_cluster.commands import RayClassNode, RayClusterConfig
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def traces() -> Iterator[Collector]:
     """Where the frontends send their traces."""
     with collector() as taking:
         yield taking
 
 
-@pytest.fixture(scope="package")
-def deployment(start_ray: RayClusterFactory, traces: Collector) -> Iterator[Deployment]:
-    """All sessions, ready, on two nodes with emulated GPUs and one with models that are real and the frontends."""
+@pytest.fixture(scope="session")
+def deployment(start_ray: RayClusterFactory, traces: Collector) -> Deployment:
+    """All sessions, ready, on two nodes with emulated GPUs and one with models that are real and the frontends.
+
+    Its cluster stops when another test starts one, or after the last of Ray's tests.
+    """
     tracing = {
         "OTEL_EXPORTER_OTLP_ENDPOINT": traces.url,
         "OTEL_TRACES_SAMPLER": "parentbased_always_off",
@@ -35,6 +38,4 @@ def deployment(start_ray: RayClusterFactory, traces: Collector) -> Iterator[Depl
     deployment.apply_frontend(LYING)
     deployment.deploy(TRAFFIC, NETWORK, STEADY, SHARED)
     deployment.until(lambda: deployment.ready(FAILING) and deployment.ready(LYING), "the others serve, too")
-    yield deployment
-    deployment.remove(lambda _: True)
-    deployment.until(lambda: not deployment.replicas(), "everything is taken down")
+    return deployment
