@@ -109,5 +109,5 @@ async def test_what_other_objects_make_wrong_is_refused_with_the_fix(
         lowered = pool("fast", quotas=[{"namespace": namespace.namespace, "gpus": 0}])
         apply = ["apply", "--validate=false", "-f", "-"]
         warned = await asyncio.to_thread(namespace.run, *apply, stdin=json.dumps(asked(lowered)))
-        assert (warned.returncode, "plans in force stay" in warned.stderr) == (0, True), warned.stderr
+        assert (warned.returncode, "Current plans stay" in warned.stderr) == (0, True), warned.stderr
         await namespace.wait("delete", "isess/traffic", "--timeout=60s")
