@@ -1,6 +1,6 @@
-"""Test doubles of the operator's surroundings: a serving engine, a profile runner and a solver that play their parts.
+"""Test doubles around the operator: a serving engine, a profile runner and a solver.
 
-They keep to the ports' contracts (idempotent calls, runs named by key and attempt) and do what a test tells them.
+They keep the ports' contracts (idempotent calls, runs named by key and attempt) and follow the test's script.
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ from partita_planner.problem import NoPlan, NoPlanReason, Outcome, Planned, Plan
 
 @dataclass
 class EngineDouble:
-    """A serving engine that brings replicas up at once, but never more than `most_ready` a stage."""
+    """A serving engine that starts replicas at once, at most `most_ready` per stage."""
 
     away: str = ""
     """Why the engine cannot be reached; empty if it can."""
@@ -48,7 +48,7 @@ class EngineDouble:
     applied: dict[str, ServingSpec] = field(default_factory=dict)
     """What was last applied, by session key."""
     removals_needed: int = 1
-    """How often `remove` is called until everything is gone."""
+    """Calls of `remove` until everything is gone."""
     _removals: dict[str, int] = field(default_factory=dict)
 
     async def apply(self, spec: ServingSpec) -> None:
@@ -115,7 +115,7 @@ class EnginesDouble:
 
 
 def made_profile(request: ProfileRequest) -> Profile:
-    """A profile for the request: 1 ms a sample, spread over even blocks."""
+    """A profile for the request: 1 ms per sample, in equal blocks."""
     row = tuple(1000.0 * b / request.blocks for b in request.batch_sizes)
     return Profile(
         key=request.key,
@@ -129,14 +129,14 @@ def made_profile(request: ProfileRequest) -> Profile:
 
 @dataclass
 class RunnerDouble:
-    """A profile runner whose runs end as the script for their pool says, by attempt; without one they succeed."""
+    """A profile runner whose runs end by the script of their pool and attempt; without a script they succeed."""
 
     script: dict[str, tuple[RunPhase, ...]] = field(default_factory=dict)
-    """By pool: how the first, second, ... attempt ends; the last holds for all later ones."""
+    """By pool: the ends of the first, second, ... attempt; the last one applies to all later attempts."""
     runs: dict[tuple[str, str, int], ProfileRequest] = field(default_factory=dict)
-    """Runs that are there, by namespace, key and attempt."""
+    """Existing runs, by namespace, key and attempt."""
     started: list[tuple[str, str, int]] = field(default_factory=list)
-    """Every run that was ever made."""
+    """All runs since the start."""
     away: str = ""
 
     async def start(self, namespace: str, request: ProfileRequest, pool: GPUPool, attempt: int) -> None:
@@ -170,9 +170,9 @@ class RunnerDouble:
 
 
 def one_stage_plan(problem: PlanningProblem) -> Outcome:
-    """A plan in place of the planner's: every module whole, on the first pool with room; 100 requests/s a GPU.
+    """A simple plan: every module whole, on the first pool with enough GPUs; 100 requests/s per GPU.
 
-    An SLO below 10 ms is too tight for it.
+    An SLO below 10 ms has no plan.
     """
     if problem.spec.slo.latency_ms < 10:
         return NoPlan(NoPlanReason.SLO_TOO_TIGHT, "Nothing answers within 10 ms; raise slo.latencyMs.", 10)
@@ -217,7 +217,7 @@ def one_stage_plan(problem: PlanningProblem) -> Outcome:
 
 
 def signals(plan: str | None, offered: float, bad: float = 0.0, idle: float = 0.1) -> ServingSignals:
-    """Totals without stages, so that the autoscaler sees nothing."""
+    """Totals without stages: the autoscaler has no input."""
     return ServingSignals(
         reported=Signals(
             offered_rate=Quantity(offered),

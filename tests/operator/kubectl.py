@@ -25,7 +25,7 @@ SUITE = "suite=handlers"
 
 @dataclass(frozen=True)
 class Kubectl:
-    """kubectl with a kubeconfig and a namespace; calls that fail raise with what it said."""
+    """kubectl with a kubeconfig and a namespace. A failed call raises an error with its output."""
 
     kubeconfig: Path
     namespace: str
@@ -36,18 +36,18 @@ class Kubectl:
         return result.stdout
 
     def run(self, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-        """Without a judgement on how it ended."""
+        """Run it without a check of its exit code."""
         command = ["kubectl", "--kubeconfig", str(self.kubeconfig), "-n", self.namespace, *arguments]
         return subprocess.run(
             command, input=stdin, capture_output=True, text=True, check=False, timeout=2 * PATIENCE_SECONDS
         )
 
     async def wait(self, *arguments: str) -> str:
-        """As a call, without blocking the event loop."""
+        """The same without blocking the event loop."""
         return await asyncio.to_thread(self, *arguments)
 
     def apply(self, *documents: Json) -> None:
-        """Apply manifests as their user would."""
+        """Apply manifests as a user does."""
         self("apply", "--validate=false", "-f", "-", stdin=yaml.safe_dump_all(documents))
 
     def get(self, kind: str, name: str) -> Json | None:
@@ -64,7 +64,7 @@ class Kubectl:
         return items
 
     def clear(self, namespace: str) -> None:
-        """Remove the namespace with its sessions, and the pools of these tests, finalizers or not."""
+        """Remove the namespace with its sessions, and the pools of these tests, including finalizers."""
         self._remove("inferencesessions", "-n", namespace)
         self._remove("gpupools", "-l", SUITE)
         self("delete", "namespace", namespace, "--wait=false")
@@ -87,7 +87,7 @@ def cluster_with_crds(control_plane: ControlPlane) -> Kubectl:
 
 
 async def eventually(get: Callable[[], T], want: Callable[[T], object], seconds: float = PATIENCE_SECONDS) -> T:
-    """What `get` gives as soon as `want` holds for it; fails with the last answer at the deadline."""
+    """The result of `get` when it meets `want`. Fails with the last result at the deadline."""
     deadline = time.monotonic() + seconds
     while True:
         found = await asyncio.to_thread(get)
@@ -99,7 +99,7 @@ async def eventually(get: Callable[[], T], want: Callable[[T], object], seconds:
 
 
 def condition(document: Json | None, type: str) -> Json:
-    """A condition of an object; empty if it is not there."""
+    """A condition of an object; empty if it is missing."""
     conditions = ((document or {}).get("status") or {}).get("conditions") or []
     return next((c for c in conditions if c["type"] == type), {})
 

@@ -1,9 +1,9 @@
-"""A test double of a Kubernetes node: it plays the scheduler and the kubelet, without containers.
+"""A test double of a Kubernetes node: it simulates the scheduler and the kubelet, without containers.
 
-It registers a Node with labels and extended resources, takes pods that ask for such a node, runs their
-commands as local processes (see `kubelet_double_pod`), reports what becomes of them and serves their logs
-to the API server over HTTPS as a kubelet does. The API server, the Jobs and the logs seen through it are
-real; the node is not. Images, probes, networking, CPU and memory requests are not played.
+It registers a Node with labels and extended resources, and takes pods that request such a node. It runs their commands
+as local processes (see `kubelet_double_pod`), reports their states, and serves their logs to the API server over HTTPS
+as a kubelet does. The API server, the Jobs and their logs are real; the node is not. Not simulated: images, probes,
+networking, CPU and memory requests.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _DEFAULT_CAPACITY = {"cpu": "16", "memory": "64Gi", "ephemeral-storage": "100Gi"
 
 
 class KubeletDouble:
-    """A node that exists from `start` (or entering a `with` block) to `stop`.
+    """A node that exists from `start` (or the start of a `with` block) to `stop`.
 
-    `capacity` are its extended resources, such as `{"nvidia.com/gpu": 4}`; a pod is taken only while what it
-    requests of them is free. `entrypoint` is what containers without a command run. `environment` is added
-    to that of every container. `work_dir` keeps logs and volumes; after a pod is deleted nothing of it is left.
+    `capacity` has its extended resources, such as `{"nvidia.com/gpu": 4}`. It takes a pod only if the requested
+    resources are free. `entrypoint` is the command of containers without a command. `environment` is added to that of
+    every container. `work_dir` has logs and volumes; those of a deleted pod are removed.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class KubeletDouble:
         self.stop()
 
     def start(self) -> None:
-        """Register the node, ready, and begin to take pods."""
+        """Register the node as ready, and start to take pods."""
         self._logs = self._serve_logs()
         node = {
             "apiVersion": "v1",
@@ -101,7 +101,7 @@ class KubeletDouble:
         self._api.close()
 
     def crash(self) -> None:
-        """Stop as a machine does that loses power: processes die, and nobody tells the API server."""
+        """Stop as a machine that loses power: processes are killed, and the API server receives no report."""
         self._stopping.set()
         if self._loop.ident is not None:
             self._loop.join()
@@ -121,7 +121,7 @@ class KubeletDouble:
                     lease_renewed = time.monotonic()
                 self._sync()
             except httpx.HTTPError:
-                # The API server is away: running pods go on, and the next round tries again.
+                # The API server is away: running pods continue, and the next round tries again.
                 continue
 
     def _sync(self) -> None:
@@ -191,7 +191,7 @@ class KubeletDouble:
         return answers[expression["operator"]]
 
     def _requests(self, pod: Json, *, every: bool = False) -> dict[str, int]:
-        """What the pod asks of this node's extended resources; with `every`, of any extended resource."""
+        """The pod's requests of this node's extended resources; with `every`, of all extended resources."""
         total: dict[str, int] = dict.fromkeys(self.capacity, 0)
         for container in pod["spec"]["containers"]:
             resources = container.get("resources", {})
@@ -209,7 +209,7 @@ class KubeletDouble:
         return free
 
     def _bind(self, pod: Json) -> bool:
-        """Bind the pod here; False if it is bound or gone already."""
+        """Bind the pod here; False if it is already bound or gone."""
         metadata = pod["metadata"]
         binding = {
             "apiVersion": "v1",
@@ -305,7 +305,7 @@ class _LogHandler(BaseHTTPRequestHandler):
         raise NotImplementedError
 
     def do_GET(self) -> None:
-        """Answer with the container's output so far, or as it comes."""
+        """Answer with the container's output so far, or follow it."""
         url = urlsplit(self.path)
         options = {name: values[0] for name, values in parse_qs(url.query).items()}
         parts = url.path.strip("/").split("/")
@@ -333,7 +333,7 @@ class _LogHandler(BaseHTTPRequestHandler):
                 time.sleep(0.1)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Requests are not worth a line."""
+        """Do not log requests."""
 
 
 def _path(pod: Json) -> str:

@@ -1,9 +1,9 @@
 """One pod of the kubelet double: its containers run as processes of this machine, without any image.
 
-There are no containers, hence no mount namespaces: a volume is a directory of the pod's own, and where a
-command, an argument or an environment variable names a mount path, the process gets that directory
-instead. In place of the mounted service-account token it gets a `KUBECONFIG` for the same account, so RBAC
-is real. `image` is ignored; `python` is the interpreter that runs the tests.
+There are no containers and no mount namespaces: a volume is a directory of the pod. If a command, an argument or an
+environment variable names a mount path, the process gets that directory instead. In place of the mounted
+service-account token it gets a `KUBECONFIG` for the same account, so RBAC is real. `image` is ignored; `python` is the
+interpreter of the tests.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Json = dict[str, Any]
 
 
 class PodNotPlayedError(Exception):
-    """The pod asks for something that the double does not play; its message says what."""
+    """The pod requests something that the double does not simulate; the message names it."""
 
 
 @dataclass
@@ -55,9 +55,9 @@ class _Container:
 
 
 class PodRun(threading.Thread):
-    """Runs one pod from start to end and keeps its status up to date.
+    """Runs one pod from start to end and updates its status.
 
-    `entrypoint` is what a container without a command runs, as an image's entry point would be.
+    `entrypoint` is the command of a container without a command, in place of an image's entry point.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class PodRun(threading.Thread):
         return str(self.pod["metadata"]["namespace"])
 
     def log(self, container: str) -> Path | None:
-        """The file with a container's output; None if the pod has no such container."""
+        """The file with a container's output; None if the pod lacks this container."""
         return next((c.log for c in [*self._init, *self._containers] if c.name == container), None)
 
     def terminate(self, grace_s: float) -> None:
@@ -99,13 +99,13 @@ class PodRun(threading.Thread):
             self._grace_s = grace_s
 
     def abandon(self) -> None:
-        """Kill the pod's processes at once and report nothing more, as when its machine is gone."""
+        """Kill the pod's processes at once and report nothing more, as after a loss of its machine."""
         self._abandoned = True
         self.terminate(0.0)
         self.join()
 
     def run(self) -> None:
-        """The pod's life."""
+        """Run the pod."""
         try:
             self._prepare()
             deadline_s = self.pod["spec"].get("activeDeadlineSeconds")
@@ -133,7 +133,7 @@ class PodRun(threading.Thread):
         return _Container(spec, log=directory / "log", message=directory / "termination-message")
 
     def _watch(self, containers: list[_Container], deadline: float | None, restart: str) -> None:
-        """Wait until the containers have ended for good, restarting and ending them as the pod says."""
+        """Wait until the containers have finally ended; restart and end them by the pod's spec."""
         terminating_since: float | None = None
         while True:
             for container in containers:
@@ -204,7 +204,7 @@ class PodRun(threading.Thread):
         container.terminated = _terminated(code, reason, message[:_MESSAGE_BYTES], container.started_at)
 
     def _prepare(self) -> None:
-        """Make the volumes and the account's kubeconfig, and note which path stands for which."""
+        """Make the volumes and the account's kubeconfig, and record the directory of each path."""
         volumes: dict[str, Path] = {}
         for volume in self.pod["spec"].get("volumes", []):
             directory = self._directory / "volumes" / volume["name"]
@@ -219,7 +219,7 @@ class PodRun(threading.Thread):
             self._paths[message_path] = str(container.message)
 
     def _fill_volume(self, volume: Json, directory: Path) -> bool:
-        """Make a volume's directory; False for the token volume, whose part the kubeconfig plays."""
+        """Make a volume's directory; False for the token volume, which the kubeconfig replaces."""
         kinds = volume.keys() - {"name"}
         if kinds == {"projected"} or (kinds == {"secret"} and "-token-" in volume["secret"]["secretName"]):
             return False
@@ -279,7 +279,7 @@ class PodRun(threading.Thread):
         return found
 
     def _credentials(self) -> dict[str, str]:
-        """Environment with the path of the pod's kubeconfig, a path of this machine in any case."""
+        """Environment with the path of the pod's kubeconfig, which is always a path of this machine."""
         if not self.pod["spec"].get("automountServiceAccountToken", True):
             return {}
         return {"KUBECONFIG": str(self._kubeconfig())}
@@ -303,7 +303,7 @@ class PodRun(threading.Thread):
         return re.sub(pattern, lambda match: self._paths[match[0]], text)
 
     def _publish(self, phase: str) -> None:
-        """Write the pod's status; a pod that is gone needs none."""
+        """Write the pod's status, if the pod still exists."""
         if self._abandoned:
             return
         ready = "True" if phase == "Running" else "False"
@@ -332,7 +332,7 @@ class PodRun(threading.Thread):
             answer.raise_for_status()
 
     def _request(self, method: str, path: str, body: Json | None = None) -> httpx.Response:
-        """What the API server answers, waiting for it while it is away. Below the pod's namespace."""
+        """The API server's answer for a path below the pod's namespace. Waits while the server is away."""
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
         while True:
             try:
@@ -349,7 +349,7 @@ class PodRun(threading.Thread):
 
 
 def base_environment() -> dict[str, str]:
-    """What every container process gets besides its own variables: enough to run this interpreter."""
+    """Variables of every container process, in addition to its own: enough to run this interpreter."""
     return {
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
         "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry),

@@ -1,7 +1,6 @@
-"""Plays NVIDIA's mig-manager, device plugin and GPU Feature Discovery: looks at a node's labels, and answers by labels.
+"""Simulates NVIDIA's mig-manager, device plugin and GPU Feature Discovery: reads and writes a node's labels.
 
-As the real one, it acts when the value of nvidia.com/mig.config changes, and only then; a configuration that it does
-not know fails.
+Like the real one, it acts only when the value of nvidia.com/mig.config changes. An unknown configuration fails.
 """
 
 from collections import Counter
@@ -18,26 +17,26 @@ class MigManagerDouble:
     """mig-manager on all nodes."""
 
     takes: int = 2
-    """Looks that a node is pending for."""
+    """Passes for which a node stays pending."""
     fails: set[str] = field(default_factory=set)
     """Nodes whose GPUs cannot be cut."""
     reboots: set[str] = field(default_factory=set)
-    """Nodes that reboot for it."""
+    """Nodes that reboot before they are cut."""
     _seen: dict[str, str] = field(default_factory=dict)
     _left: dict[str, int] = field(default_factory=dict)
 
     def restart(self, node: str) -> None:
-        """A new pod on the node tries again what its label says."""
+        """A new pod of mig-manager on the node applies its label again."""
         self._seen.pop(node, None)
 
     def look(self, node: Node, configurations: Mapping[str, Entries]) -> Node:
-        """The node after mig-manager has looked at it once."""
+        """The node after one pass of mig-manager."""
         name, config = node.name, node.labels.get(MIG_CONFIG, "")
         if config and self._seen.get(name) != config:
             self._seen[name] = config
             self._left[name] = self.takes
             if config in configurations:
-                return node  # it takes a moment until the state says so
+                return node  # the state changes after a moment
             self._left.pop(name)
             return _labelled(node, "failed")
         if name not in self._left:
@@ -52,7 +51,7 @@ class MigManagerDouble:
 
 
 def offered(entries: Entries, node: Node) -> dict[str, int]:
-    """What the device plugin offers under MIG strategy mixed."""
+    """Resources that the device plugin offers under MIG strategy mixed."""
     gpus = int(node.labels.get("nvidia.com/gpu.count", "1"))
     units: Counter[str] = Counter()
     for entry in entries:

@@ -1,4 +1,4 @@
-"""The chart as it renders, and as API servers of any version accept it."""
+"""The rendered chart, also for API servers of older versions."""
 
 import shutil
 from pathlib import Path

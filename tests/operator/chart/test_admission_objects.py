@@ -103,7 +103,7 @@ def test_cert_manager_makes_the_certificate(issuer: dict[str, str], want: dict[s
     configuration = one("ValidatingWebhookConfiguration", values)
     assert configuration["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": f"partita-system/{NAME}"}
     assert "caBundle" not in configuration["webhooks"][0]["clientConfig"]
-    assert documents(values) == documents(values), "rendered without a cluster, it is always the same"
+    assert documents(values) == documents(values), "without a cluster, each rendering is the same"
 
 
 @pytest.mark.apiserver

@@ -13,7 +13,7 @@ from tests.operator.chart.charts import CHART, EVERYTHING
 charts = pytest.importorskip("helm_python.chart", reason="Helm's SDK is missing: pip install helm-python-sdk")
 
 OPENING = re.compile(r"^\s*\{\{-? *(?:if|with|range|else)\b.*\}\}\s*$")
-"""A line that opens a branch and has nothing else on it."""
+"""A line that only opens a branch."""
 ELSEWHERE = re.compile(r"fail |\$kept\.data }}")
 """First lines of branches that fail the rendering (`test_chart.py`) or need a cluster (`test_admission_objects.py`)."""
 NOTHING: dict[str, Any] = {
@@ -24,7 +24,7 @@ NOTHING: dict[str, Any] = {
     "ray": {"address": ""},
     "networkPolicies": {"enabled": True, "apiServer": {"cidrs": []}},
 }
-"""Leaves out everything that can be left out."""
+"""Values that disable every optional part."""
 IN_NAMESPACES: dict[str, Any] = {**EVERYTHING, "namespaces": ["team-a", "team-b"]}
 BY_CERT_MANAGER: dict[str, Any] = {"admission": {"enabled": True, "certManager": {"enabled": True}}}
 BY_AN_ISSUER: dict[str, Any] = {
@@ -51,7 +51,7 @@ def marked(directory: Path) -> tuple[Path, set[str]]:
     return copy, marks
 
 
-def test_every_branch_is_taken_and_left_out(tmp_path: Path) -> None:
+def test_every_branch_is_rendered_by_some_values_and_not_by_others(tmp_path: Path) -> None:
     chart, marks = marked(tmp_path)
     seen = []
     for values in (None, EVERYTHING, IN_NAMESPACES, NOTHING, BY_CERT_MANAGER, BY_AN_ISSUER):
@@ -61,10 +61,10 @@ def test_every_branch_is_taken_and_left_out(tmp_path: Path) -> None:
         documents = [document for text in texts for document in yaml.safe_load_all(text)]
         assert all(document is None or {"kind", "metadata"} <= set(document) for document in documents)
         seen.append({mark for mark in marks for text in texts if f"{mark}\n" in f"{text}\n"})
-    assert marks - set.union(*seen) == set(), "branches that no values take"
+    assert marks - set.union(*seen) == set(), "branches that no values render"
     always = set.intersection(*seen)
     kept = {mark for mark in always if not re.search(r"\b(range|with)\b", line_of(mark))}
-    assert kept == set(), "conditions that hold whatever the values are"
+    assert kept == set(), "conditions that are true for all values"
 
 
 def line_of(mark: str) -> str:

@@ -31,7 +31,7 @@ BOTH = pytest.mark.parametrize("values", [None, EVERYTHING], ids=["defaults", "e
 
 
 @BOTH
-def test_helm_finds_nothing_wrong(values: dict[str, Any] | None) -> None:
+def test_helm_lint_passes(values: dict[str, Any] | None) -> None:
     report = charts.lint(CHART, values, strict=True)
     assert [message for message in report["messages"] if message["severity"] >= WARNING] == []
     assert report["errors"] == []
@@ -45,7 +45,7 @@ DIGEST = f"sha256:{'0' * 64}"
     [
         pytest.param({"tag": "1.2.3"}, "registry/operator:1.2.3", id="a tag"),
         pytest.param({"digest": DIGEST}, f"registry/operator@{DIGEST}", id="a digest"),
-        pytest.param({"tag": "1.2.3", "digest": DIGEST}, f"registry/operator@{DIGEST}", id="a digest goes first"),
+        pytest.param({"tag": "1.2.3", "digest": DIGEST}, f"registry/operator@{DIGEST}", id="a digest overrides a tag"),
     ],
 )
 def test_the_image_is_named_by_tag_or_digest(image: dict[str, str], want: str) -> None:
@@ -117,7 +117,7 @@ def test_optional_features_add_only_the_rights_they_need(
 CLUSTER_SCOPED = {"customresourcedefinitions", "gpupools", "gpupools/status", "nodes"}
 
 
-def test_with_namespaces_the_same_rights_hold_only_there() -> None:
+def test_with_namespaces_the_rights_are_limited_to_them() -> None:
     everywhere = {**EVERYTHING, "mig": {"enabled": False}}
     scoped = documents({**everywhere, "namespaces": ["team-a", "team-b"]})
     roles = {
@@ -196,7 +196,7 @@ def test_the_dashboard_is_rendered_unchanged() -> None:
         ),
     ],
 )
-def test_monitors_of_nothing_are_refused(metrics: dict[str, Any], want_words: str) -> None:
+def test_monitors_without_a_target_are_refused(metrics: dict[str, Any], want_words: str) -> None:
     with pytest.raises(errors.HelmRenderError, match=want_words):
         rendered({"metrics": metrics})
 
@@ -221,7 +221,7 @@ def test_the_metrics_service_selects_the_operator() -> None:
         ),
     ],
 )
-def test_parts_can_be_left_out(values: dict[str, Any], want_left_out: tuple[str, str]) -> None:
+def test_parts_can_be_disabled(values: dict[str, Any], want_left_out: tuple[str, str]) -> None:
     assert want_left_out in rendered()
     assert want_left_out not in rendered(values)
 
@@ -234,15 +234,15 @@ def test_parts_can_be_left_out(values: dict[str, Any], want_left_out: tuple[str,
         pytest.param({"image": {"digest": "sha256:1"}}, "digest", id="half a digest"),
         pytest.param({"mig": {"settleSeconds": -1}}, "settleSeconds", id="no time to settle"),
         pytest.param({"ray": {"address": "ray:8265"}}, "address", id="address without scheme"),
-        pytest.param({"metrics": {"port": 99999}}, "port", id="no such port"),
+        pytest.param({"metrics": {"port": 99999}}, "port", id="invalid port"),
         pytest.param(
             {"metrics": {"podMonitor": {"sessions": ["traffic"]}}}, "sessions", id="session without namespace"
         ),
-        pytest.param({"kuberay": {"workers": {"cpu": "2"}}}, "cpu", id="no such setting of pods"),
-        pytest.param({"logging": {"level": "verbose"}}, "level", id="no such level"),
-        pytest.param({"logging": {"format": "xml"}}, "format", id="no such log format"),
+        pytest.param({"kuberay": {"workers": {"cpu": "2"}}}, "cpu", id="unknown setting of pods"),
+        pytest.param({"logging": {"level": "verbose"}}, "level", id="unknown log level"),
+        pytest.param({"logging": {"format": "xml"}}, "format", id="unknown log format"),
         pytest.param({"profiling": {"attempts": 0}}, "attempts", id="no attempts"),
-        pytest.param({"profiling": {"versions": {"torch": 2}}}, "torch", id="a version that is no text"),
+        pytest.param({"profiling": {"versions": {"torch": 2}}}, "torch", id="a version that is not a string"),
     ],
 )
 def test_wrong_values_are_refused_by_name(values: dict[str, Any], want_words: str) -> None:
@@ -250,7 +250,7 @@ def test_wrong_values_are_refused_by_name(values: dict[str, Any], want_words: st
         chart.validate_schema(values)
 
 
-def test_the_schema_knows_every_value() -> None:
+def test_the_schema_has_every_value() -> None:
     defaults = yaml.safe_load((CHART / "values.yaml").read_text())
     with charts.Chart.load(CHART) as chart:
         chart.validate_schema(defaults)

@@ -45,7 +45,7 @@ def test_definitions_are_upgraded_by_the_command_of_the_notes(kubectl: Kubectl, 
         path.write_text(yaml.safe_dump(definition))
         spec = spec_of(definition)
         del spec["properties"][sorted(spec["properties"].keys() - set(spec.get("required", ())))[0]]
-        # As Helm 4 does, which owns what it has applied.
+        # As Helm 4 does: it owns the fields that it has applied.
         helm = ("apply", "--server-side", "--field-manager=helm", "--validate=false", "-f", "-")
         kubectl(*helm, stdin=yaml.safe_dump(definition))
 

@@ -32,7 +32,7 @@ def api(control_plane: ControlPlane) -> Iterator[httpx.Client]:
 
 
 def until(look: Callable[[], Any], is_wanted: Callable[[Any], bool], log: Callable[[], str] = str) -> None:
-    """Polls until `is_wanted` accepts what `look` returns. Fails with the last value and the operator's log."""
+    """Poll until `is_wanted` accepts what `look` returns. Fails with the last value and the operator's log."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not is_wanted(seen := look()):
         assert time.monotonic() < deadline, f"still {seen}; the log of the operator:\n{log()}"
@@ -50,7 +50,7 @@ def test_the_operator_runs_with_the_rights_of_the_chart(
     metrics_port, health_port = free_ports(2)
     values = {
         "namespaces": [mine] if scoped else [],
-        "replicas": 1,  # all pods of the node share the ports of this machine
+        "replicas": 1,  # all pods of the node share this machine's ports
         "ray": {"address": "http://127.0.0.1:1"},
         "nodeSelector": {"kubernetes.io/hostname": node},
         "metrics": {"port": metrics_port},
@@ -103,7 +103,7 @@ def test_the_operator_runs_with_the_rights_of_the_chart(
             until(lambda: api.get(f"{pools}/{pool}").status_code, lambda status: status == httpx.codes.NOT_FOUND)
         finally:
             helm.uninstall("partita", wait="watcher", timeout=60)
-            for name in (mine, others):  # there is no engine that could confirm that nothing of them is left
+            for name in (mine, others):  # there is no engine to confirm that all applications are removed
                 patch = {"metadata": {"finalizers": None}}
                 merge = {"Content-Type": "application/merge-patch+json"}
                 api.patch(f"{sessions(name)}/traffic", json=patch, headers=merge)

@@ -49,7 +49,7 @@ def test_the_operator_reaches_dns_the_api_server_and_ray_only() -> None:
     assert (ports([ray]), ray["to"]) == ({(8265, "TCP"), (8000, "TCP")}, [{"namespaceSelector": {}}])
 
 
-def test_addresses_and_ports_are_as_the_values_say() -> None:
+def test_addresses_and_ports_come_from_the_values() -> None:
     elsewhere = {"ipBlock": {"cidr": "192.168.0.0/16"}}
     spec = operator(
         apiServer={"ports": [6443], "cidrs": ["10.0.0.1/32", "10.0.0.2/32"]},
@@ -64,7 +64,7 @@ def test_addresses_and_ports_are_as_the_values_say() -> None:
 
 
 @pytest.mark.parametrize("admission", [False, True], ids=["without webhook", "with webhook"])
-def test_the_operator_is_reached_on_its_ports_only(admission: bool) -> None:
+def test_the_operator_accepts_connections_on_its_ports_only(admission: bool) -> None:
     values = {"admission": {"enabled": admission}}
     named = {(port, "TCP") for port in ("metrics", "health", *(["admission"] if admission else []))}
     assert ports(operator(values)["ingress"]) == named

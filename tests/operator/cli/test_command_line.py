@@ -1,4 +1,4 @@
-"""The `partita` command: help, output formats, exit codes, and what a person is told about bad input."""
+"""The `partita` command: help, output formats, exit codes, and messages about bad input."""
 
 import json
 import shlex
@@ -81,7 +81,7 @@ def test_plan_in_every_format(manifests: Path, profiles: Path) -> None:
     assert float(planned["plan"]["throughput"]) >= 50
 
 
-def test_plan_says_what_is_missing(manifests: Path, profiles: Path) -> None:
+def test_plan_names_what_is_missing(manifests: Path, profiles: Path) -> None:
     result = partita("plan", manifests, "--profiles", profiles, "--rate", "100000", "-o", "json")
 
     assert result.exit_code == ExitCode.NO_PLAN
@@ -120,23 +120,21 @@ def test_simulated_overload_misses_the_slo(manifests: Path, profiles: Path) -> N
             ["plan", "{manifests}", "--profiles", "{profiles}", "--session", "other"],
             ExitCode.BAD_INPUT,
             "they have: detection",
-            id="no such session",
+            id="unknown session",
         ),
         pytest.param(
             ["load", "http://127.0.0.1:9/default/detection", "--slo-ms", "100"],
             ExitCode.FAILED,
             "is the session Ready?",
-            id="nobody serves",
+            id="no frontend",
         ),
-        pytest.param(
-            ["dev", "status", "--state-dir", "{empty}"], ExitCode.FAILED, "partita dev up", id="nothing is up"
-        ),
+        pytest.param(["dev", "status", "--state-dir", "{empty}"], ExitCode.FAILED, "partita dev up", id="nothing runs"),
         pytest.param(["dev", "up", "--pool", "fast"], ExitCode.BAD_INPUT, "fast=4", id="pool without slots"),
         pytest.param(
             ["operator", "run", "--profiling-versions", "[]"],
             ExitCode.BAD_INPUT,
             "profiling.versions: ",
-            id="no object",
+            id="not an object",
         ),
         pytest.param(
             ["operator", "run", "--config", "{broken}"], ExitCode.BAD_INPUT, "is not YAML", id="no config file"
@@ -159,7 +157,7 @@ def test_bad_input_is_explained(
     assert want_message in result.output
 
 
-def test_the_command_that_is_proposed_for_missing_profiles_runs(manifests: Path, tmp_path: Path) -> None:
+def test_the_proposed_command_for_missing_profiles_runs(manifests: Path, tmp_path: Path) -> None:
     empty = tmp_path / "no profiles"
     empty.mkdir()
     refused = partita("plan", manifests, "--profiles", empty)
@@ -170,7 +168,7 @@ def test_the_command_that_is_proposed_for_missing_profiles_runs(manifests: Path,
     assert arguments == ["profile", str(manifests), "--out", str(empty)]
 
 
-def test_the_command_that_is_proposed_for_old_crds_updates_them(tmp_path: Path) -> None:
+def test_the_proposed_command_for_old_crds_updates_them(tmp_path: Path) -> None:
     place = tmp_path / "my crds"
     complaints = partita("crds", "--check", "--out", place).output.splitlines()
     name, *arguments = shlex.split(complaints[0].partition("run: ")[2])
@@ -187,7 +185,7 @@ def test_the_command_that_is_proposed_for_old_crds_updates_them(tmp_path: Path) 
         pytest.param("partita_devtools", "dev", devtools_command(), id="devtools"),
     ],
 )
-def test_a_missing_part_is_named_with_the_command_that_installs_it(
+def test_a_missing_extra_is_named_with_its_install_command(
     missing: str, command: str, want_install: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def without(_: str) -> Any:
@@ -223,7 +221,7 @@ def test_the_operator_s_settings_are_printed_without_starting_it(tmp_path: Path)
     assert (shown["profiling"]["attempts"], shown["namespaces"]) == (5, ["a", "b"])
 
 
-def test_every_setting_but_secrets_has_a_flag() -> None:
+def test_every_setting_except_secrets_has_a_flag() -> None:
     words = partita("operator", "run", "--help").output.split()
     assert {s.flag for s in all_settings() if s.secret is None} <= set(words)
     assert not {s.flag for s in all_settings() if s.secret is not None} & set(words)

@@ -1,4 +1,4 @@
-"""`partita mig`: packings in every format, files, and what a person is told about bad input."""
+"""`partita mig`: packings in every format, files, and messages about bad input."""
 
 import json
 from pathlib import Path
@@ -52,7 +52,7 @@ def test_most_throughput_from_given_gpus(tmp_path: Path, strategy: str) -> None:
     assert {i["model"] for i in answer["instances"]} == {"m"}
 
 
-def test_table_says_how_to_apply_it(tmp_path: Path) -> None:
+def test_table_shows_how_to_apply_it(tmp_path: Path) -> None:
     result = mig(tmp_path, MODEL)
 
     assert result.exit_code == ExitCode.OK
@@ -60,7 +60,7 @@ def test_table_says_how_to_apply_it(tmp_path: Path) -> None:
     assert "partita.dev/mig-fleet=mig" in result.stdout
 
 
-def test_files_are_what_mig_parted_and_kubectl_read(tmp_path: Path) -> None:
+def test_mig_parted_and_kubectl_can_read_the_files(tmp_path: Path) -> None:
     result = mig(tmp_path, SLICES, "--out", tmp_path / "out")
 
     assert result.exit_code == ExitCode.OK, result.output
@@ -94,7 +94,7 @@ def test_products_from_a_file(tmp_path: Path) -> None:
     assert json.loads(result.stdout)["gpus"] == 2
 
 
-def test_what_does_not_fit_is_exit_code_3(tmp_path: Path) -> None:
+def test_no_packing_is_exit_code_3(tmp_path: Path) -> None:
     result = mig(tmp_path, SLICES + "gpus: 1\n", "-o", "json", "--out", tmp_path / "out")
 
     assert result.exit_code == ExitCode.NO_PLAN
@@ -113,10 +113,10 @@ def test_what_does_not_fit_is_exit_code_3(tmp_path: Path) -> None:
         pytest.param(MODEL.replace("{1: 20, 2: 20, 3: 40, 4: 20}", "{}"), "at least 1", id="empty distribution"),
         pytest.param(MODEL.replace("3: 40", "3: .nan"), "batches", id="not a number"),
         pytest.param(MODEL.replace("1: 20, 2: 20, 3: 40, 4: 20", "1: 0"), "all weights", id="no weight"),
-        pytest.param(MODEL.replace("1g.5gb", "1g.6gb"), "no MIG profile '1g.6gb'", id="a slice it does not have"),
+        pytest.param(MODEL.replace("1g.5gb", "1g.6gb"), "no MIG profile '1g.6gb'", id="a slice that the product lacks"),
         pytest.param(MODEL.replace("4: 20}", "5: 20}", 1), "no slice that it can run on", id="batch not measured"),
         pytest.param("[", "is not YAML", id="not YAML"),
-        pytest.param("- 1", "not a valid demand for MIG slices", id="no mapping"),
+        pytest.param("- 1", "not a valid demand for MIG slices", id="not a mapping"),
     ],
 )
 def test_bad_input_is_exit_code_2(tmp_path: Path, demand: str, want_message: str) -> None:
@@ -128,7 +128,7 @@ def test_bad_input_is_exit_code_2(tmp_path: Path, demand: str, want_message: str
 
 
 @pytest.mark.parametrize("demand", [SLICES + "gpus: 2\n", MODEL.replace("gpus: 2", "")], ids=["slices", "no GPUs"])
-def test_paris_says_what_it_needs(tmp_path: Path, demand: str) -> None:
+def test_paris_reports_missing_inputs(tmp_path: Path, demand: str) -> None:
     result = mig(tmp_path, demand, "--strategy", "paris")
 
     assert result.exit_code == ExitCode.BAD_INPUT
@@ -145,7 +145,7 @@ def test_bad_products_file(tmp_path: Path) -> None:
     assert "not a valid table of MIG products" in result.stderr
 
 
-def test_managed_pools_are_cut_as_the_packing_says(tmp_path: Path) -> None:
+def test_managed_pools_have_the_layouts_of_the_packing(tmp_path: Path) -> None:
     result = mig(tmp_path, SLICES, "--managed", "--out", tmp_path / "out")
 
     assert result.exit_code == ExitCode.OK
@@ -154,7 +154,7 @@ def test_managed_pools_are_cut_as_the_packing_says(tmp_path: Path) -> None:
     assert first.spec.mig is not None
     assert [(layout.nodes, layout.cut) for layout in first.spec.mig.layouts] == [(1, 2)]
     assert all(pool.spec.mig is None for pool in others)
-    assert all(pool.spec.count is None for pool in pools), "slices are counted once they are there"
+    assert all(pool.spec.count is None for pool in pools), "slices are counted when they exist"
     assert all(pool.spec.node_selector == first.spec.node_selector for pool in others)
     (cut,) = desired_partitioning(first.metadata.name, first.spec.mig, known_products()).configurations
     offered = yaml.safe_load((tmp_path / "out/mig-parted.yaml").read_text())["mig-configs"]

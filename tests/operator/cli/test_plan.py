@@ -1,4 +1,4 @@
-"""`partita plan`: strategies side by side, what would change of a plan in force, and exit codes for scripts."""
+"""`partita plan`: strategies side by side, changes of the current plan, and exit codes for scripts."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ from partita_operator.cli.exit_codes import ExitCode
 from partita_operator.cli.main import main
 
 DETECTION = session("detection").slo(200).rate(50).model("detector").planner(max_stages=1)
-"""One sample takes 10 ms: 100 requests/s on a GPU, of which there are four."""
+"""One sample takes 10 ms: 100 requests/s on each of four GPUs."""
 
 
 def partita(*arguments: str | Path) -> Result:
@@ -27,7 +27,7 @@ def manifest(*resources: SpecModel) -> str:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A directory with manifests, profiles, and room for plans."""
+    """A directory with manifests and profiles, where plans can be written."""
     (tmp_path / "profiles").mkdir()
     measured = profile("detector").linear(10_000, 0).batches(1).build()
     text = measured.model_dump_json(by_alias=True, exclude_none=True)
@@ -51,7 +51,7 @@ def in_force(place: Path, rate: str = "50") -> Path:
     return written
 
 
-def test_plan_says_what_binds_and_what_came_second(place: Path) -> None:
+def test_plan_shows_what_binds_and_the_runner_up(place: Path) -> None:
     result = plan(place, "--rate", "350", "-o", "json")
 
     (planned,) = json.loads(result.stdout)
@@ -88,7 +88,7 @@ def test_strategies_side_by_side(place: Path) -> None:
         assert {key: value for key, value in row.items() if key != "seconds"} == wanted
 
 
-def test_comparison_says_why_there_is_no_plan(place: Path) -> None:
+def test_comparison_gives_the_reason_for_no_plan(place: Path) -> None:
     result = plan(place, "--compare", "no-partitioning", "--rate", "1000")
 
     assert result.exit_code == ExitCode.NO_PLAN
@@ -97,7 +97,7 @@ def test_comparison_says_why_there_is_no_plan(place: Path) -> None:
 
 
 def test_sessions_of_a_comparison_share_the_pools(place: Path) -> None:
-    """Each strategy plans both sessions; the second finds what the first leaves of four GPUs."""
+    """Each strategy plans both sessions; the second one uses the GPUs that the first one leaves, of four."""
     write(place, DETECTION.rate(300), session("second").slo(200).rate(300).model("detector"))
 
     result = plan(place, "--compare", "partita,no-partitioning", "-o", "json")
@@ -134,7 +134,7 @@ def test_costs_of_sessions_planned_together_add_up(place: Path) -> None:
     assert "together: 4 an hour in all; proven bound 4" in " ".join(result.stdout.split())
 
 
-def test_nothing_changes_of_a_plan_that_is_still_the_best(place: Path) -> None:
+def test_a_plan_that_is_still_the_best_does_not_change(place: Path) -> None:
     written = in_force(place)
 
     table, data = plan(place, "--diff", written), plan(place, "--diff", written, "-o", "json")
@@ -144,7 +144,7 @@ def test_nothing_changes_of_a_plan_that_is_still_the_best(place: Path) -> None:
     assert json.loads(data.stdout)["changes"] == []
 
 
-def test_what_would_change_of_a_plan(place: Path) -> None:
+def test_diff_lists_the_changes_of_a_plan(place: Path) -> None:
     written = in_force(place)
 
     result = plan(place, "--rate", "150", "--diff", written, "-o", "json")
@@ -157,7 +157,7 @@ def test_what_would_change_of_a_plan(place: Path) -> None:
     assert "what would change" in plan(place, "--rate", "150", "--diff", written).stdout
 
 
-def test_no_plan_in_place_of_a_plan_in_force(place: Path) -> None:
+def test_diff_without_a_new_plan(place: Path) -> None:
     result = plan(place, "--rate", "1000", "--diff", in_force(place), "-o", "json")
 
     assert result.exit_code == ExitCode.NO_PLAN
@@ -175,7 +175,7 @@ def test_a_written_plan_can_be_simulated(place: Path) -> None:
 
 
 def test_a_plan_can_be_simulated_under_another_policy(place: Path) -> None:
-    """Under overload ours drops what would be late; Ray Serve's batching knows no deadlines."""
+    """Under overload Partita drops late requests; Ray Serve's batching has no deadlines."""
     command = ["simulate", place / "all.yaml", "--profiles", place / "profiles", "--seconds", "2", "--load", "500"]
     ours = json.loads(partita(*command, "-o", "json").stdout)
     other = json.loads(partita(*command, "-o", "json", "--policy", "ServeBatch:1").stdout)
@@ -192,7 +192,10 @@ def test_a_plan_can_be_simulated_under_another_policy(place: Path) -> None:
     [
         pytest.param(["--strategy", "magic"], ExitCode.BAD_INPUT, "'no-partitioning'", id="unknown strategy"),
         pytest.param(
-            ["--compare", "partita,magic"], ExitCode.BAD_INPUT, "there is no strategy magic", id="unknown to compare"
+            ["--compare", "partita,magic"],
+            ExitCode.BAD_INPUT,
+            "there is no strategy magic",
+            id="unknown strategy to compare",
         ),
         pytest.param(["--compare", ","], ExitCode.BAD_INPUT, "no strategy is given", id="nothing to compare"),
         pytest.param(
@@ -200,7 +203,9 @@ def test_a_plan_can_be_simulated_under_another_policy(place: Path) -> None:
         ),
         pytest.param(["--diff", "{place}/absent.yaml"], ExitCode.BAD_INPUT, "does not exist", id="no such file"),
         pytest.param(["--diff", "{place}/broken.yaml"], ExitCode.BAD_INPUT, "is not YAML", id="no YAML"),
-        pytest.param(["--diff", "{place}/all.yaml"], ExitCode.BAD_INPUT, "has 0 PipelinePlans", id="no plan in it"),
+        pytest.param(
+            ["--diff", "{place}/all.yaml"], ExitCode.BAD_INPUT, "has 0 PipelinePlans", id="file without a plan"
+        ),
         pytest.param(
             ["--diff", "{place}/other.yaml"],
             ExitCode.BAD_INPUT,
@@ -213,11 +218,16 @@ def test_a_plan_can_be_simulated_under_another_policy(place: Path) -> None:
         pytest.param(["--out", "{place}/absent/plan.yaml"], ExitCode.BAD_INPUT, "cannot be written", id="nowhere"),
         pytest.param(["--together", "--compare", "partita"], ExitCode.BAD_INPUT, "--together excludes", id="together"),
         pytest.param(
-            ["--together", "--strategy", "ppipe"], ExitCode.BAD_INPUT, "only strategy partita plans", id="by another"
+            ["--together", "--strategy", "ppipe"],
+            ExitCode.BAD_INPUT,
+            "only strategy partita plans",
+            id="plan by another strategy",
         ),
         pytest.param(["--rate", "0"], ExitCode.BAD_INPUT, "--rate", id="no rate"),
-        pytest.param(["--rate", "nan"], ExitCode.BAD_INPUT, "--rate", id="rate that is no number"),
-        pytest.param(["--rate", "1000000000"], ExitCode.NO_PLAN, "InsufficientCapacity", id="rate beyond all GPUs"),
+        pytest.param(["--rate", "nan"], ExitCode.BAD_INPUT, "--rate", id="rate is not a number"),
+        pytest.param(
+            ["--rate", "1000000000"], ExitCode.NO_PLAN, "InsufficientCapacity", id="rate too high for all GPUs"
+        ),
     ],
 )
 def test_bad_input_is_explained(place: Path, arguments: list[str], want_code: ExitCode, want_message: str) -> None:
@@ -232,7 +242,7 @@ def test_bad_input_is_explained(place: Path, arguments: list[str], want_code: Ex
     assert want_message in " ".join(result.output.split())
 
 
-def test_pool_that_is_named_but_not_given(place: Path) -> None:
+def test_pool_without_a_manifest(place: Path) -> None:
     write(place, DETECTION.with_spec(pools=("fast", "h100")))
 
     result = plan(place)

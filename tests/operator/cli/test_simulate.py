@@ -1,4 +1,4 @@
-"""`partita simulate`: arrivals from a file, and what every vGPU did."""
+"""`partita simulate`: arrivals from a file, and the executions of every vGPU."""
 
 import csv
 import json
@@ -81,7 +81,7 @@ def test_accelerators_fail(place: Path) -> None:
     assert report["in_time"] + report["late"] + sum(report["dropped"].values()) == report["offered"]
 
 
-def test_conditions_are_taken(place: Path) -> None:
+def test_options_for_conditions_are_used(place: Path) -> None:
     result = simulate(place, "--random-failures", "0.05,1", "--contention", "0.3", "-o", "json")
 
     assert result.exit_code == ExitCode.MISSED, result.output
@@ -90,14 +90,14 @@ def test_conditions_are_taken(place: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "want_words"),
     [
-        pytest.param(["--fail", "fast-gpu-0"], "such as fast-gpu-0@10", id="no time"),
+        pytest.param(["--fail", "fast-gpu-0"], "such as fast-gpu-0@10", id="not a time"),
         pytest.param(["--fail", "slow-gpu-0@1"], "no accelerator 'slow-gpu-0' to fail", id="no such accelerator"),
-        pytest.param(["--random-failures", "often"], "such as 3600,60", id="no pair"),
-        pytest.param(["--random-failures", "0,1"], "above 0 s", id="no time between"),
-        pytest.param(["--contention", "1"], "contention", id="a network that others take whole"),
+        pytest.param(["--random-failures", "often"], "such as 3600,60", id="not a pair"),
+        pytest.param(["--random-failures", "0,1"], "above 0 s", id="no time between failures"),
+        pytest.param(["--contention", "1"], "contention", id="a network without a share left"),
     ],
 )
-def test_conditions_that_make_no_sense(place: Path, arguments: list[str], want_words: str) -> None:
+def test_invalid_conditions(place: Path, arguments: list[str], want_words: str) -> None:
     result = simulate(place, *arguments)
 
     assert result.exit_code != ExitCode.OK

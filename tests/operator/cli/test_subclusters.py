@@ -1,4 +1,4 @@
-"""`partita subclusters`: models spread over sub-clusters, and what a person is told about bad input."""
+"""`partita subclusters`: models distributed over sub-clusters, and messages about bad input."""
 
 import json
 from pathlib import Path
@@ -34,8 +34,8 @@ def test_rates_and_memory_are_balanced(tmp_path: Path) -> None:
     assert (answer["rateImbalance"], answer["memoryImbalance"], answer["objective"]) == (0, 0, 0)
 
 
-def test_no_more_is_moved_than_may_be(tmp_path: Path) -> None:
-    """Moving a model unloads and loads it: the one move that balances costs 2."""
+def test_the_change_cost_is_limited(tmp_path: Path) -> None:
+    """A move unloads and loads a model: the one move that balances the load costs 2."""
     moved, stays = (
         json.loads(subclusters(tmp_path, FOUR, "--clusters", "2", "--max-change", cost, "-o", "json").stdout)
         for cost in ("2", "0")
@@ -47,7 +47,7 @@ def test_no_more_is_moved_than_may_be(tmp_path: Path) -> None:
     assert stays["moved"] == []
 
 
-def test_table_says_what_is_where(tmp_path: Path) -> None:
+def test_table_shows_the_sub_cluster_of_each_model(tmp_path: Path) -> None:
     result = subclusters(tmp_path, FOUR, "--clusters", "1")
 
     assert "a, b, c, d" in result.stdout
@@ -78,7 +78,7 @@ def test_table_says_what_is_where(tmp_path: Path) -> None:
         pytest.param(FOUR, ["--max-rate", "35"], ExitCode.NO_PLAN, "at least 3 sub-clusters", id="too few"),
     ],
 )
-def test_what_cannot_be_is_explained(
+def test_no_partition_is_explained(
     tmp_path: Path, models: str, arguments: list[str], want_code: ExitCode, want_message: str
 ) -> None:
     result = subclusters(tmp_path, models, "--clusters", "2", *arguments)

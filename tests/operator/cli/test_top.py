@@ -42,7 +42,7 @@ def printed(seen: dict[str, Any], problem: str = "") -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("│┃ ").replace("┃", "│").split("│")] for line in lines]
 
 
-def test_everything_is_there_as_data() -> None:
+def test_json_has_all_values() -> None:
     seen = report(CLUSTER)
     assert [pool["pool"] for pool in seen["pools"]] == ["fast", "slow"]
     assert seen["pools"][0] == {
@@ -58,7 +58,7 @@ def test_everything_is_there_as_data() -> None:
     assert (served["plan"], served["offeredRate"], served["p99Ms"], served["sloMs"]) == ("traffic-01", 100.25, 260, 250)
 
 
-def test_people_see_tables() -> None:
+def test_the_default_output_has_tables() -> None:
     shown = printed(report(CLUSTER))
     assert ["fast", "8", "2.5", "5.5", "40.0%", "default/traffic"] in shown
     want = ["default/traffic", "True", "traffic-01", "100.2", "99", "1.2%", "41", "260", "250", "40.0%", "1.25"]
@@ -66,12 +66,12 @@ def test_people_see_tables() -> None:
     assert ["default/new", "Unknown", "", "-", "-", "-", "-", "-", "100", "-", "-"] in shown
 
 
-def test_a_namespace_has_its_own_sessions_and_all_pools() -> None:
+def test_a_namespace_shows_its_sessions_and_all_pools() -> None:
     seen = report(CLUSTER, "elsewhere")
     assert (len(seen["pools"]), seen["sessions"]) == (2, [])
 
 
-def test_what_could_not_be_asked_again_is_said_under_the_last_answer() -> None:
+def test_an_error_is_shown_below_the_last_answer() -> None:
     shown = printed(report(CLUSTER), "The API server does not answer")
     assert ["The API server does not answer"] in shown
     assert any(line[0] == "fast" for line in shown)

@@ -1,4 +1,4 @@
-"""Somebody else's Serve application."""
+"""A Serve application that does not belong to Partita."""
 
 from ray import serve
 

@@ -1,4 +1,4 @@
-"""A test double of a Ray dashboard: it shows what it was PUT, or what a test makes it show. Nothing runs behind it."""
+"""A test double of a Ray dashboard: GET returns the last PUT, or what a test sets. Nothing runs behind it."""
 
 import json
 import threading
@@ -14,18 +14,18 @@ APPLICATIONS = "/api/serve/applications/"
 
 @dataclass
 class DashboardDouble:
-    """Entered, it listens on a port of its own."""
+    """In a `with` block it listens on its own port."""
 
     apps: dict[str, Json] = field(default_factory=dict)
-    """Applications as GET shows them."""
+    """Applications in the answer of GET."""
     serve_runs: bool = True
     controller_alive: bool = True
     status: int = 200
-    """What everything is answered with."""
+    """Status of every answer."""
     put_seconds: float = 0.0
     """How long a PUT takes."""
     puts: list[Json] = field(default_factory=list)
-    """Bodies that were PUT."""
+    """Bodies of the PUT requests."""
 
     def __enter__(self) -> Self:
         double = self
@@ -48,7 +48,7 @@ class DashboardDouble:
                 self.wfile.write(text)
 
             def log_message(self, format: str, *args: Any) -> None:
-                """Requests are not worth a line."""
+                """Do not log requests."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
@@ -63,7 +63,7 @@ class DashboardDouble:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def shown(self, path: str) -> Json:
-        """What GET answers."""
+        """The answer of GET."""
         if path == APPLICATIONS:
             return {"controller_info": {"actor_id": "1"} if self.serve_runs else {}, "applications": self.apps}
         node = {"node_id": "n1", "start_time_ms": 0, "state": "ALIVE", "resources_total": {"CPU": 8.0}}
@@ -73,7 +73,7 @@ class DashboardDouble:
         return {"data": {"result": {"result": found}}}
 
     def take(self, body: Json) -> None:
-        """What PUT does."""
+        """Replace the applications."""
         self.puts.append(body)
         self.serve_runs = True
         self.apps = {config["name"]: shown_as(config) for config in body["applications"]}

@@ -1,4 +1,4 @@
-"""A model of Ray Serve, as much of it as rollouts need: applications, replicas that take room, and a frontend."""
+"""A model of Ray Serve for rollouts: applications, replicas that need resources, and a frontend."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ def stage_config(
 
 
 def subcluster_config(plan: str, modules: str, replicas: int, pool: str = "a") -> AppConfig:
-    """A sub-cluster that holds a model for each letter."""
+    """A sub-cluster with one model for each letter."""
     options = {"num_cpus": 0.0, "num_gpus": 0, "resources": {pool: 1.0}}
     stages = [{"plan": plan, "module": module, "pipeline": "p", "stage": 0} for module in modules]
     deployment = {"name": "subcluster", "num_replicas": replicas, "ray_actor_options": options}
@@ -40,7 +40,7 @@ def subcluster_config(plan: str, modules: str, replicas: int, pool: str = "a") -
 def application(
     config: AppConfig, replicas: Sequence[ServeReplica] = (), status: str = "RUNNING", message: str = ""
 ) -> ServeApplication:
-    """An application as Serve shows it."""
+    """An application in Serve's answer."""
     is_stage = "ray_actor_options" in config["deployments"][0]
     deployment = ServeDeployment(
         message="",
@@ -61,18 +61,18 @@ def application(
 
 @dataclass
 class ServeModel:
-    """Serve on a cluster; `tick` lets time go by."""
+    """Serve on a cluster; `tick` is one step of time."""
 
     capacity: Mapping[str, float]
     now: float = 0.0
     configs: dict[str, AppConfig] = field(default_factory=dict)
     replicas: dict[str, list[ServeReplica]] = field(default_factory=dict)
     loaded: dict[str, AppConfig] = field(default_factory=dict)
-    """What sub-clusters have loaded all of."""
+    """Plans whose models all sub-clusters have loaded."""
     serving: str | None = None
     """The plan that the frontend uses."""
     broken: frozenset[str] = frozenset()
-    """Plans whose replicas find a node, but never get ready."""
+    """Plans whose replicas find a node and never become ready."""
 
     def put(self, applications: Deployments) -> None:
         self.configs = dict(applications)
@@ -84,7 +84,7 @@ class ServeModel:
             have += [ServeReplica("STARTING", node=None, started=self.now)] * (wanted - len(have))
 
     def tick(self) -> None:
-        """Places replicas, makes the placed ones ready, and lets the frontend move on."""
+        """Place replicas, make placed ones ready, and advance the frontend."""
         self.now += TICK_SECONDS
         self.loaded = {name: config for name, config in self.configs.items() if not self._plans(name) & self.broken}
         for name, replicas in self.replicas.items():

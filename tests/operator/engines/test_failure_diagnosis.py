@@ -1,4 +1,4 @@
-"""What is said of an application that does not run: the cause, and what to do."""
+"""Messages about an application that does not run: the cause, and what to do."""
 
 from dataclasses import replace
 
@@ -59,7 +59,7 @@ TRACEBACK = "Deploying app failed with exception:\nTraceback ...\nModuleNotFound
             application(SPREADING, [UP, GOING, LOST], "UNHEALTHY", "health check failed"),
             2,
             ["1 of 3 replicas", "2 of 2 partita-pool-a are in use"],
-            id="moves, and finds no node",
+            id="moves and finds no node",
         ),
         pytest.param(application(STAGE, [], "DELETING"), 3, ["being removed"], id="being removed"),
     ],

@@ -1,4 +1,4 @@
-"""What a frontend says of itself, as the reconcilers get it."""
+"""A frontend's report, as the reconcilers receive it."""
 
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -44,7 +44,7 @@ SAID = {
 }
 
 
-def test_signals_become_those_of_the_status_and_those_of_the_autoscaler() -> None:
+def test_signals_are_converted_for_the_status_and_for_the_autoscaler() -> None:
     assert serving_signals(FrontendSignals.model_validate(SAID)) == ServingSignals(
         reported=Signals.model_validate(
             {
@@ -61,14 +61,14 @@ def test_signals_become_those_of_the_status_and_those_of_the_autoscaler() -> Non
     )
 
 
-def test_what_replicas_do_otherwise_than_planned_is_in_the_status() -> None:
+def test_differences_of_replicas_from_the_plan_are_in_the_status() -> None:
     warned = FrontendSignals.model_validate(SAID | {"warnings": ["a/p0/0: there is no CUDA device here."]})
     state = ServeState(running=True)
     status = serving_status("default/traffic", state, FrontendAnswer(warned), {}, url="", progress="", now=0.0)
     assert (status.message, status.remarks) == ("", (Remark("there is no CUDA device here", ("a/p0/0",)),))
 
 
-def test_a_remark_on_several_stages_is_made_once() -> None:
+def test_a_remark_on_several_stages_appears_once() -> None:
     on_cpu = [f"{module}/p0/0: there is no CUDA device here." for module in "abcdef"]
     found = remarks([*on_cpu, "a/p0/1: batches take more than 2 times what the profile says: plan again.", "Slow."])
     assert [(remark.text, len(remark.stages)) for remark in found] == [
@@ -83,7 +83,7 @@ def test_a_remark_on_several_stages_is_made_once() -> None:
 
 @pytest.fixture
 def somebody_else() -> Iterator[str]:
-    """The URL of a web server that is no frontend."""
+    """The URL of a web server that is not a frontend."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -92,7 +92,7 @@ def somebody_else() -> Iterator[str]:
             self.wfile.write(b"<html>hello</html>")
 
         def log_message(self, format: str, *args: object) -> None:
-            """Requests are not worth a line."""
+            """Do not log requests."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     Thread(target=server.serve_forever, daemon=True).start()
@@ -104,11 +104,11 @@ def somebody_else() -> Iterator[str]:
 @pytest.mark.parametrize(
     ("session", "want_words"),
     [
-        pytest.param("default/known", "not a frontend of Partita", id="somebody else answers"),
-        pytest.param("default/lost", "answers 404", id="no such route"),
+        pytest.param("default/known", "not a frontend of Partita", id="another server answers"),
+        pytest.param("default/lost", "answers 404", id="unknown route"),
     ],
 )
-async def test_who_is_no_frontend_is_named(somebody_else: str, session: str, want_words: str) -> None:
+async def test_a_server_that_is_not_a_frontend_is_named(somebody_else: str, session: str, want_words: str) -> None:
     frontends = FrontendClient()
     answer = await frontends.signals(somebody_else, session)
     assert answer.signals is None

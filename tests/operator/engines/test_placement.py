@@ -17,11 +17,11 @@ def demands(prefix: str, *replicas: int, pool: str = "a", share: float = 1.0) ->
     ("room", "old", "new", "want"),
     [
         pytest.param(8, demands("o", 4), demands("n", 4), ([4], [4]), id="all fits"),
-        pytest.param(6, demands("o", 4), demands("n", 4), ([4], [2]), id="new takes what is left"),
-        pytest.param(4, demands("o", 4), demands("n", 4), ([3], [1]), id="old gives what one needs"),
-        pytest.param(5, demands("o", 4, 1), demands("n", 2, 2), ([2, 1], [1, 1]), id="the largest stage gives"),
+        pytest.param(6, demands("o", 4), demands("n", 4), ([4], [2]), id="new plan takes the rest"),
+        pytest.param(4, demands("o", 4), demands("n", 4), ([3], [1]), id="old plan releases what one replica needs"),
+        pytest.param(5, demands("o", 4, 1), demands("n", 2, 2), ([2, 1], [1, 1]), id="the largest stage releases"),
         pytest.param(7, demands("o", 1), demands("n", 4, 2), ([1], [4, 2]), id="new ones grow evenly"),
-        pytest.param(2, demands("o", 1, 1), demands("n", 1), None, id="nothing left to give"),
+        pytest.param(2, demands("o", 1, 1), demands("n", 1), None, id="nothing left to release"),
         pytest.param(
             1,
             demands("o", 3, share=1 / 3),
@@ -31,7 +31,7 @@ def demands(prefix: str, *replicas: int, pool: str = "a", share: float = 1.0) ->
         ),
     ],
 )
-def test_sharing(
+def test_two_plans_share_a_cluster(
     room: float, old: list[ReplicaDemand], new: list[ReplicaDemand], want: tuple[list[int], list[int]] | None
 ) -> None:
     found = fit_both({"a": room, "CPU": 100}, old, new)
@@ -51,7 +51,7 @@ counts = st.lists(st.integers(1, 9), min_size=1, max_size=4)
 
 
 @given(counts, counts, st.integers(0, 60))
-def test_shares_fit_keep_one_of_each_and_waste_nothing(old: list[int], new: list[int], room: int) -> None:
+def test_shares_fit_keep_one_of_each_and_use_everything(old: list[int], new: list[int], room: int) -> None:
     before, after = demands("o", *old), demands("n", *new)
     found = fit_both({"a": room, "CPU": 100}, before, after)
     if found is None:
@@ -71,6 +71,6 @@ def within(found: Collection[int], most: list[int]) -> bool:
     return all(1 <= count <= limit for count, limit in zip(found, most, strict=True))
 
 
-def test_nothing_needed_always_fits() -> None:
+def test_an_empty_request_always_fits() -> None:
     assert fits({}, {"a": 0.0})
     assert not fits({}, {"a": 0.1})

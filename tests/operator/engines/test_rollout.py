@@ -1,4 +1,4 @@
-"""Rollouts step by step on a model of Serve: what runs, in which order, and what is said meanwhile."""
+"""Rollouts step by step on a model of Serve: the order of changes, and the messages."""
 
 from collections.abc import Mapping
 
@@ -22,7 +22,7 @@ def wanted(plan: str, *replicas: int, pools: tuple[str, ...] = ("a",), share: fl
 
 
 def step(serve: ServeModel, target: RolloutTarget) -> str:
-    """One pass of the operator, then some time; gives what the pass said."""
+    """One pass of the operator, then one step of time. Returns the message of the pass."""
     decided = next_step(target, serve.state, serve.report, serve.capacity, serve.now)
     serve.put(decided.deployments)
     serve.tick()
@@ -48,7 +48,7 @@ def test_a_first_rollout_starts_everything_at_once() -> None:
     assert told(serve) == "one"
 
 
-def test_a_new_plan_comes_up_beside_the_old_and_then_takes_over() -> None:
+def test_a_new_plan_starts_beside_the_old_one_and_then_takes_over() -> None:
     serve = rolled_out({"a": 8}, wanted("one", 2, 1))
     seen = []
     for _ in range(8):
@@ -62,7 +62,7 @@ def test_a_new_plan_comes_up_beside_the_old_and_then_takes_over() -> None:
     assert [plan for plan, _, _ in seen] == sorted(plan for plan, _, _ in seen if plan)
 
 
-def test_the_old_plan_stays_until_the_frontend_says_that_it_left() -> None:
+def test_the_old_plan_stays_until_the_frontend_has_finished_it() -> None:
     serve = rolled_out({"a": 8}, wanted("one", 2))
     while told(serve) != "two":
         step(serve, wanted("two", 2))
@@ -72,7 +72,7 @@ def test_the_old_plan_stays_until_the_frontend_says_that_it_left() -> None:
     assert decided.message == "Waiting until the frontend has finished plan one."
 
 
-def test_the_old_plan_stays_while_the_frontend_cannot_be_asked() -> None:
+def test_the_old_plan_stays_while_the_frontend_does_not_answer() -> None:
     serve = rolled_out({"a": 8}, wanted("one", 2))
     while told(serve) != "two":
         step(serve, wanted("two", 2))
@@ -80,7 +80,7 @@ def test_the_old_plan_stays_while_the_frontend_cannot_be_asked() -> None:
     assert [*decided.deployments] == [*serve.configs]
 
 
-def test_a_plan_that_never_gets_ready_leaves_the_old_one_alone() -> None:
+def test_a_plan_that_never_becomes_ready_does_not_change_the_old_one() -> None:
     serve = rolled_out({"a": 8}, wanted("one", 2))
     serve.broken = frozenset({"two"})
     for _ in range(STEPS):
@@ -97,7 +97,7 @@ def test_going_back_to_the_old_plan_removes_the_new_one() -> None:
     assert serve.counts() == {"one/0": 2}
 
 
-def test_a_third_plan_replaces_the_second_before_that_was_up() -> None:
+def test_a_third_plan_replaces_a_second_that_was_not_up() -> None:
     serve = rolled_out({"a": 8}, wanted("one", 2))
     serve.broken = frozenset({"two"})
     step(serve, wanted("two", 2))
@@ -107,7 +107,7 @@ def test_a_third_plan_replaces_the_second_before_that_was_up() -> None:
     assert serve.serving == "three"
 
 
-def test_replicas_that_stay_away_do_not_hold_up_the_switch_for_ever() -> None:
+def test_missing_replicas_delay_the_switch_for_a_limited_time() -> None:
     serve = rolled_out({"a": 8}, wanted("one", 2))
     step(serve, wanted("two", 3))
     serve.capacity = {"a": 4}
@@ -124,7 +124,7 @@ def test_scaling_changes_replicas_in_place() -> None:
     assert told(serve) == "one"
 
 
-def test_a_session_that_sleeps_keeps_its_frontend_alone_until_it_wakes() -> None:
+def test_a_session_at_zero_keeps_only_its_frontend_until_it_wakes() -> None:
     serve = rolled_out({"a": 8}, wanted("one", 2, 1))
     assert step(serve, wanted("one")) == ""
     assert (serve.counts(), told(serve)) == ({}, "one")
@@ -132,7 +132,7 @@ def test_a_session_that_sleeps_keeps_its_frontend_alone_until_it_wakes() -> None
     assert (serve.counts(), told(serve)) == ({"one/0": 1, "one/1": 1}, "one")
 
 
-def test_a_new_plan_takes_over_from_one_that_sleeps() -> None:
+def test_a_new_plan_takes_over_from_one_at_zero() -> None:
     serve = rolled_out({"a": 8}, wanted("one", 2))
     step(serve, wanted("one"))
     step(serve, wanted("two", 2))
@@ -142,8 +142,10 @@ def test_a_new_plan_takes_over_from_one_that_sleeps() -> None:
 @pytest.mark.parametrize(
     ("capacity", "old", "new", "want_words", "want_gap"),
     [
-        pytest.param({"a": 4}, wanted("one", 4), wanted("two", 4), "run with less", False, id="old gives up one"),
-        pytest.param({"a": 6}, wanted("one", 4), wanted("two", 4), "run with less", False, id="new has two at first"),
+        pytest.param({"a": 4}, wanted("one", 4), wanted("two", 4), "run with less", False, id="old plan releases one"),
+        pytest.param(
+            {"a": 6}, wanted("one", 4), wanted("two", 4), "run with less", False, id="new plan starts with two"
+        ),
         pytest.param({"a": 3}, wanted("one", 2, 1), wanted("two", 1, 1), "removed first", True, id="no room for both"),
         pytest.param({"a": 1}, wanted("one", 1), wanted("two", 1), "removed first", True, id="one accelerator"),
         pytest.param(
@@ -165,7 +167,7 @@ def test_without_room_for_both_plans(
     assert serve.configs == new.deployments
 
 
-def test_a_plan_that_cannot_fit_at_all_leaves_the_old_one_alone_and_says_what_is_missing() -> None:
+def test_a_plan_that_never_fits_keeps_the_old_one_and_names_what_is_missing() -> None:
     serve = rolled_out({"a": 2}, wanted("one", 2))
     for _ in range(STEPS):
         message = step(serve, wanted("two", 1, 1, pools=("a", "b")))
@@ -174,14 +176,14 @@ def test_a_plan_that_cannot_fit_at_all_leaves_the_old_one_alone_and_says_what_is
     assert "lacks 1 b" in message
 
 
-def test_a_first_plan_that_cannot_fit_says_what_is_missing() -> None:
+def test_a_first_plan_that_does_not_fit_names_what_is_missing() -> None:
     serve = ServeModel({"a": 2})
     messages = [step(serve, wanted("one", 1, 1, pools=("a", "b"))) for _ in range(STEPS)]
     assert "lacks 1 b" in messages[-1]
     assert serve.counts() == {"one/0": 1, "one/1": 1}
 
 
-def test_a_short_dip_of_the_capacity_takes_nothing_from_the_old_plan() -> None:
+def test_a_short_drop_of_the_capacity_does_not_reduce_the_old_plan() -> None:
     serve = rolled_out({"a": 4}, wanted("one", 3))
     dip = next_step(wanted("two", 3), serve.state, serve.report, {"a": 0}, serve.now)
     assert {*dip.deployments} >= set(serve.configs)
@@ -194,7 +196,7 @@ plans = st.lists(st.integers(1, 4), min_size=1, max_size=3)
 
 @settings(max_examples=60)
 @given(st.lists(plans, min_size=1, max_size=3), st.integers(3, 16), st.sets(st.integers(0, STEPS)))
-def test_every_rollout_ends_and_leaves_nothing_behind(
+def test_every_rollout_ends_and_removes_the_old_stages(
     sequence: list[list[int]], capacity: int, unreachable: set[int]
 ) -> None:
     serve = ServeModel({"a": float(max(capacity, *map(sum, sequence)))})
@@ -212,7 +214,7 @@ def test_every_rollout_ends_and_leaves_nothing_behind(
 
 @settings(max_examples=60)
 @given(plans, plans, st.integers(6, 16))
-def test_where_one_replica_of_every_stage_fits_a_migration_has_no_gap(
+def test_if_one_replica_of_every_stage_fits_a_migration_has_no_gap(
     old: list[int], new: list[int], capacity: int
 ) -> None:
     serve = ServeModel({"a": float(max(capacity, sum(old), sum(new), len(old) + len(new)))})

@@ -1,4 +1,4 @@
-"""What is written back to Serve: our own applications replaced, everybody else's as they were read."""
+"""Writes to Serve: own applications are replaced, others are written back unchanged."""
 
 from typing import Any
 
@@ -60,7 +60,7 @@ def test_other_applications_and_the_options_of_serve_stay_as_they_are() -> None:
     }
 
 
-def test_applications_that_are_not_declarative_or_going_away_are_not_written() -> None:
+def test_applications_that_are_not_declarative_or_are_being_deleted_are_not_written() -> None:
     state = read_state(
         details(
             app("by serve.run", source="imperative", deployed_app_config=None),
@@ -85,7 +85,7 @@ def test_a_serve_that_does_not_run_yet_is_started_on_the_operators_port() -> Non
 @pytest.mark.parametrize(
     ("config", "want_words"),
     [
-        pytest.param(None, ["'chat'", "nothing was changed"], id="not told"),
+        pytest.param(None, ["'chat'", "nothing was changed"], id="not reported"),
         pytest.param(
             {"name": "chat", "runtime_env": {"env_vars": {"KEY": "<redacted>"}}},
             ["'chat'", "RAY_DASHBOARD_REDACT_RUNTIME_ENV"],
@@ -93,14 +93,14 @@ def test_a_serve_that_does_not_run_yet_is_started_on_the_operators_port() -> Non
         ),
     ],
 )
-def test_what_cannot_be_read_whole_is_never_written_over(config: dict[str, Any] | None, want_words: list[str]) -> None:
+def test_an_incomplete_configuration_is_never_overwritten(config: dict[str, Any] | None, want_words: list[str]) -> None:
     state = read_state(details(app("chat", deployed_app_config=config)))
     with pytest.raises(UnreadableConfigError) as raised:
         config_to_put(state, KEY, Deployments(), 8000)
     assert [word for word in want_words if word not in str(raised.value)] == []
 
 
-def test_a_session_knows_its_own_applications_only() -> None:
+def test_a_session_sees_only_its_own_applications() -> None:
     state = read_state(details(app(OURS), app(OTHER_SESSION), app("chat")))
     assert set(state.of_session(KEY)) == {OURS}
     assert set(state.deployments(KEY)) == {OURS}

@@ -1,4 +1,4 @@
-"""Rollouts of sub-clusters on a model of Serve: their vGPUs stay, and models come and go."""
+"""Rollouts of sub-clusters on a model of Serve: vGPUs stay, and models are loaded and unloaded."""
 
 from tests.operator.engines.serve_model import (
     FRONTEND,
@@ -34,7 +34,7 @@ def held(serve: ServeModel) -> dict[str, str]:
     return {plan: "".join(ref.module for ref in refs) for plan, refs in stages.items()}
 
 
-def test_models_of_a_new_plan_are_loaded_beside_those_that_serve_and_then_take_over() -> None:
+def test_models_of_a_new_plan_are_loaded_beside_the_current_ones_and_then_take_over() -> None:
     serve = rolled_out({"a": 2}, wanted("one", "ab", 2))
     before = [*serve.replicas[SUBCLUSTER]]
     seen = []
@@ -46,10 +46,10 @@ def test_models_of_a_new_plan_are_loaded_beside_those_that_serve_and_then_take_o
     assert seen[0] == ("one", both, "Waiting for the replicas of plan two: sub-cluster all.")
     assert ("two", both, "Switching the frontend to plan two.") in seen
     assert seen[-1] == ("two", {"two": "abc"}, "")
-    assert serve.replicas[SUBCLUSTER] == before, "no vGPU was given back or taken"
+    assert serve.replicas[SUBCLUSTER] == before, "no vGPU was released or added"
 
 
-def test_the_frontend_does_not_move_before_all_vgpus_have_loaded_the_models() -> None:
+def test_the_frontend_switches_after_all_vgpus_have_loaded_the_models() -> None:
     serve = rolled_out({"a": 2}, wanted("one", "ab", 2))
     serve.broken = frozenset({"two"})
     for _ in range(5):
@@ -61,7 +61,7 @@ def test_the_frontend_does_not_move_before_all_vgpus_have_loaded_the_models() ->
     assert serve.serving == "two"
 
 
-def test_models_are_kept_until_the_frontend_says_that_it_left() -> None:
+def test_models_stay_loaded_until_the_frontend_has_finished_the_old_plan() -> None:
     serve = rolled_out({"a": 2}, wanted("one", "ab", 2))
     while told(serve) != "two":
         step(serve, wanted("two", "a", 2))
@@ -79,7 +79,7 @@ def test_a_subcluster_grows_in_place() -> None:
     assert (serve.serving, len(serve.replicas[SUBCLUSTER])) == ("two", 4)
 
 
-def test_stages_of_their_own_give_way_to_a_subcluster_and_take_over_from_it() -> None:
+def test_separate_stages_are_replaced_by_a_subcluster_and_back() -> None:
     alone = RolloutTarget(SESSION, "one", frontend_config("one"), Deployments([stage_config("one", 0, 2)]))
     serve = rolled_out({"a": 4}, alone)
     for target in (wanted("two", "ab", 2), alone):
@@ -90,7 +90,7 @@ def test_stages_of_their_own_give_way_to_a_subcluster_and_take_over_from_it() ->
         assert {*serve.configs} == {FRONTEND, *target.stages}
 
 
-def test_every_stage_that_a_subcluster_holds_is_reported_under_its_plan() -> None:
+def test_every_stage_of_a_subcluster_is_reported_under_its_plan() -> None:
     serve = rolled_out({"a": 2}, wanted("one", "ab", 2))
     app = application(subcluster_config("one", "ab", 2), serve.replicas[SUBCLUSTER])
     status = serving_status(

@@ -25,7 +25,7 @@ cluster = cluster_with_crds
 
 @pytest.fixture
 def namespace(cluster: Kubectl) -> Iterator[Kubectl]:
-    """A namespace of the test's own; it goes at the end, and so do the pools of these tests."""
+    """A separate namespace for the test. It is deleted at the end, with the pools of these tests."""
     name = f"handlers-{next(_NUMBERS)}"
     cluster("create", "namespace", name)
     yield Kubectl(cluster.kubeconfig, name)
@@ -45,7 +45,7 @@ class InProcessSolver:
 
 @dataclass
 class Operators:
-    """Runs operators, one after the other, around the same doubles."""
+    """Runs operators one after the other, with the same doubles."""
 
     kubeconfig: Path
     engine: EngineDouble = field(default_factory=EngineDouble)
@@ -56,11 +56,11 @@ class Operators:
     )
 
     ended: bool = False
-    """Whether the operator that was started last has ended."""
+    """Whether the last started operator has ended."""
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """An operator for the length of the block."""
+        """Runs an operator in a `with` block."""
         metrics_port, health_port = free_ports(2)
         ports = {"metrics": MetricsSettings(port=metrics_port), "health": HealthSettings(port=health_port)}
         self.settings = self.settings.model_copy(update=ports)
@@ -84,11 +84,11 @@ class Operators:
             await asyncio.wait_for(running, PATIENCE_SECONDS)
 
     async def metrics(self) -> str:
-        """What the running operator tells Prometheus."""
+        """The running operator's metrics."""
         return await self._get(self.settings.metrics.port, "/metrics")
 
     async def health(self) -> str:
-        """What the running operator's liveness endpoint says."""
+        """The answer of the running operator's liveness endpoint."""
         return await self._get(self.settings.health.port, "/healthz")
 
     async def _get(self, port: int, path: str) -> str:
@@ -100,5 +100,5 @@ class Operators:
 
 @pytest.fixture
 def operators(cluster: Kubectl) -> Operators:
-    """Operators on the cluster, none of which runs yet."""
+    """Operators on the cluster; none runs yet."""
     return Operators(cluster.kubeconfig)

@@ -1,4 +1,4 @@
-"""Everything of an operator but its watches, on an API server in memory."""
+"""A whole operator except its watches, on an API server in memory."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -23,7 +23,7 @@ SETTINGS = OperatorSettings(profiling=ProfilingSettings(backoff_seconds=0))
 
 
 class OneStageSolver:
-    """Answers at once."""
+    """A solver that answers at once."""
 
     async def solve(self, problem: PlanningProblem) -> Outcome:
         return one_stage_plan(problem)
@@ -39,7 +39,7 @@ def client_of(api: Api, connection: Connection | None = None) -> KubernetesClien
 
 @asynccontextmanager
 async def operator_on(api: Api, engine: EngineDouble, runner: RunnerDouble) -> AsyncIterator[Context]:
-    """What the passes of one operator work with; it has seen nothing yet."""
+    """The state of one operator before its first pass."""
     async with client_of(api) as client:
         cache, metrics = ClusterCache(client), Metrics()
         searches = PlanSearches(OneStageSolver(), metrics, on_answer=lambda _: None)

@@ -1,4 +1,4 @@
-"""An event loop whose clock leaps to the next timer: pauses between attempts cost a test nothing."""
+"""An event loop whose clock jumps to the next timer: pauses between attempts take no time in a test."""
 
 import asyncio
 import selectors
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class _LeapingSelector(selectors.DefaultSelector):
-    """Waits for nothing; what it was to wait is added to the clock."""
+    """Does not wait; adds the requested time to the clock."""
 
     leapt = 0.0
 
@@ -30,6 +30,6 @@ class _LeapingLoop(asyncio.SelectorEventLoop):
 
 
 def run(steps: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that waits for timers only."""
+    """The result of a coroutine that waits only for timers."""
     with asyncio.Runner(loop_factory=_LeapingLoop) as runner:
         return runner.run(steps)

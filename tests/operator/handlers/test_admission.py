@@ -1,4 +1,4 @@
-"""The admission webhook: a real API server asks a running operator, as the chart configures it to."""
+"""The admission webhook: a real API server calls a running operator, as the chart configures it."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ from partita_operator.settings.model import AdmissionSettings
 pytestmark = pytest.mark.apiserver
 
 ASKED = {"admission": "asked"}
-"""Label of the objects that the webhook of these tests is asked about."""
+"""Label of the objects that the webhook of these tests checks."""
 
 
 def asked(document: Json) -> Json:
@@ -42,9 +42,10 @@ def port() -> int:
 
 @pytest.fixture
 def webhook(namespace: Kubectl, certificate: KeyPair, port: int) -> Iterator[None]:
-    """The chart's configuration, for an operator on this machine; fails closed, so that it is known to be asked.
+    """The chart's configuration for an operator on this machine.
 
-    It goes before the namespace does, whose objects nobody could change otherwise.
+    It fails closed, to prove that the webhook is called. It is deleted before the namespace: otherwise the objects of
+    the namespace could not be changed any more.
     """
     made = documents({"admission": {"enabled": True, "failurePolicy": "Fail", "timeoutSeconds": 30}})
     (configuration,) = [d for d in made if d["kind"] == "ValidatingWebhookConfiguration"]
@@ -59,33 +60,33 @@ def webhook(namespace: Kubectl, certificate: KeyPair, port: int) -> Iterator[Non
     namespace("delete", "validatingwebhookconfiguration", name)
     deadline = time.monotonic() + PATIENCE_SECONDS
     while "calling webhook" in refusal(namespace, pool("fast"), "--dry-run=server"):
-        assert time.monotonic() < deadline, "the API server still asks"
+        assert time.monotonic() < deadline, "the API server still calls the webhook"
         time.sleep(0.1)
 
 
 def refusal(namespace: Kubectl, document: Json, *options: str) -> str:
-    """What the API server says to a manifest that it does not take; empty if it takes it."""
+    """The API server's message if it refuses the manifest, else an empty string."""
     result = namespace.run("apply", "--validate=false", *options, "-f", "-", stdin=json.dumps(asked(document)))
     return result.stderr if result.returncode else ""
 
 
 @pytest.mark.usefixtures("webhook")
-async def test_what_other_objects_make_wrong_is_refused_with_the_fix(
+async def test_a_manifest_that_contradicts_other_objects_is_refused_with_the_fix(
     namespace: Kubectl, operators: Operators, certificate: KeyPair, port: int
 ) -> None:
     served = AdmissionSettings(enabled=True, port=port, certificate_directory=certificate.certificate.parent)
     operators.settings = operators.settings.model_copy(update={"admission": served})
     first = namespace.run("apply", "--validate=false", "-f", "-", stdin=json.dumps(asked(pool("fast"))))
-    assert "failed calling webhook" in first.stderr, "nobody answers yet"
+    assert "failed calling webhook" in first.stderr, "no operator answers yet"
 
     async def refused(document: Json, *options: str) -> str:
-        """What the API server says to a manifest that it does not take; empty if it takes it."""
+        """The API server's message if it refuses the manifest, else an empty string."""
         return await asyncio.to_thread(refusal, namespace, document, *options)
 
     async with operators.running():
         await eventually(lambda: refusal(namespace, pool("fast"), "--dry-run=server"), lambda said: not said)
         assert not await refused(pool("fast"))
-        assert not await refused(session("traffic")), "the pool was made a moment ago"
+        assert not await refused(session("traffic")), "the webhook knows the new pool at once"
 
         cases: list[tuple[Json, str]] = [
             (session("lost", pools=["fats"]), "spec.pools names fats, but the cluster's GPUPools are: fast. Create"),

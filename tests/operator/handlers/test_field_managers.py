@@ -1,4 +1,4 @@
-"""Who owns which field on a real API server: what Git says of a spec is nobody else's."""
+"""Field ownership on a real API server: Git owns the spec."""
 
 import json
 from collections.abc import Iterator
@@ -32,11 +32,11 @@ def owned_metadata(document: Json | None, manager: str) -> set[str]:
     return set(below())
 
 
-async def test_the_operator_owns_no_field_of_a_spec(namespace: Kubectl, operators: Operators) -> None:
+async def test_the_operator_does_not_own_fields_of_a_spec(namespace: Kubectl, operators: Operators) -> None:
     manifests: list[dict[str, Any]] = [pool("fast", count=16), session("traffic")]
     written = yaml.safe_dump_all(manifests)
     namespace(*GIT, "--dry-run=server", stdin=written)
-    assert namespace.get("isess", "traffic") is None, "a dry run makes nothing"
+    assert namespace.get("isess", "traffic") is None, "a dry run creates nothing"
     namespace(*GIT, stdin=written)
 
     def shown(kind: str, name: str) -> Json | None:
@@ -57,7 +57,7 @@ async def test_the_operator_owns_no_field_of_a_spec(namespace: Kubectl, operator
 
         await namespace.wait("annotate", "isess", "traffic", "partita.dev/paused=load test")
         difference = namespace.run("diff", "--server-side", "--field-manager=gitops", "-f", "-", stdin=written)
-        assert (difference.returncode, difference.stdout) == (0, ""), "Git and the cluster agree"
+        assert (difference.returncode, difference.stdout) == (0, ""), "Git and the cluster are equal"
         faster = [pool("fast", count=16), session("traffic", rate={"requestsPerSecond": 60})]
-        namespace(*GIT, stdin=yaml.safe_dump_all(faster))  # fails where another manager owned what changes
+        namespace(*GIT, stdin=yaml.safe_dump_all(faster))  # fails if another manager owns the changed field
         assert owners(shown("isess", "traffic"), "spec") == {"gitops"}

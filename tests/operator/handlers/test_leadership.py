@@ -1,4 +1,4 @@
-"""Replicas of the operator that compete for the Lease: one leads, and when it dies another one does."""
+"""Replicas of the operator compete for the Lease: one leads, and when it is killed another one leads."""
 
 import asyncio
 from collections.abc import Callable
@@ -20,12 +20,12 @@ DURATION = 15
 
 @dataclass
 class LeaseDouble:
-    """A Lease in memory that is written only over the version that the writer saw."""
+    """A Lease in memory. A write succeeds only on the version that the writer has read."""
 
     record: LeaseRecord | None = None
     away: bool = False
     hangs: bool = False
-    """Whether requests get no answer at all."""
+    """Whether requests get no answer."""
     writes: list[str] = field(default_factory=list)
 
     async def read(self) -> LeaseRecord | None:
@@ -47,7 +47,7 @@ class LeaseDouble:
 
 
 class Replica:
-    """One replica, whose clock is off by `skew` seconds; it leads in a task of its own."""
+    """One replica whose clock differs by `skew` seconds; it leads in its own task."""
 
     def __init__(self, name: str, lease: LeaseDouble, skew: float = 0.0) -> None:
         self.leadership = Leadership(
@@ -66,7 +66,7 @@ class Replica:
 
 
 async def within(seconds: float, is_so: Callable[[], bool], *replicas: Replica) -> float:
-    """Seconds until it is so; never do two replicas lead at once."""
+    """Seconds until the condition holds. Fails if two replicas lead at the same time."""
     began = asyncio.get_running_loop().time()
     while not is_so():
         assert sum(replica.leadership.leads for replica in replicas) <= 1
@@ -76,7 +76,7 @@ async def within(seconds: float, is_so: Callable[[], bool], *replicas: Replica) 
 
 
 @pytest.mark.parametrize("skew", [0.0, 3600.0, -3600.0], ids=["clocks agree", "an hour ahead", "an hour behind"])
-def test_a_replica_that_dies_is_followed_by_one_that_stands_by(skew: float) -> None:
+def test_a_standby_follows_a_killed_leader(skew: float) -> None:
     async def story() -> None:
         lease = LeaseDouble()
         first = Replica("first", lease)
@@ -88,7 +88,7 @@ def test_a_replica_that_dies_is_followed_by_one_that_stands_by(skew: float) -> N
         assert set(lease.writes) == {"first"}
         await first.kill()
         took = await within(2 * DURATION, lambda: second.leadership.leads, first, second)
-        assert took > DURATION / 2, "not while the first may still be at work"
+        assert took > DURATION / 2, "not while the first may still work"
         assert not first.leadership.leads
         assert lease.record is not None
         assert lease.record.transitions == 1
@@ -97,7 +97,7 @@ def test_a_replica_that_dies_is_followed_by_one_that_stands_by(skew: float) -> N
     run(story())
 
 
-def test_a_replica_that_ends_gives_the_lease_back() -> None:
+def test_a_replica_that_ends_releases_the_lease() -> None:
     async def story() -> None:
         lease = LeaseDouble()
         first = Replica("first", lease)
@@ -109,14 +109,14 @@ def test_a_replica_that_ends_gives_the_lease_back() -> None:
         assert not first.leadership.leads
         await within(DURATION / 3, lambda: second.leadership.leads, first, second)
         await second.leadership.release()
-        await first.leadership.release()  # what it no longer has it cannot give back
+        await first.leadership.release()  # it cannot release a Lease that it does not hold
         assert lease.writes[-1] == ""
         await second.kill()
 
     run(story())
 
 
-def test_of_many_that_start_together_one_leads() -> None:
+def test_one_of_many_that_start_together_leads() -> None:
     async def story() -> None:
         lease = LeaseDouble()
         replicas = [Replica(f"r{i}", lease) for i in range(5)]
@@ -131,7 +131,7 @@ def test_of_many_that_start_together_one_leads() -> None:
 
 
 @pytest.mark.parametrize("outage", ["away", "hangs"])
-def test_who_cannot_renew_stops_before_another_may_begin(outage: str) -> None:
+def test_a_leader_that_cannot_renew_stops_before_another_starts(outage: str) -> None:
     async def story() -> None:
         lease = LeaseDouble()
         first = Replica("first", lease)
@@ -174,19 +174,19 @@ def test_without_a_lease_the_only_replica_leads() -> None:
 
 
 def with_lease(operators: Operators, namespace: Kubectl) -> Operators:
-    """An operator beside `operators`, around the same engine, runner and solver, that asks for the same Lease."""
+    """Another operator with the same engine, runner, solver and Lease as `operators`."""
     lease = LeaderElectionSettings(namespace=namespace.namespace, name="partita")
     return replace(operators, settings=operators.settings.model_copy(update={"leader_election": lease}))
 
 
 def holder(namespace: Kubectl) -> str:
-    """Who has the Lease; empty if nobody has."""
+    """The holder of the Lease; empty if there is none."""
     found = namespace.get("lease", "partita") or {"spec": {}}
     return str(found["spec"].get("holderIdentity") or "")
 
 
 @pytest.mark.apiserver
-async def test_the_replica_that_stands_by_carries_on(namespace: Kubectl, operators: Operators) -> None:
+async def test_the_standby_continues(namespace: Kubectl, operators: Operators) -> None:
     leader, standby = with_lease(operators, namespace), with_lease(operators, namespace)
     async with AsyncExitStack() as running:
         leads = await running.enter_async_context(AsyncExitStack())
@@ -198,7 +198,7 @@ async def test_the_replica_that_stands_by_carries_on(namespace: Kubectl, operato
         assert "partita_leader 1.0" in await leader.metrics()
         waiting = await standby.metrics()
         assert "partita_leader 0.0" in waiting
-        assert "partita_reconcile_total{" not in waiting, "who stands by does nothing"
+        assert "partita_reconcile_total{" not in waiting, "a standby does nothing"
 
         await leads.aclose()
         await eventually(lambda: holder(namespace), lambda found: found not in ("", first))
@@ -209,11 +209,11 @@ async def test_the_replica_that_stands_by_carries_on(namespace: Kubectl, operato
             lambda s: condition(s, "Ready").get("observedGeneration") == 2 and reason(s) == ("True", "Serving"),
         )
     assert len(operators.runner.started) == 1
-    assert holder(namespace) == "", "it is given back at the end"
+    assert holder(namespace) == "", "it is released at the end"
 
 
 @pytest.mark.apiserver
-async def test_a_lease_whose_holder_is_silent_is_taken_and_one_that_is_lost_ends_the_operator(
+async def test_a_lease_that_is_not_renewed_is_taken_and_its_loss_ends_the_operator(
     namespace: Kubectl, operators: Operators
 ) -> None:
     lease = {
@@ -231,11 +231,11 @@ async def test_a_lease_whose_holder_is_silent_is_taken_and_one_that_is_lost_ends
             found = namespace.get("lease", "partita")
             assert found is not None
             assert found["spec"]["leaseTransitions"] == 5
-            # As if the API server had been out of this replica's reach for so long that another one took over.
+            # As if this replica had lost the API server for so long that another one took over.
             taken = '{"spec":{"holderIdentity":"other","leaseDurationSeconds":3600}}'
             namespace("patch", "lease", "partita", "--type=merge", "-p", taken)
             await eventually(lambda: replica.ended, bool)
 
     with pytest.raises(LeadershipLostError, match="Another replica leads"):
         await until_it_ends()
-    assert holder(namespace) == "other", "it is not given back by who does not have it"
+    assert holder(namespace) == "other", "only its holder releases it"

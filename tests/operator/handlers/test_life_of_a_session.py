@@ -1,4 +1,4 @@
-"""A session on a real API server: from its manifest to Ready, through changes, and away again."""
+"""A session on a real API server: from its manifest to Ready, through changes, to its deletion."""
 
 import json
 
@@ -15,7 +15,7 @@ async def ready(namespace: Kubectl, name: str = "traffic") -> None:
     await namespace.wait("wait", f"isess/{name}", "--for=condition=Ready", "--timeout=60s")
 
 
-async def test_a_manifest_becomes_a_served_plan(namespace: Kubectl, operators: Operators) -> None:
+async def test_a_manifest_leads_to_a_served_plan(namespace: Kubectl, operators: Operators) -> None:
     namespace.apply(pool("fast"), session("traffic"))
 
     async with operators.running():
@@ -32,7 +32,7 @@ async def test_a_manifest_becomes_a_served_plan(namespace: Kubectl, operators: O
         (config_map,) = namespace.list("configmap", "-l", "partita.dev/profile")
         assert Profile.model_validate_json(config_map["data"][PROFILE_FILE]).request.pool == "fast"
         assert "traffic" in namespace("get", "partita")
-        # Events are posted beside the handlers, and may come after the status.
+        # Events are posted concurrently, and may arrive after the status.
         await eventually(
             lambda: {event["reason"] for event in namespace.list("events")},
             lambda said: said >= {"ProfilesReady", "PlanReady", "Serving"},
@@ -55,7 +55,7 @@ async def test_a_changed_rate_leads_to_another_plan(namespace: Kubectl, operator
         assert float(found["status"]["currentPlan"]["throughput"]) >= 2000
 
 
-async def test_what_cannot_be_planned_leaves_the_plan_in_force(namespace: Kubectl, operators: Operators) -> None:
+async def test_a_session_without_a_new_plan_keeps_its_current_plan(namespace: Kubectl, operators: Operators) -> None:
     namespace.apply(pool("fast"), session("traffic"))
 
     async with operators.running():
@@ -73,7 +73,7 @@ async def test_what_cannot_be_planned_leaves_the_plan_in_force(namespace: Kubect
         await eventually(lambda: namespace.get("isess", "traffic"), lambda s: reason(s) == ("True", "Serving"))
 
 
-async def test_a_changed_model_is_profiled_and_planned_anew(namespace: Kubectl, operators: Operators) -> None:
+async def test_a_changed_model_is_profiled_and_planned_again(namespace: Kubectl, operators: Operators) -> None:
     namespace.apply(pool("fast"), session("traffic"))
 
     async with operators.running():
@@ -89,7 +89,7 @@ async def test_a_changed_model_is_profiled_and_planned_anew(namespace: Kubectl, 
         assert len(namespace.list("configmap", "-l", "partita.dev/profile")) == 2
 
 
-async def test_a_deleted_session_leaves_nothing_but_its_profiles(namespace: Kubectl, operators: Operators) -> None:
+async def test_a_deleted_session_leaves_only_its_profiles(namespace: Kubectl, operators: Operators) -> None:
     namespace.apply(pool("fast"), session("traffic"))
 
     async with operators.running():
@@ -101,7 +101,7 @@ async def test_a_deleted_session_leaves_nothing_but_its_profiles(namespace: Kube
         assert len(namespace.list("configmap", "-l", "partita.dev/profile")) == 1
 
 
-async def test_a_manual_plan_is_rolled_out_once_approved(namespace: Kubectl, operators: Operators) -> None:
+async def test_a_manual_plan_is_rolled_out_after_its_approval(namespace: Kubectl, operators: Operators) -> None:
     namespace.apply(pool("fast"), session("traffic", planner={"approval": "Manual"}))
 
     async with operators.running():
@@ -115,7 +115,7 @@ async def test_a_manual_plan_is_rolled_out_once_approved(namespace: Kubectl, ope
         await ready(namespace)
         (plan,) = namespace.list("pplan")
         assert plan["spec"]["approved"] is True
-        assert plan["spec"]["modules"], "approving and status leave the rest of the plan alone"
+        assert plan["spec"]["modules"], "approval and status do not change the rest of the plan"
         assert reason(plan, "Approved") == ("True", "Approved")
 
 
@@ -137,7 +137,7 @@ async def test_sessions_of_one_name_in_two_namespaces(
         cluster.clear(there.namespace)
 
 
-async def test_objects_deleted_by_hand_come_back(namespace: Kubectl, operators: Operators) -> None:
+async def test_objects_deleted_by_hand_are_created_again(namespace: Kubectl, operators: Operators) -> None:
     namespace.apply(pool("fast"), session("traffic"))
 
     async with operators.running():
@@ -155,7 +155,7 @@ async def test_objects_deleted_by_hand_come_back(namespace: Kubectl, operators: 
         assert len(operators.runner.started) == 2
 
 
-async def test_the_operators_state_can_be_watched(namespace: Kubectl, operators: Operators) -> None:
+async def test_the_operator_has_metrics_and_a_liveness_endpoint(namespace: Kubectl, operators: Operators) -> None:
     namespace.apply(pool("fast"), session("traffic"))
 
     async with operators.running():

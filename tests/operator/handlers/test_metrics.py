@@ -1,4 +1,4 @@
-"""Metrics: what the operator shows of sessions and pools, and that the reference and the dashboard are true."""
+"""Metrics of sessions and pools; the reference page and the dashboard match them."""
 
 import json
 import re
@@ -59,7 +59,7 @@ UNUSED = pool("unused").build()
 
 
 def operator_metrics() -> Metrics:
-    """Everything that the operator may show."""
+    """All metrics of the operator."""
     metrics = Metrics()
     metrics.watch_queue(lambda: 0)
     metrics.watch_leadership(lambda: True)
@@ -72,7 +72,7 @@ def operator_metrics() -> Metrics:
 
 
 def frontend_metrics() -> Iterator[Metric]:
-    """Everything that a frontend may show."""
+    """All metrics of a frontend."""
     stage = SessionStageSignals(
         module="detector",
         pipeline="p0",
@@ -118,17 +118,17 @@ def rows(metrics: Iterator[Metric]) -> set[str]:
 
 
 def described(heading: str) -> set[str]:
-    """The rows of the table under a heading of the reference."""
+    """The table's rows below a heading of the reference page."""
     section = REFERENCE.read_text().split(f"## {heading}\n")[1].split("\n## ")[0]
     return {line for line in section.splitlines() if line.startswith("| `")}
 
 
-def test_the_reference_lists_every_metric_as_it_is() -> None:
+def test_the_reference_lists_every_metric() -> None:
     assert described("Operator") == rows(operator_metrics().registry.collect())
     assert described("Frontends") == rows(frontend_metrics())
 
 
-def test_the_dashboard_asks_only_for_metrics_that_there_are() -> None:
+def test_the_dashboard_uses_only_existing_metrics() -> None:
     known = {row.split("`")[1] for row in described("Operator") | described("Frontends")}
     panels = json.loads(DASHBOARD.read_text())["panels"]
     asked = {name for panel in panels for t in panel["targets"] for name in re.findall(r"partita_\w+", t["expr"])}
@@ -150,12 +150,12 @@ def test_the_dashboard_asks_only_for_metrics_that_there_are() -> None:
         ("partita_pool_idle_fraction", {"pool": "unused"}, None),
     ],
 )
-def test_what_the_status_says_is_shown(name: str, labels: dict[str, str], want: float | None) -> None:
+def test_values_of_the_status_are_shown(name: str, labels: dict[str, str], want: float | None) -> None:
     registry: CollectorRegistry = operator_metrics().registry
     assert registry.get_sample_value(name, labels) == want
 
 
-def test_what_was_measured_last_is_shown_rather_than_what_the_status_says() -> None:
+def test_the_last_measurement_overrides_the_status() -> None:
     metrics = operator_metrics()
     metrics.measured(KEY, Signals(offered_rate="104.5", p99_ms="97"))
     offered, p99 = (("offered_rate", {}), ("latency_seconds", {"quantile": "0.99"}))
@@ -163,7 +163,7 @@ def test_what_was_measured_last_is_shown_rather_than_what_the_status_says() -> N
         assert metrics.registry.get_sample_value(f"partita_session_{name}", {"session": KEY, **labels}) == want
 
 
-def test_what_is_gone_is_not_shown_any_more() -> None:
+def test_deleted_objects_are_not_shown() -> None:
     metrics = operator_metrics()
     metrics.measured(KEY, Signals(offered_rate="104.5"))
     metrics.show(Cluster())

@@ -1,4 +1,4 @@
-"""Nodes cut into MIG slices on a real API server: a double plays mig-manager, and sets the labels that it would."""
+"""Nodes cut into MIG slices on a real API server: a double of mig-manager sets its labels."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ MIG = {
 
 @dataclass
 class Fleet:
-    """Two nodes with two H100 each and one that is none of theirs, and mig-manager on all of them."""
+    """Two nodes with two H100 each, one node of another owner, and mig-manager on all of them."""
 
     kubectl: Kubectl
     name: str = field(default_factory=lambda: f"fleet-{uuid4().hex[:6]}")
@@ -59,7 +59,7 @@ class Fleet:
         for name in (*self.nodes, self.stranger):
             mine = {**labels, "gpus": "others"} if name == self.stranger else labels
             meta = {"name": name, "labels": mine}
-            # As the GPU Operator, which labels nodes at first.
+            # The GPU Operator labels nodes at the start.
             self.kubectl(
                 "apply",
                 "--server-side",
@@ -79,7 +79,7 @@ class Fleet:
         return found
 
     def look(self) -> None:
-        """mig-manager looks at all nodes once."""
+        """One pass of mig-manager over all nodes."""
         config_map = self.kubectl.get("configmap", "mig-parted")
         configurations = parse(config_map["data"]["config.yaml"]) if config_map else {}
         drained = 0
@@ -98,7 +98,7 @@ class Fleet:
 
     @asynccontextmanager
     async def managed(self) -> AsyncIterator[None]:
-        """mig-manager runs for the length of the block."""
+        """Runs mig-manager in a `with` block."""
 
         async def go_on() -> None:
             while True:
@@ -144,7 +144,7 @@ def vision(fleet: Fleet, **mig: Any) -> Json:
 
 
 def pod_on(node: str, name: str) -> Json:
-    """A pod of a worker group, as far as the API server knows it."""
+    """A pod of a worker group; it exists only on the API server."""
     labels = {"partita.dev/pool": "whole", "app.kubernetes.io/component": "worker"}
     spec = {
         "nodeName": node,
@@ -162,7 +162,7 @@ def owners(node: Json, label: str) -> set[str]:
     }
 
 
-async def test_nodes_are_cut_once_it_is_approved(namespace: Kubectl, operators: Operators, fleet: Fleet) -> None:
+async def test_nodes_are_cut_after_approval(namespace: Kubectl, operators: Operators, fleet: Fleet) -> None:
     settings = MigSettings(enabled=True, config_map="mig-parted", namespace=namespace.namespace, settle_seconds=0)
     operators.settings = operators.settings.model_copy(update={"mig": settings})
     stranger = fleet.node(fleet.stranger)
@@ -193,7 +193,7 @@ async def test_nodes_are_cut_once_it_is_approved(namespace: Kubectl, operators: 
             )
             assert result.exit_code == 0, result.output
             await eventually(seen, lambda p: (p or {})["status"]["partitioning"]["readyNodes"] >= 1)
-        # The operator is gone in the middle of it; the next one goes on.
+        # The operator is killed in the middle; the next one continues.
         async with operators.running():
             done = await eventually(seen, lambda p: reason(p, "Partitioned") == ("True", "Partitioned"))
             done = await eventually(seen, lambda p: reason(p) == ("True", "Available"))
@@ -217,7 +217,7 @@ async def test_nodes_are_cut_once_it_is_approved(namespace: Kubectl, operators: 
             )
             labels = {n: fleet.node(n)["metadata"]["labels"] for n in fleet.nodes}
             assert [labels[n][MIG_CONFIG] for n in fleet.nodes] == [config, "all-disabled"]
-    assert fleet.node(fleet.stranger)["metadata"] == stranger["metadata"], "nodes of others are not touched"
+    assert fleet.node(fleet.stranger)["metadata"] == stranger["metadata"], "nodes of others do not change"
 
 
 async def test_a_node_that_fails_stops_the_others(namespace: Kubectl, operators: Operators, fleet: Fleet) -> None:

@@ -1,4 +1,4 @@
-"""An operator on a real API server that does not know Partita's kinds yet."""
+"""An operator on a real API server without Partita's kinds."""
 
 from pathlib import Path
 
@@ -13,10 +13,10 @@ from partita_devtools.control_plane.control_plane import control_plane
 pytestmark = pytest.mark.apiserver
 
 
-async def test_definitions_that_come_after_the_operator_are_waited_for(
+async def test_an_operator_waits_for_the_definitions(
     kubernetes_binaries: Binaries, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """On a control plane of its own: others' objects must not go with their definitions."""
+    """On a separate control plane: a deletion of definitions also deletes the objects of other tests."""
     definitions = [crd(kind) for kind in KINDS]
     with control_plane(tmp_path / "state", binaries=kubernetes_binaries) as plane:
         kubectl = Kubectl(plane.kubeconfig, "default")
@@ -32,4 +32,4 @@ async def test_definitions_that_come_after_the_operator_are_waited_for(
 
             await eventually(lambda: kubectl.get("isess", "traffic"), lambda s: reason(s) == ("True", "Serving"))
 
-    assert caplog.text.count("waiting for the CustomResourceDefinitions") <= len(KINDS), "each is asked for once"
+    assert caplog.text.count("waiting for the CustomResourceDefinitions") <= len(KINDS), "each is logged once"

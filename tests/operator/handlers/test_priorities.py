@@ -1,4 +1,4 @@
-"""Sessions of different priority on a real API server: who gives way, what is said of it, and that it ends."""
+"""Sessions of different priority on a real API server: which one gives way, its messages, and its recovery."""
 
 import pytest
 from tests.operator.handlers.conftest import Operators
@@ -7,7 +7,7 @@ from tests.operator.kubectl import Kubectl, condition, eventually, pool, reason,
 pytestmark = pytest.mark.apiserver
 
 
-async def test_a_session_gives_way_to_one_of_higher_priority_and_comes_back(
+async def test_a_session_gives_way_to_one_of_higher_priority_and_recovers(
     namespace: Kubectl, operators: Operators
 ) -> None:
     namespace.apply(pool("fast", count=4), session("plain", rate={"requestsPerSecond": 2500}))

@@ -18,7 +18,7 @@ LABEL = "partita.dev/mig-config"
 
 @pytest.fixture
 def objects(cluster: Kubectl) -> Iterator[Kubectl]:
-    """The objects that the commands are about."""
+    """The objects of the commands."""
     made = session("traffic")
     made["metadata"] |= {"namespace": "default", "finalizers": [FINALIZER]}
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "b", "labels": {LABEL: "vision-0"}}}
@@ -33,7 +33,7 @@ def metadata(kubectl: Kubectl, kind: str, name: str) -> Json:
     return found
 
 
-def test_pasted_commands_have_their_effect(objects: Kubectl) -> None:
+def test_pasted_commands_work(objects: Kubectl) -> None:
     proposed = {name: command for name, command in proposed_commands().items() if "kubectl partita" not in command}
     for command in proposed.values():
         environment = {**os.environ, "KUBECONFIG": str(objects.kubeconfig)}

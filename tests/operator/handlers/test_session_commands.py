@@ -1,4 +1,4 @@
-"""`partita` as a kubectl plugin: what a person asks of a session on a real API server, and what comes of it."""
+"""`partita` as a kubectl plugin: requests for a session on a real API server, and their effects."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ FAST = {"planner": {"approval": "Manual"}}
 
 
 async def partita(namespace: Kubectl, command: str, *arguments: str) -> Result:
-    """The command in the test's namespace; beside the operator, which runs in this thread."""
+    """Run the command in the test's namespace, in another process: the operator runs in this thread."""
     place = ["--kubeconfig", str(namespace.kubeconfig), "--namespace", namespace.namespace]
     return await asyncio.to_thread(CliRunner().invoke, main, [command, *arguments, *place])
 
@@ -43,7 +43,7 @@ async def until_served(namespace: Kubectl, plan: str) -> None:
     )
 
 
-async def test_plans_are_previewed_approved_held_and_gone_back_from(namespace: Kubectl, operators: Operators) -> None:
+async def test_plans_are_previewed_approved_held_and_rolled_back(namespace: Kubectl, operators: Operators) -> None:
     namespace.apply(pool("fast", count=16), session("traffic", **FAST))
 
     async with operators.running():
@@ -82,14 +82,16 @@ async def test_plans_are_previewed_approved_held_and_gone_back_from(namespace: K
 @pytest.mark.parametrize(
     ("arguments", "want"),
     [
-        pytest.param(["explain", "isess/nobody"], "its sessions are: none", id="no such session"),
-        pytest.param(["plan", "isess/nobody"], "its sessions are: none", id="no such session to plan"),
-        pytest.param(["pause", "x", "--context", "elsewhere"], "elsewhere", id="no such context"),
-        pytest.param(["pause", "x", "--why", "false"], "give a reason", id="a pause that is none"),
-        pytest.param(["plan", "isess/x", "--out", "f"], "allows only --rate", id="manifests and cluster mixed"),
+        pytest.param(["explain", "isess/nobody"], "its sessions are: none", id="unknown session"),
+        pytest.param(["plan", "isess/nobody"], "its sessions are: none", id="unknown session to plan"),
+        pytest.param(["pause", "x", "--context", "elsewhere"], "elsewhere", id="unknown context"),
+        pytest.param(["pause", "x", "--why", "false"], "give a reason", id="a pause without effect"),
+        pytest.param(
+            ["plan", "isess/x", "--out", "f"], "allows only --rate", id="manifests together with a session of a cluster"
+        ),
     ],
 )
-async def test_what_cannot_be_asked_is_explained(namespace: Kubectl, arguments: list[str], want: str) -> None:
+async def test_wrong_requests_are_explained(namespace: Kubectl, arguments: list[str], want: str) -> None:
     result = await partita(namespace, *arguments)
     assert result.exit_code in (ExitCode.FAILED, ExitCode.BAD_INPUT)
     assert want in result.output

@@ -1,4 +1,4 @@
-"""Sessions on a real API server that want more accelerators than they may have together."""
+"""Sessions on a real API server that need more accelerators than their quota allows."""
 
 import json
 

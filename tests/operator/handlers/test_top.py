@@ -1,4 +1,4 @@
-"""`partita top` beside an operator on a real API server: what it shows, live, also while the server is away."""
+"""`partita top` with an operator on a real API server: its live output, also while the server is away."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.apiserver
 
 
 class Terminal:
-    """A command on a terminal of its own, which is wide enough for all columns."""
+    """A command on its own terminal, wide enough for all columns."""
 
     def __init__(self, *arguments: str) -> None:
         self._ours, theirs = pty.openpty()
@@ -37,7 +37,7 @@ class Terminal:
         os.set_blocking(self._ours, False)
 
     def until(self, text: str) -> None:
-        """Wait until something that contains this is shown from now on."""
+        """Wait until new output contains this text."""
         shown = ""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while text not in shown:
@@ -48,12 +48,12 @@ class Terminal:
             time.sleep(0.05)
 
     def interrupt(self) -> int:
-        """Ctrl-C; the exit code."""
+        """Send Ctrl-C. Returns the exit code."""
         self._process.send_signal(signal.SIGINT)
         return self._process.wait(PATIENCE_SECONDS)
 
     def close(self) -> None:
-        """End it, whatever it does."""
+        """Kill the process."""
         self._process.kill()
         self._process.wait()
         os.close(self._ours)
@@ -78,7 +78,7 @@ def top_once(namespace: Kubectl) -> Json:
     return seen
 
 
-async def test_pools_and_sessions_are_shown_as_the_operator_has_measured_them(
+async def test_pools_and_sessions_have_the_measurements_of_the_operator(
     namespace: Kubectl, operators: Operators, control_plane: ControlPlane
 ) -> None:
     namespace.apply(pool("fast", count=16), session("traffic"))

@@ -1,4 +1,4 @@
-"""The work queue: each key once, by one worker at a time, and later again."""
+"""The work queue: each key once, by one worker at a time, and again after a pause."""
 
 import asyncio
 import itertools
@@ -11,7 +11,7 @@ from partita_operator.handlers.workqueue import WorkQueue
 
 
 class SkippingLoop(asyncio.SelectorEventLoop):
-    """An event loop in which waiting takes no time: the clock jumps to the next timer."""
+    """An event loop without real waiting: the clock jumps to the next timer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ Work = Callable[[str], Awaitable[float | None]]
 
 
 async def for_seconds(queue: WorkQueue[str], work: Work, seconds: float, workers: int = 2) -> None:
-    """Let the queue work for some time."""
+    """Run the queue for some time."""
     task = asyncio.create_task(queue.run(work, workers))
     await asyncio.sleep(seconds)
     task.cancel()
@@ -46,7 +46,7 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def test_a_key_that_waits_is_there_only_once() -> None:
+def test_a_waiting_key_is_queued_only_once() -> None:
     async def story() -> None:
         queue: WorkQueue[str] = WorkQueue()
         seen: list[str] = []
@@ -63,7 +63,7 @@ def test_a_key_that_waits_is_there_only_once() -> None:
     run(story())
 
 
-def test_a_key_that_is_added_while_in_work_comes_again_afterwards() -> None:
+def test_a_key_that_is_added_during_its_work_is_processed_again() -> None:
     async def story() -> None:
         queue: WorkQueue[str] = WorkQueue()
         spans: list[tuple[float, float]] = []
@@ -82,7 +82,7 @@ def test_a_key_that_is_added_while_in_work_comes_again_afterwards() -> None:
     run(story())
 
 
-def test_keys_are_worked_on_side_by_side_by_so_many_workers() -> None:
+def test_keys_are_processed_by_several_workers_at_once() -> None:
     async def story() -> None:
         queue: WorkQueue[str] = WorkQueue()
         ends: list[float] = []
@@ -103,12 +103,12 @@ def test_keys_are_worked_on_side_by_side_by_so_many_workers() -> None:
     ("delays", "want"),
     [
         pytest.param([5], [5], id="later"),
-        pytest.param([5, 3], [3], id="the sooner counts"),
-        pytest.param([3, 5], [3], id="the sooner counts, whichever came first"),
+        pytest.param([5, 3], [3], id="the earlier time counts"),
+        pytest.param([3, 5], [3], id="the earlier time counts, in any order"),
         pytest.param([3, 0], [0], id="at once"),
     ],
 )
-def test_a_key_can_be_planned_for_later(delays: list[float], want: list[float]) -> None:
+def test_a_key_can_be_scheduled_for_later(delays: list[float], want: list[float]) -> None:
     async def story() -> None:
         queue: WorkQueue[str] = WorkQueue()
         seen: list[float] = []
@@ -124,7 +124,7 @@ def test_a_key_can_be_planned_for_later(delays: list[float], want: list[float]) 
     run(story())
 
 
-def test_work_says_when_it_wants_to_look_again() -> None:
+def test_work_returns_the_time_of_its_next_run() -> None:
     async def story() -> None:
         queue: WorkQueue[str] = WorkQueue()
         seen: list[float] = []
@@ -140,7 +140,7 @@ def test_work_says_when_it_wants_to_look_again() -> None:
     run(story())
 
 
-def test_what_fails_comes_again_later_and_later_until_it_succeeds() -> None:
+def test_failed_work_is_repeated_with_growing_pauses_until_it_succeeds() -> None:
     async def story() -> None:
         queue: WorkQueue[str] = WorkQueue(first_backoff_s=1, max_backoff_s=4)
         seen: list[float] = []
@@ -161,7 +161,7 @@ def test_what_fails_comes_again_later_and_later_until_it_succeeds() -> None:
     run(story())
 
 
-def test_one_keys_failures_do_not_hold_up_others() -> None:
+def test_failures_of_one_key_do_not_delay_others() -> None:
     async def story() -> None:
         queue: WorkQueue[str] = WorkQueue()
         seen: list[str] = []

@@ -1,4 +1,4 @@
-"""The cache of Partita's objects: what counts as newer, and what becomes of objects that cannot be read."""
+"""The cache of Partita's objects: the order of versions, and objects that cannot be read."""
 
 from copy import deepcopy
 
@@ -16,7 +16,7 @@ from partita_operator.kube.connection import Connection
 
 @pytest.fixture
 def cache() -> ClusterCache:
-    """A cache that lists nothing: its client is never used."""
+    """A cache without lists: its client is never used."""
     return ClusterCache(KubernetesClient(Connection(Configuration(host="http://127.0.0.1:1"))))
 
 
@@ -48,13 +48,13 @@ def test_objects_are_read_as_models(cache: ClusterCache) -> None:
         pytest.param(4, "2", 300, id="another object of the same name"),
     ],
 )
-def test_only_newer_versions_replace_what_is_known(cache: ClusterCache, version: int, uid: str, want_ms: int) -> None:
+def test_only_newer_versions_replace_cached_ones(cache: ClusterCache, version: int, uid: str, want_ms: int) -> None:
     cache.put(Kind.SESSION, stored(SESSION, version=5))
     cache.put(Kind.SESSION, stored(changed(SESSION, "spec.slo.latencyMs", 300), version=version, uid=uid))
     assert cache.cluster().sessions["default/traffic"].spec.slo.latency_ms == want_ms
 
 
-def test_what_is_forgotten_is_gone(cache: ClusterCache) -> None:
+def test_a_forgotten_object_is_gone(cache: ClusterCache) -> None:
     cache.put(Kind.SESSION, stored(SESSION))
     cache.forget((Kind.SESSION, "default/traffic"))
     assert cache.cluster().sessions == {}
@@ -63,7 +63,7 @@ def test_what_is_forgotten_is_gone(cache: ClusterCache) -> None:
 BROKEN = changed(SESSION, "spec.modules.0.model.file", "model.pt2")
 
 
-def test_a_session_that_cannot_be_read_has_the_spec_of_its_plan_in_force(cache: ClusterCache) -> None:
+def test_a_session_that_cannot_be_read_has_the_spec_of_its_current_plan(cache: ClusterCache) -> None:
     before = session("traffic").model("detector").slo(150).build()
     plan = changed(stored(PLAN), "metadata.annotations", {SESSION_SPEC_ANNOTATION: canonical_json(before.spec)})
     active = {"name": "traffic-0123abcd", "costPerHour": "1", "throughput": "80"}
@@ -75,14 +75,14 @@ def test_a_session_that_cannot_be_read_has_the_spec_of_its_plan_in_force(cache: 
     assert "modules.0.model: a model needs exactly one of entrypoint and file" in cluster.unreadable["default/traffic"]
 
 
-def test_a_session_that_was_never_readable_is_known_by_its_name(cache: ClusterCache) -> None:
+def test_a_session_that_was_never_readable_has_only_its_name(cache: ClusterCache) -> None:
     cache.put(Kind.SESSION, changed(stored(BROKEN), "status", {"currentPlan": {"name": "of an older version"}}))
     cluster = cache.cluster()
     assert cluster.sessions["default/traffic"].metadata.uid == "1"
     assert set(cluster.unreadable) == {"default/traffic"}
 
 
-def test_a_status_of_another_version_is_no_fault_of_the_spec(cache: ClusterCache) -> None:
+def test_a_status_of_another_version_is_not_an_error_of_the_spec(cache: ClusterCache) -> None:
     cache.put(Kind.SESSION, changed(stored(SESSION), "status", {"currentPlan": {"name": "of an older version"}}))
     cluster = cache.cluster()
     assert cluster.sessions["default/traffic"].status.current_plan is None

@@ -1,4 +1,4 @@
-"""The client's requests, and what it makes of the API server's answers, with the HTTP connections in memory."""
+"""The client's requests, and its handling of the API server's answers, with HTTP connections in memory."""
 
 import json
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from partita_operator.kube.resources import ConfigMapResource, PoolResource, Ray
 
 @dataclass
 class Script:
-    """Answers request after request as scripted, and keeps the requests."""
+    """Answers requests by a script, and records them."""
 
     answers: list[Answer | Exception]
     requests: list[Request] = field(default_factory=list)
@@ -86,19 +86,19 @@ async def test_a_refusal_has_the_message_of_the_server(
 
 
 @pytest.mark.parametrize("failure", [ClientConnectionError("refused"), TimeoutError()], ids=["refused", "too slow"])
-async def test_no_answer_is_told_from_a_refusal(failure: Exception) -> None:
+async def test_no_answer_differs_from_a_refusal(failure: Exception) -> None:
     with pytest.raises(ApiUnreachableError):
         await client_of(Script([failure])).get(PoolResource, "x")
 
 
-async def test_an_answer_that_is_no_json_is_none() -> None:
+async def test_an_answer_that_is_not_json_counts_as_no_answer() -> None:
     with pytest.raises(ApiUnreachableError, match="login"):
         await client_of(Script([Answer(200, {}, text="<html>login</html>")])).get(PoolResource, "x")
 
 
 @dataclass
 class Stream(Answer):
-    """The answer to a watch request: one event on each line, and then the end."""
+    """The answer to a watch request: one event on each line."""
 
     lines: list[str] = field(default_factory=list)
 
@@ -110,10 +110,10 @@ class Stream(Answer):
         return self.lines.pop(0).encode() if self.lines else b""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Nothing to close."""
 
     def release(self) -> None:
-        """Nothing is open."""
+        """Nothing to close."""
 
 
 def event(version: int, kind: str = "MODIFIED") -> str:
@@ -152,7 +152,7 @@ async def test_a_watch_continues_where_its_request_ended_until_the_version_is_go
         pytest.param(TimeoutError(), id="no answer"),
     ],
 )
-async def test_a_watch_that_breaks_is_told_from_a_refusal(ending: Answer | Exception) -> None:
+async def test_a_broken_watch_differs_from_a_refusal(ending: Answer | Exception) -> None:
     script = Script([stream(event(8)), ending])
 
     async def watch() -> None:
@@ -163,7 +163,7 @@ async def test_a_watch_that_breaks_is_told_from_a_refusal(ending: Answer | Excep
         await watch()
 
 
-async def test_writes_go_out_as_the_field_manager_and_in_the_right_form() -> None:
+async def test_writes_have_the_field_manager_and_the_right_content_type() -> None:
     script = Script([Answer(200, {})] * 5)
     client = client_of(script)
     config_map = {"metadata": {"name": "c", "namespace": "n"}}
@@ -187,7 +187,7 @@ async def test_writes_go_out_as_the_field_manager_and_in_the_right_form() -> Non
     assert (delete.method, delete.query) == ("DELETE", {"propagationPolicy": "Background"})
 
 
-async def test_credentials_that_expired_are_loaded_again_once(tmp_path: Path) -> None:
+async def test_expired_credentials_are_loaded_again_once(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("first")
     connection = await load_config(kubeconfig(tmp_path, {"tokenFile": str(token)}))

@@ -1,4 +1,4 @@
-"""Where the API server is and who asks it: kubeconfigs, credential plugins, and the account of a pod."""
+"""Address and credentials of the API server: kubeconfigs, credential plugins, and the account of a pod."""
 
 import sys
 from pathlib import Path
@@ -22,7 +22,7 @@ EXEC_VERSION = "client.authentication.k8s.io/v1"
 
 
 def plugin(directory: Path) -> dict[str, object]:
-    """A user whose credential plugin gives another token at each run."""
+    """A user whose credential plugin returns another token at each run."""
     program = directory / "plugin.py"
     program.write_text(PLUGIN.format(count=str(directory / "count"), version=EXEC_VERSION))
     return {"exec": {"apiVersion": EXEC_VERSION, "command": sys.executable, "args": [str(program)]}}
@@ -33,7 +33,7 @@ async def test_a_kubeconfig_has_the_server_the_token_and_the_namespace(tmp_path:
     assert (found.server, found.token, found.namespace) == (SERVER, "Bearer t", "team")
 
 
-async def test_the_kubeconfig_of_the_environment_is_taken_without_another(
+async def test_the_kubeconfig_of_the_environment_is_the_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, {"token": "t"})))
@@ -46,7 +46,7 @@ async def test_a_credential_plugin_is_run_again_when_its_token_is_refused(tmp_pa
     await found.renew("Bearer plugin-1")
     assert found.token == "Bearer plugin-2"
     await found.renew("Bearer plugin-1")
-    assert found.token == "Bearer plugin-2", "another request has renewed it meanwhile"
+    assert found.token == "Bearer plugin-2", "another request has already renewed it"
 
 
 async def test_kopf_has_the_same_credentials_and_fresh_ones_at_each_login(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ async def test_a_pod_has_the_account_of_its_pod(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("text", [None, "", "{}", "clusters: ["], ids=["missing", "empty", "no context", "no YAML"])
-async def test_a_wrong_kubeconfig_says_what_to_give(text: str | None, tmp_path: Path) -> None:
+async def test_a_wrong_kubeconfig_has_a_message_with_the_fix(text: str | None, tmp_path: Path) -> None:
     path = tmp_path / "kubeconfig"
     if text is not None:
         path.write_text(text)
@@ -85,6 +85,6 @@ async def test_a_wrong_kubeconfig_says_what_to_give(text: str | None, tmp_path: 
         await load_config(path)
 
 
-async def test_a_context_that_does_not_exist_is_said(tmp_path: Path) -> None:
+async def test_a_missing_context_is_reported(tmp_path: Path) -> None:
     with pytest.raises(NoClusterError, match="other"):
         await load_config(kubeconfig(tmp_path, {"token": "t"}), "other")

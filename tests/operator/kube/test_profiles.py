@@ -1,4 +1,4 @@
-"""Profiles in ConfigMaps: read once, and again after somebody changed them by hand."""
+"""Profiles in ConfigMaps: read once, and again after a change by hand."""
 
 import asyncio
 import itertools
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.apiserver
 
 
 class CountingClient(KubernetesClient):
-    """Counts what it reads one by one."""
+    """Counts its single reads."""
 
     reads = 0
 
@@ -67,7 +67,7 @@ async def watch(store: ProfileStore, client: CountingClient, kubectl: Kubectl) -
 
 
 async def reads(store: ProfileStore, client: CountingClient, kubectl: Kubectl) -> int:
-    """How often the API server is asked when the profile is wanted."""
+    """Requests to the API server for one use of the profile."""
     before = client.reads
     assert await store.load(kubectl.namespace, {KEY}) == {KEY: PROFILE}
     return client.reads - before
@@ -90,7 +90,7 @@ def only_the_watch_tells(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("everywhere", [True, False], ids=["all namespaces", "one namespace"])
-async def test_a_profile_that_changes_by_hand_is_read_again(namespace: Kubectl, everywhere: bool) -> None:
+async def test_a_profile_that_was_changed_by_hand_is_read_again(namespace: Kubectl, everywhere: bool) -> None:
     places = () if everywhere else (namespace.namespace,)
     async with store_of(namespace, *places) as (store, client), watch(store, client, namespace):
         await namespace.wait("patch", "configmap", profile_name(KEY), "--type=merge", "-p", EDITED)
@@ -109,7 +109,7 @@ async def test_a_profile_that_the_watch_no_longer_reports_is_read_each_time(name
         assert await reads(store, client, namespace) == 1
 
 
-async def test_what_was_read_before_a_gap_is_not_trusted_after_it(namespace: Kubectl) -> None:
+async def test_a_profile_read_before_a_gap_is_read_again_after_it(namespace: Kubectl) -> None:
     async with store_of(namespace) as (store, client):
         async with watch(store, client, namespace):
             pass

@@ -1,4 +1,4 @@
-"""Requests to the API server are repeated where that helps, after the pause that it requests, and not without end."""
+"""Requests to the API server are repeated if that helps, after the requested pause, a limited number of times."""
 
 import asyncio
 from http import HTTPStatus
@@ -11,7 +11,7 @@ from partita_operator.kube.retries import MAX_PAUSE_S, PATIENCE, ApiServerUnavai
 
 
 class Server:
-    """Fails with one error after the other, and then succeeds."""
+    """Fails with these errors in order, and then succeeds."""
 
     def __init__(self, *errors: KubernetesError) -> None:
         self._errors = list(errors)
@@ -41,21 +41,21 @@ def refusal(status: HTTPStatus, **headers: str) -> ApiError:
         pytest.param(ApiUnreachableError("reset"), PATIENCE.duration, id="connection lost"),
     ],
 )
-def test_what_may_pass_is_tried_again(error: KubernetesError, want_pause: float) -> None:
+def test_temporary_errors_are_retried(error: KubernetesError, want_pause: float) -> None:
     server = Server(error)
     assert run(retried(server.call)) == "done"
     first, second = server.asked_at
     assert second - first >= want_pause
 
 
-def test_what_repeating_cannot_help_is_raised_at_once() -> None:
+def test_permanent_errors_are_raised_at_once() -> None:
     server = Server(refusal(HTTPStatus.UNPROCESSABLE_ENTITY))
     with pytest.raises(ApiError):
         run(retried(server.call))
     assert len(server.asked_at) == 1
 
 
-def test_a_server_that_stays_away_is_left_to_the_next_pass() -> None:
+def test_retries_end_if_the_server_stays_away() -> None:
     server = Server(*[ApiUnreachableError("refused")] * 20)
     with pytest.raises(ApiServerUnavailableError, match="refused"):
         run(retried(server.call))

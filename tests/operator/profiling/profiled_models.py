@@ -1,4 +1,4 @@
-"""Models for profiling runs, which import them by name."""
+"""Models that profiling runs import by name."""
 
 import time
 
@@ -6,7 +6,7 @@ from torch import nn
 
 
 def small() -> nn.Module:
-    """Profiled in no time."""
+    """A model that is profiled quickly."""
     return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 4)).eval()
 
 

@@ -1,4 +1,4 @@
-"""Requests that profile quickly, or not at all."""
+"""Requests that profile quickly, or that fail."""
 
 import asyncio
 import os
@@ -15,11 +15,11 @@ from partita_operator.ports import ProfileRun, RunPhase
 
 REPOSITORY = Path(__file__).parents[3]
 IMPORTS = os.pathsep.join([str(REPOSITORY), *(entry for entry in sys.path if entry)])
-"""PYTHONPATH for runs, so that they find the models of the tests."""
+"""PYTHONPATH for runs, with the models of the tests."""
 
 
 def quick(pool: str, seed: int = 0) -> ProfileRequest:
-    """A small model whose times are emulated; each seed has a key of its own."""
+    """A small model with emulated times; each seed has its own key."""
     small = request(pool, "tests.operator.profiling.profiled_models:small")
     return small.model_copy(update={"curve": (100, 1000 + seed)})
 
@@ -36,7 +36,7 @@ def request(pool: str, entrypoint: str) -> ProfileRequest:
 
 
 async def until(observe: Callable[[], Awaitable[ProfileRun]], is_wanted: Callable[[ProfileRun], bool]) -> ProfileRun:
-    """The first observation that is wanted; fails once the deadline has passed."""
+    """The first wanted observation; fails after the deadline."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not is_wanted(run := await observe()):
         assert time.monotonic() < deadline, f"still {run}"

@@ -1,4 +1,4 @@
-"""The Job of a profiling run: where it is placed, what it may do, how it ends."""
+"""The Job of a profiling run: its placement, its rights, its end."""
 
 import json
 from typing import Any
@@ -38,14 +38,14 @@ def container(of: GPUPool) -> dict[str, Any]:
     return only
 
 
-def test_its_name_tells_key_and_attempt() -> None:
+def test_its_name_contains_key_and_attempt() -> None:
     metadata = manifest(GPUS)["metadata"]
     assert metadata["name"] == f"partita-profile-{quick('t4').key}-2"
     assert metadata["namespace"] == "vision"
     assert metadata["labels"]["partita.dev/profile"] == quick("t4").key
 
 
-def test_it_ends_in_any_case_and_does_not_try_again_by_itself() -> None:
+def test_it_has_a_time_limit_and_no_retries() -> None:
     spec = manifest(GPUS)["spec"]
     assert (spec["activeDeadlineSeconds"], spec["backoffLimit"]) == (900, 0)
     assert spec["ttlSecondsAfterFinished"] > 0
@@ -79,7 +79,7 @@ def test_expressions_of_the_selector_become_node_affinity() -> None:
     assert expression in term["matchExpressions"]
 
 
-def test_it_is_not_placed_where_gpus_are_about_to_be_cut() -> None:
+def test_it_is_not_placed_on_nodes_that_wait_to_be_cut() -> None:
     required = pod(GPUS)["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     (term,) = required["nodeSelectorTerms"]
     assert term["matchExpressions"] == [{"key": "partita.dev/mig-draining", "operator": "DoesNotExist"}]
@@ -95,7 +95,7 @@ def test_it_is_not_placed_where_gpus_are_about_to_be_cut() -> None:
         pytest.param(GPUS, None, id="whole"),
     ],
 )
-def test_mps_runs_beside_the_profiler_where_gpus_are_divided(of: GPUPool, want: list[str] | None) -> None:
+def test_mps_runs_beside_the_profiler_if_gpus_are_divided(of: GPUPool, want: list[str] | None) -> None:
     only = container(of)
     started = only.get("lifecycle", {}).get("postStart", {}).get("exec", {}).get("command")
     assert started == want
@@ -104,7 +104,7 @@ def test_mps_runs_beside_the_profiler_where_gpus_are_divided(of: GPUPool, want: 
     assert bool(directories) == (want is not None)
 
 
-def test_it_may_do_nothing_but_compute() -> None:
+def test_it_has_no_rights_except_to_compute() -> None:
     """The restricted Pod Security Standard, and no access to the API server."""
     spec, only = pod(GPUS), container(GPUS)
     assert spec["automountServiceAccountToken"] is False
@@ -116,14 +116,14 @@ def test_it_may_do_nothing_but_compute() -> None:
     }
 
 
-def test_it_is_told_what_to_profile() -> None:
+def test_it_gets_its_request() -> None:
     variables = {variable["name"]: variable["value"] for variable in container(GPUS)["env"]}
     assert ProfileRequest.model_validate(json.loads(variables["PARTITA_PROFILE_REQUEST"])) == quick("t4")
     assert container(GPUS)["image"] == "registry/profiler:1"
     assert container(GPUS)["command"] == ["python", "-m", "partita_profiling"]
 
 
-def test_the_run_knows_what_sessions_may_name_where_the_platform_has_said_it() -> None:
+def test_the_run_gets_the_model_policy_if_there_is_one() -> None:
     def variables(policy: ModelPolicy) -> dict[str, str]:
         made = job_manifest("vision", quick("t4"), GPUS, 1, image="x", timeout_seconds=9, policy=policy)
         (only,) = made["spec"]["template"]["spec"]["containers"]

@@ -53,7 +53,7 @@ def runner(client: KubernetesClient, timeout_seconds: int = 120) -> KubernetesJo
 
 
 @pytest.mark.apiserver
-async def test_a_run_gives_its_profile_and_leaves_nothing(
+async def test_a_run_returns_its_profile_and_is_removed(
     client: KubernetesClient, namespace: str, node: KubeletDouble
 ) -> None:
     asked, runs = quick("t4"), runner(client)
@@ -84,7 +84,7 @@ async def nothing_is_left(client: KubernetesClient, namespace: str) -> None:
 
 @pytest.mark.apiserver
 @pytest.mark.usefixtures("node")
-async def test_a_failed_run_says_why_and_starts_anew_when_asked_again(client: KubernetesClient, namespace: str) -> None:
+async def test_a_failed_run_reports_its_cause_and_can_start_again(client: KubernetesClient, namespace: str) -> None:
     asked, runs = request("t4", "torch.nn:no_such_model"), runner(client)
     await runs.start(namespace, asked, T4, 1)
     run = await until(lambda: runs.observe(namespace, asked.key, 1), is_over)
@@ -108,7 +108,7 @@ async def test_a_run_that_hangs_is_stopped_at_its_time_limit(client: KubernetesC
 
 
 @pytest.mark.apiserver
-async def test_a_run_waits_for_a_node_and_says_so(client: KubernetesClient, namespace: str) -> None:
+async def test_a_run_that_waits_for_a_node_reports_that(client: KubernetesClient, namespace: str) -> None:
     nowhere, runs = pool("nowhere").build(), runner(client)
     await runs.start(namespace, quick("nowhere"), nowhere, 1)
     run = await until(
@@ -158,12 +158,14 @@ def pending(*, waiting: Document | None = None, unschedulable: str | None = None
         ),
     ],
 )
-def test_what_an_unfinished_run_waits_for(pod: Document | None, want_phase: RunPhase, want_words: list[str]) -> None:
+def test_an_unfinished_run_reports_what_it_waits_for(
+    pod: Document | None, want_phase: RunPhase, want_words: list[str]
+) -> None:
     run = unfinished_run(pod, log="")
     assert run.phase is want_phase
     assert [word for word in want_words if word not in run.message] == []
 
 
-def test_a_run_that_computes_shows_the_last_line_of_its_log() -> None:
+def test_a_computing_run_shows_the_last_line_of_its_log() -> None:
     run = unfinished_run({"status": {"phase": "Running"}}, log="loading\n\nblock 3 of 10\n")
     assert (run.phase, run.message) == (RunPhase.RUNNING, "block 3 of 10")

@@ -19,7 +19,7 @@ GPUS = pool("large").build()
 
 
 def cpus(name: str) -> GPUPool:
-    """A class of CPU cores, which the test's Ray cluster has."""
+    """A class of CPU cores of the test's Ray cluster."""
     return pool(name).with_spec(sharing=Sharing(mode=SharingMode.CPU)).build()
 
 
@@ -51,7 +51,7 @@ def test_a_job_takes_one_whole_accelerator_of_its_class() -> None:
 
 
 @pytest.mark.ray
-async def test_a_run_gives_its_profile_and_leaves_nothing(ray_cluster: RayCluster, runner: RayJobRunner) -> None:
+async def test_a_run_returns_its_profile_and_is_removed(ray_cluster: RayCluster, runner: RayJobRunner) -> None:
     asked = quick("large", seed=1)
     assert (await runner.observe(NAMESPACE, asked.key, 1)).phase is RunPhase.ABSENT
     await runner.start(NAMESPACE, asked, cpus("large"), 1)
@@ -67,7 +67,7 @@ async def test_a_run_gives_its_profile_and_leaves_nothing(ray_cluster: RayCluste
 
 
 @pytest.mark.ray
-async def test_a_failed_run_says_why_and_starts_anew_when_asked_again(runner: RayJobRunner) -> None:
+async def test_a_failed_run_reports_its_cause_and_can_start_again(runner: RayJobRunner) -> None:
     asked = request("small", f"torch.nn:no_such_model_{uuid4().hex}")
     await runner.start(NAMESPACE, asked, cpus("small"), 1)
     run = await until(lambda: runner.observe(NAMESPACE, asked.key, 1), is_over)
@@ -102,7 +102,7 @@ async def test_a_run_that_hangs_is_stopped_at_its_time_limit(ray_cluster: RayClu
 
 
 @pytest.mark.ray
-async def test_a_run_waits_for_an_accelerator_and_says_so(runner: RayJobRunner) -> None:
+async def test_a_run_that_waits_for_an_accelerator_reports_that(runner: RayJobRunner) -> None:
     asked = quick("nowhere")
     await runner.start(NAMESPACE, asked, cpus("nowhere"), 1)
     run = await until(lambda: runner.observe(NAMESPACE, asked.key, 1), lambda run: "resources" in run.message)
@@ -115,10 +115,10 @@ async def test_a_run_waits_for_an_accelerator_and_says_so(runner: RayJobRunner) 
     ("address", "token", "want_words"),
     [
         pytest.param(None, "0" * 32, ["ray.tokenSecret"], id="wrong token"),
-        pytest.param("http://127.0.0.1:1", None, ["http://127.0.0.1:1", "ray.address of the chart"], id="nobody there"),
+        pytest.param("http://127.0.0.1:1", None, ["http://127.0.0.1:1", "ray.address of the chart"], id="no server"),
     ],
 )
-async def test_a_cluster_that_cannot_be_used_is_an_error_that_says_what_to_set(
+async def test_an_unusable_cluster_is_an_error_that_names_the_setting(
     ray_cluster: RayCluster, address: str | None, token: str | None, want_words: list[str]
 ) -> None:
     dashboard = RayDashboard(address or ray_cluster.dashboard_url, token or ray_cluster.auth_token)

@@ -1,7 +1,7 @@
-"""A small cluster in memory that the real reconcilers are run against, one pass at a time.
+"""A small cluster in memory on which the real reconcilers run, one pass at a time.
 
-It does what the handlers and the API server do: it keeps statuses, finalizers and plans, collects what a deleted
-session owned, and lets the operator be killed before any of its writes. Engine and runner are the doubles.
+It replaces the handlers and the API server: it keeps statuses, finalizers and plans, and collects objects of deleted
+sessions. It can kill the operator before any of its writes. Engine and runner are the doubles.
 """
 
 from collections.abc import Callable, Coroutine
@@ -50,12 +50,12 @@ EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class OperatorKilledError(Exception):
-    """The operator died before a write."""
+    """The operator was killed before a write."""
 
 
 @dataclass
 class SimulatedCluster:
-    """The cluster, and the operator that looks after it."""
+    """The cluster and its operator."""
 
     pools: dict[str, GPUPool] = field(default_factory=dict)
     sessions: dict[str, InferenceSession] = field(default_factory=dict)
@@ -70,10 +70,10 @@ class SimulatedCluster:
     now: datetime = EPOCH
     events: list[tuple[str, Event]] = field(default_factory=list)
     problems: list[PlanningProblem] = field(default_factory=list)
-    """Every question that the solver was asked."""
+    """All problems that the solver received."""
     made_plans: list[str] = field(default_factory=list)
     requeues: dict[str, float] = field(default_factory=dict)
-    """When each session last asked to be looked at again, in seconds."""
+    """Seconds until the next pass of each session, as last requested."""
     unreadable: dict[str, str] = field(default_factory=dict)
     writes: int = 0
     writes_before_death: int | None = None
@@ -82,7 +82,7 @@ class SimulatedCluster:
     _rates: dict[str, RateHistory] = field(default_factory=dict)
 
     def add(self, *objects: GPUPool | InferenceSession) -> None:
-        """Create or replace objects as their user would; a changed spec is a new generation."""
+        """Create or replace objects, as a user does; a changed spec is a new generation."""
         for new in objects:
             if isinstance(new, GPUPool):
                 self.pools[new.metadata.name] = _replaced(self.pools.get(new.metadata.name), new, self.now)
@@ -90,16 +90,16 @@ class SimulatedCluster:
                 self.sessions[new.key] = _replaced(self.sessions.get(new.key), new, self.now)
 
     def delete(self, name: str) -> None:
-        """Ask for the deletion of a pool (name) or a session (namespace/name)."""
+        """Request the deletion of a pool (name) or a session (namespace/name)."""
         kept: dict[str, Any] = self.sessions if "/" in name else self.pools
         kept[name] = _with_meta(kept[name], deletion_timestamp=self.now.isoformat())
 
     def approve(self, name: str) -> None:
-        """Approve a plan, as kubectl would."""
+        """Approve a plan, as kubectl does."""
         self.plans[name] = _approved(self.plans[name])
 
     def session(self, name: str, namespace: str = "default") -> InferenceSession:
-        """A session as it stands."""
+        """The present state of a session."""
         return self.sessions[f"{namespace}/{name}"]
 
     def condition(self, name: str, type: str) -> tuple[str, str]:
@@ -108,13 +108,13 @@ class SimulatedCluster:
         return str(found.status), found.reason
 
     def restart(self) -> None:
-        """A new operator: nothing is remembered."""
+        """Start a new operator without memory."""
         self._searches.clear()
         self._rates.clear()
         self.writes_before_death = None
 
     def run(self, seconds: float, every: float = 1.0) -> None:
-        """Passes over everything, over and over."""
+        """Repeat passes over everything."""
         for _ in range(max(1, round(seconds / every))):
             self.look_once()
             self.now += timedelta(seconds=every)
@@ -131,7 +131,7 @@ class SimulatedCluster:
             _finish(self._pass_session(session))
 
     def outcome(self) -> dict[str, Any]:
-        """Everything that is left, without the moments at which it came about."""
+        """The final state, without times."""
         return {
             "sessions": {k: _timeless(s.status.model_dump()) for k, s in self.sessions.items()},
             "plans": {k: (p.spec, _timeless(p.status.model_dump())) for k, p in self.plans.items()},
@@ -182,7 +182,7 @@ class SimulatedCluster:
             await self._carry_out(action, world)
 
     def _changes_something(self, action: Action, key: str) -> bool:
-        """Whether something outlives the operator that it did not find so."""
+        """Whether a write changes the persistent state."""
         match action:
             case Solve() | CancelSolve():
                 return False
@@ -258,19 +258,19 @@ class SimulatedCluster:
                 await self.engine.remove(key)
 
     def _collect(self, owner: str) -> None:
-        """What Kubernetes' garbage collector does."""
+        """Remove objects as Kubernetes' garbage collector does."""
         self.plans = {name: plan for name, plan in self.plans.items() if plan.spec.session.uid != owner}
 
 
 def started_runs(cluster: SimulatedCluster) -> list[tuple[str, int]]:
-    """Pool and attempt of every run that was ever made."""
+    """Pool and attempt of all runs."""
     pools = {key: request.pool for (_, key, _), request in cluster.runner.runs.items()}
     pools |= {profile.key: profile.request.pool for profile in cluster.profiles.values()}
     return [(pools.get(key, key), attempt) for _, key, attempt in cluster.runner.started]
 
 
 def _finish(steps: Coroutine[Any, Any, None]) -> None:
-    """Run a coroutine that never waits for anything."""
+    """Run a coroutine that never waits."""
     with suppress(StopIteration):
         steps.send(None)
         raise AssertionError("a double waited for something")

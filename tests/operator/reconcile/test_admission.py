@@ -1,4 +1,4 @@
-"""Which manifests the admission webhook refuses, and what it says."""
+"""Which manifests the admission webhook refuses, and its messages."""
 
 from typing import Any
 
@@ -54,7 +54,7 @@ def test_a_forbidden_model_is_refused() -> None:
     assert verdict.refusal.startswith("ForbiddenModel: ")
 
 
-def test_a_spec_that_cannot_be_read_is_refused_with_its_complaint() -> None:
+def test_an_unreadable_spec_is_refused_with_its_errors() -> None:
     complaint = "The spec is wrong: rate: give it"
     verdict = judge_session(TRAFFIC.build(), complaint, cluster().cluster(), ModelPolicy())
     assert complaint in verdict.refusal
@@ -66,7 +66,7 @@ def test_the_correction_of_an_unreadable_spec_passes() -> None:
     assert not judge_session(TRAFFIC.build(), "", made.cluster(), ModelPolicy()).refusal
 
 
-def test_pools_that_lack_accelerators_for_now_are_no_reason_to_refuse() -> None:
+def test_a_temporary_lack_of_accelerators_is_not_refused() -> None:
     made = cluster(pool("fast").gpus(0).build())
     assert not judge_session(TRAFFIC.build(), "", made.cluster(), ModelPolicy()).refusal
     made.delete("fast")
@@ -76,12 +76,12 @@ def test_pools_that_lack_accelerators_for_now_are_no_reason_to_refuse() -> None:
 @pytest.mark.parametrize(
     ("quotas", "refused"),
     [
-        pytest.param((0, None), False, id="one pool is open"),
+        pytest.param((0, None), False, id="one pool has no quota"),
         pytest.param((0, 1), False, id="one pool has a little"),
         pytest.param((0, 0), True, id="no pool has any"),
     ],
 )
-def test_a_namespace_without_any_quota_is_told_so(quotas: tuple[int | None, ...], refused: bool) -> None:
+def test_a_namespace_with_a_quota_of_0_everywhere_is_refused(quotas: tuple[int | None, ...], refused: bool) -> None:
     pools = [
         pool(name).with_spec(quotas=() if most is None else (Quota(namespace="default", gpus=most),)).build()
         for name, most in zip(("fast", "slow"), quotas, strict=True)
@@ -113,15 +113,15 @@ def test_pools_of_the_same_accelerators(spec: dict[str, Any], want: str) -> None
     assert want in refusal
     assert bool(refusal) == bool(want)
     again = pool("fast").on_nodes({"gpu": "l4"}).build()
-    assert not judge_pool(again, "", made.cluster()).refusal, "a pool has nothing in common with itself"
+    assert not judge_pool(again, "", made.cluster()).refusal, "a pool is not compared with itself"
 
 
 @pytest.mark.parametrize(
     ("one", "other", "want"),
     [
-        pytest.param("MPS", "MIG", "A node has either MPS or MIG", id="MPS where there are slices"),
-        pytest.param("MIG", "MPS", "A node has either MPS or MIG", id="slices where there is MPS"),
-        pytest.param("Cuts", "Cuts", "already has spec.mig for the nodes gpu=h100", id="two that cut"),
+        pytest.param("MPS", "MIG", "A node has either MPS or MIG", id="MPS on nodes with slices"),
+        pytest.param("MIG", "MPS", "A node has either MPS or MIG", id="slices on nodes with MPS"),
+        pytest.param("Cuts", "Cuts", "already has spec.mig for the nodes gpu=h100", id="two pools that cut"),
         pytest.param("Cuts", "MIG", "", id="the other slices of the same nodes"),
         pytest.param("Whole", "MIG", "", id="whole GPUs beside slices"),
     ],

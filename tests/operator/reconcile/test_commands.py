@@ -21,7 +21,7 @@ COMMANDS = proposed_commands()
 
 
 class ApiServerDouble:
-    """Has one session, with both annotations, and notes how it is annotated."""
+    """Has one session with both annotations, and records changes of its annotations."""
 
     annotated: list[Mapping[str, str | None]]
 
@@ -38,7 +38,7 @@ class ApiServerDouble:
         ApiServerDouble.annotated.append(annotations)
 
 
-def test_every_command_that_messages_may_propose_is_collected() -> None:
+def test_every_command_in_messages_is_collected() -> None:
     functions = {name for name, f in getmembers(commands, isfunction) if not name.startswith("_")}
     assert functions == COMMANDS.keys()
 

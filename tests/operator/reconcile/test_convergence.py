@@ -1,4 +1,4 @@
-"""From whatever state the operator dies in, and whatever is damaged by hand, the world converges to the same end."""
+"""After a kill of the operator in any state, and after damage by hand, the cluster reaches the same final state."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -68,7 +68,7 @@ def higher_priority(cluster: SimulatedCluster) -> None:
 
 
 def catch_up(cluster: SimulatedCluster, undisturbed: SimulatedCluster) -> None:
-    """The manifests as they are at the end of the story."""
+    """The manifests at the end of the story."""
     cluster.run(20)
     for key in cluster.sessions:
         if key not in undisturbed.sessions:
@@ -81,7 +81,7 @@ def catch_up(cluster: SimulatedCluster, undisturbed: SimulatedCluster) -> None:
     [first_roll_out, failing_run, change_of_rate, deletion, second_session, higher_priority],
     ids=lambda story: story.__name__.replace("_", " "),
 )
-def test_a_death_before_any_write_makes_no_difference_in_the_end(story: Story) -> None:
+def test_a_kill_before_any_write_does_not_change_the_final_state(story: Story) -> None:
     undisturbed = two_pools()
     story(undisturbed)
     undisturbed.run(10)
@@ -140,7 +140,7 @@ def stale_plan_left_over(cluster: SimulatedCluster) -> None:
 
 
 def stale_run_left_over(cluster: SimulatedCluster) -> None:
-    """A run whose profile is there already, which the status still names."""
+    """A run in the status whose profile already exists."""
     cluster.runner.script["fast"] = (RunPhase.RUNNING,)
     profile_deleted(cluster)
     profile_key = next(p for p in [*cluster.profiles])
@@ -180,13 +180,13 @@ def test_damage_is_repaired(damage: Story, restarted: bool) -> None:
 
 @pytest.mark.parametrize("hours", [-1, 1, 24 * 365], ids=["back", "ahead", "a year ahead"])
 @pytest.mark.parametrize("seconds", [1, 3, 6, 30], ids=lambda s: f"after {s} s")
-def test_a_clock_that_jumps_makes_no_difference_in_the_end(hours: int, seconds: int) -> None:
+def test_a_clock_that_jumps_does_not_change_the_final_state(hours: int, seconds: int) -> None:
     undisturbed, cluster = settled(), two_pools()
     cluster.run(seconds)
     cluster.now += timedelta(hours=hours)
     cluster.run(40)
     assert cluster.outcome() == undisturbed.outcome()
-    assert sorted(cluster.runner.started) == sorted(undisturbed.runner.started), "no run is given up for it"
+    assert sorted(cluster.runner.started) == sorted(undisturbed.runner.started), "no run is given up because of it"
 
 
 USERS_AND_FAULTS = st.lists(
@@ -205,7 +205,7 @@ USERS_AND_FAULTS = st.lists(
 
 @settings(max_examples=25, deadline=None)
 @given(USERS_AND_FAULTS)
-def test_whatever_happens_serving_goes_on_and_the_end_follows_from_the_manifests(
+def test_after_any_events_serving_continues_and_the_manifests_determine_the_final_state(
     steps: list[tuple[str, object]],
 ) -> None:
     cluster = settled()
@@ -234,7 +234,7 @@ def test_whatever_happens_serving_goes_on_and_the_end_follows_from_the_manifests
         cluster.look_once()
     cluster.run(50)
 
-    assert cluster.engine.applied, "what served goes on"
+    assert cluster.engine.applied, "the current plan keeps serving"
     if wanted.slo_ms >= 10:
         fresh = SimulatedCluster()
         fresh.add(fast.build(), pool("slow").gpus(8).build(), wanted.build())

@@ -1,4 +1,4 @@
-"""What GitOps tools make of the conditions: kstatus (Flux) and Argo CD, by its Lua."""
+"""The health of conditions in GitOps tools: kstatus (Flux) and Argo CD's Lua."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -35,7 +35,7 @@ def kstatus(document: dict[str, Any]) -> str:
 
 
 def argo(document: dict[str, Any]) -> tuple[str, str]:
-    """Health and message by the Lua that Argo CD is given; it runs Lua 5.1 without most libraries."""
+    """Health and message by Argo CD's Lua code, in Lua 5.1 without most libraries."""
     lua51 = pytest.importorskip("lupa.lua51", reason="a Lua interpreter is missing: pip install lupa")
     lua = lua51.LuaRuntime(unpack_returned_tuples=True)
     environment = {"obj": lua.table_from(document, recursive=True), "ipairs": lua.globals().ipairs}
@@ -155,7 +155,7 @@ def test_pools(gpus: int, want: tuple[str, str]) -> None:
 @pytest.mark.parametrize(
     ("nodes", "passes", "want", "want_message"),
     [
-        pytest.param(Nodes(), 30, ("InProgress", "Suspended"), "waits for approval", id="to be approved"),
+        pytest.param(Nodes(), 30, ("InProgress", "Suspended"), "waits for approval", id="waits for approval"),
         pytest.param(approved(), 16, ("InProgress", "Progressing"), "", id="being cut"),
         pytest.param(approved(), 60, ("Current", "Healthy"), "42 accelerators", id="cut"),
         pytest.param(

@@ -1,4 +1,4 @@
-"""What a replica does about the Lease: take it, renew it, or wait; nobody's clock is compared with another's."""
+"""A replica takes the Lease, renews it, or waits. Clocks of different replicas are never compared."""
 
 import pytest
 
@@ -20,19 +20,19 @@ def lease(holder: str, version: str = "1", seconds: int = 15) -> LeaseRecord:
     ("record", "unchanged_for", "want"),
     [
         pytest.param(None, 0, LeaseStep.TAKE, id="there is none"),
-        pytest.param(lease(""), 0, LeaseStep.TAKE, id="given back"),
+        pytest.param(lease(""), 0, LeaseStep.TAKE, id="released"),
         pytest.param(lease("me"), 0, LeaseStep.RENEW, id="mine"),
-        pytest.param(lease("me"), 100, LeaseStep.RENEW, id="mine, and nobody has taken it"),
+        pytest.param(lease("me"), 100, LeaseStep.RENEW, id="mine"),
         pytest.param(lease("other"), 14.9, LeaseStep.WAIT, id="another's"),
-        pytest.param(lease("other"), 15, LeaseStep.TAKE, id="another's, who is silent"),
-        pytest.param(lease("other", seconds=60), 15, LeaseStep.WAIT, id="another's, for longer than mine would be"),
+        pytest.param(lease("other"), 15, LeaseStep.TAKE, id="another's, not renewed"),
+        pytest.param(lease("other", seconds=60), 15, LeaseStep.WAIT, id="another's, with a longer duration"),
     ],
 )
 def test_the_next_step(record: LeaseRecord | None, unchanged_for: float, want: LeaseStep) -> None:
     assert next_step("me", LeaseObservation(record, since=1000.0), now=1000.0 + unchanged_for) is want
 
 
-def test_every_renewal_starts_the_wait_anew() -> None:
+def test_every_renewal_restarts_the_wait() -> None:
     seen = observe(None, lease("other", "1"), now=10)
     assert observe(seen, lease("other", "1"), now=20).since == 10
     assert observe(seen, lease("other", "2"), now=20).since == 20
@@ -42,9 +42,9 @@ def test_every_renewal_starts_the_wait_anew() -> None:
     ("renewed", "want"),
     [
         pytest.param(None, False, id="never renewed"),
-        pytest.param(91.0, True, id="renewed lately"),
-        pytest.param(90.0, False, id="stops before another may begin"),
+        pytest.param(91.0, True, id="renewed recently"),
+        pytest.param(90.0, False, id="stops before another may start"),
     ],
 )
-def test_for_how_long_a_renewal_is_good(renewed: float | None, want: bool) -> None:
+def test_how_long_a_renewal_is_valid(renewed: float | None, want: bool) -> None:
     assert still_holds(renewed, 15, now=100.0) is want

@@ -12,11 +12,11 @@ REFERENCE = (Path(__file__).resolve().parents[3] / "docs/reference/conditions.md
 
 
 @pytest.mark.parametrize("word", [*Reason, *NoPlanReason, *ConditionType])
-def test_reference_explains(word: str) -> None:
+def test_the_reference_page_explains_the_word(word: str) -> None:
     assert f"`{word}`" in REFERENCE
 
 
-def test_reference_explains_nothing_that_is_not_there() -> None:
+def test_the_reference_page_has_no_unknown_words() -> None:
     rows = [line for line in REFERENCE.splitlines() if line.startswith("| `")]
     words = {word.strip("` ") for row in rows for word in row.split("|")[1].split(",")}
     assert words == {*Reason, *NoPlanReason, *ConditionType}
@@ -29,5 +29,5 @@ def test_every_reason_has_a_severity_and_a_meaning(reason: Reason) -> None:
 
 
 @pytest.mark.parametrize("reason", NoPlanReason)
-def test_to_have_no_plan_is_a_warning(reason: NoPlanReason) -> None:
+def test_reasons_for_no_plan_are_warnings(reason: NoPlanReason) -> None:
     assert severity_of(str(reason)) is Severity.WARNING

@@ -111,7 +111,7 @@ def test_the_printed_settings_are_a_config_file_with_the_same_settings(tmp_path:
             "kuberay: {serveUrl: 'http://{pod}'}", ["kuberay.serveUrl", "placeholders {service}"], id="unknown brace"
         ),
         pytest.param("mig: {products: [{name: x}]}", ["mig.products.0.slices", "required"], id="in a list"),
-        pytest.param("namespaces: [a, a]", ["namespaces: ['a', 'a']", "once"], id="twice the same"),
+        pytest.param("namespaces: [a, a]", ["namespaces: ['a', 'a']", "once"], id="a name twice"),
         pytest.param("leaderElection: {name: x}", ["leaderElection", "both a namespace and a name"], id="half a Lease"),
         pytest.param("models: {allowedFiles: [/models]}", ["models.allowedFiles.0: '/models'"], id="no directory"),
         pytest.param("metrics: 3", ["metrics: 3 is wrong: it must be an object; metrics has port"], id="no section"),

@@ -7,12 +7,12 @@ from partita_planner.problem import NoPlan, NoPlanReason, Outcome, PlanningProbl
 
 
 def echoes(problem: PlanningProblem) -> Outcome:
-    """Answers at once, in the words of its problem."""
+    """Answers at once, with the text of its problem."""
     return NoPlan(NoPlanReason.NO_POOLS, f"{problem.session.name} at {problem.rate:g}/s")
 
 
 def chatty(problem: PlanningProblem) -> Outcome:
-    """Prints much to standard output first, as solvers do."""
+    """First prints a lot to standard output, as solvers do."""
     os.write(1, b"Coin0506I presolved\n" * 10_000)
     return echoes(problem)
 
@@ -37,7 +37,7 @@ def dies(_problem: PlanningProblem) -> Outcome:
 
 
 def counts(problem: PlanningProblem) -> Outcome:
-    """Marks when it runs in a folder, waits for its peers for a moment, and says how many ran beside it."""
+    """Marks in a folder that it runs, waits a moment for its peers, and returns how many ran at the same time."""
     folder = problem.session.name
     mark = os.path.join(folder, str(os.getpid()))
     open(mark, "w").close()

@@ -1,4 +1,4 @@
-"""The planner in a process of its own: it answers, and whatever it does, the operator goes on."""
+"""The planner in its own process: it answers, and its faults do not stop the operator."""
 
 import asyncio
 import os
@@ -43,7 +43,7 @@ def importable_planners(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("plan", [slow_planners.echoes, slow_planners.chatty], ids=["quiet", "prints to stdout"])
-async def test_the_answer_comes_back(plan: Plan) -> None:
+async def test_the_answer_is_returned(plan: Plan) -> None:
     outcome = await ProcessSolver(plan).solve(problem())
     assert outcome == NoPlan(NoPlanReason.NO_POOLS, "traffic at 50/s")
 
@@ -55,14 +55,14 @@ async def test_the_answer_comes_back(plan: Plan) -> None:
         pytest.param(slow_planners.dies, ["-6", "highs: out of memory", "planner.maxBatchSize"], id="dies"),
     ],
 )
-async def test_a_broken_planner_is_no_plan_with_its_reason(plan: Plan, want_words: list[str]) -> None:
+async def test_a_broken_planner_gives_no_plan_with_its_reason(plan: Plan, want_words: list[str]) -> None:
     outcome = await ProcessSolver(plan).solve(problem())
     assert isinstance(outcome, NoPlan)
     assert outcome.reason is NoPlanReason.INVALID_PLAN
     assert [word for word in want_words if word not in outcome.message] == []
 
 
-async def test_a_planner_over_its_time_is_killed_while_the_loop_goes_on(tmp_path: Path) -> None:
+async def test_a_planner_over_its_time_limit_is_killed_without_blocking_the_loop(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     ticks = 0
 

@@ -112,7 +112,7 @@ def test_a_healthy_cluster_has_nothing_wrong() -> None:
         pytest.param(operator(version="0.2.0"), "operator", Level.WARNING, "0.2.0", id="other version"),
         pytest.param(operator(lease=None), "leader election", Level.WARNING, "no Lease", id="no Lease"),
         pytest.param(
-            operator(lease=replace(LEASE, holder="")), "leader election", Level.ERROR, "No replica", id="nobody leads"
+            operator(lease=replace(LEASE, holder="")), "leader election", Level.ERROR, "No replica", id="no leader"
         ),
         pytest.param(
             operator(lease=replace(LEASE, age_seconds=400.0)), "leader election", Level.ERROR, "400 s", id="stopped"
@@ -140,7 +140,7 @@ def test_a_healthy_cluster_has_nothing_wrong() -> None:
             {"webhooks": (replace(WEBHOOK, has_authority=False),)}, "webhook", Level.ERROR, "caBundle", id="no CA"
         ),
         pytest.param(
-            {"webhooks": (replace(WEBHOOK, endpoints=0),)}, "webhook", Level.ERROR, "No pod", id="nobody answers"
+            {"webhooks": (replace(WEBHOOK, endpoints=0),)}, "webhook", Level.ERROR, "No pod", id="no endpoint answers"
         ),
         pytest.param(
             {"webhooks": (replace(WEBHOOK, endpoints=Unknown("forbidden")),)},

@@ -22,9 +22,9 @@ _TIMEOUT_SECONDS = 5.0
 
 @cache
 def kuberay_crd(kind: str) -> dict[str, Any]:
-    """A definition: of the directory $PARTITA_KUBERAY_CRDS, of one beside the repository, or of the release.
+    """A definition from the directory $PARTITA_KUBERAY_CRDS, from one beside the repository, or from the release.
 
-    Skips the test where it cannot be had.
+    Skips the test if none is available.
     """
     name = f"ray.io_{kind}.yaml"
     named = os.environ.get(DIRECTORY_VARIABLE)
@@ -41,9 +41,9 @@ def kuberay_crd(kind: str) -> dict[str, Any]:
 
 
 def installable(kind: str) -> Any:
-    """A definition without empty texts as defaults, which API servers of 1.20 built with a recent Go take for null.
+    """A definition without empty strings as defaults: API servers of 1.20 built with a recent Go read these as null.
 
-    Lists whose keys have such defaults are replaced as a whole then.
+    Lists whose keys have such defaults are then replaced as a whole.
     """
     return _without_empty_defaults(kuberay_crd(kind))
 
@@ -57,8 +57,8 @@ def _strict_schema(kind: str) -> dict[str, Any]:
 
 
 def complaints(kind: str, document: dict[str, Any]) -> list[str]:
-    """What is wrong with a document by the schema of its kind, fields that it does not know included."""
-    # Names of formats such as int32 say nothing to jsonschema.
+    """Errors of a document by the schema of its kind, including unknown fields."""
+    # jsonschema does not know names of formats such as int32.
     found = jsonschema.Draft4Validator(_strict_schema(kind)).iter_errors(document)
     return [f"{'.'.join(map(str, error.absolute_path))}: {error.message}" for error in found]
 

@@ -1,9 +1,9 @@
-"""A test double of KubeRay's controller and of the pods that it makes: it starts real Ray nodes as processes.
+"""A test double of KubeRay's controller and of its pods: it starts real Ray nodes as processes.
 
 For each RayService it makes a RayCluster, writes serveConfigV2 to Serve whenever its text changes, starts a Ray node
-for each pod that a worker group of the RayCluster should have, with the group's Ray resources, and writes the
-conditions that KubeRay writes. The API server, Ray and Serve are real. Pods, services, a second Ray cluster, and
-fewer pods than before are not played.
+for each pod that a worker group of the RayCluster should have, with the group's Ray resources, and writes KubeRay's
+conditions. The API server, Ray and Serve are real. Not simulated: pods, services, a second Ray cluster, and the removal
+of pods.
 """
 
 import json
@@ -33,7 +33,7 @@ _MERGE: Final = {"Content-Type": "application/merge-patch+json"}
 
 
 class KubeRayDouble:
-    """Plays for the RayServices of one namespace, all on the Ray head that it is given."""
+    """Serves the RayServices of one namespace, all on one given Ray head."""
 
     def __init__(self, api: httpx.Client, namespace: str, ray: RayCluster, logs: Path) -> None:
         self._api = api
@@ -46,11 +46,11 @@ class KubeRayDouble:
         self.nodes: dict[str, int] = {}
         """Ray nodes that were started, by worker group."""
         self.problem = ""
-        """What the last look failed with."""
+        """Error of the last pass."""
 
     @contextmanager
     def playing(self) -> Iterator[None]:
-        """Plays for the length of the block."""
+        """Runs in a `with` block."""
         stop = threading.Event()
 
         def play() -> None:
@@ -58,7 +58,7 @@ class KubeRayDouble:
                 try:
                     self._look()
                     self.problem = ""
-                except Exception:  # a controller goes on; the test shows the problem if it waits in vain
+                except Exception:  # a controller continues; if this lasts, the test fails by its deadline
                     self.problem = traceback.format_exc()
 
         thread = threading.Thread(target=play, daemon=True)
@@ -83,7 +83,7 @@ class KubeRayDouble:
             self._write_to_serve(json.loads(text))
             self._written[name] = text
         apps = self._ray.get("/api/serve/applications/")["applications"]
-        # Without empty texts, which API servers of 1.20 built with a recent Go take for null.
+        # Without empty strings, which API servers of 1.20 built with a recent Go read as null.
         statuses = {
             app: {field: found[field] for field in ("status", "message") if found[field]} for app, found in apps.items()
         }
@@ -110,7 +110,7 @@ class KubeRayDouble:
         assert [_without_numbers(g) for g in wanted[: len(present)]] == [_without_numbers(g) for g in present], (
             "KubeRay would make a new Ray cluster for this"
         )
-        if len(wanted) > len(present):  # then KubeRay writes all of the specification over that of the cluster
+        if len(wanted) > len(present):  # then KubeRay replaces the whole specification of the cluster
             patch = {"spec": service["spec"]["rayClusterConfig"]}
             return self._call("PATCH", f"{self._clusters}/{name}", json=patch, headers=_MERGE)
         return cluster
@@ -124,7 +124,7 @@ class KubeRayDouble:
                 self.nodes[name] = number + 1
 
     def _start_node(self, name: str, group: Json) -> None:
-        """What `ray start` does in a worker's container."""
+        """Does the same as `ray start` in a worker's container."""
         state = self._ray._state()
         ports = NodePorts(*free_ports(len(NodePorts.__dataclass_fields__)))
         parameters: Mapping[str, str] = group["rayStartParams"]
@@ -151,17 +151,17 @@ class KubeRayDouble:
             os.environ, state.config, ports, state.temp_dir, token=state.token, cluster_id=state.cluster_id, node=name
         )
         log = self._logs / f"{name}.log"
-        # Its mark lets the cluster end it along with the nodes that it has started itself.
+        # With this mark the cluster ends it together with its own nodes.
         process = spawn(command, log=log, environment=environment, dies_with_parent=False)
         deadline = time.monotonic() + _JOIN_SECONDS
-        # Ray nodes that start at the same time on one host get in each other's way.
+        # Ray nodes that start at the same time on one host disturb each other.
         while not any(node.alive and node.name == name for node in self._ray.nodes()):
             assert is_running(process), f"Ray node {name} ended: {log.read_text()[-2000:]}"
             assert time.monotonic() < deadline, f"Ray node {name} has not joined: {log.read_text()[-2000:]}"
             time.sleep(_POLL_SECONDS)
 
     def _write_to_serve(self, config: Json) -> None:
-        # A pod has its ports for itself, this machine has not.
+        # A pod does not share its ports; processes of this machine do.
         config["http_options"] = {"host": "127.0.0.1", "port": self._ray.serve_http_port}
         headers = {"Authorization": f"Bearer {self._ray.auth_token}"}
         url = f"{self._ray.dashboard_url}/api/serve/applications/"

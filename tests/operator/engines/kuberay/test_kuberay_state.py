@@ -1,4 +1,4 @@
-"""What is concluded from a RayService, its Ray cluster and Serve; and which engine a session gets."""
+"""Conclusions from a RayService, its Ray cluster and Serve; the selection of engines."""
 
 import json
 from math import inf
@@ -66,10 +66,10 @@ def ghosts(capacity: int, free: int) -> GPUPool:
         ),
         pytest.param(conditions("True", "NonZeroServeEndpoints"), "", True, id="serving"),
         pytest.param(conditions("True", upgrade="True"), "old one serves until", True, id="being replaced"),
-        pytest.param({"serviceStatus": "Running"}, "has not processed", False, id="serviceStatus says nothing"),
+        pytest.param({"serviceStatus": "Running"}, "has not processed", False, id="empty serviceStatus"),
     ],
 )
-def test_conditions_say_how_a_rayservice_stands(status: Json, want_words: str, want_ready: bool) -> None:
+def test_conditions_give_the_state_of_a_rayservice(status: Json, want_words: str, want_ready: bool) -> None:
     found = service(status=status)
 
     assert want_words in explanation(found)
@@ -77,7 +77,7 @@ def test_conditions_say_how_a_rayservice_stands(status: Json, want_words: str, w
     assert is_ready(found) == want_ready
 
 
-def test_the_cluster_that_serves_comes_first_and_heads_are_found_by_convention_unless_told() -> None:
+def test_the_serving_cluster_comes_first_and_heads_are_found_by_convention_by_default() -> None:
     status = {
         "pendingServiceStatus": {"rayClusterName": "partita-new"},
         "activeServiceStatus": {
@@ -93,7 +93,7 @@ def test_the_cluster_that_serves_comes_first_and_heads_are_found_by_convention_u
     assert clusters(service()) == {}
 
 
-def test_what_serve_is_told_counts_before_serve_shows_it_and_what_it_is_not_told_is_going() -> None:
+def test_the_written_configuration_counts_before_serve_shows_it() -> None:
     new, old = stage_config("plan-2", 0, 2), stage_config("plan-1", 0, 1)
     running = application(old, [UP])
 
@@ -105,7 +105,7 @@ def test_what_serve_is_told_counts_before_serve_shows_it_and_what_it_is_not_told
     assert configured_state(None, None) == ServeState(running=False)
 
 
-def test_a_change_of_the_configuration_is_seen_at_once_with_the_replicas_as_they_run() -> None:
+def test_a_change_of_the_configuration_is_used_at_once_with_the_running_replicas() -> None:
     running = application(stage_config("plan-1", 0, 1), [UP])
     wanted = stage_config("plan-1", 0, 3)
 
@@ -120,11 +120,13 @@ def test_a_change_of_the_configuration_is_seen_at_once_with_the_replicas_as_they
     [
         pytest.param(4, 2, [UP, UP], 4, id="what runs and what is free"),
         pytest.param(4, 2, [UP, UP, UP, UP], 4, id="never more than there are"),
-        pytest.param(4, 0, [UP, LOST], 1, id="a replica without a node is no room"),
+        pytest.param(4, 0, [UP, LOST], 1, id="a replica without a node frees nothing"),
         pytest.param(4, 4, [], 4, id="nothing runs yet"),
     ],
 )
-def test_room_is_what_the_pool_could_give(capacity: int, free: int, replicas: list[ServeReplica], want: int) -> None:
+def test_free_accelerators_are_those_of_the_pool_and_of_running_pods(
+    capacity: int, free: int, replicas: list[ServeReplica], want: int
+) -> None:
     running = application(stage_config("plan-1", 0, len(replicas)), replicas)
     state = ServeState(running=True, applications={running.name: running} if replicas else {})
 
@@ -144,10 +146,10 @@ def groups(*pods: int) -> list[WorkerGroup]:
 @pytest.mark.parametrize(
     ("live", "wanted", "want"),
     [
-        pytest.param([2, 1], [2, 1], {}, id="as wanted"),
+        pytest.param([2, 1], [2, 1], {}, id="as desired"),
         pytest.param([0], [2], {"0/replicas": 2, "0/minReplicas": 2, "0/maxReplicas": 2}, id="more at once"),
-        pytest.param([3], [1], {"0/minReplicas": 1}, id="fewer are left to the autoscaler"),
-        pytest.param([1, 1], [1], {"1/minReplicas": 0}, id="a group that is not wanted"),
+        pytest.param([3], [1], {"0/minReplicas": 1}, id="the autoscaler removes pods"),
+        pytest.param([1, 1], [1], {"1/minReplicas": 0}, id="a group that is not needed"),
     ],
 )
 def test_a_running_cluster_gets_pods_at_once_and_loses_only_idle_ones(
@@ -163,7 +165,7 @@ def test_a_running_cluster_gets_pods_at_once_and_loses_only_idle_ones(
         assert found[0] == {"op": "test", "path": "/metadata/resourceVersion", "value": "7"}
 
 
-def test_the_bound_follows_once_the_autoscaler_has_taken_a_pod() -> None:
+def test_the_bound_falls_after_the_autoscaler_has_removed_a_pod() -> None:
     (group,) = groups(3)
     cluster = {
         "metadata": {"resourceVersion": "7"},
@@ -173,7 +175,7 @@ def test_the_bound_follows_once_the_autoscaler_has_taken_a_pod() -> None:
     assert [o["path"] for o in scaling(cluster, groups(1))[1:]] == ["/spec/workerGroupSpecs/0/maxReplicas"]
 
 
-async def test_an_engine_that_is_not_set_up_says_what_to_set_and_holds_nothing_up() -> None:
+async def test_an_engine_without_settings_names_them_and_blocks_nothing_else() -> None:
     engines = EngineRegistry(RayServeEngines(OperatorSettings(ray=RaySettings(address=""))), None)
     for type, words in (("KubeRay", "kuberay.image"), ("Ray", "ray.address")):
         engine = engines.of(session("traffic").model("a").with_spec(engine={"type": type}).build())

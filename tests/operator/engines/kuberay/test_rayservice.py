@@ -1,4 +1,4 @@
-"""The RayService that is applied: what is in it, and what may change without KubeRay replacing the Ray cluster."""
+"""The applied RayService: its content, and what may change without a new Ray cluster."""
 
 import json
 import re
@@ -67,7 +67,7 @@ def pods(manifest: Json) -> list[tuple[str, int]]:
 
 
 def without_numbers(manifest: Json) -> Json:
-    """What KubeRay compares to tell whether the Ray cluster must be replaced."""
+    """The fields that KubeRay compares to decide whether to replace the Ray cluster."""
     cluster: Json = json.loads(json.dumps(manifest["spec"]["rayClusterConfig"]))
     for group in cluster["workerGroupSpecs"]:
         for field in NUMBERS:
@@ -106,7 +106,7 @@ def test_kuberays_schema_knows_every_field(settings: KubeRaySettings, pools: tup
     assert complaints("rayclusters", cluster) == []
 
 
-def test_the_check_itself_sees_unknown_fields_and_wrong_types() -> None:
+def test_the_schema_check_finds_unknown_fields_and_wrong_types() -> None:
     manifest = rendered([frontend()])
     manifest["spec"]["rayClusterConfig"]["headGroupSpec"]["replicaz"] = 1
     manifest["spec"]["rayClusterConfig"]["workerGroupSpecs"][0]["replicas"] = "many"
@@ -117,7 +117,7 @@ def test_the_check_itself_sees_unknown_fields_and_wrong_types() -> None:
     assert "'many'" in found
 
 
-def test_rays_autoscaler_reads_what_placement_asks_for() -> None:
+def test_rays_autoscaler_reads_the_requested_placement() -> None:
     read = pytest.importorskip("ray.autoscaler._private.kuberay.autoscaling_config", reason="Ray is not installed")
     manifest = rendered([frontend(), stage(T4, 2), stage(SLICES, 3, number=1)], T4, SLICES, EMULATED)
     cluster = {"metadata": {"name": "c", "namespace": "vision"}, "spec": manifest["spec"]["rayClusterConfig"]}
@@ -154,7 +154,7 @@ def test_rays_autoscaler_reads_what_placement_asks_for() -> None:
         pytest.param(
             [stage(T4, 1, share=0.5), stage(T4, 1, share=0.3333, number=1)],
             [("frontends", 0), ("t4-gpu", 2), ("l4-gpu", 0)],
-            id="shares of two sizes do not",
+            id="shares of two sizes do not share accelerators",
         ),
         pytest.param(
             [stage(L4, 7, share=0.1666)], [("frontends", 0), ("t4-gpu", 0), ("l4-gpu", 2)], id="six sixths are a whole"
@@ -177,7 +177,7 @@ def test_the_plan_sets_the_bounds_of_the_autoscaler() -> None:
     assert (group["minReplicas"], group["maxReplicas"]) == (3, 3)
 
 
-def test_groups_stay_where_they_are_and_new_ones_come_last() -> None:
+def test_groups_keep_their_places_and_new_ones_are_appended() -> None:
     first = rendered([stage(T4, 1)], T4)
     second = rendered([stage(L4, 2)], L4, present=first)
     third = rendered([stage(T4, 4)], T4, present=second)
@@ -188,7 +188,7 @@ def test_groups_stay_where_they_are_and_new_ones_come_last() -> None:
     assert without_numbers(third) == without_numbers(second)
 
 
-def test_a_pool_that_is_sliced_anew_gets_a_group_of_its_own() -> None:
+def test_a_pool_with_other_slices_gets_another_group() -> None:
     halves = SLICES.model_copy(
         update={"spec": SLICES.spec.model_copy(update={"resource_name": "nvidia.com/mig-3g.20gb"})}
     )
@@ -199,7 +199,7 @@ def test_a_pool_that_is_sliced_anew_gets_a_group_of_its_own() -> None:
     assert pods(after) == [("frontends", 0), ("a100-mig-1g-5gb", 0), ("a100-mig-3g-20gb", 2)]
 
 
-def test_the_same_in_any_order_is_the_same_text() -> None:
+def test_the_order_of_applications_does_not_change_the_text() -> None:
     apps = [frontend(), stage(T4, 1), stage(L4, 2, number=1)]
     reordered = [dict(reversed(app.items())) for app in reversed(apps)]
 
@@ -208,7 +208,7 @@ def test_the_same_in_any_order_is_the_same_text() -> None:
     assert list(applications_of(rendered(apps)).values()) == sorted(apps, key=lambda app: str(app["name"]))
 
 
-def test_more_replicas_change_numbers_and_serves_configuration_alone() -> None:
+def test_more_replicas_change_only_numbers_and_the_configuration_of_serve() -> None:
     before, after = rendered([stage(T4, 1)], T4), rendered([stage(T4, 2)], T4)
 
     assert before["spec"]["serveConfigV2"] != after["spec"]["serveConfigV2"]
@@ -231,7 +231,7 @@ def test_workers_are_where_the_accelerators_are(
     (container,) = spec["containers"]
 
     assert spec.get("nodeSelector") == want_selector
-    assert ("affinity" in spec) == (want_selector is not None), "nodes that are about to be cut are left alone"
+    assert ("affinity" in spec) == (want_selector is not None), "no pods on nodes that wait to be cut"
     limits = container["resources"]["limits"]
     assert {name for name in limits if "/" in name} == ({want_limit} if want_limit else set())
     assert limits.items() >= {"cpu": "2", "memory": "4Gi"}.items()
@@ -249,7 +249,7 @@ def test_mps_runs_in_the_pod_whose_gpu_is_divided() -> None:
     assert "lifecycle" not in container(SLICES)
 
 
-def test_idle_processes_where_frontends_are_have_loaded_what_a_frontend_needs() -> None:
+def test_standby_processes_on_nodes_of_frontends_preload_the_frontend() -> None:
     manifest = rendered([frontend()], T4)
     groups = {g["groupName"]: g for g in manifest["spec"]["rayClusterConfig"]["workerGroupSpecs"]}
     (container,) = groups["frontends"]["template"]["spec"]["containers"]
@@ -258,7 +258,7 @@ def test_idle_processes_where_frontends_are_have_loaded_what_a_frontend_needs() 
     assert "partita_runtime.serving.frontend" in environment["RAY_preload_python_modules"].split(",")
 
 
-def test_all_pods_are_restricted_and_only_the_head_may_ask_the_api_server() -> None:
+def test_all_pods_are_restricted_and_only_the_head_has_access_to_the_api_server() -> None:
     cluster = rendered([frontend()], T4, settings=EVERYTHING)["spec"]["rayClusterConfig"]
     head = cluster["headGroupSpec"]["template"]["spec"]
     workers = [group["template"]["spec"] for group in cluster["workerGroupSpecs"]]
@@ -284,14 +284,14 @@ def test_groups_are_named_for_pool_and_slice(name: str, resource: str, want: str
     assert group_name(pool(name).with_spec(resource_name=resource).build()) == want
 
 
-def test_names_that_are_long_or_no_labels_are_changed_and_still_told_apart() -> None:
+def test_names_that_are_invalid_labels_are_changed_and_stay_distinct() -> None:
     names = {group_name(pool(name).build()) for name in ("x" * 60 + "a", "x" * 60 + "b", "t4.west", "t4-west")}
 
     assert len(names) == 4
     assert all(re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?", name) for name in names)
 
 
-def test_a_group_whose_pool_is_not_known_now_stays_as_it_is() -> None:
+def test_a_group_of_an_unknown_pool_does_not_change() -> None:
     present = worker_groups(rendered([stage(T4, 1), stage(L4, 1, number=1)], T4, L4))
 
     assert merged(present, [pool_group(T4, EVERYTHING)])[2] == present[2]
@@ -302,16 +302,18 @@ def test_a_group_whose_pool_is_not_known_now_stays_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("change", "want_words"),
     [
-        pytest.param({"metadata": {"name": "partita", "namespace": "vision"}}, "does not belong", id="of others"),
+        pytest.param(
+            {"metadata": {"name": "partita", "namespace": "vision"}}, "does not belong", id="of another owner"
+        ),
         pytest.param({"spec": {"serveConfigV2": "applications: []"}}, "was edited", id="edited"),
     ],
 )
-def test_what_partita_did_not_write_is_not_written_over(change: Json, want_words: str) -> None:
+def test_objects_of_other_owners_are_not_overwritten(change: Json, want_words: str) -> None:
     with pytest.raises(UnreadableConfigError, match=want_words):
         applications_of({**rendered([]), **change})
 
 
-def test_what_the_api_server_adds_is_no_difference() -> None:
+def test_fields_that_the_api_server_adds_are_no_difference() -> None:
     manifest = rendered([frontend()], T4)
     stored = json.loads(json.dumps(manifest))
     stored["metadata"]["uid"] = "1"

@@ -37,7 +37,7 @@ OPTIONS = ServingOptions(frontend_cpus=0.1, stage_cpus=0.1, health_check_seconds
 
 @pytest.fixture(scope="module")
 def cluster(start_ray: RayClusterFactory) -> RayCluster:
-    """A cluster of its own: it is restarted, and holds an application of somebody else."""
+    """A separate cluster: a test restarts it, and it has an application of another owner."""
     nodes = (RayClassNode(EMULATED, slots=SLOTS), RayClassNode(REAL, slots=1))
     return start_ray(RayClusterConfig(nodes))
 
@@ -53,7 +53,7 @@ async def engine(cluster: RayCluster) -> AsyncIterator[RayServeEngine]:
 
 
 async def remove_all(engine: RayServeEngine) -> frozenset[str]:
-    """Keys of the sessions that are still there."""
+    """Keys of the sessions with applications."""
     for key in await engine.sessions():
         await engine.remove(key)
     return await engine.sessions()
@@ -73,7 +73,7 @@ def spec(app: Application, *replicas: int) -> ServingSpec:
 
 
 async def until(look: Callable[[], Awaitable[Any]], is_wanted: Callable[[Any], bool]) -> Any:
-    """The first sight that is wanted; fails once the deadline has passed."""
+    """The first wanted state; fails after the deadline."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not is_wanted(seen := await look()):
         assert time.monotonic() < deadline, f"still {seen}"
@@ -82,7 +82,7 @@ async def until(look: Callable[[], Awaitable[Any]], is_wanted: Callable[[Any], b
 
 
 async def rolled_out(engine: RayServeEngine, wanted: ServingSpec) -> ServingStatus:
-    """Applies until the plan serves with all replicas and nothing else is left, as the reconciler does."""
+    """Apply until the plan serves with all replicas and old stages are removed, as the reconciler does."""
     targets = {(t.module, t.pipeline, t.stage): t.replicas for t in wanted.targets}
 
     async def step() -> ServingStatus:
@@ -111,7 +111,7 @@ def replicas_of(app: dict[str, Any]) -> list[str]:
 
 
 async def deploy_chat(cluster: RayCluster) -> None:
-    """As somebody else does who shares the cluster."""
+    """Deploy an application as another user of the cluster."""
     body = {"http_options": {"host": "0.0.0.0", "port": cluster.serve_http_port}, "applications": [CHAT]}
     async with httpx.AsyncClient(headers={"Authorization": f"Bearer {cluster.auth_token}"}, timeout=60) as client:
         (await client.put(f"{cluster.dashboard_url}/api/serve/applications/", json=body)).raise_for_status()
@@ -122,7 +122,9 @@ async def deploy_chat(cluster: RayCluster) -> None:
     await until(look, lambda status: status == "RUNNING")
 
 
-async def test_a_session_comes_up_moves_to_another_plan_and_goes(cluster: RayCluster, engine: RayServeEngine) -> None:
+async def test_a_session_starts_switches_to_another_plan_and_is_removed(
+    cluster: RayCluster, engine: RayServeEngine
+) -> None:
     await deploy_chat(cluster)
     chat = applications(cluster)["chat"]
     one, two = traffic().planned("plan-1"), traffic().planned("plan-2", stages=2)
@@ -156,7 +158,7 @@ async def test_a_session_comes_up_moves_to_another_plan_and_goes(cluster: RayClu
     assert left["chat"]["deployed_app_config"] == CHAT
 
 
-async def test_requests_go_on_while_the_plan_changes(engine: RayServeEngine) -> None:
+async def test_requests_are_answered_while_the_plan_changes(engine: RayServeEngine) -> None:
     one, two = traffic().planned("plan-1"), traffic().planned("plan-2", batch_size=4)
     status = await rolled_out(engine, spec(one))
     async with asking(status.url) as answered:
@@ -164,11 +166,14 @@ async def test_requests_go_on_while_the_plan_changes(engine: RayServeEngine) -> 
         await answered()
 
 
-async def test_requests_go_on_while_a_second_frontend_comes_and_goes(
+async def test_requests_are_answered_while_a_second_frontend_starts_and_stops(
     cluster: RayCluster, engine: RayServeEngine
 ) -> None:
     async def frontends(count: int) -> str:
-        """Applies until that many frontends run and know of each other, and none is leaving; the session's address."""
+        """Apply until that many frontends run and know of each other, and none is leaving.
+
+        Returns the session's address.
+        """
         app = traffic().planned("plan-1").with_spec(frontend={"replicas": count, "httpPort": 0})
 
         async def look() -> tuple[list[str], int]:
@@ -189,7 +194,7 @@ async def test_requests_go_on_while_a_second_frontend_comes_and_goes(
 
 @asynccontextmanager
 async def asking(url: str) -> AsyncIterator[Callable[[], Awaitable[None]]]:
-    """Requests one after the other, all of which must be answered; yields what waits until some more were."""
+    """Requests one after the other; all must be answered. Yields a function that waits for some more answers."""
     tensor = {"name": "input", "datatype": "FP32", "shape": [1, 2, 2], "data": [1.0, 2.0, 3.0, 4.0]}
     answers: list[str] = []
     done = asyncio.Event()
@@ -214,7 +219,7 @@ async def asking(url: str) -> AsyncIterator[Callable[[], Awaitable[None]]]:
     assert set(answers) == {"answered"}
 
 
-async def test_without_room_for_both_plans_the_old_one_goes_first_and_that_is_said(engine: RayServeEngine) -> None:
+async def test_if_both_plans_do_not_fit_the_old_one_is_removed_first_with_a_message(engine: RayServeEngine) -> None:
     one = traffic().planned("plan-1", stages=SLOTS)
     two = traffic().planned("plan-2")
     await rolled_out(engine, spec(one))
@@ -238,7 +243,7 @@ async def test_a_model_that_cannot_be_imported_is_named(engine: RayServeEngine) 
 
 
 def on_pool_with(**fields: Any) -> ServingSpec:
-    """The session, on a pool of which these fields of the spec are different."""
+    """The session on a pool with these changed fields of the spec."""
     wanted = spec(traffic())
     pool = wanted.pools[EMULATED]
     changed = pool.model_copy(update={"spec": pool.spec.model_copy(update=fields)})
@@ -250,18 +255,20 @@ async def stage_messages(engine: RayServeEngine) -> str:
     return " ".join(stage.message for plan in status.plans for stage in plan.stages)
 
 
-async def test_the_capacity_is_that_of_the_nodes(engine: RayServeEngine) -> None:
+async def test_the_capacity_comes_from_the_nodes(engine: RayServeEngine) -> None:
     assert (await engine.capacity())[f"partita-pool-{EMULATED}"] == SLOTS
 
 
-async def test_a_wrong_token_is_an_error_that_says_what_to_set(cluster: RayCluster) -> None:
+async def test_a_wrong_token_is_an_error_that_names_the_setting(cluster: RayCluster) -> None:
     engine = RayServeEngine(cluster.dashboard_url, "0" * 32)
     with pytest.raises(EngineUnavailableError, match=r"ray\.tokenSecret"):
         await engine.apply(spec(traffic()))
     await engine.close()
 
 
-async def test_a_cluster_that_was_restarted_gets_everything_again(cluster: RayCluster, engine: RayServeEngine) -> None:
+async def test_after_a_restart_of_the_cluster_everything_is_applied_again(
+    cluster: RayCluster, engine: RayServeEngine
+) -> None:
     wanted = spec(traffic())
     await rolled_out(engine, wanted)
     restarting = asyncio.create_task(asyncio.to_thread(cluster.restart))

@@ -1,4 +1,4 @@
-"""Which replica makes place so that a stage is spread over the nodes, and when none does."""
+"""Which replica moves to spread a stage over the nodes, and when no replica moves."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -26,12 +26,12 @@ POOL = "a"
 
 
 def nodes(*slots: float, started: float = 0.0) -> list[RayNode]:
-    """Nodes n0, n1, ... with so many units of the pool's resource."""
+    """Nodes n0, n1, ... with these numbers of units of the pool's resource."""
     return [RayNode(f"n{at}", started, {POOL: units}) for at, units in enumerate(slots)]
 
 
 def replicas(*on: int, started: float = 0.0, state: str = "RUNNING") -> list[ServeReplica]:
-    """Replicas on the nodes of these numbers."""
+    """Replicas on the nodes with these indices."""
     return [ServeReplica(state, f"n{node}", started + at, f"r{at}") for at, node in enumerate(on)]
 
 
@@ -42,7 +42,7 @@ def stage(number: int, wanted: int) -> AppConfig:
 
 
 def state(*stages: Sequence[ServeReplica], status: str = "RUNNING", frontend: str = "RUNNING") -> ServeState:
-    """A session with these stages, and its frontend, all as wanted but for what is said."""
+    """A session with these stages and its frontend, all as desired except for the arguments."""
     apps = [application(frontend_config("one"), [ServeReplica(frontend, "n9", 0.0, "f")])]
     apps += [application(stage(at, len(has)), has, status) for at, has in enumerate(stages)]
     return ServeState(running=True, applications={app.name: app for app in apps})
@@ -62,18 +62,18 @@ def leaving(seen: ServeState, there: Sequence[RayNode], now: float = NOW) -> lis
     [
         pytest.param(state(replicas(0, 0)), nodes(2, 2), ["r1"], id="all on one node"),
         pytest.param(state(replicas(0, 1)), nodes(2, 2), [], id="spread"),
-        pytest.param(state(replicas(0, 0, 1)), nodes(3, 3), [], id="as even as can be"),
+        pytest.param(state(replicas(0, 0, 1)), nodes(3, 3), [], id="as even as possible"),
         pytest.param(state(replicas(0, 0, 1, 0)), nodes(4, 4), ["r3"], id="the newest of the fullest node"),
         pytest.param(state(replicas(0)), nodes(2, 2), [], id="one replica"),
         pytest.param(state(replicas(0, 0)), nodes(2), [], id="one node"),
-        pytest.param(state(replicas(0, 0)), nodes(2, 0), [], id="the other node is not of the pool"),
-        pytest.param(state(replicas(0, 0), replicas(1, 1)), nodes(2, 2), [], id="no room on the other node"),
+        pytest.param(state(replicas(0, 0)), nodes(2, 0), [], id="the other node belongs to another pool"),
+        pytest.param(state(replicas(0, 0), replicas(1, 1)), nodes(2, 2), [], id="the other node is full"),
         pytest.param(state(replicas(0, 1), replicas(0, 0)), nodes(4, 4), ["r1"], id="a later stage"),
         pytest.param(state(replicas(0, 0), replicas(1, 1)), nodes(4, 4), ["r1"], id="one stage at a time"),
         pytest.param(state(replicas(0, 0)), nodes(2, 2, started=NOW - 5), [], id="the nodes have just come"),
         pytest.param(state(replicas(0, 0, started=NOW - 5)), nodes(2, 2), [], id="they have just been started"),
         pytest.param(state(replicas(0, 0), status="DEPLOYING"), nodes(2, 2), [], id="something is being deployed"),
-        pytest.param(state(replicas(0, 0), status="UNHEALTHY"), nodes(2, 2), [], id="something is not well"),
+        pytest.param(state(replicas(0, 0), status="UNHEALTHY"), nodes(2, 2), [], id="an application is unhealthy"),
         pytest.param(state(replicas(0, 0), frontend="STARTING"), nodes(2, 2), [], id="the frontend starts"),
         pytest.param(
             state(replicas(0, 0), replicas(0, 1, state="STARTING")), nodes(4, 4), [], id="another stage is not up"
@@ -81,7 +81,7 @@ def leaving(seen: ServeState, there: Sequence[RayNode], now: float = NOW) -> lis
         pytest.param(state(replicas(0, 0, 7)), nodes(3, 3), [], id="a replica on a node that is being lost"),
     ],
 )
-def test_a_replica_makes_place_only_where_that_helps_and_all_is_well(
+def test_a_replica_moves_only_if_that_helps_and_everything_is_healthy(
     seen: ServeState, there: list[RayNode], want: list[str]
 ) -> None:
     assert leaving(seen, there) == want
@@ -92,10 +92,10 @@ def test_a_replica_makes_place_only_where_that_helps_and_all_is_well(
     [
         pytest.param(state(replicas(0, 0)), True, True, "", id="new enough"),
         pytest.param(state(replicas(0, 0)), False, False, "older version of Partita", id="older"),
-        pytest.param(state(replicas(0, 1)), False, False, "", id="older, with nothing to be done"),
+        pytest.param(state(replicas(0, 1)), False, False, "", id="older, with nothing to do"),
     ],
 )
-def test_replicas_that_cannot_be_told_are_left_where_they_are(
+def test_replicas_of_an_older_version_do_not_move(
     seen: ServeState, able: bool, want_going: bool, want_message: str
 ) -> None:
     found, message = spread_if_able(configs(seen), seen, SESSION, nodes(2, 2), NOW, able)
@@ -103,13 +103,13 @@ def test_replicas_that_cannot_be_told_are_left_where_they_are(
     assert (want_message in message, bool(message)) == (True, bool(want_message))
 
 
-def test_nothing_goes_while_the_rollout_has_something_to_change() -> None:
+def test_no_replica_moves_during_a_rollout() -> None:
     seen = state(replicas(0, 0))
     scaled = configs(seen).replaced(stage(0, 3))
     assert spread(scaled, seen, SESSION, nodes(2, 2), NOW) == scaled
 
 
-def test_what_it_was_told_stays_in_the_configuration_and_the_time_for_leaving_only_while_it_leaves() -> None:
+def test_the_order_to_move_stays_in_the_configuration_and_the_grace_period_only_during_the_move() -> None:
     before = state(replicas(0, 0))
     frontend, told = spread(configs(before), before, SESSION, nodes(2, 2), NOW).values()
     assert told["deployments"][0]["graceful_shutdown_timeout_s"] == 30.0 + STAND_IN_SECONDS
@@ -123,7 +123,7 @@ def test_what_it_was_told_stays_in_the_configuration_and_the_time_for_leaving_on
     assert with_relocations(unchanged, before) == unchanged
 
 
-def test_one_that_leaves_counts_until_another_has_its_place() -> None:
+def test_a_moving_replica_counts_until_its_replacement_is_ready() -> None:
     before = state(replicas(0, 0))
     _, told = spread(configs(before), before, SESSION, nodes(2, 2), NOW).values()
     stays, goes = replicas(0, 0)
@@ -135,12 +135,12 @@ def test_one_that_leaves_counts_until_another_has_its_place() -> None:
 
 @dataclass
 class Cluster:
-    """Serve with one stage: a replica that must go is replaced at once, on the next node in turn that has room."""
+    """Serve with one stage: a moving replica is replaced at once, on the next node with room, in turn."""
 
     there: list[RayNode]
     on: list[int]
     stuck_on: int | None = None
-    """Where Ray places everything, whatever is free."""
+    """The node on which Ray places everything, independent of free resources."""
     now: float = NOW
     moves: int = 0
     config: AppConfig = field(default_factory=dict)
@@ -156,7 +156,7 @@ class Cluster:
         return [found[node.id] for node in self.there]
 
     def run(self, seconds: float) -> None:
-        """Passes of the operator, every ten seconds."""
+        """Passes of the operator, one every ten seconds."""
         until = self.now + seconds
         while self.now < until:
             seen = ServeState(
@@ -185,14 +185,12 @@ class Cluster:
     ("slots", "on", "want"),
     [
         pytest.param((2, 2), (0, 0), [1, 1], id="two full nodes"),
-        pytest.param((8, 8), (0,) * 6, [3, 3], id="nodes with room for all"),
+        pytest.param((8, 8), (0,) * 6, [3, 3], id="every node has room for all"),
         pytest.param((4, 4, 4), (0, 0, 0, 0, 1, 1, 1, 1), [3, 3, 2], id="one of three came back"),
         pytest.param((4, 1), (0, 0, 0, 0), [3, 1], id="little room on the other"),
     ],
 )
-def test_a_stage_is_spread_one_replica_at_a_time_and_then_left_alone(
-    slots: tuple[int, ...], on: tuple[int, ...], want: list[int]
-) -> None:
+def test_a_stage_is_spread_one_replica_at_a_time(slots: tuple[int, ...], on: tuple[int, ...], want: list[int]) -> None:
     cluster = Cluster(nodes(*slots), list(on))
     cluster.run(SETTLED_SECONDS * 200)
     assert sorted(cluster.counts(), reverse=True) == want
@@ -201,7 +199,7 @@ def test_a_stage_is_spread_one_replica_at_a_time_and_then_left_alone(
     assert cluster.moves == moves
 
 
-def test_replicas_that_always_come_back_to_the_same_node_are_soon_left_alone() -> None:
+def test_moves_without_effect_end_soon() -> None:
     cluster = Cluster(nodes(4, 4), [0, 0], stuck_on=0)
     cluster.run(24 * 3600)
     assert cluster.moves == MOST_WITHOUT_EFFECT

@@ -1,4 +1,4 @@
-"""A node of a real Ray cluster is lost and comes back: the stage is spread again, and nobody notices."""
+"""A node of a real Ray cluster is lost and returns: the stage is spread again, and no request fails."""
 
 import asyncio
 from collections import Counter
@@ -28,14 +28,14 @@ def replicas(cluster: RayCluster) -> list[dict[str, Any]]:
 
 
 def counts(cluster: RayCluster) -> list[int]:
-    """Replicas of the stage that are up, by node, the most first."""
+    """Ready replicas of the stage by node, the largest number first."""
     return sorted(Counter(replica["node_id"] for replica in replicas(cluster)).values(), reverse=True)
 
 
-async def test_a_stage_is_spread_again_after_a_node_came_back_and_no_request_fails(
+async def test_a_stage_is_spread_again_after_a_node_returns_and_no_request_fails(
     start_ray: RayClusterFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both nodes have room for all, so that it is by choice that the replicas are not on one of them."""
+    """Each node has room for all replicas, so the placement on both nodes is a choice."""
     monkeypatch.setattr(spreading, "SETTLED_SECONDS", 2.0)
     nodes = (RayClassNode(REAL, slots=1), RayClassNode(EMULATED, slots=2), RayClassNode(EMULATED, slots=2))
     notices_soon = {"RAY_health_check_period_ms": "1000"}

@@ -1,4 +1,4 @@
-"""What must never be written to Serve, and what must be written again: against a double of the dashboard."""
+"""Writes to Serve, against a double of the dashboard: what is never written, and what is written again."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -36,7 +36,7 @@ async def engine(dashboard: DashboardDouble) -> AsyncIterator[RayServeEngine]:
 @pytest.mark.parametrize(
     ("shown", "want_words"),
     [
-        pytest.param({"serve_runs": False, "controller_alive": True}, "controller", id="Serve seems not to run"),
+        pytest.param({"serve_runs": False, "controller_alive": True}, "controller", id="Serve does not seem to run"),
         pytest.param({"apps": {"chat": shown_as(CHAT, deployed_app_config=None)}}, "'chat'", id="no configuration"),
         pytest.param({"status": 503}, "503", id="the read fails"),
     ],
@@ -51,7 +51,7 @@ async def test_a_partial_read_changes_nothing(
     assert dashboard.puts == []
 
 
-async def test_serve_is_started_where_it_does_not_run(dashboard: DashboardDouble, engine: RayServeEngine) -> None:
+async def test_serve_is_started_if_it_does_not_run(dashboard: DashboardDouble, engine: RayServeEngine) -> None:
     dashboard.serve_runs = dashboard.controller_alive = False
     await engine.apply(spec())
     (put,) = dashboard.puts
@@ -59,7 +59,7 @@ async def test_serve_is_started_where_it_does_not_run(dashboard: DashboardDouble
     assert len(put["applications"]) == 2
 
 
-async def test_changes_of_several_sessions_at_once_do_not_undo_each_other(
+async def test_concurrent_changes_of_several_sessions_do_not_undo_each_other(
     dashboard: DashboardDouble, engine: RayServeEngine
 ) -> None:
     dashboard.put_seconds = 0.05
@@ -75,7 +75,7 @@ async def test_changes_of_several_sessions_at_once_do_not_undo_each_other(
     [(RETRY_SECONDS / 2, 1), (RETRY_SECONDS * 2, 2)],
     ids=["just failed", "failed for long"],
 )
-async def test_what_failed_to_deploy_is_tried_again_after_a_while(
+async def test_a_failed_deployment_is_repeated_after_a_while(
     dashboard: DashboardDouble, engine: RayServeEngine, age_seconds: float, want_puts: int
 ) -> None:
     await engine.apply(spec())
@@ -86,7 +86,7 @@ async def test_what_failed_to_deploy_is_tried_again_after_a_while(
     assert dashboard.puts[-1]["applications"] == dashboard.puts[0]["applications"]
 
 
-async def test_a_session_goes_frontend_first(dashboard: DashboardDouble, engine: RayServeEngine) -> None:
+async def test_the_frontend_of_a_session_is_removed_first(dashboard: DashboardDouble, engine: RayServeEngine) -> None:
     await engine.apply(spec())
     dashboard.apps["chat"] = shown_as(CHAT)
     assert not await engine.remove("default/traffic")

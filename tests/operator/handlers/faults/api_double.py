@@ -1,8 +1,8 @@
 """A Kubernetes API server in memory, with real conflict semantics, in place of the official client's HTTP connections.
 
-It knows what the operator uses: get, list, server-side apply, merge patch, delete, the status subresource, uids,
-generations, resource versions that a patch may insist on, finalizers, and the collection of owned objects. The
-field manager is always the same: an apply of the status removes the fields that it leaves out.
+It supports what the operator uses: get, list, server-side apply, merge patch, delete, the status subresource, uids,
+generations, resource versions as preconditions of patches, finalizers, and garbage collection of owned objects. There
+is one field manager: an apply of the status removes the fields that it leaves out.
 """
 
 import itertools
@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 Json = dict[str, Any]
 Where = tuple[str, str, str]
-"""Plural, namespace (or nothing) and name."""
+"""Plural, namespace (empty if there is none) and name."""
 CREATED = "2026-01-01T00:00:00Z"
 
 
@@ -32,7 +32,7 @@ class Request:
 
     @property
     def plural(self) -> str:
-        """The last part of the path: of a list request, what is listed."""
+        """The last part of the path. In a list request: the plural."""
         return self.path.rsplit("/", 1)[-1]
 
 
@@ -63,15 +63,15 @@ class Answer:
 
 
 class Api(Protocol):
-    """What answers requests."""
+    """Answers requests."""
 
     async def handle(self, request: Request) -> Answer:
-        """Answer one request. Raises what aiohttp would."""
+        """Answer one request. Raises the same errors as aiohttp."""
 
 
 @dataclass
 class RestClientDouble:
-    """The official client's HTTP connections, which lead to `api`."""
+    """The official client's HTTP connections, directed to `api`."""
 
     api: Api
 
@@ -81,7 +81,7 @@ class RestClientDouble:
         return await self.api.handle(Request(method, parts.path, headers["Content-Type"], sent, query, token))
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Nothing to close."""
 
 
 @dataclass
@@ -92,7 +92,7 @@ class ApiDouble:
     _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
     async def handle(self, request: Request) -> Answer:
-        """What the API server answers, and does."""
+        """Handle a request as the API server does."""
         body: Json | None = request.body
         (plural, namespace, name), subresource = _place(request.path)
         where = (plural, namespace, name)
@@ -111,12 +111,12 @@ class ApiDouble:
         return self._delete(where, known)
 
     def create(self, plural: str, manifest: Json) -> None:
-        """Create an object or change its spec, as its user would."""
+        """Create an object or change its spec, as a user does."""
         meta = manifest["metadata"]
         self._apply((plural, meta.get("namespace", ""), meta["name"]), self._find(plural, meta), manifest, "")
 
     def delete(self, plural: str, namespace: str, name: str) -> None:
-        """Ask for the deletion of an object, as its user would."""
+        """Request the deletion of an object, as a user does."""
         where = (plural, namespace, name)
         self._delete(where, self.objects[where])
 
@@ -167,7 +167,7 @@ class ApiDouble:
         return _ok(after)
 
     def _remove(self, where: Where) -> None:
-        """Remove an object, and what it owned, as Kubernetes' garbage collector does."""
+        """Remove an object and its owned objects, as Kubernetes' garbage collector does."""
         uid = self.objects.pop(where)["metadata"]["uid"]
         for other, owned in list(self.objects.items()):
             if uid in [owner["uid"] for owner in owned["metadata"].get("ownerReferences", [])]:
@@ -183,7 +183,7 @@ class ApiDouble:
 
 
 def status(code: int, reason: str, message: str = "", headers: dict[str, str] | None = None) -> Answer:
-    """A refusal as Kubernetes words it."""
+    """A refusal in Kubernetes' format."""
     body = {"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message or reason}
     return Answer(code, body, headers or {})
 

@@ -1,4 +1,4 @@
-"""A way to the API server that can be cut, so that watches miss what happens meanwhile."""
+"""A connection to the API server that can be interrupted, so watches miss events."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ _BYTES = 1 << 16
 
 @dataclass
 class ApiRoad:
-    """Carries connections to the API server; a kubeconfig that leads over it is beside that of the control plane."""
+    """Forwards connections to the API server; its kubeconfig is beside that of the control plane."""
 
     plane: ControlPlane
     is_cut: bool = False
@@ -25,7 +25,7 @@ class ApiRoad:
 
     @asynccontextmanager
     async def kubeconfig(self, directory: Path) -> AsyncIterator[Path]:
-        """A kubeconfig of the control plane over this road."""
+        """A kubeconfig of the control plane with this address."""
         server = await asyncio.start_server(self._carry, "127.0.0.1", 0)
         config = yaml.safe_load(self.plane.kubeconfig.read_text())
         for entry in config["clusters"]:
@@ -39,14 +39,14 @@ class ApiRoad:
             await self.cut()
 
     async def cut(self) -> None:
-        """End all connections, and take no others until it is mended."""
+        """End all connections, and refuse new ones until `mend`."""
         self.is_cut = True
         for connection in self._connections:
             connection.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
 
     def mend(self) -> None:
-        """Take connections again."""
+        """Accept connections again."""
         self.is_cut = False
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -79,7 +79,10 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 def forget_history(plane: ControlPlane) -> None:
-    """Make etcd forget all earlier versions and the API server all earlier events: who watches from one is told 410."""
+    """Delete all earlier versions in etcd and all earlier events in the API server:
+
+    a watch from one of them gets a 410.
+    """
     etcd = f"{plane.etcd_url}/v3/kv"
     with httpx.Client(trust_env=False, timeout=60) as client:
         header = client.post(f"{etcd}/range", json={"key": "AA=="}).raise_for_status().json()["header"]

@@ -1,8 +1,8 @@
-"""Every effect that an operator has outside of itself, in order, and what can go wrong right at it.
+"""Every effect that an operator has outside of itself, in order, and the faults at each of them.
 
 An effect is a request that changes something on the API server, or a call that changes something on the engine or
-starts or removes a profiling run. A `Gate` in front of both counts them and, at a chosen one, lets the operator die
-before or after it, or fails it.
+starts or removes a profiling run. A `Gate` in front of both counts the effects. At a chosen effect it kills the
+operator before or after it, or lets the effect fail.
 """
 
 from collections import Counter
@@ -21,11 +21,11 @@ from partita_operator.ports import EngineUnavailableError, ServingSpec
 
 
 class OperatorKilledError(BaseException):
-    """The operator's process is gone; nothing in it can catch this."""
+    """The operator's process is killed; no code in it can catch this."""
 
 
 class Fault(StrEnum):
-    """What goes wrong at an effect."""
+    """A fault at an effect."""
 
     DEATH_BEFORE = "killed before"
     DEATH_AFTER = "killed after"
@@ -42,17 +42,17 @@ FAILURES: Final = tuple(fault for fault in Fault if fault not in DEATHS)
 
 @dataclass
 class Gate:
-    """Lets effects through, and remembers them by name; each one at `fails_at` fails by `fault`, `times` times."""
+    """Passes effects on and records their names. An effect at `fails_at` fails by `fault`, `times` times."""
 
     fault: Fault | None = None
     fails_at: Callable[[int], bool] = lambda _: False
     times: int = 1
     passed: list[str] = field(default_factory=list)
-    """Effects that were tried, the failed ones included."""
+    """All attempted effects, including failed ones."""
     _failed: Counter[str] = field(default_factory=Counter)
 
     def fault_at(self, effect: str) -> Fault | None:
-        """What goes wrong at this effect, if anything; the same effect may be tried again."""
+        """The fault at this effect, or None; the same effect may be tried again."""
         number = len(self.passed)
         self.passed.append(effect)
         if self.fault is None or self._failed[effect] >= self.times or not self.fails_at(number):
@@ -69,7 +69,7 @@ class GatedApi:
     gate: Gate
 
     async def handle(self, request: Request) -> Answer:
-        """Answer one request, or fail as the gate says."""
+        """Answer one request, or fail by the gate's fault."""
         if request.method == "GET":
             return await self.api.handle(request)
         fault = self.gate.fault_at(f"{request.method} {request.path}")

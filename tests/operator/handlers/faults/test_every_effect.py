@@ -1,7 +1,7 @@
-"""The operator dies, or fails, at each thing that it does in the life of a session; the end is always the same.
+"""The operator is killed or fails at each of its effects in a session's life; the final state is always the same.
 
-The list of what it does is a recording of an undisturbed run, so that it is complete by itself: a roll-out, a change
-that needs another plan, and the deletion. Everything of the operator runs but its watches; the API server is in memory.
+The list of effects is recorded from a run without faults, so it is complete: a roll-out, a change that needs another
+plan, and the deletion. The whole operator runs except its watches; the API server is in memory.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from partita_operator.ports import EngineUnavailableError
 
 KEY = "default/traffic"
 MOST_ROUNDS = 100
-"""Passes over everything until nothing happens any more; an undisturbed life needs about ten for each chapter."""
+"""Most passes over everything until the state is stable; without faults each chapter needs about ten."""
 
 
 EVERY_KIND = (
@@ -52,7 +52,7 @@ EVERY_KIND = (
 
 @dataclass
 class Life:
-    """A cluster with one session, and the operators that look after it, one after the other."""
+    """A cluster with one session, and its operators one after the other."""
 
     gate: Gate = field(default_factory=Gate)
     api: ApiDouble = field(default_factory=ApiDouble)
@@ -64,7 +64,7 @@ class Life:
         self.deaths = 0
 
     def run(self) -> list[Json]:
-        """The whole life, chapter by chapter; what is there at the end of each."""
+        """The whole life, chapter by chapter. Returns the state at the end of each."""
         return [run(self._chapter(begin)) for begin in (self.roll_out, self.change, self.deletion)]
 
     def roll_out(self) -> None:
@@ -88,7 +88,7 @@ class Life:
         return self.outcome()
 
     async def _operator(self) -> None:
-        """An operator, from its start until there is nothing more to do."""
+        """Run an operator from its start until there is nothing to do."""
         async with operator_on(GatedApi(self.api, self.gate), self.engine, self.runner) as context:
             await self._until_settled(context)
 
@@ -103,7 +103,7 @@ class Life:
         raise AssertionError(f"it does not settle: {self.gate.passed[-10:]}")
 
     async def _round(self, context: Context) -> None:
-        """What the operator's loops do: remove_leftovers, and a pass over every pool and session."""
+        """One round of the operator's loops: remove_leftovers, and a pass over every pool and session."""
         for step in (remove_leftovers, partial(process_pool, "fast"), partial(process_session, KEY)):
             try:
                 await step(context)
@@ -114,7 +114,7 @@ class Life:
         await asyncio.sleep(0.1)
 
     def outcome(self) -> Json:
-        """Everything that is left, without what counts or dates changes."""
+        """The final state, without counters and times of changes."""
         return {
             "objects": {
                 where: _timeless({part: o.get(part) for part in ("spec", "status", "data")} | _kept_metadata(o))
@@ -132,7 +132,7 @@ def _kept_metadata(found: Json) -> Json:
 
 
 def _timeless(value: Any) -> Any:
-    """Without moments, and without uids, which differ with the number of writes before."""
+    """Without times, and without uids, which depend on the number of earlier writes."""
     if isinstance(value, dict):
         left_out = ("lastTransitionTime", "lastScaleTime", "uid")
         return {k: _timeless(v) for k, v in value.items() if k not in left_out}

@@ -1,4 +1,4 @@
-"""The operator on a real API server when things go wrong: bad manifests, failing runs, and what goes away."""
+"""The operator on a real API server with faults: bad manifests, failing runs, and lost components."""
 
 import pytest
 from tests.operator.handlers.conftest import Operators
@@ -35,24 +35,24 @@ def both_sources() -> Json:
             both_sources(),
             "InvalidSpec",
             "modules.0.model: a model needs exactly one of entrypoint and file",
-            id="spec that the schema lets pass",
+            id="wrong spec that the schema accepts",
         ),
         pytest.param(session("traffic", pools=["h100"]), "PoolNotFound", "h100", id="unknown pool"),
         pytest.param(
             session("traffic", poolSelector={"matchLabels": {"tier": "gold"}}),
             "NoPoolSelected",
             "tier=gold",
-            id="no such label",
+            id="unknown label",
         ),
         pytest.param(
             session("traffic", rate={"requestsPerSecond": 1_000_000}),
             "InsufficientCapacity",
             "",
-            id="too much to serve",
+            id="rate too high",
         ),
     ],
 )
-async def test_a_wrong_session_says_what_is_wrong(
+async def test_a_wrong_session_reports_the_error(
     namespace: Kubectl, operators: Operators, manifest: Json, want_reason: str, want_words: str
 ) -> None:
     namespace.apply(pool("fast"), manifest)
@@ -66,7 +66,7 @@ async def test_a_wrong_session_says_what_is_wrong(
         assert operators.engine.applied == {}
 
 
-async def test_a_wrong_edit_leaves_what_serves(namespace: Kubectl, operators: Operators) -> None:
+async def test_a_wrong_edit_keeps_the_current_plan(namespace: Kubectl, operators: Operators) -> None:
     namespace.apply(pool("fast"), session("traffic"))
 
     async with operators.running():
@@ -91,7 +91,7 @@ async def test_a_pool_that_is_created_later_is_found(namespace: Kubectl, operato
         await namespace.wait("wait", "isess/traffic", "--for=condition=Ready", "--timeout=60s")
 
 
-async def test_a_pool_in_use_goes_only_after_its_session(namespace: Kubectl, operators: Operators) -> None:
+async def test_a_pool_in_use_is_deleted_only_after_its_session(namespace: Kubectl, operators: Operators) -> None:
     namespace.apply(pool("fast"), session("traffic"))
 
     async with operators.running():
@@ -123,7 +123,7 @@ async def test_a_pool_counts_the_accelerators_of_its_nodes(
         cluster("delete", "node", "gpu-node")
 
 
-async def test_a_failing_run_is_tried_again(namespace: Kubectl, operators: Operators) -> None:
+async def test_a_failing_run_is_repeated(namespace: Kubectl, operators: Operators) -> None:
     operators.runner.script = {"fast": (RunPhase.FAILED, RunPhase.SUCCEEDED)}
     namespace.apply(pool("fast"), session("traffic"))
 
@@ -133,7 +133,7 @@ async def test_a_failing_run_is_tried_again(namespace: Kubectl, operators: Opera
         await eventually(lambda: dict(operators.runner.runs), lambda runs: not runs)
 
 
-async def test_a_run_that_always_fails_stalls_its_session_alone(namespace: Kubectl, operators: Operators) -> None:
+async def test_a_run_that_always_fails_stalls_only_its_session(namespace: Kubectl, operators: Operators) -> None:
     operators.runner.script = {"slow": (RunPhase.FAILED,)}
     namespace.apply(pool("fast"), pool("slow"), session("broken", pools=["slow"]), session("traffic", pools=["fast"]))
 
@@ -162,7 +162,7 @@ async def test_a_run_that_hangs_is_stopped(namespace: Kubectl, operators: Operat
         await eventually(lambda: dict(operators.runner.runs), lambda runs: not runs)
 
 
-async def test_an_engine_that_is_away_is_waited_for(namespace: Kubectl, operators: Operators) -> None:
+async def test_an_operator_waits_for_an_engine_that_is_away(namespace: Kubectl, operators: Operators) -> None:
     operators.engine.away = "The Ray dashboard at http://ray:8265 does not answer."
     namespace.apply(pool("fast"), session("traffic"))
 
@@ -175,7 +175,7 @@ async def test_an_engine_that_is_away_is_waited_for(namespace: Kubectl, operator
         await namespace.wait("wait", "isess/traffic", "--for=condition=Ready", "--timeout=60s")
 
 
-async def test_a_restarted_operator_finds_everything_as_it_was(namespace: Kubectl, operators: Operators) -> None:
+async def test_a_restarted_operator_changes_nothing(namespace: Kubectl, operators: Operators) -> None:
     namespace.apply(pool("fast"), session("traffic"))
     async with operators.running():
         await namespace.wait("wait", "isess/traffic", "--for=condition=Ready", "--timeout=60s")
@@ -194,7 +194,9 @@ async def test_a_restarted_operator_finds_everything_as_it_was(namespace: Kubect
     assert len(namespace.list("pplan")) == 1
 
 
-async def test_what_changes_while_no_operator_runs_is_caught_up_with(namespace: Kubectl, operators: Operators) -> None:
+async def test_changes_while_no_operator_runs_are_handled_after_its_start(
+    namespace: Kubectl, operators: Operators
+) -> None:
     namespace.apply(pool("fast"), session("going"), session("gone"), session("changing"))
     async with operators.running():
         await namespace.wait("wait", "isess", "--all", "--for=condition=Ready", "--timeout=60s")
@@ -216,7 +218,7 @@ async def test_what_changes_while_no_operator_runs_is_caught_up_with(namespace: 
 
 
 @pytest.mark.slow
-async def test_an_api_server_that_hangs_is_waited_for(
+async def test_an_operator_waits_for_an_api_server_that_hangs(
     namespace: Kubectl, operators: Operators, control_plane: ControlPlane, caplog: pytest.LogCaptureFixture
 ) -> None:
     namespace.apply(pool("fast"), session("traffic"))
@@ -235,7 +237,7 @@ async def test_an_api_server_that_hangs_is_waited_for(
         )
 
 
-async def test_an_api_server_that_dies_is_waited_for(
+async def test_an_operator_waits_for_an_api_server_that_dies(
     namespace: Kubectl, operators: Operators, control_plane: ControlPlane, caplog: pytest.LogCaptureFixture
 ) -> None:
     namespace.apply(pool("fast"), session("traffic"))
@@ -243,7 +245,7 @@ async def test_an_api_server_that_dies_is_waited_for(
     try:
         async with operators.running():
             await eventually(lambda: caplog.text, lambda log: "waiting for the API server" in log)
-            # From this thread: what the control plane starts ends with the thread that started it.
+            # From this thread: processes of the control plane end with the thread that started them.
             control_plane.restart_api_server()
             await namespace.wait("wait", "isess/traffic", "--for=condition=Ready", "--timeout=90s")
 

@@ -1,4 +1,4 @@
-"""What the operator knows is older than what is there: it does no harm by it, and finds out."""
+"""The operator's cache is older than the cluster: this does no harm, and the operator notices it."""
 
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -23,11 +23,11 @@ SESSION = ("inferencesessions", "default", "traffic")
 
 @dataclass
 class Interrupted:
-    """An API server at which something happens while the answer to a list is on its way."""
+    """An API server that changes while the answer to a list is under way."""
 
     api: ApiDouble = field(default_factory=ApiDouble)
     meanwhile: dict[str, Callable[[], None]] = field(default_factory=dict)
-    """By plural of what is listed; each once."""
+    """By plural of the list; each runs once."""
 
     async def handle(self, request: Request) -> Answer:
         answer = await self.api.handle(request)
@@ -40,7 +40,7 @@ Story = Callable[[Interrupted, Context], Coroutine[Any, Any, None]]
 
 
 def on_a_settled_cluster(story: Story) -> None:
-    """Run the story with an operator that has brought a session up."""
+    """Run the story with an operator that has a serving session."""
 
     async def begin() -> None:
         server = Interrupted()
@@ -66,14 +66,14 @@ def stored(server: Interrupted, plural: str) -> list[Json]:
 
 
 def made_anew(server: Interrupted) -> None:
-    """The session goes, finalizer and all, and another one of its name comes."""
+    """The session and its finalizer are removed, and another session of the same name is created."""
     meta = server.api.objects[SESSION]["metadata"]
     meta["finalizers"] = []
     server.api.delete(*SESSION)
     server.api.create("inferencesessions", in_default(session("traffic", rate={"requestsPerSecond": 150})))
 
 
-def test_nothing_that_was_concluded_of_an_earlier_session_is_written_to_one_of_its_name() -> None:
+def test_a_status_of_an_earlier_session_is_not_written_to_a_new_one_of_its_name() -> None:
     async def story(server: Interrupted, context: Context) -> None:
         context.engines.known()[0].applied.clear()  # type: ignore[attr-defined]
         made_anew(server)
@@ -88,19 +88,19 @@ def test_nothing_that_was_concluded_of_an_earlier_session_is_written_to_one_of_i
     on_a_settled_cluster(story)
 
 
-def test_a_change_that_no_watch_brought_is_found_by_the_next_list() -> None:
+def test_a_change_without_a_watch_event_is_found_by_the_next_list() -> None:
     async def story(server: Interrupted, context: Context) -> None:
         (before,) = stored(server, "pipelineplans")
         server.api.create("inferencesessions", in_default(session("traffic", rate={"requestsPerSecond": 150})))
         await process_session(KEY, context)
-        assert stored(server, "pipelineplans") == [before], "it has not been seen yet"
+        assert stored(server, "pipelineplans") == [before], "it is not in the cache yet"
         await rounds(context)
         assert server.api.objects[SESSION]["status"]["currentPlan"]["name"] != before["metadata"]["name"]
 
     on_a_settled_cluster(story)
 
 
-def test_what_comes_while_a_list_is_on_its_way_stays() -> None:
+def test_an_object_created_during_a_list_stays() -> None:
     async def story(server: Interrupted, context: Context) -> None:
         def comes() -> None:
             server.api.create("inferencesessions", in_default(session("second")))
@@ -114,7 +114,7 @@ def test_what_comes_while_a_list_is_on_its_way_stays() -> None:
 
 
 @pytest.mark.parametrize("comes_again", [False, True], ids=["gone", "made anew"])
-def test_what_goes_while_a_list_is_on_its_way_is_gone(comes_again: bool) -> None:
+def test_an_object_deleted_during_a_list_is_gone(comes_again: bool) -> None:
     async def story(server: Interrupted, context: Context) -> None:
         def goes() -> None:
             made_anew(server)
@@ -132,7 +132,7 @@ def test_what_goes_while_a_list_is_on_its_way_is_gone(comes_again: bool) -> None
     on_a_settled_cluster(story)
 
 
-def test_what_was_deleted_without_a_word_is_gone_after_the_next_list() -> None:
+def test_an_object_deleted_without_an_event_is_gone_after_the_next_list() -> None:
     async def story(server: Interrupted, context: Context) -> None:
         server.api.delete("pipelineplans", "default", stored(server, "pipelineplans")[0]["metadata"]["name"])
         assert context.cache.cluster().plans

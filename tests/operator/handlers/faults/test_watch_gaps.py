@@ -1,4 +1,4 @@
-"""The operator on a real API server that cannot tell it what happened while it was away."""
+"""The operator on a real API server that has no events of the time of an interruption."""
 
 import logging
 from pathlib import Path
@@ -15,7 +15,7 @@ from partita_operator.handlers import operator
 pytestmark = pytest.mark.apiserver
 
 
-async def test_what_changed_in_a_gap_of_the_watches_is_found_by_the_new_ones(
+async def test_changes_in_a_gap_of_the_watches_are_found_by_the_new_watches(
     namespace: Kubectl,
     operators: Operators,
     control_plane: ControlPlane,
@@ -23,7 +23,7 @@ async def test_what_changed_in_a_gap_of_the_watches_is_found_by_the_new_ones(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(operator, "SWEEP_SECONDS", 3600.0)  # nothing is listed but by the watches
+    monkeypatch.setattr(operator, "SWEEP_SECONDS", 3600.0)  # only the watches list objects
     caplog.set_level(logging.DEBUG, "kopf")
     operators.solver = OneStageSolver()
     namespace.apply(pool("fast", count=8), session("going"), session("changing"))
@@ -45,7 +45,7 @@ async def test_what_changed_in_a_gap_of_the_watches_is_found_by_the_new_ones(
             seconds=120,
         )
         assert set(operators.engine.applied) == {f"{namespace.namespace}/{name}" for name in ("changing", "new")}
-        # So kopf says of 410 Gone.
+        # kopf's log line for 410 Gone.
         assert "Restarting the watch-stream for inferencesessions.v1alpha1.partita.dev" in caplog.text
 
         namespace.apply(session("later"))

@@ -1,4 +1,4 @@
-"""Who holds which accelerators, and how many a session may use."""
+"""The accelerators that sessions hold, and how many a session may use."""
 
 import pytest
 from tests.builders import SessionBuilder, pool, session
@@ -36,7 +36,7 @@ def free(made: SimulatedCluster, name: str) -> int:
     return available(made.session(name), made.cluster())["fast"]
 
 
-def test_what_others_hold_is_not_available() -> None:
+def test_accelerators_of_others_are_not_available() -> None:
     made = cluster(10, one("older", 300), one("younger", 400))
     assert holding(made.session("older"), made.cluster()) == {"fast": 3}
     assert (free(made, "older"), free(made, "younger")) == (6, 7)
@@ -47,12 +47,12 @@ def test_what_others_hold_is_not_available() -> None:
     ("gpus", "want_older", "want_younger"),
     [
         pytest.param(8, 4, 4, id="exactly enough"),
-        pytest.param(6, 4, 2, id="shrunk: the younger gives way"),
-        pytest.param(3, 3, 0, id="shrunk below what the older holds"),
+        pytest.param(6, 4, 2, id="shrunk: the younger session gives way"),
+        pytest.param(3, 3, 0, id="shrunk below the accelerators of the older session"),
         pytest.param(0, None, None, id="nothing left"),
     ],
 )
-def test_where_a_pool_has_shrunk_the_younger_gives_way(
+def test_if_a_pool_has_shrunk_the_younger_session_gives_way(
     gpus: int, want_older: int | None, want_younger: int | None
 ) -> None:
     made = cluster(8, one("older", 400), one("younger", 400))
@@ -82,7 +82,7 @@ def test_throughput_sessions_share_a_pool_by_weight(gpus: int, weights: tuple[in
     assert sum(want) == gpus
 
 
-def test_a_throughput_session_makes_room_for_a_second_one() -> None:
+def test_a_throughput_session_releases_accelerators_for_a_second_one() -> None:
     made = cluster(8, greedy("first", 1))
     assert users("fast", made.cluster()) == {"default/first": 8.0}
     made.add(greedy("second", 1).build())
@@ -91,7 +91,7 @@ def test_a_throughput_session_makes_room_for_a_second_one() -> None:
     assert made.condition("second", "Ready") == ("True", "Serving")
 
 
-def test_a_plan_keeps_what_it_was_promised() -> None:
+def test_a_plan_keeps_its_planned_accelerators() -> None:
     made = cluster(10, one("older", 400))
     (plan,) = made.plans.values()
     for desired, want in ((2, 4.0), (4, 4.0), (6, 6.0)):
@@ -104,17 +104,17 @@ def test_a_plan_keeps_what_it_was_promised() -> None:
     ("vgpus", "want"),
     [
         pytest.param([("fast", 1, 3)], {"fast": 3}, id="whole"),
-        pytest.param([("fast", 2, 3)], {"fast": 2}, id="half a GPU is left over"),
+        pytest.param([("fast", 2, 3)], {"fast": 2}, id="half a GPU stays unused"),
         pytest.param([("fast", 2, 1), ("fast", 4, 1)], {"fast": 2}, id="two sizes share no GPU"),
         pytest.param([("fast", 2, 1), ("fast", 2, 1)], {"fast": 1}, id="two stages of one size do"),
         pytest.param([("slow", 1, 1), ("fast", 8, 9)], {"fast": 2, "slow": 1}, id="by pool"),
         pytest.param([], {}, id="none"),
     ],
 )
-def test_planner_and_operator_count_whole_accelerators_by_one_rule(
+def test_planner_and_operator_count_whole_accelerators_in_the_same_way(
     vgpus: list[tuple[str, int, int]], want: dict[str, int]
 ) -> None:
-    """The planner's own form of a plan, the plan's spec, and what the operator says that it holds."""
+    """Compares the planner's form of a plan, the plan's spec, and the operator's count."""
     shape = {f"p{i}": [(pool, divisor, count, 10_000)] for i, (pool, divisor, count) in enumerate(vgpus)}
     plan = plan_of({"m": shape})
     group = tuple(
@@ -128,7 +128,7 @@ def test_planner_and_operator_count_whole_accelerators_by_one_rule(
     assert accelerators(plan) == want
 
 
-def test_sessions_of_one_name_in_two_namespaces_are_apart() -> None:
+def test_sessions_of_one_name_in_two_namespaces_are_distinct() -> None:
     here = one("traffic", 300)
     there = SessionBuilder("traffic", namespace="elsewhere").model("detector").rate(200).with_spec(**SHARED)
     made = SimulatedCluster()

@@ -1,4 +1,4 @@
-"""The ledger that is kept from state to state is the one that would be made anew, and looks only at what changed."""
+"""The updated ledger equals a new one, and evaluates only changes."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,7 +13,7 @@ State = tuple[dict[str, InferenceSession], dict[str, PipelinePlan]]
 
 
 def states_of_a_crowd() -> list[State]:
-    """What a cluster went through from five manifests to their roll-out, changes and deletion."""
+    """States of a cluster from five manifests to their roll-out, changes and deletion."""
     cluster = SimulatedCluster()
     cluster.add(pool("fast").gpus(12).build(), pool("slow").gpus(6).build())
     for i in range(4):
@@ -40,7 +40,7 @@ STATES = states_of_a_crowd()
 
 @settings(max_examples=60)
 @given(st.lists(st.sampled_from(range(len(STATES))), min_size=1, max_size=8))
-def test_a_ledger_kept_up_with_changes_is_the_one_made_anew(order: list[int]) -> None:
+def test_an_updated_ledger_equals_a_new_one(order: list[int]) -> None:
     kept = Ledger()
     for index in order:
         kept = kept.after(*STATES[index])
@@ -51,13 +51,13 @@ def test_a_ledger_kept_up_with_changes_is_the_one_made_anew(order: list[int]) ->
     assert {name: kept.on(name) for name in ("fast", "slow")} == {name: anew.on(name) for name in ("fast", "slow")}
 
 
-def test_the_crowd_is_worth_the_test() -> None:
+def test_the_states_are_varied_enough() -> None:
     ledger = Ledger().after(*STATES[-1])
     assert {a.key for a in ledger.on("fast")} > {"default/s0"}
     assert [a.key for a in ledger.greedy] == ["default/greedy"]
 
 
-def test_what_did_not_change_is_not_looked_at() -> None:
+def test_unchanged_sessions_are_not_evaluated() -> None:
     sessions, plans = STATES[-1]
     before = Ledger().after(sessions, plans)
     changed = sessions["default/s1"]

@@ -1,4 +1,4 @@
-"""Priorities: where accelerators are short, who gets them, who gives way, and what is said of it."""
+"""Priorities: which session gets scarce accelerators, which one gives way, and the messages."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,7 +22,7 @@ GREEDY = {"objective": Objective(type=ObjectiveType.THROUGHPUT)}
 
 
 def one(name: str, gpus: int, priority: int = 0, **spec: Any) -> InferenceSession:
-    """A session that needs so many accelerators."""
+    """A session that needs this number of accelerators."""
     return session(name).model("detector").rate(100 * gpus).with_spec(priority=priority, **spec).build()
 
 
@@ -69,16 +69,16 @@ def ready(made: SimulatedCluster, name: str) -> tuple[str, str, str]:
 @pytest.mark.parametrize(
     ("gpus", "coming", "want"),
     [
-        pytest.param(8, one("urgent", 4, 10), {"plain": 4, "urgent": 4}, id="room for both: none gives way"),
-        pytest.param(8, one("urgent", 6, 10), {"plain": 2, "urgent": 6}, id="the lower runs with fewer replicas"),
-        pytest.param(8, one("urgent", 8, 10), {"urgent": 8}, id="the lower waits"),
-        pytest.param(8, one("equal", 6), {"plain": 4}, id="of one priority, the older keeps all"),
-        pytest.param(8, one("humble", 6, -10), {"plain": 4}, id="the lower takes nothing"),
-        pytest.param(8, one("urgent", 9, 10), {"plain": 4}, id="nothing is taken for a plan that cannot be"),
-        pytest.param(8, one("urgent", 1, 10, **GREEDY), {"urgent": 8}, id="the most throughput takes the pool"),
+        pytest.param(8, one("urgent", 4, 10), {"plain": 4, "urgent": 4}, id="enough for both: none gives way"),
+        pytest.param(8, one("urgent", 6, 10), {"plain": 2, "urgent": 6}, id="the lower one runs with fewer replicas"),
+        pytest.param(8, one("urgent", 8, 10), {"urgent": 8}, id="the lower one waits"),
+        pytest.param(8, one("equal", 6), {"plain": 4}, id="of one priority: the older one keeps all"),
+        pytest.param(8, one("humble", 6, -10), {"plain": 4}, id="the lower one takes nothing"),
+        pytest.param(8, one("urgent", 9, 10), {"plain": 4}, id="nothing is taken if there is no plan"),
+        pytest.param(8, one("urgent", 1, 10, **GREEDY), {"urgent": 8}, id="maximum throughput takes the pool"),
     ],
 )
-def test_who_gets_the_accelerators(gpus: int, coming: InferenceSession, want: Mapping[str, int]) -> None:
+def test_which_session_gets_the_accelerators(gpus: int, coming: InferenceSession, want: Mapping[str, int]) -> None:
     made = cluster(gpus, one("plain", 4), coming)
     assert {name: pools["fast"] for name, pools in served(made).items()} == want
     held = {key.split("/")[1]: n for key, n in users("fast", made.cluster()).items()}
@@ -86,7 +86,7 @@ def test_who_gets_the_accelerators(gpus: int, coming: InferenceSession, want: Ma
     assert sum(held.values()) <= gpus
 
 
-def test_a_degraded_session_says_who_took_what() -> None:
+def test_a_degraded_session_names_the_sessions_that_took_accelerators() -> None:
     made = cluster(8, one("plain", 4), one("urgent", 6, 10))
     status, reason, message = ready(made, "plain")
     assert (status, reason) == ("False", "Outranked")
@@ -98,14 +98,14 @@ def test_a_degraded_session_says_who_took_what() -> None:
     assert made.condition("urgent", "Ready") == ("True", "Serving")
 
 
-def test_a_waiting_session_says_so_and_is_taken_down() -> None:
+def test_a_waiting_session_reports_that_and_is_stopped() -> None:
     made = cluster(8, one("plain", 4), one("urgent", 8, 10))
     status, reason, message = ready(made, "plain")
     assert (status, reason) == ("False", "Outranked")
     assert "The session waits: not one replica of each stage fits" in message
 
 
-def test_a_new_session_of_lower_priority_is_told_who_has_the_accelerators() -> None:
+def test_a_new_session_of_lower_priority_names_the_holders_of_the_accelerators() -> None:
     made = cluster(8, one("urgent", 6, 10), one("plain", 4))
     status, reason, message = ready(made, "plain")
     assert (status, reason) == ("False", "Outranked")
@@ -114,7 +114,7 @@ def test_a_new_session_of_lower_priority_is_told_who_has_the_accelerators() -> N
     assert "plain" not in served(made)
 
 
-def test_a_session_moves_rather_than_runs_with_less() -> None:
+def test_a_session_moves_to_another_pool_instead_of_running_with_less() -> None:
     made = cluster(8, one("plain", 6), slow=8)
     assert served(made) == {"plain": {"fast": 6}}
     come(made, one("urgent", 4, 10, pools=("fast",)))
@@ -123,14 +123,14 @@ def test_a_session_moves_rather_than_runs_with_less() -> None:
     assert "Outranked" not in {e.reason for _, e in made.events}, "it never had less"
 
 
-def test_what_is_free_is_used_before_anything_is_taken() -> None:
+def test_free_accelerators_are_used_first() -> None:
     made = cluster(8, one("plain", 6), slow=8)
     come(made, one("urgent", 4, 10))
     assert served(made) == {"plain": {"fast": 6}, "urgent": {"slow": 4}}
 
 
 @pytest.mark.parametrize("gpus", [6, 8], ids=["degraded", "waiting"])
-def test_the_accelerators_come_back(gpus: int) -> None:
+def test_the_accelerators_are_returned(gpus: int) -> None:
     made = cluster(8, one("plain", 4))
     before = made.engine.applied["default/plain"]
     come(made, one("urgent", gpus, 10))
@@ -140,8 +140,8 @@ def test_the_accelerators_come_back(gpus: int) -> None:
     assert ready(made, "plain")[:2] == ("True", "Serving")
 
 
-def test_nothing_swings() -> None:
-    """Once everything has come about, nothing is asked, planned or moved any more."""
+def test_plans_do_not_oscillate() -> None:
+    """When the state is stable, there are no more solves, plans or moves."""
     made = cluster(8, one("first", 3), one("second", 3), one("urgent", 4, 10), one("humble", 2, -5))
     made.run(30)
     assert served(made) == {"first": {"fast": 3}, "second": {"fast": 1}, "urgent": {"fast": 4}}
@@ -152,7 +152,7 @@ def test_nothing_swings() -> None:
     assert made.outcome() == outcome
 
 
-def test_the_end_is_the_same_after_a_restart() -> None:
+def test_the_final_state_is_the_same_after_a_restart() -> None:
     made = cluster(8, one("first", 3), one("second", 3), one("urgent", 4, 10))
     want = made.outcome()
     made.restart()
@@ -181,7 +181,7 @@ def test_the_autoscaler_takes_nothing_from_those_of_lower_priority() -> None:
     assert served(made) == {"plain": {"fast": 4}, "urgent": {"fast": 4}}
 
 
-def test_a_paused_session_gives_way_too() -> None:
+def test_a_paused_session_also_gives_way() -> None:
     built = one("plain", 4)
     paused = built.model_copy(
         update={"metadata": built.metadata.model_copy(update={"annotations": {PAUSED_ANNOTATION: "load test"}})}
@@ -209,7 +209,7 @@ def test_a_changed_priority_changes_who_is_served() -> None:
 
 
 def targets(*counts: int) -> tuple[StageTarget, ...]:
-    """For the plan below: detector p0 (fast, slow), detector p1 (slow), classifier p0 (cheap)."""
+    """Replicas of the plan below: detector p0 (fast, slow), detector p1 (slow), classifier p0 (cheap)."""
     where = [("detector", "p0", 0), ("detector", "p0", 1), ("detector", "p1", 0), ("classifier", "p0", 0)]
     return tuple(StageTarget(*stage, replicas=n) for stage, n in zip(where, counts, strict=True))
 
@@ -219,9 +219,9 @@ def targets(*counts: int) -> tuple[StageTarget, ...]:
     [
         pytest.param({}, (4, 8, 2, 3), id="no limit"),
         pytest.param({"fast": 4, "slow": 10}, (4, 8, 2, 3), id="exactly enough"),
-        pytest.param({"fast": 2}, (2, 4, 2, 3), id="the stages of a pipeline shrink by one share"),
+        pytest.param({"fast": 2}, (2, 4, 2, 3), id="the stages of a pipeline shrink in proportion"),
         pytest.param({"fast": 1}, (1, 2, 2, 3), id="one is left"),
-        pytest.param({"fast": 0}, None, id="not one of each stage"),
+        pytest.param({"fast": 0}, None, id="less than one of each stage"),
         pytest.param({"slow": 6}, (2, 4, 1, 3), id="all pipelines of the pool shrink"),
         pytest.param({"slow": 2}, (1, 1, 1, 3), id="one of each"),
         pytest.param({"slow": 1}, None, id="one of each is too much"),
@@ -229,7 +229,7 @@ def targets(*counts: int) -> tuple[StageTarget, ...]:
         pytest.param({"elsewhere": 0}, (4, 8, 2, 3), id="a pool that is not used"),
     ],
 )
-def test_what_is_left_of_a_plan(limits: Mapping[str, int], want: tuple[int, ...] | None) -> None:
+def test_replicas_of_a_plan_within_limits(limits: Mapping[str, int], want: tuple[int, ...] | None) -> None:
     plan = plan_of(
         {
             "detector": {"p0": [("fast", 1, 4, 10_000), ("slow", 1, 8, 20_000)], "p1": [("slow", 1, 2, 20_000)]},

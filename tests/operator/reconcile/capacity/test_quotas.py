@@ -36,7 +36,7 @@ def ready(made: SimulatedCluster, key: str) -> tuple[str, str, str]:
     return str(found.status), found.reason, found.message
 
 
-def test_a_refusal_says_whose_quota_it_is_and_who_holds_it() -> None:
+def test_a_refusal_names_the_quota_and_the_sessions_that_use_it() -> None:
     made = cluster(fast(10, team=4), one("first", 300), one("second", 200))
     status, reason, message = ready(made, "team/second")
     assert (status, reason) == ("False", "QuotaExceeded")
@@ -50,7 +50,7 @@ def test_a_namespace_without_a_quota_may_use_all() -> None:
     assert ready(made, "elsewhere/other")[:2] == ("True", "Serving")
 
 
-def test_a_full_pool_is_no_matter_of_quotas() -> None:
+def test_a_full_pool_is_not_a_quota_problem() -> None:
     made = cluster(fast(4, team=4), one("other", 300, namespace="elsewhere"), one("first", 200))
     assert ready(made, "team/first")[1] == "InsufficientCapacity"
 
@@ -63,7 +63,7 @@ def test_a_raised_quota_lets_the_session_be_planned() -> None:
     assert [(q.namespace, q.gpus, q.allocated) for q in made.pools["fast"].status.quotas] == [("team", 5, 5)]
 
 
-def test_a_lowered_quota_leaves_what_serves_but_says_so() -> None:
+def test_a_lowered_quota_keeps_the_current_plan_and_reports_it() -> None:
     made = cluster(fast(10, team=5), one("first", 300))
     made.add(fast(10, team=2))
     made.run(15)
@@ -83,7 +83,7 @@ def test_replicas_grow_within_the_quota_only() -> None:
     assert [t.replicas for t in made.engine.applied["team/first"].targets] == [4]
 
 
-def test_sessions_that_seek_throughput_share_their_quota() -> None:
+def test_sessions_that_maximise_throughput_share_their_quota() -> None:
     greedy = {"objective": Objective(type=ObjectiveType.THROUGHPUT)}
     made = cluster(fast(16, team=4), one("first", 100, **greedy))
     made.add(one("second", 100, **greedy))
@@ -92,7 +92,7 @@ def test_sessions_that_seek_throughput_share_their_quota() -> None:
     assert held == {"team/first": {"fast": 2}, "team/second": {"fast": 2}}
 
 
-def test_a_quota_of_none_keeps_a_namespace_out() -> None:
+def test_a_quota_of_0_excludes_a_namespace() -> None:
     made = cluster(fast(10, team=0), one("first", 100))
     assert ready(made, "team/first")[1] == "QuotaExceeded"
 
@@ -104,7 +104,7 @@ def test_a_quota_of_none_keeps_a_namespace_out() -> None:
             [{"namespace": "a", "gpus": 1}, {"namespace": "a", "gpus": 2}], "keep one entry for it", id="twice"
         ),
         pytest.param([{"namespace": "a", "gpus": -1}], "greater than or equal to 0", id="negative"),
-        pytest.param([{"namespace": "A b", "gpus": 1}], "pattern", id="no namespace"),
+        pytest.param([{"namespace": "A b", "gpus": 1}], "pattern", id="not a namespace name"),
     ],
 )
 def test_wrong_quotas_are_refused(quotas: list[dict[str, Any]], want: str) -> None:

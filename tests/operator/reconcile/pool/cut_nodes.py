@@ -1,4 +1,4 @@
-"""Nodes that a pool has cut into MIG slices, and the operator's passes over them; mig-manager is played by a double."""
+"""Nodes that a pool cuts into MIG slices, and the operator's passes over them, with a double of mig-manager."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -42,7 +42,7 @@ STEP_S = 5.0
 
 
 def vision(**mig: Any) -> GPUPool:
-    """A pool whose three nodes are to be cut."""
+    """A pool that requests cuts of its three nodes."""
     built = pool("vision").build()
     spec = GPUPoolSpec.model_validate(
         {
@@ -62,7 +62,7 @@ def node(name: str, **labels: str) -> Node:
 
 @dataclass
 class Nodes:
-    """Nodes, and the operator's passes over them; each takes five seconds of the clock."""
+    """Nodes, and the operator's passes over them; a pass takes five seconds of the clock."""
 
     pool: GPUPool = field(default_factory=vision)
     nodes: dict[str, Node] = field(default_factory=lambda: {n: node(n) for n in ("a", "b", "c")})
@@ -85,7 +85,7 @@ class Nodes:
         )
 
     def one_pass(self) -> None:
-        """The operator looks at the pool once, and then mig-manager at the nodes."""
+        """One pass of the operator over the pool, then one pass of mig-manager over the nodes."""
         world = PoolWorld(
             self.pool,
             Cluster({p.metadata.name: p for p in (self.pool, *self.others)}, {s.key: s for s in self.sessions}),

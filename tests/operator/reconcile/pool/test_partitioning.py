@@ -1,4 +1,4 @@
-"""Cutting nodes into MIG slices: from their labels to the next steps, with a clock of the tests' own."""
+"""Cutting nodes into MIG slices: from their labels to the next steps, with the tests' own clock."""
 
 from dataclasses import replace
 from typing import Any
@@ -15,7 +15,7 @@ from partita_operator.reconcile.pool.gpu_labels import CUT_AS, DRAINING, MIG_CON
 from partita_operator.settings.mig import MigSettings
 
 
-def test_nothing_is_touched_before_it_is_approved() -> None:
+def test_no_node_changes_before_approval() -> None:
     nodes = Nodes()
     before = dict(nodes.nodes)
     nodes.run()
@@ -24,10 +24,10 @@ def test_nothing_is_touched_before_it_is_approved() -> None:
     assert "partita.dev/approved-plan=vision-" in nodes.message
     assert nodes.pool.status.partitioning is not None
     assert nodes.pool.status.partitioning.waiting_nodes == ("a", "b", "c")
-    assert nodes.published, "the configurations are published all the same, and hurt nobody"
+    assert nodes.published, "the configurations are published before approval; that changes no node"
 
 
-def test_an_approval_is_of_one_change_only() -> None:
+def test_an_approval_is_for_one_change_only() -> None:
     nodes = approved()
     nodes.pool = nodes.pool.model_copy(
         update={"spec": vision(layouts=[{"nodes": 3, "gpus": [{"count": 1, "slices": {"7g.80gb": 1}}]}]).spec}
@@ -55,7 +55,7 @@ def test_automatic_changes_need_no_approval() -> None:
     assert nodes.cut == ["a", "b", "c"]
 
 
-def test_what_is_cut_stays_so() -> None:
+def test_cut_nodes_stay_cut() -> None:
     nodes = approved()
     nodes.run()
     done = len(nodes.steps)
@@ -68,14 +68,14 @@ def test_what_is_cut_stays_so() -> None:
 def test_no_node_is_labelled_before_mig_manager_has_the_configurations() -> None:
     nodes = approved()
     nodes.run(12)
-    assert nodes.steps == [], "60 s are what a kubelet may take to bring a ConfigMap to a pod"
+    assert nodes.steps == [], "a kubelet may take 60 s to deliver a ConfigMap to a pod"
     nodes.run(3)
     assert nodes.steps == [(StepKind.DRAIN, "a")]
 
 
 @pytest.mark.parametrize("killed_after", range(0, 30, 2))
-def test_an_operator_that_starts_anew_goes_on_where_the_last_one_died(killed_after: int) -> None:
-    """All that it knew but labels and status is gone; even the status may be."""
+def test_a_new_operator_continues_where_the_last_one_was_killed(killed_after: int) -> None:
+    """Only labels and status remain, or only labels."""
     nodes = approved(settings=MigSettings(enabled=True, settle_seconds=0))
     nodes.run(killed_after)
     nodes.pool = nodes.pool.model_copy(update={"status": GPUPoolStatus()})
@@ -84,8 +84,8 @@ def test_an_operator_that_starts_anew_goes_on_where_the_last_one_died(killed_aft
     assert nodes.most_drained == 1
 
 
-def test_replicas_leave_by_themselves_if_there_is_room() -> None:
-    """Pools whose sessions hold more than is left keep their replicas for drainSeconds."""
+def test_replicas_move_by_themselves_if_other_nodes_have_room() -> None:
+    """If sessions hold more than the remaining accelerators, their replicas stay for drainSeconds."""
     nodes = approved(replicas={"a": 1}, pool=vision(drainSeconds=120))
     other = pool("whole").on_nodes({"gpus": "h100"}).build()
     full = other.model_copy(update={"status": GPUPoolStatus(capacity=4, allocated="6")})  # type: ignore[arg-type]
@@ -116,7 +116,7 @@ def test_a_node_that_fails_stops_the_others() -> None:
     assert nodes.cut == ["a", "b", "c"]
 
 
-def test_a_node_that_reboots_is_waited_for() -> None:
+def test_the_operator_waits_for_a_node_that_reboots() -> None:
     nodes = approved(mig_manager=MigManagerDouble(reboots={"a"}, takes=6))
     nodes.run(20)
     assert nodes.nodes["a"].labels[MIG_STATE] == "rebooting"
@@ -125,7 +125,7 @@ def test_a_node_that_reboots_is_waited_for() -> None:
     assert nodes.cut == ["a", "b", "c"]
 
 
-def test_success_of_the_configuration_before_does_not_count() -> None:
+def test_the_success_of_an_earlier_configuration_does_not_count() -> None:
     nodes = approved(mig_manager=MigManagerDouble(takes=8))
     nodes.relabel("a", nvidia_com__mig_config="all-disabled", nvidia_com__mig_config_state="success")
     nodes.run(19)
@@ -134,7 +134,7 @@ def test_success_of_the_configuration_before_does_not_count() -> None:
     assert not any(kind is StepKind.FINISH for kind, _ in nodes.steps)
 
 
-def test_labels_that_others_change_are_theirs() -> None:
+def test_labels_that_other_clients_change_are_kept() -> None:
     nodes = approved()
     nodes.run()
     nodes.relabel("b", nvidia_com__mig_config="all-1g.10gb")
@@ -151,7 +151,7 @@ def test_labels_that_others_change_are_theirs() -> None:
     assert nodes.condition == ("True", "Partitioned")
 
 
-def test_a_new_layout_keeps_what_nodes_have_until_their_turn() -> None:
+def test_with_a_new_layout_nodes_keep_their_configuration_until_their_turn() -> None:
     nodes = approved()
     nodes.run()
     old = nodes.nodes["c"].labels[MIG_CONFIG]
@@ -167,7 +167,7 @@ def test_a_new_layout_keeps_what_nodes_have_until_their_turn() -> None:
     assert old in (nodes.published or {}), "two nodes still have it"
 
 
-def test_configurations_that_nobody_has_any_more_go() -> None:
+def test_unused_configurations_are_removed() -> None:
     nodes = approved()
     nodes.run()
     (old,) = {n.labels[MIG_CONFIG] for n in nodes.nodes.values()}
@@ -181,7 +181,7 @@ def test_configurations_that_nobody_has_any_more_go() -> None:
     assert {"all-disabled", "other-0123abcd"} < set(nodes.published or {})
 
 
-def test_nodes_that_are_not_wanted_any_more_are_let_go() -> None:
+def test_nodes_that_are_no_longer_needed_are_released() -> None:
     nodes = approved(replicas={"a": 1}, pool=vision(drainSeconds=86_400))
     nodes.others = [
         pool("whole")
@@ -207,7 +207,7 @@ def test_nodes_that_are_not_wanted_any_more_are_let_go() -> None:
         pytest.param({"nvidia_com__gpu_count": "8"}, "has 8 GPUs", id="another number of GPUs"),
     ],
 )
-def test_nodes_that_cannot_be_cut_are_left_alone(labels: dict[str, str], want_words: str) -> None:
+def test_nodes_that_cannot_be_cut_do_not_change(labels: dict[str, str], want_words: str) -> None:
     nodes = approved()
     nodes.relabel("b", **labels)
     nodes.run()
@@ -232,7 +232,7 @@ def test_mps_and_mig_are_not_mixed_on_a_node() -> None:
     assert "GPUPool shared, which divides GPUs by MPS" in nodes.message
 
 
-def test_a_node_has_one_pool_that_cuts_it() -> None:
+def test_a_node_is_cut_by_one_pool_only() -> None:
     first = approved(pool=vision(layouts=[{**MIG["layouts"][0], "nodes": 1}]))
     first.run()
     rival = vision()
@@ -243,8 +243,8 @@ def test_a_node_has_one_pool_that_cuts_it() -> None:
     assert second.pool.status.partitioning.waiting_nodes == ("b", "c")
 
 
-def test_sessions_that_cannot_be_drained_are_waited_for() -> None:
-    """An existing Ray cluster does not say which node of Kubernetes a replica is on."""
+def test_a_node_waits_for_sessions_that_cannot_be_drained() -> None:
+    """An existing Ray cluster does not report the Kubernetes node of a replica."""
     nodes = approved(others=[pool("whole").on_nodes({"gpus": "h100"}).build()])
     traffic = session("traffic").model("detector").build()
     plan_holds = {"default/traffic": {"whole": 1}}
@@ -281,11 +281,11 @@ def test_sessions_that_cannot_be_drained_are_waited_for() -> None:
             {"published": None, "problem": "ConfigMap x is none of Partita's."},
             ("False", "PartitioningFailed"),
             "none of Partita's",
-            id="somebody else's ConfigMap",
+            id="ConfigMap of another owner",
         ),
     ],
 )
-def test_what_a_person_has_to_see_to(fields: dict[str, Any], want: tuple[str, str], want_words: str) -> None:
+def test_problems_that_need_a_person(fields: dict[str, Any], want: tuple[str, str], want_words: str) -> None:
     nodes = approved(**{"pool": vision(), **fields}) if "pool" not in fields else Nodes(**fields)
     nodes.run(30)
     assert nodes.condition == want

@@ -1,4 +1,4 @@
-"""Pools: how many accelerators they have, who holds them, and when they may go."""
+"""Pools: their accelerators, the sessions that hold them, and their deletion."""
 
 import pytest
 from tests.builders import PoolBuilder, pool, session
@@ -47,7 +47,7 @@ def status_of(world: PoolWorld) -> GPUPoolStatus:
         ),
         pytest.param((Node("a", False, {GPU: 4}),), None, None, 0, ("False", "NoAccelerators"), id="none ready"),
         pytest.param((), None, 0, 0, ("False", "NoCount"), id="declared as none"),
-        pytest.param((), None, None, 7, ("Unknown", "EngineUnavailable"), id="Ray away: the last number stays"),
+        pytest.param((), None, None, 7, ("Unknown", "EngineUnavailable"), id="Ray is away: the last number stays"),
     ],
 )
 def test_capacity_is_declared_or_counted(
@@ -88,7 +88,7 @@ H100 = {
         pytest.param(SharingMode.WHOLE, {"partita.dev/mig-draining": "x"}, {GPU: 4}, "waits to be cut", id="drained"),
     ],
 )
-def test_nodes_whose_gpus_are_shared_otherwise_do_not_count(
+def test_nodes_that_share_gpus_in_another_way_do_not_count(
     mode: SharingMode, labels: dict[str, str], allocatable: dict[str, int], want_words: str
 ) -> None:
     built = undeclared()
@@ -102,7 +102,7 @@ def test_nodes_whose_gpus_are_shared_otherwise_do_not_count(
     assert want_words in ready.message
 
 
-def test_the_status_says_what_gpus_there_are_whatever_they_are_called() -> None:
+def test_the_status_lists_gpus_of_any_name() -> None:
     built = undeclared()
     future = {**H100, "nvidia.com/gpu.product": "NVIDIA-X999", "nvidia.com/mig.capable": "false"}
     nodes = (
@@ -125,7 +125,7 @@ def test_the_status_says_what_gpus_there_are_whatever_they_are_called() -> None:
         pytest.param((Node("a", True, {}),), None, ["1 nodes match", GPU, "device plugin"], id="no accelerators"),
     ],
 )
-def test_a_pool_without_accelerators_says_what_was_looked_for(
+def test_a_pool_without_accelerators_names_its_selector_and_resource(
     nodes: tuple[Node, ...], engine: dict[str, float] | None, want_words: list[str]
 ) -> None:
     built = undeclared()
@@ -151,7 +151,7 @@ def test_the_finalizer_comes_first() -> None:
     [(0, 5), (20, 5), (100, 25), (1000, 60)],
     ids=lambda value: f"{value}",
 )
-def test_a_pool_of_many_nodes_is_looked_at_less_often(nodes: int, want_seconds: float) -> None:
+def test_a_pool_of_many_nodes_is_evaluated_less_often(nodes: int, want_seconds: float) -> None:
     built = undeclared()
     guarded = built.model_copy(update={"metadata": built.metadata.model_copy(update={"finalizers": (FINALIZER,)})})
     there = tuple(Node(f"n{i}", True, {GPU: 1}) for i in range(nodes))
@@ -168,7 +168,7 @@ def two_sessions(fast: PoolBuilder) -> SimulatedCluster:
     return made
 
 
-def test_the_status_says_who_holds_what() -> None:
+def test_the_status_lists_the_sessions_with_their_accelerators() -> None:
     made = two_sessions(pool("fast").gpus(8))
     status = made.pools["fast"].status
     assert (status.capacity, status.allocated, status.free) == (8, "4", "4")
@@ -176,7 +176,7 @@ def test_the_status_says_who_holds_what() -> None:
     assert status.idle_fraction is None
 
 
-def test_idleness_is_the_mean_over_what_is_held() -> None:
+def test_the_idle_fraction_is_the_mean_over_held_accelerators() -> None:
     made = two_sessions(pool("fast").gpus(8))
     made.engine.reported = {
         "default/traffic": signals(None, 10, idle=0.2),
@@ -186,7 +186,7 @@ def test_idleness_is_the_mean_over_what_is_held() -> None:
     assert made.pools["fast"].status.idle_fraction == "0.3"
 
 
-def test_a_pool_in_use_goes_only_after_its_sessions() -> None:
+def test_a_pool_in_use_is_deleted_only_after_its_sessions() -> None:
     made = two_sessions(pool("fast").gpus(8))
     made.delete("fast")
     made.run(5)
@@ -202,7 +202,7 @@ def test_a_pool_in_use_goes_only_after_its_sessions() -> None:
     assert made.pools == {}
 
 
-def test_sessions_leave_a_pool_that_is_deleted_if_they_can() -> None:
+def test_sessions_move_from_a_deleted_pool_if_possible() -> None:
     made = two_sessions(pool("fast").gpus(8))
     made.add(pool("slow").gpus(8).build())
     made.run(5)
@@ -213,7 +213,7 @@ def test_sessions_leave_a_pool_that_is_deleted_if_they_can() -> None:
     assert made.pools["slow"].status.allocated == "4"
 
 
-def test_an_unused_pool_goes_at_once() -> None:
+def test_an_unused_pool_is_deleted_at_once() -> None:
     made = SimulatedCluster()
     made.add(pool("fast").build())
     made.run(2)

@@ -1,4 +1,4 @@
-"""What a session says of itself in every state that it can be in, and whether kstatus understands it."""
+"""The conditions of a session in every state, and their kstatus."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -85,7 +85,7 @@ def with_policy(models: ModelsSettings) -> SimulatedCluster:
     made = cluster(DETECTOR)
     made.settings = made.settings.model_copy(update={"models": models})
     made.run(20)
-    assert made.runner.started == [], "nothing is run for what is forbidden"
+    assert made.runner.started == [], "nothing runs for a forbidden model"
     return made
 
 
@@ -150,9 +150,11 @@ READY = ("True", "Serving")
             ("False", "PowerUnknown"),
             "Stalled",
             "GPUPool fast, slow does not set it. Set it there",
-            id="least power from pools that do not say theirs",
+            id="least power from pools without a power value",
         ),
-        pytest.param(deleted_pool_named, ("False", "PoolTerminating"), "Stalled", "Select others", id="pool going"),
+        pytest.param(
+            deleted_pool_named, ("False", "PoolTerminating"), "Stalled", "Select others", id="pool being deleted"
+        ),
         pytest.param(unreadable, ("False", "InvalidSpec"), "Stalled", "rate: Field required", id="unreadable spec"),
         pytest.param(
             lambda: with_runs(RunPhase.RUNNING), ("False", "Profiling"), "Reconciling", "0 of 2", id="profiling"
@@ -204,7 +206,11 @@ READY = ("True", "Serving")
         ),
         pytest.param(lambda: after(10, cluster(DETECTOR)), READY, None, "1 of 1 replicas are up", id="ready"),
         pytest.param(
-            lambda: few_replicas_up(2), READY, "Reconciling", "2 of 3 replicas are up", id="ready, one replica to come"
+            lambda: few_replicas_up(2),
+            READY,
+            "Reconciling",
+            "2 of 3 replicas are up",
+            id="ready, one replica still starting",
         ),
         pytest.param(
             lambda: few_replicas_up(0),
@@ -232,18 +238,18 @@ READY = ("True", "Serving")
             ("False", "SLOTooTight"),
             "Stalled",
             "keeps serving",
-            id="edited to what cannot be planned",
+            id="edited, no plan possible",
         ),
         pytest.param(
-            lambda: edited(cyclic), ("False", "InvalidSpec"), "Stalled", "keeps serving", id="edited to nonsense"
+            lambda: edited(cyclic), ("False", "InvalidSpec"), "Stalled", "keeps serving", id="edited to an invalid spec"
         ),
         pytest.param(
-            lambda: edited(lambda s: s.rate(300)), READY, None, "3 of 3 replicas", id="edited to something larger"
+            lambda: edited(lambda s: s.rate(300)), READY, None, "3 of 3 replicas", id="edited to a larger rate"
         ),
         pytest.param(deletion_waits, ("False", "Deleting"), "Reconciling", "being removed", id="being deleted"),
     ],
 )
-def test_ready_says_what_holds_it_up(
+def test_ready_gives_the_first_incomplete_step(
     state: Callable[[], SimulatedCluster], want_ready: tuple[str, str], want_progress: str | None, want_words: str
 ) -> None:
     made = state()
@@ -279,12 +285,12 @@ def test_ready_says_what_holds_it_up(
         pytest.param(
             lambda: edited(lambda s: s.slo(5)),
             {"Profiled": "ProfilesReady", "Planned": "SLOTooTight", "RolledOut": "SLOTooTight"},
-            id="edited to what cannot be planned",
+            id="edited, no plan possible",
         ),
         pytest.param(
             lambda: few_replicas_up(2),
             {"Planned": "PlanReady", "RolledOut": "Scaling"},
-            id="one replica to come",
+            id="one replica still starting",
         ),
         pytest.param(
             lambda: after(5, cluster(cyclic(DETECTOR))),
@@ -308,15 +314,15 @@ def test_each_step_has_its_condition(state: Callable[[], SimulatedCluster], want
         pytest.param(0, 0.0, ("Unknown", "NoTraffic"), id="no requests"),
     ],
 )
-def test_attainment_is_held_against_its_target(offered: float, bad: float, want: tuple[str, str]) -> None:
+def test_attainment_is_compared_with_its_target(offered: float, bad: float, want: tuple[str, str]) -> None:
     made = after(10, cluster(DETECTOR))
     made.engine.reported["default/traffic"] = signals(None, offered, bad)
     made.run(2)
     assert made.condition("traffic", "SLOMet") == want
-    assert made.condition("traffic", "Ready") == READY, "serving and serving in time are two things"
+    assert made.condition("traffic", "Ready") == READY, "Ready does not depend on attainment"
 
 
-def test_events_tell_transitions_and_nothing_else() -> None:
+def test_events_report_only_transitions() -> None:
     made = after(60, cluster(DETECTOR))
     told = [event.reason for key, event in made.events if key == "default/traffic"]
     assert told == ["ProfilesReady", "PlanReady", "Serving", "RolledOut"]
@@ -350,7 +356,7 @@ def test_a_settled_session_is_not_written_again() -> None:
     assert made.session("traffic") is before
 
 
-def test_while_the_engine_stays_away_it_is_asked_ever_more_seldom() -> None:
+def test_while_the_engine_stays_away_it_is_called_less_often() -> None:
     made = after(20, cluster(DETECTOR))
     made.engine.away = "gone"
     pauses = []

@@ -1,4 +1,4 @@
-"""What keeps a session from its plan: approval, pause, rollback and maintenance windows."""
+"""What holds a session back from its plan: approval, pause, rollback and maintenance windows."""
 
 from datetime import timedelta
 
@@ -26,7 +26,7 @@ def settled(wanted: SessionBuilder = DETECTOR, gpus: int = 8) -> SimulatedCluste
 
 
 def change(made: SimulatedCluster, wanted: SessionBuilder, seconds: float = 15) -> None:
-    """Apply another spec; annotations stay, as kubectl leaves those that are not in the manifest."""
+    """Apply another spec; annotations stay, because kubectl keeps those that the manifest lacks."""
     built = wanted.build()
     annotations = made.session("traffic").metadata.annotations
     made.add(built.model_copy(update={"metadata": built.metadata.model_copy(update={"annotations": annotations})}))
@@ -63,7 +63,7 @@ def preview(made: SimulatedCluster) -> PlanPreview:
 
 
 def rolled_back() -> tuple[SimulatedCluster, str, str]:
-    """A cluster that has gone back from its second plan to its first; both names."""
+    """A cluster that has rolled back from its second plan to its first, and the names of both."""
     made = settled()
     first = serving(made)
     change(made, DETECTOR.rate(350))
@@ -72,7 +72,7 @@ def rolled_back() -> tuple[SimulatedCluster, str, str]:
     return made, first, second
 
 
-def test_a_plan_that_waits_for_approval_is_previewed() -> None:
+def test_a_plan_that_waits_for_approval_has_a_preview() -> None:
     made = settled()
     first = serving(made)
     change(made, MANUAL.rate(350))
@@ -85,7 +85,7 @@ def test_a_plan_that_waits_for_approval_is_previewed() -> None:
     assert f"partita.dev/approved-plan={found.plan}" in held(made).message
 
 
-def test_an_approval_by_annotation_lets_its_plan_go() -> None:
+def test_an_approval_by_annotation_releases_its_plan() -> None:
     made = settled()
     change(made, MANUAL.rate(350))
     wanted = pending(made)
@@ -95,7 +95,7 @@ def test_an_approval_by_annotation_lets_its_plan_go() -> None:
     assert (held(made).status, held(made).reason) == ("False", "Settled")
 
 
-def test_an_approval_of_another_plan_does_nothing() -> None:
+def test_an_approval_of_another_plan_has_no_effect() -> None:
     made = settled()
     first = serving(made)
     change(made, MANUAL.rate(350))
@@ -108,7 +108,7 @@ def test_an_approval_of_another_plan_does_nothing() -> None:
     assert f"another plan, {approved}" in held(made).message
 
 
-def test_a_paused_session_keeps_what_it_serves() -> None:
+def test_a_paused_session_keeps_its_plan_and_replicas() -> None:
     made = settled()
     first = serving(made)
     annotate(made, paused="load test")
@@ -130,7 +130,7 @@ def test_a_paused_session_keeps_what_it_serves() -> None:
     assert made.condition("traffic", "Ready") == ("True", "Serving")
 
 
-def test_what_a_paused_session_serves_is_repaired() -> None:
+def test_the_replicas_of_a_paused_session_are_repaired() -> None:
     made = settled()
     first = serving(made)
     annotate(made, paused="true")
@@ -141,7 +141,7 @@ def test_what_a_paused_session_serves_is_repaired() -> None:
     assert serving(made) == first
 
 
-def test_a_session_that_is_paused_from_the_start_rolls_nothing_out() -> None:
+def test_a_session_that_is_paused_from_the_start_is_not_rolled_out() -> None:
     made = SimulatedCluster()
     made.add(pool("fast").gpus(8).build(), DETECTOR.build())
     annotate(made, 15, paused="not yet")
@@ -156,7 +156,7 @@ def test_a_rollback_holds_an_earlier_plan() -> None:
     made.run(60)
     asked = len(made.problems)
     assert serving(made) == first
-    assert made.engine.applied[KEY].session.spec.rate.requests_per_second == 150, "with the spec it was made from"
+    assert made.engine.applied[KEY].session.spec.rate.requests_per_second == 150, "with the spec that it was made from"
     assert (held(made).status, held(made).reason) == ("True", "RolledBack")
     assert made.condition("traffic", "Ready") == ("True", "Serving")
     assert made.session("traffic").status.history[0] == second
@@ -166,7 +166,7 @@ def test_a_rollback_holds_an_earlier_plan() -> None:
     assert len(made.problems) == asked
 
 
-def test_a_rollback_that_is_undone_brings_the_newer_plan_back() -> None:
+def test_after_an_undone_rollback_the_newer_plan_serves() -> None:
     made, _, second = rolled_back()
     asked = len(made.problems)
     annotate(made, 10, rollback=None)
@@ -198,11 +198,11 @@ def test_a_rollback_waits_for_the_end_of_a_pause() -> None:
     ("asked", "want"),
     [
         pytest.param("traffic-00000000@2", "Plan traffic-00000000 does not exist", id="no such plan"),
-        pytest.param("traffic", "Write PLAN@GENERATION", id="no generation"),
+        pytest.param("traffic", "Write PLAN@GENERATION", id="without a generation"),
         pytest.param("a b@c", "Write PLAN@GENERATION", id="nonsense"),
     ],
 )
-def test_a_rollback_that_cannot_be_says_why_and_changes_nothing(asked: str, want: str) -> None:
+def test_an_impossible_rollback_gives_the_reason_and_changes_nothing(asked: str, want: str) -> None:
     made = settled()
     change(made, DETECTOR.rate(350))
     before = serving(made)
@@ -243,7 +243,7 @@ def test_outside_of_its_windows_a_session_keeps_its_plan() -> None:
     assert made.session("traffic").status.preview is None
 
 
-def test_a_migration_goes_on_when_its_window_closes() -> None:
+def test_a_migration_continues_when_its_window_closes() -> None:
     made = settled(NIGHTS)
     made.now += timedelta(hours=2, minutes=30)
     made.engine.most_ready = 0
@@ -284,7 +284,7 @@ def test_an_approved_plan_still_waits_for_its_window() -> None:
     assert held(made).reason == "OutsideWindow"
 
 
-def test_each_hold_is_told_once() -> None:
+def test_each_hold_has_one_event() -> None:
     made = settled()
     annotate(made, 10, paused="load test")
     annotate(made, 10, paused=None)

@@ -17,7 +17,7 @@ def window(*days: Weekday, start: str = "22:00", minutes: int = 120) -> Maintena
 
 
 def at(text: str) -> datetime:
-    """A moment of the week that begins on Monday, 5 January 2026."""
+    """A time in the week of Monday, 5 January 2026."""
     return datetime.fromisoformat(f"2026-01-{text}:00+00:00")
 
 
@@ -30,11 +30,11 @@ LONG = window(Weekday.FRIDAY, start="12:00", minutes=5 * 1440)
     [
         pytest.param((), "05T10:00", True, None, id="no window: always"),
         pytest.param((window(),), "05T21:59", False, "05T22:00", id="every day, before"),
-        pytest.param((window(),), "05T22:00", True, "06T22:00", id="its first moment"),
+        pytest.param((window(),), "05T22:00", True, "06T22:00", id="its start"),
         pytest.param((window(),), "05T23:59", True, "06T22:00", id="its last minute"),
         pytest.param((window(),), "06T00:00", False, "06T22:00", id="its end"),
         pytest.param((SATURDAY,), "09T23:00", False, "10T22:00", id="another day"),
-        pytest.param((SATURDAY,), "10T23:00", True, "17T22:00", id="its day"),
+        pytest.param((SATURDAY,), "10T23:00", True, "17T22:00", id="on its day"),
         pytest.param((window(Weekday.SUNDAY, minutes=240),), "12T01:00", True, "18T22:00", id="over midnight"),
         pytest.param((LONG,), "05T13:00", True, "09T12:00", id="over the end of the week"),
         pytest.param((SATURDAY, window(start="03:00")), "05T10:00", False, "06T03:00", id="the nearest of several"),
@@ -62,25 +62,23 @@ WINDOWS = st.builds(
 
 
 @given(st.lists(WINDOWS, min_size=1, max_size=4).map(tuple), MOMENTS)
-def test_a_window_is_open_from_the_moment_that_was_announced(
-    windows: tuple[MaintenanceWindow, ...], now: datetime
-) -> None:
+def test_a_window_opens_at_the_announced_time(windows: tuple[MaintenanceWindow, ...], now: datetime) -> None:
     begin = next_beginning(windows, now)
     assert begin is not None
     assert now < begin <= now + timedelta(weeks=1)
     assert is_open(windows, begin)
     if not is_open(windows, now):
         between = now + (begin - now) / 2
-        assert not is_open(windows, between), "nothing opens unannounced"
+        assert not is_open(windows, between), "no window opens without an announcement"
 
 
 @pytest.mark.parametrize(
     ("change", "want"),
     [
-        pytest.param({"start": "24:00"}, "such as 22:30", id="no such hour"),
+        pytest.param({"start": "24:00"}, "such as 22:30", id="invalid hour"),
         pytest.param({"start": "9:30"}, "such as 22:30", id="one digit"),
-        pytest.param({"days": ["Someday"]}, "days", id="no such day"),
-        pytest.param({"durationMinutes": 0}, "greater than or equal to 10", id="no time"),
+        pytest.param({"days": ["Someday"]}, "days", id="invalid day"),
+        pytest.param({"durationMinutes": 0}, "greater than or equal to 10", id="not a time"),
         pytest.param({"durationMinutes": 10_081}, "less than or equal to 10080", id="over a week"),
     ],
 )

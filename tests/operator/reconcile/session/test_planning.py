@@ -1,4 +1,4 @@
-"""When a plan is made, which one is wanted, and what becomes of the others."""
+"""When a plan is made, which one is desired, and what happens to the others."""
 
 import pytest
 from tests.builders import SessionBuilder, pool, session
@@ -47,7 +47,7 @@ def active(made: SimulatedCluster, name: str = "traffic") -> str:
         pytest.param(DETECTOR.with_spec(batching={"policy": "Eager"}), False, id="batching policy"),
     ],
 )
-def test_only_what_matters_leads_to_another_search(change: SessionBuilder, want_search: bool) -> None:
+def test_only_inputs_of_plans_lead_to_another_search(change: SessionBuilder, want_search: bool) -> None:
     made = settled(DETECTOR)
     assert len(made.problems) == 1
     made.add(change.build())
@@ -65,7 +65,9 @@ def test_only_what_matters_leads_to_another_search(change: SessionBuilder, want_
         pytest.param({"node_selector": LabelSelector(match_labels={"a": "b"})}, False, id="how nodes are found"),
     ],
 )
-def test_a_pools_change_matters_if_it_could_change_plans(change: dict[str, object], want_search: bool) -> None:
+def test_a_change_of_a_pool_leads_to_a_search_if_it_could_change_plans(
+    change: dict[str, object], want_search: bool
+) -> None:
     made = settled(DETECTOR)
     built = pool("fast").gpus(8).build()
     made.add(built.model_copy(update={"spec": type(built.spec).model_validate(built.spec.model_dump() | change)}))
@@ -73,7 +75,7 @@ def test_a_pools_change_matters_if_it_could_change_plans(change: dict[str, objec
     assert len(made.problems) == 1 + want_search
 
 
-def test_the_search_knows_the_plan_in_force() -> None:
+def test_the_search_receives_the_current_plan() -> None:
     made = settled(DETECTOR)
     before = made.plans[active(made)]
     made.add(DETECTOR.rate(350).build())
@@ -82,7 +84,7 @@ def test_the_search_knows_the_plan_in_force() -> None:
     assert made.problems[1].current_plan == before.spec
 
 
-def test_a_plan_says_what_it_was_made_from() -> None:
+def test_a_plan_records_its_inputs() -> None:
     made = settled(DETECTOR)
     plan = made.plans[active(made)]
     assert plan.metadata.name == f"traffic-{plan.spec.inputs_digest[:8]}"
@@ -91,7 +93,7 @@ def test_a_plan_says_what_it_was_made_from() -> None:
     assert plan.metadata.labels == {"partita.dev/session": "traffic"}
 
 
-def test_where_the_same_plan_is_found_again_nothing_moves() -> None:
+def test_if_the_same_plan_is_found_again_nothing_moves() -> None:
     made = settled(DETECTOR)
     before = active(made)
     made.add(DETECTOR.slo(90).build())
@@ -99,10 +101,10 @@ def test_where_the_same_plan_is_found_again_nothing_moves() -> None:
     assert len(made.problems) == 2
     assert active(made) == before
     assert made.made_plans == [before]
-    assert made.engine.applied[KEY].session.spec.slo.latency_ms == 90, "the frontends learn of the new SLO"
+    assert made.engine.applied[KEY].session.spec.slo.latency_ms == 90, "the frontends receive the new SLO"
 
 
-def test_going_back_to_earlier_inputs_brings_the_earlier_plan_back() -> None:
+def test_with_earlier_inputs_the_earlier_plan_returns() -> None:
     made = settled(DETECTOR)
     first = active(made)
     made.add(DETECTOR.rate(350).build())
@@ -152,7 +154,7 @@ def test_a_manual_plan_waits_for_its_approval() -> None:
     assert made.session("traffic").status.pending_plan is None
 
 
-def test_while_a_manual_plan_waits_the_one_before_serves() -> None:
+def test_while_a_manual_plan_waits_the_current_plan_serves() -> None:
     made = settled(DETECTOR)
     first = active(made)
     made.add(MANUAL.rate(350).build())
@@ -173,7 +175,7 @@ def test_a_waiting_plan_is_rolled_out_once_approval_is_automatic() -> None:
     assert len(made.made_plans) == 1
 
 
-def test_a_waiting_plan_gives_way_to_that_of_newer_inputs() -> None:
+def test_a_plan_of_newer_inputs_replaces_a_waiting_plan() -> None:
     made = settled(MANUAL)
     (first,) = made.plans
     made.add(MANUAL.rate(350).build())
@@ -188,7 +190,7 @@ def test_two_sessions_never_get_the_same_gpus() -> None:
     assert sorted(ready) == [("False", "InsufficientCapacity"), ("True", "PlanReady")]
 
 
-def test_a_session_is_planned_as_soon_as_gpus_are_free() -> None:
+def test_a_waiting_session_is_planned_when_gpus_become_free() -> None:
     made = settled(DETECTOR.rate(500), gpus=8)
     made.add(session("second").model("detector").rate(500).build())
     made.run(15)
@@ -198,7 +200,7 @@ def test_a_session_is_planned_as_soon_as_gpus_are_free() -> None:
     assert made.condition("second", "Ready") == ("True", "Serving")
 
 
-def test_a_search_without_answer_is_repeated_after_a_while() -> None:
+def test_a_search_without_an_answer_is_repeated_after_a_while() -> None:
     made = cluster(DETECTOR)
     answers: list[Outcome] = [NoPlan(NoPlanReason.TIME_LIMIT, "No answer in time; raise planner.timeLimitSeconds.")]
 
@@ -224,7 +226,7 @@ def offered(made: SimulatedCluster, rate: float, seconds: float) -> None:
 def test_an_observed_rate_that_lasts_leads_to_another_plan() -> None:
     made = settled(OBSERVED)
     offered(made, 0, 600)
-    assert [p.rate for p in made.problems] == [150], "until something is seen, the declared rate counts"
+    assert [p.rate for p in made.problems] == [150], "until requests are measured, the declared rate counts"
     offered(made, 330, 30)
     assert len(made.problems) == 1, "it may be a burst"
     offered(made, 330, 60)
@@ -232,7 +234,7 @@ def test_an_observed_rate_that_lasts_leads_to_another_plan() -> None:
     assert made.session("traffic").status.planned_rate == "330"
 
 
-def test_an_observed_rate_outlives_the_operator() -> None:
+def test_an_observed_rate_survives_a_restart_of_the_operator() -> None:
     made = settled(OBSERVED)
     offered(made, 330, 90)
     made.restart()
@@ -241,7 +243,7 @@ def test_an_observed_rate_outlives_the_operator() -> None:
     assert [p.rate for p in made.problems] == [150, 330]
 
 
-def test_a_declared_rate_does_not_care_for_what_is_observed() -> None:
+def test_a_declared_rate_ignores_the_observed_one() -> None:
     made = settled(DETECTOR)
     offered(made, 700, 900)
     assert len(made.problems) == 1

@@ -1,4 +1,4 @@
-"""Profiles: which are wanted, and how those that are missing come about."""
+"""Profiles: which ones a session needs, and how missing ones are made."""
 
 from datetime import timedelta
 
@@ -61,7 +61,7 @@ def counted(builder: PoolBuilder) -> Cluster:
         ),
     ],
 )
-def test_a_request_says_all_that_changes_a_measurement(
+def test_a_request_contains_everything_that_changes_a_measurement(
     wanting: SessionBuilder, on: PoolBuilder, want: dict[str, object]
 ) -> None:
     settings = OperatorSettings(profiling=ProfilingSettings(versions={"torch": "2.13"}))
@@ -94,7 +94,7 @@ def test_functions_need_no_profile() -> None:
     assert sorted(started_runs(made)) == [("fast", 1), ("slow", 1)]
 
 
-def test_what_is_profiled_already_is_not_profiled_again() -> None:
+def test_an_existing_profile_is_not_made_again() -> None:
     made = cluster(DETECTOR)
     made.run(10)
     made.add(session("second").model("detector").build())
@@ -105,7 +105,7 @@ def test_what_is_profiled_already_is_not_profiled_again() -> None:
     assert sorted(started_runs(made)) == [("fast", 1), ("slow", 1)]
 
 
-def test_sessions_of_a_namespace_share_runs_under_way() -> None:
+def test_sessions_of_a_namespace_share_running_profiles() -> None:
     made = cluster(DETECTOR, session("second").model("detector"))
     made.runner.script = {"slow": (RunPhase.FAILED, RunPhase.SUCCEEDED)}
     made.run(60)
@@ -133,7 +133,7 @@ def test_runs_on_shared_cores_wait_for_each_other(mode: SharingMode, want_most: 
     assert made.condition("traffic", "Profiled") == ("True", "ProfilesReady")
 
 
-def test_a_failed_run_is_tried_again_later_and_later() -> None:
+def test_a_failed_run_is_repeated_with_growing_pauses() -> None:
     made = cluster(DETECTOR, pools=("fast",))
     made.runner.script = {"fast": (RunPhase.FAILED,)}
     starts: dict[float, int] = {}
@@ -159,7 +159,7 @@ def test_a_run_that_hangs_is_stopped_and_counts_as_failed() -> None:
     assert made.runner.runs == {}
 
 
-def test_a_run_that_hangs_does_not_hold_up_other_pools_after_its_time() -> None:
+def test_a_run_that_hangs_does_not_delay_other_pools_after_its_time_limit() -> None:
     made = cluster(DETECTOR)
     made.settings = OperatorSettings(profiling=ProfilingSettings(timeout_seconds=30, backoff_seconds=1000))
     made.runner.script = {"slow": (RunPhase.RUNNING,)}
@@ -170,7 +170,7 @@ def test_a_run_that_hangs_does_not_hold_up_other_pools_after_its_time() -> None:
     assert made.condition("traffic", "Profiled") == ("False", "SomeProfilesMissing")
 
 
-def test_a_profile_that_comes_late_leads_to_a_new_plan() -> None:
+def test_a_late_profile_leads_to_a_new_plan() -> None:
     made = cluster(DETECTOR)
     made.runner.script = {"fast": (RunPhase.FAILED, RunPhase.SUCCEEDED)}
     made.run(15)
@@ -179,7 +179,7 @@ def test_a_profile_that_comes_late_leads_to_a_new_plan() -> None:
     assert set(made.problems[-1].profiles) == {("detector", "fast"), ("detector", "slow")}
 
 
-def test_a_failing_session_leaves_others_alone() -> None:
+def test_a_failing_session_does_not_affect_others() -> None:
     made = cluster(
         session("broken").model("classifier").with_spec(pools=("slow",)), DETECTOR.with_spec(pools=("fast",))
     )
@@ -194,7 +194,7 @@ def annotated(built: InferenceSession, value: str) -> InferenceSession:
     return built.model_copy(update={"metadata": meta})
 
 
-def test_what_was_given_up_is_tried_again_when_asked() -> None:
+def test_a_profile_that_was_given_up_is_made_again_on_request() -> None:
     made = cluster(DETECTOR, pools=("fast",))
     made.runner.script = {"fast": (RunPhase.FAILED,)}
     made.run(100)
@@ -202,12 +202,12 @@ def test_what_was_given_up_is_tried_again_when_asked() -> None:
 
     made.runner.script = {}
     made.run(20)
-    assert len(made.runner.started) == 3, "nobody asked"
+    assert len(made.runner.started) == 3, "no retry without a request"
     made.add(annotated(DETECTOR.build(), "now"))
     made.run(20)
     assert made.condition("traffic", "Ready") == ("True", "Serving")
     assert made.session("traffic").status.last_handled_retry == "now"
-    assert made.runner.runs == {}, "failed runs are cleared away"
+    assert made.runner.runs == {}, "failed runs are removed"
 
 
 def test_a_lost_run_is_started_again() -> None:
@@ -219,7 +219,7 @@ def test_a_lost_run_is_started_again() -> None:
     assert started_runs(made) == [("fast", 1), ("fast", 1)]
 
 
-def test_runs_that_nobody_wants_any_more_are_stopped() -> None:
+def test_runs_that_are_no_longer_needed_are_stopped() -> None:
     made = cluster(DETECTOR)
     made.runner.script = {"fast": (RunPhase.RUNNING,), "slow": (RunPhase.RUNNING,)}
     made.run(5)
@@ -232,7 +232,7 @@ def test_runs_that_nobody_wants_any_more_are_stopped() -> None:
     assert made.sessions == {}
 
 
-def test_a_run_that_another_session_waits_for_goes_on() -> None:
+def test_a_run_that_another_session_needs_continues() -> None:
     made = cluster(DETECTOR, session("second").model("detector"), pools=("fast",))
     made.runner.script = {"fast": (RunPhase.RUNNING,)}
     made.run(5)

@@ -1,4 +1,4 @@
-"""What the engine is told, how replicas follow the load, and how a session goes."""
+"""The target of the engine, replicas that follow the load, and the deletion of a session."""
 
 import pytest
 from tests.builders import SessionBuilder, pool, session
@@ -31,7 +31,7 @@ def measure(made: SimulatedCluster, bad: float, idle: float) -> None:
     made.engine.reported[KEY] = with_stages(signals(plan, 100, bad, idle), {STAGE: (replicas(made), idle, bad)})
 
 
-def test_the_engine_gets_all_that_the_plan_needs() -> None:
+def test_the_engine_gets_everything_that_the_plan_needs() -> None:
     made = settled()
     spec = made.engine.applied[KEY]
     assert set(spec.profiles) == {("detector", "fast")}
@@ -40,7 +40,7 @@ def test_the_engine_gets_all_that_the_plan_needs() -> None:
     assert spec.session.spec == made.session("traffic").spec
 
 
-def test_a_plan_in_force_is_kept_up_with_the_spec_that_it_was_made_from() -> None:
+def test_the_current_plan_is_maintained_with_its_own_spec() -> None:
     made = settled()
     first = made.engine.applied[KEY]
     made.add(DETECTOR.rate(5000).function("crop").edge("detector", "crop").build())
@@ -51,7 +51,7 @@ def test_a_plan_in_force_is_kept_up_with_the_spec_that_it_was_made_from() -> Non
     assert made.engine.applied[KEY].session.spec == first.session.spec
 
 
-def test_a_plan_without_its_spec_is_left_as_it_runs() -> None:
+def test_a_plan_without_its_spec_does_not_change() -> None:
     made = settled()
     (plan,) = made.plans.values()
     meta = plan.metadata.model_copy(update={"annotations": {}})
@@ -62,7 +62,7 @@ def test_a_plan_without_its_spec_is_left_as_it_runs() -> None:
     assert made.engine.applied[KEY] is before
 
 
-def test_replicas_follow_the_load_and_outlive_the_operator() -> None:
+def test_replicas_follow_the_load_and_survive_a_restart_of_the_operator() -> None:
     made = settled()
     made.run(40)
     measure(made, bad=0.5, idle=0.0)
@@ -93,7 +93,7 @@ def test_between_two_steps_the_autoscaler_cools_down() -> None:
     assert counts.index(8) >= 29
 
 
-def test_replicas_grow_into_free_gpus_only() -> None:
+def test_replicas_are_added_on_free_gpus_only() -> None:
     made = settled(gpus=8)
     made.add(session("other").model("detector").rate(500).build())
     made.run(40)
@@ -106,7 +106,7 @@ def test_replicas_grow_into_free_gpus_only() -> None:
     ("source", "want_idle"),
     [pytest.param(RateSource.DECLARED, 4, id="declared"), pytest.param(RateSource.OBSERVED, 1, id="observed")],
 )
-def test_what_was_given_back_can_be_had_again(source: RateSource, want_idle: int) -> None:
+def test_released_gpus_can_be_used_again(source: RateSource, want_idle: int) -> None:
     made = settled(DETECTOR.with_spec(rate=Rate(requests_per_second=400, source=source)))
     made.run(40)
     measure(made, bad=0.0, idle=0.9)
@@ -128,7 +128,9 @@ def test_what_was_given_back_can_be_had_again(source: RateSource, want_idle: int
         pytest.param(AutoscalingMode.DISABLED, 2, "disabled", id="disabled"),
     ],
 )
-def test_the_status_says_what_the_autoscaler_wants(mode: AutoscalingMode, want_replicas: int, want_words: str) -> None:
+def test_the_status_has_the_autoscalers_recommendation(
+    mode: AutoscalingMode, want_replicas: int, want_words: str
+) -> None:
     made = settled(DETECTOR.with_spec(autoscaling=Autoscaling(mode=mode)))
     made.run(40)
     measure(made, bad=0.5, idle=0.0)
@@ -139,7 +141,7 @@ def test_the_status_says_what_the_autoscaler_wants(mode: AutoscalingMode, want_r
     assert want_words in found.recommendation
 
 
-def test_the_status_of_plans_says_which_one_serves() -> None:
+def test_the_status_of_plans_shows_which_one_serves() -> None:
     made = settled()
     made.add(DETECTOR.rate(350).build())
     made.run(15)
@@ -174,7 +176,7 @@ def test_while_the_engine_is_away_nothing_is_lost() -> None:
     assert made.outcome() == before
 
 
-def test_a_session_goes_only_after_its_applications() -> None:
+def test_a_session_is_deleted_only_after_its_applications() -> None:
     made = settled()
     made.engine.removals_needed = 3
     made.delete(KEY)
@@ -187,7 +189,7 @@ def test_a_session_goes_only_after_its_applications() -> None:
     assert made.profiles, "profiles stay for others"
 
 
-def test_while_the_engine_is_away_a_session_cannot_go_and_says_how_it_could() -> None:
+def test_while_the_engine_is_away_a_deleted_session_waits_and_proposes_a_command() -> None:
     made = settled()
     made.engine.away = "http://ray:8265 does not answer."
     made.delete(KEY)

@@ -1,4 +1,4 @@
-"""Sessions that nobody uses: when they sleep, what they hold meanwhile, what wakes them, and what is said of it."""
+"""Sessions without requests: when they scale to zero, what they hold then, what wakes them, and the messages."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -19,7 +19,7 @@ SLEEPY = Autoscaling(scale_to_zero=ScaleToZero(after_seconds=AFTER))
 
 
 def sleepy(name: str = "traffic", gpus: int = 2, **spec: Any) -> SessionBuilder:
-    """A session that needs so many accelerators while it is awake."""
+    """A session that needs this number of accelerators while it has replicas."""
     return session(name).model("detector").rate(100 * gpus).with_spec(**{"autoscaling": SLEEPY, **spec})
 
 
@@ -33,14 +33,14 @@ def settled(*sessions: SessionBuilder, gpus: int = 4) -> SimulatedCluster:
 
 
 def report(made: SimulatedCluster, name: str = "traffic", held: int = 0, idle: float = 1000, rate: float = 0) -> None:
-    """What the frontends say; for a plan of their own."""
+    """The report of the frontends, by default for the current plan."""
     key = f"default/{name}"
     plan = made.engine.applied[key].plan.metadata.name
     made.engine.reported[key] = replace(signals(plan, rate), held=held, idle_seconds=idle)
 
 
 def asleep(*sessions: SessionBuilder, gpus: int = 4) -> SimulatedCluster:
-    """The session `traffic` sleeps."""
+    """Scale the session `traffic` to zero."""
     made = settled(*sessions, gpus=gpus)
     report(made)
     made.run(AFTER + 2)
@@ -56,12 +56,12 @@ def said(made: SimulatedCluster, reason: str) -> list[str]:
     return [event.message for _, event in made.events if event.reason == reason]
 
 
-def test_without_requests_its_replicas_are_given_back_and_its_accelerators_are_free() -> None:
+def test_without_requests_its_replicas_are_removed_and_its_accelerators_are_free() -> None:
     made = settled()
     assert made.pools["fast"].status.free.value == 2
     report(made, idle=20)
     made.run(AFTER + 2)
-    assert replicas(made) == 2, "a request came lately"
+    assert replicas(made) == 2, "a request arrived recently"
 
     report(made)
     made.run(2)
@@ -80,7 +80,7 @@ def test_without_requests_its_replicas_are_given_back_and_its_accelerators_are_f
     assert {c.type: c.reason for c in plan.status.conditions}["Ready"] == "ScaledToZero"
 
 
-def test_it_sleeps_on_through_repairs_and_an_operator_that_starts_anew() -> None:
+def test_it_stays_at_zero_during_repairs_and_a_restart_of_the_operator() -> None:
     made = asleep()
     since = made.session("traffic").status.scale_to_zero_time
     made.restart()
@@ -90,7 +90,7 @@ def test_it_sleeps_on_through_repairs_and_an_operator_that_starts_anew() -> None
     made.run(30)
     assert replicas(made) == 0
     assert made.session("traffic").status.scale_to_zero_time == since
-    assert made.requeues["default/traffic"] == 1.0, "whoever is held does not wait for the next resync"
+    assert made.requeues["default/traffic"] == 1.0, "a held request does not wait for the next resync"
 
 
 def test_a_held_request_wakes_it() -> None:
@@ -99,7 +99,7 @@ def test_a_held_request_wakes_it() -> None:
     made.engine.most_ready = 0
     made.look_once()
 
-    assert replicas(made) == 2, "as planned, for its rate is declared"
+    assert replicas(made) == 2, "as planned, because its rate is declared"
     assert made.session("traffic").status.scale_to_zero_time is None
     assert made.condition("traffic", "Ready") == ("False", "ScalingFromZero")
     assert "1 request is held: it wakes, and 2 replicas start." in said(made, "Scaled")[-1]
@@ -114,20 +114,20 @@ def test_a_held_request_wakes_it() -> None:
     assert replicas(made) == 2
     report(made, idle=AFTER + 5)
     made.run(10)
-    assert replicas(made) == 0, "and it may sleep again"
+    assert replicas(made) == 0, "it may scale to zero again"
 
 
-def test_one_whose_rate_is_observed_wakes_with_as_many_as_are_held() -> None:
+def test_with_an_observed_rate_it_wakes_with_replicas_for_the_held_requests() -> None:
     rate = Rate(requests_per_second=400, source=RateSource.OBSERVED)
     made = asleep(sleepy(gpus=4, rate=rate).slo(100))
     made.run(400)
-    assert len(made.made_plans) == 1, "a time in which nobody needs it is no rate to plan for"
+    assert len(made.made_plans) == 1, "a time without requests does not count as a rate"
     report(made, held=20, idle=0)
     made.look_once()
-    assert replicas(made) == 2, "half of the 40 requests that all replicas answer in 100 ms"
+    assert replicas(made) == 2, "half of the 40 requests that all replicas answer within 100 ms"
 
 
-def test_others_may_plan_with_what_it_gave_back_and_then_it_cannot_wake() -> None:
+def test_other_sessions_may_use_its_accelerators_and_then_it_cannot_wake() -> None:
     made = asleep(gpus=3)
     made.add(session("other").model("detector").rate(300).build())
     made.run(10)
@@ -144,7 +144,7 @@ def test_others_may_plan_with_what_it_gave_back_and_then_it_cannot_wake() -> Non
     assert made.condition("traffic", "Ready") == ("True", "Serving")
 
 
-def test_those_of_lower_priority_give_back_what_its_plan_was_promised() -> None:
+def test_sessions_of_lower_priority_release_its_planned_accelerators() -> None:
     made = asleep(sleepy(priority=10), gpus=4)
     made.add(session("other").model("detector").rate(200).build())
     made.run(10)
@@ -163,11 +163,11 @@ def test_those_of_lower_priority_give_back_what_its_plan_was_promised() -> None:
         pytest.param({"autoscaling": Autoscaling()}, id="it may not scale to zero any more"),
         pytest.param(
             {"autoscaling": Autoscaling(mode=AutoscalingMode.ADVISORY, scale_to_zero=SLEEPY.scale_to_zero)},
-            id="it is only advised",
+            id="advisory mode",
         ),
     ],
 )
-def test_it_wakes_where(changed: dict[str, Any]) -> None:
+def test_it_wakes_after_a_change_of_its_spec(changed: dict[str, Any]) -> None:
     made = asleep()
     made.add(sleepy(**changed).build())
     made.run(5)
@@ -175,19 +175,19 @@ def test_it_wakes_where(changed: dict[str, Any]) -> None:
     assert made.condition("traffic", "Ready") == ("True", "Serving")
 
 
-def test_another_plan_wakes_it_and_it_sleeps_again_unless_requests_come() -> None:
+def test_another_plan_wakes_it_and_it_scales_to_zero_again_without_requests() -> None:
     made = asleep()
     made.add(sleepy(gpus=3).build())
     made.run(5)
     assert replicas(made) == 3
     report(made)
     made.run(AFTER - 10)
-    assert replicas(made) == 3, "its replicas have just come up"
+    assert replicas(made) == 3, "its replicas have just started"
     made.run(20)
     assert replicas(made) == 0
 
 
-def test_a_paused_one_wakes_but_does_not_fall_asleep() -> None:
+def test_a_paused_session_wakes_but_does_not_scale_to_zero() -> None:
     made = asleep()
     paused = sleepy().build()
     meta = paused.metadata.model_copy(update={"annotations": {PAUSED_ANNOTATION: "for an audit"}})
@@ -202,7 +202,7 @@ def test_a_paused_one_wakes_but_does_not_fall_asleep() -> None:
     assert replicas(made) == 2
 
 
-def test_an_operator_killed_before_any_write_falls_asleep_and_wakes_all_the_same() -> None:
+def test_an_operator_killed_before_any_write_still_scales_to_zero_and_wakes_the_session() -> None:
     for writes in range(6):
         made = settled()
         made.run(AFTER)
