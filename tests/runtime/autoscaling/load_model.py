@@ -1,7 +1,7 @@
-"""A load model to run the autoscaler against: plans of given stages, and Symphony's flat top (section 4.2).
+"""A load model for the autoscaler: plans of given stages, and Symphony's flat top (section 4.2).
 
-Below its peak p a flat-top module is idle for (p - o) / p of the time and drops nothing; above it, it is never
-idle and drops (o - p) / o.
+Below its peak p a flat-top module is idle for (p - o) / p of the time and drops nothing. Above it, it is never idle and
+drops (o - p) / o.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ class StageSignals:
 
 @dataclass(frozen=True)
 class PlanSignals:
-    """All stages of the plan that was in force."""
+    """All stages of the current plan."""
 
     plan: str | None
     stages: tuple[StageSignals, ...]
@@ -38,7 +38,7 @@ class PlanSignals:
 
 
 def plan_of(modules: Mapping[str, Mapping[str, Sequence[StageShape]]], batch_size: int = 10) -> PipelinePlan:
-    """A plan of modules -> pipelines -> stages; every stage has as many blocks as there are stages before it."""
+    """A plan of modules -> pipelines -> stages. The number of blocks of a stage is the number of earlier stages."""
     zero = {"value": "0", "bound": "0", "gap": "0", "seconds": "0"}
     return PipelinePlan.model_validate(
         {
@@ -94,7 +94,7 @@ def capacities(plan: PipelinePlan, targets: Sequence[StageTarget]) -> dict[tuple
 
 
 def flat_top(plan: PipelinePlan, targets: Sequence[StageTarget], load: Mapping[str, float]) -> PlanSignals:
-    """What would be measured with these replicas under a constant load (samples per second, by module).
+    """The measurements with these replicas under a constant load (samples per second, by module).
 
     The pipelines of a module are filled in the plan's order.
     """

@@ -14,7 +14,7 @@ from partita_runtime.autoscaling.stages import StageTarget
 PLENTY = {"big": 1000, "small": 1000}
 
 ONE_STAGE = plan_of({"m": {"p": [("big", 1, 10, 100_000)]}})
-"""100 samples/s a replica: 1000/s."""
+"""100 samples/s per replica: 1000/s."""
 TWO_STAGES = plan_of({"m": {"p": [("big", 1, 4, 100_000), ("small", 1, 8, 200_000)]}})
 """400/s, matched 1 : 2."""
 TWO_PIPELINES = plan_of({"m": {"p": [("big", 1, 2, 100_000)], "q": [("small", 2, 3, 100_000)]}})
@@ -32,18 +32,18 @@ def counts(targets: tuple[StageTarget, ...]) -> list[int]:
 @pytest.mark.parametrize(
     ("plan", "load", "want"),
     [
-        pytest.param(ONE_STAGE, 1000 / 0.8, [13], id="r = 20 % asks for N r / (1 - r) = 2.5 more"),
+        pytest.param(ONE_STAGE, 1000 / 0.8, [13], id="r = 20 % adds N r / (1 - r) = 2.5"),
         pytest.param(ONE_STAGE, 2000, [20], id="r = 50 % doubles"),
         pytest.param(ONE_STAGE, 1005, [10], id="below the bad rate's threshold nothing is added"),
         pytest.param(ONE_STAGE, 1020, [11], id="just above it, one"),
         pytest.param(ONE_STAGE, 100_000, [50], id="growth of one step is bounded"),
-        pytest.param(ONE_STAGE, 700, [10], id="idle at the threshold, nothing is given back"),
-        pytest.param(ONE_STAGE, 350, [5], id="what is idle beyond the threshold is given back"),
+        pytest.param(ONE_STAGE, 700, [10], id="idle at the threshold, nothing is removed"),
+        pytest.param(ONE_STAGE, 350, [5], id="idle replicas beyond the threshold are removed"),
         pytest.param(ONE_STAGE, 0, [1], id="without load one replica stays"),
-        pytest.param(TWO_STAGES, 600, [6, 12], id="stages grow matched"),
-        pytest.param(TWO_STAGES, 140, [2, 4], id="stages shrink matched"),
+        pytest.param(TWO_STAGES, 600, [6, 12], id="stages grow together"),
+        pytest.param(TWO_STAGES, 140, [2, 4], id="stages shrink together"),
         pytest.param(TWO_PIPELINES, 600, [3, 3], id="the first pipeline grows first"),
-        pytest.param(TWO_PIPELINES, 190, [2, 1], id="a pipeline without work shrinks alone"),
+        pytest.param(TWO_PIPELINES, 190, [2, 1], id="only a pipeline without work shrinks"),
     ],
 )
 def test_replicas_follow_the_load(plan: PipelinePlan, load: float, want: list[int]) -> None:
@@ -57,7 +57,7 @@ def test_replicas_follow_the_load(plan: PipelinePlan, load: float, want: list[in
     ("replicas", "load", "want"),
     [
         pytest.param(10, 0, [10], id="without load the planned replicas stay"),
-        pytest.param(20, 0, [10], id="what was added for a burst is given back"),
+        pytest.param(20, 0, [10], id="replicas added for a burst are removed"),
         pytest.param(20, 900, [13], id="as far as the load allows"),
         pytest.param(10, 2000, [20], id="growth goes beyond the plan"),
     ],
@@ -75,8 +75,8 @@ def test_replicas_planned_for_a_declared_rate_stay(replicas: int, load: float, w
     ("free", "max_replicas", "want", "want_words"),
     [
         pytest.param({"big": 2, "small": 9}, 100, [4, 11], ["from 3 to 11"], id="the rest goes to the next pipeline"),
-        pytest.param({"small": 1}, 100, [2, 6], ["do not allow"], id="a GPU that is free holds two halves"),
-        pytest.param({}, 100, [2, 4], ["do not allow"], id="nothing is free but the half of a GPU it has"),
+        pytest.param({"small": 1}, 100, [2, 6], ["do not allow"], id="a free GPU holds two halves"),
+        pytest.param({}, 100, [2, 4], ["do not allow"], id="only its own half of a GPU is free"),
         pytest.param(PLENTY, 4, [4, 4], ["maxReplicas"], id="at most maxReplicas"),
         pytest.param(PLENTY, 100, [12, 3], ["from 2 to 12 replicas"], id="all fits"),
     ],
@@ -91,7 +91,7 @@ def test_growth_stays_within_bounds(
     assert [word for word in want_words if word not in decision.reason] == []
 
 
-def test_a_pipeline_does_not_grow_where_only_some_of_its_stages_could() -> None:
+def test_a_pipeline_does_not_grow_if_only_some_of_its_stages_can() -> None:
     present = planned_targets(TWO_STAGES)
     measured = flat_top(TWO_STAGES, present, {"m": 800})
     decision = autoscale(settings(), TWO_STAGES, present, measured, {"big": 10, "small": 0})
@@ -109,7 +109,7 @@ def test_a_pipeline_does_not_grow_where_only_some_of_its_stages_could() -> None:
         pytest.param({}, 100, None, [10], ["plan-1"], id="no frontend"),
     ],
 )
-def test_when_it_may_act(
+def test_the_conditions_for_a_step(
     changes: dict[str, object],
     settled_seconds: float,
     measured_plan: str | None,
@@ -126,26 +126,26 @@ def test_when_it_may_act(
 
 
 RISING = RateHistory(tuple(RateSample(10.0 * at, 4e6 + 1e6 * at) for at in range(7)))
-"""From 4 to 10 million in a minute: 16 in another."""
+"""From 4 to 10 million in a minute: 16 million after another minute."""
 STEADY = RateHistory(tuple(RateSample(10.0 * at, 1e7) for at in range(7)))
 
 
 @pytest.mark.parametrize(
     ("plan", "load", "rates", "changes", "want"),
     [
-        pytest.param(ONE_STAGE, 1000, RISING, {}, [16], id="added for what comes, before anything is lost"),
-        pytest.param(ONE_STAGE, 1000, RISING, {"lookAheadSeconds": 30}, [13], id="as far as it looks ahead"),
-        pytest.param(ONE_STAGE, 1000, RISING, {"lookAheadSeconds": 0}, [10], id="it may not look ahead"),
-        pytest.param(ONE_STAGE, 1000, STEADY, {}, [10], id="a steady load asks for no more"),
-        pytest.param(ONE_STAGE, 600, RISING, {}, [10], id="there is enough for what comes"),
-        pytest.param(ONE_STAGE, 690, RISING, {}, [12], id="idle, and too few for what comes"),
-        pytest.param(ONE_STAGE, 1250, RISING, {}, [20], id="what is lost is carried on, too"),
-        pytest.param(ONE_STAGE, 350, RISING, {}, [8], id="less is given back while the load rises"),
-        pytest.param(TWO_STAGES, 400, RISING, {}, [7, 13], id="stages grow matched"),
+        pytest.param(ONE_STAGE, 1000, RISING, {}, [16], id="added for the expected load, before requests are lost"),
+        pytest.param(ONE_STAGE, 1000, RISING, {"lookAheadSeconds": 30}, [13], id="only for the look-ahead time"),
+        pytest.param(ONE_STAGE, 1000, RISING, {"lookAheadSeconds": 0}, [10], id="look-ahead is off"),
+        pytest.param(ONE_STAGE, 1000, STEADY, {}, [10], id="a steady load needs no more"),
+        pytest.param(ONE_STAGE, 600, RISING, {}, [10], id="enough for the expected load"),
+        pytest.param(ONE_STAGE, 690, RISING, {}, [12], id="idle now, and too few for the expected load"),
+        pytest.param(ONE_STAGE, 1250, RISING, {}, [20], id="lost requests are part of the trend"),
+        pytest.param(ONE_STAGE, 350, RISING, {}, [8], id="fewer are removed while the load rises"),
+        pytest.param(TWO_STAGES, 400, RISING, {}, [7, 13], id="stages grow together"),
         pytest.param(TWO_PIPELINES, 500, RISING, {}, [5, 3], id="the first pipeline grows first"),
     ],
 )
-def test_a_load_that_rises_counts_as_what_it_will_be(
+def test_a_rising_load_counts_with_its_expected_value(
     plan: PipelinePlan, load: float, rates: RateHistory, changes: dict[str, object], want: list[int]
 ) -> None:
     present = planned_targets(plan)
@@ -154,26 +154,26 @@ def test_a_load_that_rises_counts_as_what_it_will_be(
     assert counts(decision.targets) == want
 
 
-def test_a_step_for_a_rise_says_so() -> None:
+def test_a_step_for_a_rise_has_a_reason() -> None:
     present = planned_targets(ONE_STAGE)
     measured = flat_top(ONE_STAGE, present, {"m": 1000})
     decision = autoscale(settings(), ONE_STAGE, present, measured, PLENTY, rates={"m": RISING})
     assert "rises, by 60% within 60 s: stage 0 of p from 10 to 16 replicas" in decision.reason
 
 
-def test_disabling_brings_the_planned_replicas_back() -> None:
+def test_disabling_restores_the_planned_replicas() -> None:
     scaled = (StageTarget("m", "p", 0, 17),)
     decision = autoscale(settings(mode="Disabled"), ONE_STAGE, scaled, None, PLENTY)
     assert counts(decision.targets) == [10]
     assert decision.changed
 
 
-def test_targets_of_another_plan_are_left_out_and_missing_ones_are_as_planned() -> None:
+def test_targets_of_another_plan_are_ignored_and_missing_ones_are_as_planned() -> None:
     decision = autoscale(settings(), ONE_STAGE, (StageTarget("m", "gone", 0, 5),), None, PLENTY)
     assert decision.targets == (StageTarget("m", "p", 0, 10),)
 
 
-def test_no_more_is_asked_for_while_replicas_are_still_coming_up() -> None:
+def test_no_replicas_are_added_while_some_are_still_starting() -> None:
     present = planned_targets(ONE_STAGE)
     measured = flat_top(ONE_STAGE, present, {"m": 2000})
     starting = replace(measured, stages=(replace(measured.stages[0], ready=7),))
@@ -182,7 +182,7 @@ def test_no_more_is_asked_for_while_replicas_are_still_coming_up() -> None:
     assert "3 replicas are still starting" in decision.reason
 
 
-def test_late_answers_from_idle_gpus_do_not_ask_for_more_gpus() -> None:
+def test_late_answers_from_idle_gpus_add_no_gpus() -> None:
     present = planned_targets(ONE_STAGE)
     measured = flat_top(ONE_STAGE, present, {"m": 400})
     late = replace(measured, stages=(replace(measured.stages[0], bad_rate=1.0),))

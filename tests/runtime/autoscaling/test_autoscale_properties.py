@@ -1,4 +1,4 @@
-"""What holds for every plan and load: bounds, convergence, and rest once the load is met."""
+"""Properties for every plan and load: bounds, convergence, and no steps when the load is met."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ loads = st.fixed_dictionaries({"detect": st.floats(0, 3000), "classify": st.floa
 
 
 def run(plan: PipelinePlan, load: Mapping[str, float], free: Mapping[str, int]) -> list[tuple[StageTarget, ...]]:
-    """Replicas after each step under a constant load; what is not used of `free` stays free."""
+    """Replicas after each step under a constant load; unused accelerators of `free` stay free."""
     capacity = {pool: free.get(pool, 0) + used(plan, planned_targets(plan), pool) for pool in POOLS}
     history = [planned_targets(plan)]
     for _ in range(STEPS):
@@ -56,7 +56,7 @@ def used(plan: PipelinePlan, targets: tuple[StageTarget, ...], pool: str) -> int
 
 
 @given(modules, loads, st.fixed_dictionaries({pool: st.integers(0, 50) for pool in POOLS}))
-def test_replicas_never_leave_their_bounds(
+def test_replicas_stay_within_their_bounds(
     shape: dict[str, dict[str, list[StageShape]]], load: dict[str, float], free: dict[str, int]
 ) -> None:
     plan = plan_of(shape)
@@ -68,7 +68,7 @@ def test_replicas_never_leave_their_bounds(
 
 
 @given(modules, loads)
-def test_under_a_constant_load_replicas_come_to_rest_where_it_is_met(
+def test_under_a_constant_load_replicas_become_stable_and_meet_it(
     shape: dict[str, dict[str, list[StageShape]]], load: dict[str, float]
 ) -> None:
     plan = plan_of(shape)
@@ -83,7 +83,7 @@ def test_under_a_constant_load_replicas_come_to_rest_where_it_is_met(
 
 
 @given(modules, loads)
-def test_replicas_never_go_up_and_down_again_under_a_constant_load(
+def test_replicas_do_not_oscillate_under_a_constant_load(
     shape: dict[str, dict[str, list[StageShape]]], load: dict[str, float]
 ) -> None:
     history = run(plan_of(shape), load, {"big": 10**6, "small": 10**6})

@@ -1,4 +1,4 @@
-"""Only a lasting change of the request rate asks for a new plan."""
+"""Only a lasting change of the request rate leads to a new plan."""
 
 from collections.abc import Callable
 
@@ -26,8 +26,8 @@ def history(rate_at: Callable[[float], float], seconds: int, every: int = 5) -> 
         pytest.param(lambda _: 76, 600, None, id="a little below, inside the band"),
         pytest.param(lambda _: 143, 55, None, id="above, but not for long yet"),
         pytest.param(lambda _: 143, 60, 150.0, id="above for long enough: rounded up"),
-        pytest.param(lambda at: 143 if at >= 100 else 90, 160, 150.0, id="risen, after a while as planned"),
-        pytest.param(lambda at: 143 if at % 50 else 100, 300, None, id="above, but with breaks"),
+        pytest.param(lambda at: 143 if at >= 100 else 90, 160, 150.0, id="risen, and back after a while"),
+        pytest.param(lambda at: 143 if at % 50 else 100, 300, None, id="above, with breaks"),
         pytest.param(lambda at: 130 + at / 10, 60, 140.0, id="rising: the highest rate counts"),
         pytest.param(lambda _: 51, 295, None, id="below, but not for long yet"),
         pytest.param(lambda _: 51, 300, 51.0, id="below for long enough"),
@@ -36,18 +36,18 @@ def history(rate_at: Callable[[float], float], seconds: int, every: int = 5) -> 
         pytest.param(lambda _: 0, 300, 1.0, id="no load at all"),
     ],
 )
-def test_what_lasts_counts(rate_at: Callable[[float], float], seconds: int, want: float | None) -> None:
+def test_lasting_changes_count(rate_at: Callable[[float], float], seconds: int, want: float | None) -> None:
     assert lasting_level(history(rate_at, seconds), PLANNED) == want
 
 
 @pytest.mark.parametrize("every", [1, 2, 7, 31, 100], ids=lambda every: f"a sample every {every} s")
-def test_the_answer_does_not_hang_on_how_often_is_measured(every: int) -> None:
+def test_the_answer_does_not_depend_on_the_number_of_measurements(every: int) -> None:
     seen = history(lambda _: 40, 700, every)
     assert lasting_level(seen, PLANNED) == 40.0
     assert len(seen.samples) <= 2 * MOST_SAMPLES
 
 
-def test_nothing_seen_changes_nothing() -> None:
+def test_without_measurements_nothing_changes() -> None:
     assert lasting_level(RateHistory(), PLANNED) is None
 
 

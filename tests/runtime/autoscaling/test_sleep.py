@@ -1,4 +1,4 @@
-"""Scale to zero: when replicas are all given back, and how many come up for the requests that are held."""
+"""Scale to zero: when all replicas are removed, and how many start for held requests."""
 
 import pytest
 from tests.runtime.autoscaling.load_model import PlanSignals, StageSignals, plan_of
@@ -49,7 +49,7 @@ def counts(decision: AutoscaleDecision) -> list[int]:
     return [target.replicas for target in decision.targets]
 
 
-def test_a_session_without_requests_gives_all_replicas_back() -> None:
+def test_a_session_without_requests_releases_all_replicas() -> None:
     decision = decided(planned_targets(PLAN), idle_seconds=300)
 
     assert counts(decision) == [0, 0]
@@ -59,19 +59,19 @@ def test_a_session_without_requests_gives_all_replicas_back() -> None:
 @pytest.mark.parametrize(
     ("seen"),
     [
-        pytest.param({"idle_seconds": 299}, id="a request came lately"),
+        pytest.param({"idle_seconds": 299}, id="a recent request"),
         pytest.param({"idle_seconds": 500, "held": 1}, id="a request is held"),
-        pytest.param({"idle_seconds": 500, "awake_seconds": 200}, id="its replicas came up lately"),
+        pytest.param({"idle_seconds": 500, "awake_seconds": 200}, id="its replicas started recently"),
         pytest.param({"idle_seconds": 500, "settings": settings(zero=False)}, id="it may not scale to zero"),
-        pytest.param({"idle_seconds": 500, "plan": "plan-0"}, id="the frontends are at another plan"),
+        pytest.param({"idle_seconds": 500, "plan": "plan-0"}, id="the frontends use another plan"),
         pytest.param({"idle_seconds": 500, "plan": None}, id="the frontends do not report"),
     ],
 )
-def test_replicas_stay_where(seen: dict[str, object]) -> None:
+def test_replicas_stay_in_these_cases(seen: dict[str, object]) -> None:
     assert counts(decided(planned_targets(PLAN), **seen)) == PLANNED  # type: ignore[arg-type]
 
 
-def test_advisory_only_says_that_it_could_sleep() -> None:
+def test_advisory_mode_only_recommends_scale_to_zero() -> None:
     decision = decided(planned_targets(PLAN), settings=settings("Advisory"), idle_seconds=300)
 
     assert counts(decision) == PLANNED
@@ -79,40 +79,40 @@ def test_advisory_only_says_that_it_could_sleep() -> None:
     assert "all replicas could be removed" in decision.reason
 
 
-def test_it_sleeps_until_a_request_is_held() -> None:
+def test_it_stays_at_zero_until_a_request_is_held() -> None:
     assert counts(decided(ASLEEP, idle_seconds=10)) == [0, 0]
-    assert counts(decided(ASLEEP, plan=None)) == [0, 0], "nothing is known of requests"
+    assert counts(decided(ASLEEP, plan=None)) == [0, 0], "there is no measurement of requests"
 
 
 @pytest.mark.parametrize(
     ("held", "want"),
     [
-        pytest.param(1, [1, 1], id="one replica a stage for the first"),
-        pytest.param(100, [2, 4], id="half of what is planned for half of an SLO's requests"),
+        pytest.param(1, [1, 1], id="one replica per stage for the first request"),
+        pytest.param(100, [2, 4], id="half of the planned replicas for half of an SLO's requests"),
         pytest.param(10_000, PLANNED, id="never more than planned"),
     ],
 )
-def test_as_many_replicas_wake_as_answer_what_is_held_within_the_slo(held: int, want: list[int]) -> None:
+def test_enough_replicas_start_to_answer_held_requests_within_the_slo(held: int, want: list[int]) -> None:
     assert counts(decided(ASLEEP, held=held)) == want
 
 
-def test_the_planned_replicas_wake_for_a_declared_rate() -> None:
+def test_the_planned_replicas_start_for_a_declared_rate() -> None:
     assert counts(decided(ASLEEP, held=1, keeps_planned=True)) == PLANNED
 
 
-def test_more_come_up_when_more_is_held_before_the_first_are_there() -> None:
+def test_more_replicas_start_if_more_requests_are_held_before_the_first_are_ready() -> None:
     first = decided(ASLEEP, held=1)
     assert counts(decided(first.targets, held=100, awake_seconds=0)) == [2, 4]
     assert counts(decided(first.targets, held=2, awake_seconds=0)) == [1, 1]
 
 
-def test_replicas_that_have_just_come_up_for_what_is_held_are_not_given_back_as_idle() -> None:
+def test_replicas_that_just_started_for_held_requests_are_not_removed_as_idle() -> None:
     signals = PlanSignals("plan-1", tuple(StageSignals("m", "p", n, PLANNED[n], 1.0, 0.0) for n in (0, 1)), held=1)
     decision = autoscale(settings(), PLAN, planned_targets(PLAN), signals, ROOM, slo_seconds=0.5)
     assert counts(decision) == PLANNED
 
 
-def test_it_does_not_wake_without_room_for_its_plan() -> None:
+def test_it_does_not_wake_without_accelerators_for_its_plan() -> None:
     decision = decided(ASLEEP, held=3, room={"big": 4, "small": 3})
 
     assert counts(decision) == [0, 0]
@@ -127,9 +127,9 @@ def test_it_does_not_wake_without_room_for_its_plan() -> None:
         pytest.param(settings("Advisory"), id="advisory"),
     ],
 )
-def test_one_that_may_not_sleep_any_more_gets_its_planned_replicas_back(changed: Autoscaling) -> None:
+def test_without_scale_to_zero_it_gets_its_planned_replicas_back(changed: Autoscaling) -> None:
     assert counts(decided(ASLEEP, settings=changed)) == PLANNED
-    assert counts(decided(ASLEEP, settings=changed, room={})) == [0, 0], "others have its accelerators"
+    assert counts(decided(ASLEEP, settings=changed, room={})) == [0, 0], "other sessions hold its accelerators"
 
 
 def test_stages_without_a_ready_replica_are_not_shrunk() -> None:

@@ -1,4 +1,4 @@
-"""TensorRT engines: one for each batch size, built once whatever restarts, and a clear word where there are none."""
+"""TensorRT engines: one for each batch size, built once for all restarts, and a clear message if there are none."""
 
 import importlib.util
 from collections.abc import Sequence
@@ -60,7 +60,7 @@ def run(engines: TensorRtEngines, batch: int) -> torch.Tensor:
     return answer
 
 
-def test_engines_are_built_once_for_each_batch_size_and_answer_what_the_blocks_do(tmp_path: Path) -> None:
+def test_engines_are_built_once_for_each_batch_size_and_answer_like_the_blocks(tmp_path: Path) -> None:
     maker, model = Exporting(), blocks()
     engines = TensorRtEngines(model, maker, tmp_path)
     for batch in (2, 3, 2, 3):
@@ -69,12 +69,12 @@ def test_engines_are_built_once_for_each_batch_size_and_answer_what_the_blocks_d
     assert maker.compiled == [2, 3]
 
 
-def test_what_was_built_before_is_loaded(tmp_path: Path) -> None:
+def test_an_existing_engine_is_loaded(tmp_path: Path) -> None:
     first = run(TensorRtEngines(blocks(), Exporting(), tmp_path), 2)
     again = Exporting()
     torch.testing.assert_close(run(TensorRtEngines(blocks(), again, tmp_path), 2), first)
     assert (again.compiled, again.loaded) == ([], 1)
-    assert [path.suffix for path in tmp_path.iterdir()] == [".ep"], "nothing else is left there"
+    assert [path.suffix for path in tmp_path.iterdir()] == [".ep"], "the cache has no other files"
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_what_was_built_before_is_loaded(tmp_path: Path) -> None:
         pytest.param(0, "one", 4, id="another batch size"),
     ],
 )
-def test_what_would_be_another_engine_is_built(tmp_path: Path, seed: int, versions: str, batch: int) -> None:
+def test_a_different_engine_is_built(tmp_path: Path, seed: int, versions: str, batch: int) -> None:
     run(TensorRtEngines(blocks(), Exporting(), tmp_path), 2)
     other = Exporting(versions)
     run(TensorRtEngines(blocks(seed), other, tmp_path), batch)
@@ -100,7 +100,7 @@ def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.skipif(INSTALLED, reason="torch_tensorrt is installed")
-def test_without_torch_tensorrt_the_stage_runs_eagerly_and_says_what_to_install() -> None:
+def test_without_torch_tensorrt_the_stage_runs_eagerly_and_names_the_package() -> None:
     built = build(blocks=1, backend=Backend.TENSORRT)
     assert built.backend_used == "Eager"
     (warning,) = built.warnings
@@ -111,7 +111,7 @@ def test_without_torch_tensorrt_the_stage_runs_eagerly_and_says_what_to_install(
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not INSTALLED or not torch.cuda.is_available(), reason="there is no torch_tensorrt, or no GPU")
-def test_tensorrt_answers_what_eager_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_tensorrt_answers_like_eager(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
     for _ in range(2):  # built, and then loaded
         built = build(blocks=1, backend=Backend.TENSORRT, device=Device.CUDA, max_batch=4)
@@ -120,4 +120,4 @@ def test_tensorrt_answers_what_eager_answers(monkeypatch: pytest.MonkeyPatch, tm
             pixels = standard_input(SMALL, batch)
             for array, whole in zip(built.executor.run([pixels]), whole_answer(pixels), strict=True):
                 np.testing.assert_allclose(array, whole, rtol=0, atol=1e-2)
-        assert len(list(tmp_path.glob("*.ep"))) == 4, "of 1 to 4 samples: two is built at once"
+        assert len(list(tmp_path.glob("*.ep"))) == 4, "of 1 to 4 samples; the engine for two is built at the start"

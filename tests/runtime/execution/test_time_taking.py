@@ -1,4 +1,4 @@
-"""Executors whose time is made: emulated accelerators, and slower ones."""
+"""Executors with artificial times: emulated accelerators, and slower ones."""
 
 import subprocess
 import sys
@@ -69,7 +69,7 @@ PROFILE = profile(Cut(bytes=400), Cut(bytes=35, tensors=2, specs=SPECS))
         ),
     ],
 )
-def test_emulated_stage_is_as_its_profile_says(
+def test_emulated_stage_follows_its_profile(
     blocks: tuple[int, int],
     cut_dtype: str,
     want_inputs: tuple[TensorSpec, ...],
@@ -85,7 +85,7 @@ def emulated(*micros: int) -> EmulatedStage:
     return EmulatedStage(latency_micros=micros, inputs=(INPUT,), outputs=PROFILE.outputs)
 
 
-def test_emulated_execution_takes_its_time_and_answers_zeros() -> None:
+def test_emulated_execution_takes_the_profiled_time_and_answers_zeros() -> None:
     built = build_executor(
         StageBuild(model=SOURCE, input=INPUT, blocks=3, max_batch=2, emulation=emulated(2_000, 30_000))
     )
@@ -97,11 +97,11 @@ def test_emulated_execution_takes_its_time_and_answers_zeros() -> None:
     cpu = time.process_time() - cpu
 
     assert took >= 0.030
-    assert cpu < took / 2, "waiting must leave the CPU to others"
+    assert cpu < took / 2, "waiting must not use the CPU"
     assert [(a.shape, str(a.dtype), a.any()) for a in answer] == [((2, 2), "float32", False), ((2, 5), "int64", False)]
 
 
-def test_emulated_executor_refuses_what_does_not_fit() -> None:
+def test_emulated_executor_refuses_wrong_batches() -> None:
     executor = build_executor(
         StageBuild(model=SOURCE, input=INPUT, blocks=3, max_batch=1, emulation=emulated(1))
     ).executor
@@ -111,7 +111,7 @@ def test_emulated_executor_refuses_what_does_not_fit() -> None:
 
 
 class Working:
-    """Computes for as long as it takes to sum up some numbers; `took` is in seconds of CPU time."""
+    """Computes a sum of numbers; `took` is in seconds of CPU time."""
 
     memory_bytes = 7
 
@@ -147,11 +147,11 @@ def test_slowed_down_execution_takes_a_multiple_of_the_time_and_gives_the_same_a
     [
         pytest.param({"first": 2, "end": 2}, "end must be above first", id="no blocks"),
         pytest.param({"emulation": emulated(1), "slowdown": 2.0, "max_batch": 1}, "not both", id="two emulations"),
-        pytest.param({"emulation": emulated(1, 2), "max_batch": 3}, "batches up to 2, not 3", id="times missing"),
+        pytest.param({"emulation": emulated(1, 2), "max_batch": 3}, "batches up to 2, not 3", id="missing times"),
         pytest.param({"slowdown": 0.5}, "greater than or equal to 1", id="faster"),
     ],
 )
-def test_stage_that_makes_no_sense_is_refused(fields: dict[str, object], says: str) -> None:
+def test_invalid_stage_is_refused(fields: dict[str, object], says: str) -> None:
     with pytest.raises(ValidationError, match=says):
         StageBuild.model_validate({"model": SOURCE, "input": INPUT, "blocks": 3, **fields})
 

@@ -1,4 +1,4 @@
-"""Stages that compute with torch: built from JSON, joined by arrays as the network carries them."""
+"""Stages that compute with torch: built from JSON, connected by arrays as over the network."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def build(entrypoint: str = "residuals", kwargs: dict[str, Any] | None = None, *
 
 
 def as_received(arrays: list[Array]) -> list[Array]:
-    """Copies that cannot be written to, as views of a network buffer cannot."""
+    """Read-only copies, like views of a network buffer."""
     return [np.frombuffer(array.tobytes(), array.dtype).reshape(array.shape) for array in arrays]
 
 
@@ -41,7 +41,7 @@ def whole_answer(pixels: Array) -> list[Array]:
     [pytest.param(CutDType.FP32, 1e-5, id="full precision"), pytest.param(CutDType.FP16, 5e-3, id="half precision")],
 )
 @pytest.mark.parametrize("stages", [[(0, 4)], [(0, 1), (1, 4)], [(0, 2), (2, 3), (3, 4)]], ids=["one", "two", "three"])
-def test_stages_in_a_row_answer_what_the_whole_model_answers(
+def test_stages_in_a_row_answer_like_the_whole_model(
     stages: list[tuple[int, int]], cut_dtype: CutDType, tolerance: float
 ) -> None:
     built = [build(first=first, end=end, cut_dtype=cut_dtype, max_batch=3) for first, end in stages]
@@ -69,7 +69,7 @@ def test_stage_holds_only_its_own_blocks_weights() -> None:
     assert sum(parts) == whole == sum(p.numel() * 4 for p in residuals().parameters())
 
 
-def test_numbers_beyond_half_precision_are_cut_off_at_the_cut_and_not_at_the_end() -> None:
+def test_numbers_beyond_half_precision_are_limited_at_cuts_and_not_in_answers() -> None:
     pixels = standard_input(SMALL, 1)
     large = {"entrypoint": "answers", "kwargs": {"kind": "large"}, "blocks": 2}
 
@@ -91,7 +91,7 @@ def test_numbers_beyond_half_precision_are_cut_off_at_the_cut_and_not_at_the_end
         pytest.param([np.float32(1)], "a batch of 0", id="scalar"),
     ],
 )
-def test_arrays_that_do_not_fit_are_refused(arrays: list[Array], says: str) -> None:
+def test_arrays_of_the_wrong_shape_or_type_are_refused(arrays: list[Array], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         build(blocks=1, max_batch=4).executor.run(arrays)
 
@@ -111,7 +111,7 @@ def test_blocks_that_the_model_does_not_have_are_refused() -> None:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-def test_without_cuda_the_cpu_computes_and_that_is_said() -> None:
+def test_without_cuda_the_cpu_computes_with_a_warning() -> None:
     built = build(blocks=1, device=Device.CUDA)
 
     assert built.device_used == "cpu"
@@ -120,7 +120,7 @@ def test_without_cuda_the_cpu_computes_and_that_is_said() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
-def test_cuda_answers_what_the_cpu_answers() -> None:
+def test_cuda_answers_like_the_cpu() -> None:
     pixels = standard_input(SMALL, 3)
     first = build(first=0, end=2, device=Device.CUDA)
     second = build(first=2, end=4, device=Device.CUDA)
@@ -132,7 +132,7 @@ def test_cuda_answers_what_the_cpu_answers() -> None:
         np.testing.assert_allclose(array, whole, rtol=0, atol=1e-2)
 
 
-def test_inductor_answers_what_eager_answers() -> None:
+def test_inductor_answers_like_eager() -> None:
     built = build(kwargs={"depth": 1}, blocks=1, backend=Backend.INDUCTOR)
     eager = build(kwargs={"depth": 1}, blocks=1)
 
@@ -143,7 +143,7 @@ def test_inductor_answers_what_eager_answers() -> None:
             np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
 
 
-def test_without_a_compiler_the_stage_runs_eagerly_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_the_stage_runs_eagerly_with_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch._inductor.config.cpp, "cxx", ("/nowhere/c++",))
     monkeypatch.setattr(torch._inductor.config, "force_disable_caches", True)
 
@@ -155,7 +155,7 @@ def test_without_a_compiler_the_stage_runs_eagerly_and_that_is_said(monkeypatch:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-def test_without_a_cuda_device_there_are_no_cuda_graphs_and_that_is_said() -> None:
+def test_without_a_cuda_device_there_are_no_cuda_graphs_with_a_warning() -> None:
     built = build(blocks=1, backend=Backend.CUDA_GRAPHS)
 
     assert built.backend_used == "Eager"
@@ -165,7 +165,7 @@ def test_without_a_cuda_device_there_are_no_cuda_graphs_and_that_is_said() -> No
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
-def test_cuda_graphs_answer_what_eager_answers_whatever_size_came_before() -> None:
+def test_cuda_graphs_answer_like_eager_after_any_batch_size() -> None:
     built = build(blocks=1, backend=Backend.CUDA_GRAPHS, device=Device.CUDA, max_batch=4)
     assert (built.backend_used, built.warnings) == ("CudaGraphs", ())
     built.executor.warm_up(range(1, 5))

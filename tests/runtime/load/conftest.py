@@ -11,7 +11,7 @@ Serve = Callable[[Handler], Awaitable[str]]
 
 @pytest.fixture
 async def serve() -> AsyncIterator[Serve]:
-    """Start a server with this handler on a free port; gives the URL of its infer endpoint."""
+    """Start a server with this handler on a free port. Returns the URL of its infer endpoint."""
     runners: list[web.AppRunner] = []
 
     async def start(handler: Handler) -> str:

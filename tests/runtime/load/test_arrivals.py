@@ -1,4 +1,4 @@
-"""Arrival processes: reproducible, at the rate asked for, as bursty as asked for."""
+"""Arrival processes: reproducible, with the requested rate and burstiness."""
 
 import numpy as np
 import pytest
@@ -76,7 +76,7 @@ def test_schedule_is_read(text: str, want: RateSchedule) -> None:
 @pytest.mark.parametrize(
     ("text", "want_message"),
     [
-        pytest.param("fast", "write it such as", id="no number"),
+        pytest.param("fast", "write it such as", id="not a number"),
         pytest.param("", "write it such as", id="empty"),
         pytest.param("5:4", "starts at second 0", id="late start"),
         pytest.param("0:4,30:8,20:2", "must ascend", id="unordered"),
@@ -103,13 +103,13 @@ def test_trace_is_repeated_until_the_end() -> None:
     np.testing.assert_allclose(trace_times(gaps, 4.0), [0.5, 1.5, 2.0, 3.0, 3.5])
 
 
-def test_trace_line_that_is_no_number_is_named() -> None:
+def test_trace_line_that_is_not_a_number_is_named() -> None:
     with pytest.raises(ValueError, match="line 2 of the trace, 'soon'"):
         parse_trace("0.5\nsoon\n")
 
 
 @pytest.mark.parametrize("gaps", [[], [0.0, 0.0], [0.5, -0.1], [float("nan")]], ids=["empty", "still", "back", "nan"])
-def test_trace_that_leads_nowhere_is_refused(gaps: list[float]) -> None:
+def test_trace_without_progress_is_refused(gaps: list[float]) -> None:
     with pytest.raises(ValueError, match="a trace needs gaps"):
         trace_times(gaps, 1.0)
 
@@ -121,6 +121,6 @@ def test_trace_that_leads_nowhere_is_refused(gaps: list[float]) -> None:
         pytest.param(1.0, 0.0, "shape of Gamma", id="no shape"),
     ],
 )
-def test_arrivals_that_make_no_sense_are_refused(duration: float, shape: float, want_message: str) -> None:
+def test_invalid_arrivals_are_refused(duration: float, shape: float, want_message: str) -> None:
     with pytest.raises(ValueError, match=want_message):
         arrival_times(ArrivalProcess.GAMMA, STEPS, duration, np.random.default_rng(0), shape)

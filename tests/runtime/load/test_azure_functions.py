@@ -1,4 +1,4 @@
-"""Azure Functions traces: the files' format, and traces of the same character."""
+"""Azure Functions traces: the files' format, and synthetic traces of the same kind."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def test_files_are_read() -> None:
     assert read_invocations(INVOCATIONS) == {"f": (4.0, 10.0), "g": (2.0,)}
 
 
-def test_functions_are_shared_out_in_turn() -> None:
+def test_functions_are_assigned_in_turn() -> None:
     assert shared_out_counts(read_minute_counts(COUNTS), 2) == [(5, 4, 7), (0, 2, 0)]
     assert shared_out_starts(read_invocations(INVOCATIONS), 1) == [(2.0, 4.0, 10.0)]
 
@@ -34,11 +34,11 @@ def test_functions_are_shared_out_in_turn() -> None:
     [
         pytest.param(read_minute_counts, [], "line 1: a trace of 2019", id="2019: empty"),
         pytest.param(read_minute_counts, INVOCATIONS, "line 1: a trace of 2019", id="2019: another format"),
-        pytest.param(read_minute_counts, [*COUNTS[:2], "o,a,g,http,1,x,2"], "line 3", id="2019: no number"),
+        pytest.param(read_minute_counts, [*COUNTS[:2], "o,a,g,http,1,x,2"], "line 3", id="2019: not a number"),
         pytest.param(read_minute_counts, [*COUNTS[:2], "o,a,g,http,1"], "line 3", id="2019: too short"),
         pytest.param(read_minute_counts, [*COUNTS[:1], "o,a,g,http,1,-1,2"], "line 2", id="2019: below 0"),
         pytest.param(read_invocations, COUNTS, "line 1: a trace of 2021", id="2021: another format"),
-        pytest.param(read_invocations, [*INVOCATIONS, "a,f,soon,1"], "line 5", id="2021: no time"),
+        pytest.param(read_invocations, [*INVOCATIONS, "a,f,soon,1"], "line 5", id="2021: not a time"),
     ],
 )
 def test_bad_files_are_refused(read, lines: list[str], want_message: str) -> None:
@@ -64,7 +64,7 @@ def test_bursts_of_invocations_stay_when_scaled() -> None:
         gaps_of_starts((1.0,), mean_rate=10)
 
 
-def test_synthetic_rates_have_the_asked_mean_and_character() -> None:
+def test_synthetic_rates_have_the_requested_mean_and_shape() -> None:
     schedules = synthetic_schedules(5, 100, 1440, np.random.default_rng(1))
     rates = np.array([schedule.rates for schedule in schedules])
 
@@ -83,6 +83,6 @@ def test_synthetic_rates_can_be_played_and_are_reproducible() -> None:
     assert len(times) == pytest.approx(sum(one[0].rates), rel=0.2)
 
 
-def test_synthetic_rates_that_make_no_sense_are_refused() -> None:
+def test_invalid_synthetic_rates_are_refused() -> None:
     with pytest.raises(ValueError, match="0 <= diurnal <= 1"):
         synthetic_schedules(2, 50, 10, np.random.default_rng(7), diurnal=2)

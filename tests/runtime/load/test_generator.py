@@ -1,4 +1,4 @@
-"""The load generator against a real HTTP server: nothing is lost, nothing is hidden, nothing hangs."""
+"""The load generator against a real HTTP server: it counts every request, and never hangs."""
 
 import asyncio
 import time
@@ -60,7 +60,7 @@ async def test_requests_leave_on_schedule_while_none_is_answered(serve: Serve) -
 
     assert run.report.outcomes == {"200": 20}
     for record in run.records:
-        assert record.latency_s >= 0.4 - record.scheduled_s, "it was answered only after the last was sent"
+        assert record.latency_s >= 0.4 - record.scheduled_s, "the first answer came after the last request was sent"
 
 
 async def test_latency_counts_from_the_schedule_even_if_the_generator_is_late(serve: Serve) -> None:
@@ -87,7 +87,7 @@ async def test_refusals_are_counted_by_status(serve: Serve, status: int) -> None
     assert run.report.p99_ms is None
 
 
-async def test_request_without_an_answer_is_given_up(serve: Serve) -> None:
+async def test_request_without_an_answer_is_cancelled(serve: Serve) -> None:
     over = asyncio.Event()
 
     async def handler(_: web.Request) -> web.Response:
@@ -108,7 +108,7 @@ async def test_refused_connections_are_counted(unused_tcp_port: int) -> None:
     assert run.report.outcomes == {"connection": 2}
 
 
-async def test_connection_broken_within_the_answer_is_counted(serve: Serve) -> None:
+async def test_connection_broken_during_the_answer_is_counted(serve: Serve) -> None:
     async def handler(request: web.Request) -> web.StreamResponse:
         answer = web.StreamResponse(headers={"Content-Length": "1000"})
         await answer.prepare(request)
@@ -122,7 +122,7 @@ async def test_connection_broken_within_the_answer_is_counted(serve: Serve) -> N
     assert run.report.outcomes == {"connection": 2}
 
 
-async def test_connections_are_used_again(serve: Serve) -> None:
+async def test_connections_are_reused(serve: Serve) -> None:
     peers = set()
 
     async def handler(request: web.Request) -> web.Response:
@@ -166,7 +166,7 @@ async def test_empty_schedule_is_an_empty_report() -> None:
         pytest.param({"schedule": np.array([0.2, 2.0])}, "between 0 and", id="schedule beyond the end"),
     ],
 )
-def test_load_that_makes_no_sense_is_refused(changes: dict[str, object], want_message: str) -> None:
+def test_invalid_load_is_refused(changes: dict[str, object], want_message: str) -> None:
     valid = {"url": "http://h/", "payloads": PAYLOADS, "schedule": np.array([0.5]), "duration_s": 1.0, "slo_s": 1.0}
 
     with pytest.raises(ValueError, match=want_message):

@@ -1,4 +1,4 @@
-"""Requests are what Triton's own client sends; answers are read back bit by bit."""
+"""Requests equal those of Triton's client; answers are read exactly."""
 
 import json
 from typing import Any
@@ -39,7 +39,7 @@ def test_tensors_of_any_layout_are_sent_in_order() -> None:
     assert payload.body[length:] == tensor.tobytes() + b"\x01\x01"
 
 
-def test_type_that_the_protocol_does_not_know_is_refused() -> None:
+def test_type_that_is_not_in_the_protocol_is_refused() -> None:
     with pytest.raises(ValueError, match="complex64; use one of float32"):
         encode_request({"input": np.zeros(3, dtype=np.complex64)})
 
@@ -64,9 +64,9 @@ def test_binary_and_json_tensors_are_read_from_one_answer() -> None:
 @pytest.mark.parametrize(
     ("headers", "body"),
     [
-        pytest.param({}, b"<html>", id="no JSON"),
+        pytest.param({}, b"<html>", id="not JSON"),
         pytest.param({}, b"{}", id="no outputs"),
-        pytest.param({"Inference-Header-Content-Length": "x"}, b"{}", id="length is no number"),
+        pytest.param({"Inference-Header-Content-Length": "x"}, b"{}", id="length is not a number"),
         pytest.param(
             {},
             b'{"outputs": [{"name": "a", "shape": [2], "datatype": "FP32", "parameters": {"binary_data_size": 8}}]}',
@@ -77,6 +77,6 @@ def test_binary_and_json_tensors_are_read_from_one_answer() -> None:
         ),
     ],
 )
-def test_answer_that_is_none_is_refused(headers: dict[str, str], body: bytes) -> None:
+def test_invalid_answer_is_refused(headers: dict[str, str], body: bytes) -> None:
     with pytest.raises(AnswerError, match=f"answer of {len(body)} bytes"):
         decode_answer(headers, body)

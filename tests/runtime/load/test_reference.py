@@ -1,4 +1,4 @@
-"""Whole models in this process answer as a frontend would: the same names, one row a sub-request."""
+"""Whole models in this process answer like a frontend: the same names, one row per sub-request."""
 
 import numpy as np
 import pytest
@@ -64,7 +64,7 @@ def test_sample_goes_through_the_dag(copies: int, want_rows: int) -> None:
     answer = WholeModels(session(copies)).answer({"input": np.array([1, 2], np.float32)})
 
     np.testing.assert_array_equal(answer["left"], [[22, 44]] * want_rows)
-    assert "right" not in answer, "nothing was sent there"
+    assert "right" not in answer, "no sub-request was sent there"
 
 
 def test_model_that_cannot_be_loaded_is_named() -> None:

@@ -1,4 +1,4 @@
-"""Summing up what became of requests."""
+"""Summaries of how requests ended."""
 
 import csv
 import io
@@ -47,7 +47,7 @@ def test_seconds_add_up_to_the_whole() -> None:
     assert [s.p99_ms for s in seconds][1:3] == [None, None]
 
 
-def test_percentiles_are_of_the_answered() -> None:
+def test_percentiles_are_of_answered_requests() -> None:
     report = summarize([record(i / 100, (i + 1) / 1000) for i in range(100)], slo_s=1.0, duration_s=1.0)
 
     assert report.p50_ms == pytest.approx(50.5)
@@ -61,18 +61,18 @@ def test_percentiles_are_of_the_answered() -> None:
 @pytest.mark.parametrize(
     ("lag", "want_warnings"), [pytest.param(0.004, 0, id="in time"), pytest.param(0.006, 1, id="late")]
 )
-def test_late_generator_warns_that_it_distorts_the_figures(lag: float, want_warnings: int) -> None:
+def test_late_generator_gives_a_warning(lag: float, want_warnings: int) -> None:
     report = summarize([record(0.0, 0.05, lag=lag)] * 10, slo_s=0.1, duration_s=1.0)
 
     assert len(report.warnings) == want_warnings
 
 
-def test_late_generator_spoils_the_latency_not_the_server() -> None:
+def test_delays_of_the_generator_are_separate_from_those_of_the_server() -> None:
     assert record(1.0, 0.5, lag=0.4).latency_s == pytest.approx(0.5)
     assert not record(1.0, 0.5, lag=0.4).is_good(0.2)
 
 
-def test_json_holds_every_figure() -> None:
+def test_json_has_every_figure() -> None:
     report = summarize(MIXED, slo_s=0.1, duration_s=4.0)
 
     document = json.loads(report.to_json())
@@ -82,7 +82,7 @@ def test_json_holds_every_figure() -> None:
     assert len(document["seconds"]) == 4
 
 
-def test_csv_has_a_line_a_request() -> None:
+def test_csv_has_one_line_per_request() -> None:
     lines = list(csv.DictReader(io.StringIO(records_csv(MIXED))))
 
     assert len(lines) == 6
@@ -97,7 +97,7 @@ def test_csv_has_a_line_a_request() -> None:
         pytest.param((record(0.1, 5.0, "timeout"),), ["0.00% within", "no answer"], id="nothing answered"),
     ],
 )
-def test_table_says_what_the_report_says(records: tuple[RequestRecord, ...], want: list[str]) -> None:
+def test_table_has_the_figures_of_the_report(records: tuple[RequestRecord, ...], want: list[str]) -> None:
     console = Console(width=100, file=io.StringIO())
 
     console.print(report_table(summarize(records, slo_s=0.1, duration_s=4.0)))

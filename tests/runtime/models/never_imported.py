@@ -1,4 +1,4 @@
-"""A module whose entrypoints the platform does not allow: a variable tells that it was imported."""
+"""A module whose entrypoints the platform does not allow: a variable shows that it was imported."""
 
 import os
 from typing import Any

@@ -1,4 +1,4 @@
-"""Entrypoints that tests name: a model that works, and every way for one not to."""
+"""Entrypoints of tests: a model that works, and models that fail in every way."""
 
 from os.path import join as borrowed  # noqa: F401 - an entrypoint names it, which is not made here
 
@@ -23,7 +23,7 @@ class Residuals(torch.nn.Module):
 
 
 class Branching(torch.nn.Module):
-    """What it computes depends on the data, so it cannot be captured."""
+    """Its control flow depends on the data, so it cannot be captured."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Branching(torch.nn.Module):
 
 
 class Answers(torch.nn.Module):
-    """Answers what a function makes of the input."""
+    """Applies a function to the input."""
 
     def __init__(self, kind: str) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ def branching() -> torch.nn.Module:
 
 
 def answers(kind: str) -> torch.nn.Module:
-    """Answers something that cannot be served."""
+    """Answers with something that cannot be served."""
     return Answers(kind)
 
 
@@ -84,7 +84,7 @@ def raises() -> torch.nn.Module:
 
 
 def no_model() -> str:
-    """Is none."""
+    """Not a model."""
     return "a string"
 
 

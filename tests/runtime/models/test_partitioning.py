@@ -1,4 +1,4 @@
-"""Cutting models: the blocks together answer what the whole model answers."""
+"""Cutting models: the blocks together answer like the whole model."""
 
 import json
 import subprocess
@@ -30,7 +30,7 @@ def sample(name: str, blocks: int = 4, **kwargs: object) -> PartitionedModel:
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_blocks_together_answer_what_the_whole_model_answers(name: str) -> None:
+def test_blocks_together_answer_like_the_whole_model(name: str) -> None:
     model = lively(name)
     cut = partition(model, IMAGE, 6)
 
@@ -43,7 +43,7 @@ def test_blocks_together_answer_what_the_whole_model_answers(name: str) -> None:
         in_full, in_halves = [pixels], [pixels]
         for block in range(6):
             in_full = cut.run(block, block + 1, in_full)
-            # What crosses is as announced, and is halved as it would be on its way.
+            # The tensors at the cut are as declared. They are converted to half precision, as on the network.
             for tensor, announced in zip(in_full, cut.boundaries[block + 1], strict=True):
                 assert tuple(tensor.shape) == (batch, *announced.shape)
                 assert str(tensor.dtype) == f"torch.{announced.dtype}"
@@ -58,7 +58,7 @@ def test_blocks_together_answer_what_the_whole_model_answers(name: str) -> None:
             torch.testing.assert_close(halves, whole, rtol=0.0, atol=2e-2 * scale)
 
 
-def test_digest_tells_cuts_apart_and_is_the_same_in_every_process() -> None:
+def test_digest_differs_between_cuts_and_is_the_same_in_every_process() -> None:
     program = f"""
 import json
 from partita_api.module import ModelSource, TensorSpec
@@ -93,21 +93,21 @@ def test_weights_do_not_change_the_digest() -> None:
     assert partition(one.eval(), spec, 1).digest == partition(other.eval(), spec, 1).digest
 
 
-def test_output_that_is_ready_early_is_carried_to_the_end() -> None:
+def test_output_that_is_ready_early_is_sent_to_the_end() -> None:
     cut = sample("residuals")
 
     assert [len(tensors) for tensors in cut.cuts] == [2, 2, 2]
     assert [spec.shape for spec in cut.outputs] == [(4,), (1,)]
 
 
-def test_model_with_few_layers_gives_fewer_blocks_and_says_so() -> None:
+def test_model_with_few_layers_has_fewer_blocks_and_a_warning() -> None:
     cut = sample("residuals", blocks=20, depth=2)
 
     assert 1 < len(cut.blocks) < 20
     assert f"{len(cut.blocks)} blocks only, not 20" in cut.warnings[0]
 
 
-def test_model_that_cannot_be_captured_is_one_block_and_says_why() -> None:
+def test_model_that_cannot_be_captured_is_one_block_with_a_warning() -> None:
     cut = sample("branching")
     pixels = torch.randn(3, *SMALL.shape)
 
@@ -119,7 +119,7 @@ def test_model_that_cannot_be_captured_is_one_block_and_says_why() -> None:
 
 def test_model_that_only_symbolic_tracing_captures_is_cut() -> None:
     class WithScriptedHead(torch.nn.Module):
-        """torch.export cannot look into a scripted module."""
+        """torch.export does not support scripted modules."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -142,7 +142,7 @@ def test_model_that_only_symbolic_tracing_captures_is_cut() -> None:
 
 
 @pytest.mark.parametrize("suffix", ["pt2", "pt"])
-def test_model_files_answer_what_was_saved(suffix: str, tmp_path: Path) -> None:
+def test_model_files_answer_like_the_saved_model(suffix: str, tmp_path: Path) -> None:
     torch.manual_seed(3)
     model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 8), torch.nn.Linear(8, 2))
     model.eval()
@@ -164,7 +164,7 @@ def test_model_files_answer_what_was_saved(suffix: str, tmp_path: Path) -> None:
 
 def test_exported_file_that_cannot_be_cut_is_one_block(tmp_path: Path) -> None:
     class ScaledByPositives(torch.nn.Module):
-        """How many numbers are positive is known only when it runs."""
+        """Returns a number of elements that is known only at run time."""
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             positive = x[x > 0]
@@ -181,7 +181,7 @@ def test_exported_file_that_cannot_be_cut_is_one_block(tmp_path: Path) -> None:
     torch.testing.assert_close(cut.run(0, 1, [x])[0], ScaledByPositives()(x))
 
 
-def test_kept_blocks_run_and_the_others_are_gone() -> None:
+def test_kept_blocks_run_and_the_others_are_released() -> None:
     cut = sample("residuals")
     kept = cut.keep(1, 3)
     pixels = torch.randn(2, *SMALL.shape)
@@ -204,11 +204,14 @@ def test_kept_blocks_run_and_the_others_are_gone() -> None:
         pytest.param(
             {"entrypoint": f"{HERE}:residuals", "kwargs": {"size": 3}}, "ImportFailed", "kwargs", id="bad kwargs"
         ),
-        pytest.param({"entrypoint": f"{HERE}:no_model"}, "NotAModel", "returned str", id="no model"),
+        pytest.param({"entrypoint": f"{HERE}:no_model"}, "NotAModel", "returned str", id="not a model"),
         pytest.param({"file": "/nowhere/model.pt2"}, "FileUnreadable", "no file", id="no file"),
         pytest.param({"file": "s3://bucket/model.pt2"}, "FileUnreadable", "needs its sha256", id="other scheme"),
         pytest.param(
-            {"entrypoint": f"{HERE}:answers", "kwargs": {"kind": "no tensor"}}, "BadOutput", "no tensor", id="no tensor"
+            {"entrypoint": f"{HERE}:answers", "kwargs": {"kind": "no tensor"}},
+            "BadOutput",
+            "no tensor",
+            id="not a tensor",
         ),
         pytest.param(
             {"entrypoint": f"{HERE}:answers", "kwargs": {"kind": "no batch"}}, "BadOutput", "leading", id="no batch"
@@ -221,14 +224,16 @@ def test_kept_blocks_run_and_the_others_are_gone() -> None:
         ),
     ],
 )
-def test_model_that_cannot_be_served_says_what_to_change(source: dict[str, object], reason: str, says: str) -> None:
+def test_model_that_cannot_be_served_has_a_message_with_the_fix(
+    source: dict[str, object], reason: str, says: str
+) -> None:
     with pytest.raises(ModelError, match=says) as raised:
         partition_source(ModelSource.model_validate(source), SMALL, 4)
 
     assert raised.value.reason == reason
 
 
-def test_input_of_the_wrong_shape_is_the_models_to_refuse() -> None:
+def test_the_model_refuses_input_of_the_wrong_shape() -> None:
     with pytest.raises(ModelError, match="correct the module's input") as raised:
         partition_source(ModelSource(entrypoint=f"{HERE}:residuals"), TensorSpec(shape=(1, 16, 16)), 4)
 
@@ -237,7 +242,7 @@ def test_input_of_the_wrong_shape_is_the_models_to_refuse() -> None:
 
 @pytest.mark.parametrize(
     ("content", "says"),
-    [pytest.param(b"no zip", "cannot read", id="no archive")],
+    [pytest.param(b"no zip", "cannot read", id="not an archive")],
 )
 @pytest.mark.parametrize("suffix", ["pt2", "pt"])
 def test_file_that_torch_cannot_read(suffix: str, content: bytes, says: str, tmp_path: Path) -> None:
@@ -257,7 +262,7 @@ def test_file_that_torch_cannot_read(suffix: str, content: bytes, says: str, tmp
         pytest.param(True, (9,), r"samples of \['8'\], not \[9\]", id="other shape"),
     ],
 )
-def test_exported_file_that_does_not_fit(dynamic: bool, shape: tuple[int, ...], says: str, tmp_path: Path) -> None:
+def test_exported_file_with_another_input(dynamic: bool, shape: tuple[int, ...], says: str, tmp_path: Path) -> None:
     path = tmp_path / "model.pt2"
     batch = ({0: torch.export.Dim("batch", min=1, max=64)},) if dynamic else None
     torch.export.save(

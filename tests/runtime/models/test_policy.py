@@ -1,4 +1,4 @@
-"""What sessions may name: allow-lists of modules and places, digests, and files that are no more than tensors."""
+"""What sessions may name: allow-lists of modules and places, digests, and files that contain only tensors."""
 
 import hashlib
 import json
@@ -30,7 +30,7 @@ def policy(**fields: Any) -> ModelPolicy:
 
 @pytest.fixture
 def no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing has been imported yet, and what is set in the test is taken back."""
+    """No module is imported yet, and the test's settings are restored."""
     monkeypatch.delenv("PARTITA_TEST_IMPORTED", raising=False)
     monkeypatch.setenv(VARIABLE, policy_text(policy(modules=(f"{HERE}.sample_models",), files=("/models/",))))
     monkeypatch.delitem(sys.modules, FORBIDDEN, raising=False)
@@ -42,10 +42,10 @@ def no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.param(None, "os:system", True, id="nothing is set"),
         pytest.param(("traffic",), "traffic.models:detector", True, id="in an allowed package"),
         pytest.param(("traffic.models",), "traffic.models:detector", True, id="an allowed module"),
-        pytest.param(("traffic.models",), "traffic.functions:crop", False, id="its sibling"),
-        pytest.param(("traffic",), "trafficjam.models:detector", False, id="the beginning of a name is no package"),
+        pytest.param(("traffic.models",), "traffic.functions:crop", False, id="a sibling of an allowed module"),
+        pytest.param(("traffic",), "trafficjam.models:detector", False, id="the prefix of a name is not a package"),
         pytest.param(("traffic",), "os:system", False, id="another package"),
-        pytest.param((), "traffic.models:detector", False, id="none at all"),
+        pytest.param((), "traffic.models:detector", False, id="no module allowed"),
     ],
 )
 def test_modules_are_allowed_by_whole_names(allowed: tuple[str, ...] | None, entrypoint: str, want: bool) -> None:
@@ -58,10 +58,10 @@ def test_modules_are_allowed_by_whole_names(allowed: tuple[str, ...] | None, ent
         pytest.param("/models/a/b.pt2", True, id="in the directory"),
         pytest.param("file:///models/b.pt2", True, id="as a URI"),
         pytest.param("s3://models/b.pt2", True, id="in the bucket"),
-        pytest.param("/models/../etc/b.pt2", False, id="out of it again"),
-        pytest.param("file:///models/%2e%2e/etc/b.pt2", False, id="out of it in disguise"),
+        pytest.param("/models/../etc/b.pt2", False, id="outside by .."),
+        pytest.param("file:///models/%2e%2e/etc/b.pt2", False, id="outside by encoded .."),
         pytest.param("/modelss/b.pt2", False, id="beside it"),
-        pytest.param("models/b.pt2", False, id="from where the process happens to be"),
+        pytest.param("models/b.pt2", False, id="relative to the working directory"),
         pytest.param("s3://models.evil/b.pt2", False, id="another bucket"),
         pytest.param("s3://other/models/b.pt2", False, id="the directory in another bucket"),
         pytest.param("https://models/b.pt2", False, id="another scheme"),
@@ -75,7 +75,7 @@ def test_files_are_allowed_by_place(file: str, want: bool) -> None:
     assert policy().source_problem(ModelSource(file=file)) == ""
 
 
-def test_a_refusal_says_what_is_allowed_and_what_to_do() -> None:
+def test_a_refusal_names_what_is_allowed_and_what_to_do() -> None:
     problem = policy(modules=("traffic",)).entrypoint_problem("os:system")
     assert "(traffic)" in problem
     assert "models.allowedModules" in problem
@@ -88,13 +88,13 @@ def test_a_refusal_says_what_is_allowed_and_what_to_do() -> None:
 @pytest.mark.parametrize(
     ("fields", "want_words"),
     [
-        pytest.param({"modules": ["a:b"]}, "modules", id="no module"),
-        pytest.param({"files": ["/models"]}, "ending with a slash", id="no whole directory"),
+        pytest.param({"modules": ["a:b"]}, "modules", id="not a module"),
+        pytest.param({"files": ["/models"]}, "ending with a slash", id="not a whole directory"),
         pytest.param({"files": ["/"]}, "must be a directory", id="everything"),
         pytest.param({"moduls": []}, "moduls", id="unknown field"),
     ],
 )
-def test_a_policy_that_makes_no_sense_is_refused(fields: dict[str, Any], want_words: str) -> None:
+def test_an_invalid_policy_is_refused(fields: dict[str, Any], want_words: str) -> None:
     with pytest.raises(ValueError, match=want_words):
         ModelPolicy.model_validate(fields)
 
@@ -111,7 +111,7 @@ def test_a_forbidden_entrypoint_is_never_imported() -> None:
 
 
 @pytest.mark.usefixtures("no_trace")
-def test_what_an_allowed_module_has_imported_is_not_its_own() -> None:
+def test_names_that_an_allowed_module_imports_are_not_allowed() -> None:
     with pytest.raises(ModelError, match="use a callable that is defined in an allowed module") as refused:
         load_model(ModelSource(entrypoint=f"{HERE}.sample_models:borrowed"))
     assert refused.value.reason == "Forbidden"
@@ -119,7 +119,7 @@ def test_what_an_allowed_module_has_imported_is_not_its_own() -> None:
 
 
 @pytest.mark.usefixtures("no_trace")
-def test_profiling_runs_refuse_what_is_forbidden() -> None:
+def test_profiling_runs_refuse_forbidden_models() -> None:
     request = {
         "model": {"entrypoint": f"{FORBIDDEN}:model"},
         "input": {"shape": [3]},
@@ -141,7 +141,7 @@ def test_profiling_runs_refuse_what_is_forbidden() -> None:
     assert "models.allowedModules" in run.stdout
 
 
-def test_processes_get_the_policy_only_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_get_the_policy_only_if_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     allowed = policy(modules=("traffic",), require_digest=True)
     environment = with_policy({"working_dir": "w", "env_vars": {"A": "1"}}, allowed)
 
@@ -171,9 +171,7 @@ def test_a_file_is_compared_with_its_digest(tmp_path: Path) -> None:
     assert refused.value.reason == "Forbidden"
 
 
-def test_files_elsewhere_are_fetched_where_the_platform_allows_their_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_remote_files_are_fetched_only_from_allowed_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fsspec = pytest.importorskip("fsspec")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     content = exported(tmp_path / "m.pt2").read_bytes()
@@ -197,7 +195,7 @@ def test_files_elsewhere_are_fetched_where_the_platform_allows_their_place(
         pytest.param("sample_inputs/model.pt", "FileUnreadable", id="as the sample input"),
     ],
 )
-def test_nothing_in_an_exported_file_is_unpickled_but_tensors(name: str, want_reason: str, tmp_path: Path) -> None:
+def test_only_tensors_of_an_exported_file_are_unpickled(name: str, want_reason: str, tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     path = exported(tmp_path / "m.pt2")
     with zipfile.ZipFile(path) as archive:
@@ -216,7 +214,7 @@ def test_nothing_in_an_exported_file_is_unpickled_but_tensors(name: str, want_re
 
 
 @pytest.mark.parametrize("suffix", [".pt", ".pt2"])
-def test_a_plain_pickle_is_no_model_and_is_not_run(suffix: str, tmp_path: Path) -> None:
+def test_a_plain_pickle_is_refused_and_not_run(suffix: str, tmp_path: Path) -> None:
     trace, path = tmp_path / "trace", tmp_path / f"m{suffix}"
     torch.save(Intruder(trace), path)
 

@@ -51,7 +51,7 @@ def nothing_fetched_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 @contextmanager
 def serving(command: list[str], url: str, log: Path) -> Iterator[str]:
-    """A server, once it answers at `url`."""
+    """A server that answers at `url`."""
     with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output) as server:
         try:
             deadline = time.monotonic() + 120
@@ -115,7 +115,7 @@ def registry(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture(params=["S3", "OCI"])
 def place(request: pytest.FixtureRequest) -> str:
-    """What the URIs of the files begin with, all the same for a policy."""
+    """Common prefix of the files' URIs, for a policy."""
     found: str = request.getfixturevalue("bucket" if request.param == "S3" else "registry")
     return found
 
@@ -147,14 +147,14 @@ def test_a_model_is_fetched_from_an_allowed_place(
     assert os.stat(directory).st_mode & 0o777 == 0o700
 
 
-def test_another_file_than_the_digest_says_is_refused(place: str, digest: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_with_another_digest_is_refused(place: str, digest: str, monkeypatch: pytest.MonkeyPatch) -> None:
     allow(monkeypatch, place)
     reason, message = refusal(ModelSource(file=uri(place), sha256=OTHER_DIGEST))
     assert reason == "Forbidden"
     assert digest in message
 
 
-def test_what_the_platform_has_not_allowed_is_not_fetched(
+def test_files_from_other_places_are_not_fetched(
     place: str, digest: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     allow(monkeypatch, "/models/", f"{place}elsewhere/")
@@ -169,14 +169,14 @@ def test_what_the_platform_has_not_allowed_is_not_fetched(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_that_is_not_there_is_said(place: str, digest: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_file_is_reported(place: str, digest: str, monkeypatch: pytest.MonkeyPatch) -> None:
     allow(monkeypatch, place)
     reason, message = refusal(ModelSource(file=uri(place, "classifier.pt2"), sha256=digest))
     assert reason == "FileUnreadable"
     assert "classifier.pt2" in message
 
 
-def test_an_artifact_is_found_by_its_digest_too(registry: str, digest: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_artifact_is_also_found_by_its_digest(registry: str, digest: str, monkeypatch: pytest.MonkeyPatch) -> None:
     allow(monkeypatch, registry)
     url = registry.replace("oci://", "http://").replace("/team/", "/v2/team/vision/manifests/1")
     accept = {"Accept": "application/vnd.oci.image.manifest.v1+json"}

@@ -1,4 +1,4 @@
-"""Weights from a file for an entrypoint's model: read as tensors, all of them, from where the platform allows."""
+"""Weights from a file for an entrypoint's model: tensors only, complete, and from allowed places."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -82,14 +82,14 @@ def a_tensor(_: torch.nn.Module, path: Path) -> None:
     [
         pytest.param("m.safetensors", truncated, "cannot be read as weights", id="half a file"),
         pytest.param("m.pt", truncated, "cannot be read as weights", id="half a state dict"),
-        pytest.param("m.pt", a_tensor, "not a state dict", id="no state dict"),
+        pytest.param("m.pt", a_tensor, "not a state dict", id="not a state dict"),
         pytest.param("m.safetensors", of_a_wider_model, "do not match Residuals", id="other shapes"),
         pytest.param("m.safetensors", of_a_deeper_model, "do not match Residuals", id="more than the model has"),
         pytest.param("m.safetensors", a_part, "do not match Residuals", id="less than the model has"),
         pytest.param("m.onnx", as_state_dict, "not a known kind of weights", id="another kind of file"),
     ],
 )
-def test_what_does_not_fit_is_said(name: str, save: Save, want_words: str, tmp_path: Path) -> None:
+def test_weights_that_do_not_match_are_refused(name: str, save: Save, want_words: str, tmp_path: Path) -> None:
     save(Residuals(**SIZE), tmp_path / name)
 
     with pytest.raises(ModelError, match=want_words) as refused:
