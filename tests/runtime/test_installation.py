@@ -1,4 +1,4 @@
-"""The commands that messages propose for a missing part of Partita."""
+"""The commands that messages propose for a missing extra of Partita."""
 
 import json
 import shlex
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class InstalledFrom(Distribution):
-    """A distribution with nothing but its origin."""
+    """A distribution that has only its origin."""
 
     def __init__(self, origin: Mapping[str, Any] | None) -> None:
         self._origin = origin
@@ -47,7 +47,7 @@ class InstalledFrom(Distribution):
         pytest.param(None, ["partita[operator]"], ["partita-devtools"], id="index"),
     ],
 )
-def test_a_missing_part_is_installed_in_the_way_in_which_partita_was(
+def test_a_missing_extra_is_installed_in_the_same_way_as_partita(
     origin: Mapping[str, Any] | None,
     want_extra: list[str],
     want_devtools: list[str],
@@ -62,7 +62,7 @@ def test_a_missing_part_is_installed_in_the_way_in_which_partita_was(
 @pytest.mark.slow
 @pytest.mark.parametrize("command", [installation.extra_command("operator"), installation.devtools_command()])
 def test_the_proposed_command_runs_when_pasted(command: str) -> None:
-    """What it would install is resolved by pip, and nothing is installed."""
+    """pip resolves the packages and installs nothing."""
     done = subprocess.run(
         ["sh", "-c", f"{command} --dry-run --no-deps"], capture_output=True, text=True, check=False, timeout=300
     )

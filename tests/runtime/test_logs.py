@@ -1,4 +1,4 @@
-"""Log lines: JSON that machines can read, the ids that they are about, and secrets that are not in them."""
+"""Log lines: JSON with ids, and without secrets."""
 
 import asyncio
 import io
@@ -29,7 +29,7 @@ Lines = Callable[[], list[dict[str, Any]]]
 
 @pytest.fixture
 def lines() -> Iterator[Lines]:
-    """What partita_runtime writes as JSON."""
+    """The JSON lines of partita_runtime."""
     logger, written = logging.getLogger("partita_runtime"), io.StringIO()
     before = logger.handlers, logger.propagate, logger.level
     log_to_stderr(logger, LogFormat.JSON, "info", session="default/plain")
@@ -40,7 +40,7 @@ def lines() -> Iterator[Lines]:
     logger.handlers, logger.propagate, logger.level = before[0], before[1], before[2]
 
 
-def test_a_line_is_an_object(lines: Lines) -> None:
+def test_a_line_is_one_object(lines: Lines) -> None:
     logging.getLogger("partita_runtime.x").warning("%d left\nof %s", 3, "äöü", extra=concerning(batch=7, module="crop"))
     (line,) = lines()
     assert line.pop("time").endswith("+00:00")
@@ -63,7 +63,7 @@ def test_exceptions_stay_in_their_line(lines: Lines) -> None:
     assert line["exception"].splitlines()[-1] == "RuntimeError: no such camera; token=***"
 
 
-async def test_tasks_write_about_what_they_were_started_for() -> None:
+async def test_tasks_have_the_ids_of_their_start() -> None:
     formatter = JsonFormatter(plan="p")
     written = []
 
@@ -81,7 +81,7 @@ async def test_tasks_write_about_what_they_were_started_for() -> None:
     assert {line["plan"] for line in written} == {"p"}
 
 
-async def test_a_session_writes_which_plan_serves(lines: Lines) -> None:
+async def test_a_session_logs_which_plan_serves(lines: Lines) -> None:
     async with stand(application("plain").model("only").planned("plan-7")):
         pass
     served = [line for line in lines() if line["message"].endswith("serves")]
@@ -99,14 +99,14 @@ async def test_a_session_writes_which_plan_serves(lines: Lines) -> None:
         ("session default/traffic: 3 tokens left at http://ray:8265/", None),
     ],
 )
-def test_secrets_are_blotted_out(text: str, want: str | None) -> None:
+def test_secrets_are_masked(text: str, want: str | None) -> None:
     assert without_secrets(text) == (want or text)
 
 
 @pytest.mark.parametrize(
     ("value", "want"), [("json", '"replica": "r1"'), ("text", "WARNING partita_runtime: hello"), ("xml", "ValueError")]
 )
-def test_replicas_write_as_their_environment_says(value: str, want: str) -> None:
+def test_replicas_log_in_the_format_of_their_environment(value: str, want: str) -> None:
     program = (
         "import logging; from partita_runtime.logs import log_as_environment_says as f; "
         "f(replica='r1'); logging.getLogger('partita_runtime').warning('hello')"

@@ -1,7 +1,7 @@
 """Seeded scenarios with recorded decisions of the core.
 
-`python -m tests.runtime.scheduling.golden` compares the decisions of the core that is installed, interpreted or
-compiled; with `--record` it records them again, after an intended change of the decisions.
+`python -m tests.runtime.scheduling.golden` compares the decisions of the installed core, interpreted or compiled. With
+`--record` it records them again, after an intended change of the decisions.
 """
 
 import argparse
@@ -111,7 +111,7 @@ def coming_and_going(policy: str) -> Driver:
 
 
 def plan_switches(policy: str) -> Driver:
-    """Three plans in turn, which share some of their stages, and back to the first."""
+    """Three plans one after the other, which share some stages, and then the first one again."""
     random = Random(f"plan switches {policy}")
     first = plan_of(
         module("m").pipeline(4, stage("gpu", replicas=3)),
@@ -209,7 +209,7 @@ CASES: Final = [(scenario, policy) for scenario in SCENARIOS for policy in POLIC
 
 
 def decisions(scenario: str, policy: str) -> list[str]:
-    """Every dispatch and every drop of a scenario, in order, each as a line; at last, the counters."""
+    """Every dispatch and every drop of a scenario in order, one line each; the last line has the counters."""
     driver = SCENARIOS[scenario](policy)
     lines = [(at, 0, _dispatch(dispatch)) for at, dispatch in driver.dispatches]
     lines += [(at, 1, f"{drop.request_id} {drop.reason} {drop.detail}") for at, drop in driver.drops.values()]
@@ -221,7 +221,7 @@ def decisions(scenario: str, policy: str) -> list[str]:
 
 
 def digests(lines: list[str]) -> list[str]:
-    """How many decisions, and a digest of every hundred of them, so that the first that differ are found."""
+    """The number of decisions, and a digest of every hundred, to find the first difference."""
     return [str(len(lines))] + [
         sha256("\n".join(lines[i : i + _PER_DIGEST]).encode()).hexdigest()[:12]
         for i in range(0, len(lines), _PER_DIGEST)
@@ -229,7 +229,7 @@ def digests(lines: list[str]) -> list[str]:
 
 
 def recorded() -> dict[str, list[str]]:
-    """The digests that were written down, by scenario and policy."""
+    """The recorded digests, by scenario and policy."""
     found: dict[str, list[str]] = json.loads(RECORDED.read_text())
     return found
 
@@ -244,7 +244,7 @@ def _dispatch(dispatch: Dispatch) -> str:
 
 
 def _noisy(least: int, most: int) -> Callable[[Dispatch, int, int], int]:
-    """Executions take between `least` and `most` per cent of the profiled time, the same each time."""
+    """Executions take between `least` and `most` per cent of the profiled time, with a fixed seed."""
 
     def took(dispatch: Dispatch, number: int, profiled: int) -> int:
         draw = (dispatch.batch_id * 2654435761 + number * 40503) % 1009
@@ -256,7 +256,7 @@ def _noisy(least: int, most: int) -> Callable[[Dispatch, int, int], int]:
 def _arrivals(
     driver: Driver, random: Random, slacks: dict[str, int], gap: int, count: int, burst: float, first_id: int = 0
 ) -> None:
-    """Poisson arrivals for all models in turn; a share of them come together with the one before."""
+    """Poisson arrivals for all models in turn; a share of them arrive together with the previous one."""
     names, at = list(slacks), 0
     for request_id in range(first_id, first_id + count):
         if random.random() >= burst:

@@ -1,4 +1,4 @@
-"""Builders of scheduling plans, and a driver that carries dispatches out exactly as reserved.
+"""Builders of scheduling plans, and a driver that executes dispatches exactly as reserved.
 
 plan_of(module("m").pipeline(4, stage("gpu", replicas=3, alpha=100, beta=500)))
 """
@@ -110,14 +110,14 @@ class Driver:
     core: SchedulingCore = field(init=False)
     now: int = 0
     dispatches: list[tuple[int, Dispatch]] = field(default_factory=list)
-    """When, and what."""
+    """Times and actions."""
     drops: dict[int, tuple[int, Drop]] = field(default_factory=dict)
-    """When, and what, by request."""
+    """Times and outcomes, by request."""
     answers: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """When, and the batch, by request."""
+    """Times and batches, by request."""
     cancelled: set[int] = field(default_factory=set)
     ended_early: dict[int, int] = field(default_factory=dict)
-    """When a batch was lost, failed or was preempted, by its id."""
+    """Times at which batches were lost, failed or were preempted, by id."""
     ended: Callable[[int, bool], None] = lambda _request_id, _answered: None
     """Called for every request that is answered or dropped."""
 
@@ -129,7 +129,7 @@ class Driver:
         self._waiting: set[int] = set()
 
     def all_join(self) -> Self:
-        """Every replica of the plan joins."""
+        """Let every replica of the plan join."""
         for ref, spec in refs(self.plan):
             for replica in range(spec.replicas):
                 self.join(ref, replica)
@@ -140,7 +140,7 @@ class Driver:
         self.core.worker_joined(ref, worker_name(ref, replica), node, self.now, plan)
 
     def at(self, time: int, call: Callable[[], None]) -> None:
-        """Call at a time; equal times in order of scheduling."""
+        """Call at a time; calls of equal times run in the order of scheduling."""
         self._order += 1
         heappush(self._calls, (time, self._order, call))
 
@@ -202,11 +202,11 @@ class Driver:
         return [len(dispatch.request_ids) for _, dispatch in self.dispatches]
 
     def reasons(self) -> dict[int, DropReason]:
-        """Why requests were dropped, by request."""
+        """Reasons of dropped requests, by request."""
         return {request_id: drop.reason for request_id, (_, drop) in self.drops.items()}
 
     def latency(self, dispatch: Dispatch, number: int) -> int:
-        """What the profile says of one stage of a batch."""
+        """The profiled time of one stage of a batch."""
         spec = dict(refs(self.plan))[StageRef(dispatch.module, dispatch.pipeline, number)]
         return spec.latency_micros[len(dispatch.request_ids) - 1]
 
@@ -214,7 +214,7 @@ class Driver:
         if isinstance(action, Drop):
             assert action.request_id not in self.drops, "dropped twice"
             self._waiting.discard(action.request_id)
-            self.cancelled.discard(action.request_id)  # it was decided before the client went away
+            self.cancelled.discard(action.request_id)  # decided before the client left
             self.drops[action.request_id] = (self.now, action)
             self.ended(action.request_id, False)
             return

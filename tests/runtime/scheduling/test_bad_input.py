@@ -1,4 +1,4 @@
-"""Bad input: a clear error where it enters, or nothing worse than the input deserves."""
+"""Bad input: a clear error at the entry, or an effect limited to this input."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,12 +16,12 @@ REF = StageRef("m", "a", 0)
 
 
 def two_stages() -> dict[str, Any]:
-    """A sound plan as a document."""
+    """A valid plan as a document."""
     return plan_of(module("m").pipeline(4, stage("one"), stage("two"))).model_dump()
 
 
 def spoiled(spoil: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
-    """The plan with something wrong in its only module."""
+    """The plan with an error in its only module."""
     document = two_stages()
     spoil(document["modules"][0])
     return document
@@ -54,7 +54,7 @@ def spoiled(spoil: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
             "1 to 4, not for 5",
             id="no latency for the batch",
         ),
-        pytest.param(spoiled(lambda m: m["pipelines"][0].update(batch_size=0)), "not for 0", id="batches of nothing"),
+        pytest.param(spoiled(lambda m: m["pipelines"][0].update(batch_size=0)), "not for 0", id="empty batches"),
         pytest.param(
             spoiled(lambda m: m["pipelines"][0]["stages"][0].update(latency_micros=[-1, 2, 3, 4])),
             "a latency is negative",
@@ -72,7 +72,7 @@ def spoiled(spoil: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
         ),
     ],
 )
-def test_plan_that_makes_no_sense_is_refused(document: dict[str, Any], want_message: str) -> None:
+def test_invalid_plan_is_refused(document: dict[str, Any], want_message: str) -> None:
     with pytest.raises(ValidationError, match=want_message):
         SchedulingPlan.model_validate(document)
 
@@ -86,7 +86,7 @@ def test_empty_plan_serves_nothing() -> None:
         core.arrive(0, "m", 1000, 0)
 
 
-def test_switch_to_an_empty_plan_drops_what_waits_and_finishes_what_runs() -> None:
+def test_switch_to_an_empty_plan_drops_waiting_requests_and_finishes_running_ones() -> None:
     driver = Driver(plan_of(module("m").pipeline(1, stage("gpu", alpha=0, beta=1000)))).all_join()
     driver.arrive(0, "m", 0, 5000)
     driver.arrive(1, "m", 0, 5000)
@@ -98,7 +98,7 @@ def test_switch_to_an_empty_plan_drops_what_waits_and_finishes_what_runs() -> No
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_clock_that_goes_back_stands_still(policy: str) -> None:
+def test_clock_that_goes_back_counts_as_stopped(policy: str) -> None:
     core = SchedulingCore(plan_of(module("m").pipeline(1, stage("gpu", alpha=0, beta=1000)), policy=policy))
     core.worker_joined(REF, "w", "n", 500)
     core.advance(50_000)
@@ -138,7 +138,7 @@ def test_deadline_in_the_past(policy: str, deadline: int) -> None:
         pytest.param(100, 0.1, 0, id="ten times faster"),
     ],
 )
-def test_profile_that_is_ten_times_wrong(took: int, want_correction: float, want_late: int) -> None:
+def test_profile_with_ten_times_wrong_latencies(took: int, want_correction: float, want_late: int) -> None:
     plan = plan_of(module("m").pipeline(1, stage("gpu", alpha=0, beta=1000)))
     driver = Driver(plan, took=lambda *_: took).all_join()
     for number in range(200):

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[3]
     shutil.which("cc") is None or find_spec("mypyc") is None, reason="needs a C compiler and mypy[mypyc]"
 )
 @pytest.mark.timeout(1200)
-def test_compiled_core_decides_as_the_interpreted_one(tmp_path: Path) -> None:
+def test_compiled_core_decides_like_the_interpreted_one(tmp_path: Path) -> None:
     shutil.copytree(
         ROOT / "runtime/partita_runtime", tmp_path / "partita_runtime", ignore=shutil.ignore_patterns("*.so")
     )

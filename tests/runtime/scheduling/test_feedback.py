@@ -1,4 +1,4 @@
-"""What executions really take replaces what was reserved, and what is expected of the next ones."""
+"""Actual execution times replace reservations, and change the expected times of the next executions."""
 
 import numpy as np
 import pytest
@@ -44,7 +44,7 @@ def test_a_report_may_be_as_late_as_the_control_delay() -> None:
     assert [(at, dispatch.starts) for at, dispatch in driver.dispatches] == [(0, (300,)), (1000, (1300,))]
 
 
-def test_late_stage_delays_what_is_reserved_behind_it() -> None:
+def test_late_stage_delays_the_reservations_behind_it() -> None:
     stages = (stage("one", alpha=0, beta=1000), stage("two", alpha=0, beta=1000))
     driver = Driver(plan_of(module("m").pipeline(1, *stages))).all_join()
     driver.arrive(0, "m", 0, 10_000)
@@ -101,19 +101,19 @@ def test_last_report_ends_a_batch_whose_earlier_reports_are_missing() -> None:
     assert [signals.workers[name].busy_micros for name in ("m.a.0.0", "m.a.1.0")] == [1000, 1000]
 
 
-def test_profile_that_lies_is_corrected() -> None:
+def test_wrong_profile_is_corrected() -> None:
     driver = one_worker(took=1500)
     for number in range(40):
         driver.arrive(number, "m", number * 2000, number * 2000 + 1400)
     driver.run()
 
     late = driver.core.signals(driver.now).modules["m"].late
-    assert 2 <= late <= 15, "what cannot be in time is not dispatched, but for a try now and then"
+    assert 2 <= late <= 15, "batches that cannot be in time are not dispatched, except for occasional attempts"
     assert set(driver.reasons().values()) == {DropReason.TOO_LATE}
     assert driver.core.signals(driver.now).stages[StageRef("m", "a", 0)].correction > 1.15
 
 
-def test_one_hiccup_does_not_stop_the_service() -> None:
+def test_one_stall_does_not_stop_the_service() -> None:
     plan = plan_of(module("m").pipeline(1, stage("gpu", alpha=0, beta=1000)))
     driver = Driver(plan, took=lambda dispatch, _stage, _reserved: 50_000 if dispatch.batch_id == 0 else 1000)
     driver.all_join()
@@ -126,7 +126,7 @@ def test_one_hiccup_does_not_stop_the_service() -> None:
 
 
 class TestLatencyCorrection:
-    def test_right_profile_is_left_alone(self) -> None:
+    def test_right_profile_is_not_corrected(self) -> None:
         correction = LatencyCorrection()
 
         assert not any(correction.observe(1000, 1000) for _ in range(100))
@@ -151,7 +151,7 @@ class TestLatencyCorrection:
         assert correction.factor == pytest.approx(want_factor, rel=0.02, abs=0.005)
         assert correction.actual_micros == 200 * round(1000 * ratio)
 
-    def test_factor_is_what_is_expected_and_spread_covers_most_of_the_rest(self) -> None:
+    def test_factor_is_the_mean_and_spread_covers_most_of_the_rest(self) -> None:
         correction = LatencyCorrection()
         generator = np.random.default_rng(7)
         covered, factors = 0, []
@@ -166,7 +166,7 @@ class TestLatencyCorrection:
 
 
 def test_margin_is_less_than_that_of_every_stage_together() -> None:
-    """What one stage takes longer another one may make good: variances add up, not deviations."""
+    """A delay of one stage can be compensated by another one: variances add up, not deviations."""
     pipeline = PipelineState("m", module("m").pipeline(2, stage("a"), stage("b")).build().pipelines[0], {})
     for ran in (900, 1100) * 50:
         for number, planned in enumerate(pipeline.stages):
@@ -179,7 +179,7 @@ def test_margin_is_less_than_that_of_every_stage_together() -> None:
 
 
 class TestArrivalRate:
-    def test_steady_rate_is_steady(self) -> None:
+    def test_steady_rate_is_measured_as_steady(self) -> None:
         rate, now = ArrivalRate(), 0.0
         generator = np.random.default_rng(3)
         seen = []
@@ -203,7 +203,7 @@ class TestArrivalRate:
 
         assert rate.per_micro(10_500_000) == pytest.approx(1 / 100, rel=0.25)
 
-    def test_nothing_is_no_rate(self) -> None:
+    def test_no_requests_are_a_rate_of_0(self) -> None:
         rate = ArrivalRate()
         assert rate.per_micro(1000) == 0
         rate.count(1000)

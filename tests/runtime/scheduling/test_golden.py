@@ -7,7 +7,7 @@ RECORDED = recorded()
 
 
 @pytest.mark.parametrize(("scenario", "policy"), [pytest.param(*case, id=name_of(*case)) for case in CASES])
-def test_decisions_are_those_on_record(scenario: str, policy: str) -> None:
+def test_decisions_equal_the_recorded_ones(scenario: str, policy: str) -> None:
     lines = decisions(scenario, policy)
 
     got, want = digests(lines), RECORDED[name_of(scenario, policy)]

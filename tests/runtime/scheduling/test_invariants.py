@@ -1,4 +1,4 @@
-"""What holds for every plan, every load and every mishap."""
+"""Properties for every plan, load and failure."""
 
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -47,7 +47,7 @@ class Story:
     workers_per_node: int = 1
     cancels: list[tuple[int, int]] = field(default_factory=list)
     losses: list[tuple[int, int, int | None]] = field(default_factory=list)
-    """When, which worker, and when it is back."""
+    """Time of the failure, worker, time of its return."""
     failures: list[tuple[int, int]] = field(default_factory=list)
     delays: tuple[int, int] = (0, 0)
     percent: tuple[int, ...] = (100,)
@@ -84,7 +84,7 @@ class Story:
 arrivals = st.lists(st.tuples(st.integers(0, 800), st.integers(0, 12_000), st.integers(0, 1)), min_size=1, max_size=50)
 PROMISING = [name for name, policy in POLICIES.items() if policy.meets_deadlines]
 COMMITTING = {"Clockwork", "Elsa", "ServeBatch"}
-"""Those that commit batches to workers that are still busy."""
+"""Policies that commit batches to workers that are still busy."""
 moments = st.integers(0, 20_000)
 calm_stories = st.builds(
     Story, plans(), arrivals, st.integers(1, 3), delays=st.tuples(st.integers(0, 500), st.integers(0, 50))
@@ -209,7 +209,7 @@ one_pool = st.builds(
 
 @given(st.builds(Story, one_pool, arrivals))
 @settings(max_examples=200, deadline=None)
-def test_nothing_is_dropped_that_an_idle_worker_could_have_served(story: Story) -> None:
+def test_requests_that_an_idle_worker_could_serve_are_not_dropped(story: Story) -> None:
     driver = story.play()
 
     (ref, spec), *_ = refs(story.plan)
@@ -238,7 +238,7 @@ def _node(worker: str, workers_per_node: int) -> str:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_story_without_workers_ends(policy: str) -> None:
+def test_scenario_without_workers_ends(policy: str) -> None:
     story = Story(plan_of(module("m").pipeline(2, stage("free")), policy=policy), [(0, 3000, 0)], losses=[(0, 0, None)])
 
     assert story.play().reasons() == {0: DropReason.NO_WORKERS}

@@ -1,4 +1,4 @@
-"""The plan as the core sees it: latencies from profiles, budgets downstream, bytes between stages."""
+"""The core's plan: latencies from profiles, budgets downstream, bytes between stages."""
 
 import pytest
 from tests.builders import pool, problem, profile, session
@@ -38,7 +38,7 @@ def test_stage_latency(first: int, end: int, divisor: int, batch: int, want_micr
     [
         pytest.param((3300, 1100, 7900), [1100, 1100, 4500, 7900], id="a noisy first size"),
         pytest.param((100, 400, 300), [100, 300, 300, 300], id="a noisy size between"),
-        pytest.param((100, 200, 400), [100, 200, 300, 400], id="no noise"),
+        pytest.param((100, 200, 400), [100, 200, 300, 400], id="without noise"),
     ],
 )
 def test_a_batch_never_takes_longer_than_a_larger_one(measured: tuple[float, ...], want_micros: list[float]) -> None:
@@ -46,7 +46,7 @@ def test_a_batch_never_takes_longer_than_a_larger_one(measured: tuple[float, ...
     assert [stage_latency(noisy, 0, 1, 1, batch) for batch in range(1, 5)] == pytest.approx(want_micros)
 
 
-def test_a_lone_request_is_served_though_two_were_measured_to_be_faster_than_one() -> None:
+def test_a_single_request_is_served_although_two_were_measured_faster() -> None:
     noisy = profile("m").blocks(1).measured({1: [(3300, 1100, 7900)]}).batches(1, 2, 4).build()
     stage = ScheduledStage(
         pool="gpu",
@@ -81,7 +81,7 @@ def test_latency_that_was_not_measured(divisor: int, batch: int, error: type[Exc
 
 
 def two_in_a_row(cut_dtype: CutDType = CutDType.FP16) -> tuple[PlanningProblem, PipelinePlanSpec]:
-    """Two models, the first too slow for either pool alone unless it is partitioned."""
+    """Two models. The first one is too slow for each single pool, and must be partitioned."""
     builder = session("s").slo(60).rate(50).chain("first", "second").with_spec(execution=Execution(cut_dtype=cut_dtype))
     profiles = [
         profile(name).on(where).linear(1000 * slow, 4000 * slow).cuts(1000)

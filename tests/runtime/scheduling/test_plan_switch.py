@@ -1,4 +1,4 @@
-"""A new plan is put in force between two batches, and no request is lost."""
+"""A new plan becomes current between two batches, and no request is lost."""
 
 import pytest
 from tests.runtime.scheduling.plans import Driver, module, plan_of, refs, stage, worker_name
@@ -13,7 +13,7 @@ WITHOUT = plan_of(module("n").pipeline(4, stage("gpu")), name="without m")
 
 
 def join_all(driver: Driver, plan: SchedulingPlan) -> None:
-    """The workers of another plan come up beside those of the one in force."""
+    """The workers of another plan join beside those of the current one."""
     for ref, spec in refs(plan):
         for replica in range(spec.replicas):
             name = f"{plan.name}:{worker_name(ref, replica)}"

@@ -1,4 +1,4 @@
-"""Requests as DAGs: what an answer spawns, with which deadline, and when a request is finished."""
+"""Requests as DAGs: the sub-requests of an answer, their deadlines, and the end of a request."""
 
 from typing import Any
 
@@ -56,7 +56,7 @@ def test_single_model() -> None:
     assert len(graph) == 0
 
 
-def test_what_cannot_be_in_time_any_more_is_in_vain() -> None:
+def test_sub_requests_that_cannot_be_in_time_are_found() -> None:
     builder = session("s").function("crop", max_millis=5).model("car").function("merge", max_millis=2)
     spec = builder.edge("crop", "car").edge("car", "merge").build().spec
     slow, fast = stage("gpu", alpha=500, beta=8_500), stage("gpu", alpha=2_000, beta=2_000)
@@ -71,10 +71,10 @@ def test_what_cannot_be_in_time_any_more_is_in_vain() -> None:
     assert not graph.cannot_be_in_time(car.sub_id, DEADLINE - least + 1)
     assert graph.cannot_be_in_time(crop.sub_id, 0), "it is answered"
     graph.cancel(7)
-    assert graph.cannot_be_in_time(car.sub_id, 0), "nobody waits for it"
+    assert graph.cannot_be_in_time(car.sub_id, 0), "no client waits for it"
 
 
-def test_deadlines_leave_room_for_the_longest_way_downstream() -> None:
+def test_deadlines_leave_time_for_the_longest_path_downstream() -> None:
     graph = graph_of(traffic(), detect=10_000, car=20_000, person=30_000)
 
     (detect,) = graph.start(0, DEADLINE, {"detect": 1})
@@ -109,14 +109,14 @@ def test_join_runs_once_when_everything_upstream_is_answered() -> None:
     assert graph.completed(second.sub_id) == []
     (merge,) = graph.completed(first.sub_id)
 
-    assert merge.parents == (first.sub_id, second.sub_id, person.sub_id), "in order, however they were answered"
+    assert merge.parents == (first.sub_id, second.sub_id, person.sub_id), "in order of samples, not of answers"
     graph.completed(merge.sub_id)
     outcome = graph.finished(0)
     assert outcome is not None
     assert modules_of(list(outcome.results)) == ["merge"]
 
 
-def test_join_runs_even_if_there_is_nothing_to_join() -> None:
+def test_join_runs_even_without_answers() -> None:
     graph = graph_of(traffic())
     (detect,) = graph.start(0, DEADLINE, {"detect": 1})
     (crop,) = graph.completed(detect.sub_id)
@@ -150,7 +150,7 @@ def test_results_are_in_order_of_modules_and_samples() -> None:
     ]
 
 
-def test_more_children_than_the_edge_allows_are_left_out() -> None:
+def test_sub_requests_beyond_the_maximum_of_the_edge_are_cut_off() -> None:
     graph = graph_of(traffic())
     (detect,) = graph.start(0, DEADLINE, {"detect": 1})
     (crop,) = graph.completed(detect.sub_id)
@@ -173,7 +173,7 @@ def test_failure_ends_the_request_and_names_what_to_cancel() -> None:
     assert (outcome.failed, outcome.results) == (first, ())
 
 
-def test_cancelled_request_is_forgotten() -> None:
+def test_cancelled_request_is_removed() -> None:
     graph = graph_of(traffic())
     (detect,) = graph.start(0, DEADLINE, {"detect": 1})
 
@@ -188,7 +188,7 @@ def test_cancelled_request_is_forgotten() -> None:
     [
         pytest.param(lambda g: g.start(0, DEADLINE, {"detect": 1}), "already in progress", id="request twice"),
         pytest.param(lambda g: g.start(1, DEADLINE, {"car": 1}), "takes no samples", id="not a root"),
-        pytest.param(lambda g: g.start(1, DEADLINE, {"tram": 1}), "takes no samples", id="no module"),
+        pytest.param(lambda g: g.start(1, DEADLINE, {"tram": 1}), "takes no samples", id="unknown module"),
         pytest.param(lambda g: g.completed(0, {"car": 1}), "no edge to a model 'car'", id="not downstream"),
         pytest.param(lambda g: g.completed(0, {"crop": 1}), "no edge to a model 'crop'", id="count for a function"),
     ],

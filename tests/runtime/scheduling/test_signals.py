@@ -1,4 +1,4 @@
-"""Counters, of which rates and fractions over a window are differences."""
+"""Counters. Rates and fractions over a window are differences of them."""
 
 from tests.runtime.scheduling.plans import Driver, module, plan_of, stage
 
@@ -34,7 +34,7 @@ def test_counters_of_a_pipeline_and_a_stage() -> None:
     assert (counted.executions, counted.predicted_micros, counted.actual_micros) == (2, 2000, 2000)
 
 
-def test_busy_time_counts_what_runs_up_to_now() -> None:
+def test_busy_time_counts_running_batches_up_to_now() -> None:
     driver = Driver(plan_of(module("m").pipeline(1, stage("gpu", alpha=0, beta=1000)))).all_join()
     driver.arrive(0, "m", 100, 5000)
     driver.run(until=100)

@@ -1,4 +1,4 @@
-"""Executors that hold their batches until a test lets them go."""
+"""Executors that hold their batches until a test releases them."""
 
 import dataclasses
 import threading

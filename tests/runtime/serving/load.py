@@ -1,4 +1,4 @@
-"""Requests at a steady rate, whatever comes back and, up to a bound, however late."""
+"""Requests at a steady rate, independent of the answers and, up to a bound, of their delays."""
 
 import asyncio
 from collections import Counter
@@ -10,23 +10,26 @@ import numpy as np
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 TRANSIENT = ("broken", 500, 502, 503, 504)
-"""What a client tries again after: what Serve's proxy says of a request whose frontend died, and what the next may."""
+"""Answers after which a client retries:
+
+those of Serve's proxy for a killed frontend, and those of the next frontend.
+"""
 
 
 @dataclass
 class Load:
-    """What became of requests that were sent at a steady rate."""
+    """Results of requests at a steady rate."""
 
     statuses: Counter[int | str] = field(default_factory=Counter)
-    """Answers by HTTP status; `broken` for connections that gave none."""
+    """Answers by HTTP status; `broken` counts connections without an answer."""
     errors: list[str] = field(default_factory=list)
     sent: int = 0
     tried_again: Counter[int | str] = field(default_factory=Counter)
-    """What made clients try again."""
+    """Causes of retries."""
 
     @property
     def answered(self) -> int:
-        """Requests that got an answer, whatever it says."""
+        """Requests with any answer."""
         return sum(count for status, count in self.statuses.items() if status != "broken")
 
 
@@ -48,10 +51,10 @@ async def steady_load(
     try_again: bool = False,
     at_once: int = 500,
 ) -> Load:
-    """Send `tensor` to the infer endpoint at `url`, `rate` times a second until `enough`; wait for all answers.
+    """Send `tensor` to the infer endpoint at `url`, `rate` times per second until `enough`; wait for all answers.
 
-    No more than `at_once` are unanswered at a time: fewer are sent by a machine that is too slow for the rate.
-    With `try_again` each client does so until it is answered, or `most_seconds` are over.
+    At most `at_once` requests are unanswered at a time: a machine that is too slow for the rate sends fewer. With
+    `try_again` each client retries until it gets an answer or `most_seconds` have passed.
     """
     content, headers = infer_body(tensor)
     load = Load()

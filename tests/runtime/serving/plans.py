@@ -1,4 +1,4 @@
-"""Plans, profiles and pools for sessions under test, out of a few words."""
+"""Builders of plans, profiles and pools for sessions under test."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ class Model:
     alpha_micros: int = 500
     beta_micros: int = 1000
     entrypoint: str | None = None
-    """Where the real model is; it then runs on the CPU."""
+    """The real model, which then runs on the CPU."""
     image: ImageInput | None = None
     memory: tuple[int, int] | None = None
     """Bytes of a block's weights, and of its activations for one sample."""
@@ -51,7 +51,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Application:
-    """A session with one plan: every model cut into `stages` of one replica each unless said otherwise."""
+    """A session with one plan: by default every model has `stages` stages of one replica each."""
 
     name: str
     models: tuple[Model, ...]
@@ -63,14 +63,14 @@ class Application:
     batch_size: int = 8
     plan_name: str = "plan-1"
     policy: BatchingPolicy = BatchingPolicy.EAGER
-    """Eager unless said otherwise, so that answers do not wait for their deadline and no stall makes them late."""
+    """Eager by default: answers do not wait for their deadline, and no stall makes them late."""
     fields: Mapping[str, Any] | None = None
     slices: tuple[int, ...] = (1,)
     """A pipeline for each of them, on vGPUs that are 1/slice of a GPU and take `slice` times as long."""
     subcluster: str | None = None
     """The sub-cluster that holds all models."""
     pool_memory: str | None = None
-    """Of one accelerator."""
+    """Memory of one accelerator."""
 
     def model(self, name: str, **fields: Any) -> Self:
         return replace(self, models=(*self.models, Model(name, **fields)))
@@ -87,7 +87,7 @@ class Application:
         return replace(self, slo_ms=millis)
 
     def deferred(self) -> Self:
-        """Batches wait, within the deadline, until they fill their GPU."""
+        """Use Deferred: batches wait within the deadline until they fill their GPU."""
         return replace(self, policy=BatchingPolicy.DEFERRED)
 
     def planned(self, name: str, **fields: Any) -> Self:
@@ -124,7 +124,7 @@ class Application:
 
     @property
     def pools(self) -> dict[str, GPUPool]:
-        """A pool of emulated accelerators, and one of CPUs for models that are real."""
+        """A pool of emulated accelerators, and a pool of CPUs for real models."""
         curve = LatencyCurve(model="*", alpha_micros=1000, beta_micros=0)  # replaced by the profiles' times
         emulations = {EMULATED: Emulation(curves=(curve,)), REAL: Emulation.model_validate({"slowdown": "1"})}
         memory = {} if self.pool_memory is None else {"memory": Quantity(self.pool_memory)}
@@ -167,7 +167,7 @@ class Application:
         return epoch(self.session, self.plan, self.profiles, dict.fromkeys(self.pools, 10000000000.0))
 
     def stage_arguments(self) -> list[StageArguments]:
-        """What each replica of the plan is told."""
+        """The arguments of each replica of the plan."""
         return [
             StageArguments(
                 session_key=self.session.key,
@@ -225,7 +225,7 @@ def application(name: str) -> Application:
 
 
 def detector_with_crops(name: str = "traffic") -> Application:
-    """detector -> crop -> classifier: the classifier answers once for each crop, and there may be none."""
+    """detector -> crop -> classifier: the classifier answers once for each crop; there may be no crop."""
     return (
         application(name)
         .model("detector", input=(3, 4), outputs=((2,),))
@@ -265,7 +265,7 @@ def _profile(model: Model, slices: Sequence[int]) -> Profile:
 
 @cache
 def _digest_of_cut(model: Model) -> str:
-    from partita_runtime.models.partitioning import partition_source  # torch only where a model is real
+    from partita_runtime.models.partitioning import partition_source  # torch only if a model is real
 
     assert model.source is not None
     return partition_source(model.source, TensorSpec(shape=model.input), BLOCKS).digest

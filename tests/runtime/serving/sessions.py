@@ -1,4 +1,4 @@
-"""The sessions that are served on the one Ray cluster of these tests."""
+"""The sessions on the Ray cluster of these tests."""
 
 from dataclasses import replace
 
@@ -17,13 +17,13 @@ NETWORK = replace(
 )
 STEADY = replace(application("steady").model("only"), slo_ms=20_000, replicas=2)
 FAILING = replace(application("failing").model("only", beta_micros=60_000), slo_ms=20_000, replicas=2)
-"""Both of its replicas, one on each node, are needed for 20 requests a second."""
+"""It needs both replicas, one on each node, for 20 requests per second."""
 SHARED = replace(application("shared").model("only"), slo_ms=20_000).with_spec(
     frontend=Frontend(replicas=2, grpc_port=0)
 )
-"""Two frontends share its replica."""
+"""Two frontends share one replica."""
 
 _LYING = application("lying").slo(600).deferred().with_spec(autoscaling=Autoscaling(window_seconds=2))
 LYING = _LYING.model("only", alpha_micros=5_000, beta_micros=45_000)
-"""Its profile has a third of the time that the replica takes, which is that of LYING_AS_IT_IS."""
+"""Its profile has a third of the replica's actual time, which LYING_AS_IT_IS has."""
 LYING_AS_IT_IS = _LYING.model("only", alpha_micros=15_000, beta_micros=135_000)

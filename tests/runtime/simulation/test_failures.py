@@ -1,4 +1,4 @@
-"""Accelerators that fail and come back: whatever happens, every request ends exactly once."""
+"""Accelerators that fail and return: every request ends exactly once."""
 
 import numpy as np
 import pytest
@@ -66,7 +66,7 @@ def test_a_failing_accelerator_takes_all_its_workers() -> None:
     assert found == [WorkerFailure("m/a/1/2", 1.0, 0.5), WorkerFailure("m/a/1/3", 1.0, 0.5)]
 
 
-def test_an_accelerator_that_is_gone_is_done_without() -> None:
+def test_the_others_serve_without_a_lost_accelerator() -> None:
     report = run(GpuFailure("slow-gpu-0", 1.0), timeline=True)
 
     assert accounted(report) == report.offered
@@ -74,7 +74,7 @@ def test_an_accelerator_that_is_gone_is_done_without() -> None:
     assert max(e.end_micros for e in report.timeline if e.worker == "m/a/1/0") <= 1_000_000
 
 
-def test_nothing_is_answered_while_all_accelerators_of_a_stage_are_gone() -> None:
+def test_no_request_is_answered_while_all_accelerators_of_a_stage_are_lost() -> None:
     report = run(*(GpuFailure(f"slow-gpu-{number}", 0.5, 1.0) for number in range(4)))
 
     assert accounted(report) == report.offered
@@ -82,13 +82,13 @@ def test_nothing_is_answered_while_all_accelerators_of_a_stage_are_gone() -> Non
     assert report.dropped[DropReason.NO_WORKERS] > 600
 
 
-def test_a_second_failure_of_what_is_gone_changes_nothing() -> None:
+def test_a_second_failure_of_a_lost_accelerator_changes_nothing() -> None:
     once = run(WorkerFailure("m/a/1/0", 0.5, 1.0))
 
     assert run(WorkerFailure("m/a/1/0", 0.5, 1.0), WorkerFailure("m/a/1/0", 0.8)) == once
 
 
-def test_random_failures_come_from_the_seed() -> None:
+def test_random_failures_depend_on_the_seed() -> None:
     failing = RandomFailures(mean_seconds_between=0.3, mean_seconds_down=0.3)
 
     assert run(failing) == run(failing)
@@ -96,7 +96,7 @@ def test_random_failures_come_from_the_seed() -> None:
     assert run(failing).attainment < run().attainment
 
 
-def test_random_failures_come_as_often_as_asked() -> None:
+def test_random_failures_have_the_requested_rate() -> None:
     drawn = RandomFailures(90.0, 10.0).draw([f"g{n}" for n in range(100)], 10_000, np.random.default_rng(1))
 
     assert len(drawn) == pytest.approx(100 * 10_000 / 100, rel=0.05)
@@ -113,7 +113,7 @@ def test_random_failures_come_as_often_as_asked() -> None:
     seed=st.integers(0, 1000),
 )
 @settings(max_examples=12, deadline=None)
-def test_every_request_ends_once_whatever_fails(
+def test_every_request_ends_once_after_any_failures(
     between: float, down: float, spread: float, error_rate: float, together: bool, others: float, seed: int
 ) -> None:
     report = run(
@@ -140,12 +140,12 @@ def test_failures_are_read(text: str, want: GpuFailure) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "fast-gpu-0", "@3", "fast-gpu-0@soon", "fast-gpu-0@1+", "fast-gpu-0@-1"])
-def test_what_is_no_failure(text: str) -> None:
+def test_text_that_is_not_a_failure(text: str) -> None:
     with pytest.raises(ValueError, match="write it such as fast-gpu-0@10"):
         GpuFailure.parse(text)
 
 
-def test_failures_that_make_no_sense() -> None:
+def test_invalid_failures() -> None:
     with pytest.raises(ValueError, match="no accelerator 'other-gpu-0'"):
         run(GpuFailure("other-gpu-0", 1.0))
     with pytest.raises(ValueError, match="above 0 s"):

@@ -1,4 +1,4 @@
-"""The bound that the goodput benchmark sets beside the policies, against a search through everything."""
+"""The bound of the goodput benchmark, compared with an exhaustive search."""
 
 from collections.abc import Iterator, Sequence
 from itertools import combinations
@@ -12,7 +12,7 @@ MODEL = Model("model", alpha_ms=1.0, beta_ms=4.0, slo_ms=12.0)
 
 
 def batchings(arrivals: Sequence[float]) -> Iterator[list[int]]:
-    """The sizes of the batches, for each way to cut these arrivals into batches that are in time."""
+    """The sizes of the batches, for each division of these arrivals into batches that are in time."""
     if not arrivals:
         yield []
     for size in range(1, len(arrivals) + 1):
@@ -36,7 +36,7 @@ def test_the_bound_is_the_cheapest_way_to_batch_everything(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_bound_is_not_above_what_it_takes_when_some_are_given_up(seed: int) -> None:
+def test_the_bound_is_not_above_the_cost_when_some_requests_are_dropped(seed: int) -> None:
     arrivals = np.cumsum(np.random.default_rng(seed).exponential(2.0, 8))
     bound, exact = needed_ms(MODEL, arrivals, target=0.75), cheapest([*arrivals], 2)
     assert 0.7 * exact < bound <= exact + 1e-9

@@ -1,4 +1,4 @@
-"""Transfers between emulated nodes: in turn, or together."""
+"""Transfers between emulated nodes: one after the other, or together."""
 
 import pytest
 from tests.runtime.scheduling.plans import module, plan_of, stage
@@ -10,7 +10,7 @@ from partita_runtime.simulation.emulation.network import Contention, EmulatedNod
 from partita_runtime.simulation.streams import RequestStream, simulate_streams
 
 Transfer = tuple[int, str, str, int]
-"""When it begins, from, to, and microseconds that it takes alone."""
+"""Start, source, destination, and microseconds that it takes alone."""
 
 
 @pytest.mark.parametrize(
@@ -18,16 +18,16 @@ Transfer = tuple[int, str, str, int]
     [
         pytest.param(Contention(), [(0, "a", "b", 100), (0, "a", "c", 100)], [100, 200], id="one after the other"),
         pytest.param(Contention(), [(0, "a", "b", 100), (0, "c", "d", 100)], [100, 100], id="on different links"),
-        pytest.param(Contention(others=0.5), [(0, "a", "b", 100)], [200], id="half is taken by others"),
+        pytest.param(Contention(others=0.5), [(0, "a", "b", 100)], [200], id="half is used by other traffic"),
         pytest.param(Contention(True), [(0, "a", "b", 100)], [100], id="alone"),
         pytest.param(Contention(True), [(0, "a", "b", 100), (0, "a", "c", 100)], [200, 200], id="half of an uplink"),
         pytest.param(Contention(True), [(0, "a", "c", 100), (0, "b", "c", 100)], [200, 200], id="half of a downlink"),
         pytest.param(Contention(True), [(0, "a", "b", 100), (50, "a", "c", 100)], [150, 200], id="shares change"),
-        pytest.param(Contention(True, 0.5), [(0, "a", "b", 100), (0, "a", "c", 50)], [300, 200], id="of what is left"),
-        pytest.param(Contention(True), [(5, "a", "a", 100), (7, "a", "b", 0)], [5, 7], id="nothing to carry"),
+        pytest.param(Contention(True, 0.5), [(0, "a", "b", 100), (0, "a", "c", 50)], [300, 200], id="of the rest"),
+        pytest.param(Contention(True), [(5, "a", "a", 100), (7, "a", "b", 0)], [5, 7], id="nothing to send"),
     ],
 )
-def test_transfers_end_when_they_should(
+def test_transfers_end_at_the_expected_times(
     contention: Contention, transfers: list[Transfer], want_ends: list[int]
 ) -> None:
     clock = VirtualClock()
@@ -45,7 +45,7 @@ def test_transfers_end_when_they_should(
     assert [ends[number] for number in range(len(transfers))] == want_ends
 
 
-def test_traffic_of_others_makes_reserved_batches_late() -> None:
+def test_other_traffic_makes_reserved_batches_late() -> None:
     plan = plan_of(
         module("m").pipeline(
             4,
@@ -66,6 +66,6 @@ def test_traffic_of_others_makes_reserved_batches_late() -> None:
 
 
 @pytest.mark.parametrize("others", [-0.1, 1.0])
-def test_contention_that_makes_no_sense(others: float) -> None:
+def test_invalid_contention(others: float) -> None:
     with pytest.raises(ValueError, match="from 0 to below 1"):
         Contention(others=others)

@@ -1,4 +1,4 @@
-"""What the figures of a simulation show."""
+"""The figures of a simulation."""
 
 from pathlib import Path
 
@@ -59,7 +59,7 @@ def test_batch_sizes_are_counted(report: SimulationReport) -> None:
     assert sum(bar.get_height() for bar in axes.patches) == sum(report.batch_sizes["m/a"].values())  # type: ignore[attr-defined]
 
 
-def test_only_what_the_report_has_is_drawn(report: SimulationReport, tmp_path: Path) -> None:
+def test_only_data_of_the_report_is_drawn(report: SimulationReport, tmp_path: Path) -> None:
     written = write_plots(tmp_path / "new" / "figures", report)
 
     assert {file.name for file in written} == {"utilization.png", "batch-sizes.png", "timeline.png"}

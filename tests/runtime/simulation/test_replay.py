@@ -1,4 +1,4 @@
-"""A recorded trace, replayed, gives the same decisions; a change of it shows."""
+"""A replayed trace gives the same decisions; a changed trace shows the difference."""
 
 import json
 from collections.abc import Callable
@@ -26,7 +26,7 @@ PLAN = plan_of(
 
 @pytest.fixture(scope="module")
 def trace() -> list[str]:
-    """A second of a service in trouble."""
+    """One second of a service with failures."""
     lines: list[str] = []
     simulate_scheduling(
         session("s").slo(20).model("m").build().spec,
@@ -108,15 +108,15 @@ def test_first_difference_is_shown(trace: list[str]) -> None:
     ("spoil", "want_message"),
     [
         pytest.param(lambda _: [], "line 1: invalid JSON", id="empty"),
-        pytest.param(lambda lines: lines[1:], "line 1: a trace begins with the plan", id="no plan"),
+        pytest.param(lambda lines: lines[1:], "line 1: a trace begins with the plan", id="without a plan"),
         pytest.param(lambda lines: [lines[0], "{"], "line 2: invalid JSON", id="no JSON"),
-        pytest.param(lambda lines: [lines[0], "{}"], "line 2: not a JSON array", id="no array"),
-        pytest.param(lambda lines: [lines[0], '["explode",1]'], "has no call 'explode'", id="no call"),
+        pytest.param(lambda lines: [lines[0], "{}"], "line 2: not a JSON array", id="not an array"),
+        pytest.param(lambda lines: [lines[0], '["explode",1]'], "has no call 'explode'", id="not a call"),
         pytest.param(lambda lines: [lines[0], '["advance",1]'], "line 2: ", id="arguments missing"),
         pytest.param(lambda lines: [lines[0], '["arrive",1]'], "line 2: ", id="too few arguments"),
         pytest.param(lambda lines: [lines[0], '["advance",1,[["drop",1,"m","Odd",""]]]'], "Odd", id="unknown reason"),
     ],
 )
-def test_what_is_no_trace(trace: list[str], spoil: Callable[[list[str]], list[str]], want_message: str) -> None:
+def test_text_that_is_not_a_trace(trace: list[str], spoil: Callable[[list[str]], list[str]], want_message: str) -> None:
     with pytest.raises(ValueError, match=want_message):
         replay(spoil(trace))

@@ -18,7 +18,7 @@ from partita_runtime.simulation.streams import RequestStream, simulate_streams
 
 SETTINGS = {"windowSeconds": 1, "coolDownSeconds": 2, "idleFractionThreshold": "20%"}
 LATENCY = {"alpha": 10_000, "beta": 40_000}
-"""8 requests in 120 ms: 67 requests/s a replica."""
+"""8 requests in 120 ms: 67 requests/s per replica."""
 
 
 def scaling(replicas: int = 2, free: int = 10, start_up: float = 1.0, **settings: object) -> Scaling:
@@ -48,7 +48,7 @@ def test_replicas_follow_a_load_that_rises_and_falls() -> None:
     assert report.attainment > run("0:70,4:300,10:30", None).attainment + 0.2
 
 
-def test_replicas_that_are_given_back_lose_nothing() -> None:
+def test_removed_replicas_lose_no_requests() -> None:
     report = run("20", scaling(replicas=8))
 
     assert held(report)[0] == 8
@@ -57,7 +57,7 @@ def test_replicas_that_are_given_back_lose_nothing() -> None:
     assert report.mean_gpus["gpu"] == pytest.approx(sum(held(report)[:-1]) / 16)
 
 
-def test_replicas_are_there_before_a_rising_load_needs_them() -> None:
+def test_replicas_start_before_a_rising_load_needs_them() -> None:
     rises = ",".join(f"{at}:{120 + 8 * max(0, at - 20)}" for at in range(60))
     ahead, behind = (
         run(rises, scaling(replicas=3, free=20, windowSeconds=5, coolDownSeconds=5, lookAheadSeconds=look), seconds=60)
@@ -75,25 +75,25 @@ def test_looking_ahead_costs_nothing_while_the_load_is_steady() -> None:
     assert ahead.mean_gpus == behind.mean_gpus
 
 
-def test_a_session_that_nobody_uses_sleeps_and_holds_the_next_requests() -> None:
+def test_a_session_without_requests_scales_to_zero_and_holds_the_next_ones() -> None:
     zero = {"afterSeconds": 5, "holdSeconds": 60}
     report = run("0:20,4:0,20:60", scaling(replicas=3, start_up=4.0, scaleToZero=zero), seconds=40)
 
     steps = {step.at_seconds: step for step in report.scaling}
     asleep = [at for at, step in steps.items() if not step.gpus["gpu"]]
     assert 9 <= min(asleep) <= 11, "five seconds after the last request"
-    assert 20 <= max(asleep) <= 22, "a look after the next one"
+    assert 20 <= max(asleep) <= 22, "one check after the next request"
     assert all(steps[at].ready == 0 for at in asleep[1:])
     assert any("held: it wakes" in step.reason for step in report.scaling)
     assert report.held >= 60 * 4, "until its replicas have started, four seconds later"
     assert 1 < report.held_seconds / report.held < 6
     assert report.offered == report.in_time + report.late + sum(report.dropped.values())
     assert report.attainment > 0.98
-    assert report.p99_ms <= 400, "being held is none of the latency"
+    assert report.p99_ms <= 400, "the held time does not count in the latency"
     assert run("0:20,4:0,20:60", scaling(replicas=3, start_up=4.0, scaleToZero=zero), seconds=40) == report
 
 
-def test_requests_for_which_no_replica_comes_up_in_time_are_refused() -> None:
+def test_requests_without_a_replica_in_time_are_refused() -> None:
     zero = {"afterSeconds": 5, "holdSeconds": 1}
     report = run("0:20,4:0,20:60", scaling(replicas=3, start_up=6.0, scaleToZero=zero), seconds=30)
 
@@ -104,7 +104,7 @@ def test_requests_for_which_no_replica_comes_up_in_time_are_refused() -> None:
 def test_a_replica_takes_no_batch_before_it_has_started() -> None:
     report = run("200", scaling(start_up=3.0), seconds=8)
 
-    assert held(report)[:3] == [2, 3, 3], "the overload asks for more at once, and these hold their GPUs"
+    assert held(report)[:3] == [2, 3, 3], "the overload requests more at once, and these hold their GPUs"
     assert [step.ready for step in report.scaling[:5]] == [2, 2, 2, 2, 3]
     assert "still starting" in report.scaling[3].reason
 
@@ -112,9 +112,9 @@ def test_a_replica_takes_no_batch_before_it_has_started() -> None:
 @pytest.mark.parametrize(
     ("load", "wanted", "want_held"),
     [
-        pytest.param("600", scaling(free=1), {2, 3}, id="at most what is free"),
+        pytest.param("600", scaling(free=1), {2, 3}, id="at most the free GPUs"),
         pytest.param("600", scaling(maxReplicas=4), {2, 4}, id="at most maxReplicas"),
-        pytest.param("600", scaling(mode="Advisory"), {2}, id="advice only"),
+        pytest.param("600", scaling(mode="Advisory"), {2}, id="advisory mode"),
         pytest.param("1", scaling(replicas=4), {4, 1}, id="at least one"),
     ],
 )
@@ -148,6 +148,6 @@ def test_same_seed_gives_the_same_steps() -> None:
         pytest.param(lambda: scaling(free=-1), "may use only", id="fewer accelerators than the plan has"),
     ],
 )
-def test_scaling_that_makes_no_sense(make: Any, want_message: str) -> None:
+def test_invalid_scaling(make: Any, want_message: str) -> None:
     with pytest.raises(ValueError, match=want_message):
         make()

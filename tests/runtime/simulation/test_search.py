@@ -1,4 +1,4 @@
-"""Goodput and load factor of services whose capacity is known."""
+"""Goodput and load factor of services with a known capacity."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from partita_runtime.simulation.load_search import goodput, load_factor
 
 
 def service(capacity: float):  # type: ignore[no-untyped-def]
-    """Serves all requests up to its capacity, and that many beyond it."""
+    """Serves all requests up to its capacity; above it, only as many as the capacity."""
     return lambda rate: min(1.0, capacity / rate)
 
 

@@ -1,4 +1,4 @@
-"""Simulated sessions: what is attained, what the workers do, and that everything is accounted for."""
+"""Simulated sessions: attainment, work of the workers, and complete accounting."""
 
 import json
 from typing import Any
@@ -115,8 +115,11 @@ def test_partitioned_pipeline_with_a_contended_network_is_never_late() -> None:
     assert {execution.stage for execution in report.timeline} == {0, 1}
 
 
-def test_executions_that_vary_cost_no_capacity() -> None:
-    """At 60 % load, both stages with 30 % of spread: GPUs are reserved for what is expected, not for the worst."""
+def test_varying_executions_cost_no_capacity() -> None:
+    """At 60 % load, both stages with 30 % of spread:
+
+    GPUs are reserved for the expected time, not for the worst case.
+    """
     scheduled = plan_of(
         module("m").pipeline(
             4, stage("fast", replicas=3, alpha=500, beta=1000), stage("slow", replicas=5, alpha=1000, beta=2000)
@@ -157,17 +160,17 @@ def test_fan_out_follows_the_edges() -> None:
         pytest.param({"noise": Noise(bias=0.7)}, 1.0, id="profile too pessimistic"),
         pytest.param({"delays": Delays(2000, 50)}, 0.99, id="slow control plane"),
         pytest.param({"noise": Noise(error_rate=0.01)}, 0.99, id="failing executions"),
-        pytest.param({"failures": [WorkerFailure("m/a/0/0", 1.0, 0.5)]}, 0.99, id="worker lost and back"),
+        pytest.param({"failures": [WorkerFailure("m/a/0/0", 1.0, 0.5)]}, 0.99, id="worker lost and restored"),
     ],
 )
-def test_conditions_are_coped_with(conditions: dict[str, Any], want_attainment: float) -> None:
+def test_requests_are_answered_under_these_conditions(conditions: dict[str, Any], want_attainment: float) -> None:
     report = one_model(1200, **conditions)
 
     assert report.attainment >= want_attainment
     assert accounted(report) == report.offered
 
 
-def test_loss_of_all_workers_drops_everything_until_they_are_back() -> None:
+def test_all_requests_are_dropped_while_all_workers_are_lost() -> None:
     failures = [WorkerFailure(f"m/a/0/{replica}", 1.0, 1.0) for replica in range(4)]
     report = one_model(400, failures=failures)
 
@@ -237,7 +240,7 @@ def test_shared_workers_serve_several_models() -> None:
     assert set(report.idle_by_worker) == {"w0", "w1"}
 
 
-def test_progress_is_told() -> None:
+def test_progress_is_reported() -> None:
     told: list[float] = []
     one_model(500, progress=told.append)
 
@@ -265,13 +268,13 @@ def test_report_as_json_and_rows() -> None:
         pytest.param({"failures": [WorkerFailure("m/a/0/9", 1.0)]}, "no workers", id="unknown worker"),
     ],
 )
-def test_arguments_that_make_no_sense(conditions: dict[str, Any], want_message: str) -> None:
+def test_invalid_arguments(conditions: dict[str, Any], want_message: str) -> None:
     with pytest.raises(ValueError, match=want_message):
         one_model(100, **conditions)
 
 
 @pytest.mark.parametrize("fields", [{"spread": -1}, {"bias": 0}, {"error_rate": 2}], ids=str)
-def test_noise_that_makes_no_sense(fields: dict[str, float]) -> None:
+def test_invalid_noise(fields: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="needs spread"):
         Noise(**fields)
 

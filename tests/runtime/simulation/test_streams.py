@@ -68,8 +68,8 @@ def test_a_query_is_in_time_if_all_its_samples_are() -> None:
     assert report.batch_sizes == {"m/a": {1: 1, 3: 1, 4: 1}}
 
 
-def test_models_that_share_links_may_be_looked_at_twice_in_one_moment() -> None:
-    """A batch of one delays the other on the network, and both are looked at again before either goes."""
+def test_models_that_share_links_may_be_evaluated_twice_at_one_time() -> None:
+    """A batch of one model delays the other on the network, and both are evaluated again before a dispatch."""
     plan = plan_of(
         module("m").pipeline(
             1,

@@ -1,4 +1,4 @@
-"""What tells the batching policies apart: when each dispatches, how much, and where."""
+"""Differences between the batching policies: when, how much and where they dispatch."""
 
 import pytest
 from tests.runtime.scheduling.plans import Driver, module, plan_of, stage
@@ -14,20 +14,25 @@ TWO = module("m").pipeline(4, stage("gpu", replicas=2))
 @pytest.mark.parametrize(
     ("policy", "arrivals", "want_dispatches"),
     [
-        pytest.param("Timeout:20", [0], [(1000, 1)], id="timeout: after its share of the time"),
-        pytest.param("Timeout:20", [0, 10, 20, 30], [(30, 4)], id="timeout: a full batch goes at once"),
-        pytest.param("Timeout:95", [0], [(5000 - 600, 1)], id="timeout: no later than at its latest moment"),
+        pytest.param("Timeout:20", [0], [(1000, 1)], id="timeout: after its share of the SLO"),
+        pytest.param("Timeout:20", [0, 10, 20, 30], [(30, 4)], id="timeout: a full batch is dispatched at once"),
+        pytest.param("Timeout:95", [0], [(5000 - 600, 1)], id="timeout: not after its latest time"),
         pytest.param("Clockwork:0", [0, 10, 20], [(0, 1), (600, 2)], id="clockwork: eager if it commits nothing"),
         pytest.param("Clockwork:1", [0, 10, 20], [(0, 1), (10, 1), (200, 1)], id="clockwork: commits work ahead"),
-        pytest.param("Nexus", [0, 10, 20], [(0, 1), (600, 2)], id="nexus: runs what there is"),
-        pytest.param("Shepherd", [0, 10, 20], [(0, 1), (600, 2)], id="shepherd: twice as large preempts nothing"),
+        pytest.param("Nexus", [0, 10, 20], [(0, 1), (600, 2)], id="nexus: runs all waiting requests"),
         pytest.param(
-            "Shepherd", [0, 10, 20, 30], [(0, 1), (30, 3), (830, 1)], id="shepherd: three times as large does"
+            "Shepherd", [0, 10, 20], [(0, 1), (600, 2)], id="shepherd: a batch twice as large does not preempt"
         ),
-        pytest.param("ServeBatch:1", [0, 10, 2000], [(1000, 2), (3000, 1)], id="serve: waits for its time"),
+        pytest.param(
+            "Shepherd",
+            [0, 10, 20, 30],
+            [(0, 1), (30, 3), (830, 1)],
+            id="shepherd: a batch three times as large preempts",
+        ),
+        pytest.param("ServeBatch:1", [0, 10, 2000], [(1000, 2), (3000, 1)], id="serve: waits for its timeout"),
         pytest.param("ServeBatch:1", [0, 0, 0, 0, 5], [(0, 4), (1005, 1)], id="serve: closes batches while busy"),
         pytest.param("Fifs", [0, 10, 20], [(0, 1), (600, 1), (1200, 1)], id="fifs: each query by itself"),
-        pytest.param("Fifs", [0, 0, 20, 20], [(0, 2), (700, 2)], id="fifs: what arrives together is a query"),
+        pytest.param("Fifs", [0, 0, 20, 20], [(0, 2), (700, 2)], id="fifs: requests that arrive together are a query"),
         pytest.param("Elsa", [0, 10, 20], [(0, 1), (10, 1), (20, 1)], id="elsa: placed on arrival"),
     ],
 )
@@ -51,7 +56,7 @@ def test_preempted_requests_are_served_later() -> None:
     assert driver.drops == {}
 
 
-def test_preempted_requests_without_time_left_are_given_up() -> None:
+def test_preempted_requests_without_time_left_are_dropped() -> None:
     driver = Driver(plan_of(ONE, policy="Shepherd")).all_join()
     driver.arrive(0, "m", 0, 610)
     for number in (1, 2, 3):
@@ -62,7 +67,7 @@ def test_preempted_requests_without_time_left_are_given_up() -> None:
 
 
 def test_nexus_binds_requests_to_workers_in_turn() -> None:
-    """Though the second worker is idle, the third request waits for the first: it was bound to it on arrival."""
+    """The second worker is idle, but the third request waits for the first one: it was bound to it on arrival."""
     driver = Driver(plan_of(TWO, policy="Nexus")).all_join()
     for number, at in enumerate([0, 5, 10]):
         driver.arrive(number, "m", at, at + 5000)
@@ -78,11 +83,11 @@ def test_nexus_binds_requests_to_workers_in_turn() -> None:
 @pytest.mark.parametrize(
     ("policy", "deadline"),
     [
-        pytest.param("Nexus", 1300, id="Nexus drops what keeps its window from being in time"),
-        pytest.param("Clockwork:0", 1250, id="Clockwork gives up who stands before a larger batch"),
+        pytest.param("Nexus", 1300, id="Nexus drops requests that make its window late"),
+        pytest.param("Clockwork:0", 1250, id="Clockwork drops requests that prevent a larger batch"),
     ],
 )
-def test_who_would_make_the_batch_smaller_is_given_up(policy: str, deadline: int) -> None:
+def test_requests_that_would_make_the_batch_smaller_are_dropped(policy: str, deadline: int) -> None:
     driver = Driver(plan_of(ONE, policy=policy)).all_join()
     driver.arrive(0, "m", 0, 5000)
     driver.arrive(1, "m", 10, deadline)
@@ -94,7 +99,7 @@ def test_who_would_make_the_batch_smaller_is_given_up(policy: str, deadline: int
     assert [d.request_ids for _, d in driver.dispatches] == [(0,), (2, 3, 4)]
 
 
-def test_clockwork_wants_to_be_done_before_the_deadline() -> None:
+def test_clockwork_plans_to_end_before_the_deadline() -> None:
     driver = Driver(plan_of(module("m").pipeline(4, stage("gpu", beta=6500)), policy="Clockwork:0")).all_join()
     driver.arrive(0, "m", 0, 11_000)
     driver.arrive(1, "m", 20_000, 32_000)
@@ -103,7 +108,7 @@ def test_clockwork_wants_to_be_done_before_the_deadline() -> None:
     assert driver.reasons() == {0: DropReason.TOO_LATE}
 
 
-def test_requests_of_a_lost_worker_are_bound_anew() -> None:
+def test_requests_of_a_lost_worker_are_bound_to_another() -> None:
     driver = Driver(plan_of(TWO, policy="Nexus")).all_join()
     for number, at in enumerate([0, 5, 10]):
         driver.arrive(number, "m", at, at + 5000)
@@ -118,9 +123,9 @@ def test_requests_of_a_lost_worker_are_bound_anew() -> None:
     ("policy", "slack", "want_pipelines"),
     [
         pytest.param("Elsa", 4000, ["b"], id="elsa: the smallest that is in time"),
-        pytest.param("Elsa", 1000, ["a"], id="elsa: a larger one if need be"),
+        pytest.param("Elsa", 1000, ["a"], id="elsa: a larger one if necessary"),
         pytest.param("Elsa", 100, ["a"], id="elsa: the fastest if none is in time"),
-        pytest.param("Fifs", 1000, ["b"], id="fifs: whichever has been idle longest"),
+        pytest.param("Fifs", 1000, ["b"], id="fifs: the one that has been idle longest"),
     ],
 )
 def test_choice_among_unequal_slices(policy: str, slack: int, want_pipelines: list[str]) -> None:
@@ -167,8 +172,8 @@ def test_which_of_two_models_gets_the_free_worker(policy: str, want_first: int) 
     ("policy", "want_message"),
     [
         pytest.param("Hasty", "no batching policy 'Hasty'; choose one of Deferred", id="unknown"),
-        pytest.param("Eager:5", "Eager has no parameter", id="parameter where there is none"),
-        pytest.param("Timeout:soon", "such as Timeout:5", id="parameter that is no number"),
+        pytest.param("Eager:5", "Eager has no parameter", id="parameter of a policy without one"),
+        pytest.param("Timeout:soon", "such as Timeout:5", id="parameter that is not a number"),
         pytest.param("Timeout:-1", "such as Timeout:5", id="parameter below 0"),
     ],
 )

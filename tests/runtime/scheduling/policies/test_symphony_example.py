@@ -32,7 +32,7 @@ def test_deferred_batches_are_staggered() -> None:
     driver = run()
 
     assert driver.drops == {}
-    assert driver.dispatches[0][0] == 2250, "the first batch goes when R4 arrives, past its frontrun of 2"
+    assert driver.dispatches[0][0] == 2250, "the first batch is dispatched when R4 arrives, after its frontrun of 2"
     assert driver.sizes() == [4] * 20
     assert {later - earlier for (earlier, _), (later, _) in pairwise(driver.dispatches[:19])} == {3000}
     assert [dispatch.path for _, dispatch in driver.dispatches[:6]] == [(f"m.a.0.{i}",) for i in (0, 1, 2, 0, 1, 2)]
@@ -54,7 +54,7 @@ def test_eager_batching_deteriorates_after_missing_requests() -> None:
     assert sorted(driver.drops)[:3] == [35, 37, 38]
 
 
-def test_everything_answered_is_in_time() -> None:
+def test_all_answers_are_in_time() -> None:
     driver = run(missing=range(13, 16), eager_from=11_000)
 
     assert all(at <= GAP * (request - 1) + SLO for request, (at, _) in driver.answers.items())

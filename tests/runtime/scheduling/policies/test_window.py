@@ -22,16 +22,20 @@ def one_worker(policy: str = BatchingPolicy.DEFERRED) -> Driver:
 @pytest.mark.parametrize(
     ("policy", "arrivals", "want_dispatches"),
     [
-        pytest.param(BatchingPolicy.DEFERRED, [0], [(5000 - 700, 1)], id="one goes when a second would not fit"),
-        pytest.param(BatchingPolicy.DEFERRED, [0, 10], [(5000 - 800, 2)], id="two go when a third would not fit"),
-        pytest.param(BatchingPolicy.DEFERRED, [0, 10, 20, 30], [(30, 4)], id="a full batch goes at once"),
+        pytest.param(
+            BatchingPolicy.DEFERRED, [0], [(5000 - 700, 1)], id="one is dispatched when a second would be too late"
+        ),
+        pytest.param(
+            BatchingPolicy.DEFERRED, [0, 10], [(5000 - 800, 2)], id="two are dispatched when a third would be too late"
+        ),
+        pytest.param(BatchingPolicy.DEFERRED, [0, 10, 20, 30], [(30, 4)], id="a full batch is dispatched at once"),
         pytest.param(
             BatchingPolicy.DEFERRED, [0, 10, 20, 30, 40], [(30, 4), (5040 - 700, 1)], id="the rest waits for more"
         ),
-        pytest.param(BatchingPolicy.EAGER, [0, 10, 20], [(0, 1), (600, 2)], id="eager goes at once"),
+        pytest.param(BatchingPolicy.EAGER, [0, 10, 20], [(0, 1), (600, 2)], id="eager dispatches at once"),
     ],
 )
-def test_window(policy: BatchingPolicy, arrivals: list[int], want_dispatches: list[tuple[int, int]]) -> None:
+def test_dispatch_window(policy: BatchingPolicy, arrivals: list[int], want_dispatches: list[tuple[int, int]]) -> None:
     driver = one_worker(policy)
     for number, at in enumerate(arrivals):
         driver.arrive(number, "m", at, at + 5000)
@@ -40,7 +44,7 @@ def test_window(policy: BatchingPolicy, arrivals: list[int], want_dispatches: li
     assert [(at, len(dispatch.request_ids)) for at, dispatch in driver.dispatches] == want_dispatches
 
 
-def test_earliest_deadline_goes_first() -> None:
+def test_earliest_deadline_first() -> None:
     driver = one_worker()
     for number, deadline in enumerate([9000, 3000, 7000, 5000, 4000]):
         driver.arrive(number, "m", 0, deadline)
@@ -89,7 +93,7 @@ def test_choice_of_pipeline(queued: int, want_first: list[str]) -> None:
     assert [dispatch.pipeline for _, dispatch in driver.dispatches] == want_first
 
 
-def test_pipeline_on_which_the_batch_stays_whole_is_preferred() -> None:
+def test_pipeline_with_the_whole_batch_is_preferred() -> None:
     two = module("m").pipeline(4, stage("slow", alpha=1000)).pipeline(4, stage("fast"))
     driver = Driver(plan_of(two)).all_join()
     for number in range(4):
@@ -100,7 +104,7 @@ def test_pipeline_on_which_the_batch_stays_whole_is_preferred() -> None:
 
 
 def test_path_avoids_a_link_that_is_in_use() -> None:
-    """Two workers of stage 1 on nodes of their own: the second batch goes to the node whose downlink is free."""
+    """Two workers of stage 1 on separate nodes: the second batch is sent to the node whose downlink is free."""
     plan = plan_of(
         module("m").pipeline(
             1,
@@ -185,11 +189,11 @@ def test_workers_idle_from_the_highest_number_down() -> None:
     assert all(later < earlier + 0.02 for earlier, later in pairwise(busy))
     assert busy[0] > 0.8
     assert busy[7] == 0
-    assert 1 - sum(busy) / 8 == pytest.approx(1 - 2900 / 5839, abs=0.05), "idle in proportion to the missing load"
+    assert 1 - sum(busy) / 8 == pytest.approx(1 - 2900 / 5839, abs=0.05), "idle in proportion to the spare capacity"
 
 
-def test_oldest_are_given_up_only_when_no_other_worker_is_idle() -> None:
-    """A batch cut short by a tight deadline goes to one worker, the rest to the other."""
+def test_oldest_are_dropped_only_when_no_other_worker_is_idle() -> None:
+    """A batch shortened by a tight deadline is sent to one worker, the rest to the other."""
     driver = Driver(plan_of(module("m").pipeline(4, stage("gpu", replicas=2)))).all_join()
     driver.arrive(0, "m", 0, 600)
     for number in range(1, 5):

@@ -1,4 +1,4 @@
-"""The queue of a module is in order of deadlines, whatever the order of arrival."""
+"""The queue of a module is in order of deadlines, independent of the order of arrival."""
 
 import pytest
 from hypothesis import given
@@ -23,7 +23,7 @@ def test_requests_leave_by_deadline(deadlines: list[int], data: st.DataObject) -
     )
 
 
-def test_removing_what_is_not_there_is_an_error() -> None:
+def test_removing_an_unknown_request_is_an_error() -> None:
     queue = DeadlineQueue()
     queue.add(QueuedRequest(10, 1, 0, 0))
 

@@ -43,7 +43,7 @@ def _occupy(timeline: Timeline, wanted: list[tuple[int, int]]) -> None:
 
 
 def algorithm_2(pipeline: PipelineState, batch_size: int, now: int) -> int:
-    """When the batch is done; the first stage goes behind all reservations of its worker."""
+    """End of the batch; the first stage starts after all reservations of its worker."""
     first = pipeline.stages[0]
     worker = min(first.pool, key=lambda w: max(now, w.tail))
     at = max(now, worker.tail) + first.latency[batch_size - 1]
@@ -64,7 +64,7 @@ def algorithm_2(pipeline: PipelineState, batch_size: int, now: int) -> int:
 
 @given(pipelines(), st.integers(1, 3), st.integers(0, 50))
 @settings(max_examples=300, deadline=None)
-def test_first_two_stages_are_done_as_soon_as_looking_at_every_worker_finds(
+def test_first_two_stages_end_as_early_as_in_a_search_over_every_worker(
     pipeline: PipelineState, batch_size: int, now: int
 ) -> None:
     pipeline.stages = pipeline.stages[:2]

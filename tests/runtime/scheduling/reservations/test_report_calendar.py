@@ -1,4 +1,4 @@
-"""What is not reported is found when its time comes, no sooner and no later, in order."""
+"""Missing reports are found exactly when they are due, in order."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,7 +25,7 @@ def taken(calendar: ReportCalendar, now: int) -> list[int]:
     looks=st.lists(MOMENTS, max_size=10),
     done=st.sets(st.integers(0, 29)),
 )
-def test_each_is_found_at_the_first_look_after_its_time(due: list[int], looks: list[int], done: set[int]) -> None:
+def test_each_is_found_at_the_first_check_after_its_time(due: list[int], looks: list[int], done: set[int]) -> None:
     calendar = ReportCalendar()
     executions = [execution(batch_id) for batch_id in range(len(due))]
     for one, at in zip(executions, due, strict=True):
@@ -40,7 +40,7 @@ def test_each_is_found_at_the_first_look_after_its_time(due: list[int], looks: l
         before = max(before, now)
 
 
-def test_what_is_due_in_a_slot_that_has_begun_is_found_too() -> None:
+def test_reports_due_in_a_started_slot_are_found_too() -> None:
     calendar = ReportCalendar()
     calendar.expect(execution(0), 100)
     assert taken(calendar, 10) == []

@@ -1,4 +1,4 @@
-"""Reservations on one resource, on two at once, and what happens when one takes longer."""
+"""Reservations on one resource, on two at once, and their changes when one takes longer."""
 
 from itertools import pairwise
 
@@ -37,7 +37,7 @@ def test_earliest_start(intervals: list[tuple[int, int]], ready: int, length: in
     ("one", "other", "want_start"),
     [
         pytest.param([], [], 0, id="both free"),
-        pytest.param([(0, 10)], [(10, 20)], 20, id="free in turns, never together"),
+        pytest.param([(0, 10)], [(10, 20)], 20, id="each free, never together"),
         pytest.param([(0, 10), (15, 30)], [(0, 12)], 30, id="common gap too short"),
         pytest.param([(0, 10), (25, 30)], [(0, 12)], 12, id="common gap"),
     ],
@@ -53,7 +53,7 @@ legs = st.lists(
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), legs), min_size=1, max_size=8), st.data())
-def test_a_longer_reservation_delays_what_follows_and_keeps_the_order(
+def test_a_longer_reservation_delays_the_following_ones_in_order(
     batches: list[tuple[int, list[tuple[set[int], int]]]], data: st.DataObject
 ) -> None:
     resources = [Timeline() for _ in range(4)]

@@ -1,4 +1,4 @@
-"""The tree of minima against looking at every entry."""
+"""The tree of minima compared with a scan of all entries."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +9,7 @@ changes = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 50) | st.just(NE
 
 
 @given(st.lists(st.integers(0, 50), max_size=21), changes, st.integers(0, 60), st.integers(0, 25))
-def test_index_finds_what_a_scan_finds(first: list[int], sets: list[tuple[int, int]], at: int, start: int) -> None:
+def test_index_finds_the_same_as_a_scan(first: list[int], sets: list[tuple[int, int]], at: int, start: int) -> None:
     index = FreeIndex(first)
     scanned = first + [NEVER] * (21 - len(first))
     for number, free_at in sets:

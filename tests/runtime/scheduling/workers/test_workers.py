@@ -1,4 +1,4 @@
-"""Workers come, drain, and go, with and without work."""
+"""Workers join, drain and leave, with and without work."""
 
 import pytest
 from tests.runtime.scheduling.plans import Driver, module, plan_of, stage
@@ -14,7 +14,7 @@ def driver(replicas: int = 1, batch_size: int = 2) -> Driver:
     return Driver(plan_of(module("m").pipeline(batch_size, stage("gpu", replicas=replicas, alpha=0, beta=1000))))
 
 
-def test_requests_of_a_lost_worker_go_to_another() -> None:
+def test_requests_of_a_lost_worker_run_on_another() -> None:
     d = driver(replicas=2).all_join()
     for number in range(2):
         d.arrive(number, "m", 0, 3000)
@@ -46,8 +46,8 @@ def test_loss_of_a_worker_that_a_batch_has_passed_does_not_matter() -> None:
     assert d.answers[0][0] == 1200
 
 
-def test_execution_that_goes_on_for_a_lost_batch_keeps_its_worker_busy() -> None:
-    """The worker of stage 1 dies while stage 0 executes: stage 0 is free only when it is done with the dead batch."""
+def test_execution_of_a_lost_batch_keeps_its_worker_busy() -> None:
+    """The worker of stage 1 is lost while stage 0 executes: stage 0 is free only after the end of the lost batch."""
     stages = stage("one", alpha=0, beta=1000), stage("two", replicas=2, alpha=0, beta=1000)
     d = Driver(plan_of(module("m").pipeline(1, *stages))).all_join()
     d.arrive(0, "m", 0, 10_000)
@@ -58,7 +58,7 @@ def test_execution_that_goes_on_for_a_lost_batch_keeps_its_worker_busy() -> None
     assert d.answers == {0: (3000, 1)}
 
 
-def test_draining_worker_finishes_what_it_has_and_gets_nothing_new() -> None:
+def test_draining_worker_finishes_its_batches_and_gets_no_new_ones() -> None:
     d = driver(replicas=1).all_join()
     d.arrive(0, "m", 0, 1100)
     d.at(500, lambda: d.core.worker_draining("m.a.0.0", d.now))
@@ -70,7 +70,7 @@ def test_draining_worker_finishes_what_it_has_and_gets_nothing_new() -> None:
     assert d.core.signals(d.now).workers["m.a.0.0"].draining
 
 
-def test_without_workers_requests_wait_until_their_last_moment() -> None:
+def test_without_workers_requests_wait_until_their_latest_time() -> None:
     d = driver()
     d.arrive(0, "m", 0, 5000)
     d.arrive(1, "m", 0, 9000)
@@ -92,7 +92,7 @@ def test_pipeline_without_workers_on_one_stage_is_not_used() -> None:
     assert [dispatch.pipeline for _, dispatch in d.dispatches] == ["b"]
 
 
-def test_joining_twice_is_joining_once() -> None:
+def test_joining_twice_has_no_effect() -> None:
     d = driver(replicas=1).all_join().all_join()
     for number in range(3):
         d.arrive(number, "m", 0, 10_000)
@@ -102,7 +102,7 @@ def test_joining_twice_is_joining_once() -> None:
     assert d.core.signals(10).stages[REF].workers == ("m.a.0.0",)
 
 
-def test_replacement_gets_the_number_of_the_one_that_was_lost() -> None:
+def test_replacement_gets_the_number_of_the_lost_worker() -> None:
     d = driver(replicas=3).all_join()
     d.core.worker_lost("m.a.0.1", 0)
     d.core.worker_joined(REF, "new", "node", 0)
@@ -145,7 +145,7 @@ def test_unknown_worker_is_ignored(call) -> None:  # type: ignore[no-untyped-def
 
 
 class TestFailedBatch:
-    def test_is_tried_again_once(self) -> None:
+    def test_runs_again_once(self) -> None:
         d = driver(batch_size=1).all_join()
         d.arrive(0, "m", 0, 10_000)
         d.fail(0, 400)
@@ -156,7 +156,7 @@ class TestFailedBatch:
         (_, drop) = d.drops[0]
         assert (drop.reason, drop.detail) == (DropReason.EXECUTION_FAILED, "out of memory")
 
-    def test_is_not_tried_again_without_time(self) -> None:
+    def test_does_not_run_again_without_time(self) -> None:
         d = driver(batch_size=1).all_join()
         d.arrive(0, "m", 0, 1300)
         d.fail(0, 400)
@@ -171,7 +171,7 @@ class TestBatchLostBetweenWorkers:
         stages = stage("one", replicas=2), stage("two", replicas=2)
         return Driver(plan_of(module("m").pipeline(1, *stages))).all_join()
 
-    def test_is_tried_again(self) -> None:
+    def test_runs_again(self) -> None:
         d = self.plan()
         d.arrive(0, "m", 0, 5000)
         d.lose("m.a.0.0", 700)
@@ -184,7 +184,7 @@ class TestBatchLostBetweenWorkers:
         ]
         assert d.answers == {0: (1900, 1)}
 
-    def test_is_not_tried_again_without_time(self) -> None:
+    def test_does_not_run_again_without_time(self) -> None:
         d = self.plan()
         d.arrive(0, "m", 0, 1300)
         d.lose_batch(0, 700)
@@ -211,7 +211,7 @@ class TestCancelledRequest:
 
         assert [dispatch.request_ids for _, dispatch in d.dispatches] == [(1,)]
 
-    def test_in_a_lost_batch_is_not_tried_again(self) -> None:
+    def test_in_a_lost_batch_does_not_run_again(self) -> None:
         d = driver(replicas=2).all_join()
         d.arrive(0, "m", 0, 5000)
         d.arrive(1, "m", 0, 5000)
@@ -222,7 +222,7 @@ class TestCancelledRequest:
         assert [dispatch.request_ids for _, dispatch in d.dispatches] == [(0, 1), (1,)]
         assert d.core.signals(d.now).modules["m"].cancelled == 1
 
-    def test_may_come_again_under_its_id(self) -> None:
+    def test_may_use_its_id_again(self) -> None:
         d = driver().all_join()
         d.core.arrive(0, "m", 5000, 0)
         d.core.cancel(0, 0)

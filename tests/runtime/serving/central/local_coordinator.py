@@ -1,4 +1,4 @@
-"""A coordinator that can be killed and started, on the event loop of its frontends, with real sockets and no Ray."""
+"""A coordinator that tests can kill and start, on the event loop of its frontends, with real sockets, without Ray."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -11,7 +11,7 @@ from partita_runtime.serving.transport.wire import PeerAddress
 
 
 class LocalCoordinator:
-    """Where a session's coordinator is, if there is one."""
+    """The address of a session's coordinator, if there is one."""
 
     transport = TCP
 
@@ -31,7 +31,7 @@ class LocalCoordinator:
         return self.server
 
     def lead_to(self, address: PeerAddress) -> None:
-        """Say that the coordinator is there."""
+        """Announce the coordinator."""
         self._address = address
 
     async def kill(self) -> None:

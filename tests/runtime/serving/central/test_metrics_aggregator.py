@@ -27,7 +27,7 @@ def report(plan: str | None, used_seconds: int = 0, **fields: Any) -> MetricsRep
     )
 
 
-def test_counts_are_of_all_frontends_also_of_those_that_have_left() -> None:
+def test_counts_include_all_frontends_also_those_that_have_left() -> None:
     aggregator = MetricsAggregator("default/s", 0)
     aggregator.take("one", report("a", arrived=3, ended=((Outcome.IN_TIME, 2000, 2), (Outcome.LATE, 9000, 1))), SECOND)
     aggregator.take("other", report("a", arrived=1, ended=((Outcome.OVERLOAD, 0, 1),), cut_off={"m": 4}), SECOND)
@@ -43,8 +43,8 @@ def test_counts_are_of_all_frontends_also_of_those_that_have_left() -> None:
     ("reports", "want"),
     [
         pytest.param([report("a", 9), report("a", 8)], ("a", None, ""), id="one plan"),
-        pytest.param([report("a", 9), report("b", 1)], ("a", "b", ""), id="one has moved, the other has not"),
-        pytest.param([report("b", 1), report("a", 9, next_plan="b")], ("a", "b", ""), id="one is about to move"),
+        pytest.param([report("a", 9), report("b", 1)], ("a", "b", ""), id="one has switched, the other has not"),
+        pytest.param([report("b", 1), report("a", 9, next_plan="b")], ("a", "b", ""), id="one is about to switch"),
         pytest.param([report("b", 9), report("a", 1)], ("b", "a", ""), id="back to an earlier plan"),
         pytest.param(
             [report("a", 9), report(None, 99, next_plan="a", message="why")], ("a", "a", "why"), id="one starts"
@@ -53,7 +53,7 @@ def test_counts_are_of_all_frontends_also_of_those_that_have_left() -> None:
         pytest.param([], (None, None, ""), id="no frontend"),
     ],
 )
-def test_the_plan_is_the_one_that_has_been_used_for_longest(
+def test_the_reported_plan_is_the_oldest_used_one(
     reports: list[MetricsReport], want: tuple[str | None, str | None, str]
 ) -> None:
     aggregator = MetricsAggregator("default/s", 0)

@@ -1,4 +1,4 @@
-"""Frontends of one session that share its replicas: one coordinator decides for both, and either may die."""
+"""Frontends of one session that share its replicas: one coordinator decides for both. Each process may be killed."""
 
 import asyncio
 import contextlib
@@ -50,7 +50,7 @@ def outcomes(running: Stand) -> dict[str, int]:
     return dict(running.session.signals().outcomes)
 
 
-async def test_both_answer_and_either_speaks_for_both() -> None:
+async def test_both_answer_and_each_reports_for_both() -> None:
     async with two_frontends(shared()) as (_, one, other):
         answers = await asyncio.gather(*(post(running) for running in (one, other) for _ in range(10)))
         assert [status for status, _ in answers] == [200] * 20, answers
@@ -63,7 +63,7 @@ async def test_both_answer_and_either_speaks_for_both() -> None:
             assert 'partita_requests_total{outcome="in_time",session="default/one"} 20.0' in metrics
 
 
-async def test_the_coordinator_dies_and_comes_back_with_requests_in_flight() -> None:
+async def test_the_coordinator_restarts_with_requests_in_flight() -> None:
     gates: list[Gate] = []
     app = shared().planned("p", batch_size=1)
     async with two_frontends(app, gated(gates)) as (coordinator, one, other):
@@ -75,7 +75,7 @@ async def test_the_coordinator_dies_and_comes_back_with_requests_in_flight() -> 
         await until(lambda: other.session.meter.arrived, "requests wait")
         assert "is away" in other.session.signals().message
         gates[0].open.set()
-        assert (await early)[0] == 200, "dispatched batches need no coordinator"
+        assert (await early)[0] == 200, "dispatched batches do not need a coordinator"
         assert gates[0].runs == 1
         await coordinator.start()
         assert [(await answer)[0] for answer in late] == [200, 200]
@@ -92,7 +92,7 @@ async def test_without_a_coordinator_requests_wait_for_the_slo_at_most() -> None
         assert (await one.client.get("/v2/health/ready")).status_code == 503
 
 
-async def test_a_coordinator_that_hangs_is_left() -> None:
+async def test_frontends_disconnect_from_a_coordinator_that_hangs() -> None:
     async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(-1)
         writer.close()
@@ -110,7 +110,7 @@ async def test_a_coordinator_that_hangs_is_left() -> None:
                 pass
 
 
-async def test_a_frontend_dies_and_the_other_goes_on() -> None:
+async def test_a_frontend_is_lost_and_the_other_continues() -> None:
     gates: list[Gate] = []
     app = shared().planned("p", batch_size=1)
     async with two_frontends(app, gated(gates)) as (coordinator, one, other):
@@ -127,7 +127,7 @@ async def test_a_frontend_dies_and_the_other_goes_on() -> None:
         lost.cancel()
 
 
-async def test_the_old_plan_is_named_as_long_as_one_frontend_uses_it() -> None:
+async def test_the_old_plan_is_reported_while_one_frontend_uses_it() -> None:
     app = shared()
     after = app.planned("plan-2", batch_size=4)
     async with two_frontends(app) as (_, one, other):
@@ -159,8 +159,8 @@ async def test_one_frontend_becomes_two_and_one_again() -> None:
 
 
 @pytest.mark.parametrize("before", [1, 2])
-async def test_what_runs_from_before_a_change_keeps_its_replica_busy_after_it(before: int) -> None:
-    """While a batch of a minute runs, one whose client waits for less than two of them is refused rather than sent."""
+async def test_batches_from_before_a_change_keep_their_replica_busy_after_it(before: int) -> None:
+    """While a batch of one minute runs, a request whose client waits for less than two minutes is refused, not sent."""
     gates: list[Gate] = []
     slow = application("one").model("only", beta_micros=60_000_000).slo(300_000).planned("p", batch_size=1)
     first, then = (slow.with_spec(frontend=Frontend(replicas=count)) for count in (before, 3 - before))
@@ -178,7 +178,7 @@ async def test_what_runs_from_before_a_change_keeps_its_replica_busy_after_it(be
         gates[0].open.set()
         assert answer.status_code == 504
         assert (await early)[0] == 500
-        assert gates[0].runs == 2, "the early one, which is tried twice"
+        assert gates[0].runs == 2, "the early one runs twice"
 
 
 class Peer(Receiver[CoordinatorMessage]):
@@ -208,8 +208,8 @@ REGISTER = Register(token="right", frontend="s", plan=PLAN, next_batch=0)
     "messages",
     [
         pytest.param([REGISTER.model_copy(update={"token": "another"})], id="another token"),
-        pytest.param([FrontendEvents(sent=0)], id="no introduction"),
-        pytest.param([REGISTER, REGISTER], id="two introductions"),
+        pytest.param([FrontendEvents(sent=0)], id="without a hello"),
+        pytest.param([REGISTER, REGISTER], id="two hellos"),
         pytest.param([RegisterReporter(token="right", session="default/another")], id="another session"),
         pytest.param(
             [REGISTER, FrontendEvents(sent=0, arrived=((1, "another", 5, 0),))], id="a module that the plan lacks"

@@ -23,12 +23,12 @@ HOURS = 7_200_000_000
 
 @dataclass
 class Frontends:
-    """Frontends at a plan, each with a clock that is ahead of the coordinator's; times here are the coordinator's."""
+    """Frontends of a plan, each with a clock ahead of the coordinator's. Times here are the coordinator's."""
 
     plan: SharedPlan = field(default_factory=lambda: SharedPlan(PLAN, 0))
     ahead: dict[str, int] = field(default_factory=dict)
     dispatched: list[tuple[str, int, BatchDispatched]] = field(default_factory=list)
-    """Whose, number, and the batch with its times on the coordinator's clock."""
+    """Frontend, number, and the batch with its times on the coordinator's clock."""
     dropped: dict[tuple[str, int], DropReason] = field(default_factory=dict)
     numbers: dict[str, int] = field(default_factory=dict)
 
@@ -60,7 +60,7 @@ class Frontends:
             self.dropped |= {(name, number): reason for number, _, reason, _ in decisions.drops}
 
     def run(self, until: int) -> None:
-        """Let time pass, with batches that take what the profile says."""
+        """Let time pass, with batches that take the profiled time."""
         over: set[tuple[str, int]] = set()
         while True:
             ends = [(g.finish, name, batch) for name, batch, g in self.dispatched if (name, batch) not in over]
@@ -80,7 +80,7 @@ class Frontends:
         return [(name, batch.starts[0]) for name, _, batch in self.dispatched]
 
 
-def test_a_worker_runs_the_batches_of_both_frontends_one_after_the_other() -> None:
+def test_a_worker_runs_batches_of_both_frontends_one_after_the_other() -> None:
     frontends = Frontends()
     frontends.enter("one")
     frontends.enter("other", ahead=0)
@@ -123,7 +123,7 @@ def test_no_worker_is_dispatched_twice_at_once_and_every_request_ends_once(
     )
 
 
-def test_what_a_lost_frontend_has_reserved_ends_as_reserved_and_the_rest_of_it_is_forgotten() -> None:
+def test_reservations_of_a_lost_frontend_end_as_planned_and_its_requests_are_removed() -> None:
     frontends = Frontends()
     frontends.enter("one")
     frontends.enter("other")
@@ -139,7 +139,7 @@ def test_what_a_lost_frontend_has_reserved_ends_as_reserved_and_the_rest_of_it_i
     assert (counted.arrived, counted.cancelled, counted.in_time) == (5, 4, 1)
 
 
-def test_a_new_coordinator_dispatches_to_no_worker_that_is_still_busy_for_an_old_one() -> None:
+def test_a_new_coordinator_does_not_dispatch_to_workers_that_are_busy_for_the_old_one() -> None:
     frontends = Frontends()
     frontends.enter("one", now=0, workers_busy=(("w", 700 + HOURS), ("unknown", 900)))
     frontends.enter("other", ahead=0, now=0, workers_busy=(("w", 1500),))
@@ -177,7 +177,7 @@ def test_a_batch_that_was_not_run_is_dispatched_again(how: str) -> None:
     assert [batch.request_ids for _, _, batch in frontends.dispatched] == [(1, 2), (1,)]
 
 
-def test_a_worker_that_drains_gets_nothing_more_from_any_frontend() -> None:
+def test_a_draining_worker_gets_no_batches_from_any_frontend() -> None:
     frontends = Frontends()
     for name in ("one", "other"):
         frontends.enter(name)
@@ -193,6 +193,6 @@ def test_offset_of_a_clock() -> None:
     for sent, received in ((1000, 51_300), (2000, 52_100), (3000, 53_900)):
         clock.observe(sent, received)
     assert clock.micros == 50_100
-    clock.observe(20_002_000, 20_053_000)  # it drifts, and the shortest way is forgotten in time
+    clock.observe(20_002_000, 20_053_000)  # it drifts, and old measurements expire
     clock.observe(40_002_000, 40_053_500)
     assert clock.micros == 51_000

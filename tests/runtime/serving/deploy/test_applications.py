@@ -1,4 +1,4 @@
-"""Serve applications of a session: their names, what may change in place, and what they ask of the cluster."""
+"""Serve applications of a session: their names, changes in place, and requested resources."""
 
 import json
 from dataclasses import replace
@@ -46,8 +46,8 @@ STAGE = StageRef("detector", "p0", 1)
             ApplicationName("ns/my.app", "my.app-7", StageRef("m", "p0", 0)),
             id="names with dots",
         ),
-        pytest.param("default", None, id="somebody else's"),
-        pytest.param("partita", None, id="the prefix alone"),
+        pytest.param("default", None, id="of another owner"),
+        pytest.param("partita", None, id="only the prefix"),
         pytest.param("partita.default.traffic", None, id="too short"),
         pytest.param("partita.default.traffic.backend", None, id="another last part"),
         pytest.param("partita.default.traffic.plan.m.p0.x", None, id="no stage number"),
@@ -64,12 +64,12 @@ def test_names_are_read_back(name: str, want: ApplicationName | None) -> None:
 
 
 @pytest.mark.parametrize("part", ["a_b", "a/b", "", "-a", "a#b", "a b"])
-def test_parts_that_could_not_be_read_back_are_refused(part: str) -> None:
+def test_parts_that_cannot_be_read_back_are_refused(part: str) -> None:
     with pytest.raises(ValueError, match="cannot be part of an application's name"):
         stage_name("default/traffic", "plan", StageRef("m", part, 0))
 
 
-def test_a_subcluster_is_one_application_whatever_the_plan() -> None:
+def test_a_subcluster_is_one_application_for_all_plans() -> None:
     app = replace(
         application("both").model("a", outputs=((2, 2),), memory=(5, 7)).model("b", memory=(5, 9)).edge("a", "b"),
         subcluster="all",
@@ -92,10 +92,10 @@ def test_a_subcluster_is_one_application_whatever_the_plan() -> None:
     held = SubclusterModels.model_validate(both["user_config"]).stages
     assert [(s.plan, s.module) for s in held] == [(p, m) for p in ("plan-1", "plan-2") for m in "ab"]
     scaled = stage_applications(app.session, app.plan, app.profiles, app.pools, {StageRef("b", "p0", 0): 5})
-    assert scaled[0]["deployments"][0]["num_replicas"] == 5, "as many as the stage that asks for most"
+    assert scaled[0]["deployments"][0]["num_replicas"] == 5, "as many as its largest stage requests"
 
 
-def test_sessions_have_a_path_of_their_own() -> None:
+def test_each_session_has_its_own_path() -> None:
     assert route_prefix("default/traffic") == "/default/traffic"
 
 
@@ -112,7 +112,7 @@ def without_deployments(app: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in app.items() if key != "deployments"}
 
 
-def test_they_are_json_and_always_the_same() -> None:
+def test_they_are_json_and_deterministic() -> None:
     first = [frontend(detector_with_crops()), *stages(detector_with_crops())]
     assert json.loads(json.dumps(first)) == first
     assert [frontend(detector_with_crops()), *stages(detector_with_crops())] == first
@@ -134,7 +134,7 @@ def test_one_application_for_each_stage() -> None:
     assert all(app["route_prefix"] is None for app in stages(two))
 
 
-def test_scaling_changes_nothing_but_the_number_of_replicas() -> None:
+def test_scaling_changes_only_the_number_of_replicas() -> None:
     app = application("a").model("m")
     ((one,), (three,)) = stages(app), stages(app, m=3)
     assert without_deployments(one) == without_deployments(three)
@@ -151,7 +151,7 @@ def test_scaling_changes_nothing_but_the_number_of_replicas() -> None:
         pytest.param(detector_with_crops().model("more"), id="another DAG"),
     ],
 )
-def test_a_new_epoch_changes_nothing_of_the_frontend_but_its_user_config(after: Application) -> None:
+def test_a_new_epoch_changes_only_the_user_config_of_the_frontend(after: Application) -> None:
     old, new = frontend(detector_with_crops()), frontend(after)
     assert without_deployments(old) == without_deployments(new)
     (before,), (later,) = old["deployments"], new["deployments"]
@@ -159,18 +159,18 @@ def test_a_new_epoch_changes_nothing_of_the_frontend_but_its_user_config(after: 
     assert before | {"user_config": later["user_config"]} == later
 
 
-def test_several_frontends_are_replicas_of_one_application_and_no_business_of_the_stages() -> None:
+def test_several_frontends_are_replicas_of_one_application_and_do_not_change_the_stages() -> None:
     one, two = (detector_with_crops().with_spec(frontend=Frontend(replicas=count)) for count in (1, 2))
     assert without_deployments(frontend(one)) == without_deployments(frontend(two))
     assert [frontend(app)["deployments"][0]["num_replicas"] for app in (one, two)] == [1, 2]
     assert stages(one) == stages(two)
 
 
-def test_an_slo_is_no_business_of_the_stages() -> None:
+def test_an_slo_does_not_change_the_stages() -> None:
     assert stages(detector_with_crops()) == stages(detector_with_crops().slo(50))
 
 
-def test_what_the_processes_are_told_is_what_they_understand() -> None:
+def test_processes_can_read_their_arguments() -> None:
     app = detector_with_crops()
     (deployment,) = frontend(app)["deployments"]
     assert Epoch.model_validate(deployment["user_config"]) == app.epoch
@@ -205,7 +205,7 @@ def gpus(**fields: Any) -> GPUPool:
         pytest.param(
             application("a").model("m").pools[EMULATED], 1, {"partita-pool-emulated": 1}, 0, None, id="emulated"
         ),
-        pytest.param(gpus(ray_resource="a100"), 1, {"a100": 1}, 1, None, id="a resource of another name"),
+        pytest.param(gpus(ray_resource="a100"), 1, {"a100": 1}, 1, None, id="a resource with another name"),
     ],
 )
 def test_replicas_claim_their_share_of_an_accelerator(
@@ -229,7 +229,7 @@ def test_replicas_claim_their_share_of_an_accelerator(
 
 
 @pytest.mark.parametrize("subcluster", [None, "all"])
-def test_every_process_is_told_what_batches_travel_by(subcluster: str | None) -> None:
+def test_every_process_gets_the_transport(subcluster: str | None) -> None:
     app = replace(application("a").model("m"), subcluster=subcluster)
     options = ServingOptions(transport=TransportKind.ACTOR_CALLS)
     (stage,) = stage_applications(app.session, app.plan, app.profiles, app.pools, {}, options)
@@ -240,7 +240,7 @@ def test_every_process_is_told_what_batches_travel_by(subcluster: str | None) ->
     )
 
 
-def test_streams_are_not_spoken_of_so_that_what_runs_already_is_not_restarted() -> None:
+def test_the_default_transport_is_not_written_so_running_applications_do_not_restart() -> None:
     app = application("a").model("m")
     (stage,) = stage_applications(app.session, app.plan, app.profiles, app.pools, {})
     frontend = frontend_application(app.session, app.plan, app.profiles, app.pools)

@@ -1,4 +1,4 @@
-"""A session on a stand: frontend and stage workers on one event loop, with real sockets and no Ray."""
+"""A session in one process: frontend and stage workers on one event loop, with real sockets and without Ray."""
 
 import asyncio
 import contextlib
@@ -29,16 +29,16 @@ from partita_runtime.serving.telemetry.tracing import RequestTracer
 from partita_runtime.serving.transport.wire import PeerAddress
 
 SAMPLE = np.zeros((1, 2, 2), np.float32)
-"""What the models under test take unless said otherwise."""
+"""Default input of the models under test."""
 
 
 class LocalDirectory:
-    """The directory's entries without the actor around them; nothing expires."""
+    """The directory's entries without the actor; entries do not expire."""
 
     def __init__(self) -> None:
         self._entries = Entries()
         self.answers = asyncio.Event()
-        """Whether it says anything."""
+        """Whether it answers."""
         self.answers.set()
 
     async def replicas(self, session_key: str) -> Sequence[Announcement]:
@@ -65,16 +65,16 @@ class Stand:
     directory: LocalDirectory
     client: httpx.AsyncClient
     url: str
-    """host:port/namespace/session, as tritonclient takes it."""
+    """host:port/namespace/session, in tritonclient's format."""
     workers: dict[str, StageWorker] = field(default_factory=dict)
     vgpus: dict[str, LoadedModels] = field(default_factory=dict)
-    """Those of a sub-cluster."""
+    """Replicas of a sub-cluster."""
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     async def add_replicas(
         self, app: Application, wrap: Callable[[BuiltExecutor], BuiltExecutor] = lambda built: built
     ) -> list[str]:
-        """Start all replicas of the application's plan and announce them; their ids."""
+        """Start all replicas of the application's plan and announce them. Returns their ids."""
         if app.subcluster is not None:
             return [await self.add_vgpu(app, wrap) for _ in range(app.replicas)]
         return [await self.add_replica(arguments, wrap) for arguments in app.stage_arguments()]
@@ -85,7 +85,7 @@ class Stand:
         wrap: Callable[[BuiltExecutor], BuiltExecutor] = lambda built: built,
         way: Callable[[PeerAddress], PeerAddress] = lambda address: address,
     ) -> str:
-        """Start and announce one replica; its id. `way` says where others reach it."""
+        """Start and announce one replica. Returns its id. `way` gives the address for others."""
         built = wrap(build_executor(arguments.build))
         worker = StageWorker(built, arguments.build.max_batch)
         replica = self.announce(arguments, way(await worker.start("127.0.0.1")), built.warnings)
@@ -93,14 +93,14 @@ class Stand:
         return replica
 
     async def add_vgpu(self, app: Application, wrap: Callable[[BuiltExecutor], BuiltExecutor]) -> str:
-        """Start a vGPU that holds all models of the application's plan; its id."""
+        """Start a vGPU that holds all models of the application's plan. Returns its id."""
         vgpu = f"vgpu-{next(self._numbers)}"
         self.vgpus[vgpu] = LoadedModels(vgpu, vgpu, "127.0.0.1", lambda build: wrap(warmed(build)))
         await self.load(vgpu, app)
         return vgpu
 
     async def load(self, vgpu: str, *apps: Application, memory: int | None = None) -> None:
-        """Have a vGPU hold the models of these plans and no others, and announce what it holds."""
+        """Load exactly the models of these plans on a vGPU, and announce them."""
         wanted = [arguments for app in apps for arguments in app.stage_arguments()[:: app.replicas]]
         for announcement in self.vgpus[vgpu].announcements:
             if announcement.plan not in [app.plan_name for app in apps]:
@@ -110,7 +110,7 @@ class Stand:
             self.directory.announce(announcement)
 
     def announce(self, arguments: StageArguments, address: PeerAddress, warnings: tuple[str, ...] = ()) -> str:
-        """Announce a replica that listens already; its id."""
+        """Announce a replica that already listens. Returns its id."""
         replica = f"{arguments.plan}-{arguments.module}-{arguments.stage}-{next(self._numbers)}"
         announcement = Announcement(
             replica=replica,
@@ -133,28 +133,28 @@ class Stand:
         return next(a.replica for a in self.directory.announced(self.app.session.key) if a.ref == ref)
 
     async def kill(self, replica: str) -> None:
-        """End a replica as a crash would."""
+        """End a replica like a crash."""
         self.directory.withdraw(replica)
         await self.workers.pop(replica).stop()
 
     async def retire(self, replica: str) -> None:
-        """End a replica as Serve does: it drains first."""
+        """End a replica as Serve does: drain it first."""
         self.directory.withdraw(replica)
         worker = self.workers.pop(replica)
         await asyncio.wait_for(worker.drain(), PATIENCE_SECONDS)
         await worker.stop()
 
     async def until(self, reached: Callable[[], object], what: str) -> None:
-        """Wait until something is so, with patience."""
+        """Wait until a condition holds."""
         await until(reached, what)
 
     async def serves(self, plan: str) -> None:
-        """Wait until the frontend serves this plan, and has finished with the one before."""
+        """Wait until the frontend serves this plan and has finished the previous one."""
         await until(lambda: self.session.ready and self.session.signals().plan == plan, f"{plan} serves")
 
 
 async def until(reached: Callable[[], object], what: str) -> None:
-    """Poll until `reached()` is true; fails, saying `what` was waited for, when patience ends."""
+    """Poll until `reached()` is true. Fails with `what` after a time limit."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not reached():
         assert time.monotonic() < deadline, f"timed out: {what}"
@@ -162,19 +162,19 @@ async def until(reached: Callable[[], object], what: str) -> None:
 
 
 async def post(running: Stand, samples: int = 1) -> tuple[int, str]:
-    """Send SAMPLE, so many times in one request; status and text of the answer."""
+    """Send SAMPLE this number of times in one request. Returns status and text of the answer."""
     content, headers = infer_body(SAMPLE.repeat(samples, axis=0))
     answer = await running.client.post(f"/v2/models/{running.app.name}/infer", content=content, headers=headers)
     return answer.status_code, answer.text
 
 
 Way = Callable[[Session], contextlib.AbstractAsyncContextManager[str]]
-"""A way in to a session by HTTP, open for as long as the context is; gives host:port."""
+"""HTTP access to a session within the context; yields host:port."""
 
 
 @contextlib.asynccontextmanager
 async def behind_uvicorn(session: Session) -> AsyncIterator[str]:
-    """As behind Ray Serve."""
+    """HTTP as behind Ray Serve."""
     config = uvicorn.Config(
         asgi_application(session), host="127.0.0.1", port=0, log_level="error", lifespan="off", timeout_keep_alive=600
     )
@@ -191,7 +191,7 @@ async def behind_uvicorn(session: Session) -> AsyncIterator[str]:
 
 @contextlib.asynccontextmanager
 async def on_its_own_port(session: Session) -> AsyncIterator[str]:
-    """As at the session's `httpPort`."""
+    """HTTP as on the session's `httpPort`."""
     endpoint = http_endpoint(session, "127.0.0.1")
     await endpoint.move_to(0)
     await until(lambda: session.addresses.http, "HTTP is listened for")
@@ -214,7 +214,7 @@ async def stand(
 ) -> AsyncIterator[Stand]:
     """The session of `app` behind a real HTTP server; `serving` waits until it is ready.
 
-    `beside` is another frontend of the session, whose replicas this one uses, too.
+    `beside` is another frontend of the session; both use its replicas.
     """
     directory = LocalDirectory() if beside is None else beside.directory
     session = Session(app.session.key, settings, directory, tracer, coordinator)

@@ -1,4 +1,4 @@
-"""Calls that are batches themselves, on slices of unequal size, under ELSA: the policy that simulations have, live."""
+"""Calls that are batches themselves, on unequal slices, under ELSA: the same policy as in simulations, live."""
 
 import asyncio
 import dataclasses
@@ -18,7 +18,7 @@ APP = dataclasses.replace(
     slices=(WHOLE, QUARTER),
     policy=BatchingPolicy.ELSA,
 )
-"""A sample takes 0.1 s on the whole GPU and 0.4 s on the quarter, so that up to four are in time there."""
+"""A sample takes 0.1 s on the whole GPU and 0.4 s on the quarter, where up to four are in time."""
 
 
 def executed(running: Stand) -> dict[int, int]:
@@ -33,7 +33,7 @@ def replayed(directory: Path) -> Replay:
     return replay(trace.read_text().splitlines())
 
 
-async def test_a_call_goes_as_a_whole_to_the_smallest_slice_that_is_in_time(tmp_path: Path) -> None:
+async def test_a_whole_call_runs_on_the_smallest_slice_that_is_in_time(tmp_path: Path) -> None:
     settings = FrontendSettings(function_processes=1, trace_directory=str(tmp_path))
     async with stand(APP, settings) as running:
         assert running.session.serving is not None
@@ -48,8 +48,8 @@ async def test_a_call_goes_as_a_whole_to_the_smallest_slice_that_is_in_time(tmp_
     assert replayed(tmp_path).difference is None
 
 
-async def test_one_module_may_take_calls_as_they_come_while_another_puts_them_together() -> None:
-    """Eight calls at once: each stays by itself where that is asked for, and they are together everywhere else."""
+async def test_one_module_may_run_single_calls_while_another_forms_batches() -> None:
+    """Eight calls at once: single calls in the module with Elsa, batches in the others."""
     batching = Batching(policy=BatchingPolicy.DEFERRED, modules={"queries": BatchingPolicy.ELSA})
     app = application("mixed").model("queries", outputs=((2, 2),)).model("joined").edge("queries", "joined")
     async with stand(app.slo(2_000).with_spec(batching=batching)) as running:

@@ -1,4 +1,4 @@
-"""A batch on its way from one stage to the next, when the replica dies that it comes from."""
+"""A batch between two stages when the sending replica is lost."""
 
 import asyncio
 import dataclasses
@@ -13,7 +13,7 @@ APP = dataclasses.replace(application("two").model("only"), stages=2)
 
 
 async def replace(running: Stand, stage: int, way: Relay, **how: Any) -> str:
-    """Another replica for the one of a stage, which is reached through a relay; its id."""
+    """Replace the replica of a stage by one behind a relay. Returns its id."""
     await running.kill(running.replica_of(stage))
     added = await running.add_replica(APP.stage_arguments()[stage], way=way.lead_to, **how)
     await until(lambda: way.connections and running.session.ready, "the frontend has found the new replica")
@@ -21,7 +21,7 @@ async def replace(running: Stand, stage: int, way: Relay, **how: Any) -> str:
 
 
 async def test_a_batch_that_never_reached_the_next_stage_is_run_again() -> None:
-    """Reported by the first stage, it was still in the buffers of a replica that is gone now."""
+    """The first stage reported it, but it was still in the buffers of a replica that is lost."""
     async with stand(APP) as running, relay() as way:
         way.swallowed.add(1)  # connection 0 is the frontend's
         await replace(running, 1, way)
@@ -35,8 +35,8 @@ async def test_a_batch_that_never_reached_the_next_stage_is_run_again() -> None:
         assert running.session.meter.outcomes == {"in_time": 1}
 
 
-async def test_a_batch_that_the_way_to_the_next_stage_has_swallowed_is_run_again() -> None:
-    """Both replicas live, and the frontend reaches both: only the connection between them has broken."""
+async def test_a_batch_that_was_lost_between_two_stages_is_run_again() -> None:
+    """Both replicas run, and the frontend reaches both: only the connection between them is broken."""
     async with stand(APP) as running, relay() as way:
         way.swallowed.add(1)
         await replace(running, 1, way)
@@ -49,8 +49,8 @@ async def test_a_batch_that_the_way_to_the_next_stage_has_swallowed_is_run_again
         assert running.session.meter.outcomes == {"in_time": 1}
 
 
-async def test_a_batch_that_the_next_stage_has_does_not_need_the_first_any_more() -> None:
-    """Even if its report was lost with it."""
+async def test_a_batch_that_the_next_stage_has_received_does_not_need_the_first() -> None:
+    """Even if its report was lost."""
     gates: list[Gate] = []
     async with stand(APP, wrap=gated(gates)) as running, relay() as way:
         first = await replace(running, 0, way, wrap=gated(gates))

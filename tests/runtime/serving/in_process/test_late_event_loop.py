@@ -1,4 +1,4 @@
-"""A frontend whose event loop is later than the margin that it began with."""
+"""A frontend whose event loop is later than its initial margin."""
 
 import asyncio
 import time
@@ -10,7 +10,7 @@ LATE_SECONDS = 0.025
 REQUESTS = 12
 
 
-async def test_a_late_event_loop_is_learnt_though_no_batch_was_ever_sent() -> None:
+async def test_the_delay_of_the_event_loop_is_learnt_before_the_first_batch() -> None:
     async with stand(application("one").model("only").slo(400).deferred()) as running:
 
         async def hold_the_loop_up() -> None:
@@ -22,4 +22,6 @@ async def test_a_late_event_loop_is_learnt_though_no_batch_was_ever_sent() -> No
         statuses = [(await post(running))[0] for _ in range(REQUESTS)]
         holding.cancel()
 
-    assert statuses.count(200) >= REQUESTS / 2, "if only batches that went are measured, nearly all are dropped"
+    assert statuses.count(200) >= REQUESTS / 2, (
+        "if only sent batches were measured, nearly all requests would be dropped"
+    )

@@ -1,4 +1,4 @@
-"""A session as its clients see it: the Open Inference Protocol over real sockets, tritonclient included."""
+"""A session from the client's side: the Open Inference Protocol over real sockets, with tritonclient."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def image(*crops: int) -> np.ndarray:
-    """One sample for each number of crops that the detector shall find."""
+    """One sample for each desired number of crops."""
     samples = np.zeros((len(crops), 3, 4), np.float32)
     samples[:, 0, 0] = crops
     return samples
@@ -45,7 +45,7 @@ async def with_triton(running: Stand, use: Callable[[triton.InferenceServerClien
     return await asyncio.to_thread(run)
 
 
-async def test_tritonclient_asks_what_is_served(traffic: Stand) -> None:
+async def test_tritonclient_reads_the_metadata(traffic: Stand) -> None:
     def ask(client: triton.InferenceServerClient) -> None:
         assert client.is_server_live()
         assert client.is_server_ready()
@@ -78,14 +78,14 @@ async def test_tritonclient_infers(traffic: Stand, binary_in: bool, binary_out: 
     assert result.as_numpy("classifier").shape == (3, 5)
 
 
-async def test_an_empty_fan_out_is_no_rows(traffic: Stand) -> None:
+async def test_an_empty_fan_out_gives_no_rows(traffic: Stand) -> None:
     content, headers = infer_body(image(0))
     answer = await traffic.client.post("/v2/models/traffic/infer", content=content, headers=headers)
     shapes = {output["name"]: output["shape"] for output in answer.json()["outputs"]}
     assert shapes == {"classifier": [0, 5], "classifier.index": [0]}
 
 
-async def test_more_than_the_largest_fan_out_is_cut_off_and_counted(traffic: Stand) -> None:
+async def test_sub_requests_beyond_the_maximum_fan_out_are_cut_off_and_counted(traffic: Stand) -> None:
     content, headers = infer_body(image(5))
     answer = await traffic.client.post("/v2/models/traffic/infer", content=content, headers=headers)
     assert {output["name"]: output["shape"] for output in answer.json()["outputs"]}["classifier"] == [3, 5]
@@ -155,7 +155,7 @@ async def test_large_bodies_are_not_read(chunked: bool) -> None:
         assert (await infer(running, np.zeros((1, 2, 2), np.float32))).status_code == 200
 
 
-async def test_a_timeout_may_only_shorten_the_slo() -> None:
+async def test_a_timeout_can_only_shorten_the_slo() -> None:
     async with stand(application("strict").model("only", beta_micros=50_000).slo(2000)) as running:
         too_short = await infer(running, np.zeros((1, 2, 2), np.float32), timeout=20_000)
         assert (too_short.status_code, "deadline" in too_short.json()["error"]) == (504, True)
@@ -165,7 +165,7 @@ async def test_a_timeout_may_only_shorten_the_slo() -> None:
         assert signals["outcomes"] == {"too_late": 1, "in_time": 1}
 
 
-async def test_more_than_can_be_done_in_time_is_refused_early() -> None:
+async def test_requests_beyond_the_capacity_are_refused_early() -> None:
     app = application("busy").model("only", alpha_micros=160_000, beta_micros=160_000)
     app = app.slo(1000).planned("p", batch_size=2)
     async with stand(app) as running:
@@ -177,7 +177,7 @@ async def test_more_than_can_be_done_in_time_is_refused_early() -> None:
     assert all(answer.headers["Retry-After"] == "1" for answer in answers if answer.status_code == 503)
 
 
-async def test_requests_whose_crops_are_too_many_leave_nothing_behind() -> None:
+async def test_requests_with_too_many_crops_leave_nothing_behind() -> None:
     app = detector_with_crops().slo(600).deferred().planned("p", batch_size=2)
     slow = replace(app, models=tuple(replace(model, alpha_micros=30_000) for model in app.models))
     async with stand(slow) as running:
@@ -235,13 +235,13 @@ async def test_requests_whose_crops_are_too_many_leave_nothing_behind() -> None:
             application("f").model("detector").model("classifier", input=(3,)).edge("detector", "classifier"),
             500,
             "'detector' answered float32[2] for 'classifier', which takes float32['n', 3]",
-            id="models that do not fit",
+            id="models with different shapes",
         ),
     ],
 )
-async def test_what_a_module_does_wrong_is_said(app: Application, want_status: int, want_message: str) -> None:
+async def test_errors_of_a_module_are_reported(app: Application, want_status: int, want_message: str) -> None:
     async with stand(app) as running:
-        for _ in range(2):  # the second request shows that the first left nothing behind
+        for _ in range(2):  # the second request shows that the first one left nothing behind
             answer = await infer(running, np.zeros((1, 2, 2), np.float32))
             assert (answer.status_code, want_message in answer.json()["error"]) == (want_status, True), answer.text
         assert running.session.serving is not None

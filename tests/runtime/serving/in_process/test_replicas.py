@@ -1,4 +1,4 @@
-"""Replicas that start, end, fail and change under load: every request is answered exactly once."""
+"""Replicas that start, end, fail and change under load. Every request gets exactly one answer."""
 
 import asyncio
 import dataclasses
@@ -43,7 +43,7 @@ def load(running: Stand, count: int, rate: float = 40) -> asyncio.Task[Load]:
     return asyncio.create_task(steady_load(url, SAMPLE, rate, lambda sent: sent.sent >= count))
 
 
-async def test_a_replica_dies_with_a_batch() -> None:
+async def test_a_replica_is_lost_with_a_batch() -> None:
     gates: list[Gate] = []
     async with stand(application("one").model("only"), wrap=gated(gates)) as running:
         (first,) = running.workers
@@ -57,7 +57,7 @@ async def test_a_replica_dies_with_a_batch() -> None:
         assert running.session.meter.outcomes == {"in_time": 1}
 
 
-async def test_a_replica_dies_and_nobody_is_left_in_time() -> None:
+async def test_a_replica_is_lost_and_no_other_is_in_time() -> None:
     gates: list[Gate] = []
     async with stand(application("one").model("only").slo(1500), wrap=gated(gates)) as running:
         (first,) = running.workers
@@ -91,7 +91,7 @@ async def test_a_replica_hangs_while_the_directory_does_not_answer() -> None:
 
 
 @pytest.mark.parametrize("stage", [0, 1])
-async def test_replicas_die_under_load(stage: int) -> None:
+async def test_replicas_are_lost_under_load(stage: int) -> None:
     async with stand(two_stages()) as running:
         loading = load(running, 120)
         await until(lambda: running.session.meter.outcomes[Outcome.IN_TIME] > 20, "load is on")
@@ -101,7 +101,7 @@ async def test_replicas_die_under_load(stage: int) -> None:
         assert running.session.meter.outcomes == {"in_time": 120}
 
 
-async def test_batches_that_fail_are_tried_once_more() -> None:
+async def test_failed_batches_run_once_more() -> None:
     gates: list[Gate] = []
     async with stand(application("one").model("only"), wrap=gated(gates, "out of memory")) as running:
         gates[0].open.set()
@@ -148,7 +148,7 @@ async def test_a_new_plan_takes_over_under_load() -> None:
         assert (signals.plan, signals.next_plan, signals.message) == ("plan-2", None, "")
 
 
-async def test_requests_finish_on_the_version_of_the_session_that_they_began_with() -> None:
+async def test_requests_finish_on_the_version_of_the_session_that_they_started_with() -> None:
     gates: list[Gate] = []
     before = application("one").model("only", input=(2, 2), outputs=((2,),))
     after = application("one").model("only", input=(2, 2), outputs=((7,),)).planned("plan-2")
@@ -207,7 +207,7 @@ async def test_nothing_is_served_before_the_first_plan() -> None:
         assert (status, "no plan is being served yet" in message) == (503, True)
 
 
-async def test_a_client_that_leaves_takes_its_work_along() -> None:
+async def test_the_work_of_a_client_that_leaves_is_cancelled() -> None:
     gates: list[Gate] = []
     app = application("one").model("only", beta_micros=1_500_000).planned("p", batch_size=1)
     async with stand(app, wrap=gated(gates)) as running:
@@ -317,10 +317,10 @@ async def test_replicas_disconnect_from_misbehaving_peers(token: str | None, mes
             stream.send(message, [np.zeros(t.shape, np.float32) for t in tensors])
         await until(lambda: peer.is_lost, "the replica closes the stream")
         assert {message.kind for message in peer.messages} <= {"welcome"}
-        assert (await post(running))[0] == 200, "others are served as before"
+        assert (await post(running))[0] == 200, "others are still served"
 
 
-async def test_a_replica_says_if_the_next_stage_cannot_be_reached() -> None:
+async def test_a_replica_reports_that_the_next_stage_cannot_be_reached() -> None:
     async with stand(two_stages()) as running:
         replicas = running.directory.announced(running.app.session.key)
         peer = Peer()
@@ -349,7 +349,7 @@ async def test_signals_follow_the_load() -> None:
         assert 0 < busy.p50_ms <= busy.p99_ms
 
 
-async def test_what_replicas_do_otherwise_than_planned_is_said() -> None:
+async def test_differences_of_replicas_from_the_plan_are_reported() -> None:
     def warned(built: BuiltExecutor) -> BuiltExecutor:
         return dataclasses.replace(built, warnings=("there is no CUDA device here",))
 
@@ -360,7 +360,7 @@ async def test_what_replicas_do_otherwise_than_planned_is_said() -> None:
         )
 
 
-async def test_what_the_core_decided_can_be_replayed(tmp_path: Path) -> None:
+async def test_decisions_of_the_core_can_be_replayed(tmp_path: Path) -> None:
     settings = FrontendSettings(function_processes=1, trace_directory=str(tmp_path))
     async with stand(two_stages(), settings) as running:
         assert (await load(running, 20)).statuses == {200: 20}
@@ -381,11 +381,11 @@ def test_dtypes_of_cuts_are_those_of_the_plan() -> None:
     assert first.emulation.outputs == second.emulation.inputs == (TensorSpec(shape=(64,), dtype=DType.FP16),)
 
 
-async def test_it_says_whether_all_replicas_can_make_place() -> None:
+async def test_it_reports_whether_all_replicas_can_be_moved() -> None:
     async with stand(two_stages()) as running:
         announced = running.directory.announced(running.session.key)
         assert len(announced) == 4
         for announcement in announced:
-            assert not running.session.signals().can_make_place, "one is left that is of an older version"
+            assert not running.session.signals().can_make_place, "one replica of an older version remains"
             running.directory.announce(announcement.model_copy(update={"can_make_place": True}))
         await until(lambda: running.session.signals().can_make_place, "all can")

@@ -1,4 +1,4 @@
-"""HTTP written and read by hand, so that it may be as wrong as a test wants it."""
+"""HTTP written and read by hand, to send malformed requests."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,7 @@ PATH = "/v2/models/plain/infer"
 
 
 def post(body: bytes, headers: dict[str, Any] | None = None, path: str = PATH) -> bytes:
-    """A request as it goes over the wire; `headers` may lie."""
+    """The bytes of a request; `headers` may be wrong."""
     lines = {"Host": "stand", "Content-Length": len(body), **(headers or {})}
     text = "".join(f"{name}: {value}\r\n" for name, value in lines.items() if value is not None)
     return f"POST {path} HTTP/1.1\r\n{text}\r\n".encode() + body

@@ -29,7 +29,7 @@ def tensor(**fields: Any) -> bytes:
 
 
 async def serves(running: Stand) -> None:
-    """The session answers others, and has nothing left over."""
+    """The session answers others, and has no pending requests."""
     answer = await running.client.post(PATH, content=GOOD, headers=GOOD_HEADERS)
     assert answer.status_code == 200, answer.text
     await until(lambda: running.session.serving and running.session.serving.idle, "all requests have ended")
@@ -79,26 +79,26 @@ async def plain(way: Way) -> AsyncIterator[Stand]:
         yield running
 
 
-async def test_nonsense_is_told_so(plain: Stand, caplog: pytest.LogCaptureFixture) -> None:
+async def test_malformed_requests_get_an_error(plain: Stand, caplog: pytest.LogCaptureFixture) -> None:
     for name, (sent, want_status, want_message) in TABLE.items():
         status, body = await exchanged(plain, sent)
         assert (status, want_message in json.loads(body)["error"]) == (want_status, True), (name, status, body)
     await serves(plain)
-    assert plain.session.meter.arrived == 1  # nothing of this counts as the session's load
+    assert plain.session.meter.arrived == 1  # refused requests do not count as load
     assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 @pytest.mark.parametrize(
     "length", ["-5", "1e3", "12, 13"], ids=["negative length", "length that is no number", "two lengths"]
 )
-async def test_what_is_no_http_is_refused(plain: Stand, length: str) -> None:
+async def test_bytes_that_are_not_http_are_refused(plain: Stand, length: str) -> None:
     async with connected(plain) as (reader, writer):
         writer.write(post(b"", {"Content-Length": length}))
         assert b" 400 " in await asyncio.wait_for(reader.readline(), 20)
     await serves(plain)
 
 
-async def test_a_client_that_leaves_amid_its_request_is_forgotten(
+async def test_a_client_that_leaves_during_its_request_is_forgotten(
     plain: Stand, caplog: pytest.LogCaptureFixture
 ) -> None:
     for sent in (b"POST /v2/mod", post(GOOD, GOOD_HEADERS)[:-8], b""):
@@ -110,7 +110,7 @@ async def test_a_client_that_leaves_amid_its_request_is_forgotten(
     assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
-async def test_a_client_that_hangs_amid_its_request_is_given_up(plain: Stand) -> None:
+async def test_a_client_that_hangs_during_its_request_is_disconnected(plain: Stand) -> None:
     async with connected(plain) as (reader, writer):
         writer.write(post(GOOD, GOOD_HEADERS)[:-8])
         await serves(plain)
@@ -118,7 +118,7 @@ async def test_a_client_that_hangs_amid_its_request_is_given_up(plain: Stand) ->
         assert b"connection: close" in (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20)).lower()
 
 
-async def test_hundreds_of_idle_connections_are_in_nobodys_way(plain: Stand) -> None:
+async def test_hundreds_of_idle_connections_do_not_affect_others(plain: Stand) -> None:
     async with contextlib.AsyncExitStack() as idle:
         for k in range(300):
             _, writer = await idle.enter_async_context(connected(plain))
@@ -126,7 +126,7 @@ async def test_hundreds_of_idle_connections_are_in_nobodys_way(plain: Stand) -> 
         await serves(plain)
 
 
-async def test_bodies_that_come_in_part_share_what_memory_there_is_for_them(way: Way) -> None:
+async def test_incomplete_bodies_share_a_memory_limit(way: Way) -> None:
     most = 300_000
     settings = FrontendSettings(function_processes=1, max_request_bytes=most, max_reading_bytes=most)
     body = b" " * (most - len(GOOD_JSON)) + GOOD_JSON
@@ -153,17 +153,17 @@ async def test_bodies_that_come_in_part_share_what_memory_there_is_for_them(way:
         await until(lambda: not bodies.taken, "it has left")
 
 
-def test_room_for_less_than_one_request_is_refused() -> None:
+def test_a_memory_limit_below_one_request_is_refused() -> None:
     with pytest.raises(ValueError, match="at least maxRequestBytes"):
         FrontendSettings(max_request_bytes=1000, max_reading_bytes=999)
 
 
-async def test_a_client_that_never_reads_is_in_nobodys_way(way: Way) -> None:
+async def test_a_client_that_never_reads_does_not_affect_others(way: Way) -> None:
     app = application("plain").model("only", outputs=((100_000,),))
     async with stand(app, way=way) as running:
         async with connected(running) as (reader, writer):
             reader._transport.pause_reading()  # type: ignore[attr-defined]  # nothing is taken from the socket
-            writer.write(post(GOOD, GOOD_HEADERS) * 40)  # their answers are more than the sockets hold
+            writer.write(post(GOOD, GOOD_HEADERS) * 40)  # their answers are larger than the buffers of the sockets
             await until(lambda: running.session.meter.outcomes["in_time"] >= 2, "it is being answered")
             await serves(running)
         await serves(running)

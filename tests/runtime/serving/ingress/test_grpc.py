@@ -1,4 +1,4 @@
-"""A session as clients of gRPC see it: over real sockets, tritonclient included."""
+"""A session from the side of gRPC clients: over real sockets, with tritonclient."""
 
 import asyncio
 import contextlib
@@ -46,8 +46,8 @@ def given(array: np.ndarray, name: str = "input", datatype: str = "FP32") -> tri
     return tensor
 
 
-def test_messages_are_those_that_clients_send() -> None:
-    """Every field has the number, type and label that Triton's copy of the specification gives it."""
+def test_messages_equal_those_of_clients() -> None:
+    """Every field has the same number, type and label as in Triton's copy of the specification."""
 
     def fields(message: Any) -> set[tuple[str, int, int, int, str]]:
         return {(f.name, f.number, f.type, f.label, f.type_name) for f in message.field}
@@ -66,7 +66,7 @@ def test_messages_are_those_that_clients_send() -> None:
             assert fields(inner) <= fields(nested[inner.name]), (name, inner.name)
 
 
-async def test_tritonclient_asks_what_is_served() -> None:
+async def test_tritonclient_reads_the_metadata() -> None:
     async with grpc_stand(detector_with_crops()) as (_, client):
         assert await client.is_server_live()
         assert await client.is_server_ready()
@@ -137,7 +137,7 @@ async def test_errors_have_grpcs_status_and_a_message() -> None:
         assert refused.value.status() == "StatusCode.UNIMPLEMENTED"
 
 
-async def test_before_the_first_plan_clients_are_told_to_come_back() -> None:
+async def test_before_the_first_plan_clients_are_asked_to_retry() -> None:
     session = Session("default/early", FrontendSettings(), LocalDirectory())
     endpoint = grpc_endpoint(session, "127.0.0.1")
     await endpoint.move_to(0)
@@ -151,7 +151,7 @@ async def test_before_the_first_plan_clients_are_told_to_come_back() -> None:
     await endpoint.close()
 
 
-async def test_a_client_that_leaves_takes_its_work_along() -> None:
+async def test_the_work_of_a_client_that_leaves_is_cancelled() -> None:
     async with grpc_stand(application("slow").model("only", beta_micros=2_000_000)) as (running, client):
         asking = asyncio.create_task(client.infer("slow", [given(np.zeros((1, 2, 2), np.float32))]))
         await until(lambda: running.session.meter.arrived, "the request is there")
@@ -162,7 +162,7 @@ async def test_a_client_that_leaves_takes_its_work_along() -> None:
 
 
 def message(**fields: Any) -> Any:
-    """A request for PLAIN with typed contents, unless said otherwise."""
+    """A request for PLAIN, by default with typed contents."""
     made = MESSAGES["ModelInferRequest"](model_name="plain")
     tensor = made.inputs.add(name="input", datatype="FP32", shape=[1, 2, 3])
     if "raw" in fields:
@@ -206,7 +206,7 @@ def test_requests_are_read(made: Any, want_timeout: int | None) -> None:
         pytest.param(MESSAGES["ModelInferRequest"](id="x" * 1025), "longer than 1024", id="long id"),
     ],
 )
-def test_what_cannot_be_read_is_said(made: Any, want_message: str) -> None:
+def test_unreadable_requests_are_explained(made: Any, want_message: str) -> None:
     with pytest.raises(RequestError) as refused:
         decode_request(made, INTERFACE)
     assert (refused.value.status, want_message in str(refused.value)) == (400, True), str(refused.value)

@@ -1,4 +1,4 @@
-"""Incomplete messages share a limit of memory, over gRPC as over HTTP."""
+"""Incomplete messages share a memory limit, over gRPC as over HTTP."""
 
 import asyncio
 import contextlib
@@ -16,14 +16,14 @@ from partita_runtime.serving.session.settings import FrontendSettings
 
 MOST = 4 << 20
 SAMPLE = np.zeros((1, 512, 512), np.float32)
-"""Longer than what of a connection gets through, and than what HTTP/2 takes in before a message is asked for."""
+"""Longer than the passed part of a connection, and than HTTP/2's window before a message is read."""
 THROUGH = 256 << 10
 ALONE = ("grpc.use_local_subchannel_pool", 1)
 
 
 @contextlib.asynccontextmanager
 async def narrow_way(to: str, opened: asyncio.Event) -> AsyncIterator[str]:
-    """An address that leads to another one; of each connection only so much gets through until it is opened."""
+    """Forwards connections to another address. It passes only a limited number of bytes of each until it is opened."""
     host, port = to.split(":")
     passing: set[asyncio.Task[None]] = set()
 
@@ -55,7 +55,7 @@ async def narrow_way(to: str, opened: asyncio.Event) -> AsyncIterator[str]:
 async def slowly_reached(
     opened: asyncio.Event, body_seconds: float
 ) -> AsyncIterator[tuple[Stand, triton.InferenceServerClient, triton.InferenceServerClient]]:
-    """A session, and two clients that reach it by the narrow way, each on its own connection."""
+    """A session, and two clients that reach it through the limited connection, each on its own."""
     settings = FrontendSettings(
         function_processes=1, max_request_bytes=MOST, max_reading_bytes=MOST, body_seconds=body_seconds
     )
@@ -79,7 +79,7 @@ async def infer(client: triton.InferenceServerClient) -> triton.InferResult:
     return await client.infer("large", [tensor])
 
 
-async def test_a_message_that_comes_in_part_has_room_kept_and_the_next_one_is_refused() -> None:
+async def test_an_incomplete_message_reserves_memory_and_the_next_one_is_refused() -> None:
     opened = asyncio.Event()
     async with slowly_reached(opened, body_seconds=60.0) as (running, one, other):
         early = asyncio.create_task(infer(one))
@@ -92,7 +92,7 @@ async def test_a_message_that_comes_in_part_has_room_kept_and_the_next_one_is_re
         await until(lambda: running.session.bodies.taken == 0, "nothing is kept any more")
 
 
-async def test_a_message_is_not_waited_for_without_end() -> None:
+async def test_the_time_for_a_message_is_limited() -> None:
     async with slowly_reached(asyncio.Event(), body_seconds=0.1) as (running, one, _):
         with pytest.raises(InferenceServerException, match="did not arrive within") as refused:
             await infer(one)

@@ -1,4 +1,4 @@
-"""HTTP on the frontend's own port: what Serve's server does elsewhere is done here, bounds on clients included."""
+"""HTTP on the frontend's own port: the same behaviour as behind Serve's server, with limits for clients."""
 
 import asyncio
 import contextlib
@@ -45,13 +45,13 @@ async def read_answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
 
 
 async def is_closed(reader: asyncio.StreamReader) -> bool:
-    """Whether the server ends the connection, once what it had sent is read."""
+    """Whether the server closes the connection after its sent data is read."""
     with contextlib.suppress(ConnectionResetError):
         await asyncio.wait_for(reader.read(), 20)
     return reader.at_eof() or reader.exception() is not None
 
 
-async def test_the_paths_are_those_behind_serve(plain: Stand) -> None:
+async def test_the_paths_are_the_same_as_behind_serve(plain: Stand) -> None:
     for base in ("", "/default/plain"):
         answer = await plain.client.post(f"{base}{PATH}?unused=1", content=GOOD, headers=GOOD_HEADERS)
         assert answer.status_code == 200, answer.text
@@ -76,7 +76,7 @@ async def test_tritonclient_infers(plain: Stand) -> None:
     assert (await asyncio.to_thread(infer)).shape[0] == 3
 
 
-async def test_bodies_come_in_pieces_of_any_kind(plain: Stand) -> None:
+async def test_bodies_may_arrive_in_pieces_of_any_kind(plain: Stand) -> None:
     async def pieces() -> AsyncIterator[bytes]:
         for k in range(0, len(GOOD), 7):
             yield GOOD[k : k + 7]
@@ -96,16 +96,16 @@ async def test_bodies_come_in_pieces_of_any_kind(plain: Stand) -> None:
         assert (await read_answer(reader))[0] == 200
 
 
-async def test_requests_behind_each_other_are_answered_in_turn(plain: Stand) -> None:
+async def test_pipelined_requests_are_answered_in_order(plain: Stand) -> None:
     missing, unknown = post(b"", path="/v3"), post(b"{}", {"Content-Type": "text/html"})
     async with connected(plain) as (reader, writer):
         writer.write((REQUEST + missing) * 300 + unknown + REQUEST)
         statuses = [(await read_answer(reader))[0] for _ in range(601)]
         assert statuses == [200, 404] * 300 + [415]
-        assert await is_closed(reader)  # for the refused body was not read, what came after it was not either
+        assert await is_closed(reader)  # the refused body was not read, nor the requests after it
 
 
-async def test_thousands_of_requests_may_come_at_once(plain: Stand) -> None:
+async def test_thousands_of_concurrent_requests_are_answered(plain: Stand) -> None:
     asked = b"GET /v2/health/live HTTP/1.1\r\n\r\n"
     async with connected(plain) as (reader, writer):
         writer.write(2000 * asked + REQUEST + asked)
@@ -113,7 +113,7 @@ async def test_thousands_of_requests_may_come_at_once(plain: Stand) -> None:
     assert statuses == 2002 * [200]
 
 
-async def test_what_is_refused_is_not_read_to_its_end(plain: Stand) -> None:
+async def test_refused_bodies_are_not_read_to_the_end(plain: Stand) -> None:
     async with connected(plain) as (reader, writer):
         writer.write(post(b"", {"Content-Length": None, "Transfer-Encoding": "chunked"}))
         with contextlib.suppress(ConnectionError):
@@ -130,17 +130,17 @@ async def test_what_is_refused_is_not_read_to_its_end(plain: Stand) -> None:
     [
         pytest.param(b"\x16\x03\x01\x02\x00\x01\r\n\r\n", 400, id="TLS"),
         pytest.param(b"GET /v2 HTTP/9.9\r\n\r\n", 400, id="another version"),
-        pytest.param(b"GET /v2 HTTP/1.1\r\n" + b"X: y\r\n" * 20_000, 431, id="headers without end"),
-        pytest.param(b"GET /" + b"x" * 200_000, 431, id="a path without end"),
+        pytest.param(b"GET /v2 HTTP/1.1\r\n" + b"X: y\r\n" * 20_000, 431, id="endless headers"),
+        pytest.param(b"GET /" + b"x" * 200_000, 431, id="an endless path"),
         pytest.param(
             post(b"0\r\n\r\n", {"Transfer-Encoding": "chunked", "Content-Length": 5}),
             400,
-            id="two ways to say a length",
+            id="two lengths",
         ),
         pytest.param(post(b"no\r\n", {"Transfer-Encoding": "chunked", "Content-Length": None}), 400, id="bad chunks"),
     ],
 )
-async def test_what_is_no_http_ends_the_connection(plain: Stand, sent: bytes, want_status: int) -> None:
+async def test_bytes_that_are_not_http_end_the_connection(plain: Stand, sent: bytes, want_status: int) -> None:
     async with connected(plain) as (reader, writer):
         writer.write(sent)
         assert (await read_answer(reader))[0] == want_status
@@ -148,7 +148,7 @@ async def test_what_is_no_http_ends_the_connection(plain: Stand, sent: bytes, wa
     assert (await exchanged(plain, REQUEST))[0] == 200
 
 
-async def test_clients_that_do_not_go_on_are_given_up(plain: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_clients_that_stop_sending_are_disconnected(plain: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "CHECK_SECONDS", 0.05)
     monkeypatch.setattr(http_connection, "HEAD_SECONDS", 0.1)
     monkeypatch.setattr(http_connection, "IDLE_SECONDS", 0.1)
@@ -161,16 +161,16 @@ async def test_clients_that_do_not_go_on_are_given_up(plain: Stand, monkeypatch:
     async with connected(plain) as (reader, writer):
         writer.write(REQUEST)
         assert (await read_answer(reader))[0] == 200
-        assert await is_closed(reader)  # it was kept for another request, which did not come
+        assert await is_closed(reader)  # it was kept open for another request that did not arrive
 
 
-async def test_an_answer_that_is_not_taken_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_time_to_read_an_answer_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "CHECK_SECONDS", 0.05)
     monkeypatch.setattr(http_connection, "SEND_SECONDS", 0.2)
     app = application("plain").model("only", outputs=((1_000_000,),))
     async with stand(app, way=on_its_own_port) as running, connected(running) as (reader, writer):
         reader._transport.pause_reading()  # type: ignore[attr-defined]  # nothing is taken from the socket
-        asked = encode_request({"input": np.zeros((8, 2, 2), np.float32)})  # answered by 32 MB
+        asked = encode_request({"input": np.zeros((8, 2, 2), np.float32)})  # the answer has 32 MB
         writer.write(post(asked.body, dict(asked.headers)))
 
         def given_up() -> bool:
@@ -181,7 +181,7 @@ async def test_an_answer_that_is_not_taken_is_given_up(monkeypatch: pytest.Monke
         assert running.session.meter.outcomes["in_time"] == 8
 
 
-async def test_of_too_many_connections_those_go_that_wait_for_longest(plain: Stand) -> None:
+async def test_beyond_the_limit_the_connections_that_wait_longest_are_closed(plain: Stand) -> None:
     async with contextlib.AsyncExitStack() as stack:
         readers = []
         for k in range(150):
@@ -192,7 +192,7 @@ async def test_of_too_many_connections_those_go_that_wait_for_longest(plain: Sta
         assert (await exchanged(plain, REQUEST))[0] == 200
 
 
-async def test_a_client_that_leaves_takes_its_work_along() -> None:
+async def test_the_work_of_a_client_that_leaves_is_cancelled() -> None:
     slow = application("plain").model("only", beta_micros=2_000_000)
     async with stand(slow, way=on_its_own_port) as running:
         async with connected(running) as (_, writer):
@@ -203,14 +203,14 @@ async def test_a_client_that_leaves_takes_its_work_along() -> None:
         assert running.session.serving.idle
 
 
-async def test_what_is_under_way_is_answered_when_the_port_is_left() -> None:
+async def test_pending_requests_are_answered_when_the_port_is_closed() -> None:
     app = application("plain").model("only", beta_micros=200_000)
     async with stand(app) as running:
         endpoint = http_endpoint(running.session, "127.0.0.1")
         await endpoint.move_to(0)
         await until(lambda: running.session.addresses.http, "HTTP is listened for")
         async with httpx.AsyncClient(base_url=f"http://{running.session.addresses.http}") as client:
-            await client.get("/v2")  # leaves an idle connection
+            await client.get("/v2")  # keeps an idle connection
             asking = asyncio.create_task(client.post(PATH, content=GOOD, headers=GOOD_HEADERS))
             await until(lambda: running.session.meter.arrived, "the request is there")
             await asyncio.wait_for(endpoint.close(), 20)
@@ -227,7 +227,7 @@ async def test_what_is_under_way_is_answered_when_the_port_is_left() -> None:
         pytest.param(grpc_endpoint, lambda session: session.addresses.grpc, id="gRPC"),
     ],
 )
-async def test_a_port_can_be_taken_changed_and_left(
+async def test_a_port_can_be_opened_changed_and_closed(
     make: Callable[[Session, str], PortEndpoint],
     published: Callable[[Session], str | None],
     monkeypatch: pytest.MonkeyPatch,
@@ -239,7 +239,7 @@ async def test_a_port_can_be_taken_changed_and_left(
         await first.move_to(0)
         await until(lambda: published(session), "the first listens")
         host, _, port = str(published(session)).rpartition(":")
-        await second.move_to(int(port))  # it is taken: the second waits
+        await second.move_to(int(port))  # it is in use: the second waits
         await asyncio.sleep(0)
         await first.close()
         assert published(session) is None
@@ -257,10 +257,10 @@ held = [socket.create_connection((sys.argv[1], int(sys.argv[2]))) for _ in range
 print(len(held), flush=True)
 sys.stdin.read()
 """
-"""A client that keeps so many connections open and says nothing."""
+"""A client that keeps this number of connections open and sends nothing."""
 
 
-async def test_ten_thousand_idle_connections_are_in_nobodys_way() -> None:
+async def test_ten_thousand_idle_connections_do_not_affect_others() -> None:
     count, (soft, hard) = 10_000, resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < 14_000:
         pytest.skip(f"a process may have {hard} open files here, too few for {count} connections")

@@ -1,4 +1,4 @@
-"""What a request may say besides its tensors means the same over HTTP and gRPC."""
+"""Parameters of a request mean the same over HTTP and gRPC."""
 
 import json
 from collections.abc import Callable
@@ -50,21 +50,21 @@ def read(request: pytest.FixtureRequest) -> Read:
         pytest.param({"sequence_id": 5, "other": "text"}, None, id="others"),
     ],
 )
-def test_parameters_are_taken(read: Read, parameters: dict[str, Any], want_timeout: int | None) -> None:
+def test_parameters_are_read(read: Read, parameters: dict[str, Any], want_timeout: int | None) -> None:
     request = read("seven", parameters)
     assert (request.id, request.timeout_micros) == ("seven", want_timeout)
 
 
 @pytest.mark.parametrize("name", ["timeout", "priority"])
 @pytest.mark.parametrize("value", [-1, True, 1.0, "", "soon", "-1", "\u0667", "9" * 5000])
-def test_what_is_no_whole_number_is_refused(read: Read, name: str, value: Any) -> None:
+def test_parameters_that_are_not_whole_numbers_are_refused(read: Read, name: str, value: Any) -> None:
     with pytest.raises(RequestError, match=f"parameter '{name}' must be a whole number from 0") as refused:
         read("", {name: value})
     assert refused.value.status == 400
     assert len(str(refused.value)) < 200
 
 
-def test_no_id_is_none(read: Read) -> None:
+def test_a_request_without_an_id_has_none(read: Read) -> None:
     assert read("", {}).id is None
 
 

@@ -1,4 +1,4 @@
-"""One Ray cluster with sessions on it, for all tests of serving that need one."""
+"""One Ray cluster with sessions, for all tests of serving that need one."""
 
 from collections.abc import Iterator
 
@@ -14,14 +14,14 @@ from partita_devtools.ray_cluster.commands import RayClassNode, RayClusterConfig
 
 @pytest.fixture(scope="session")
 def traces() -> Iterator[Collector]:
-    """Where the frontends send their traces."""
+    """The receiver of the frontends' traces."""
     with collector() as taking:
         yield taking
 
 
 @pytest.fixture(scope="session")
 def deployment(start_ray: RayClusterFactory, traces: Collector) -> Deployment:
-    """All sessions, ready, on two nodes with emulated GPUs and one with models that are real and the frontends.
+    """All sessions, ready: on two nodes with emulated GPUs, and one node with real models and the frontends.
 
     Its cluster stops when another test starts one, or after the last of Ray's tests.
     """

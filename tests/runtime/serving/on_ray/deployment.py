@@ -1,4 +1,4 @@
-"""Sessions on a real Ray cluster, deployed as the operator does: by Serve's declarative REST configuration."""
+"""Sessions on a real Ray cluster, deployed like by the operator: by Serve's declarative REST configuration."""
 
 import asyncio
 import time
@@ -28,12 +28,12 @@ OPTIONS = ServingOptions(
     stage_cpus=0.1,
     health_check_seconds=1.0,
 )
-"""Frontends are all on the node of pool REAL."""
+"""All frontends run on the node of pool REAL."""
 
 
 @dataclass
 class Deployment:
-    """What is deployed on one cluster."""
+    """The deployed applications of one cluster."""
 
     cluster: RayCluster
     applications: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class Deployment:
     def apply_stages(
         self, app: Application, replicas: Mapping[StageRef, int] | None = None, most_on_a_node: int | None = None
     ) -> None:
-        """Bring up, or scale, the stage applications of the session's plan."""
+        """Start or scale the stage applications of the session's plan."""
         stages = stage_applications(app.session, app.plan, app.profiles, app.pools, replicas or {}, OPTIONS)
         if most_on_a_node is not None:
             for stage in stages:
@@ -50,12 +50,12 @@ class Deployment:
         self._put()
 
     def apply_frontend(self, app: Application) -> None:
-        """Bring up the session's frontend, or move it to the session's plan."""
+        """Start the session's frontend, or switch it to the session's plan."""
         self._take([frontend_application(app.session, app.plan, app.profiles, app.pools, OPTIONS)])
         self._put()
 
     def deploy(self, *apps: Application, options: ServingOptions = OPTIONS) -> None:
-        """Bring everything up and wait until it serves."""
+        """Start everything and wait until it serves."""
         for app in apps:
             self._take(stage_applications(app.session, app.plan, app.profiles, app.pools, {}, options))
             self._take([frontend_application(app.session, app.plan, app.profiles, app.pools, options)])
@@ -63,27 +63,27 @@ class Deployment:
         self.until(lambda: all(self.ready(app) for app in apps), "everything serves")
 
     def apply_both(self, old: Application, new: Application) -> None:
-        """Have the vGPUs of sub-clusters that are in both plans hold the models of both."""
+        """Load the models of both plans on vGPUs of sub-clusters that are in both."""
         before = {app["name"]: app for app in _stages(old)}
         self._take([holding_both(before[app["name"]], app) if app["name"] in before else app for app in _stages(new)])
         self._put()
 
     def running(self, name: str) -> bool:
-        """Whether Serve has done with an application all that it was told."""
+        """Whether Serve has completed all changes of an application."""
         details = self.cluster.get("/api/serve/applications/")
         return bool(details["applications"][name]["status"] == "RUNNING")
 
     def remove(self, unwanted: Callable[[str], bool]) -> None:
-        """Take down the applications with such names."""
+        """Remove the applications with these names."""
         self.applications = {name: a for name, a in self.applications.items() if not unwanted(name)}
         self._put()
 
     def url(self, app: Application) -> str:
-        """host:port/namespace/session, as tritonclient takes it."""
+        """host:port/namespace/session, in tritonclient's format."""
         return f"127.0.0.1:{self.cluster.serve_http_port}/{app.session.key}"
 
     def signals(self, app: Application) -> dict[str, Any]:
-        """What the frontend says of itself; empty while it is not there."""
+        """The frontend's signals; empty while it does not answer."""
         try:
             answer = httpx.get(f"http://{self.url(app)}/partita/signals", timeout=5)
         except httpx.HTTPError:
@@ -91,14 +91,14 @@ class Deployment:
         return dict(answer.json()) if answer.is_success else {}
 
     def ready(self, app: Application) -> bool:
-        """Whether the frontend says that it is ready."""
+        """Whether the frontend reports that it is ready."""
         try:
             return httpx.get(f"http://{self.url(app)}/v2/health/ready", timeout=5).is_success
         except httpx.HTTPError:
             return False
 
     def ready_replicas(self, app: Application) -> list[int]:
-        """How many replicas of each stage take batches, as the frontend says."""
+        """Ready replicas of each stage, as the frontend reports."""
         return [stage["ready"] for stage in self.signals(app).get("stages", ())]
 
     def actor(self, name: str) -> dict[str, Any]:
@@ -120,7 +120,7 @@ class Deployment:
         ]
 
     def until(self, reached: Callable[[], object], what: str) -> None:
-        """Poll until `reached()` is true; fails, saying `what` was waited for, when patience ends."""
+        """Poll until `reached()` is true. Fails with `what` after a time limit."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not reached():
             assert time.monotonic() < deadline, f"timed out: {what}"
@@ -149,7 +149,7 @@ def _stages(app: Application) -> list[dict[str, Any]]:
 
 
 class Loading:
-    """Steady load from another thread, until told to stop."""
+    """Steady load from another thread, until it is stopped."""
 
     def __init__(self, deployment: Deployment, app: Application, rate: float, try_again: bool = False) -> None:
         self._stop = False
@@ -170,6 +170,6 @@ class Loading:
         return self._stop
 
     def stop(self) -> Load:
-        """What became of the requests, all of which have ended."""
+        """Results of the requests, after all have ended."""
         self._stop = True
         return self._done.result()

@@ -1,6 +1,6 @@
-"""A session whose batches travel by Ray actor calls, on a real Ray cluster.
+"""A session with transport ActorCalls, on a real Ray cluster.
 
-To be run before `test_ray_serve_failures.py`, which leaves the cluster without one of its nodes.
+Runs before `test_ray_serve_failures.py`, which removes a node of the cluster.
 """
 
 import os
@@ -40,7 +40,7 @@ def stages(deployment: Deployment, name: str) -> list[dict[str, Any]]:
 
 
 def listening(pid: int) -> int:
-    """On how many TCP ports a process listens."""
+    """The number of TCP ports on which a process listens."""
     own = {os.readlink(file) for file in Path(f"/proc/{pid}/fd").iterdir() if file.is_symlink()}
     rows = [
         line.split()
@@ -58,7 +58,7 @@ def test_two_stages_answer_without_ports(called: Deployment) -> None:
     given.set_data_from_numpy(samples)
 
     def answers() -> bool:
-        """Not at once: the frontend that is asked may still be looking for the replicas."""
+        """Not immediately: the called frontend may not have found all replicas yet."""
         try:
             return client.infer("called", [given]).as_numpy("only").shape == (3, 2)
         except triton.InferenceServerException:
@@ -72,7 +72,7 @@ def test_two_stages_answer_without_ports(called: Deployment) -> None:
     )
 
     def all_started() -> bool:
-        """One replica of each stage is enough to serve; those that start have no pid yet."""
+        """One replica of each stage is enough to serve; starting replicas have no pid yet."""
         return all(stage.get("pid") for name in (STEADY.name, CALLED.name) for stage in stages(called, name))
 
     called.until(all_started, "all replicas have started")
@@ -84,7 +84,7 @@ def test_two_stages_answer_without_ports(called: Deployment) -> None:
     called.until(no_ports, "no stage has a port")
 
 
-def test_a_killed_replica_that_is_called_loses_no_request_and_is_replaced(called: Deployment) -> None:
+def test_a_killed_replica_with_actor_calls_loses_no_request_and_is_replaced(called: Deployment) -> None:
     loading = Loading(called, CALLED, rate=20)
     called.until(lambda: loading.sent() >= 20, "load is on")
     victim = stages(called, CALLED.name)[-1]["pid"]

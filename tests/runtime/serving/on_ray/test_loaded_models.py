@@ -1,6 +1,6 @@
-"""Several models on the same emulated GPUs of a real Ray cluster, deployed as the operator deploys them.
+"""Several models on the same emulated GPUs of a real Ray cluster, deployed like by the operator.
 
-To be run before `test_ray_serve_failures.py`, which leaves the cluster without one of its nodes.
+Runs before `test_ray_serve_failures.py`, which removes a node of the cluster.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,10 @@ TWO = replace(
     batch_size=1,
     slo_ms=6000,
 )
-"""A GPU carries 10 requests a second of the large model, so two of them about 18 of both, however they are shared."""
+"""A GPU serves 10 requests per second of the large model.
+
+So two GPUs serve about 18 of both models, in any division.
+"""
 THREE = TWO.planned("plan-2").model("late", alpha_micros=0, beta_micros=10_000).edge("large", "late")
 SUBCLUSTER = "partita.default.together.emulated.1.all.subcluster"
 
@@ -34,7 +37,7 @@ def together(deployment: Deployment) -> Iterator[Deployment]:
     deployment.remove(lambda name: ".together." in name)
 
 
-def test_two_models_on_two_gpus_are_in_time_though_one_gpu_is_too_little_for_either_load(together: Deployment) -> None:
+def test_two_models_share_two_gpus_although_each_load_needs_more_than_one(together: Deployment) -> None:
     loading = Loading(together, TWO, rate=13)
     together.until(lambda: loading.sent() >= 240, "the backlog of one GPU would be longer than the SLO")
     load = loading.stop()

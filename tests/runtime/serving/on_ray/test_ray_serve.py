@@ -1,4 +1,4 @@
-"""The data plane on a real Ray cluster, deployed as the operator deploys it, reached through Serve's HTTP proxy."""
+"""The data plane on a real Ray cluster, deployed like by the operator, reached through Serve's HTTP proxy."""
 
 from functools import partial
 
@@ -51,7 +51,7 @@ def test_tritonclient_through_serve(deployment: Deployment) -> None:
     assert result.as_numpy("classifier").shape == (5, 5)
 
 
-def test_tritonclient_by_grpc_where_the_frontend_says(deployment: Deployment) -> None:
+def test_tritonclient_by_grpc_at_the_reported_address(deployment: Deployment) -> None:
     deployment.until(lambda: deployment.signals(TRAFFIC)["grpcAddress"], "gRPC is listened for")
     client = triton_grpc.InferenceServerClient(deployment.signals(TRAFFIC)["grpcAddress"])
     given = triton_grpc.InferInput("input", [2, 3, 4], "FP32")
@@ -63,7 +63,7 @@ def test_tritonclient_by_grpc_where_the_frontend_says(deployment: Deployment) ->
     assert deployment.signals(STEADY)["grpcAddress"] is None
 
 
-def test_tritonclient_without_the_proxy_where_the_frontend_says(deployment: Deployment) -> None:
+def test_tritonclient_without_the_proxy_at_the_reported_address(deployment: Deployment) -> None:
     deployment.until(lambda: deployment.signals(TRAFFIC)["httpAddress"], "HTTP is listened for")
     address = deployment.signals(TRAFFIC)["httpAddress"]
     client = triton.InferenceServerClient(address)
@@ -76,7 +76,7 @@ def test_tritonclient_without_the_proxy_where_the_frontend_says(deployment: Depl
     assert deployment.signals(STEADY)["httpAddress"] is None
 
 
-def test_a_model_in_two_stages_answers_as_the_whole_model(deployment: Deployment) -> None:
+def test_a_model_in_two_stages_answers_like_the_whole_model(deployment: Deployment) -> None:
     samples = np.random.default_rng(5).standard_normal((4, 3, 16, 16), np.float32)
     with torch.no_grad():
         want = convolutional()(torch.from_numpy(samples)).numpy()
@@ -85,9 +85,7 @@ def test_a_model_in_two_stages_answers_as_the_whole_model(deployment: Deployment
     np.testing.assert_array_equal(got.argmax(1), want.argmax(1))
 
 
-def test_a_request_that_its_client_traces_is_followed_through_all_stages(
-    deployment: Deployment, traces: Collector
-) -> None:
+def test_a_request_traced_by_its_client_has_spans_of_all_stages(deployment: Deployment, traces: Collector) -> None:
     trace = "4bf92f3577b34da6a3ce929d0e0e4736"
     content, headers = infer_body(np.zeros((1, 3, 16, 16), np.float32))
     url = f"http://{deployment.url(NETWORK)}/v2/models/{NETWORK.name}/infer"
@@ -99,7 +97,7 @@ def test_a_request_that_its_client_traces_is_followed_through_all_stages(
     assert {a.value.int_value for span in ran for a in span.attributes if a.key == "partita.stage"} == {0, 1}
 
 
-def test_large_requests_go_through(deployment: Deployment) -> None:
+def test_large_requests_are_answered(deployment: Deployment) -> None:
     samples = np.random.default_rng(6).standard_normal((64, 3, 16, 16), np.float32)
     assert infer(deployment, NETWORK, samples).as_numpy("network").shape == (64, 10)
 

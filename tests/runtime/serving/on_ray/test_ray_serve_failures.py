@@ -1,4 +1,7 @@
-"""Processes that die, hang or misreport on a real Ray cluster under load: only their own clients notice."""
+"""Processes that are killed, hang or report wrong times on a real Ray cluster under load:
+
+only their own clients notice.
+"""
 
 import os
 import signal
@@ -47,7 +50,7 @@ def frontend_pid(deployment: Deployment, app: Application) -> int | None:
 
 
 def idle_processes() -> set[int]:
-    """Ray's processes that have nothing to do yet; this cluster's are the only ones here."""
+    """Idle processes of Ray; this machine has only those of this cluster."""
     found = set()
     for pid in all_pids():
         with suppress(OSError):
@@ -57,12 +60,12 @@ def idle_processes() -> set[int]:
 
 
 def share_a_coordinator(deployment: Deployment, app: Application) -> bool:
-    """Whether both frontends have told the coordinator where they answer."""
+    """Whether both frontends have reported their addresses to the coordinator."""
     return len((deployment.signals(app).get("grpcAddress") or "").split(",")) == 2
 
 
 def test_a_replica_that_is_three_times_as_slow_as_its_profile_answers_in_time(deployment: Deployment) -> None:
-    """Requests wait for as long as their deadline allows, so by its profile all would be late."""
+    """Requests wait as long as their deadline allows, so with the profiled times all would be late."""
     loading = loaded(deployment, LYING)
 
     def in_time() -> bool:
@@ -76,7 +79,7 @@ def test_a_replica_that_is_three_times_as_slow_as_its_profile_answers_in_time(de
     assert load.answered == load.sent
 
 
-def test_a_replica_that_hangs_loses_no_request_and_takes_batches_again(deployment: Deployment) -> None:
+def test_a_replica_that_hangs_loses_no_request_and_recovers(deployment: Deployment) -> None:
     loading = loaded(deployment, FAILING)
     victim = replicas(deployment, FAILING)[0]["pid"]
     os.kill(victim, signal.SIGSTOP)
@@ -129,7 +132,7 @@ def test_a_killed_serve_controller_loses_no_request(deployment: Deployment) -> N
     all_answered(others.stop())
 
 
-def test_a_killed_frontend_takes_its_own_connections_along_and_no_others(deployment: Deployment) -> None:
+def test_a_killed_frontend_breaks_only_its_own_connections(deployment: Deployment) -> None:
     before = frontend_pid(deployment, FAILING)
     assert before is not None
     loading = loaded(deployment, FAILING)
@@ -147,7 +150,7 @@ def test_a_killed_frontend_takes_its_own_connections_along_and_no_others(deploym
     all_answered(after.stop())
 
 
-def test_another_frontend_starts_in_the_process_that_is_kept_ready(deployment: Deployment) -> None:
+def test_another_frontend_starts_in_the_standby_process(deployment: Deployment) -> None:
     before = frontend_pid(deployment, FAILING)
     assert before is not None
     deployment.until(idle_processes, "a process is kept ready")
@@ -170,8 +173,8 @@ def test_a_killed_coordinator_loses_no_request_of_its_frontends(deployment: Depl
     all_answered(loading.stop())
 
 
-def test_a_killed_frontend_does_not_stop_the_one_that_it_shares_with(deployment: Deployment) -> None:
-    """A client that retries is answered."""
+def test_a_killed_frontend_does_not_stop_the_other_frontend(deployment: Deployment) -> None:
+    """A client that retries gets an answer."""
     deployment.until(lambda: share_a_coordinator(deployment, SHARED), "both frontends share a coordinator")
     before = frontend_pids(deployment, SHARED)
     victim, other = sorted(before)

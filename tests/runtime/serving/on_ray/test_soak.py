@@ -14,7 +14,7 @@ SCRIPT = Path(__file__).resolve().parents[4] / "benchmarks/serving/soak.py"
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-def test_every_request_is_accounted_for_whatever_is_killed() -> None:
+def test_every_request_is_accounted_for_when_processes_are_killed() -> None:
     summary = soak("--minutes", "10")
     assert summary["problems"] == [], json.dumps(summary, indent=1)
     assert summary["answered"] + sum(summary["refused"].values()) == summary["sent"]
@@ -24,7 +24,7 @@ def test_every_request_is_accounted_for_whatever_is_killed() -> None:
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_a_killed_frontend_breaks_only_what_was_sent_while_there_was_none() -> None:
+def test_a_killed_frontend_breaks_only_requests_until_its_restart() -> None:
     summary = soak("--minutes", "3", "--kill", "frontend,replica")
     assert summary["problems"] == [], json.dumps(summary, indent=1)
     ended = summary["answered"] + sum(summary["refused"].values()) + summary["broken"]

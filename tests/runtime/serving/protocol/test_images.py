@@ -1,4 +1,4 @@
-"""Images as requests: what becomes of their pixels, how they are sent, and what is said of those that are none."""
+"""Images as requests: conversion of pixels, ways to send them, and errors."""
 
 import asyncio
 import io
@@ -59,40 +59,40 @@ def test_they_are_normalised_by_channel() -> None:
     np.testing.assert_allclose(got[:, 0, 3], (-1, -0.5, 0.5))
 
 
-def test_bytes_stay_bytes_and_may_have_channels_last() -> None:
+def test_uint8_pixels_stay_uint8_and_may_have_channels_last() -> None:
     got = tensor(encoded(picture()), 4, 8, 3, dtype=DType.UINT8, layout="HWC")
     assert (got.dtype, got[0, 0].tolist(), got[0, 7].tolist()) == (np.uint8, [*RED], [*BLUE])
 
 
-def test_one_channel_is_grey_and_may_be_of_half_precision() -> None:
+def test_one_channel_is_grey_and_may_have_half_precision() -> None:
     got = tensor(encoded(Image.new("RGB", (5, 5), (128, 128, 128))), 1, 2, 2, dtype=DType.FP16)
     assert got.dtype == np.float16
     np.testing.assert_allclose(got, 128 / 255, atol=0.001)
 
 
-def test_cropping_keeps_proportions_where_stretching_does_not() -> None:
+def test_cropping_keeps_proportions_and_stretching_does_not() -> None:
     wide = Image.new("RGB", (90, 30), (0, 255, 0))
     wide.paste(RED, (0, 0, 30, 30))
     assert tensor(encoded(wide), 3, 6, 6)[0, 0, 0] > 0.9
-    assert tensor(encoded(wide), 3, 6, 6, fit="Crop")[0].max() < 0.5  # the red third is left out
+    assert tensor(encoded(wide), 3, 6, 6, fit="Crop")[0].max() < 0.5  # the red third is cut off
 
 
 def test_photographs_are_turned_upright() -> None:
     exif = Image.Exif()
-    exif[0x0112] = 6  # the camera was held upright: turn by a quarter to show it
+    exif[0x0112] = 6  # the camera was held upright: the image needs a turn by 90 degrees
     got = tensor(encoded(picture(), "JPEG", exif=exif), 3, 40, 20)
     np.testing.assert_allclose(got[:, 2, 10], (1, 0, 0), atol=0.02)
     np.testing.assert_allclose(got[:, 37, 10], (0, 0, 1), atol=0.02)
 
 
 @pytest.mark.parametrize("mode", ["L", "P", "RGBA", "LA", "CMYK", "1"])
-def test_every_kind_of_pixels_is_taken(mode: str) -> None:
+def test_every_kind_of_pixels_is_read(mode: str) -> None:
     data = encoded(picture().convert(mode), "JPEG" if mode == "CMYK" else "PNG")
     assert tensor(data, 3, 4, 4).shape == (3, 4, 4)
 
 
 def huge_png(side: int) -> bytes:
-    """A few bytes that claim to be a picture of side x side pixels."""
+    """A few bytes that claim to be an image of side x side pixels."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -103,7 +103,7 @@ def huge_png(side: int) -> bytes:
 
 BAD = [
     pytest.param(b"", "0 bytes are no JPEG or PNG", id="nothing"),
-    pytest.param(b"hello", "no JPEG or PNG", id="no image"),
+    pytest.param(b"hello", "no JPEG or PNG", id="not an image"),
     pytest.param(encoded(picture(), "GIF"), "no JPEG or PNG", id="another format"),
     pytest.param(encoded(picture(400, 400), "JPEG")[:900], "damaged", id="half a JPEG"),
     pytest.param(encoded(picture())[:60], "damaged", id="half a PNG"),
@@ -114,7 +114,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("data", "want_message"), BAD)
-def test_what_is_no_image_is_said(data: bytes, want_message: str) -> None:
+def test_invalid_images_are_explained(data: bytes, want_message: str) -> None:
     with pytest.raises(RequestError) as refused:
         tensor(data, 3, 8, 8)
     assert (refused.value.status, want_message in str(refused.value)) == (400, True), str(refused.value)
@@ -133,7 +133,7 @@ def test_what_is_no_image_is_said(data: bytes, want_message: str) -> None:
         pytest.param((3, 8, 8), "FP32", {"std": ["0"] * 3}, "above 0", id="std of 0"),
     ],
 )
-def test_declarations_that_cannot_be_are_refused(shape: Any, dtype: str, image: Any, want_words: str) -> None:
+def test_invalid_declarations_are_refused(shape: Any, dtype: str, image: Any, want_words: str) -> None:
     with pytest.raises(ValidationError, match=want_words):
         Module.model_validate(
             {"name": "m", "model": {"entrypoint": "a:b"}, "input": {"shape": shape, "dtype": dtype}, "image": image}
@@ -187,7 +187,7 @@ async def test_images_may_be_a_tensor_of_bytes() -> None:
         pytest.param({"raw": b"\x02\0\0\0ab\0\0\0\0"}, (b"ab", b""), id="raw"),
         pytest.param({"contents": [b"ab"]}, "needs 2 elements", id="too few"),
         pytest.param({"raw": b"\x02\0\0\0ab"}, "are not 2 elements", id="too few in raw"),
-        pytest.param({"raw": b"\xff\xff\xff\xffab\0\0\0\0"}, "are not 2 elements", id="longer than there is"),
+        pytest.param({"raw": b"\xff\xff\xff\xffab\0\0\0\0"}, "are not 2 elements", id="longer than the data"),
         pytest.param({"contents": [b"ab", b""], "shape": [2, 2]}, "must be [n] images", id="another shape"),
     ],
 )
@@ -207,7 +207,7 @@ def test_grpc_carries_them_as_bytes(fields: dict[str, Any], want: tuple[bytes, .
         assert (request.images, request.samples) == ({"input": want}, 2)
 
 
-async def test_sessions_that_take_no_images_say_so() -> None:
+async def test_sessions_without_images_refuse_them() -> None:
     app = application("photo").model("only", input=(3, 8, 8))
     async with stand(app) as running:
         answer = await post(running, encoded(picture()), **{"content-type": "image/png"})

@@ -1,4 +1,4 @@
-"""The Open Inference Protocol: what is read from a body, what is refused and how it is said, what is written."""
+"""The Open Inference Protocol: reading bodies, refusals with messages, and writing answers."""
 
 import json
 from typing import Any
@@ -74,7 +74,7 @@ def test_binary_tensors_are_views_of_the_body() -> None:
     assert np.shares_memory(request.inputs["right"], np.frombuffer(content, np.uint8))
 
 
-def test_requests_that_say_the_same_have_their_own_tensors() -> None:
+def test_equal_requests_have_separate_tensors() -> None:
     other = interface(application("plain").model("only", input=(3, 2)))
     for number in range(3):
         given = np.full((1, 2, 3), number, np.float32)
@@ -88,7 +88,7 @@ def test_requests_that_say_the_same_have_their_own_tensors() -> None:
             decode_request(content, length, other)
 
 
-def test_what_a_client_asks_for() -> None:
+def test_requested_outputs_and_parameters() -> None:
     request = decode_request(
         body(
             tensor(),
@@ -107,8 +107,8 @@ def test_what_a_client_asks_for() -> None:
     [
         pytest.param(b"", "no inference request", id="empty"),
         pytest.param(b"{", "no inference request", id="no JSON"),
-        pytest.param(b"\xff\xfe", "no inference request", id="no UTF-8"),
-        pytest.param(b"[]", "no inference request", id="no object"),
+        pytest.param(b"\xff\xfe", "no inference request", id="not UTF-8"),
+        pytest.param(b"[]", "no inference request", id="not an object"),
         pytest.param(b"{}", "inputs must be 'input', not none", id="no inputs"),
         pytest.param(body(tensor(name="image")), "inputs must be 'input', not 'image'", id="unknown input"),
         pytest.param(body(tensor(), tensor(name="more")), "must be 'input', not 'input', 'more'", id="one too many"),
@@ -124,10 +124,10 @@ def test_what_a_client_asks_for() -> None:
         pytest.param(body(tensor(shape=[-1, 2, 3])), "inputs.0.shape", id="negative dimension"),
         pytest.param(body(tensor(shape=[1.5, 2, 3])), "inputs.0.shape", id="fractional dimension"),
         pytest.param(body(tensor(data=[1, 2, 3])), "has 6 elements, but data has 3", id="too little data"),
-        pytest.param(body(tensor(data=["1"] * 6)), "no array of FP32 numbers", id="text as data"),
+        pytest.param(body(tensor(data=["1"] * 6)), "no array of FP32 numbers", id="text in place of data"),
         pytest.param(body(tensor(data=[[1, 2], [3]])), "no array of FP32 numbers", id="ragged data"),
         pytest.param(body(tensor(data=[None] * 6)), "no array of FP32 numbers", id="nulls as data"),
-        pytest.param(body(tensor(), id=7), "id", id="id is no text"),
+        pytest.param(body(tensor(), id=7), "id", id="id is not text"),
         pytest.param(body(tensor(), outputs=[{"name": "other"}]), "unknown output 'other'", id="unknown output"),
         pytest.param(
             body(tensor(), outputs=[{"name": "only", "parameters": {"classification": 3}}]),
@@ -180,10 +180,10 @@ def test_roots_must_get_as_many_samples() -> None:
         pytest.param(DType.UINT8, [-1, 0], False, id="below range"),
         pytest.param(DType.INT64, [0, 1.5], False, id="fractions"),
         pytest.param(DType.INT64, [0, 2**70], False, id="huge"),
-        pytest.param(DType.INT64, [True, False], False, id="truth values"),
+        pytest.param(DType.INT64, [True, False], False, id="booleans"),
     ],
 )
-def test_json_integers_are_not_bent_to_fit(dtype: DType, data: list[Any], want_fit: bool) -> None:
+def test_json_integers_out_of_range_are_refused(dtype: DType, data: list[Any], want_fit: bool) -> None:
     app = application("whole").model("only", input=(2,))
     (module,) = app.session.spec.modules
     whole = module.model_copy(update={"input": TensorSpec(shape=(2,), dtype=dtype)})
@@ -298,13 +298,13 @@ def test_one_model_is_served(name: str, version: str | None, want_message: str |
             application("a").model("m", outputs=((2, 2),)).model("n").edge("m", "n"),
             {"input": [-1, 2, 2]},
             {"n": [-1, 2]},
-            id="one row a sample needs no index",
+            id="one row per sample needs no index",
         ),
         pytest.param(
             application("a").model("m").model("n").function("j", "join").edge("m", "j").edge("n", "j"),
             {"m": [-1, 2, 2], "n": [-1, 2, 2]},
             {},
-            id="a function's outputs are not known",
+            id="unknown outputs of a function",
         ),
     ],
 )
@@ -314,7 +314,7 @@ def test_metadata(app: Application, want_inputs: dict[str, list[int]], want_outp
     assert {o["name"]: o["shape"] for o in metadata["outputs"]} == want_outputs
 
 
-def test_outputs_of_functions_may_be_asked_for_by_any_name() -> None:
+def test_any_output_of_a_function_may_be_requested() -> None:
     joined = interface(application("a").model("m").function("f", "double").edge("m", "f"))
     assert joined.may_give("f.doubled")
     assert not joined.may_give("m")

@@ -1,4 +1,4 @@
-"""The OpenAPI document of a session: valid, and true of what the session answers."""
+"""The OpenAPI document of a session is valid and matches the session's answers."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def document(app: Application) -> dict[str, Any]:
 
 
 def fits(app: Application, schema: str, value: Any) -> bool:
-    """Whether the value is what the document's schema of this name says."""
+    """Whether the value is valid by the document's schema of this name."""
     made = document(app)
     return Draft202012Validator({"$ref": f"#/components/schemas/{schema}", **made}).is_valid(value)
 
@@ -58,7 +58,7 @@ def request(**tensor: Any) -> dict[str, Any]:
         pytest.param({**request(), "parameters": {"priority": 1}}, True, id="a priority"),
     ],
 )
-async def test_what_it_says_of_requests_is_what_the_session_takes(body: dict[str, Any], want: bool) -> None:
+async def test_its_schema_of_requests_matches_the_session(body: dict[str, Any], want: bool) -> None:
     app = application("plain").model("only", input=(3, 4))
     assert fits(app, "InferRequest", body) is want
     async with stand(app) as running:
@@ -66,7 +66,7 @@ async def test_what_it_says_of_requests_is_what_the_session_takes(body: dict[str
         assert answer.is_success is want, answer.text
 
 
-async def test_answers_are_as_described_at_a_stable_path() -> None:
+async def test_answers_match_the_document_at_a_stable_path() -> None:
     app = detector_with_crops()
     async with stand(app) as running:
         served = (await running.client.get("/openapi.json")).json()

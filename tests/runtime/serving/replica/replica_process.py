@@ -1,4 +1,4 @@
-"""A stage replica in a separate process, without Ray: it can be stopped, disconnected, and have another clock."""
+"""A stage replica in a separate process, without Ray. Tests can stop it, disconnect it, and change its clock."""
 
 import asyncio
 import contextlib
@@ -26,11 +26,11 @@ class ReplicaProcess:
     process: asyncio.subprocess.Process
 
     def stop(self) -> None:
-        """Let it do nothing; its connections stay."""
+        """Stop the process; its connections stay."""
         self.process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on where it was."""
+        """Continue the process."""
         self.process.send_signal(signal.SIGCONT)
 
 
@@ -38,7 +38,7 @@ class ReplicaProcess:
 async def replica_process(
     arguments: StageArguments, host: str = "127.0.0.1", clock_seconds: float = 0.0, within: Sequence[str] = ()
 ) -> AsyncIterator[ReplicaProcess]:
-    """Start a replica that listens on `host`, with clocks that are ahead, by a command that is put before its own."""
+    """Start a replica that listens on `host`, with clocks that are ahead, by a command with a prefix."""
     process = await asyncio.create_subprocess_exec(
         *(*within, sys.executable, "-m", __name__, host, str(clock_seconds), arguments.model_dump_json(by_alias=True)),
         cwd=ROOT,
@@ -70,7 +70,7 @@ def put_clocks_ahead(seconds: float) -> None:
 
 
 async def serve(host: str, arguments: StageArguments) -> None:
-    """Say where the replica listens, then run batches until the process is killed."""
+    """Print the replica's address, then run batches until the process is killed."""
     worker = StageWorker(build_executor(arguments.build), arguments.build.max_batch)
     print((await worker.start(host)).model_dump_json(), flush=True)
     await asyncio.Event().wait()

@@ -1,4 +1,4 @@
-"""Several models on the same vGPUs: one core schedules them all, and they come and go while the others are served."""
+"""Several models on the same vGPUs: one core schedules them all. Models are loaded and unloaded while others serve."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ MEGABYTE = 1_000_000
 
 
 def two_models(name: str = "both") -> Application:
-    """a -> b, on two vGPUs that both hold both."""
+    """a -> b, on two vGPUs that each hold both models."""
     made = application(name).model("a", outputs=((2, 2),), memory=(MEGABYTE, 0)).model("b", memory=(MEGABYTE, 0))
     return replace(made.edge("a", "b"), subcluster="all", replicas=2)
 
@@ -35,7 +35,7 @@ def with_a_third(app: Application, **fields: int) -> Application:
 
 @dataclass
 class Watched:
-    """An executor that says when it runs."""
+    """An executor that records when it runs."""
 
     executor: StageExecutor
     began: Callable[[], None]
@@ -63,7 +63,7 @@ def load(running: Stand, enough: Callable[[Load], bool], rate: float = 60) -> as
     return asyncio.create_task(steady_load(url, SAMPLE, rate, enough, at_once=10))
 
 
-async def test_a_vgpu_runs_one_batch_at_a_time_of_whichever_model() -> None:
+async def test_a_vgpu_runs_one_batch_at_a_time_of_any_model() -> None:
     running_now, most = Counter[str](), 0
 
     def began() -> None:
@@ -136,7 +136,7 @@ async def test_two_plans_use_one_copy_of_a_model_that_both_have() -> None:
     await held.close()
 
 
-async def test_what_is_too_large_is_refused_and_disturbs_nobody() -> None:
+async def test_a_model_that_is_too_large_is_refused_and_others_keep_serving() -> None:
     before = two_models()
     after = with_a_third(before)
     room = 2 * 4 * MEGABYTE
@@ -155,14 +155,14 @@ async def test_what_is_too_large_is_refused_and_disturbs_nobody() -> None:
         assert running.session.signals().warnings == ()
 
 
-async def test_a_vgpu_that_can_hold_none_of_its_models_says_so() -> None:
+async def test_a_vgpu_that_cannot_hold_its_models_reports_that() -> None:
     held = LoadedModels("vgpu", "node", "127.0.0.1")
     with pytest.raises(VgpuMemoryError, match="need 4000000 bytes, and 0 for the largest batch, of 1000;"):
         await held.load(two_models().stage_arguments()[:1], 1000)
     await held.close()
 
 
-async def test_the_largest_batch_counts_once_beside_all_weights() -> None:
+async def test_memory_is_all_weights_plus_the_largest_batch() -> None:
     app = application("dynamic").model("a", memory=(10, 1000)).model("b", memory=(10, 3000))
     app = replace(app, subcluster="all", batch_size=2)
     held = LoadedModels("vgpu", "node", "127.0.0.1")
@@ -175,7 +175,7 @@ async def test_the_largest_batch_counts_once_beside_all_weights() -> None:
     await short.close()
 
 
-async def test_a_vgpu_dies_with_all_of_its_models() -> None:
+async def test_a_vgpu_is_lost_with_all_of_its_models() -> None:
     async with stand(replace(two_models(), batch_size=1)) as running:
         sending = load(running, lambda load: load.sent >= 90)
         await until(lambda: running.session.meter.outcomes["in_time"] >= 20, "it serves")

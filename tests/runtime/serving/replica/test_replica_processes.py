@@ -14,12 +14,12 @@ from tests.runtime.serving.plans import application
 from tests.runtime.serving.replica.replica_process import ReplicaProcess, replica_process
 
 ONE = application("one").model("only").slo(18_000)
-"""Its SLO is longer than it takes to notice that a replica does not answer; no request may be late."""
+"""The SLO is longer than the detection of a replica that hangs, so no request may be late."""
 
 
 @contextlib.asynccontextmanager
 async def served_by(*replicas: ReplicaProcess) -> AsyncIterator[Stand]:
-    """The session with these replicas, of which the first takes a batch whenever it is free."""
+    """The session with these replicas; the first one takes a batch whenever it is free."""
     (arguments,) = ONE.stage_arguments()
     async with stand(ONE) as running:
         local = running.replica_of(0)
@@ -36,7 +36,7 @@ def ready(running: Stand) -> int:
     return stage.ready
 
 
-async def test_a_request_in_a_replica_that_hangs_is_answered_by_another_and_only_once() -> None:
+async def test_a_request_in_a_replica_that_hangs_is_answered_once_by_another() -> None:
     (arguments,) = ONE.stage_arguments()
     async with (
         replica_process(arguments) as first,
@@ -54,7 +54,7 @@ async def test_a_request_in_a_replica_that_hangs_is_answered_by_another_and_only
 
 @pytest.mark.parametrize("seconds", [0.5, -0.5, 1e6], ids=["half a second ahead", "half a second behind", "days ahead"])
 async def test_a_replica_may_have_any_clock(seconds: float) -> None:
-    """Were its clock compared with the frontend's, days would be measured, and cut off at what can be."""
+    """If its clock were compared with the frontend's, the measured delay would be days, limited to the maximum."""
     (arguments,) = ONE.stage_arguments()
     async with replica_process(arguments, clock_seconds=seconds) as replica, served_by(replica) as running:
         for _ in range(20):
@@ -81,11 +81,11 @@ class Link:
         return ("ip", "netns", "exec", self.name)
 
     def cut(self) -> None:
-        """Drop all packets in both directions, without an error."""
+        """Drop all packets in both directions without an error."""
         _run(*self.within, "ip", "link", "set", "there", "down")
 
     def mend(self) -> None:
-        """Let it work again."""
+        """Restore the network."""
         _run(*self.within, "ip", "link", "set", "there", "up")
 
 
@@ -115,7 +115,7 @@ def _run(*command: str) -> None:
     subprocess.run(command, check=True, capture_output=True, text=True)
 
 
-async def test_requests_go_elsewhere_when_the_network_to_a_replica_is_cut(link: Link) -> None:
+async def test_requests_run_elsewhere_when_the_network_to_a_replica_is_cut(link: Link) -> None:
     (arguments,) = ONE.stage_arguments()
     async with (
         replica_process(arguments, link.there, within=link.within) as away,

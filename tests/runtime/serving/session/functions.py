@@ -1,4 +1,4 @@
-"""CPU functions of the sessions under test, one for each way in which a function can behave."""
+"""CPU functions of the sessions under test, one for each behaviour."""
 
 import os
 import time
@@ -13,7 +13,7 @@ Upstream = Mapping[str, Sequence[np.ndarray]]
 
 
 def crop(request: Arrays, upstream: Upstream, to: str = "classifier") -> dict[str, np.ndarray]:
-    """As many crops as the first element of the request says; the k-th is filled with k + 1."""
+    """The number of crops is the first element of the request; the k-th crop is filled with k + 1."""
     assert [output.shape for output in upstream["detector"]] == [(2,)]
     count = int(request["input"].flat[0])
     crops = [np.full((2, 2), k + 1, np.float32) for k in range(count)]
@@ -21,13 +21,13 @@ def crop(request: Arrays, upstream: Upstream, to: str = "classifier") -> dict[st
 
 
 def double(request: Arrays, upstream: Upstream) -> dict[str, np.ndarray]:
-    """A sink: twice the request, and how many tensors it saw upstream."""
+    """A sink: twice the request, and the number of tensors upstream."""
     (given, *_) = request.values()
     return {"doubled": given * 2, "seen": np.array([sum(map(len, upstream.values()))], np.int64)}
 
 
 def join(request: Arrays, upstream: Upstream) -> dict[str, np.ndarray]:
-    """A join: how many answers each upstream module gave, by name."""
+    """A join: the number of answers of each upstream module, by name."""
     assert request
     return {name: np.array([len(outputs[0])], np.int64) for name, outputs in upstream.items()}
 
@@ -43,23 +43,23 @@ def crash(_request: Arrays, _upstream: Upstream) -> dict[str, np.ndarray]:
 
 
 def misshapen(_request: Arrays, _upstream: Upstream) -> dict[str, np.ndarray]:
-    """Answers with crops of another size than the classifier takes."""
+    """Answers with crops of another size than the classifier's input."""
     return {"classifier": np.zeros((1, 3, 3), np.float32)}
 
 
 def slow(_request: Arrays, _upstream: Upstream, seconds: float = 0.2) -> dict[str, np.ndarray]:
-    """Takes its time."""
+    """A slow function."""
     time.sleep(seconds)
     return {"done": np.zeros(1, np.float32)}
 
 
 def nothing(_request: Arrays, _upstream: Upstream) -> Any:
-    """Returns no mapping."""
+    """Returns something that is not a mapping."""
     return None
 
 
 def numbered(request: Arrays, _upstream: Upstream, directory: str) -> dict[str, np.ndarray]:
-    """Notes that it runs, waits while a file `hold` is there, and does what a file of the request's number says."""
+    """Records that it runs, waits while a file `hold` exists, and follows the file with the request's number."""
     number = int(request["input"].flat[0])
     with (Path(directory) / "began").open("a") as began:
         began.write(f"{number}\n")

@@ -1,4 +1,4 @@
-"""CPU functions in their processes: several calls at once, calls that fail, and calls that need not be run any more."""
+"""CPU functions in their processes: several calls at once, calls that fail, and calls that are no longer needed."""
 
 import asyncio
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from partita_runtime.serving.telemetry.signals import Outcome
 
 
 class Calls:
-    """Numbered calls, and what became of them."""
+    """Numbered calls and their results."""
 
     def __init__(self, directory: Path, processes: int = 1) -> None:
         self.directory = directory
@@ -26,17 +26,17 @@ class Calls:
         self.pool = FunctionPool([self.function], processes, self)
         self.vain: set[int] = set()
         self.given: list[int] = []
-        """Calls that were given to a process, in order; again if that ended before it came to them."""
+        """Calls that were given to a process, in order; repeated if the process ended before it started them."""
         self.answers: dict[int, int | str] = {}
 
     @property
     def began(self) -> list[int]:
-        """Calls that a process began with, in order."""
+        """Calls that a process started, in order."""
         notes = self.directory / "began"
         return [int(line) for line in notes.read_text().split()] if notes.exists() else []
 
     def order(self, number: int | str, what: str) -> None:
-        """What a call shall do: crash, or raise something; or `hold` them all."""
+        """The behaviour of a call: crash, or raise something; `hold` holds all calls."""
         (self.directory / str(number)).write_text(what)
 
     def release(self) -> None:
@@ -78,7 +78,7 @@ async def calls(tmp_path: Path) -> Any:
     made.pool.close()
 
 
-async def test_a_process_is_given_several_calls_at_once(calls: Calls) -> None:
+async def test_a_process_gets_several_calls_at_once(calls: Calls) -> None:
     calls.order("hold", "")
     calls.call(0)
     await until(lambda: calls.began == [0], "the first call runs")
@@ -89,7 +89,7 @@ async def test_a_process_is_given_several_calls_at_once(calls: Calls) -> None:
     assert calls.answers == {number: number for number in range(20)}
 
 
-async def test_a_process_is_not_given_more_than_a_few_calls(calls: Calls) -> None:
+async def test_a_process_gets_a_limited_number_of_calls(calls: Calls) -> None:
     calls.order("hold", "")
     calls.call(*range(20))
     await until(lambda: calls.began == [0], "the first call runs")
@@ -109,25 +109,25 @@ async def test_idle_processes_share_the_calls(tmp_path: Path) -> None:
     calls.pool.close()
 
 
-async def test_a_call_that_fails_fails_alone(calls: Calls) -> None:
+async def test_only_the_failed_call_fails(calls: Calls) -> None:
     calls.order(2, "no such camera")
     calls.call(0, 1, 2, 3, 4)
     await calls.answered(5)
     assert calls.answers == {0: 0, 1: 1, 2: "no such camera", 3: 3, 4: 4}
 
 
-async def test_a_process_that_ends_takes_only_the_call_along_that_it_worked_on(calls: Calls) -> None:
+async def test_a_process_that_ends_fails_only_its_running_call(calls: Calls) -> None:
     calls.order(1, "crash")
     calls.call(0, 1, 2, 3)
     await calls.answered(4)
     assert calls.answers == {0: 0, 1: "its process ended before it answered", 2: 2, 3: 3}
-    assert calls.began == [0, 1, 2, 3], "each was run once"
+    assert calls.began == [0, 1, 2, 3], "each ran once"
     calls.call(4)
     await calls.answered(5)
     assert calls.answers[4] == 4
 
 
-async def test_a_call_that_hangs_is_given_up(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_call_that_hangs_is_stopped(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
     calls.order("hold", "")
     monkeypatch.setattr(functions, "HUNG_SECONDS", 0.2)
     calls.call(0)
@@ -152,7 +152,7 @@ async def test_unneeded_calls_are_not_run(calls: Calls) -> None:
     assert calls.began == [0, 2]
 
 
-async def test_unneeded_calls_are_refused_though_no_process_is_free(calls: Calls) -> None:
+async def test_unneeded_calls_are_refused_even_if_no_process_is_free(calls: Calls) -> None:
     calls.order("hold", "")
     calls.call(0)
     await until(lambda: calls.began == [0], "the first call runs")

@@ -1,4 +1,4 @@
-"""Requests that come while their session has scaled to zero: they are held until there are replicas, and answered."""
+"""Requests of a session that has scaled to zero: they are held until there are replicas, and then answered."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ def sleepy(hold_seconds: int = 120, name: str = "one") -> Application:
 
 
 async def fall_asleep(running: Stand) -> None:
-    """All replicas are retired, as the operator has it."""
+    """Retire all replicas, as the operator does."""
     for replica in [*running.workers]:
         await running.retire(replica)
     await until(lambda: running.session.holds, "there are no replicas")
@@ -56,7 +56,7 @@ async def are_held(running: Stand, count: int) -> None:
 
 
 @pytest.mark.parametrize("way", [behind_uvicorn, on_its_own_port])
-async def test_the_first_request_is_held_and_answered_once_there_are_replicas(way: Way) -> None:
+async def test_the_first_request_is_held_and_answered_when_replicas_are_ready(way: Way) -> None:
     async with asleep(sleepy(), way=way) as running:
         assert running.session.ready, "a client that first checks for readiness must be able to wake it"
         first = asyncio.create_task(post(running))
@@ -75,8 +75,8 @@ async def test_the_first_request_is_held_and_answered_once_there_are_replicas(wa
         assert running.session.meter.held_micros > 0
 
 
-async def test_time_in_which_it_was_held_is_none_of_its_slo() -> None:
-    """It would be late otherwise, and dropped."""
+async def test_the_held_time_does_not_count_against_the_slo() -> None:
+    """Otherwise it would be late and dropped."""
     async with asleep(sleepy().slo(200)) as running:
         request = asyncio.create_task(post(running))
         await are_held(running, 1)
@@ -109,7 +109,7 @@ async def test_grpc_holds_as_http_does() -> None:
         await endpoint.close()
 
 
-async def test_a_crowd_is_let_in_as_fast_as_replicas_answer() -> None:
+async def test_many_held_requests_are_admitted_at_the_rate_of_the_replicas() -> None:
     async with asleep(sleepy().planned("p", batch_size=2)) as running:
         crowd = [asyncio.create_task(post(running, samples)) for samples in (1, 2, 5) * 20]
         await are_held(running, 60)
@@ -122,7 +122,7 @@ async def test_a_crowd_is_let_in_as_fast_as_replicas_answer() -> None:
         assert running.session.bodies.taken == 0
 
 
-async def test_no_replicas_in_time_are_a_503_that_says_so() -> None:
+async def test_without_replicas_in_time_requests_get_a_503() -> None:
     async with asleep(sleepy(hold_seconds=1)) as running:
         content, headers = infer_body(SAMPLE)
         answer = await running.client.post("/v2/models/one/infer", content=content, headers=headers)
@@ -130,10 +130,10 @@ async def test_no_replicas_in_time_are_a_503_that_says_so() -> None:
         assert answer.status_code == 503
         assert "did not come up for as long as a request is held" in answer.json()["error"]
         assert int(answer.headers["retry-after"]) > 0
-        assert running.session.signals().held == 1, "it still asks for replicas"
+        assert running.session.signals().held == 1, "it still requests replicas"
 
 
-async def test_a_client_that_gives_up_leaves_its_place() -> None:
+async def test_the_request_of_a_client_that_gives_up_is_removed() -> None:
     async with asleep(sleepy()) as running:
         content, headers = infer_body(SAMPLE)
         async with httpx.AsyncClient() as impatient:
@@ -142,7 +142,7 @@ async def test_a_client_that_gives_up_leaves_its_place() -> None:
                 await impatient.post(url, content=content, headers=headers, timeout=0.5)
         await are_held(running, 0)
         assert running.session.bodies.taken == 0
-        assert running.session.signals().held == 1, "but it still asks for replicas"
+        assert running.session.signals().held == 1, "but it still requests replicas"
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ async def test_a_client_that_gives_up_leaves_its_place() -> None:
         ),
     ],
 )
-async def test_no_more_are_held_than_there_is_room_for(settings: dict[str, int], want: str) -> None:
+async def test_the_number_and_size_of_held_requests_are_limited(settings: dict[str, int], want: str) -> None:
     async with asleep(sleepy(), FrontendSettings.model_validate({"function_processes": 1, **settings})) as running:
         held = [asyncio.create_task(post(running, samples=16)) for _ in range(2)]
         await are_held(running, 2)
@@ -167,7 +167,7 @@ async def test_no_more_are_held_than_there_is_room_for(settings: dict[str, int],
         assert [status for status, _ in await asyncio.gather(*held)] == [200, 200]
 
 
-async def test_one_whose_replicas_go_before_it_is_sent_is_held_too() -> None:
+async def test_a_request_whose_replicas_leave_before_it_is_sent_is_held_again() -> None:
     async with stand(sleepy().deferred().slo(1000)) as running:
         await until(lambda: not running.session.holds, "there are replicas")
         request = asyncio.create_task(post(running))
@@ -181,7 +181,7 @@ async def test_one_whose_replicas_go_before_it_is_sent_is_held_too() -> None:
         assert running.session.signals().outcomes.keys() <= {"in_time", "late"}
 
 
-async def test_a_frontend_that_starts_while_the_session_sleeps_holds_requests() -> None:
+async def test_a_frontend_that_starts_at_zero_replicas_holds_requests() -> None:
     async with asleep(sleepy()) as before, stand(before.app, beside=before) as running:
         assert running.session.signals().plan == "plan-1"
         request = asyncio.create_task(post(running))
@@ -190,7 +190,7 @@ async def test_a_frontend_that_starts_while_the_session_sleeps_holds_requests() 
         assert (await request)[0] == 200
 
 
-async def test_another_plan_answers_what_was_held_for_the_one_before() -> None:
+async def test_a_new_plan_answers_requests_that_were_held_for_the_old_one() -> None:
     async with asleep(sleepy()) as running:
         request = asyncio.create_task(post(running))
         await are_held(running, 1)
@@ -201,7 +201,7 @@ async def test_another_plan_answers_what_was_held_for_the_one_before() -> None:
         assert running.session.signals().plan == "plan-2"
 
 
-async def test_a_session_that_changed_meanwhile_does_not_answer_what_was_held() -> None:
+async def test_a_changed_session_does_not_answer_requests_that_were_held_before() -> None:
     async with asleep(sleepy()) as running:
         request = asyncio.create_task(post(running))
         await are_held(running, 1)
@@ -212,7 +212,7 @@ async def test_a_session_that_changed_meanwhile_does_not_answer_what_was_held() 
         assert (status, "the session changed while the request was held" in text) == (503, True)
 
 
-async def test_frontends_hold_each_for_itself_and_speak_for_each_other() -> None:
+async def test_each_frontend_holds_its_requests_and_reports_for_all() -> None:
     app = sleepy().with_spec(frontend=Frontend(replicas=2))
     async with (
         local_coordinator(app) as coordinator,
@@ -234,7 +234,7 @@ async def test_frontends_hold_each_for_itself_and_speak_for_each_other() -> None
         assert one.session.signals().bad_rate == 0.0
 
 
-async def test_idle_is_how_long_no_request_has_been_there() -> None:
+async def test_idle_seconds_are_the_time_without_requests() -> None:
     async with stand(sleepy()) as running:
         clock = asyncio.get_running_loop().time
         await until(lambda: running.session.signals().idle_seconds > 0.5, "no request has come for a while")

@@ -1,4 +1,4 @@
-"""The room in which requests wait for replicas: who is let in when, and who is turned away."""
+"""The waiting room, where requests wait for replicas: admission order, and refusals."""
 
 import pytest
 
@@ -11,7 +11,7 @@ SECOND = 1_000_000
 
 
 class Guests:
-    """The waiting room and everybody who comes."""
+    """The waiting room and its requests."""
 
     def __init__(self, most: int = 100, memory: int = 1000) -> None:
         self.meter = Meter()
@@ -24,7 +24,7 @@ class Guests:
         self.places[name] = self.room.enter(Guest(self, name), samples, size, now, until)
 
     def open(self, width: int, now: int = SECOND) -> list[str]:
-        """Who is let in."""
+        """Admitted requests."""
         self.told = []
         self.room.open(width, now)
         return self.told
@@ -45,7 +45,7 @@ class Guest:
         self.guests.told.append(f"{self.name}: {error.reason.name}")
 
 
-def test_first_come_first_served_as_many_as_replicas_take() -> None:
+def test_requests_are_admitted_in_order_up_to_the_capacity_of_the_replicas() -> None:
     guests = Guests()
     for name in "abcde":
         guests.come(name)
@@ -57,7 +57,7 @@ def test_first_come_first_served_as_many_as_replicas_take() -> None:
     assert guests.open(4) == ["d", "e"]
 
 
-def test_a_request_larger_than_what_replicas_take_is_let_in_alone() -> None:
+def test_a_request_larger_than_the_capacity_is_admitted_alone() -> None:
     guests = Guests()
     guests.come("large", samples=5)
     guests.come("small")
@@ -67,7 +67,7 @@ def test_a_request_larger_than_what_replicas_take_is_let_in_alone() -> None:
     assert guests.open(2) == ["small"]
 
 
-def test_one_that_finds_nobody_to_serve_it_is_the_next_to_be_let_in() -> None:
+def test_a_request_that_finds_no_replica_is_the_next_to_be_admitted() -> None:
     guests = Guests()
     for name in "abc":
         guests.come(name)
@@ -78,7 +78,7 @@ def test_one_that_finds_nobody_to_serve_it_is_the_next_to_be_let_in() -> None:
     assert not guests.room.again(guests.places["a"], 100 * SECOND), "its time is over"
 
 
-def test_those_who_waited_for_too_long_are_turned_away() -> None:
+def test_requests_that_waited_too_long_are_refused() -> None:
     guests = Guests()
     guests.come("a", until=10)
     guests.come("b", until=20)
@@ -87,7 +87,7 @@ def test_those_who_waited_for_too_long_are_turned_away() -> None:
     assert guests.open(10) == ["b"]
 
 
-def test_whoever_gave_up_asks_for_replicas_a_moment_longer() -> None:
+def test_cancelled_requests_count_for_a_moment_longer() -> None:
     guests = Guests()
     guests.come("a", samples=3)
     guests.come("b")
@@ -101,7 +101,7 @@ def test_whoever_gave_up_asks_for_replicas_a_moment_longer() -> None:
     assert guests.room.asking(REMEMBERED_MICROS) == 0, "there are replicas"
 
 
-def test_room_is_bounded_and_given_back() -> None:
+def test_space_is_bounded_and_released() -> None:
     guests = Guests(most=2, memory=10)
     guests.come("a", size=4)
     with pytest.raises(UnservedError, match="more than 10 bytes in all"):
@@ -115,7 +115,7 @@ def test_room_is_bounded_and_given_back() -> None:
     guests.come("c", size=10)
 
 
-def test_what_was_held_is_counted_by_sample() -> None:
+def test_held_requests_are_counted_by_sample() -> None:
     guests = Guests()
     guests.come("a", samples=2)
     guests.come("b")

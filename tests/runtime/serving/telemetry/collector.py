@@ -1,4 +1,4 @@
-"""Takes OpenTelemetry traces by OTLP over HTTP, as a collector does, and keeps them."""
+"""Receives OpenTelemetry traces by OTLP over HTTP, like a collector, and keeps them."""
 
 import contextlib
 import gzip
@@ -11,7 +11,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span
 
 
 class Collector:
-    """What has been received, and where."""
+    """Received traces, and the address."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -20,7 +20,7 @@ class Collector:
 
     @property
     def resources(self) -> list[ResourceSpans]:
-        """Spans by who sent them."""
+        """Spans by sender."""
         return [spans for request in self.received for spans in request.resource_spans]
 
     @property

@@ -1,4 +1,4 @@
-"""What a frontend measures: windows over counters, Prometheus' text, delays; and what the directory remembers."""
+"""Measurements of a frontend: windows over counters, Prometheus' text, delays; and the directory's entries."""
 
 import json
 
@@ -65,7 +65,7 @@ def snapshot(at: int, arrived: int, core: CoreSignals | None, source: str = "a c
         pytest.param(0, "", id="not measured"),
     ],
 )
-def test_profile_that_is_far_off_is_told(actual: int, want_said: str) -> None:
+def test_profile_that_is_far_off_is_reported(actual: int, want_said: str) -> None:
     after = snapshot(20 * SECOND, 0, core(20 * SECOND, executions=10, actual=10 * actual))
 
     said = session_signals(SITUATION, snapshot(0, 0, core(0)), after, []).warnings
@@ -101,7 +101,7 @@ def test_latencies_are_of_the_window_only() -> None:
     assert signals.p99_ms == pytest.approx(99.01)
 
 
-def test_latencies_that_no_window_reaches_are_forgotten() -> None:
+def test_latencies_older_than_all_windows_are_removed() -> None:
     meter = Meter()
     for second in range(100):
         meter.ended(Outcome.IN_TIME, 1000, second * SECOND, samples=2)
@@ -109,14 +109,14 @@ def test_latencies_that_no_window_reaches_are_forgotten() -> None:
     assert [*meter.latencies] == [(98 * SECOND, 1000)] * 2 + [(99 * SECOND, 1000)] * 2
 
 
-def test_nothing_happened() -> None:
+def test_without_requests() -> None:
     at = snapshot(SECOND, 0, None)
     signals = session_signals(Situation("default/a", message="no replica yet"), at, at, [])
     assert (signals.plan, signals.stages, signals.message) == (None, (), "no replica yet")
     assert (signals.offered_rate, signals.bad_rate, signals.idle_fraction, signals.p99_ms) == (0, 0, 1, 0)
 
 
-def test_counters_of_another_core_are_not_taken_off() -> None:
+def test_counters_of_another_core_are_not_subtracted() -> None:
     before = snapshot(10 * SECOND, 0, core(10 * SECOND, in_time=500, sizes={8: 50}), "the core before")
     after = snapshot(
         20 * SECOND, 0, core(20 * SECOND, in_time=30, late=10, sizes={4: 10}, busy=(SECOND, SECOND), since=15 * SECOND)
@@ -127,7 +127,7 @@ def test_counters_of_another_core_are_not_taken_off() -> None:
     assert signals.stages[0].idle_fraction == pytest.approx(0.8)
 
 
-def test_a_worker_that_came_within_the_window_counts_from_then_on() -> None:
+def test_a_worker_that_joined_within_the_window_counts_from_then_on() -> None:
     before = snapshot(10 * SECOND, 0, core(10 * SECOND, busy=(3 * SECOND,)))
     now = core(20 * SECOND, busy=(3 * SECOND, 5 * SECOND))
     joined = {**now.workers, "w1": CoreWorkerSignals("n", 15 * SECOND, 5 * SECOND, False)}
@@ -182,7 +182,7 @@ def test_delays_that_grow_with_the_batch_are_recognised(base: int, slope: int, s
         pytest.param([(1, 100), (1, 800), (1, 900)], 0, (800, 0), id="not enough, but longer than the guess"),
         pytest.param([(1, 100)] * 16, 0, (100, 0), id="enough"),
         pytest.param([(1, 100)] * 16, 60 * SECOND, (500, 0), id="too long ago"),
-        pytest.param([(1, 90_000)] * 16, 0, (1000, 0), id="more than may be"),
+        pytest.param([(1, 90_000)] * 16, 0, (1000, 0), id="more than the maximum"),
         pytest.param([(4, -20)] * 16, 0, (0, 0), id="clocks that disagree"),
     ],
 )
@@ -198,10 +198,10 @@ def test_delays(observed: list[tuple[int, int]], now: int, want: tuple[int, int]
     [
         pytest.param(100, range(9, 10), False, id="one second of ten at 100 a second"),
         pytest.param(100, range(4, 10), True, id="most of ten seconds at 100 a second"),
-        pytest.param(2, range(9, 10), True, id="too few to tell a stall from what is usual"),
+        pytest.param(2, range(9, 10), True, id="too few measurements to detect a stall"),
     ],
 )
-def test_a_stall_counts_only_if_it_is_how_things_are(per_second: int, stall_seconds: range, want_counts: bool) -> None:
+def test_a_stall_counts_only_if_it_lasts(per_second: int, stall_seconds: range, want_counts: bool) -> None:
     estimate = DelayEstimate(first_guess=7, most=10**9)
     for second in range(10):
         for turn in range(per_second):
@@ -227,7 +227,7 @@ def announcement(replica: str, session_key: str = "default/a") -> Announcement:
     )
 
 
-def test_the_directory_forgets_who_is_silent() -> None:
+def test_the_directory_forgets_silent_replicas() -> None:
     entries = Entries()
     entries.announce("b", "default/a", "text of b", now=0)
     entries.announce("a", "default/a", "text of a", now=2)
@@ -245,11 +245,11 @@ def test_the_directory_forgets_who_is_silent() -> None:
     [
         pytest.param(("can_make_place",), {}, True, id="of an older version"),
         pytest.param((), {"not_known_here": 1}, True, id="of a newer version"),
-        pytest.param((), {"version": VERSION + 1}, False, id="of a version with another form"),
+        pytest.param((), {"version": VERSION + 1}, False, id="of a version with another format"),
         pytest.param(("address",), {"version": VERSION + 1}, False, id="of a version without a field"),
     ],
 )
-def test_what_replicas_of_another_version_announce_is_taken_if_the_form_is_the_same(
+def test_announcements_of_another_version_are_accepted_if_the_format_is_the_same(
     without: tuple[str, ...], more: dict[str, int], want: bool
 ) -> None:
     there = announcement("a")

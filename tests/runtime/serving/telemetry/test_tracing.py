@@ -1,4 +1,4 @@
-"""Traces of sampled requests: which spans there are, what they say, and where they go."""
+"""Traces of sampled requests: their spans, attributes and destination."""
 
 import asyncio
 import dataclasses
@@ -22,12 +22,12 @@ from partita_runtime.serving.telemetry.trace_settings import tracer_of
 from partita_runtime.serving.telemetry.tracing import RequestTracer
 
 CALLER = "0af7651916cd43dd8448eb211c80319c"
-"""A trace that a client has begun."""
+"""A trace that a client has started."""
 NEVER_BY_ITSELF = ParentBasedTraceIdRatio(0.0)
 
 
 class Spans:
-    """The finished spans, as they were exported."""
+    """The exported spans."""
 
     def __init__(self, sampler: Sampler = ALWAYS_ON) -> None:
         self._exporter = InMemorySpanExporter()
@@ -62,11 +62,11 @@ async def infer(running: Stand, sample: np.ndarray, headers: dict[str, str] | No
 
 
 def crops(count: int) -> np.ndarray:
-    """A sample in which this many crops are found."""
+    """A sample with this number of crops."""
     return np.full((1, 3, 4), count, np.float32)
 
 
-async def test_a_request_has_a_span_for_all_that_it_went_through() -> None:
+async def test_a_request_has_a_span_for_each_step() -> None:
     spans = Spans()
     async with stand(detector_with_crops(), tracer=spans.tracer) as running:
         assert await infer(running, crops(2)) == 200
@@ -91,7 +91,7 @@ async def test_a_request_has_a_span_for_all_that_it_went_through() -> None:
     assert (run.attributes or {})["partita.stage"] == 0
 
 
-async def test_spans_lie_within_those_that_they_are_part_of() -> None:
+async def test_spans_are_within_their_parents() -> None:
     spans = Spans()
     app = dataclasses.replace(detector_with_crops(), stages=2)
     async with stand(app, tracer=spans.tracer) as running:
@@ -125,18 +125,18 @@ async def test_requests_of_one_batch_have_a_trace_each() -> None:
     [
         pytest.param(traceparent(sampled=True), {CALLER}, id="the client traces it"),
         pytest.param(traceparent(sampled=False), set(), id="the client does not trace it"),
-        pytest.param({}, set(), id="the client says nothing"),
-        pytest.param({"traceparent": "nonsense"}, set(), id="the client says nonsense"),
+        pytest.param({}, set(), id="the client sends no trace"),
+        pytest.param({"traceparent": "nonsense"}, set(), id="the client sends an invalid trace"),
     ],
 )
-async def test_a_client_may_trace_what_is_not_sampled_by_itself(headers: dict[str, str], want_traces: set[str]) -> None:
+async def test_a_client_may_trace_requests_that_are_not_sampled(headers: dict[str, str], want_traces: set[str]) -> None:
     spans = Spans(NEVER_BY_ITSELF)
     async with stand(application("plain").model("only"), tracer=spans.tracer) as running:
         assert await infer(running, np.zeros((1, 2, 2), np.float32), headers) == 200
     assert {f"{span.context.trace_id:032x}" for span in spans.all if span.context} == want_traces
 
 
-async def test_a_grpc_client_hands_its_trace_on_in_the_metadata() -> None:
+async def test_a_grpc_client_sends_its_trace_in_the_metadata() -> None:
     import tritonclient.grpc.aio as triton
 
     spans = Spans(NEVER_BY_ITSELF)
@@ -152,7 +152,7 @@ async def test_a_grpc_client_hands_its_trace_on_in_the_metadata() -> None:
     assert {f"{span.context.trace_id:032x}" for span in spans.all if span.context} == {CALLER}
 
 
-async def test_a_batch_that_is_lost_is_seen_and_so_is_the_next() -> None:
+async def test_a_lost_batch_and_the_next_one_have_spans() -> None:
     gates: list[Gate] = []
     spans = Spans()
     async with stand(application("one").model("only"), wrap=gated(gates), tracer=spans.tracer) as running:
@@ -168,7 +168,7 @@ async def test_a_batch_that_is_lost_is_seen_and_so_is_the_next() -> None:
     assert len(spans.named("queue")) == 2
 
 
-async def test_a_refused_request_says_why() -> None:
+async def test_the_span_of_a_refused_request_has_the_reason() -> None:
     spans = Spans()
     async with stand(application("slow").model("only", beta_micros=300_000).slo(100), tracer=spans.tracer) as running:
         assert await infer(running, np.zeros((1, 2, 2), np.float32)) == 504
@@ -188,7 +188,7 @@ async def test_a_refused_request_says_why() -> None:
         pytest.param({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x:1", "OTEL_TRACES_EXPORTER": "none"}, id="not exported"),
     ],
 )
-def test_nothing_is_traced_unless_asked_for(environment: dict[str, str]) -> None:
+def test_nothing_is_traced_by_default(environment: dict[str, str]) -> None:
     assert tracer_of(environment, "default/traced") is None
 
 

@@ -1,4 +1,4 @@
-"""A way between processes that can lose what is on it."""
+"""A connection between processes that can lose data."""
 
 import asyncio
 import contextlib
@@ -11,23 +11,23 @@ from partita_runtime.serving.transport.wire import PeerAddress
 
 @dataclass
 class Relay:
-    """Passes connections on to a replica, except for what it is told to swallow."""
+    """Forwards connections to a replica, except for data that it drops on request."""
 
     to: PeerAddress | None = None
     port: int = 0
     server: asyncio.Server | None = None
     connections: int = 0
-    """Those that are passed on, or were."""
+    """Forwarded connections, present and past."""
     swallowed: set[int] = field(default_factory=set)
     """Connections, in order from 0, whose bytes to the replica never arrive."""
     deaf: bool = False
-    """Whether what the replica says is lost."""
+    """Whether data from the replica is dropped."""
     _numbers: Iterator[int] = field(default_factory=itertools.count)
     _passing: dict[asyncio.Task[None], int] = field(default_factory=dict)
     """Each direction of each connection, with the connection's number."""
 
     def lead_to(self, address: PeerAddress) -> PeerAddress:
-        """Pass connections on to the replica at `address`; where it is reached through the relay."""
+        """Forward connections to the replica at `address`. Returns the relay's address."""
         self.to = address
         return address.model_copy(update={"port": self.port})
 
@@ -44,7 +44,7 @@ class Relay:
             task = asyncio.create_task(passing)
             self._passing[task] = number
             task.add_done_callback(self._passing.pop)
-        self.connections += 1  # only now can it be cut
+        self.connections += 1  # from now on it can be cut
 
     async def _pass(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, works: Callable[[], bool]
@@ -58,7 +58,7 @@ class Relay:
             writer.close()
 
     def refuse(self) -> None:
-        """Take no more connections; those that there are stay."""
+        """Accept no more connections; existing ones stay."""
         if self.server is not None:
             self.server.close()
 
@@ -77,7 +77,7 @@ class Relay:
 
 @contextlib.asynccontextmanager
 async def relay() -> AsyncIterator[Relay]:
-    """A relay that leads nowhere yet."""
+    """A relay without a destination."""
     made = Relay()
     made.server = await asyncio.start_server(made.serve, "127.0.0.1", 0)
     made.port = made.server.sockets[0].getsockname()[1]

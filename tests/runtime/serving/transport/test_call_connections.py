@@ -1,4 +1,4 @@
-"""Streams over calls between two processes, of which the calls come in any order, or do not come."""
+"""Streams over calls between two processes; calls may arrive in any order or be lost."""
 
 import asyncio
 import contextlib
@@ -26,13 +26,13 @@ HELLO = Hello(token="t", frontend="f")
 
 
 class Calls(CallablePeer):
-    """A process on the same event loop, called when the test says so."""
+    """A process on the same event loop; the test controls when it is called."""
 
     def __init__(self, there: Exchange) -> None:
         self.there = there
         self.back: Calls | None = None
         self.held: list[tuple[Parcel, asyncio.Future[bool]]] | None = None
-        """Calls that are under way; None if they arrive at once."""
+        """Calls under way; None if they arrive at once."""
         self.parcels: list[Parcel] = []
         self.error: Exception | None = None
 
@@ -52,7 +52,7 @@ class Calls(CallablePeer):
         return answer
 
     def arrive_backwards(self) -> None:
-        """Let those that are held arrive, the last one first, and all others at once."""
+        """Deliver the held calls, the last one first, and all later calls at once."""
         assert self.held is not None
         held, self.held = self.held, None
         for parcel, answer in reversed(held):
@@ -123,7 +123,7 @@ def batch(number: int, values: Array) -> RunBatch:
     return RunBatch(batch_id=number, frontend="f", tensors=(tensor_header(values.shape, values.dtype),))
 
 
-async def test_what_is_written_in_one_turn_is_one_call_and_large_tensors_are_not_copied() -> None:
+async def test_writes_in_one_turn_are_one_call_and_large_tensors_are_not_copied() -> None:
     async with connected() as pair:
         values = np.random.default_rng(1).standard_normal((4, 50_000), np.float32)
         pair.near.stream.send(HELLO)
@@ -160,7 +160,7 @@ async def test_calls_that_overtake_each_other_are_put_in_order() -> None:
         assert pair.near.stream.is_sent
 
 
-async def test_what_was_sent_before_the_end_arrives() -> None:
+async def test_data_sent_before_the_end_arrives() -> None:
     async with connected() as pair:
         pair.near.stream.send(HELLO)
         pair.near.stream.close()
@@ -194,14 +194,14 @@ async def test_a_process_that_is_gone_is_noticed(idle: bool, monkeypatch: pytest
         assert not pair.near.stream.is_open
 
 
-async def test_a_process_that_was_started_anew_does_not_know_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_restarted_process_does_not_know_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(call_connections, "PROBE_SECONDS", 0.01)
     async with connected() as pair:
         pair.out.there = Exchange()
         await pair.near.ended.wait()
 
 
-async def test_a_process_that_takes_no_calls_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_process_that_does_not_answer_calls_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(call_connections, "PROBE_SECONDS", 0.01)
     monkeypatch.setattr(call_connections, "UNRESPONSIVE_SECONDS", 0.05)
     async with connected() as pair:
@@ -210,7 +210,7 @@ async def test_a_process_that_takes_no_calls_is_lost(monkeypatch: pytest.MonkeyP
         await pair.near.ended.wait()
 
 
-async def test_nobody_listens() -> None:
+async def test_no_listener() -> None:
     pair = Pair()
     pair.there.close_listener(pair.listener)
     with pytest.raises(ConnectionRefusedError):

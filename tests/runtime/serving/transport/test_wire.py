@@ -1,4 +1,4 @@
-"""Messages come out of a byte stream as they went in, however it is cut up, and nothing else comes out."""
+"""Messages are read from a byte stream exactly as they were written, for any division into pieces."""
 
 import struct
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ addresses = st.builds(PeerAddress, host=names, port=st.integers(1, 65535), token
 def decode(
     stream: bytes, pieces: Sequence[int] = (), most: int = MAX_BODY_BYTES
 ) -> list[tuple[StageMessage, list[Array]]]:
-    """All messages in `stream`, of which at most as many bytes are given at a time as `pieces` says, in turns."""
+    """All messages in `stream`, read in pieces of at most the sizes in `pieces`, in turn."""
     decoder = Decoder(STAGE_DIALECT, lambda _: None, most)
     complete = []
     turn = 0
@@ -73,18 +73,18 @@ def decode(
 
 
 def frame(header: bytes, body: bytes = b"", magic: bytes = b"PTA4", claims: int | None = None) -> bytes:
-    """A frame by hand; `claims` is the body length that its prefix says."""
+    """A frame by hand; `claims` is the body length in its prefix."""
     return PREFIX.pack(magic, len(header), len(body) if claims is None else claims) + header + body
 
 
 @given(st.lists(plain_messages, max_size=4), st.lists(st.integers(1, 50), max_size=4))
-def test_messages_survive_any_cutting(messages: list[StageMessage], pieces: list[int]) -> None:
+def test_messages_survive_any_division(messages: list[StageMessage], pieces: list[int]) -> None:
     stream = b"".join(chunk for message in messages for chunk in encode(message))
     assert decode(stream, pieces) == [(message, []) for message in messages]
 
 
 @given(tensors, st.lists(addresses, max_size=3), st.booleans(), st.lists(st.integers(1, 200), max_size=4))
-def test_tensors_survive_any_cutting(
+def test_tensors_survive_any_division(
     arrays: list[Array], path: list[PeerAddress], answer: bool, pieces: list[int]
 ) -> None:
     headers = tuple(tensor_header(a.shape, a.dtype) for a in arrays)
@@ -100,7 +100,7 @@ def test_tensors_survive_any_cutting(
         np.testing.assert_array_equal(got_array, array)
 
 
-def test_a_tensor_may_be_given_in_rows() -> None:
+def test_a_tensor_may_be_written_in_rows() -> None:
     rows = [np.full((2, 3), k, np.float32) for k in range(4)]
     sent = RunBatch(batch_id=1, frontend="f", tensors=(tensor_header((4, 2, 3), rows[0].dtype),))
     ((_, (stacked,)),) = decode(b"".join(encode(sent, rows)))
@@ -135,7 +135,7 @@ HUGE = b'{"kind":"answer","batch_id":1,"waited_micros":0,"ran_micros":0,"tensors
         pytest.param(PREFIX.pack(b"PTA4", MAX_HEADER_BYTES + 1, 0), "is above", id="header too long"),
         pytest.param(PREFIX.pack(b"PTA4", 10, MAX_BODY_BYTES + 1), "is above", id="body too long"),
         pytest.param(frame(b"{"), "not a message", id="no JSON"),
-        pytest.param(frame(b"[1, 2]"), "not a message", id="no object"),
+        pytest.param(frame(b"[1, 2]"), "not a message", id="not an object"),
         pytest.param(frame(b'{"kind":"shutdown"}'), "not a message", id="unknown kind"),
         pytest.param(frame(b'{"kind":"welcome","more":1}'), "not a message", id="unknown field"),
         pytest.param(frame(b'{"kind":"failed","batch_id":-1,"reason":""}'), "not a message", id="negative id"),
@@ -148,7 +148,7 @@ HUGE = b'{"kind":"answer","batch_id":1,"waited_micros":0,"ran_micros":0,"tensors
         pytest.param(frame(ONE_FLOAT, bytes(3)), "lists 4 bytes", id="body too short for its tensors"),
         pytest.param(frame(b'{"kind":"welcome"}', bytes(3)), "lists 0 bytes", id="body without tensors"),
         pytest.param(
-            frame(HUGE % b"[2147483647,2147483647,2147483647]", claims=100), "lists", id="shapes of more than memory"
+            frame(HUGE % b"[2147483647,2147483647,2147483647]", claims=100), "lists", id="shapes larger than memory"
         ),
     ],
 )
@@ -181,12 +181,12 @@ ARRAY = np.zeros((2, 3), np.float32)
 HEADER = tensor_header(ARRAY.shape, ARRAY.dtype)
 
 
-def test_what_is_sent_must_fit_its_header() -> None:
+def test_a_message_must_match_its_header() -> None:
     with pytest.raises(WireError, match="24 bytes, but 48"):
         encode(RunBatch(batch_id=1, frontend="f", tensors=(HEADER,)), [ARRAY, ARRAY])
 
 
-def test_only_plain_numbers_are_carried() -> None:
+def test_only_plain_numbers_are_sent() -> None:
     with pytest.raises(WireError, match="complex128 cannot be sent"):
         tensor_header((1,), np.dtype(np.complex128))
 
