@@ -20,6 +20,10 @@ MODELS: Mapping[str, type[Resource]] = {
 }
 
 
+class NotYamlError(ValueError):
+    """A text that is not YAML, or has a value that YAML cannot express, such as the date 2026-99-99."""
+
+
 class ManifestError(ValueError):
     """A manifest that cannot be used; the message names the document, the field and what is wrong with it."""
 
@@ -43,11 +47,27 @@ class Manifests:
         )
 
 
+def parse_yaml(text: str) -> Any:
+    """The document in a text; None if the text is empty. Raises NotYamlError."""
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise _not_yaml(error) from error
+
+
+def parse_yaml_documents(text: str) -> list[Any]:
+    """The documents in a text, without empty ones. Raises NotYamlError."""
+    try:
+        return [document for document in yaml.safe_load_all(text) if document is not None]
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise _not_yaml(error) from error
+
+
 def parse_manifests(text: str, source: str) -> Manifests:
     """The resources in a YAML text; `source` names it in errors. Raises ManifestError."""
     try:
-        documents = [d for d in yaml.safe_load_all(text) if d is not None]
-    except yaml.YAMLError as error:
+        documents = parse_yaml_documents(text)
+    except NotYamlError as error:
         raise ManifestError(f"{source} is not YAML: {error}") from error
     return _sorted_by_kind(parse_resource(d, f"{source} (document {i + 1})") for i, d in enumerate(documents))
 
@@ -66,7 +86,8 @@ def parse_resource(document: Any, source: str) -> Resource | str:
     try:
         return MODELS[kind].model_validate(document)
     except ValidationError as error:
-        name = (document.get("metadata") or {}).get("name", "?")
+        metadata = document.get("metadata")
+        name = metadata.get("name", "?") if isinstance(metadata, Mapping) else "?"
         raise ManifestError(f"{source}: {kind} {name!r} is wrong:\n{explain(error)}") from error
 
 
@@ -93,3 +114,8 @@ def _sorted_by_kind(resources: Iterable[Resource | str]) -> Manifests:
         plans=tuple(r for r in found if isinstance(r, PipelinePlan)),
         others=tuple(r for r in found if isinstance(r, str)),
     )
+
+
+def _not_yaml(error: Exception) -> NotYamlError:
+    """The parser raises ValueError for dates and huge numbers, and RecursionError for deep nesting."""
+    return NotYamlError("the nesting is too deep" if isinstance(error, RecursionError) else str(error))

@@ -81,18 +81,11 @@ def launch_operator(
         dies_with_parent=dies_with_parent,
     )
     write_json(_record(state_dir), {"process": asdict(process), "health_port": health_port})
-    deadline = time.monotonic() + _START_TIMEOUT_S
-    while not _healthy(health_port):
-        if not is_running(process) or time.monotonic() > deadline:
-            end = "\n  ".join(last_lines(log, 8))
-            stop_operator(state_dir)
-            again = shlex.join(["partita", "dev", "up", "--operator", "--state-dir", str(state_dir)])
-            status = shlex.join(["partita", "dev", "status", "--state-dir", str(state_dir)])
-            raise DevError(
-                f"the operator did not start; the end of its log {log}:\n  {end}\n"
-                f"Check the cluster and Ray: {status}\nThen start the operator again: {again}"
-            )
-        time.sleep(0.2)
+    try:
+        _wait_until_healthy(process, health_port, state_dir)
+    except BaseException:
+        stop_operator(state_dir)
+        raise
 
 
 def stop_operator(state_dir: Path, *, grace_s: float = 10.0) -> None:
@@ -124,6 +117,22 @@ def _record(state_dir: Path) -> Path:
 def _process(state_dir: Path) -> ProcessIdentity | None:
     record = read_json(_record(state_dir))
     return None if record is None else ProcessIdentity(**record["process"])
+
+
+def _wait_until_healthy(process: ProcessIdentity, health_port: int, state_dir: Path) -> None:
+    """Raises DevError if the process ends, or is not healthy within a minute."""
+    log = operator_log(state_dir)
+    deadline = time.monotonic() + _START_TIMEOUT_S
+    while not _healthy(health_port):
+        if not is_running(process) or time.monotonic() > deadline:
+            end = "\n  ".join(last_lines(log, 8))
+            again = shlex.join(["partita", "dev", "up", "--operator", "--state-dir", str(state_dir)])
+            status = shlex.join(["partita", "dev", "status", "--state-dir", str(state_dir)])
+            raise DevError(
+                f"the operator did not start; the end of its log {log}:\n  {end}\n"
+                f"Check the cluster and Ray: {status}\nThen start the operator again: {again}"
+            )
+        time.sleep(0.2)
 
 
 def _healthy(port: int) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from partita_devtools.cli.interruption import stopped_if_interrupted
 from partita_devtools.demo.config import DEFAULT_PHASES, DemoConfig
 from partita_devtools.demo.console import print_result, slo_met
 from partita_devtools.demo.errors import DemoError
@@ -18,6 +19,7 @@ from partita_devtools.environment import DEFAULT_RAY, DEFAULT_STATE_DIR, DevConf
 from partita_devtools.errors import DevError
 from partita_devtools.operator_process import operator_log, start_operator
 from partita_operator.cli.exit_codes import ExitCode
+from partita_operator.cli.option_types import SEED, Number
 from partita_operator.cli.output import OutputFormat, emit, output_option, report
 
 
@@ -52,12 +54,12 @@ from partita_operator.cli.output import OutputFormat, emit, output_option, repor
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(1),
+    type=Number(1, 86_400),
     default=60.0,
     show_default=True,
     help="Duration of the planned load. Double load and planned load follow, each half as long.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of arrivals and inputs.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of arrivals and inputs.")
 @output_option
 def demo(
     directory: Path,
@@ -70,21 +72,24 @@ def demo(
 ) -> None:
     """Start a control plane, Ray and the operator, serve an example, send load, and write a report.
 
-    Everything keeps running afterwards; `partita dev down` stops it. Exit code 4 if the planned load was not served
-    within the SLO, or if answers differ from those of the whole models.
+    Everything keeps running afterwards; `partita dev down` stops it. Ctrl-C stops what this command has started. Exit
+    code 4 if the planned load was not served within the SLO, or if answers differ from those of the whole models.
     """
     try:
         example = read_example(directory)
-        environment = _environment(example, state_dir, kubeconfig)
-        config = DemoConfig(
-            example=directory,
-            kubeconfig=environment.kubeconfig,
-            phases=tuple(replace(p, seconds=p.seconds * seconds / DEFAULT_PHASES[0].seconds) for p in DEFAULT_PHASES),
-            seed=seed,
-            operator_log=operator_log(environment.state_dir),
-        )
-        start_operator(environment, report)
-        result = run_demo(config, report)
+        with stopped_if_interrupted(state_dir):
+            environment = _environment(example, state_dir, kubeconfig)
+            config = DemoConfig(
+                example=directory,
+                kubeconfig=environment.kubeconfig,
+                phases=tuple(
+                    replace(p, seconds=p.seconds * seconds / DEFAULT_PHASES[0].seconds) for p in DEFAULT_PHASES
+                ),
+                seed=seed,
+                operator_log=operator_log(environment.state_dir),
+            )
+            start_operator(environment, report)
+            result = run_demo(config, report)
     except (DemoError, DevError) as error:
         raise click.ClickException(str(error)) from error
     page = write_report(result, report_directory)

@@ -9,6 +9,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from partita_devtools.cli.interruption import stopped_if_interrupted
 from partita_devtools.cli.nodes import nodes
 from partita_devtools.environment import (
     DEFAULT_RAY,
@@ -86,15 +87,17 @@ def up(
 ) -> None:
     """Start the control plane and Ray; components that run already stay as they are.
 
-    The first time, Kubernetes is downloaded, or built from Debian's sources (5 to 10 minutes).
+    The first time, Kubernetes is downloaded, or built from Debian's sources (5 to 10 minutes). Ctrl-C stops what this
+    command has started.
     """
     ray = replace(DEFAULT_RAY, nodes=pools or DEFAULT_RAY.nodes)
     if python_path:
         ray = replace(ray, environment={"PYTHONPATH": pathsep.join(str(path.absolute()) for path in python_path)})
     try:
-        environment = dev_up(DevConfig(state_dir, kubeconfig, ray=ray), report)
-        if with_operator:
-            start_operator(environment, report)
+        with stopped_if_interrupted(state_dir):
+            environment = dev_up(DevConfig(state_dir, kubeconfig, ray=ray), report)
+            if with_operator:
+                start_operator(environment, report)
     except DevError as error:
         raise click.ClickException(str(error)) from error
     _print_next_commands(environment, state_dir, with_operator)

@@ -57,6 +57,8 @@ def read_example(directory: Path, namespace: str = "default") -> Example:
     try:
         for path in paths:
             found += parse_manifests(path.read_text(), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise DemoError(f"{path} cannot be read: {error}") from error
     except ManifestError as error:
         raise DemoError(str(error)) from error
     if len(found.sessions) != 1 or not found.pools:

@@ -6,14 +6,16 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import click
 import numpy as np
 
 from partita_api.inferencesession import ArrivalProcess
 from partita_api.module import DType
+from partita_operator.cli.errors import BadInput
 from partita_operator.cli.exit_codes import ExitCode
-from partita_operator.cli.manifests import BadInput
+from partita_operator.cli.option_types import SECONDS, SEED, Number
 from partita_operator.cli.output import OutputFormat, emit, output_option, report
 from partita_runtime.execution.executor import NUMPY_DTYPES
 from partita_runtime.load.arrivals import RateSchedule, Times, arrival_times, parse_trace, trace_times
@@ -28,11 +30,11 @@ RANDOM_PAYLOADS = 8
 @click.command()
 @click.argument("url")
 @click.option("--rate", default="10", show_default=True, help="Requests per second, or steps such as 0:4,30:8,60:2.")
-@click.option("--seconds", type=click.FloatRange(0.1), default=60.0, show_default=True, help="Duration of the load.")
-@click.option("--slo-ms", type=click.FloatRange(1), required=True, help="Latency SLO of the requests.")
+@click.option("--seconds", type=SECONDS, default=60.0, show_default=True, help="Duration of the load.")
+@click.option("--slo-ms", type=Number(1, 600_000), required=True, help="Latency SLO of the requests.")
 @click.option(
     "--attainment",
-    type=click.FloatRange(0, 1),
+    type=Number(0, 1),
     default=0.99,
     show_default=True,
     help="Share of requests that must be answered within the SLO.",
@@ -45,17 +47,15 @@ RANDOM_PAYLOADS = 8
     help="Arrival process.",
 )
 @click.option(
-    "--gamma-shape", type=click.FloatRange(0.001), default=1.0, help="Shape of Gamma arrivals; below 1 they are bursty."
+    "--gamma-shape", type=Number(0.001, 1000), default=1.0, help="Shape of Gamma arrivals; below 1 they are bursty."
 )
 @click.option(
     "--trace",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="File with one gap between arrivals (seconds) on each line, instead of --rate.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of arrivals and random inputs.")
-@click.option(
-    "--timeout", "timeout_s", type=click.FloatRange(0.1), default=30.0, help="Seconds until a request is cancelled."
-)
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of arrivals and random inputs.")
+@click.option("--timeout", "timeout_s", type=SECONDS, default=30.0, help="Seconds until a request is cancelled.")
 @click.option(
     "--payload",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -89,15 +89,16 @@ def load(
     model = url.rstrip("/").rsplit("/", 1)[1]
     endpoint = f"{url.rstrip('/')}/v2/models/{model}"
     try:
+        schedule = _schedule(trace, rate, ArrivalProcess(process), gamma_shape, seconds, generator)
         config = LoadConfig(
             url=f"{endpoint}/infer",
             payloads=_from_file(payload) if payload else _random(_metadata(endpoint), generator),
-            schedule=_schedule(trace, rate, ArrivalProcess(process), gamma_shape, seconds, generator),
+            schedule=schedule,
             duration_s=seconds,
             slo_s=slo_ms / 1e3,
             timeout_s=max(timeout_s, slo_ms / 1e3),
         )
-    except ValueError as error:
+    except (ValueError, KeyError, EOFError, BadZipFile) as error:
         raise BadInput(str(error)) from error
     run = asyncio.run(run_load(config, _show_progress))
     if csv is not None:

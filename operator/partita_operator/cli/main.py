@@ -7,7 +7,9 @@ from importlib.metadata import version
 from typing import Any, Final
 
 import click
+from click.shell_completion import CompletionItem
 
+from partita_operator.cli.errors import BadInput
 from partita_operator.cli.exit_codes import ExitCode
 from partita_runtime.installation import devtools_command, extra_command
 
@@ -32,6 +34,7 @@ SUBCOMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "partita_operator.cli.doctor.command:doctor",
         "Check this machine and a cluster for what is missing or wrong.",
     ),
+    "completion": ("partita_operator.cli.completion:completion", "Print a script that completes commands in a shell."),
     "dev": ("partita_devtools.cli.dev:dev", "Run a control plane and a Ray cluster on this machine."),
     "operator": ("partita_operator.cli.operator:operator", "Run the operator."),
     "explain": (
@@ -66,12 +69,20 @@ class LazyGroup(click.Group):
     """A group that imports its commands on first use."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the subcommand. Ctrl-C ends it with one line and the exit code INTERRUPTED."""
+        """Run the subcommand.
+
+        Ctrl-C ends it with one line and the exit code INTERRUPTED. Raises BadInput for a file that cannot be read or
+        written.
+        """
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
             click.echo("Interrupted.", err=True)
             raise SystemExit(ExitCode.INTERRUPTED) from None
+        except OSError as error:
+            if error.filename is None:
+                raise
+            raise BadInput(f"{error.filename} cannot be read or written: {error.strerror}") from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names of the subcommands that are installed, in the order of SUBCOMMANDS."""
@@ -85,6 +96,8 @@ class LazyGroup(click.Group):
         try:
             command: click.Command = getattr(importlib.import_module(module), attribute)
         except ModuleNotFoundError as missing:
+            if ctx.resilient_parsing:  # a shell asks for completions
+                return None
             package = (missing.name or "").split(".")[0]
             if module.startswith(DEVTOOLS):
                 install = devtools_command()
@@ -96,6 +109,12 @@ class LazyGroup(click.Group):
                 f"`partita {cmd_name}` needs {missing.name}; install it with: {install}"
             ) from missing
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Subcommands and options that begin with `incomplete`, without importing the subcommands."""
+        commands = [CompletionItem(name, help=SUBCOMMANDS[name][1]) for name in self.list_commands(ctx)]
+        options = super(click.Group, self).shell_complete(ctx, incomplete)
+        return [command for command in commands if command.value.startswith(incomplete)] + options
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Help for the subcommands, without importing them."""

@@ -5,18 +5,11 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-import click
 from pydantic import ValidationError
 
 from partita_api.manifests import ManifestError, Manifests, parse_manifests
 from partita_api.profile import Profile
-from partita_operator.cli.exit_codes import ExitCode
-
-
-class BadInput(click.ClickException):
-    """A file or an option that cannot be used: exit code 2."""
-
-    exit_code = ExitCode.BAD_INPUT
+from partita_operator.cli.errors import BadInput
 
 
 def read_manifests(paths: Iterable[Path]) -> Manifests:

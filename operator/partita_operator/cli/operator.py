@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import click
+import yaml
 
+from partita_operator.cli.errors import BadInput
+from partita_operator.cli.output import OutputFormat, emit, output_option
 from partita_operator.cli.settings_options import PRECEDENCE, read_settings, settings_options
 from partita_operator.cli.versions import installed_versions
 from partita_operator.engines.selection import open_engines
@@ -61,15 +64,30 @@ def run(kubeconfig: Path | None, config_file: Path | None, **flags: Any) -> None
     help="With --schema: JSON schema of the chart's other values; print it with the settings added.",
 )
 @settings_options
-def show_settings(schema: bool, chart_schema: TextIO | None, config_file: Path | None, **flags: Any) -> None:
+@output_option
+def show_settings(
+    schema: bool, chart_schema: TextIO | None, config_file: Path | None, output: OutputFormat, **flags: Any
+) -> None:
     """Print the settings that `partita operator run` has with the same flags, as a config file, without secrets."""
     if chart_schema is not None and not schema:
         raise click.UsageError("--merge-into needs --schema.")
     if schema:
-        found = chart_values_schema(json.load(chart_schema)) if chart_schema is not None else values_schema()
-        click.echo(json.dumps(found, indent=2))
+        found = chart_values_schema(_chart_schema(chart_schema)) if chart_schema is not None else values_schema()
+        emit(found, output, lambda _console: click.echo(json.dumps(found, indent=2)))
     else:
-        click.echo(settings_yaml(read_settings(config_file, flags)), nl=False)
+        text = settings_yaml(read_settings(config_file, flags))
+        emit(yaml.safe_load(text), output, lambda _console: click.echo(text, nl=False))
+
+
+def _chart_schema(file: TextIO) -> dict[str, Any]:
+    """The JSON schema in the file. Raises BadInput."""
+    try:
+        found = json.load(file)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{file.name} is not JSON: {error}") from error
+    if not isinstance(found, dict) or not isinstance(found.get("properties"), dict):
+        raise BadInput(f"{file.name} is not a JSON schema of an object: it has no properties")
+    return found
 
 
 async def _run(settings: OperatorSettings, kubeconfig: Path | None) -> None:
@@ -87,7 +105,9 @@ async def _run(settings: OperatorSettings, kubeconfig: Path | None) -> None:
                 solver=ProcessSolver(plan),
                 stop=stop,
             )
-    except (NoClusterError, LeadershipLostError) as error:
+    except NoClusterError as error:
+        raise BadInput(str(error)) from error
+    except LeadershipLostError as error:
         raise click.ClickException(str(error)) from error
 
 

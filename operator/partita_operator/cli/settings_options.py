@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar, get_origin
 
 import click
 
-from partita_operator.cli.exit_codes import ExitCode
+from partita_operator.cli.errors import BadInput
 from partita_operator.settings.fields import Setting, all_settings
 from partita_operator.settings.loading import DEFAULT_CONFIG_FILE, BadSettingsError, load_settings
 from partita_operator.settings.model import OperatorSettings
@@ -21,12 +21,6 @@ PRECEDENCE: Final = (
     "chart's values. Lists and objects are written as JSON or YAML. Secrets have no flag."
 )
 _METAVARS: Final[Mapping[Any, str]] = {bool: "BOOLEAN", int: "INTEGER", float: "NUMBER", Path: "PATH"}
-
-
-class BadSettings(click.ClickException):
-    """Settings that cannot be used: exit code 2."""
-
-    exit_code = ExitCode.BAD_INPUT
 
 
 def settings_options(command: Command) -> Command:
@@ -48,7 +42,7 @@ def settings_options(command: Command) -> Command:
 
 
 def read_settings(config_file: Path | None, flags: Mapping[str, Any]) -> OperatorSettings:
-    """The settings from the values of `settings_options`, the environment and the file. Raises BadSettings."""
+    """The settings from the values of `settings_options`, the environment and the file. Raises BadInput."""
     given = {
         setting.keys: value
         for setting in all_settings()
@@ -57,7 +51,7 @@ def read_settings(config_file: Path | None, flags: Mapping[str, Any]) -> Operato
     try:
         return load_settings(given, config_file)
     except BadSettingsError as error:
-        raise BadSettings(f"The operator's settings are wrong; it does not start:\n{error}") from error
+        raise BadInput(f"The operator's settings are wrong; it does not start:\n{error}") from error
 
 
 def _metavar(setting: Setting) -> str:

@@ -72,8 +72,8 @@ async def load_config(kubeconfig: Path | None, context: str | None = None) -> Co
             config_file=paths, context=context, client_configuration=configuration, persist_config=False
         )
         namespace = loader.current_context["context"].get("namespace")
-    # A file with nothing in it is a TypeError of the official loader.
-    except (ConfigException, yaml.YAMLError, OSError, TypeError) as error:
+    # For a file that is empty, is not text or has other contents, the official loader raises Python's own errors.
+    except (ConfigException, yaml.YAMLError, OSError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise NoClusterError(f"No Kubernetes cluster: {error}; pass --kubeconfig or set KUBECONFIG.") from error
     return Connection(configuration, namespace, kubeconfig, context)
 

@@ -16,6 +16,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from partita_api.manifests import NotYamlError, parse_yaml
 from partita_operator.settings.fields import NESTED_DELIMITER, VARIABLE_PREFIX, Setting, all_settings, nested
 from partita_operator.settings.model import OperatorSettings
 from partita_operator.settings.section import Section
@@ -95,10 +96,10 @@ def _by_keys(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        found = parse_yaml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise BadSettingsError(f"  {path} cannot be read: {error}") from error
-    except yaml.YAMLError as error:
+    except NotYamlError as error:
         raise BadSettingsError(f"  {path} is not YAML: {error}") from error
     if not isinstance(found, dict | None):
         raise BadSettingsError(f"  {path} is not an object with settings by name")

@@ -4,9 +4,9 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final, get_origin
 
-import yaml
 from pydantic import SecretStr, ValidationInfo, field_validator
 
+from partita_api.manifests import NotYamlError, parse_yaml
 from partita_api.meta import SpecModel
 
 URL_PATTERN: Final = r"^https?://.+"
@@ -53,6 +53,6 @@ def parse_text(text: str) -> Any:
     except json.JSONDecodeError:
         pass
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        return parse_yaml(text)
+    except NotYamlError as error:
         raise ValueError("this is neither JSON nor YAML") from error

@@ -4,10 +4,9 @@ from dataclasses import replace
 from math import inf
 from typing import Annotated, Self
 
-import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from partita_api.manifests import explain
+from partita_api.manifests import NotYamlError, explain, parse_yaml
 from partita_api.meta import NAME_PATTERN, SpecModel
 from partita_api.quantity import Quantity
 from partita_planner.deadline import Deadline
@@ -127,8 +126,8 @@ class MigDemand(SpecModel):
 def parse_demand(text: str, source: str) -> MigDemand:
     """A demand in YAML; `source` names it in errors. Raises BadDemandError."""
     try:
-        return MigDemand.model_validate(yaml.safe_load(text))
-    except yaml.YAMLError as error:
+        return MigDemand.model_validate(parse_yaml(text))
+    except NotYamlError as error:
         raise BadDemandError(f"{source} is not YAML: {error}") from error
     except ValidationError as error:
         raise BadDemandError(f"{source} is not a valid demand for MIG slices:\n{explain(error)}") from error

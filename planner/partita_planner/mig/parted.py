@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import yaml
 
+from partita_api.manifests import NotYamlError, parse_yaml
 from partita_planner.mig.errors import BadConfigurationError
 
 VERSION: Final = "v1"
@@ -31,8 +32,8 @@ def render(configurations: Mapping[str, Entries]) -> str:
 def parse(text: str) -> dict[str, Entries]:
     """The configurations of a document. Raises BadConfigurationError where mig-parted would refuse it."""
     try:
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        document = parse_yaml(text)
+    except NotYamlError as error:
         raise BadConfigurationError(f"it is not YAML: {error}") from error
     _check(document)
     found: dict[str, Entries] = document.get(CONFIGURATIONS, {})

@@ -4,10 +4,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Annotated, Self
 
-import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from partita_api.manifests import explain
+from partita_api.manifests import NotYamlError, explain, parse_yaml
 from partita_api.meta import SpecModel
 from partita_api.quantity import Quantity
 from partita_planner.mig.errors import BadProductsError, UnknownProductError, UnknownSliceError
@@ -91,8 +90,8 @@ class ProductTable(SpecModel):
 def parse_products(text: str, source: str) -> ProductTable:
     """A product table in YAML; `source` names it in errors. Raises BadProductsError."""
     try:
-        return ProductTable.model_validate(yaml.safe_load(text))
-    except yaml.YAMLError as error:
+        return ProductTable.model_validate(parse_yaml(text))
+    except NotYamlError as error:
         raise BadProductsError(f"{source} is not YAML: {error}") from error
     except ValidationError as error:
         raise BadProductsError(f"{source} is not a valid table of MIG products:\n{explain(error)}") from error

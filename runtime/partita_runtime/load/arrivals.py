@@ -5,7 +5,7 @@ The load generator and the simulator share this module: the same seed gives the 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,9 @@ from partita_api.inferencesession import ArrivalProcess
 
 Times = NDArray[np.float64]
 """Seconds from the start, ascending."""
+
+MAX_ARRIVALS: Final = 100_000_000
+"""The most arrivals of one load: 800 MB of arrival times."""
 
 
 @dataclass(frozen=True)
@@ -74,13 +77,14 @@ def arrival_times(
 
     Gaps are drawn for a rate of 1 and then scaled by the current rate, which is exact for Poisson arrivals at a
     changing rate. `gamma_shape` is the shape of Gamma gaps: 1 is Poisson, less is burstier.
-    Raises ValueError for a duration or a shape that is not positive.
+    Raises ValueError for a duration or a shape that is not positive, and for more than MAX_ARRIVALS arrivals.
     """
     if duration_s <= 0:
         raise ValueError(f"arrivals need a duration above 0 s, not {duration_s:g}")
     if gamma_shape <= 0:
         raise ValueError(f"the shape of Gamma arrivals must be above 0, not {gamma_shape:g}")
     corners, expected = rate.expected(duration_s)
+    _check_number(float(expected[-1]))
     unit_times = _unit_rate_times(process, float(expected[-1]), generator, gamma_shape)
     return np.interp(unit_times, expected, corners)
 
@@ -88,11 +92,13 @@ def arrival_times(
 def trace_times(gaps_s: Sequence[float], duration_s: float) -> Times:
     """Arrivals in [0, duration_s) with these gaps; the trace repeats if it is too short.
 
-    Raises ValueError for a gap that is negative or not a number, and for gaps whose sum is 0.
+    Raises ValueError for a gap that is negative or not a number, for gaps whose sum is 0, and for more than
+    MAX_ARRIVALS arrivals.
     """
     gaps = np.asarray(gaps_s, dtype=np.float64)
     if not gaps.size or not np.isfinite(gaps).all() or (gaps < 0).any() or gaps.sum() <= 0:
         raise ValueError("a trace needs gaps in seconds, none below 0, and together above 0")
+    _check_number(duration_s / gaps.mean())
     repeats = int(np.ceil(duration_s / gaps.sum())) + 1
     times = np.cumsum(np.tile(gaps, repeats))
     return times[times < duration_s]
@@ -111,6 +117,11 @@ def parse_trace(text: str) -> tuple[float, ...]:
             except ValueError:
                 raise ValueError(f"line {number} of the trace, {line.strip()!r}, is no number of seconds") from None
     return tuple(gaps)
+
+
+def _check_number(arrivals: float) -> None:
+    if not arrivals <= MAX_ARRIVALS:
+        raise ValueError(f"{arrivals:.3g} requests are more than {MAX_ARRIVALS:,}; give a lower rate or a shorter time")
 
 
 def _unit_rate_times(

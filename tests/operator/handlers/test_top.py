@@ -20,6 +20,7 @@ from tests.operator.kubectl import Json, Kubectl, eventually, pool, reason, sess
 from tests.patience import PATIENCE_SECONDS
 
 from partita_devtools.control_plane.control_plane import ControlPlane
+from partita_operator.cli.exit_codes import ExitCode
 from partita_operator.cli.main import main
 
 pytestmark = pytest.mark.apiserver
@@ -107,4 +108,4 @@ async def test_pools_and_sessions_have_the_measurements_of_the_operator(
                 control_plane.restart_api_server()
             operators.engine.reported[key] = signals(plan["name"], offered=123, bad=0.25)
             await asyncio.to_thread(terminal.until, "25.0%")
-            assert await asyncio.to_thread(terminal.interrupt) == 0
+            assert await asyncio.to_thread(terminal.interrupt) == ExitCode.INTERRUPTED

@@ -13,6 +13,7 @@ from partita_api.meta import PROFILE_LABEL
 from partita_api.pipelineplan import PipelinePlan
 from partita_api.profile import PROFILE_FILE, Profile
 from partita_operator.cli.cluster.options import ClusterPlace
+from partita_operator.cli.errors import BadInput
 from partita_operator.kube.client import Document, KubernetesClient
 from partita_operator.kube.connection import NoClusterError, load_config
 from partita_operator.kube.errors import ApiError, ApiUnreachableError, is_missing
@@ -41,7 +42,7 @@ class ApiServer:
         try:
             self._connection = asyncio.run(load_config(place.kubeconfig, place.context))
         except NoClusterError as error:
-            raise click.ClickException(str(error)) from error
+            raise BadInput(str(error)) from error
         self._server = self._connection.server
         self.namespace = place.namespace or self._connection.namespace or "default"
 

@@ -76,9 +76,3 @@ def session_name(reference: str) -> str:
 def is_session_reference(text: str) -> bool:
     """Whether the text is a reference to a session of a cluster: `isess/NAME`."""
     return text.startswith(SESSION_PREFIXES)
-
-
-session_argument = click.argument(
-    "session", metavar="SESSION", callback=lambda _context, _parameter, value: session_name(value)
-)
-"""The argument SESSION: `isess/NAME` or `NAME`, passed as `session: str`."""

@@ -15,6 +15,7 @@ from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession
 from partita_operator.cli.cluster.api_server import ApiServer
 from partita_operator.cli.cluster.options import ClusterPlace, cluster_options
+from partita_operator.cli.option_types import Number
 from partita_operator.cli.output import OutputFormat, console, emit, output_option
 from partita_operator.reconcile.capacity.cluster import Cluster
 
@@ -25,7 +26,7 @@ _UNKNOWN = "-"
 
 @click.command()
 @click.option("--once", is_flag=True, help="Print once and exit. JSON and YAML are always printed once.")
-@click.option("--interval", type=click.FloatRange(0.2), default=2.0, show_default=True, help="Seconds between updates.")
+@click.option("--interval", type=Number(0.2, 3600), default=2.0, show_default=True, help="Seconds between updates.")
 @cluster_options
 @output_option
 def top(once: bool, interval: float, place: ClusterPlace, output: OutputFormat) -> None:
@@ -96,8 +97,6 @@ def _watch(server: ApiServer, namespace: str | None, interval: float, out: Conso
                 seen, problem = report(server.cluster(), namespace), ""
             except click.ClickException as error:
                 problem = error.message
-            except KeyboardInterrupt:
-                return
             live.update(tables(seen, problem), refresh=True)
 
 

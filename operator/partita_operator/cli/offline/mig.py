@@ -12,8 +12,9 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
+from partita_operator.cli.errors import BadInput
 from partita_operator.cli.exit_codes import ExitCode
-from partita_operator.cli.manifests import BadInput
+from partita_operator.cli.option_types import Number
 from partita_operator.cli.output import OutputFormat, emit, output_option, report
 from partita_planner.deadline import Deadline
 from partita_planner.mig.demand import MigDemand, pack, pack_by_paris, parse_demand
@@ -52,7 +53,7 @@ STRATEGIES: Final[Mapping[str, Callable[[MigDemand, ProductTable, Deadline], Pac
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="YAML file with MIG profiles of further products, or in place of those of known products.",
 )
-@click.option("--time-limit", type=click.FloatRange(0.1, 3600), default=10, show_default=True, help="Seconds to solve.")
+@click.option("--time-limit", type=Number(0.1, 3600), default=10, show_default=True, help="Seconds to solve.")
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),

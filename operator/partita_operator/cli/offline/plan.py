@@ -12,14 +12,16 @@ from partita_api.manifests import Manifests
 from partita_api.meta import ObjectMeta
 from partita_api.pipelineplan import PipelinePlan, PipelinePlanSpec
 from partita_api.profile import Profile
+from partita_operator.cli.cluster.name_completion import complete_session_or_file
 from partita_operator.cli.cluster.options import (
     ClusterPlace,
     cluster_options,
     is_session_reference,
     session_name,
 )
+from partita_operator.cli.errors import BadInput
 from partita_operator.cli.exit_codes import ExitCode
-from partita_operator.cli.manifests import BadInput, read_manifests, read_profiles
+from partita_operator.cli.manifests import read_manifests, read_profiles
 from partita_operator.cli.offline.plan_report import (
     comparison_data,
     difference_data,
@@ -30,6 +32,7 @@ from partita_operator.cli.offline.plan_report import (
     print_together,
     together_data,
 )
+from partita_operator.cli.option_types import Number
 from partita_operator.cli.output import OutputFormat, emit, output_option, report
 from partita_planner.explain.difference import differences
 from partita_planner.planning import EXPLAIN_SECONDS
@@ -48,7 +51,7 @@ profiles_option = click.option(
 )
 rate_option = click.option(
     "--rate",
-    type=click.IntRange(1),
+    type=click.IntRange(1, 10**12),
     help="Requests per second to plan for. Default: the declared rate of each session.",
 )
 
@@ -70,7 +73,13 @@ def _strategies(_context: click.Context, _parameter: click.Parameter, value: str
 
 
 @click.command()
-@click.argument("what", metavar="MANIFESTS...|isess/NAME", nargs=-1, required=True)
+@click.argument(
+    "what",
+    metavar="MANIFESTS...|isess/NAME",
+    nargs=-1,
+    required=True,
+    shell_complete=complete_session_or_file,
+)
 @click.option(
     "--profiles",
     "profile_directory",
@@ -93,7 +102,7 @@ def _strategies(_context: click.Context, _parameter: click.Parameter, value: str
 @click.option(
     "--explain",
     "explain_seconds",
-    type=click.FloatRange(0),
+    type=Number(0, 3600),
     default=EXPLAIN_SECONDS,
     show_default=True,
     help="Seconds for further plans with one more GPU, a longer SLO or one pool less, which show what limits the plan.",

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -12,7 +12,9 @@ from partita_api.pipelineplan import PipelinePlanSpec, Stage
 from partita_api.plan_changes import PlannedChange
 from partita_planner.explain.difference import Change
 from partita_planner.problem import NoPlan, Outcome
-from partita_planner.several_sessions.together import Together
+
+if TYPE_CHECKING:  # the planner takes a second to load, which `partita explain` does not need
+    from partita_planner.several_sessions.together import Together
 
 NOTHING = "nothing would change"
 
@@ -40,7 +42,7 @@ def difference_data(session: InferenceSession, outcome: Outcome, changes: Sequen
     return {**outcome_data(session, outcome), "changes": [asdict(change) for change in changes]}
 
 
-def together_data(answers: Sequence[tuple[InferenceSession, Outcome]], planned: Together) -> dict[str, Any]:
+def together_data(answers: Sequence[tuple[InferenceSession, Outcome]], planned: "Together") -> dict[str, Any]:
     """The plans of sessions that were planned together, and their common objective."""
     return {
         "value": planned.value,
@@ -49,7 +51,7 @@ def together_data(answers: Sequence[tuple[InferenceSession, Outcome]], planned: 
     }
 
 
-def print_together(answers: Sequence[tuple[InferenceSession, Outcome]], planned: Together, console: Console) -> None:
+def print_together(answers: Sequence[tuple[InferenceSession, Outcome]], planned: "Together", console: Console) -> None:
     """Print every session's plan, and their common objective."""
     for answer in answers:
         print_outcome(*answer, console)

@@ -1,6 +1,7 @@
 """`partita profile`: measures the models of sessions on this machine, as a profiling Job would."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +13,9 @@ from rich.table import Table
 from partita_api.digests import canonical_json
 from partita_api.gpupool import GPUPoolStatus
 from partita_api.profile import Profile, ProfileRequest
+from partita_operator.cli.errors import BadInput
 from partita_operator.cli.exit_codes import ExitCode
-from partita_operator.cli.manifests import BadInput, read_manifests
+from partita_operator.cli.manifests import read_manifests
 from partita_operator.cli.output import OutputFormat, emit, output_option, report
 from partita_operator.cli.versions import installed_versions
 from partita_operator.reconcile.capacity.cluster import Cluster
@@ -63,7 +65,7 @@ def profile(
                 failed = True
                 rows.append({"module": names[0], "pool": names[1], "profile": "", "problem": result.message})
                 continue
-            file.write_text(result.model_dump_json(by_alias=True, exclude_none=True, indent=1) + "\n")
+            _write(file, result)
         rows.append({"module": names[0], "pool": names[1], "profile": str(file), "problem": ""})
 
     def table(console: Console) -> None:
@@ -99,8 +101,18 @@ def _requests(
     return requests
 
 
+def _write(file: Path, profile: Profile) -> None:
+    """Write the profile in one step: an interrupted command leaves no half file, which would count as a profile."""
+    part = file.with_suffix(".part")
+    try:
+        part.write_text(profile.model_dump_json(by_alias=True, exclude_none=True, indent=1) + "\n")
+        part.replace(file)
+    finally:
+        part.unlink(missing_ok=True)
+
+
 def _run(request: ProfileRequest, python_path: tuple[Path, ...]) -> Profile | ProfileFailure:
-    """Run the profiler in a separate process, and print its progress."""
+    """Run the profiler in a separate process, and print its progress. It ends with this command."""
     path = [*(str(p.absolute()) for p in python_path), *filter(None, [os.environ.get("PYTHONPATH")])]
     lines = []
     with subprocess.Popen(
@@ -109,10 +121,16 @@ def _run(request: ProfileRequest, python_path: tuple[Path, ...]) -> Profile | Pr
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        # Ctrl-C on a terminal reaches only this command, which then stops the profiler.
+        process_group=0,
     ) as process:
         assert process.stdout is not None
-        for line in process.stdout:
-            lines.append(line)
-            if not line.startswith("PARTITA-PROFILE"):
-                report(f"  {line.rstrip()}")
+        try:
+            for line in process.stdout:
+                lines.append(line)
+                if not line.startswith("PARTITA-PROFILE"):
+                    report(f"  {line.rstrip()}")
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
     return parse_result("".join(lines))

@@ -17,9 +17,11 @@ from rich.table import Table
 from partita_api.autoscaling import AutoscalingMode
 from partita_api.inferencesession import ArrivalProcess, InferenceSession, RateSource
 from partita_api.pipelineplan import PipelinePlanSpec
+from partita_operator.cli.errors import BadInput
 from partita_operator.cli.exit_codes import ExitCode
-from partita_operator.cli.manifests import BadInput, read_manifests, read_profiles
+from partita_operator.cli.manifests import read_manifests, read_profiles
 from partita_operator.cli.offline.plan import chosen_sessions, profiles_option, rate_option
+from partita_operator.cli.option_types import MAX_SECONDS, SECONDS, SEED, Number
 from partita_operator.cli.output import OutputFormat, emit, output_option, progress
 from partita_planner.planning import plan
 from partita_planner.problem import NoPlan, PlanningProblem
@@ -54,15 +56,13 @@ _LOADS: Final = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0)
 @click.option(
     "--load", "load_rate", help="Requests per second to send, or steps such as 0:4,30:8. Default: the planned rate."
 )
+@click.option("--seconds", type=SECONDS, default=60.0, show_default=True, help="Virtual time to simulate.")
 @click.option(
-    "--seconds", type=click.FloatRange(0.1), default=60.0, show_default=True, help="Virtual time to simulate."
-)
-@click.option(
-    "--seed", type=int, default=0, show_default=True, help="Random seed; the same seed gives the same report."
+    "--seed", type=SEED, default=0, show_default=True, help="Random seed; the same seed gives the same report."
 )
 @click.option(
     "--noise",
-    type=click.FloatRange(0),
+    type=Number(0, 100),
     default=0.0,
     show_default=True,
     help="Relative spread of execution times, such as 0.05.",
@@ -102,7 +102,7 @@ _LOADS: Final = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0)
 )
 @click.option(
     "--contention",
-    type=click.FloatRange(0, 1, max_open=True),
+    type=Number(0, 1, max_open=True),
     help="Concurrent transfers share each link evenly, and other traffic uses this share of it, such as 0.3. Default: "
     "transfers run one after the other.",
 )
@@ -113,7 +113,7 @@ _LOADS: Final = (0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0)
 )
 @click.option(
     "--start-up",
-    type=click.FloatRange(0),
+    type=Number(0, MAX_SECONDS),
     default=20.0,
     show_default=True,
     help="Seconds until a replica that --autoscale adds takes requests.",

@@ -3,18 +3,19 @@
 import time
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
-import yaml
 from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
+from partita_api.manifests import NotYamlError, parse_yaml
 from partita_api.meta import SpecModel
 from partita_api.quantity import Quantity
+from partita_operator.cli.errors import BadInput
 from partita_operator.cli.exit_codes import ExitCode
-from partita_operator.cli.manifests import BadInput
+from partita_operator.cli.option_types import Number
 from partita_operator.cli.output import OutputFormat, emit, output_option
 from partita_planner.deadline import Deadline
 from partita_planner.subclusters.partitioning import partition
@@ -25,6 +26,10 @@ from partita_planner.subclusters.problem import (
     ServedModel,
     SubclusterProblem,
 )
+
+MAX_SUBCLUSTERS: Final = 1000
+MAX_AMOUNT: Final = 1e15
+"""The largest rate, cost and weight that an option accepts."""
 
 
 class LoadedModel(SpecModel):
@@ -51,26 +56,26 @@ class LoadedModels(SpecModel):
 
 @click.command()
 @click.argument("models", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--clusters", type=click.IntRange(1), required=True, help="Number of sub-clusters.")
+@click.option("--clusters", type=click.IntRange(1, MAX_SUBCLUSTERS), required=True, help="Number of sub-clusters.")
 @click.option(
     "--memory", metavar="QUANTITY", help="Memory of each GPU of a sub-cluster, such as 80Gi. Default: no limit."
 )
 @click.option(
     "--max-rate",
-    type=click.FloatRange(0),
+    type=Number(0, MAX_AMOUNT),
     help="Largest rate of a sub-cluster, in requests per second. Default: no limit.",
 )
 @click.option(
-    "--max-change", type=click.FloatRange(0), help="Largest total cost of loading and unloading. Default: no limit."
+    "--max-change", type=Number(0, MAX_AMOUNT), help="Largest total cost of loading and unloading. Default: no limit."
 )
 @click.option(
     "--memory-weight",
-    type=click.FloatRange(0),
+    type=Number(0, MAX_AMOUNT),
     default=1.0,
     show_default=True,
     help="Weight of the memory imbalance; the rate imbalance has weight 1.",
 )
-@click.option("--time-limit", type=click.FloatRange(0.1, 3600), default=10, show_default=True, help="Seconds to solve.")
+@click.option("--time-limit", type=Number(0.1, 3600), default=10, show_default=True, help="Seconds to solve.")
 @output_option
 def subclusters(
     models: Path,
@@ -105,8 +110,8 @@ def subclusters(
 
 def _read(file: Path) -> LoadedModels:
     try:
-        return LoadedModels.model_validate(yaml.safe_load(file.read_text()))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, ValidationError) as error:
+        return LoadedModels.model_validate(parse_yaml(file.read_text()))
+    except (OSError, UnicodeDecodeError, NotYamlError, ValidationError) as error:
         raise BadInput(f"{file} is not a list of models as in docs/tasks/subclusters.md: {error}") from error
 
 

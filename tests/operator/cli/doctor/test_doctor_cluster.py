@@ -95,7 +95,8 @@ def test_an_administrator_of_a_cluster_with_the_crds(kubectl: Kubectl) -> None:
 
 
 def test_a_crd_with_another_schema_is_noticed(kubectl: Kubectl) -> None:
-    changed = crd(KINDS[0])
+    changed = kubectl.get("crd", crd(KINDS[0])["metadata"]["name"])
+    assert changed is not None
     properties = changed["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     properties["addedField"] = {"type": "string"}
     try:
