@@ -240,7 +240,7 @@ class GpuPartitioner(Protocol):
         """Number of Partita's pods with accelerators on the node, both serving and profiling."""
 
     async def take(self, step: NodeStep) -> None:
-        """Take a step. Raises PartitionerError if somebody else changed the node's labels."""
+        """Take a step. Raises PartitionerError if another client changed the node's labels."""
 
 
 class PartitionerError(Exception):

@@ -20,7 +20,7 @@ if obj.metadata.deletionTimestamp ~= nil then
   return answer("Progressing", ready ~= nil and ready.message or "It is being deleted.")
 end
 if ready == nil or ready.observedGeneration ~= obj.metadata.generation then
-  return answer("Progressing", "The operator has not looked at it yet.")
+  return answer("Progressing", "The operator has not processed it yet.")
 end
 if holds("Stalled", "True") then
   return answer("Degraded", found.Stalled.message)

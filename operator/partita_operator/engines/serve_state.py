@@ -167,8 +167,8 @@ def read_state(details: Mapping[str, Any]) -> ServeState:
 def config_to_put(state: ServeState, session_key: str, deployments: Deployments, http_port: int) -> dict[str, Any]:
     """The configuration with the session's applications replaced and all others unchanged.
 
-    `http_port` is for a Serve that does not run yet. Raises UnreadableConfigError if the configuration of an
-    application of somebody else is not known completely.
+    `http_port` is for a Serve that does not run yet. Raises UnreadableConfigError if the configuration of
+    an application of another owner is not known completely.
     """
     kept = [
         _complete_config(app)

@@ -1,6 +1,6 @@
 """NVIDIA's mig-manager: configurations in a ConfigMap, and labels of nodes that name one of them.
 
-Each server-side apply writes all labels of Partita. Labels that it leaves out are removed; labels that somebody else
+Each server-side apply writes all labels of Partita. Labels that it leaves out are removed; labels that another client
 has changed are a conflict.
 """
 
@@ -52,7 +52,7 @@ class MigManager:
         try:
             return parse((found.get("data") or {}).get(CONFIG_KEY, ""))
         except BadConfigurationError:
-            return {}  # somebody has edited it; the next `publish` overwrites it
+            return {}  # edited by hand; the next `publish` overwrites it
 
     async def publish(self, configurations: Mapping[str, Entries]) -> None:
         """Write the ConfigMap."""

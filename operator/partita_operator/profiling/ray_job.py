@@ -47,7 +47,7 @@ class RayJobRunner:
         try:
             await self._dashboard.post(JOBS, job(submission, request, pool, self._runtime_env))
         except RefusedError:
-            # The dashboard has no separate status for a run that somebody else has started meanwhile.
+            # The dashboard has no separate status for a run that another client has already started.
             if await self._job(submission) is None:
                 raise
 

@@ -117,8 +117,8 @@ def going(made: SimulatedCluster) -> None:
 @pytest.mark.parametrize(
     ("story", "want_kstatus", "want_argo", "want_message"),
     [
-        pytest.param(unseen, "InProgress", "Progressing", "has not looked at it yet", id="new"),
-        pytest.param(changed, "InProgress", "Progressing", "has not looked at it yet", id="changed"),
+        pytest.param(unseen, "InProgress", "Progressing", "has not processed it yet", id="new"),
+        pytest.param(changed, "InProgress", "Progressing", "has not processed it yet", id="changed"),
         pytest.param(coming_up, "InProgress", "Progressing", "0 of 3 replicas", id="coming up"),
         pytest.param(gaining_replicas, "InProgress", "Healthy", "1 of 3 replicas", id="serves, gains replicas"),
         pytest.param(serving, "Current", "Healthy", "3 of 3 replicas", id="serving"),

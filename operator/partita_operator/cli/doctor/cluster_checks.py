@@ -314,7 +314,7 @@ def _installed_kuberay(kuberay: KubeRayFacts, flags: str) -> CheckFinding:
             "KubeRay",
             Level.SKIPPED,
             "It is not installed, and no session has engine.type KubeRay.",
-            "Install it if sessions shall run in pods of their own.",
+            "Install it to run sessions in separate pods.",
             install,
         )
     if isinstance(kuberay.version, Unknown):

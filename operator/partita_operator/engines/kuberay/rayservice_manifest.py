@@ -74,7 +74,7 @@ def serve_config(applications: Iterable[AppConfig]) -> str:
 def applications_of(present: Mapping[str, Any] | None) -> Deployments:
     """The applications in a RayService; none if there is no RayService.
 
-    Raises UnreadableConfigError if somebody else owns or has edited the RayService.
+    Raises UnreadableConfigError if another client owns or has edited the RayService.
     """
     return Deployments(present_serve_config(present)["applications"] if present is not None else ())
 

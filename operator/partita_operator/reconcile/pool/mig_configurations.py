@@ -1,6 +1,7 @@
-"""What mig-manager's ConfigMap is to hold: the configurations of all pools, and those that nodes still have.
+"""The content of mig-manager's ConfigMap: the configurations of all pools, and those that nodes still use.
 
-mig-manager applies a node's configuration again when the node restarts, so that one must not go while a node has it.
+mig-manager applies a node's configuration again after a restart of the node. So a configuration stays while a node uses
+it.
 """
 
 import re
@@ -15,12 +16,12 @@ from partita_planner.mig.partitioning import DesiredPartitioning, desired_partit
 from partita_planner.mig.products import ProductTable
 
 UNCUT: Final[Mapping[str, Entries]] = {"all-disabled": [{"devices": "all", "mig-enabled": False}]}
-"""What the GPU Operator labels nodes with at first."""
+"""The label value that the GPU Operator sets initially."""
 _DIGEST: Final = re.compile(r"[0-9a-f]{8}")
 
 
 def to_publish(world: PoolWorld, products: ProductTable) -> dict[str, Entries]:
-    """Every pool's configurations, and all that are there but those which this pool has no use for any more."""
+    """The configurations of every pool, and all existing ones except those that this pool no longer needs."""
     desired: dict[str, Entries] = dict(UNCUT)
     for pool in world.cluster.pools.values():
         if pool.spec.mig is None:
@@ -28,7 +29,7 @@ def to_publish(world: PoolWorld, products: ProductTable) -> dict[str, Entries]:
         try:
             asked = desired_partitioning(pool.metadata.name, pool.spec.mig, products)
         except MigError:
-            continue  # that pool's own condition says so
+            continue  # the condition of that pool reports it
         desired |= {configuration.name: configuration.entries for configuration in asked.configurations}
     present = world.partitioner.published or {}
     in_use = {node.labels.get(label) for node in world.nodes for label in (MIG_CONFIG, CUT_AS, DRAINING)}
@@ -38,7 +39,7 @@ def to_publish(world: PoolWorld, products: ProductTable) -> dict[str, Entries]:
 
 
 def knows(published: Mapping[str, Entries] | None, desired: DesiredPartitioning) -> bool:
-    """Whether all that a pool asks for is published."""
+    """Whether all configurations that a pool requests are published."""
     return published is not None and all(published.get(c.name) == c.entries for c in desired.configurations)
 
 

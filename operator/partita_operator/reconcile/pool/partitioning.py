@@ -1,10 +1,10 @@
 """Cutting a pool's nodes into MIG slices: from the labels of the nodes to the next steps, a few nodes at a time.
 
-Where a node stands is read from its labels alone, so that an operator that starts anew goes on where the last one died:
+A node's state comes only from its labels, so a new operator continues where the last one ended:
 
     waiting -> draining -> cutting -> cut -> ready
                               |-> failed: no other node is begun
-    ready   -> changed: somebody else changed the label; it is theirs now
+    ready   -> changed: another client changed the label; Partita leaves the node
 
 A node counts as ready once mig-manager says so and the device plugin offers the slices: right after the label is set,
 `success` may still be about the configuration before.
@@ -40,32 +40,32 @@ from partita_planner.mig.products import ProductTable, known_products
 _MOST_IN_STATUS: Final = 64
 _UNDER_WAY: Final = frozenset({"pending", "rebooting"})
 _PASSES_TO_SETTLE: Final = 3
-"""Passes after which what depends on a drained node has been looked at anew."""
+"""Passes after which everything that depends on a drained node has been evaluated again."""
 
 
 class Phase(StrEnum):
-    """Where a node stands."""
+    """State of a node."""
 
     WAITING = "Waiting"
     DRAINING = "Draining"
     CUTTING = "Cutting"
     CUT = "Cut"
-    """Its slices are there; replicas are about to be let in again."""
+    """Its slices exist; replicas may use it again soon."""
     FAILED = "Failed"
     CHANGED = "Changed"
     READY = "Ready"
 
 
 _UNAVAILABLE: Final = (Phase.DRAINING, Phase.CUTTING, Phase.CUT, Phase.FAILED)
-"""Phases of nodes on which nothing of Partita's is placed."""
+"""Phases of nodes without pods of Partita."""
 
 
 @dataclass(frozen=True)
 class Partitioning:
-    """What is concluded about the slices of a pool's nodes."""
+    """The result for the slices of a pool's nodes."""
 
     finding: Finding | None = None
-    """The condition Partitioned; None where spec.mig asks for nothing."""
+    """The condition Partitioned; None without spec.mig."""
     status: PartitioningStatus | None = None
     actions: tuple[Action, ...] = ()
     stalled: bool = False
@@ -74,7 +74,7 @@ class Partitioning:
 
 @dataclass(frozen=True)
 class _Roll:
-    """The nodes, and what each is to become."""
+    """The nodes and the target of each."""
 
     world: PoolWorld
     spec: MigPartitioning
@@ -97,7 +97,7 @@ class _Roll:
 
 
 def partition(world: PoolWorld, now: datetime) -> Partitioning:
-    """What becomes of the pool's nodes."""
+    """The next steps of the pool's nodes."""
     pool, settings = world.pool, world.settings.mig
     spec = pool.spec.mig
     if spec is None or pool.metadata.deletion_timestamp is not None:
@@ -130,7 +130,7 @@ def product_table(world: PoolWorld) -> ProductTable:
 
 
 def phase(node: Node, target: NodePartitioning) -> Phase:
-    """Where a node stands on the way to its target."""
+    """Phase of a node on the way to its target."""
     labels = node.labels
     asked, config, state = labels.get(CUT_AS), labels.get(MIG_CONFIG), labels.get(MIG_STATE)
     if asked is not None and config != asked:
@@ -142,7 +142,7 @@ def phase(node: Node, target: NodePartitioning) -> Phase:
             return Phase.CUTTING
         return Phase.CUT if DRAINING in labels else Phase.READY
     if asked is not None and state in _UNDER_WAY:
-        return Phase.CUTTING  # into what was wanted before; mig-manager finishes that first
+        return Phase.CUTTING  # into the earlier target; mig-manager finishes that first
     return Phase.DRAINING if labels.get(DRAINING) == target.name else Phase.WAITING
 
 
@@ -178,7 +178,7 @@ def _roll(world: PoolWorld, spec: MigPartitioning, desired: DesiredPartitioning,
 
 
 def _targets(nodes: Sequence[Node], desired: DesiredPartitioning) -> dict[str, NodePartitioning]:
-    """Which node gets which configuration: those that have it, or are on the way to it, keep it."""
+    """Which node gets which configuration. Nodes that have it, or are being cut to it, keep it."""
     left = {configuration.name: configuration.nodes for configuration in desired.configurations}
     by_name = {configuration.name: configuration for configuration in desired.configurations}
     chosen: dict[str, NodePartitioning] = {}
@@ -195,7 +195,7 @@ def _targets(nodes: Sequence[Node], desired: DesiredPartitioning) -> dict[str, N
 
 
 def _steps(roll: _Roll, settle_seconds: float, now: datetime) -> Iterator[PartitionNode]:
-    """What is to be done with the nodes that have a target."""
+    """The steps for nodes that have a target."""
     settled = (
         roll.configs_published_time is not None and seconds_since(roll.configs_published_time, now) >= settle_seconds
     )
@@ -234,7 +234,7 @@ def _next_of_drained(roll: _Roll, name: str, now: datetime) -> StepKind | None:
 
 
 def _bound_to(roll: _Roll, name: str) -> list[str]:
-    """Sessions that may have replicas on the node which Partita cannot take off it: those of engine Ray."""
+    """Sessions of engine Ray that may have replicas on the node; Partita cannot move these."""
     cluster = roll.world.cluster
     pools = {p.metadata.name for p in cluster.pools.values() if on_node(p, roll.nodes[name])}
     return sorted(
@@ -254,7 +254,7 @@ def _node_step(kind: StepKind, node: Node, pool: GPUPool, config: str) -> NodeSt
 
 
 def _releases(world: PoolWorld, keep: Mapping[str, NodePartitioning] | tuple[()]) -> Iterator[PartitionNode]:
-    """Nodes that this pool has drained, and that are not going to be cut after all."""
+    """Drained nodes of this pool that are no longer to be cut."""
     for node in world.nodes:
         if node.labels.get(CUT_BY) == mark(world.pool) and DRAINING in node.labels and node.name not in keep:
             yield PartitionNode(_node_step(StepKind.RELEASE, node, world.pool, ""))
@@ -282,7 +282,7 @@ def _status(roll: _Roll) -> PartitioningStatus:
 
 
 def _conclusion(roll: _Roll, now: datetime) -> tuple[Finding, bool]:
-    """The condition, and whether a person has to act; what stops everything comes first."""
+    """The condition, and whether a person has to act. Problems that stop everything come first."""
     world, phases = roll.world, Counter(roll.phases.values())
     counted = f"{phases[Phase.READY]} of {roll.desired.nodes} nodes are cut."
     if world.partitioner.problem:

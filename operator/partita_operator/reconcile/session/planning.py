@@ -1,8 +1,8 @@
-"""Whether the session needs another plan, and how it comes by one.
+"""Whether the session needs another plan, and how the plan is made.
 
-A plan is made from inputs: the parts of the session's spec that matter, the pools, the profiles and the rate. Their
-digest is in the plan's name; a plan whose digest is that of the present inputs is the wanted one, however it came
-about. So a plan is made only when an input changes, and going back to earlier inputs brings the earlier plan back.
+A plan is made from inputs: the relevant parts of the session's spec, the pools, the profiles and the rate. Their digest
+is in the plan's name. The desired plan is the one with the digest of the present inputs. So a plan is made only when an
+input changes, and earlier inputs lead to the earlier plan.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ from partita_planner.problem import NoPlan, NoPlanReason, Planned, PlanningProbl
 from partita_runtime.autoscaling.load_level import RateHistory, lasting_level
 
 SEARCH_AGAIN_SECONDS: Final = 300.0
-"""How long after a search that failed by itself (time limit, solver error) the same question is asked again."""
+"""Pause after a failed search (time limit, solver error) until the same search is repeated."""
 
 _SPEC_THAT_PLANS_DEPEND_ON: Final = {"slo", "modules", "edges", "objective", "planner", "execution"}
 _PLANNER_SETTINGS_THAT_DO_NOT_MATTER: Final = {"approval", "time_limit_seconds"}
@@ -51,11 +51,11 @@ class Planning:
     created: str | None = None
     """Name of the plan that this pass creates."""
     no_plan: NoPlan | None = None
-    """Why there is none, if that is known."""
+    """The reason for no plan, if it is known."""
     searching: bool = False
-    """Whether a search for it is under way, or has just found it."""
+    """Whether a search for it is in progress, or has just found it."""
     rolled_back: bool = False
-    """Whether `wanted` is an earlier plan that somebody asked for, rather than that of the present inputs."""
+    """Whether `wanted` is an earlier plan of a rollback, and not the plan of the present inputs."""
     actions: tuple[Action, ...] = ()
     requeue_after: float | None = None
 
@@ -63,10 +63,10 @@ class Planning:
 def with_measured_rate(
     history: RateHistory, session: InferenceSession, signals: ServingSignals | None, seconds: float
 ) -> RateHistory:
-    """The history with what was measured at `seconds` of a steady clock.
+    """The history with the measurement at `seconds` of a monotonic clock.
 
-    It begins with the first request, and anew with the one that wakes the session: a time in which nobody needs it
-    says nothing of the rate at which it is needed.
+    It begins with the first request, and again with the request that wakes the session: a time without requests is no
+    information on the rate.
     """
     if session.status.scale_to_zero_time is not None:
         return RateHistory()
@@ -76,7 +76,7 @@ def with_measured_rate(
 
 
 def planned_rate(world: SessionWorld) -> float:
-    """Requests per second to plan for: as declared, or the last level that lasted."""
+    """Requests per second to plan for: the declared rate, or the last lasting level."""
     rate, known = world.session.spec.rate, world.session.status.planned_rate
     if rate.source is RateSource.DECLARED:
         return float(rate.requests_per_second)
@@ -87,7 +87,7 @@ def planned_rate(world: SessionWorld) -> float:
 
 
 def inputs_digest(world: SessionWorld, profiling: Profiling) -> str:
-    """Digest of everything that a plan of the session depends on, but for what other sessions hold."""
+    """Digest of everything that a plan of the session depends on, except for the accelerators of other sessions."""
     session, pools = world.session, world.cluster.pools
     spec = session.spec.model_dump(
         mode="json",
@@ -113,13 +113,13 @@ def inputs_digest(world: SessionWorld, profiling: Profiling) -> str:
 
 
 def decide_plan(world: SessionWorld, profiling: Profiling, current: PipelinePlan | None, now: datetime) -> Planning:
-    """The plan for the present inputs, or what brings it about. `active` is the plan in force."""
+    """The plan for the present inputs, or the step that makes it. `active` is the current plan."""
     inputs = inputs_digest(world, profiling)
     desired = next((plan for plan in world.plans.values() if _answers(plan, inputs)), None)
     if desired is not None and (desired == current or fits(desired, world.availability.takeable)):
         return _approve(world.session, desired)
     if desired is not None:
-        # A plan kept for a rollback; meanwhile other sessions have taken its accelerators.
+        # A plan kept for a rollback, whose accelerators other sessions hold now.
         return Planning(actions=(DeletePlan(desired.metadata.name),), requeue_after=0.0)
     if leftover := _foreign_plan(world, plan_name(world.session, inputs)):
         return Planning(actions=(DeletePlan(leftover),), requeue_after=0.0)
@@ -140,10 +140,11 @@ def decide_plan(world: SessionWorld, profiling: Profiling, current: PipelinePlan
 
 
 def _question(world: SessionWorld, inputs: str, now: datetime) -> tuple[str, Mapping[str, int], Search | None]:
-    """What to ask the planner: the question's key, the accelerators to plan with, and the answer so far.
+    """The search: its key, the accelerators to plan with, and the answer so far.
 
-    At first they are those that nobody holds. Only if these are too few does a session also ask for `takeable`, what
-    those of lower priority hold; one that maximises throughput does so at once, since it never has enough.
+    By default these are the free accelerators. If they are too few, the session is also planned with `takeable`, the
+    accelerators of sessions with lower priority. A session that maximises throughput uses them at once, because it
+    never has enough.
     """
     free, takeable = world.availability.free, world.availability.takeable
     takes = digest({"inputs": inputs, "takeable": dict(sorted(takeable.items()))})
@@ -160,30 +161,30 @@ def _question(world: SessionWorld, inputs: str, now: datetime) -> tuple[str, Map
 
 
 def keep_current_plan(world: SessionWorld, profiling: Profiling, current: PipelinePlan | None) -> Planning:
-    """No other plan than the one in force is wanted, and that only if it is the one of the present inputs."""
+    """No new plan: the current plan is desired if it is the plan of the present inputs."""
     answers = current is not None and _answers(current, inputs_digest(world, profiling))
     return Planning(desired=current if answers else None, actions=keep_planning(world).actions)
 
 
 def keep_rolled_back(world: SessionWorld, plan: PipelinePlan) -> Planning:
-    """An earlier plan is wanted; who asks for it has approved it."""
+    """An earlier plan is desired; the request for a rollback also approves it."""
     approval = () if plan.spec.approved else (ApprovePlan(plan.metadata.name),)
     return Planning(desired=plan, rolled_back=True, actions=(*keep_planning(world).actions, *approval))
 
 
 def keep_planning(world: SessionWorld) -> Planning:
-    """Nothing is planned now; a search under way is given up."""
+    """No planning now; a search in progress is cancelled."""
     searching = world.search is not None and world.search.outcome is None
     return Planning(actions=(CancelSolve(),) if searching else ())
 
 
 def plan_name(session: InferenceSession, inputs: str) -> str:
-    """The name of the plan that is made from these inputs."""
+    """The name of the plan of these inputs."""
     return f"{session.metadata.name}-{inputs[:8]}"
 
 
 def rate_to_record(world: SessionWorld) -> Quantity | None:
-    """The measured rate that plans are made for, which must outlive the operator."""
+    """The measured rate that plans are made for. The status keeps it for the next operator."""
     if world.session.spec.rate.source is RateSource.DECLARED:
         return None
     level = planned_rate(world)
@@ -193,7 +194,7 @@ def rate_to_record(world: SessionWorld) -> Quantity | None:
 
 
 def recorded_spec(plan: PipelinePlan) -> InferenceSessionSpec | None:
-    """The session's spec that `plan` was made from; None if the plan does not say it."""
+    """The session's spec that `plan` was made from; None if the plan does not record it."""
     try:
         return InferenceSessionSpec.model_validate_json(plan.metadata.annotations.get(SESSION_SPEC_ANNOTATION, ""))
     except ValidationError:
@@ -207,7 +208,7 @@ def _answers(plan: PipelinePlan, inputs: str) -> bool:
 def _same_replicas(
     session: InferenceSession, current: PipelinePlan, found: PipelinePlanSpec, profiling: Profiling
 ) -> bool:
-    """Whether the plan in force is what was found, down to what its replicas load: then nothing need be moved."""
+    """Whether the current plan equals the found one, including what its replicas load: then no replica moves."""
     before = recorded_spec(current)
     return (
         before is not None
@@ -225,7 +226,7 @@ def _approve(session: InferenceSession, desired: PipelinePlan) -> Planning:
 
 
 def _foreign_plan(world: SessionWorld, name: str) -> str | None:
-    """A plan of that name that is not the session's: an earlier session of its name left it."""
+    """A plan of that name that belongs to an earlier session of the same name."""
     return name if f"{world.session.metadata.namespace}/{name}" in world.cluster.plans else None
 
 
@@ -278,7 +279,7 @@ def _is_stale(answer: Search, now: datetime) -> bool:
 
 
 def _seconds_left(answer: Search, now: datetime) -> float | None:
-    """Seconds until the same question is worth asking again; None if it never is."""
+    """Seconds until the same search is repeated; None if it is not."""
     failed = isinstance(answer.outcome, NoPlan) and answer.outcome.reason in (
         NoPlanReason.TIME_LIMIT,
         NoPlanReason.INVALID_PLAN,

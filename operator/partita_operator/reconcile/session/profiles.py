@@ -1,8 +1,9 @@
-"""Which profiles a session needs, and how those that are missing come about.
+"""Which profiles a session needs, and how missing ones are made.
 
-One profile for every module with a model on every usable pool, keyed by content: what is there is used, whoever
-asked for it first. What is missing is made by runs of the profile runner: at most `profile_attempts` of them, each
-failure waiting twice as long as the one before. Where a run has failed once, the others are no longer held up by it.
+A session needs one profile for every module with a model on every usable pool, keyed by content. Existing profiles are
+used, independent of the session that requested them. Runs of the profile runner make missing ones: at most
+`profiling.attempts` runs, and the pause doubles after each failure. After the first failure of a pair, planning no
+longer waits for it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,7 +27,7 @@ from partita_operator.reconcile.world import SessionWorld
 from partita_operator.settings.model import OperatorSettings
 
 MAX_PROGRESS: Final = 64
-"""Most profiles under way for one session; the status lists them all."""
+"""Most concurrent profiles of one session; the status lists all of them."""
 
 Pair = tuple[str, str]
 """(module, pool)."""
@@ -34,7 +35,7 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True)
 class RequiredProfiles:
-    """The profiles that a session wants."""
+    """The profiles that a session needs."""
 
     requests: Mapping[Pair, ProfileRequest]
     keys: Mapping[Pair, str]
@@ -45,20 +46,20 @@ class RequiredProfiles:
 
 @dataclass(frozen=True)
 class Profiling:
-    """How the session's profiles stand."""
+    """State of the session's profiles."""
 
     ready: Mapping[Pair, str] = field(default_factory=dict)
-    """Content keys of the profiles that are there."""
+    """Content keys of existing profiles."""
     missing: Mapping[Pair, str] = field(default_factory=dict)
-    """Pairs that go without a profile, for good or until another attempt succeeds, and why."""
+    """Pairs without a profile, finally or until another attempt succeeds, with the reason."""
     running: tuple[Pair, ...] = ()
     """Pairs that planning waits for."""
     modules_without: tuple[str, ...] = ()
-    """Modules that no usable pool has a profile of, and that no first attempt is under way for."""
+    """Modules without a profile on any usable pool and without a first attempt in progress."""
     gives_up: bool = False
     """Whether one of `modules_without` has no attempt left anywhere."""
     begun: bool = True
-    """Whether every profile that is missing is being made."""
+    """Whether every missing profile is being made."""
     progress: tuple[ProfilingProgress, ...] = ()
     actions: tuple[Action, ...] = ()
     requeue_after: float | None = None
@@ -82,14 +83,14 @@ def required_profiles(session: InferenceSession, cluster: Cluster, settings: Ope
 
 
 def required_profile_keys(session: InferenceSession, cluster: Cluster, settings: OperatorSettings) -> frozenset[str]:
-    """Content keys of all profiles that the session wants, or that one of its plans was made from."""
+    """Content keys of all profiles that the session needs, or that one of its plans was made from."""
     required = set(required_profiles(session, cluster, settings).keys.values())
     planned = {ref.key for plan in cluster.plans_of(session).values() for ref in plan.spec.profiles}
     return frozenset(required | planned)
 
 
 def assess_profiles(world: SessionWorld, now: datetime) -> Profiling:
-    """How the session's profiles stand, and what to do about those that are missing."""
+    """State of the session's profiles, and the actions for missing ones."""
     required = required_profiles(world.session, world.cluster, world.settings)
     missing: dict[str, tuple[Pair, ProfileRequest]] = {}
     for pair, key in required.keys.items():
@@ -106,7 +107,7 @@ def assess_profiles(world: SessionWorld, now: datetime) -> Profiling:
         if before is None or before.phase is ProfilingPhase.GIVEN_UP:
             before = _shared_progress(world, key) or before
         if before is None and _cores_busy(world, request.pool, (*known.values(), *progress)):
-            continue  # its turn comes when the run before it has ended
+            continue  # it starts when the earlier run has ended
         after, does = _step(pair, request, before, retry, world, now)
         progress.append(after)
         actions += does
@@ -114,7 +115,7 @@ def assess_profiles(world: SessionWorld, now: datetime) -> Profiling:
 
 
 def _finished_runs(world: SessionWorld, missing: Mapping[str, object]) -> tuple[list[ProfilingProgress], list[Action]]:
-    """Runs whose profile is there, or is not wanted any more; they stay in the status until they are gone."""
+    """Runs whose profile exists or is no longer needed; they stay in the status until they are removed."""
     progress: list[ProfilingProgress] = []
     actions: list[Action] = []
     for old in world.session.status.profiling:
@@ -127,7 +128,7 @@ def _finished_runs(world: SessionWorld, missing: Mapping[str, object]) -> tuple[
 
 
 def unneeded_runs(world: SessionWorld) -> tuple[Action, ...]:
-    """Removal of the session's runs that no other session of its namespace waits for."""
+    """Actions that remove the session's runs that no other session of its namespace needs."""
     return tuple(
         RemoveProfileRun(p.key, p.attempt) for p in world.session.status.profiling if not _shared_progress(world, p.key)
     )
@@ -172,7 +173,7 @@ def _step(
     world: SessionWorld,
     now: datetime,
 ) -> tuple[ProfilingProgress, list[Action]]:
-    """One missing profile's next state."""
+    """The next state of a missing profile."""
     pool = world.cluster.pools[request.pool]
     if old is None:
         return _begin(pair, request, 1, pool, now)
@@ -212,7 +213,7 @@ def _follow(
     settings: OperatorSettings,
     now: datetime,
 ) -> tuple[ProfilingProgress, list[Action]]:
-    """The next state of a profile whose run is under way."""
+    """The next state of a profile whose run is in progress."""
     if run.phase is RunPhase.SUCCEEDED and run.profile is not None and run.profile.key == request.key:
         return old, [StoreProfile(run.profile)]
     if run.phase is RunPhase.SUCCEEDED:
@@ -229,7 +230,7 @@ def _follow(
 
 def _failed(old: ProfilingProgress, message: str, settings: OperatorSettings, now: datetime) -> ProfilingProgress:
     phase = ProfilingPhase.GIVEN_UP if old.attempt >= settings.profiling.attempts else ProfilingPhase.WAITING
-    # The end of a log says most.
+    # The end of a log has the most information.
     return old.model_copy(
         update={"phase": phase, "last_transition_time": timestamp(now), "message": message[-MAX_MESSAGE:]}
     )
@@ -288,7 +289,7 @@ def _backoff(attempt: int, settings: OperatorSettings) -> float:
 
 
 def retry_asked_for(session: InferenceSession) -> str | None:
-    """What a person last wrote to have tried again what was given up."""
+    """The last value of the annotation that requests another attempt."""
     asked = session.metadata.annotations.get(RETRY_ANNOTATION)
     return asked[:1024] if asked is not None else None
 
@@ -298,7 +299,7 @@ def _run(world: SessionWorld, progress: ProfilingProgress) -> ProfileRun:
 
 
 def _cores_busy(world: SessionWorld, pool: str, own: Iterable[ProfilingProgress]) -> bool:
-    """Whether a run on a pool of CPU cores has to wait for another: side by side they would slow each other down."""
+    """Whether a run on a pool of CPU cores has to wait for another: concurrent runs would slow each other down."""
     if world.cluster.pools[pool].spec.sharing.mode is not SharingMode.CPU:
         return False
     others = (s.status.profiling for s in world.cluster.sessions.values() if s.key != world.session.key)
@@ -309,7 +310,7 @@ def _cores_busy(world: SessionWorld, pool: str, own: Iterable[ProfilingProgress]
 
 
 def _shared_progress(world: SessionWorld, key: str) -> ProfilingProgress | None:
-    """What another session of the namespace has under way for the same profile: they share its runs."""
+    """The state of the same profile in another session of the namespace: they share its runs."""
     for other in world.cluster.sessions.values():
         if (
             other.key != world.session.key

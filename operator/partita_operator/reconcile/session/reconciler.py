@@ -1,7 +1,7 @@
-"""A session: from its spec to replicas that serve it, one step after the other.
+"""A session: from its spec to replicas that serve it, step by step.
 
-finalizer -> is the spec usable -> profiles -> plan -> does something hold it -> roll-out -> signals. Each step needs
-the one before; where a step cannot be taken, the plan in force stays, and the conditions say what is missing.
+finalizer -> is the spec valid -> profiles -> plan -> is it held back -> roll-out -> signals. Each step needs the
+previous one. If a step is not possible, the current plan stays, and the conditions say what is missing.
 """
 
 from datetime import datetime
@@ -34,7 +34,7 @@ from partita_operator.reconcile.world import SessionWorld
 
 
 def reconcile_session(world: SessionWorld, now: datetime) -> Decision[InferenceSessionStatus]:
-    """What to do about the session now."""
+    """The decision for the session now."""
     if world.session.metadata.deletion_timestamp is not None:
         return decide_deletion(world, now)
     if FINALIZER not in world.session.metadata.finalizers:
@@ -73,15 +73,18 @@ def _take_steps(world: SessionWorld, now: datetime) -> Pass:
 
 
 def _approved_pending(world: SessionWorld) -> PipelinePlan | None:
-    """The plan that was on its way before the wanted one became uncertain: better than none."""
+    """The pending plan from before the desired plan became uncertain."""
     pending = world.plans.get(world.session.status.pending_plan or "")
     return pending if pending is not None and pending.spec.approved else None
 
 
 def _actions(step: Pass, status: InferenceSessionStatus) -> tuple[Action, ...]:
-    """Profiles before plans, new plans before what serves, and old plans last."""
+    """The order of actions:
+
+    profiles before plans, new plans before the engine's target, and deletions of old plans last.
+    """
     desired = step.planning.desired
-    # While it is uncertain which plan is wanted, none is thrown away.
+    # While the desired plan is uncertain, no plan is deleted.
     outdated = (
         outdated_plans(step.world, {step.current, desired.metadata.name}, status.history) if desired is not None else ()
     )
@@ -129,7 +132,7 @@ def _current_plan(step: Pass) -> PlanSummary | None:
 
 
 def _pending_plan(step: Pass) -> str | None:
-    """The wanted plan, as long as another one or none serves; the one before, while that is uncertain."""
+    """The desired plan if another one or none serves; the previous pending plan while the desired one is uncertain."""
     planning, before = step.planning, step.world.session.status.pending_plan
     if planning.desired is not None:
         name: str | None = planning.desired.metadata.name
@@ -141,7 +144,7 @@ def _pending_plan(step: Pass) -> str | None:
 
 
 def _handled_retry(step: Pass) -> str | None:
-    """The request to try again counts as obeyed once everything that was given up is being made."""
+    """The request for another attempt is handled when everything that was given up is being made."""
     if step.problem is not None or not step.profiling.begun:
         return step.world.session.status.last_handled_retry
     return retry_asked_for(step.world.session)
@@ -166,7 +169,7 @@ def _requeue_after(step: Pass, status: InferenceSessionStatus, now: datetime) ->
     due = [resync, step.planning.requeue_after, step.profiling.requeue_after]
     if step.world.serving is None or step.world.problem:
         return patience(seconds_in_state(status.conditions, ConditionType.ROLLED_OUT, now), resync)
-    # The request that wakes a session waits until the operator has seen it.
+    # The request that wakes a session waits until the operator has noticed it.
     if is_true(status.conditions, ConditionType.RECONCILING) or status.scale_to_zero_time is not None:
         due.append(min(BUSY_SECONDS, resync))
     return min(seconds for seconds in due if seconds is not None)

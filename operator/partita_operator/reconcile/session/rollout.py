@@ -1,7 +1,7 @@
-"""Which plan should serve now, with how many replicas, and how far that has come.
+"""Which plan should serve now, with how many replicas, and the progress of its roll-out.
 
-The wanted plan is rolled out unless something holds it back; until there is one, the plan in force stays. A plan in
-force is kept up with the spec that it was made from, since the session's present spec may not fit it.
+The desired plan is rolled out unless it is held back. Until there is one, the current plan stays. The current plan is
+maintained with the spec that it was made from, because the session's present spec may not match it.
 """
 
 from collections.abc import Mapping
@@ -35,30 +35,30 @@ StageKey = tuple[str, str, int]
 
 @dataclass(frozen=True)
 class Rollout:
-    """How the plan that should serve now stands."""
+    """State of the plan that should serve now."""
 
     target: PipelinePlan | None = None
     """The plan that should serve now."""
     targets: tuple[StageTarget, ...] = ()
     """Its stages and their replicas."""
     desired: tuple[StageTarget, ...] = ()
-    """What its stages would have but for sessions of higher priority; they come back to it."""
+    """Replicas of its stages without the limits by sessions of higher priority."""
     ready: Mapping[StageKey, int] = field(default_factory=dict)
     """Replicas of the target that are up."""
     serves: bool = False
     """Whether the frontends are up and use the target."""
     scaling: AutoscaleDecision | None = None
-    """What the autoscaler wants, if it was asked."""
+    """The autoscaler's decision, if it was called."""
     scaled: bool = False
     """Whether the replicas change in this pass."""
     outranked: str = ""
-    """What there is to say if sessions of higher priority leave too little of the target."""
+    """The message if sessions of higher priority leave too few accelerators for the target; else empty."""
     missing_to_start: str = ""
-    """What the target, which is asleep, lacks of accelerators to wake."""
+    """Accelerators that the target, which has scaled to zero, lacks to wake."""
     obstacle: str = ""
-    """Why the target cannot be applied."""
+    """The reason why the target cannot be applied."""
     hold: Hold | None = None
-    """What keeps the session from the wanted plan."""
+    """What holds the session back from the desired plan."""
     actions: tuple[Action, ...] = ()
 
     @property
@@ -68,7 +68,7 @@ class Rollout:
 
     @property
     def at_zero(self) -> bool:
-        """Whether the target should have no replicas, since nobody asks for any."""
+        """Whether the target has scaled to zero."""
         return bool(self.targets) and not any(t.replicas for t in self.targets)
 
     @property
@@ -78,7 +78,7 @@ class Rollout:
 
 
 def current_plan_name(world: SessionWorld) -> str | None:
-    """Name of the plan in force: what the frontends use, or used when they were last seen."""
+    """Name of the current plan: the one that the frontends use, or used in their last report."""
     if world.serving is not None and world.serving.serving_plan is not None:
         return world.serving.serving_plan
     return world.session.status.current_plan.name if world.session.status.current_plan else None
@@ -87,7 +87,7 @@ def current_plan_name(world: SessionWorld) -> str | None:
 def roll_out(
     world: SessionWorld, planning: Planning, fallback: PipelinePlan | None, hold: Hold | None, now: datetime
 ) -> Rollout:
-    """How the plan that should serve now stands, and what to do for it; `fallback` is what serves until then."""
+    """State of the plan that should serve now, and the actions for it; `fallback` serves until then."""
     desired = planning.desired
     waits = hold is not None and hold.plan is not None
     target = desired if desired is not None and desired.spec.approved and not waits else fallback
@@ -127,7 +127,10 @@ def roll_out(
 
 
 def _apply(spec: ServingSpec | str, serving: ServingStatus) -> tuple[Action, ...]:
-    """What makes it so; a session that is left without replicas is taken down until it has some again."""
+    """The action that applies the target.
+
+    A session without replicas is removed from the engine until it has some again.
+    """
     if isinstance(spec, str):
         return ()
     if spec.targets:
@@ -136,7 +139,7 @@ def _apply(spec: ServingSpec | str, serving: ServingStatus) -> tuple[Action, ...
 
 
 def history_after(world: SessionWorld, current: str | None) -> tuple[str, ...]:
-    """Earlier plans, newest first, now that `active` is in force."""
+    """Earlier plans, newest first, when `active` is the current plan."""
     status = world.session.status
     before = status.current_plan.name if status.current_plan else None
     earlier = (before, *status.history) if before is not None and before != current else status.history
@@ -144,14 +147,14 @@ def history_after(world: SessionWorld, current: str | None) -> tuple[str, ...]:
 
 
 def outdated_plans(world: SessionWorld, kept: set[str | None], history: tuple[str, ...]) -> tuple[Action, ...]:
-    """Removal of plans that are neither in `kept`, nor running, nor among the last ones of the history."""
+    """Actions that delete plans that are not in `kept`, not running, and not among the last ones of the history."""
     running = {plan.plan for plan in world.serving.plans} if world.serving is not None else set(world.plans)
     rollback = [name for name in history if name in world.plans][:KEPT_FOR_ROLLBACK]
     return tuple(DeletePlan(name) for name in sorted(set(world.plans) - kept - running - set(rollback)))
 
 
 def _present_targets(world: SessionWorld, plan: PipelinePlan) -> tuple[StageTarget, ...]:
-    """The replicas that the plan's status asks for; as planned where it asks for none, and none while it sleeps."""
+    """The replicas requested in the plan's status: by default as planned, and none while it has scaled to zero."""
     if plan_at_zero(world.session) == plan.metadata.name:
         return tuple(StageTarget(*_key(t), replicas=0) for t in planned_targets(plan))
     desired = {(s.module, s.pipeline, s.stage): s.desired for s in plan.status.stages}
@@ -187,8 +190,8 @@ def _scale(
 def _free(target: PipelinePlan, present: tuple[StageTarget, ...], usable: Mapping[str, int]) -> dict[str, int]:
     """Accelerators by pool that are `usable` for the session and that the target does not use now.
 
-    To scale from zero, they include those of sessions of lower priority: the plan was promised them. An autoscaler that
-    only adds replicas takes none of these.
+    To scale from zero, they include those of sessions of lower priority, because the plan holds them. An autoscaler
+    that only adds replicas does not use these.
     """
     used = target.spec.gpus({_key(t): t.replicas for t in present})
     return {pool: usable.get(pool, 0) - used.get(pool, 0) for pool in usable.keys() | used.keys()}
@@ -197,7 +200,7 @@ def _free(target: PipelinePlan, present: tuple[StageTarget, ...], usable: Mappin
 def _serving_spec(
     world: SessionWorld, target: PipelinePlan, targets: tuple[StageTarget, ...], as_desired: bool
 ) -> ServingSpec | str:
-    """What the engine should make so, or why that cannot be said."""
+    """The target for the engine, or the reason why there is none."""
     session = world.session if as_desired else _session_of(target, world.session)
     if session is None:
         return f"Plan {target.metadata.name} does not record its spec. Its replicas stay as they are."
@@ -219,7 +222,7 @@ def _serving_spec(
 
 
 def _session_of(plan: PipelinePlan, session: InferenceSession) -> InferenceSession | None:
-    """The session as it was when `plan` was made, but for how it is autoscaled."""
+    """The session as it was when `plan` was made, with the present autoscaling settings."""
     recorded = recorded_spec(plan)
     if recorded is None:
         return None
