@@ -11,7 +11,7 @@ PARALLEL ?= -n 2
 BENCHMARK_ARGS ?= --quick
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-emulated cluster e2e cluster-down down test test-fast lint format benchmarks crds schema clean
+.PHONY: help install demo demo-emulated cluster e2e cluster-down down test test-fast lint format docs benchmarks crds schema clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -63,6 +63,9 @@ lint: install  ## Types, style and layers
 
 format: install  ## Put the code in order
 	$(BIN)/ruff check --fix . && $(BIN)/ruff format .
+
+docs: install  ## The documentation as a site, to report/site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 
 benchmarks: install  ## Every benchmark, quick and rough, to report/benchmarks (all of it: BENCHMARK_ARGS="--data DIR")
 	$(BIN)/python benchmarks/all.py $(BENCHMARK_ARGS)

@@ -30,7 +30,7 @@ def folders() -> list[Path]:
 
 def documents() -> list[Path]:
     """All pages for people."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 @cache

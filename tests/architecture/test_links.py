@@ -10,7 +10,10 @@ import pytest
 from tests.architecture.sources import ROOT
 
 FOLDERS: Final = ("docs", "examples", "benchmarks", "charts")
-PAGES: Final = [ROOT / "README.md", *(page for folder in FOLDERS for page in sorted((ROOT / folder).rglob("*.md")))]
+PAGES: Final = [
+    *sorted(ROOT.glob("*.md")),
+    *(page for folder in FOLDERS for page in sorted((ROOT / folder).rglob("*.md"))),
+]
 LINK: Final = re.compile(r"\]\((?!https?:)([^)\s#]*)(?:#([^)\s]*))?\)")
 
 

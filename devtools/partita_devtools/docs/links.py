@@ -1,0 +1,65 @@
+"""Links between pages: the repository's paths become the site's."""
+
+import posixpath
+import re
+from collections.abc import Callable, Collection
+from typing import Final
+
+LOCATIONS: Final = {
+    "README.md": "index.md",
+    "docs/README.md": "contents.md",
+    "CONTRIBUTING.md": "contribute/contributing.md",
+    "CHANGELOG.md": "contribute/changelog.md",
+    "SECURITY.md": "contribute/security-policy.md",
+    "LICENSE": "contribute/license.md",
+    "crds/gpupools.yaml": "reference/api/gpupool.md",
+    "crds/inferencesessions.yaml": "reference/api/inferencesession.md",
+    "crds/pipelineplans.yaml": "reference/api/pipelineplan.md",
+    "operator/partita_operator/cli/main.py": "reference/command-line.md",
+    "charts/partita/values.yaml": "reference/chart-values.md",
+}
+"""Where the site has a file of the repository, or the page generated from it. Other pages of docs/ keep their path."""
+
+_FENCE: Final = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
+_LINK: Final = re.compile(r"(?<!!)\[(?P<text>(?:[^\[\]]|\[[^\[\]]*\])+)\]\((?P<target>[^)\s]+)\)")
+_NESTED_ITEM: Final = re.compile(r"^ {2,3}(?=(?:[-*]|\d+\.) )", re.MULTILINE)
+
+
+def repository_path(site_path: str) -> str:
+    """The file of the repository that a page of the site is made from."""
+    sources = {site: source for source, site in LOCATIONS.items()}
+    return sources.get(site_path, f"docs/{site_path}")
+
+
+def site_path(repository_path: str, pages: Collection[str]) -> str | None:
+    """The page of the site for a file of the repository. None if the site does not have it."""
+    found = LOCATIONS.get(repository_path, repository_path.removeprefix("docs/"))
+    return found if found in pages else None
+
+
+def site_markdown(markdown: str, page: str, pages: Collection[str]) -> str:
+    """A page as MkDocs needs it: links between pages of the site, nested lists indented by four.
+
+    `page` is its path on the site and `pages` are all paths. A link to a file that the site does not have becomes text.
+    """
+    parts = _FENCE.split(markdown)
+    return "".join(part if index % 2 else _prose(part, page, pages) for index, part in enumerate(parts))
+
+
+def _prose(markdown: str, page: str, pages: Collection[str]) -> str:
+    return _LINK.sub(_relink(page, pages), _NESTED_ITEM.sub("    ", markdown))
+
+
+def _relink(page: str, pages: Collection[str]) -> Callable[[re.Match[str]], str]:
+    source = posixpath.dirname(repository_path(page))
+
+    def relinked(link: re.Match[str]) -> str:
+        target, hash_mark, heading = link["target"].partition("#")
+        if not target or re.match(r"[a-z]+:", target):
+            return link.group(0)
+        found = site_path(posixpath.normpath(posixpath.join(source, target)), pages)
+        if found is None:
+            return link["text"]
+        return f"[{link['text']}]({posixpath.relpath(found, posixpath.dirname(page) or '.')}{hash_mark}{heading})"
+
+    return relinked

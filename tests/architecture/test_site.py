@@ -1,0 +1,63 @@
+"""The documentation builds as a site: all pages are in the navigation, all links work, and nothing is remote."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.architecture.sources import ROOT
+
+REMOTE = re.compile(r"""<(?:script|img|iframe)[^>]*\ssrc=["']?(?:https?:)?//|<link[^>]*\shref=["']?(?:https?:)?//""")
+"""Scripts, styles, fonts and images that a browser would load from another host."""
+IMPORTED = re.compile(r"""(?:url\(|@import\s+)["']?(?:https?:)?//""")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built strictly: a warning fails."""
+    pytest.importorskip("mkdocs", reason="MkDocs is missing: pip install -c constraints.txt '.[docs]'")
+    folder = tmp_path_factory.mktemp("site")
+    result = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder],
+        cwd=ROOT,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout + result.stderr == ""
+    return folder
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "index.html",
+        "contents.html",
+        "troubleshooting.html",
+        "contribute/contributing.html",
+        "reference/api/inferencesession.html",
+        "reference/chart-values.html",
+        "reference/command-line.html",
+        "reference/python/partita_planner.html",
+    ],
+)
+def test_the_site_has_the_page(site: Path, page: str) -> None:
+    assert (site / page).is_file()
+
+
+def test_browsers_load_nothing_from_other_hosts(site: Path) -> None:
+    pages = [page for page in site.rglob("*.html") if REMOTE.search(page.read_text())]
+    styles = [style for style in site.rglob("*.css") if IMPORTED.search(style.read_text())]
+
+    assert pages + styles == []
+
+
+def test_lists_and_tables_are_not_shown_as_text(site: Path) -> None:
+    """Markdown of GitHub that MkDocs reads differently: lists and tables directly below a paragraph."""
+    raw = re.compile(r"<p>[^<]*(?:<(?!/p>)[^<]*)*\n(?:[-*] |\d+\. |\|)")
+
+    assert [str(page.relative_to(site)) for page in site.rglob("*.html") if raw.search(page.read_text())] == []
