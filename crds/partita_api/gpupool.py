@@ -55,8 +55,8 @@ class Emulation(SpecModel):
     """Accelerators that are not there: for tests, demonstrations and capacity planning.
 
     With `curves`, an execution takes the curve's time and computes nothing (answers are zeros of the right
-    shape). With `slowdown`, the answer is computed for real on the CPU and the execution is then stretched
-    to `slowdown` times what it took.
+    shape). With `slowdown`, the CPU computes the answer, and the execution takes `slowdown` times the CPU time that the
+    profile has measured for a batch of this size.
     """
 
     rules: ClassVar[tuple[Rule, ...]] = (
@@ -78,7 +78,8 @@ class Emulation(SpecModel):
         description="Latency curves by module. An execution waits for this time, and computes nothing.",
     )
     slowdown: Quantity | None = Field(
-        default=None, description="Compute for real, then wait until this multiple of the time has passed (1 to 100)."
+        default=None,
+        description="Compute on the CPU; an execution takes this multiple of the CPU time (1 to 100).",
     )
 
 

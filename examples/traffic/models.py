@@ -26,7 +26,7 @@ CROP_SIZE: Final = 128
 QUERIES: Final = 48
 
 
-def detector(seed: int = 9, image_size: int = IMAGE_SIZE) -> nn.Module:
+def detector(seed: int = 29, image_size: int = IMAGE_SIZE) -> nn.Module:
     """A YOLOS detector: `[batch, 3, image_size, image_size]` to `[batch, 48, 4 + classes + 1]`.
 
     A row is one box (centre x, centre y, width, height; fractions of the image), then the logits of
@@ -34,10 +34,10 @@ def detector(seed: int = 9, image_size: int = IMAGE_SIZE) -> nn.Module:
     """
     config = YolosConfig(
         image_size=[image_size, image_size],
-        hidden_size=192,
-        num_hidden_layers=12,
+        hidden_size=96,
+        num_hidden_layers=6,
         num_attention_heads=3,
-        intermediate_size=768,
+        intermediate_size=192,
         num_detection_tokens=QUERIES,
         num_labels=len(DETECTOR_LABELS),
         use_mid_position_embeddings=False,
@@ -54,11 +54,11 @@ def detector(seed: int = 9, image_size: int = IMAGE_SIZE) -> nn.Module:
 
 
 def vehicle_classifier(seed: int = 2) -> nn.Module:
-    """A ResNet-50 of half width: `[batch, 3, 128, 128]` to the logits of VEHICLE_LABELS."""
+    """A narrow ResNet-26: `[batch, 3, 128, 128]` to the logits of VEHICLE_LABELS."""
     config = ResNetConfig(
-        embedding_size=32,
-        hidden_sizes=[128, 256, 512, 1024],
-        depths=[3, 4, 6, 3],
+        embedding_size=16,
+        hidden_sizes=[32, 64, 128, 256],
+        depths=[2, 2, 2, 2],
         num_labels=len(VEHICLE_LABELS),
     )
     with _seeded(seed):
@@ -68,11 +68,11 @@ def vehicle_classifier(seed: int = 2) -> nn.Module:
 
 
 def person_classifier(seed: int = 3, crop_size: int = CROP_SIZE) -> nn.Module:
-    """A MobileViT-XXS: `[batch, 3, crop_size, crop_size]` to the logits of PERSON_LABELS."""
+    """A MobileViT half as wide as XXS: `[batch, 3, crop_size, crop_size]` to the logits of PERSON_LABELS."""
     config = MobileViTConfig(
         image_size=crop_size,
-        hidden_sizes=[64, 80, 96],
-        neck_hidden_sizes=[16, 16, 24, 48, 64, 80, 320],
+        hidden_sizes=[32, 40, 48],
+        neck_hidden_sizes=[8, 8, 12, 24, 32, 40, 160],
         num_labels=len(PERSON_LABELS),
     )
     with _seeded(seed):

@@ -9,7 +9,7 @@ import pytest
 
 import partita_planner
 
-FOREIGN = ["ray", "torch", "kopf", "kubernetes", "lightkube"]
+FOREIGN = ["ray", "torch", "kopf", "kubernetes"]
 
 
 @pytest.mark.parametrize("name", ["partita_planner", "partita_planner.mig", "partita_planner.subclusters"])

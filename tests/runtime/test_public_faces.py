@@ -19,7 +19,7 @@ PACKAGES = [
 
 NOTEBOOK = """
 import sys
-for blocked in ("ray", "torch", "kopf", "kubernetes", "lightkube", "starlette", "httpx"):
+for blocked in ("ray", "torch", "kopf", "kubernetes", "starlette", "httpx"):
     sys.modules[blocked] = None  # an import raises ImportError
 
 from partita_planner.planning import plan

@@ -12,6 +12,7 @@ from partita_devtools.demo.config import DEFAULT_PHASES, DemoConfig
 from partita_devtools.demo.console import print_result, slo_met
 from partita_devtools.demo.errors import DemoError
 from partita_devtools.demo.example import Example, read_example
+from partita_devtools.demo.machine import measure_machine
 from partita_devtools.demo.report.write import write_report
 from partita_devtools.demo.result import DemoResult
 from partita_devtools.demo.run import run_demo
@@ -55,9 +56,14 @@ from partita_operator.cli.output import OutputFormat, emit, output_option, repor
 @click.option(
     "--seconds",
     type=Number(1, 86_400),
-    default=60.0,
+    default=DEFAULT_PHASES[0].seconds,
     show_default=True,
     help="Duration of the planned load. Double load and planned load follow, each half as long.",
+)
+@click.option(
+    "--rate",
+    type=click.FloatRange(0.1),
+    help="Requests per second. Default: what this machine can carry, at most the rate of the manifest.",
 )
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of arrivals and inputs.")
 @output_option
@@ -67,6 +73,7 @@ def demo(
     state_dir: Path,
     kubeconfig: Path | None,
     seconds: float,
+    rate: float | None,
     seed: int,
     output: OutputFormat,
 ) -> None:
@@ -77,6 +84,7 @@ def demo(
     """
     try:
         example = read_example(directory)
+        machine = measure_machine()
         with stopped_if_interrupted(state_dir):
             environment = _environment(example, state_dir, kubeconfig)
             config = DemoConfig(
@@ -85,6 +93,8 @@ def demo(
                 phases=tuple(
                     replace(p, seconds=p.seconds * seconds / DEFAULT_PHASES[0].seconds) for p in DEFAULT_PHASES
                 ),
+                machine=machine,
+                rate=rate,
                 seed=seed,
                 operator_log=operator_log(environment.state_dir),
             )

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from partita_devtools.demo.machine import Machine
+
 
 @dataclass(frozen=True)
 class LoadPhase:
@@ -15,9 +17,9 @@ class LoadPhase:
 
 
 DEFAULT_PHASES = (
-    LoadPhase("planned load", 1.0, 60.0),
-    LoadPhase("double load", 2.0, 30.0),
-    LoadPhase("planned load again", 1.0, 30.0),
+    LoadPhase("planned load", 1.0, 40.0),
+    LoadPhase("double load", 2.0, 20.0),
+    LoadPhase("planned load again", 1.0, 20.0),
 )
 
 
@@ -37,6 +39,10 @@ class DemoConfig:
     verified_requests: int = 4
     """Requests whose answers are compared with those of the whole models; 0 for none."""
     seed: int = 0
+    machine: Machine | None = None
+    """If given, the session declares only the rate that this machine can carry."""
+    rate: float | None = None
+    """Requests per second to declare, in place of the manifest's and of what the machine can carry."""
     ready_timeout_s: float = 1200.0
     """Time limit until the session serves; profiling takes most of it."""
     operator_log: Path | None = None

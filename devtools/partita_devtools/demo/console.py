@@ -12,6 +12,7 @@ from partita_devtools.demo.summary import (
     achievement,
     comparison_sentence,
     mean_utilization,
+    reasons_for_misses,
     stage_rows,
 )
 
@@ -84,6 +85,7 @@ def _verdict(result: DemoResult) -> RenderableType:
         f"{report.attainment:.2%} of {report.requests} requests within {slo.latency_ms} ms: "
         f"the objective of {slo.attainment} is {'met' if met else 'missed'}"
     ]
+    lines += reasons_for_misses(result)
     if result.verification is not None:
         same = "are those" if result.verification.agrees else "are NOT those"
         lines.append(

@@ -36,6 +36,8 @@ class PhaseResult:
     rate: float
     """Requests per second that were sent."""
     report: LoadReport
+    busy: float
+    """Share of the machine that was busy."""
 
 
 @dataclass(frozen=True)

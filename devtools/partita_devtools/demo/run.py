@@ -13,9 +13,10 @@ from partita_devtools.demo.config import DemoConfig
 from partita_devtools.demo.errors import DemoError
 from partita_devtools.demo.example import Example, read_example, samples
 from partita_devtools.demo.kubernetes import apply_example, demo_client
+from partita_devtools.demo.machine import affordable_rate
 from partita_devtools.demo.result import DemoResult, Verification
 from partita_devtools.demo.traffic import SessionEndpoint, send_phases, wait_until_reachable
-from partita_devtools.demo.verification import verify
+from partita_devtools.demo.verification import Reference, reference, verify
 from partita_devtools.demo.watch import Watch
 from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.connection import NoClusterError, load_config
@@ -38,6 +39,8 @@ def run_demo(config: DemoConfig, report: Report) -> DemoResult:
 async def _demonstrate(client: KubernetesClient, example: Example, config: DemoConfig, report: Report) -> DemoResult:
     name = example.session.metadata.name
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
+    expected = await _reference(example, config, report)
+    example = example.at_rate(_rate(example, config, expected, report))
     await apply_definitions(client, config.kubeconfig)
     report(f"applying {len(example.pools)} pools and session {name} from {example.directory}")
     await apply_example(client, example)
@@ -49,7 +52,7 @@ async def _demonstrate(client: KubernetesClient, example: Example, config: DemoC
     await wait_until_reachable(endpoint)
     report(f"{name} serves at {endpoint.base_url} after {ready_after_s:.1f} s")
 
-    verification = await _verification(endpoint, example, config, report)
+    verification = await _verification(endpoint, example, expected, report)
     inputs = samples(example, config.payloads, config.seed)
     payloads = [
         encode_request({input: tensor[i : i + 1] for input, tensor in inputs.items()}) for i in range(config.payloads)
@@ -79,13 +82,36 @@ async def _demonstrate(client: KubernetesClient, example: Example, config: DemoC
     )
 
 
-async def _verification(
-    endpoint: SessionEndpoint, example: Example, config: DemoConfig, report: Report
-) -> Verification | None:
+async def _reference(example: Example, config: DemoConfig, report: Report) -> Reference | None:
     if example.is_emulated or config.verified_requests == 0:
         return None
-    report(f"comparing {config.verified_requests} answers with those of the whole models")
-    found = await verify(endpoint, example, samples(example, config.verified_requests, config.seed + 1))
+    report(f"running the whole models on {config.verified_requests} requests, to compare answers later")
+    return await asyncio.to_thread(reference, example, samples(example, config.verified_requests, config.seed + 1))
+
+
+def _rate(example: Example, config: DemoConfig, expected: Reference | None, report: Report) -> float:
+    """The rate that the session declares."""
+    declared = float(example.session.spec.rate.requests_per_second)
+    if config.rate is not None:
+        return config.rate
+    if config.machine is None or expected is None:
+        return declared
+    rate = affordable_rate(declared, config.machine, expected.seconds)
+    report(
+        f"{config.machine.free_cores:.1f} of {config.machine.cores} cores are free, and the models need "
+        f"{1000 * expected.seconds:.0f} ms of CPU time for a request: the session declares {rate:g} requests/s"
+        + ("" if rate == declared else f" instead of {declared:g}")
+    )
+    return rate
+
+
+async def _verification(
+    endpoint: SessionEndpoint, example: Example, expected: Reference | None, report: Report
+) -> Verification | None:
+    if expected is None:
+        return None
+    report(f"comparing {len(expected.answers)} answers with those of the whole models")
+    found = await verify(endpoint, example, expected)
     for difference in found.differences:
         report(f"warning: {difference}")
     return found

@@ -12,6 +12,8 @@ from partita_runtime.serving.telemetry.signals import SessionStageSignals
 
 WITHOUT_PARTITIONING: Final = "no-partitioning"
 """The planning strategy that does not partition models."""
+SLOWER: Final = 1.1
+"""Factor from which a stage counts as slower than its profile."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,25 @@ def mean_utilization(result: DemoResult, phase: int = 0) -> float | None:
     settled = [s for s in result.samples if start + s.signals.window_seconds <= s.at_s <= end]
     within = settled or [s for s in result.samples if start <= s.at_s <= end]
     return 1 - sum(s.signals.idle_fraction for s in within) / len(within) if within else None
+
+
+def reasons_for_misses(result: DemoResult) -> tuple[str, ...]:
+    """Why the planned load missed the SLO, and what to do; empty if it did not."""
+    phase, slo = result.phases[0], result.session.spec.slo
+    if phase.report.attainment >= slo.attainment.fraction:
+        return ()
+    slow = [
+        f"stage {row.key} took {row.last.actual_micros / 1000:.0f} ms for a batch; "
+        f"its profile has {row.last.predicted_micros / 1000:.0f} ms"
+        for row in stage_rows(result)
+        if row.last is not None and row.last.actual_micros > SLOWER * row.last.predicted_micros > 0
+    ]
+    half = max(0.5, phase.rate / 2)
+    return (
+        *slow,
+        f"the machine was {phase.busy:.0%} busy; stop other programs, or plan for less load: "
+        f"partita demo --rate {half:g}",
+    )
 
 
 def accelerators(result: DemoResult) -> dict[str, tuple[int, int]]:

@@ -14,6 +14,7 @@ from partita_devtools.commands import Report
 from partita_devtools.demo.conditions import ExampleSnapshot
 from partita_devtools.demo.config import LoadPhase
 from partita_devtools.demo.errors import DemoError
+from partita_devtools.demo.machine import CpuTicks
 from partita_devtools.demo.result import PhaseResult, SignalSample
 from partita_runtime.load.arrivals import RateSchedule, arrival_times
 from partita_runtime.load.generator import LoadConfig, Progress, run_load
@@ -111,11 +112,11 @@ async def _send(
         slo_s=slo_s,
         timeout_s=max(10.0, 3 * slo_s),
     )
-    start_s = sampler.elapsed()
+    start_s, ticks = sampler.elapsed(), CpuTicks.now()
     run = await run_load(load, _ProgressLines(phase, report))
     for warning in run.report.warnings:
         report(f"warning: {warning}")
-    return PhaseResult(phase.name, start_s, rate, run.report)
+    return PhaseResult(phase.name, start_s, rate, run.report, CpuTicks.now().machine_since(ticks).busy)
 
 
 @dataclass

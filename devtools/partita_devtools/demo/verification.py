@@ -1,7 +1,9 @@
 """Compares the pipelines' answers with those of the whole models."""
 
-import asyncio
+import statistics
+import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import httpx
@@ -27,18 +29,47 @@ Feature maps in FP16 have 11 bits; detections, and the crops made from them, mov
 _TIMEOUT_S: Final = 60.0
 
 
-async def verify(endpoint: SessionEndpoint, example: Example, inputs: Tensors) -> Verification:
-    """Send each sample of `inputs` (`[count, ...]` each) and compare its answer with that of the whole models.
+@dataclass(frozen=True)
+class Reference:
+    """What the whole models answer, and their CPU time."""
+
+    inputs: Tensors
+    """`[count, ...]` by input name."""
+    answers: list[dict[str, NDArray[Any]]]
+    """For each sample, the tensors of its answer by name."""
+    seconds: float
+    """CPU time of the models for one sample: the median."""
+
+
+def reference(example: Example, inputs: Tensors) -> Reference:
+    """Run the whole models, with one thread, in this process. Raises ModelError."""
+    import torch  # only where answers are compared
+
+    from partita_runtime.load.reference import WholeModels
+
+    spec: InferenceSessionSpec = example.session.spec
+    torch.set_num_threads(1)
+    answers, seconds = [], []
+    with importable(example):
+        models = WholeModels(spec)
+        for i in range(len(next(iter(inputs.values())))):
+            started = time.thread_time()
+            answers.append(models.answer({name: tensor[i] for name, tensor in inputs.items()}))
+            seconds.append(time.thread_time() - started)
+    return Reference(inputs, answers, statistics.median(seconds))
+
+
+async def verify(endpoint: SessionEndpoint, example: Example, expected: Reference) -> Verification:
+    """Send each sample of the reference and compare its answer.
 
     Raises DemoError for a request that is not answered.
     """
-    expected = await asyncio.to_thread(_whole_answers, example, inputs)
     async with httpx.AsyncClient(timeout=_TIMEOUT_S) as http:
         given = [
-            await _ask(http, endpoint, {name: tensor[i : i + 1] for name, tensor in inputs.items()})
-            for i in range(len(expected))
+            await _ask(http, endpoint, {name: tensor[i : i + 1] for name, tensor in expected.inputs.items()})
+            for i in range(len(expected.answers))
         ]
-    return compare(given, expected, TOLERANCE[example.session.spec.execution.cut_dtype])
+    return compare(given, expected.answers, TOLERANCE[example.session.spec.execution.cut_dtype])
 
 
 def compare(
@@ -73,16 +104,6 @@ def _relative_error(given: NDArray[Any], expected: NDArray[Any]) -> float:
         return 0.0
     largest = float(np.abs(expected).max())
     return float(np.abs(given.astype(np.float64) - expected).max()) / (largest or 1.0)
-
-
-def _whole_answers(example: Example, inputs: Tensors) -> list[dict[str, NDArray[Any]]]:
-    from partita_runtime.load.reference import WholeModels  # torch only where answers are compared
-
-    spec: InferenceSessionSpec = example.session.spec
-    with importable(example):
-        models = WholeModels(spec)
-        count = len(next(iter(inputs.values())))
-        return [models.answer({name: tensor[i] for name, tensor in inputs.items()}) for i in range(count)]
 
 
 async def _ask(http: httpx.AsyncClient, endpoint: SessionEndpoint, inputs: Tensors) -> dict[str, NDArray[Any]]:

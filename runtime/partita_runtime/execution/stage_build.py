@@ -43,20 +43,29 @@ class StageBuild(SpecModel):
     cut_dtype: CutDType = CutDType.FP16
     max_batch: int = Field(default=16, ge=1, le=1024)
     threads: int = Field(default=1, ge=1, description="CPU threads for one batch.")
-    slowdown: float | None = Field(default=None, ge=1, description="Slow every execution down by this factor.")
+    latency_micros: tuple[int, ...] | None = Field(
+        default=None, description="Emulate the speed only: outputs of a batch of b samples wait for the time at b - 1."
+    )
     emulation: EmulatedStage | None = Field(default=None, description="Emulate: the model is not loaded.")
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.end is not None and self.end <= self.first:
             raise ValueError(f"blocks [{self.first}, {self.end}) are empty; end must be above first")
-        if self.emulation is not None and self.slowdown is not None:
-            raise ValueError("a stage is either emulated or slowed down, and not both")
-        if self.emulation is not None and len(self.emulation.latency_micros) < self.max_batch:
-            raise ValueError(
-                f"emulation has times for batches up to {len(self.emulation.latency_micros)}, not {self.max_batch}"
-            )
+        if self.emulation is not None and self.latency_micros is not None:
+            raise ValueError("either a stage or only its speed is emulated, and not both")
+        times = self.latency_micros if self.emulation is None else self.emulation.latency_micros
+        if times is not None and len(times) < self.max_batch:
+            raise ValueError(f"emulation has times for batches up to {len(times)}, not {self.max_batch}")
         return self
+
+
+def batch_latencies(profile: Profile, first: int, end: int, *, divisor: int = 1, max_batch: int) -> tuple[int, ...]:
+    """Profiled microseconds of blocks [first, end) on a vGPU of 1/divisor; a batch of b samples is at index b - 1.
+
+    Raises KeyError or ValueError like `stage_latency`.
+    """
+    return tuple(round(stage_latency(profile, first, end, divisor, batch)) for batch in range(1, max_batch + 1))
 
 
 def emulated_stage(
@@ -68,9 +77,7 @@ def emulated_stage(
     Raises KeyError or ValueError like `stage_latency`.
     """
     return EmulatedStage(
-        latency_micros=tuple(
-            round(stage_latency(profile, first, end, divisor, batch)) for batch in range(1, max_batch + 1)
-        ),
+        latency_micros=batch_latencies(profile, first, end, divisor=divisor, max_batch=max_batch),
         inputs=_crossing(profile.cuts[first - 1], cut_dtype) if first else (profile.request.input,),
         outputs=_crossing(profile.cuts[end - 1], cut_dtype) if end < profile.blocks else profile.outputs,
     )

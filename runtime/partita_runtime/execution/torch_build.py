@@ -9,7 +9,7 @@ import torch
 from partita_api.execution import Backend
 from partita_runtime.execution.executor import BuiltExecutor, StageExecutor
 from partita_runtime.execution.process_settings import settle_process
-from partita_runtime.execution.slowdown import SlowdownExecutor
+from partita_runtime.execution.profiled_time import ProfiledTimeExecutor
 from partita_runtime.execution.stage_build import Device, StageBuild
 from partita_runtime.execution.torch_cuda_graphs import cuda_graphs
 from partita_runtime.execution.torch_eager import eager
@@ -48,8 +48,8 @@ def build_torch_executor(build: StageBuild) -> BuiltExecutor:
     blocks = StageBlocks([model.block(i) for i in range(build.first, end)])
     backend, compute = pick_backend(build.backend, blocks, entry, warnings)
     executor: StageExecutor = TorchExecutor(blocks, compute, entry, exit, max_batch=build.max_batch)
-    if build.slowdown is not None:
-        executor = SlowdownExecutor(executor, build.slowdown)
+    if build.latency_micros is not None:
+        executor = ProfiledTimeExecutor(executor, build.latency_micros)
     return BuiltExecutor(
         executor=executor,
         backend_used=backend,

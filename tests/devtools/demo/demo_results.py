@@ -194,7 +194,7 @@ def _phase(
         RequestRecord(at, at, at + (0.02 if drop else latency), "503" if drop else "200")
         for at, latency, drop in zip(due.tolist(), latencies.tolist(), dropped.tolist(), strict=True)
     ]
-    return PhaseResult(name, start, rate, summarize(records, slo_s=0.4, duration_s=seconds))
+    return PhaseResult(name, start, rate, summarize(records, slo_s=0.4, duration_s=seconds), busy=0.5)
 
 
 def _pool(name: str, price: str, count: int) -> GPUPool:

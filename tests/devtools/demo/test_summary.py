@@ -18,6 +18,7 @@ from partita_devtools.demo.summary import (
     batch_sizes,
     comparison_sentence,
     mean_utilization,
+    reasons_for_misses,
     replicas,
     stage_rows,
     utilization,
@@ -136,3 +137,43 @@ def test_terminal_says_how_it_went(change: Callable[[DemoResult], DemoResult], w
     for part in want:
         assert part in text
     assert slo_met(result) == want_met
+
+
+def missed(result: DemoResult, slower: float) -> DemoResult:
+    """The result with the bad requests of the double load in all phases, and stages that are slower than profiled."""
+    phases = tuple(replace(phase, report=result.phases[1].report) for phase in result.phases)
+    samples = tuple(
+        replace(
+            sample,
+            signals=sample.signals.model_copy(
+                update={
+                    "stages": tuple(
+                        stage.model_copy(update={"actual_micros": slower * stage.predicted_micros})
+                        for stage in sample.signals.stages
+                    )
+                }
+            ),
+        )
+        for sample in result.samples
+    )
+    return replace(result, phases=phases, samples=samples)
+
+
+def test_a_missed_slo_names_slow_stages_the_busy_machine_and_what_to_do() -> None:
+    result = missed(demo_result(), slower=1.5)
+    reasons = reasons_for_misses(result)
+
+    assert len(reasons) == len(stage_rows(result)) + 1
+    assert "ms for a batch; its profile has" in reasons[0]
+    assert reasons[-1] == (
+        "the machine was 50% busy; stop other programs, or plan for less load: partita demo --rate 125"
+    )
+    assert "partita demo --rate 125" in printed(result)
+
+
+def test_stages_as_fast_as_their_profile_are_not_named() -> None:
+    assert len(reasons_for_misses(missed(demo_result(), slower=1.0))) == 1
+
+
+def test_a_met_slo_needs_no_reasons() -> None:
+    assert reasons_for_misses(demo_result()) == ()

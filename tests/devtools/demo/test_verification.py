@@ -11,7 +11,7 @@ from aiohttp import web
 from partita_devtools.demo.errors import DemoError
 from partita_devtools.demo.example import Example, importable, read_example, samples
 from partita_devtools.demo.traffic import SessionEndpoint
-from partita_devtools.demo.verification import compare, verify
+from partita_devtools.demo.verification import Reference, compare, reference, verify
 from partita_runtime.load.reference import WholeModels
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
@@ -96,14 +96,16 @@ async def endpoint(example: Example, request: pytest.FixtureRequest) -> AsyncIte
 async def test_photographs_are_compared_over_http(
     endpoint: SessionEndpoint, example: Example, want_agrees: bool
 ) -> None:
-    found = await verify(endpoint, example, samples(example, 2, seed=4))
+    expected = reference(example, samples(example, 2, seed=4))
+
+    found = await verify(endpoint, example, expected)
 
     assert found.requests == 2
     assert found.agrees == want_agrees
 
 
 async def test_request_without_an_answer_ends_the_comparison(example: Example, unused_tcp_port: int) -> None:
+    expected = Reference(samples(example, 1, seed=0), answers=[{}], seconds=0.0)
+
     with pytest.raises(DemoError, match="no answer from http://127"):
-        await verify(
-            SessionEndpoint(f"http://127.0.0.1:{unused_tcp_port}", "traffic"), example, samples(example, 1, seed=0)
-        )
+        await verify(SessionEndpoint(f"http://127.0.0.1:{unused_tcp_port}", "traffic"), example, expected)

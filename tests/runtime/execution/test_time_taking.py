@@ -14,7 +14,7 @@ from partita_api.module import DType, ModelSource, TensorSpec
 from partita_api.profile import Cut, Profile, ProfileRequest, VgpuLatency
 from partita_runtime.execution.build import build_executor
 from partita_runtime.execution.executor import Array
-from partita_runtime.execution.slowdown import SlowdownExecutor
+from partita_runtime.execution.profiled_time import ProfiledTimeExecutor
 from partita_runtime.execution.stage_build import EmulatedStage, StageBuild, emulated_stage
 
 INPUT = TensorSpec(shape=(3, 8, 8))
@@ -111,44 +111,44 @@ def test_emulated_executor_refuses_wrong_batches() -> None:
 
 
 class Working:
-    """Computes a sum of numbers; `took` is in seconds of CPU time."""
+    """Computes a sum of numbers."""
 
     memory_bytes = 7
 
     def __init__(self) -> None:
         self.warmed: list[int] = []
-        self.took = 0.0
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
-        started = time.thread_time()
         total = sum(np.ones(1000).sum() for _ in range(2000))
-        self.took = time.thread_time() - started
         return [inputs[0] * total]
 
     def warm_up(self, batch_sizes: Sequence[int]) -> None:
         self.warmed.extend(batch_sizes)
 
 
-def test_slowed_down_execution_takes_a_multiple_of_the_time_and_gives_the_same_answer() -> None:
+@pytest.mark.parametrize(
+    ("batch", "at_least"), [pytest.param(1, 0.05, id="one sample"), pytest.param(2, 0.1, id="two samples")]
+)
+def test_real_answers_arrive_at_the_profiled_time_of_their_batch(batch: int, at_least: float) -> None:
     working = Working()
-    slowed = SlowdownExecutor(working, 3.0)
+    executor = ProfiledTimeExecutor(working, (50_000, 100_000))
     answer: list[Array] = []
 
-    took = seconds(lambda: answer.extend(slowed.run([np.ones(2)])))
-    slowed.warm_up([1, 2])
+    took = seconds(lambda: answer.extend(executor.run([np.ones(batch)])))
+    executor.warm_up([1, 2])
 
-    assert took >= 3.0 * working.took
-    assert answer[0].tolist() == [2_000_000.0] * 2
-    assert (slowed.memory_bytes, working.warmed) == (7, [1, 2])
+    assert took >= at_least
+    assert answer[0].tolist() == [2_000_000.0] * batch
+    assert (executor.memory_bytes, working.warmed) == (7, [1, 2])
 
 
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
         pytest.param({"first": 2, "end": 2}, "end must be above first", id="no blocks"),
-        pytest.param({"emulation": emulated(1), "slowdown": 2.0, "max_batch": 1}, "not both", id="two emulations"),
+        pytest.param({"emulation": emulated(1), "latency_micros": (2,), "max_batch": 1}, "not both", id="two"),
         pytest.param({"emulation": emulated(1, 2), "max_batch": 3}, "batches up to 2, not 3", id="missing times"),
-        pytest.param({"slowdown": 0.5}, "greater than or equal to 1", id="faster"),
+        pytest.param({"latency_micros": (1, 2), "max_batch": 3}, "batches up to 2, not 3", id="missing speeds"),
     ],
 )
 def test_invalid_stage_is_refused(fields: dict[str, object], says: str) -> None:
@@ -165,7 +165,7 @@ def test_invalid_stage_is_refused(fields: dict[str, object], says: str) -> None:
         "partita_runtime.models.standard_inputs",
         "partita_runtime.execution.build",
         "partita_runtime.execution.emulated",
-        "partita_runtime.execution.slowdown",
+        "partita_runtime.execution.profiled_time",
     ],
 )
 def test_emulation_needs_no_torch(module: str) -> None:

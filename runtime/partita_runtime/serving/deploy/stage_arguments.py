@@ -5,7 +5,7 @@ from partita_api.inferencesession import InferenceSessionSpec
 from partita_api.meta import SpecModel
 from partita_api.pipelineplan import Stage
 from partita_api.profile import Profile
-from partita_runtime.execution.stage_build import Device, StageBuild, emulated_stage
+from partita_runtime.execution.stage_build import Device, StageBuild, batch_latencies, emulated_stage
 from partita_runtime.serving.transport.kind import TransportKind
 
 
@@ -70,7 +70,9 @@ def stage_build(
         device=Device.CUDA if has_gpus(pool) else Device.CPU,
         cut_dtype=session.execution.cut_dtype,
         max_batch=batch_size,
-        slowdown=float(emulation.slowdown) if emulation is not None and emulation.slowdown is not None else None,
+        latency_micros=batch_latencies(profile, first, end, divisor=stage.vgpu_divisor, max_batch=batch_size)
+        if emulation is not None and emulation.slowdown is not None
+        else None,
         emulation=emulated_stage(
             profile,
             first,

@@ -1,0 +1,43 @@
+"""The load that a machine can carry."""
+
+from pathlib import Path
+
+import pytest
+
+from partita_devtools.demo.machine import LEAST_RATE, CpuTicks, Machine, affordable_rate, measure_machine
+
+
+@pytest.mark.parametrize(
+    ("machine", "model_seconds", "want"),
+    [
+        pytest.param(Machine(2, 2.0), 0.03, 5.0, id="two free cores carry what the manifest declares"),
+        pytest.param(Machine(2, 1.0), 0.03, 3.5, id="one core is busy"),
+        pytest.param(Machine(2, 1.0), 0.1, 1.5, id="one core is busy, and cores are slow"),
+        pytest.param(Machine(64, 60.0), 0.03, 5.0, id="never more than declared"),
+        pytest.param(Machine(2, 0.0), 0.03, LEAST_RATE, id="all cores are busy"),
+    ],
+)
+def test_rate_follows_free_cores_and_the_cpu_time_of_a_request(
+    machine: Machine, model_seconds: float, want: float
+) -> None:
+    assert affordable_rate(5.0, machine, model_seconds) == want
+
+
+def test_ticks_are_those_of_all_cores(tmp_path: Path) -> None:
+    stat = tmp_path / "stat"
+    stat.write_text("cpu  100 10 50 800 20 5 5 10 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n")
+
+    assert CpuTicks.now(stat) == CpuTicks(idle=820, total=1000)
+
+
+def test_free_cores_are_the_idle_share_of_all_cores() -> None:
+    found = CpuTicks(idle=1_050, total=2_100).machine_since(CpuTicks(idle=1_000, total=2_000))
+
+    assert found.free_cores == found.cores / 2
+    assert found.busy == 0.5
+
+
+def test_this_machine_has_no_more_free_cores_than_cores() -> None:
+    found = measure_machine(0.05)
+
+    assert 0 <= found.free_cores <= found.cores
