@@ -62,7 +62,7 @@ from partita_operator.cli.output import OutputFormat, emit, output_option, repor
 )
 @click.option(
     "--rate",
-    type=Number(0.1, 100_000),
+    type=click.IntRange(1, 1_000_000),
     help="Requests per second. Default: what this machine can carry, at most the rate of the manifest.",
 )
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of arrivals and inputs.")
@@ -73,7 +73,7 @@ def demo(
     state_dir: Path,
     kubeconfig: Path | None,
     seconds: float,
-    rate: float | None,
+    rate: int | None,
     seed: int,
     output: OutputFormat,
 ) -> None:

@@ -41,7 +41,7 @@ class DemoConfig:
     seed: int = 0
     machine: Machine | None = None
     """If given, the session declares only the rate that this machine can carry."""
-    rate: float | None = None
+    rate: int | None = None
     """Requests per second to declare, in place of the manifest's and of what the machine can carry."""
     ready_timeout_s: float = 1200.0
     """Time limit until the session serves; profiling takes most of it."""

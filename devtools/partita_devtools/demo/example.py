@@ -15,7 +15,6 @@ from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession
 from partita_api.manifests import ManifestError, Manifests, parse_manifests
 from partita_api.module import DType, TensorSpec
-from partita_api.quantity import Quantity
 from partita_devtools.demo.errors import DemoError
 from partita_devtools.ray_cluster.commands import RayClassNode
 from partita_runtime.execution.executor import NUMPY_DTYPES
@@ -43,10 +42,10 @@ class Example:
         """Whether executions are emulated, so that answers have no meaning."""
         return all(pool.spec.emulation is not None and pool.spec.emulation.curves for pool in self.pools)
 
-    def at_rate(self, requests_per_second: float) -> "Example":
+    def at_rate(self, requests_per_second: int) -> "Example":
         """The same example with a session that declares another rate."""
         spec = self.session.spec
-        rate = spec.rate.model_copy(update={"requests_per_second": Quantity(f"{requests_per_second:g}")})
+        rate = spec.rate.model_copy(update={"requests_per_second": requests_per_second})
         session = self.session.model_copy(update={"spec": spec.model_copy(update={"rate": rate})})
         return replace(self, session=session)
 

@@ -13,7 +13,7 @@ REQUEST_SECONDS: Final = 0.03
 """CPU time of a request outside its models: proxy, frontend, transport, and the load generator."""
 SHARE: Final = 0.35
 """Share of the remaining cores for the planned load. The rest is for double load and bursts."""
-LEAST_RATE: Final = 0.5
+LEAST_RATE: Final = 1
 """Requests per second even on a machine without a free core."""
 
 
@@ -57,11 +57,10 @@ def measure_machine(seconds: float = 2.0) -> Machine:
     return CpuTicks.now().machine_since(before)
 
 
-def affordable_rate(declared: float, machine: Machine, model_seconds: float) -> float:
+def affordable_rate(declared: int, machine: Machine, model_seconds: float) -> int:
     """Requests per second for this machine, at most `declared`; `model_seconds` is the CPU time of its models.
 
     Emulated execution times hold only while the real work has cores to run on.
     """
     cores = max(0.0, machine.free_cores - PLATFORM_CORES)
-    rate = max(LEAST_RATE, SHARE * cores / (model_seconds + REQUEST_SECONDS))
-    return declared if rate >= declared else math.floor(2 * rate) / 2
+    return min(declared, max(LEAST_RATE, math.floor(SHARE * cores / (model_seconds + REQUEST_SECONDS))))

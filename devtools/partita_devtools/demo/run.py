@@ -89,9 +89,9 @@ async def _reference(example: Example, config: DemoConfig, report: Report) -> Re
     return await asyncio.to_thread(reference, example, samples(example, config.verified_requests, config.seed + 1))
 
 
-def _rate(example: Example, config: DemoConfig, expected: Reference | None, report: Report) -> float:
+def _rate(example: Example, config: DemoConfig, expected: Reference | None, report: Report) -> int:
     """The rate that the session declares."""
-    declared = float(example.session.spec.rate.requests_per_second)
+    declared = example.session.spec.rate.requests_per_second
     if config.rate is not None:
         return config.rate
     if config.machine is None or expected is None:
@@ -99,8 +99,8 @@ def _rate(example: Example, config: DemoConfig, expected: Reference | None, repo
     rate = affordable_rate(declared, config.machine, expected.seconds)
     report(
         f"{config.machine.free_cores:.1f} of {config.machine.cores} cores are free, and the models need "
-        f"{1000 * expected.seconds:.0f} ms of CPU time for a request: the session declares {rate:g} requests/s"
-        + ("" if rate == declared else f" instead of {declared:g}")
+        f"{1000 * expected.seconds:.0f} ms of CPU time for a request: the session declares {rate} requests/s"
+        + ("" if rate == declared else f" instead of {declared}")
     )
     return rate
 

@@ -148,11 +148,11 @@ def reasons_for_misses(result: DemoResult) -> tuple[str, ...]:
         for row in stage_rows(result)
         if row.last is not None and row.last.actual_micros > SLOWER * row.last.predicted_micros > 0
     ]
-    half = max(0.5, phase.rate / 2)
+    half = max(1, int(phase.rate / 2))
     return (
         *slow,
         f"the machine was {phase.busy:.0%} busy; stop other programs, or plan for less load: "
-        f"partita demo --rate {half:g}",
+        f"partita demo --rate {half}",
     )
 
 
