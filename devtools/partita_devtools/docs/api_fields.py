@@ -90,9 +90,10 @@ def _type(path: str, schema: Schema) -> str:
 
 
 def _default(schema: Schema) -> str:
-    if "default" not in schema:
+    """The default; that of an object is left out, because its own section has the defaults of its fields."""
+    default = schema.get("default", {})
+    if isinstance(default, dict):
         return ""
-    default = schema["default"]
     return default if isinstance(default, str) else json.dumps(default)
 
 

@@ -22,5 +22,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, files: Files, **_event: object) -> str:
-    """Make the links of a page lead to pages of the site."""
+    """Make the links of a page lead to pages of the site. The home page is wide: its diagram needs the room."""
+    if page.file.src_uri == "index.md":
+        page.meta["hide"] = ["toc"]
     return site_markdown(markdown, page.file.src_uri, files.src_uris)

@@ -5,20 +5,23 @@ import re
 from collections.abc import Callable, Collection
 from typing import Final
 
-LOCATIONS: Final = {
+COPIED: Final = {
     "README.md": "index.md",
     "docs/README.md": "contents.md",
     "CONTRIBUTING.md": "contribute/contributing.md",
     "CHANGELOG.md": "contribute/changelog.md",
     "SECURITY.md": "contribute/security-policy.md",
     "LICENSE": "contribute/license.md",
+}
+"""Pages of the site that are files outside of docs/ in the repository, or have another path there."""
+GENERATED: Final = {
     "crds/gpupools.yaml": "reference/api/gpupool.md",
     "crds/inferencesessions.yaml": "reference/api/inferencesession.md",
     "crds/pipelineplans.yaml": "reference/api/pipelineplan.md",
     "operator/partita_operator/cli/main.py": "reference/command-line.md",
     "charts/partita/values.yaml": "reference/chart-values.md",
 }
-"""Where the site has a file of the repository, or the page generated from it. Other pages of docs/ keep their path."""
+"""Files of the repository with the page that is generated from them. Links to the file lead to the page."""
 
 _FENCE: Final = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
 _LINK: Final = re.compile(r"(?<!!)\[(?P<text>(?:[^\[\]]|\[[^\[\]]*\])+)\]\((?P<target>[^)\s]+)\)")
@@ -26,14 +29,14 @@ _NESTED_ITEM: Final = re.compile(r"^ {2,3}(?=(?:[-*]|\d+\.) )", re.MULTILINE)
 
 
 def repository_path(site_path: str) -> str:
-    """The file of the repository that a page of the site is made from."""
-    sources = {site: source for source, site in LOCATIONS.items()}
+    """The file of the repository whose links a page has. A generated page has the links of a page in docs/."""
+    sources = {site: source for source, site in COPIED.items()}
     return sources.get(site_path, f"docs/{site_path}")
 
 
 def site_path(repository_path: str, pages: Collection[str]) -> str | None:
     """The page of the site for a file of the repository. None if the site does not have it."""
-    found = LOCATIONS.get(repository_path, repository_path.removeprefix("docs/"))
+    found = {**COPIED, **GENERATED}.get(repository_path, repository_path.removeprefix("docs/"))
     return found if found in pages else None
 
 

@@ -7,7 +7,7 @@ from partita_api.crd_schema import KINDS
 from partita_devtools.docs.api_fields import kind_page
 from partita_devtools.docs.chart_values import values_page
 from partita_devtools.docs.command_line import command_page
-from partita_devtools.docs.links import LOCATIONS
+from partita_devtools.docs.links import COPIED
 from partita_devtools.docs.python_api import package_page
 from partita_operator.cli.main import main
 
@@ -28,9 +28,7 @@ def generated_pages(root: Path) -> dict[str, str]:
 
 def copied_pages(root: Path) -> dict[str, str]:
     """The pages of the repository's root, by their path on the site."""
-    sources = {
-        source: page for source, page in LOCATIONS.items() if source.endswith(".md") and (root / source).exists()
-    }
+    sources = {source: page for source, page in COPIED.items() if source.endswith(".md") and (root / source).exists()}
     pages = {page: (root / source).read_text(encoding="utf-8") for source, page in sources.items()}
     licence = (root / "LICENSE").read_text(encoding="utf-8")
     return {**pages, "contribute/license.md": f"# License\n\n```text\n{licence.strip()}\n```\n"}

@@ -20,6 +20,7 @@ PAGES = {"index.md", "contents.md", "security.md", "concepts/engines.md", "refer
             "[values](../reference/chart-values.md)",
             id="to what a page is generated from",
         ),
+        pytest.param("reference/chart-values.md", "[a](../security.md)", "[a](../security.md)", id="generated page"),
         pytest.param("security.md", "see [`examples`](../examples).", "see `examples`.", id="not on the site"),
         pytest.param("security.md", "[a](#rights)", "[a](#rights)", id="same page"),
         pytest.param("security.md", "[a](https://example.com)", "[a](https://example.com)", id="other host"),
