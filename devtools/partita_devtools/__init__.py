@@ -1,4 +1,4 @@
-"""Development tools: a Kubernetes control plane, nodes and a Ray cluster on one machine, and the demonstration.
+"""Development tools: a Kubernetes control plane, nodes and a Ray cluster on one machine, the demonstration, the site.
 
 They are a separate distribution, `partita-devtools`, which no image contains. Each cluster consists of plain processes
 with one state directory. May import every other package; no other package imports it.
