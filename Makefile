@@ -65,7 +65,7 @@ format: install  ## Put the code in order
 	$(BIN)/ruff check --fix . && $(BIN)/ruff format .
 
 docs: install  ## The documentation as a site, to report/site/index.html
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 benchmarks: install  ## Every benchmark, quick and rough, to report/benchmarks (all of it: BENCHMARK_ARGS="--data DIR")
 	$(BIN)/python benchmarks/all.py $(BENCHMARK_ARGS)

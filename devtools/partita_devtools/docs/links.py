@@ -44,6 +44,7 @@ def site_markdown(markdown: str, page: str, pages: Collection[str]) -> str:
     """A page as MkDocs needs it: links between pages of the site, nested lists indented by four.
 
     `page` is its path on the site and `pages` are all paths. A link to a file that the site does not have becomes text.
+    A dead link to a page stays, and MkDocs warns of it.
     """
     parts = _FENCE.split(markdown)
     return "".join(part if index % 2 else _prose(part, page, pages) for index, part in enumerate(parts))
@@ -60,9 +61,10 @@ def _relink(page: str, pages: Collection[str]) -> Callable[[re.Match[str]], str]
         target, hash_mark, heading = link["target"].partition("#")
         if not target or re.match(r"[a-z]+:", target):
             return link.group(0)
-        found = site_path(posixpath.normpath(posixpath.join(source, target)), pages)
+        path = posixpath.normpath(posixpath.join(source, target))
+        found = site_path(path, pages)
         if found is None:
-            return link["text"]
+            return link.group(0) if path.startswith("docs/") and path.endswith(".md") else link["text"]
         return f"[{link['text']}]({posixpath.relpath(found, posixpath.dirname(page) or '.')}{hash_mark}{heading})"
 
     return relinked
