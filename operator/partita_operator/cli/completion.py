@@ -7,8 +7,8 @@ from click.shell_completion import get_completion_class
 
 SHELLS: Final = ("bash", "zsh", "fish")
 PROGRAM: Final = "partita"
-VARIABLE: Final = "_PARTITA_COMPLETE"
-"""The environment variable by which the script asks for completions."""
+VARIABLE: Final = f"_{PROGRAM}_complete".upper()
+"""The environment variable by which the script asks for completions; click expects this name."""
 
 EXAMPLES: Final = """\b
 bash:  partita completion bash > ~/.local/share/bash-completion/completions/partita

@@ -17,7 +17,7 @@ from kubernetes.aio.dynamic.exceptions import UnauthorizedError
 from kubernetes.aio.watch import Watch
 
 from partita_api.meta import FIELD_MANAGER
-from partita_operator.kube.connection import Connection
+from partita_operator.kube.connection import Connection, NoClusterError
 from partita_operator.kube.errors import ApiError, ApiUnreachableError, api_error
 
 Document = dict[str, Any]
@@ -42,10 +42,19 @@ class KubernetesClient:
     def __init__(
         self, connection: Connection, field_manager: str = FIELD_MANAGER, api_client: ApiClient | None = None
     ) -> None:
-        """`api_client` replaces the official client of this connection, which has the HTTP connections."""
+        """`api_client` replaces the official client of this connection, which has the HTTP connections.
+
+        Raises NoClusterError if the connection's certificates or keys cannot be used.
+        """
         self._connection = connection
         self._manager = field_manager
-        self._api = api_client or ApiClient(connection.configuration)
+        try:
+            self._api = api_client or ApiClient(connection.configuration)
+        except (OSError, ValueError) as error:
+            raise NoClusterError(
+                f"No Kubernetes cluster: the certificates or keys for {connection.server} cannot be used: {error}; "
+                "pass --kubeconfig or set KUBECONFIG."
+            ) from error
         # It is not awaited: that would discover all kinds of the cluster.
         self._dynamic = DynamicClient(self._api)
 

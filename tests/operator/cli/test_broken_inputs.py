@@ -57,6 +57,8 @@ BROKEN_TEXTS = {
     "no date": b"created: 2026-99-99",
     "digits": b"count: " + b"9" * 5000,
     "nesting": b"[" * 5000,
+    "no certificate": b"clusters: [{name: k, cluster: {server: 'https://a:1', certificate-authority-data: eA==}}]\n"
+    b"contexts: [{name: c, context: {cluster: k, user: u}}]\nusers: [{name: u, user: {}}]\ncurrent-context: c\n",
     "no kind": b"apiVersion: partita.dev/v1alpha1\nmetadata: {name: a}\n",
     "wrong kind": b"apiVersion: partita.dev/v1alpha1\nkind: Gadget\nmetadata: {name: a}\n",
     "metadata is a list": b"apiVersion: partita.dev/v1alpha1\nkind: GPUPool\nmetadata: [a]\nspec: {}\n",

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from partita_operator.cli.exit_codes import ExitCode
@@ -16,8 +17,9 @@ def test_the_page_has_the_codes_of_the_enum() -> None:
     assert rows == [(str(code.value), code.name, code.meaning) for code in ExitCode]
 
 
-def test_the_page_has_every_command() -> None:
-    first_column = " ".join(re.findall(r"^\| (`[^|]+) \|", PAGE.read_text(), re.MULTILINE))
+@pytest.mark.parametrize("page", [PAGE, PAGE.with_name("cli.md")], ids=lambda page: page.name)
+def test_the_page_has_every_command(page: Path) -> None:
+    first_column = " ".join(re.findall(r"^\| (`[^|]+) \|", page.read_text(), re.MULTILINE))
     named = {name.split()[0] for name in re.findall(r"`([^`]+)`", first_column)}
     assert named == SUBCOMMANDS.keys()
 

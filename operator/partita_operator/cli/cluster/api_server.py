@@ -137,7 +137,7 @@ class ApiServer:
         except ApiUnreachableError as error:
             raise click.ClickException(f"The API server at {self._server} does not answer: {error}") from error
         except NoClusterError as error:
-            raise click.ClickException(str(error)) from error
+            raise BadInput(str(error)) from error
 
 
 class _NotFoundError(Exception):

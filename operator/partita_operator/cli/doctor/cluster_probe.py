@@ -25,7 +25,7 @@ from partita_operator.cli.doctor.cluster_facts import (
 from partita_operator.cli.doctor.findings import Unknown
 from partita_operator.cli.doctor.schema_comparison import same_schema
 from partita_operator.kube.client import Document, KubernetesClient
-from partita_operator.kube.connection import NoClusterError, load_config
+from partita_operator.kube.connection import Connection, NoClusterError, load_config
 from partita_operator.kube.errors import ApiError, KubernetesError, is_missing
 from partita_operator.kube.resources import (
     DefinitionResource,
@@ -39,6 +39,7 @@ from partita_operator.kube.selectors import equal
 
 T = TypeVar("T")
 
+FIELD_MANAGER: Final = "kubectl-partita"
 REQUEST_SECONDS: Final = 10.0
 """Time limit of one part of the facts."""
 VERBS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -82,21 +83,28 @@ async def _cluster(place: ClusterPlace) -> ClusterFacts | NoCluster:
         return NoCluster(str(error), is_wanted=named)
     except TimeoutError:
         return NoCluster(f"The credentials of the kubeconfig take longer than {REQUEST_SECONDS:.0f} s.", True)
+    try:
+        async with KubernetesClient(connection, FIELD_MANAGER) as client:
+            return await _answers(client, connection, place)
+    except NoClusterError as error:
+        return NoCluster(str(error), is_wanted=True)
+
+
+async def _answers(client: KubernetesClient, connection: Connection, place: ClusterPlace) -> ClusterFacts | NoCluster:
     namespace = place.namespace or connection.namespace or "default"
-    async with KubernetesClient(connection, "kubectl-partita") as client:
-        probe = _ClusterProbe(client, namespace)
-        version = await _observed(probe.version())
-        if isinstance(version, Unknown):
-            return NoCluster(f"The API server at {connection.server} cannot be used: {version.reason}.", True)
-        async with asyncio.TaskGroup() as parts:
-            definitions = parts.create_task(_observed(probe.definitions(version)))
-            access = parts.create_task(_observed(probe.access()))
-            operators = parts.create_task(_observed(probe.operators()))
-            objects = parts.create_task(_observed(probe.objects()))
-            webhooks = parts.create_task(_observed(probe.webhooks()))
-            kuberay = parts.create_task(_observed(probe.kuberay()))
-            nodes = parts.create_task(_observed(probe.nodes()))
-            metrics = parts.create_task(_observed(probe.metrics()))
+    probe = _ClusterProbe(client, namespace)
+    version = await _observed(probe.version())
+    if isinstance(version, Unknown):
+        return NoCluster(f"The API server at {connection.server} cannot be used: {version.reason}.", True)
+    async with asyncio.TaskGroup() as parts:
+        definitions = parts.create_task(_observed(probe.definitions(version)))
+        access = parts.create_task(_observed(probe.access()))
+        operators = parts.create_task(_observed(probe.operators()))
+        objects = parts.create_task(_observed(probe.objects()))
+        webhooks = parts.create_task(_observed(probe.webhooks()))
+        kuberay = parts.create_task(_observed(probe.kuberay()))
+        nodes = parts.create_task(_observed(probe.nodes()))
+        metrics = parts.create_task(_observed(probe.metrics()))
     return ClusterFacts(
         server=connection.server,
         flags=place.flags(namespace),

@@ -55,7 +55,7 @@ def print_findings(findings: Iterable[CheckFinding], console: Console) -> None:
             if finding.command:
                 console.print(Text(f"            {finding.command}", style="bold"), soft_wrap=True)
     errors, warnings = (sum(f.level is level for f in found) for level in (Level.ERROR, Level.WARNING))
-    console.print(f"{errors} errors, {warnings} warnings", highlight=False)
+    console.print(f"errors: {errors}, warnings: {warnings}", highlight=False)
 
 
 def _machine() -> Iterator[CheckFinding]:
@@ -73,8 +73,19 @@ def _development() -> Iterable[CheckFinding]:
             devtools_command(),
         )
         return
-    found: tuple[CheckFinding, ...] = importlib.import_module(DEVELOPMENT_CHECKS).development_findings()
-    yield from found
+    try:
+        development_findings = importlib.import_module(DEVELOPMENT_CHECKS).development_findings
+    except ImportError as error:
+        yield CheckFinding(
+            Area.DEVELOPMENT,
+            "partita-devtools",
+            Level.ERROR,
+            f"The development tools cannot be loaded: {error}.",
+            "Install them again.",
+            devtools_command(),
+        )
+        return
+    yield from development_findings()
 
 
 def _cluster(place: ClusterPlace) -> Iterable[CheckFinding]:

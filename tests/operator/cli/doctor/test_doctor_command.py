@@ -51,13 +51,40 @@ def test_an_api_server_that_does_not_answer_is_an_error(unreachable: Path) -> No
     assert "http://127.0.0.1:1" in finding["message"]
 
 
-@pytest.mark.parametrize("content", ["", "[1, 2]", "{", "\0\1\2"], ids=["empty", "a list", "broken YAML", "binary"])
+NOT_A_CERTIFICATE = """
+apiVersion: v1
+kind: Config
+current-context: c
+clusters: [{name: k, cluster: {server: 'https://127.0.0.1:1', certificate-authority-data: eA==}}]
+users: [{name: u, user: {}}]
+contexts: [{name: c, context: {cluster: k, user: u}}]
+"""
+CONTENTS = {
+    "empty": "",
+    "a list": "[1, 2]",
+    "broken YAML": "{",
+    "binary": "\0\1\2",
+    "no certificate": NOT_A_CERTIFICATE,
+    "no server": NOT_A_CERTIFICATE.replace("https://127.0.0.1:1", "http://[::bad"),
+}
+
+
+@pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
 def test_an_unusable_kubeconfig_is_an_error_without_a_traceback(content: str, tmp_path: Path) -> None:
     (tmp_path / "kubeconfig").write_text(content)
     result = doctor("--kubeconfig", tmp_path / "kubeconfig", "-o", "json")
     assert result.exit_code == ExitCode.FAILED, result.output
     (finding,) = of_area(result, Area.CLUSTER)
     assert finding["level"] == "error"
+
+
+def test_development_tools_that_cannot_be_loaded_are_an_error(
+    monkeypatch: pytest.MonkeyPatch, unreachable: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "partita_devtools.checks", None)
+    (finding,) = of_area(doctor("--kubeconfig", unreachable, "-o", "json"), Area.DEVELOPMENT)
+    assert finding["level"] == "error"
+    assert "cannot be loaded" in finding["message"]
 
 
 def test_without_a_cluster_only_the_machine_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +102,7 @@ def test_without_a_cluster_only_the_machine_is_checked(tmp_path: Path, monkeypat
 def test_the_text_has_each_command_on_its_own_line(unreachable: Path) -> None:
     lines = doctor("--kubeconfig", unreachable).output.splitlines()
     assert "            kubectl cluster-info" in lines
-    assert lines[-1].endswith("warnings")
+    assert lines[-1].startswith("errors: 1, warnings: ")
 
 
 def test_without_the_kubernetes_client_the_machine_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
