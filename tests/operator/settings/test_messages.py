@@ -16,7 +16,7 @@ from partita_operator.settings.fields import all_settings
 
 OPERATOR = Path(partita_operator.__file__).parent
 RUNTIME = Path(next(iter(partita_runtime.__path__)))
-ABOUT_VARIABLES = {"settings/fields.py", "cli/settings_options.py", "cli/completion.py"}
+ABOUT_VARIABLES = {"settings/fields.py", "cli/settings_options.py"}
 """Modules that make the names of variables or explain them."""
 CHART_KEY = re.compile(r"\b([a-z]\w*(?:\.\w+)+)(?: of the chart| in the chart)")
 

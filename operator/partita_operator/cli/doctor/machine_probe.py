@@ -29,8 +29,8 @@ from partita_runtime.installation import PACKAGE
 
 COMMAND_SECONDS: Final = 10.0
 """Time limit of an external command."""
-DEVELOPMENT_EXTRA: Final = "dev"
-"""The extra with test tools. It is for developers of Partita, and not checked."""
+DEVELOPMENT_EXTRAS: Final = frozenset({"dev", "docs"})
+"""The extras with tools for developers of Partita; they are not checked."""
 _KIB: Final = 1024
 _NO_LIMIT: Final = 2**60
 """A larger number in a control group means no limit."""
@@ -40,7 +40,7 @@ def machine_facts(directory: Path) -> MachineFacts:
     """The facts on this machine; free disk space is that of `directory`."""
     metadata = distribution(PACKAGE)
     lines = metadata.requires or []
-    extras = sorted(set(metadata.metadata.get_all("Provides-Extra") or ()) - {DEVELOPMENT_EXTRA})
+    extras = sorted(set(metadata.metadata.get_all("Provides-Extra") or ()) - DEVELOPMENT_EXTRAS)
     return MachineFacts(
         partita=metadata.version,
         python=_python(metadata),
