@@ -63,14 +63,19 @@ async def test_replicas_follow_the_load_and_no_request_is_lost(system: System, n
     def replicas() -> int:
         return sum(stage["desired"] for plan in namespace.list("pplan") for stage in plan["status"]["stages"])
 
+    def offered_rate() -> float:
+        return float((namespace.get("isess", "emulated") or {})["status"]["signals"]["offeredRate"])
+
+    async def grow() -> None:
+        await eventually(replicas, lambda now: now > planned)
+        await eventually(offered_rate, lambda rate: rate > 8)
+
     planned = replicas()
-    grown = asyncio.create_task(eventually(replicas, lambda now: now > planned))
+    grown: asyncio.Task[object] = asyncio.create_task(grow())
     doubled = await load_until(grown, url, rate=30, most_seconds=PATIENCE_SECONDS)
-    status = (namespace.get("isess", "emulated") or {})["status"]
     shrunk = asyncio.create_task(eventually(replicas, lambda now: now <= planned))
     falling = await load_until(shrunk, url, rate=2, most_seconds=PATIENCE_SECONDS)
 
-    assert float(status["signals"]["offeredRate"]) > 8
     assert doubled.answered == doubled.sent
     assert falling.answered == falling.sent
     assert set(doubled.statuses) <= {200, 503, 504}
