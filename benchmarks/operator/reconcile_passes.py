@@ -40,7 +40,7 @@ def main() -> None:
 
 def measure(sessions: int) -> dict[str, float]:
     """CPU time of converging and of passes at rest with so many sessions."""
-    cluster = crowd(sessions)
+    cluster = cluster_of(sessions)
     began = time.process_time()
     rounds = 0
     while rounds < MOST_ROUNDS and ready(cluster) < sessions:
@@ -64,7 +64,7 @@ def ready(cluster: SimulatedCluster) -> int:
     return sum(is_true(session.status.conditions, ConditionType.READY) for session in cluster.sessions.values())
 
 
-def crowd(sessions: int) -> SimulatedCluster:
+def cluster_of(sessions: int) -> SimulatedCluster:
     """The cluster, before the first pass."""
     cluster = SimulatedCluster()
     pools = max(5, sessions // 10)

@@ -19,59 +19,7 @@ InsufficientCapacity
 Other questions: `partita_planner.mig` packs MIG slices, `partita_planner.subclusters` partitions models.
 """
 
-from typing import TYPE_CHECKING
+import lazy_loader
 
-from partita_planner.exports import lazy_exports
-
-if TYPE_CHECKING:
-    from partita_planner.deadline import NEVER, Deadline, OutOfTimeError
-    from partita_planner.explain.difference import Change, differences
-    from partita_planner.planning import plan
-    from partita_planner.prepartitioning import BadLayersError, prepartition
-    from partita_planner.problem import NoPlan, NoPlanReason, Outcome, Planned, PlanningProblem, Pool
-    from partita_planner.several_sessions.joint import plan_jointly
-    from partita_planner.several_sessions.offline import plan_offline, plan_offline_together
-    from partita_planner.several_sessions.together import NotTogetherError, Together, plan_together
-    from partita_planner.strategies import STRATEGIES
-    from partita_planner.validation import validate
-
-__all__ = [
-    "NEVER",
-    "STRATEGIES",
-    "BadLayersError",
-    "Change",
-    "Deadline",
-    "NoPlan",
-    "NoPlanReason",
-    "NotTogetherError",
-    "OutOfTimeError",
-    "Outcome",
-    "Planned",
-    "PlanningProblem",
-    "Pool",
-    "Together",
-    "differences",
-    "plan",
-    "plan_jointly",
-    "plan_offline",
-    "plan_offline_together",
-    "plan_together",
-    "prepartition",
-    "validate",
-]
-
-__getattr__ = lazy_exports(
-    __name__,
-    {
-        **dict.fromkeys(("NEVER", "Deadline", "OutOfTimeError"), "deadline"),
-        **dict.fromkeys(("Change", "differences"), "explain.difference"),
-        "plan": "planning",
-        **dict.fromkeys(("BadLayersError", "prepartition"), "prepartitioning"),
-        **dict.fromkeys(("NoPlan", "NoPlanReason", "Outcome", "Planned", "PlanningProblem", "Pool"), "problem"),
-        "plan_jointly": "several_sessions.joint",
-        **dict.fromkeys(("plan_offline", "plan_offline_together"), "several_sessions.offline"),
-        **dict.fromkeys(("NotTogetherError", "Together", "plan_together"), "several_sessions.together"),
-        "STRATEGIES": "strategies",
-        "validate": "validation",
-    },
-)
+# The names are those of the stub, `__init__.pyi`; the module behind a name is imported with its first use.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -48,7 +48,9 @@ def test_no_public_name_of_a_package_is_hidden_by_a_module() -> None:
     hidden = {}
     for folder in folders():
         modules = {entry.stem for entry in folder.iterdir() if entry.suffix == ".py" or entry.is_dir()}
-        exported = definitions(folder / "__init__.py") | set(_imported(folder / "__init__.py"))
+        stub = folder / "__init__.pyi"  # what the package exports with the first use
+        face = stub if stub.exists() else folder / "__init__.py"
+        exported = definitions(folder / "__init__.py") | set(_imported(face))
         if both := modules & exported - {"__init__"}:
             hidden[relative(folder)] = both
 

@@ -48,7 +48,8 @@ class Kubectl:
 
     def apply(self, *documents: Json) -> None:
         """Apply manifests as a user does."""
-        self("apply", "--validate=false", "-f", "-", stdin=yaml.safe_dump_all(documents))
+        if documents:
+            self("apply", "--validate=false", "-f", "-", stdin=yaml.safe_dump_all(documents))
 
     def get(self, kind: str, name: str) -> Json | None:
         """An object, or None."""

@@ -3,39 +3,7 @@
 May import `allocation.milp` and `deadline`.
 """
 
-from typing import TYPE_CHECKING
+import lazy_loader
 
-from partita_planner.exports import lazy_exports
-
-if TYPE_CHECKING:
-    from partita_planner.mig.demand import MigDemand, ModelDemand, SliceMeasurement, pack, pack_by_paris, parse_demand
-    from partita_planner.mig.errors import MigError
-    from partita_planner.mig.packing import NoPacking, NoPackingReason, Packing
-    from partita_planner.mig.products import ProductTable, known_products, parse_products
-
-__all__ = [
-    "MigDemand",
-    "MigError",
-    "ModelDemand",
-    "NoPacking",
-    "NoPackingReason",
-    "Packing",
-    "ProductTable",
-    "SliceMeasurement",
-    "known_products",
-    "pack",
-    "pack_by_paris",
-    "parse_demand",
-    "parse_products",
-]
-
-__getattr__ = lazy_exports(
-    __name__,
-    {
-        **dict.fromkeys(("MigDemand", "ModelDemand", "SliceMeasurement"), "demand"),
-        **dict.fromkeys(("pack", "pack_by_paris", "parse_demand"), "demand"),
-        "MigError": "errors",
-        **dict.fromkeys(("NoPacking", "NoPackingReason", "Packing"), "packing"),
-        **dict.fromkeys(("ProductTable", "known_products", "parse_products"), "products"),
-    },
-)
+# The names are those of the stub, `__init__.pyi`; the module behind a name is imported with its first use.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -4,31 +4,7 @@
 and what is below it.
 """
 
-from typing import TYPE_CHECKING
+import lazy_loader
 
-from partita_planner.exports import lazy_exports
-
-if TYPE_CHECKING:
-    from partita_planner.subclusters.partitioning import partition
-    from partita_planner.subclusters.problem import (
-        BadSubclustersError,
-        NoPartition,
-        NoPartitionReason,
-        Partition,
-        ServedModel,
-        SubclusterProblem,
-    )
-
-__all__ = [
-    "BadSubclustersError",
-    "NoPartition",
-    "NoPartitionReason",
-    "Partition",
-    "ServedModel",
-    "SubclusterProblem",
-    "partition",
-]
-
-__getattr__ = lazy_exports(
-    __name__, {"partition": "partitioning", **dict.fromkeys(set(__all__) - {"partition"}, "problem")}
-)
+# The names are those of the stub, `__init__.pyi`; the module behind a name is imported with its first use.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -15,45 +15,7 @@ decisions. The live frontend and the simulator use the same core.
     (1,)
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+import lazy_loader
 
-if TYPE_CHECKING:
-    from partita_runtime.scheduling.core import SchedulingCore as SchedulingCore
-    from partita_runtime.scheduling.events import Action as Action
-    from partita_runtime.scheduling.events import Dispatch as Dispatch
-    from partita_runtime.scheduling.events import Drop as Drop
-    from partita_runtime.scheduling.events import DropReason as DropReason
-    from partita_runtime.scheduling.events import StageRef as StageRef
-    from partita_runtime.scheduling.plan import ScheduledModule as ScheduledModule
-    from partita_runtime.scheduling.plan import ScheduledPipeline as ScheduledPipeline
-    from partita_runtime.scheduling.plan import ScheduledStage as ScheduledStage
-    from partita_runtime.scheduling.plan import SchedulingPlan as SchedulingPlan
-    from partita_runtime.scheduling.plan import one_model_plan as one_model_plan
-    from partita_runtime.scheduling.plan import scheduling_plan as scheduling_plan
-    from partita_runtime.scheduling.signals import CoreSignals as CoreSignals
-
-_MODULES: Final = {
-    "Action": "events",
-    "CoreSignals": "signals",
-    "Dispatch": "events",
-    "Drop": "events",
-    "DropReason": "events",
-    "ScheduledModule": "plan",
-    "ScheduledPipeline": "plan",
-    "ScheduledStage": "plan",
-    "SchedulingCore": "core",
-    "SchedulingPlan": "plan",
-    "StageRef": "events",
-    "one_model_plan": "plan",
-    "scheduling_plan": "plan",
-}
-"""The module of each public name; it is imported with the first use of the name."""
-
-__all__ = sorted(_MODULES)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+# The names are those of the stub, `__init__.pyi`; the module behind a name is imported with its first use.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -14,15 +14,14 @@ from partita_runtime.scheduling.core import SchedulingCore
 from partita_runtime.scheduling.plan import SchedulingPlan, scheduling_plan
 from partita_runtime.simulation.application import SimulatedApplication
 from partita_runtime.simulation.arrivals import Arrivals, arrivals_of
-from partita_runtime.simulation.emulation.clock import VirtualClock
-from partita_runtime.simulation.emulation.cluster import EmulatedCluster
-from partita_runtime.simulation.emulation.failures import Failure, worker_failures
+from partita_runtime.simulation.emulated_system import EmulatedSystem, Environment
+from partita_runtime.simulation.emulation.failures import Failure
 from partita_runtime.simulation.emulation.network import NO_CONTENTION, Contention
 from partita_runtime.simulation.emulation.noise import EXACT, NO_DELAYS, Delays, Noise
 from partita_runtime.simulation.emulation.placement import WorkerPlacement, placements
-from partita_runtime.simulation.event_loop import report_of, run
-from partita_runtime.simulation.report import BatchExecution, SimulationReport
-from partita_runtime.simulation.scaling import Scaler, Scaling
+from partita_runtime.simulation.event_loop import run
+from partita_runtime.simulation.report import SimulationReport
+from partita_runtime.simulation.scaling import Scaling
 
 Progress = Callable[[float], None]
 """Called with the share of the simulated time that has passed."""
@@ -97,41 +96,17 @@ def simulate_scheduling(
 
     With `scaling`, the autoscaler places the workers.
     """
-    if seconds <= 0:
-        raise ValueError(f"a simulation needs more than 0 s, not {seconds:g}")
+    environment = Environment(noise, failures, delays, contention, scaling, placed, timeline)
+    system = EmulatedSystem(plan, seconds, environment, core)
     arriving, noisy, fanning, failing = (np.random.default_rng(s) for s in np.random.SeedSequence(seed).spawn(4))
-    horizon = round(seconds * 1e6)
     times = np.rint(arrivals(seconds, arriving) * 1e6).astype(np.int64).tolist()
-    clock = VirtualClock()
-    core = core or SchedulingCore(plan)
-    core.set_delays(delays.ctrl_micros, delays.per_request_micros)
-    application = SimulatedApplication(session, plan, core, clock, fanning)
-    scaler = None if scaling is None else Scaler(scaling, plan, core, clock, horizon)
-    if scaler is not None:
-        placed = scaler.placed
-    elif placed is None:
-        placed = placements(plan)
-    executions: list[BatchExecution] = []
-    cluster = EmulatedCluster(
-        core,
-        clock,
-        plan,
-        placed,
-        noise,
-        delays,
-        noisy,
-        application.answered,
-        executions.append if timeline else None,
-        contention,
-    )
-    cluster.schedule(worker_failures(failures, placed, seconds, failing))
-    if scaler is not None:
-        scaler.begin(cluster)
-    gate = None if scaler is None else scaler.gate(application)
+    application = SimulatedApplication(session, plan, system.core, system.clock, fanning)
+    cluster = system.start(application.answered, noisy, failing)
+    gate = None if system.scaler is None else system.scaler.gate(application)
     arrive = application.arrive if gate is None else gate.arrive
-    run(clock, core, cluster, application.dropped, times, lambda _: arrive(), _progress_by_time(progress, horizon))
-    idle = cluster.idle_by_worker(horizon)
-    report = report_of(application.tally, idle, seconds, seed, executions, scaler.steps if scaler else ())
+    reported = _progress_by_time(progress, system.horizon)
+    run(system.clock, system.core, cluster, application.dropped, times, lambda _: arrive(), reported)
+    (report,) = system.report(cluster, [application.tally], seed)
     if gate is None:
         return report
     return replace(report, held=gate.meter.held, held_seconds=gate.meter.held_micros / 1e6)

@@ -12,15 +12,15 @@ from partita_runtime.scheduling.core import SchedulingCore
 from partita_runtime.scheduling.events import Dispatch, Drop, DropReason
 from partita_runtime.scheduling.plan import SchedulingPlan
 from partita_runtime.simulation.arrivals import Arrivals
+from partita_runtime.simulation.emulated_system import EmulatedSystem, Environment
 from partita_runtime.simulation.emulation.clock import VirtualClock
-from partita_runtime.simulation.emulation.cluster import EmulatedCluster
-from partita_runtime.simulation.emulation.failures import Failure, worker_failures
+from partita_runtime.simulation.emulation.failures import Failure
 from partita_runtime.simulation.emulation.network import NO_CONTENTION, Contention
 from partita_runtime.simulation.emulation.noise import EXACT, NO_DELAYS, Delays, Noise
-from partita_runtime.simulation.emulation.placement import WorkerPlacement, placements
-from partita_runtime.simulation.event_loop import report_of, run
-from partita_runtime.simulation.report import BatchExecution, SimulationReport, Tally
-from partita_runtime.simulation.scaling import Scaler, Scaling
+from partita_runtime.simulation.emulation.placement import WorkerPlacement
+from partita_runtime.simulation.event_loop import run
+from partita_runtime.simulation.report import SimulationReport, Tally
+from partita_runtime.simulation.scaling import Scaling
 
 QuerySizes = Callable[[int, np.random.Generator], NDArray[np.int64]]
 """(number of queries, generator) -> the number of samples of each, at least 1."""
@@ -56,42 +56,16 @@ def simulate_streams(
     The same arguments give the same reports. Idle fractions, the timeline and the autoscaler's steps are those of all
     workers. With `scaling`, the autoscaler places the workers.
     """
+    system = EmulatedSystem(plan, seconds, Environment(noise, failures, delays, contention, scaling, placed, timeline))
     seeds = np.random.SeedSequence(seed).spawn(2 + len(streams))
     noisy, *drawn, failing = (np.random.default_rng(s) for s in seeds)
-    horizon = round(seconds * 1e6)
-    clock = VirtualClock()
-    core = SchedulingCore(plan)
-    core.set_delays(delays.ctrl_micros, delays.per_request_micros)
     queries = _queries(streams, drawn, seconds)
-    outcomes = _Outcomes(clock, queries)
-    scaler = None if scaling is None else Scaler(scaling, plan, core, clock, horizon)
-    if scaler is not None:
-        placed = scaler.placed
-    elif placed is None:
-        placed = placements(plan)
-    executions: list[BatchExecution] = []
-    cluster = EmulatedCluster(
-        core,
-        clock,
-        plan,
-        placed,
-        noise,
-        delays,
-        noisy,
-        outcomes.answered,
-        executions.append if timeline else None,
-        contention,
-    )
-    cluster.schedule(worker_failures(failures, placed, seconds, failing))
-    if scaler is not None:
-        scaler.begin(cluster)
-    run(clock, core, cluster, outcomes.dropped, queries.times, _arriving(core, queries, streams))
-    idle = cluster.idle_by_worker(horizon)
-    steps = scaler.steps if scaler else ()
-    return {
-        stream.module: report_of(tally, idle, seconds, seed, executions, steps)
-        for stream, tally in zip(streams, outcomes.tallies(streams), strict=True)
-    }
+    outcomes = _Outcomes(system.clock, queries)
+    cluster = system.start(outcomes.answered, noisy, failing)
+    arrive = _arriving(system.core, queries, streams)
+    run(system.clock, system.core, cluster, outcomes.dropped, queries.times, arrive)
+    reports = system.report(cluster, outcomes.tallies(streams), seed)
+    return {stream.module: report for stream, report in zip(streams, reports, strict=True)}
 
 
 @dataclass(frozen=True)

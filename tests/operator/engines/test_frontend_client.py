@@ -82,7 +82,7 @@ def test_a_remark_on_several_stages_appears_once() -> None:
 
 
 @pytest.fixture
-def somebody_else() -> Iterator[str]:
+def other_server() -> Iterator[str]:
     """The URL of a web server that is not a frontend."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -108,12 +108,12 @@ def somebody_else() -> Iterator[str]:
         pytest.param("default/lost", "answers 404", id="unknown route"),
     ],
 )
-async def test_a_server_that_is_not_a_frontend_is_named(somebody_else: str, session: str, want_words: str) -> None:
+async def test_a_server_that_is_not_a_frontend_is_named(other_server: str, session: str, want_words: str) -> None:
     frontends = FrontendClient()
-    answer = await frontends.signals(somebody_else, session)
+    answer = await frontends.signals(other_server, session)
     assert answer.signals is None
     assert want_words in answer.problem
-    assert f"{somebody_else}/{session}/partita/signals" in answer.problem
+    assert f"{other_server}/{session}/partita/signals" in answer.problem
     await frontends.close()
 
 

@@ -13,7 +13,7 @@ from tests.operator.doubles import EngineDouble, EnginesDouble, RunnerDouble
 from tests.operator.kubectl import Kubectl, cluster_with_crds
 from tests.patience import PATIENCE_SECONDS
 
-from partita_devtools.ports import free_ports
+from partita_devtools.machine.ports import free_ports
 from partita_operator.handlers.operator import run_operator
 from partita_operator.settings.model import HealthSettings, MetricsSettings, OperatorSettings, ProfilingSettings
 from partita_planner.planning import plan

@@ -33,7 +33,15 @@ class Terminal:
         self._ours, theirs = pty.openpty()
         environment = {**os.environ, "COLUMNS": "200", "LINES": "60", "TERM": "xterm"}
         command = [sys.executable, "-m", "partita_operator", *arguments]
-        self._process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+        self._process = subprocess.Popen(
+            command,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env=environment,
+            # A shell starts background jobs with SIGINT ignored, and a process inherits that.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
         os.close(theirs)
         os.set_blocking(self._ours, False)
 

@@ -59,9 +59,9 @@ def test_none_is_planned_if_one_cannot_be() -> None:
 
 
 def test_too_few_gpus_for_all_of_them() -> None:
-    crowd = [replace(asked(name, 10, 20), rate=350.0) for name in ("a", "b")]
+    sessions = [replace(asked(name, 10, 20), rate=350.0) for name in ("a", "b")]
 
-    found = together(*crowd)
+    found = together(*sessions)
 
     assert all(isinstance(o, NoPlan) and "too few GPUs for all of them together" in o.message for o in found.outcomes)
 

@@ -19,8 +19,8 @@ from typing import Any, Final
 
 import httpx
 
-from partita_devtools.ports import free_ports
-from partita_devtools.processes import is_running, spawn
+from partita_devtools.machine.ports import free_ports
+from partita_devtools.machine.processes import is_running, spawn
 from partita_devtools.ray_cluster.cluster import RayCluster
 from partita_devtools.ray_cluster.commands import NODE_LABEL, NodePorts, node_environment
 

@@ -65,7 +65,7 @@ def stored(server: Interrupted, plural: str) -> list[Json]:
     return [o for where, o in server.api.objects.items() if where[0] == plural]
 
 
-def made_anew(server: Interrupted) -> None:
+def recreate_session(server: Interrupted) -> None:
     """The session and its finalizer are removed, and another session of the same name is created."""
     meta = server.api.objects[SESSION]["metadata"]
     meta["finalizers"] = []
@@ -76,7 +76,7 @@ def made_anew(server: Interrupted) -> None:
 def test_a_status_of_an_earlier_session_is_not_written_to_a_new_one_of_its_name() -> None:
     async def story(server: Interrupted, context: Context) -> None:
         context.engines.known()[0].applied.clear()  # type: ignore[attr-defined]
-        made_anew(server)
+        recreate_session(server)
         with suppress(PassFailedError, ApiServerUnavailableError):
             await process_session(KEY, context)
         assert "status" not in server.api.objects[SESSION]
@@ -102,31 +102,31 @@ def test_a_change_without_a_watch_event_is_found_by_the_next_list() -> None:
 
 def test_an_object_created_during_a_list_stays() -> None:
     async def story(server: Interrupted, context: Context) -> None:
-        def comes() -> None:
+        def create() -> None:
             server.api.create("inferencesessions", in_default(session("second")))
             context.cache.put(Kind.SESSION, server.api.objects["inferencesessions", "default", "second"])
 
-        server.meanwhile["inferencesessions"] = comes
+        server.meanwhile["inferencesessions"] = create
         await context.cache.refresh()
         assert set(context.cache.cluster().sessions) == {KEY, "default/second"}
 
     on_a_settled_cluster(story)
 
 
-@pytest.mark.parametrize("comes_again", [False, True], ids=["gone", "made anew"])
-def test_an_object_deleted_during_a_list_is_gone(comes_again: bool) -> None:
+@pytest.mark.parametrize("created_again", [False, True], ids=["gone", "created again"])
+def test_an_object_deleted_during_a_list_is_gone(created_again: bool) -> None:
     async def story(server: Interrupted, context: Context) -> None:
-        def goes() -> None:
-            made_anew(server)
+        def delete() -> None:
+            recreate_session(server)
             context.cache.forget((Kind.SESSION, KEY))
-            if comes_again:
+            if created_again:
                 context.cache.put(Kind.SESSION, server.api.objects[SESSION])
 
-        server.meanwhile["inferencesessions"] = goes
+        server.meanwhile["inferencesessions"] = delete
         await context.cache.refresh()
         found = context.cache.cluster().sessions.get(KEY)
         assert (found.metadata.uid if found else None) == (
-            server.api.objects[SESSION]["metadata"]["uid"] if comes_again else None
+            server.api.objects[SESSION]["metadata"]["uid"] if created_again else None
         )
 
     on_a_settled_cluster(story)

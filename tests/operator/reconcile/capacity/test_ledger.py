@@ -12,7 +12,7 @@ from partita_operator.reconcile.capacity.ledger import Ledger
 State = tuple[dict[str, InferenceSession], dict[str, PipelinePlan]]
 
 
-def states_of_a_crowd() -> list[State]:
+def states_of_a_cluster() -> list[State]:
     """States of a cluster from five manifests to their roll-out, changes and deletion."""
     cluster = SimulatedCluster()
     cluster.add(pool("fast").gpus(12).build(), pool("slow").gpus(6).build())
@@ -22,20 +22,20 @@ def states_of_a_crowd() -> list[State]:
     cluster.add(session("greedy").model("detector").rate(10).with_spec(objective=greedy, pools=("slow",)).build())
     states: list[State] = []
 
-    def go_on(rounds: int) -> None:
+    def advance(rounds: int) -> None:
         for _ in range(rounds):
             cluster.run(1)
             seen = cluster.cluster()
             states.append((dict(seen.sessions), dict(seen.plans)))
 
-    go_on(8)
+    advance(8)
     cluster.add(session("s1").model("detector").rate(350).build())
     cluster.delete("default/s3")
-    go_on(8)
+    advance(8)
     return states
 
 
-STATES = states_of_a_crowd()
+STATES = states_of_a_cluster()
 
 
 @settings(max_examples=60)

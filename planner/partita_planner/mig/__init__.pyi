@@ -1,0 +1,13 @@
+from .demand import MigDemand as MigDemand
+from .demand import ModelDemand as ModelDemand
+from .demand import SliceMeasurement as SliceMeasurement
+from .demand import pack as pack
+from .demand import pack_by_paris as pack_by_paris
+from .demand import parse_demand as parse_demand
+from .errors import MigError as MigError
+from .packing import NoPacking as NoPacking
+from .packing import NoPackingReason as NoPackingReason
+from .packing import Packing as Packing
+from .products import ProductTable as ProductTable
+from .products import known_products as known_products
+from .products import parse_products as parse_products

@@ -1,0 +1,13 @@
+from .core import SchedulingCore as SchedulingCore
+from .events import Action as Action
+from .events import Dispatch as Dispatch
+from .events import Drop as Drop
+from .events import DropReason as DropReason
+from .events import StageRef as StageRef
+from .plan import ScheduledModule as ScheduledModule
+from .plan import ScheduledPipeline as ScheduledPipeline
+from .plan import ScheduledStage as ScheduledStage
+from .plan import SchedulingPlan as SchedulingPlan
+from .plan import one_model_plan as one_model_plan
+from .plan import scheduling_plan as scheduling_plan
+from .signals import CoreSignals as CoreSignals

@@ -1,0 +1,15 @@
+from .arrivals import Arrivals as Arrivals
+from .arrivals import arrivals_at as arrivals_at
+from .arrivals import arrivals_from_trace as arrivals_from_trace
+from .arrivals import arrivals_of as arrivals_of
+from .emulation.noise import Delays as Delays
+from .emulation.noise import Noise as Noise
+from .load_search import goodput as goodput
+from .load_search import load_factor as load_factor
+from .report import SimulationReport as SimulationReport
+from .scaling import Scaling as Scaling
+from .simulator import simulate as simulate
+from .simulator import simulate_scheduling as simulate_scheduling
+from .streams import RequestStream as RequestStream
+from .streams import simulate_streams as simulate_streams
+from .trace_replay import replay as replay
