@@ -11,7 +11,7 @@ PARALLEL ?= -n 2
 BENCHMARK_ARGS ?= --quick
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-emulated cluster e2e cluster-down down test test-fast lint format docs benchmarks crds schema clean
+.PHONY: help install demo demo-kubernetes demo-emulated cluster e2e cluster-down down test test-fast lint format docs benchmarks crds schema clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -28,8 +28,11 @@ $(VENV)/.installed: pyproject.toml devtools/pyproject.toml constraints.txt
 
 install: $(VENV)/.installed  ## Make the virtual environment
 
-demo: install  ## Serve examples/traffic end to end on this machine: control plane, Ray, operator, load, report
+demo: install  ## Serve examples/traffic end to end on this machine: API server, Ray, operator, load, report
 	$(BIN)/partita demo --example examples/traffic --report report/traffic
+
+demo-kubernetes: install  ## The same, always with Kubernetes, which is downloaded or built the first time (5 to 10 minutes)
+	$(BIN)/partita demo --example examples/traffic --report report/traffic --api-server kubernetes
 
 demo-emulated: install  ## The same with 16 emulated GPUs of two classes at 200 requests (800 model runs) a second
 	$(BIN)/partita demo --example examples/traffic-emulated --report report/traffic-emulated

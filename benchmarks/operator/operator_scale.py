@@ -30,7 +30,7 @@ from benchmarks.operator.operator_cases.readings import Reader, Reading, between
 
 from partita_devtools.control_plane.binaries import find_binaries
 from partita_devtools.control_plane.control_plane import ControlPlane, control_plane
-from partita_devtools.ports import free_ports
+from partita_devtools.machine.ports import free_ports
 from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.connection import load_config
 

@@ -21,10 +21,10 @@ from typing import Final
 
 from partita_api.conditions import ConditionType, is_true
 from partita_devtools.demo.example import Example, read_example
-from partita_devtools.demo.kubernetes import apply_example, demo_client, observe
 from partita_devtools.environment import DevConfig, dev_down, dev_up
 from partita_devtools.operator_process import operator_log, start_operator, stop_operator
 from partita_devtools.ray_cluster.commands import RayClusterConfig
+from partita_devtools.sessions.objects import apply_manifests, manifest_client, observe
 from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.connection import load_config
 from partita_operator.kube.errors import ApiError, is_missing
@@ -64,7 +64,7 @@ def main() -> None:
 
 async def measure(kubeconfig: Path, example: Example, repeats: int) -> dict[str, object]:
     """Seconds of each step: cold, and the medians of the others."""
-    async with demo_client(await load_config(kubeconfig)) as client:
+    async with manifest_client(await load_config(kubeconfig)) as client:
         runs = [await once(client, example) for _ in range(1 + repeats)]
     return {
         "example": example.directory.name,
@@ -77,10 +77,10 @@ async def measure(kubeconfig: Path, example: Example, repeats: int) -> dict[str,
 async def once(client: KubernetesClient, example: Example) -> dict[str, float]:
     """Seconds from the manifests to each condition; the session is gone afterwards."""
     began = time.monotonic()
-    await apply_example(client, example)
+    await apply_manifests(client, example.pools, [example.session])
     reached: dict[str, float] = {}
     while len(reached) < len(STEPS):
-        found = await observe(client, example)
+        found = await observe(client, example.session, example.pools)
         for step in STEPS:
             if step not in reached and is_true(found.session.status.conditions, step):
                 reached[step] = time.monotonic() - began

@@ -1,7 +1,7 @@
 """The development environment: what `partita dev up`, `down` and `status` do.
 
-Kubernetes and Ray run in the background until `dev_down`. `environment.json` in the state directory records whether
-Kubernetes is a control plane of this environment or an existing cluster.
+An API server and Ray run in the background until `dev_down`. `environment.json` in the state directory records which
+API server it is: a control plane of this environment, the embedded one, or that of an existing cluster.
 """
 
 from __future__ import annotations
@@ -9,15 +9,17 @@ from __future__ import annotations
 import shlex
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from os import environ
 from pathlib import Path
 
-from partita_devtools.commands import Report
-from partita_devtools.control_plane.binaries import ExistingCluster, find_kubernetes
+from partita_devtools.api_server.process import EmbeddedApiServer, load_api_server, start_api_server
+from partita_devtools.control_plane.binaries import ExistingCluster, find_kubernetes, is_at_hand
 from partita_devtools.control_plane.control_plane import ControlPlane, load_control_plane, start_control_plane
 from partita_devtools.errors import DevError
-from partita_devtools.files import read_json, write_json
+from partita_devtools.machine.commands import Report
+from partita_devtools.machine.files import read_json, write_json
 from partita_devtools.ray_cluster.cluster import RayCluster, load_ray_cluster, start_ray_cluster
 from partita_devtools.ray_cluster.commands import RayClassNode, RayClusterConfig
 
@@ -25,6 +27,8 @@ DEFAULT_STATE_DIR = Path(".partita/dev")
 KUBECONFIG_FILE = "kubeconfig"
 # Everything that is written into a state directory. `dev_down` deletes nothing else there.
 _FILES = (
+    "api-server.json",
+    "api-server.lock",
     "control-plane.json",
     "control-plane.lock",
     "controller-manager.kubeconfig",
@@ -32,6 +36,8 @@ _FILES = (
     "etcd",
     KUBECONFIG_FILE,
     "logs",
+    "objects",
+    "operator.lock",
     "pki",
     "ray-cluster.json",
     "ray-cluster.lock",
@@ -41,11 +47,23 @@ _FILES = (
 DEFAULT_RAY = RayClusterConfig(nodes=(RayClassNode("large", slots=8), RayClassNode("small", slots=16)))
 
 
+class ApiServerChoice(StrEnum):
+    """Which API server an environment has."""
+
+    KUBERNETES = "kubernetes"
+    """That of an existing cluster, else a new control plane, which is downloaded or built the first time."""
+    EMBEDDED = "embedded"
+    """One process, whose objects are files; only Partita's kinds."""
+    AT_HAND = "at-hand"
+    """Kubernetes, if a kubeconfig names a cluster or the programs are on this machine; else the embedded one."""
+
+
 @dataclass(frozen=True)
 class DevConfig:
     """What environment to bring up."""
 
     state_dir: Path = DEFAULT_STATE_DIR
+    api_server: ApiServerChoice = ApiServerChoice.KUBERNETES
     kubeconfig: Path | None = None
     """An existing cluster to use instead of a new control plane."""
     api_server_port: int | None = None
@@ -61,8 +79,10 @@ class DevEnvironment:
     kubeconfig: Path
     """Administrator's kubeconfig, for the operator and kubectl."""
     control_plane: ControlPlane | None
-    """None when an existing cluster is used."""
+    """None when an existing cluster or the embedded API server is used."""
     ray: RayCluster
+    api_server: EmbeddedApiServer | None = None
+    """The embedded API server, if it is used."""
 
 
 @dataclass(frozen=True)
@@ -89,38 +109,76 @@ class DevStatus:
 
 
 def dev_up(config: DevConfig, report: Report, *, environment: Mapping[str, str] = environ) -> DevEnvironment:
-    """Start Kubernetes and Ray; components that run already stay as they are.
+    """Start an API server and Ray; components that run already stay as they are.
 
     The first time, Kubernetes is downloaded or built (minutes, see `binaries`). Raises DevError if a component does not
     start; the components that this call has started are stopped then.
     """
     state_dir = config.state_dir.absolute()
+    was_running = _runs(load_control_plane(state_dir)) or _runs(load_api_server(state_dir))
     if environment.get("KUBECONFIG") == str(state_dir / KUBECONFIG_FILE):
         # It points to this environment, not to another cluster.
         environment = {name: value for name, value in environment.items() if name != "KUBECONFIG"}
-    kubernetes = find_kubernetes(report=report, kubeconfig=config.kubeconfig, environment=environment)
-    plane: ControlPlane | None = None
-    was_running = False
-    if isinstance(kubernetes, ExistingCluster):
-        if (ours := load_control_plane(state_dir)) is not None and ours.is_running():
-            command = shlex.join(["partita", "dev", "down", "--state-dir", str(state_dir)])
-            raise DevError(f"a control plane of this environment runs in {state_dir}; stop it first: {command}")
-        kubeconfig = kubernetes.kubeconfig.absolute()
-    else:
-        earlier = load_control_plane(state_dir)
-        was_running = earlier is not None and earlier.is_running()
-        plane = start_control_plane(
-            state_dir, binaries=kubernetes, report=report, api_server_port=config.api_server_port
-        )
-        kubeconfig = plane.kubeconfig
+    found = _start_api_server(config, state_dir, report, environment)
     try:
         ray = start_ray_cluster(state_dir, config.ray, report=report)
     except BaseException:
-        if plane is not None and not was_running:
-            plane.stop()
+        if not was_running:
+            _stop_api_server(state_dir)
         raise
-    write_json(_record(state_dir), {"kubeconfig": str(kubeconfig), "own_control_plane": plane is not None})
-    return DevEnvironment(state_dir, kubeconfig, plane, ray)
+    record = {
+        "kubeconfig": str(found.kubeconfig),
+        "own_control_plane": found.control_plane is not None,
+        "embedded": found.api_server is not None,
+    }
+    write_json(_record(state_dir), record)
+    return replace(found, ray=ray)
+
+
+def _start_api_server(
+    config: DevConfig, state_dir: Path, report: Report, environment: Mapping[str, str]
+) -> DevEnvironment:
+    """The environment without its Ray nodes. Raises DevError if an API server of another kind runs here."""
+    ray = RayCluster(state_dir)
+    choice = config.api_server
+    if choice is ApiServerChoice.AT_HAND:
+        at_hand = is_at_hand(config.kubeconfig, environment)
+        report(
+            "using Kubernetes, which is at hand"
+            if at_hand
+            else "no cluster and no programs of Kubernetes are at hand: using the embedded API server"
+        )
+        choice = ApiServerChoice.KUBERNETES if at_hand else ApiServerChoice.EMBEDDED
+    if choice is ApiServerChoice.EMBEDDED:
+        if _runs(load_control_plane(state_dir)):
+            raise DevError(f"a control plane runs in {state_dir}; stop it first: {_down(state_dir)}")
+        server = start_api_server(state_dir, report=report)
+        return DevEnvironment(state_dir, server.kubeconfig, None, ray, server)
+    if _runs(load_api_server(state_dir)):
+        raise DevError(f"an embedded API server runs in {state_dir}; stop it first: {_down(state_dir)}")
+    kubernetes = find_kubernetes(report=report, kubeconfig=config.kubeconfig, environment=environment)
+    if isinstance(kubernetes, ExistingCluster):
+        if _runs(load_control_plane(state_dir)):
+            raise DevError(
+                f"a control plane of this environment runs in {state_dir}; stop it first: {_down(state_dir)}"
+            )
+        return DevEnvironment(state_dir, kubernetes.kubeconfig.absolute(), None, ray)
+    plane = start_control_plane(state_dir, binaries=kubernetes, report=report, api_server_port=config.api_server_port)
+    return DevEnvironment(state_dir, plane.kubeconfig, plane, ray)
+
+
+def _runs(server: ControlPlane | EmbeddedApiServer | None) -> bool:
+    return server is not None and server.is_running()
+
+
+def _stop_api_server(state_dir: Path) -> None:
+    for server in (load_control_plane(state_dir), load_api_server(state_dir)):
+        if server is not None:
+            server.stop()
+
+
+def _down(state_dir: Path) -> str:
+    return shlex.join(["partita", "dev", "down", "--state-dir", str(state_dir)])
 
 
 def load_dev_environment(state_dir: Path) -> DevEnvironment | None:
@@ -131,7 +189,8 @@ def load_dev_environment(state_dir: Path) -> DevEnvironment | None:
     if record is None or ray is None:
         return None
     plane = load_control_plane(state_dir) if record["own_control_plane"] else None
-    return DevEnvironment(state_dir, Path(record["kubeconfig"]), plane, ray)
+    server = load_api_server(state_dir) if record.get("embedded") else None
+    return DevEnvironment(state_dir, Path(record["kubeconfig"]), plane, ray, server)
 
 
 def dev_status(state_dir: Path = DEFAULT_STATE_DIR) -> DevStatus:
@@ -143,6 +202,9 @@ def dev_status(state_dir: Path = DEFAULT_STATE_DIR) -> DevStatus:
     if environment.control_plane is not None:
         for name, answer in environment.control_plane.health().items():
             components.append(ComponentStatus(name, answer == "ok", answer))
+    if environment.api_server is not None:
+        answer = environment.api_server.health()
+        components.append(ComponentStatus("api-server", answer == "ok", answer))
     components += [
         ComponentStatus(f"ray {name}", answer == "ok", answer) for name, answer in environment.ray.health().items()
     ]
@@ -152,16 +214,16 @@ def dev_status(state_dir: Path = DEFAULT_STATE_DIR) -> DevStatus:
 def dev_down(state_dir: Path, report: Report, *, delete_data: bool = False) -> None:
     """Stop everything that `dev_up` started in `state_dir`; an existing cluster is not touched.
 
-    The control plane's data stays for the next `dev_up`. With `delete_data`, all files of `dev_up` are deleted, and the
+    The API server's objects stay for the next `dev_up`. With `delete_data`, all files of `dev_up` are deleted, and the
     directory if it is empty then.
     """
     state_dir = state_dir.absolute()
     if (ray := load_ray_cluster(state_dir)) is not None:
         report("stopping Ray")
         ray.stop()
-    if (plane := load_control_plane(state_dir)) is not None:
-        report("stopping Kubernetes")
-        plane.stop()
+    if load_control_plane(state_dir) is not None or load_api_server(state_dir) is not None:
+        report("stopping the API server")
+        _stop_api_server(state_dir)
     if delete_data:
         report(f"deleting the data in {state_dir}")
         for name in _FILES:

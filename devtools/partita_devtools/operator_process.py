@@ -15,13 +15,13 @@ from dataclasses import asdict
 from os import environ
 from pathlib import Path
 
-from partita_devtools.commands import Report, last_lines
 from partita_devtools.definitions import install_definitions
 from partita_devtools.environment import DevEnvironment
 from partita_devtools.errors import DevError
-from partita_devtools.files import read_json, write_json
-from partita_devtools.ports import free_ports
-from partita_devtools.processes import ProcessIdentity, is_running, related, spawn, stop
+from partita_devtools.machine.commands import Report, last_lines
+from partita_devtools.machine.files import locked, read_json, write_json
+from partita_devtools.machine.ports import free_ports
+from partita_devtools.machine.processes import ProcessIdentity, is_running, related, spawn, stop
 
 _START_TIMEOUT_S = 180.0
 _MARKER = "PARTITA_DEV_OPERATOR"
@@ -47,17 +47,31 @@ def launch_operator(
     settings: Mapping[str, str] | None = None,
     *,
     dies_with_parent: bool = False,
+    again: str | None = None,
 ) -> None:
     """Start the operator on the environment's Kubernetes and Ray; one that runs already is left as it is.
 
     `settings` are further environment variables (PARTITA_OPERATOR__*). With `dies_with_parent` the operator ends when
     the calling thread does. Returns when it is healthy; raises DevError with the end of its log, and what to do next,
-    if it is not in time.
+    if it is not in time. `again` is the command that the error proposes for another attempt.
     """
     state_dir = environment.state_dir
-    if operator_running(state_dir):
-        report("the operator runs already")
-        return
+    with locked(state_dir / "operator.lock", report=report, purpose="start the operator"):
+        if operator_running(state_dir):
+            report("the operator runs already")
+            return
+        _launch(environment, report, settings or {}, dies_with_parent=dies_with_parent, again=again)
+
+
+def _launch(
+    environment: DevEnvironment,
+    report: Report,
+    settings: Mapping[str, str],
+    *,
+    dies_with_parent: bool,
+    again: str | None,
+) -> None:
+    state_dir = environment.state_dir
     health_port, metrics_port = free_ports(2)
     log = operator_log(state_dir)
     ray = environment.ray
@@ -75,14 +89,14 @@ def launch_operator(
             "PARTITA_OPERATOR__RAY__SERVE_HTTP_PORT": str(ray.serve_http_port),
             "PARTITA_OPERATOR__HEALTH__PORT": str(health_port),
             "PARTITA_OPERATOR__METRICS__PORT": str(metrics_port),
-            **(settings or {}),
+            **settings,
             _MARKER: str(state_dir),
         },
         dies_with_parent=dies_with_parent,
     )
     write_json(_record(state_dir), {"process": asdict(process), "health_port": health_port})
     try:
-        _wait_until_healthy(process, health_port, state_dir)
+        _wait_until_healthy(process, health_port, state_dir, again)
     except BaseException:
         stop_operator(state_dir)
         raise
@@ -119,18 +133,18 @@ def _process(state_dir: Path) -> ProcessIdentity | None:
     return None if record is None else ProcessIdentity(**record["process"])
 
 
-def _wait_until_healthy(process: ProcessIdentity, health_port: int, state_dir: Path) -> None:
+def _wait_until_healthy(process: ProcessIdentity, health_port: int, state_dir: Path, again: str | None) -> None:
     """Raises DevError if the process ends, or is not healthy within a minute."""
     log = operator_log(state_dir)
     deadline = time.monotonic() + _START_TIMEOUT_S
     while not _healthy(health_port):
         if not is_running(process) or time.monotonic() > deadline:
             end = "\n  ".join(last_lines(log, 8))
-            again = shlex.join(["partita", "dev", "up", "--operator", "--state-dir", str(state_dir)])
+            up = again or shlex.join(["partita", "dev", "up", "--operator", "--state-dir", str(state_dir)])
             status = shlex.join(["partita", "dev", "status", "--state-dir", str(state_dir)])
             raise DevError(
                 f"the operator did not start; the end of its log {log}:\n  {end}\n"
-                f"Check the cluster and Ray: {status}\nThen start the operator again: {again}"
+                f"Check the cluster and Ray: {status}\nThen start the operator again: {up}"
             )
         time.sleep(0.2)
 

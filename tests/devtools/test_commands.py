@@ -15,15 +15,15 @@ from pathlib import Path
 import pytest
 from tests.patience import PATIENCE_SECONDS
 
-from partita_devtools.commands import run_logged
 from partita_devtools.errors import DevError
-from partita_devtools.processes import identify
+from partita_devtools.machine.commands import run_logged
+from partita_devtools.machine.processes import identify
 
 
 def test_progress_has_phase_seconds_and_the_last_line_of_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("partita_devtools.commands._REPORT_EVERY_S", 0.0)
+    monkeypatch.setattr("partita_devtools.machine.commands._REPORT_EVERY_S", 0.0)
     said: list[str] = []
     run_logged(
         ["sh", "-c", "echo unpacking; sleep 1; echo done"],
@@ -51,8 +51,8 @@ def test_a_command_that_does_not_exist_is_named(tmp_path: Path) -> None:
 
 HOLDER = """
 import pathlib, sys
-from partita_devtools.commands import run_logged
-from partita_devtools.files import locked
+from partita_devtools.machine.commands import run_logged
+from partita_devtools.machine.files import locked
 directory = pathlib.Path(sys.argv[1])
 with locked(directory / "lock", report=print, purpose="build", with_children=True):
     script = "sleep 600 & echo $! > pids; wait"

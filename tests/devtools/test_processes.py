@@ -12,7 +12,7 @@ import pytest
 from tests.patience import PATIENCE_SECONDS
 
 from partita_devtools.errors import DevError
-from partita_devtools.processes import ProcessIdentity, identify, is_running, related, spawn, stop, stop_all
+from partita_devtools.machine.processes import ProcessIdentity, identify, is_running, related, spawn, stop, stop_all
 
 # Prints its children's pids; both children ignore SIGTERM and one leaves its parent's session.
 FAMILY = """
@@ -70,7 +70,7 @@ def test_a_stopped_process_can_be_ended(tmp_path: Path) -> None:
 def test_a_process_that_is_to_die_with_its_parent_does(tmp_path: Path) -> None:
     program = (
         "import os, pathlib, signal, time\n"
-        "from partita_devtools.processes import spawn\n"
+        "from partita_devtools.machine.processes import spawn\n"
         f"child = spawn(['sleep', '600'], log=pathlib.Path({str(tmp_path / 'log')!r}), dies_with_parent=True)\n"
         # The kernel is asked just before the program itself starts.
         "while not pathlib.Path(f'/proc/{child.pid}/cmdline').read_bytes().startswith(b'sleep'):\n"

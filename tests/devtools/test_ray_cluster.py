@@ -18,7 +18,7 @@ from tests.fixtures import RayClusters
 from tests.patience import PATIENCE_SECONDS
 
 from partita_devtools.errors import DevError
-from partita_devtools.processes import all_pids
+from partita_devtools.machine.processes import all_pids
 from partita_devtools.ray_cluster.cluster import RayCluster, load_ray_cluster, start_ray_cluster
 from partita_devtools.ray_cluster.cluster import ray_cluster as run_ray_cluster
 from partita_devtools.ray_cluster.commands import CLUSTER_MARKER, RayClassNode, RayClusterConfig, has_haproxy

@@ -122,6 +122,27 @@ def system(
             cluster.run("delete", "gpupool", name, "--ignore-not-found", "--wait=false")
 
 
+@pytest.fixture(scope="session")
+def profiles() -> dict[str, Json]:
+    """The profiles that tests have measured, as ConfigMaps by name."""
+    return {}
+
+
+@pytest.fixture
+def profiled_namespace(namespace: Kubectl, profiles: dict[str, Json]) -> Iterator[Kubectl]:
+    """A namespace of the test's own with the profiles of earlier tests, so that nothing is measured twice."""
+    namespace.apply(*profiles.values())
+    yield namespace
+    for found in namespace.list("configmaps", "-l", "partita.dev/profile"):
+        name, labels = found["metadata"]["name"], found["metadata"]["labels"]
+        profiles[name] = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": name, "labels": labels},
+            "data": found["data"],
+        }
+
+
 @pytest.fixture
 def namespace(system: System) -> Iterator[Kubectl]:
     """A namespace of the test's own. Its sessions are deleted at the end, while the operator runs."""

@@ -44,8 +44,9 @@ def with_model(entrypoint: str) -> Json:
     ],
 )
 async def test_what_the_owner_is_told(
-    system: System, namespace: Kubectl, manifest: Json, want_type: str, want_reason: str, want_message: str
+    system: System, profiled_namespace: Kubectl, manifest: Json, want_type: str, want_reason: str, want_message: str
 ) -> None:
+    namespace = profiled_namespace
     namespace.apply(manifest)
 
     found: dict[str, Any] = await eventually(
@@ -76,10 +77,14 @@ async def test_a_model_that_cannot_be_exported_is_served_whole_and_the_owner_is_
     assert [stage["blocks"] for stage in pipeline["stages"]] == [{"first": 0, "end": 1}]
 
 
-async def test_sessions_of_one_name_in_two_namespaces_are_two(system: System, namespace: Kubectl) -> None:
+async def test_sessions_of_one_name_in_two_namespaces_are_two(
+    system: System, profiled_namespace: Kubectl, profiles: dict[str, Json]
+) -> None:
+    namespace = profiled_namespace
     other = f"{namespace.namespace}-other"
     system.kubectl("create", "namespace", other)
     elsewhere = Kubectl(namespace.kubeconfig, other)
+    elsewhere.apply(*profiles.values())
     for kubectl in (namespace, elsewhere):
         kubectl.apply(emulated())
         await until_ready(kubectl, "emulated")

@@ -18,7 +18,7 @@ from tests.operator.kubectl import Json, Kubectl, cluster_with_crds, eventually,
 
 from partita_api.module import TensorSpec
 from partita_devtools.control_plane.control_plane import ControlPlane
-from partita_devtools.ports import free_ports
+from partita_devtools.machine.ports import free_ports
 from partita_devtools.ray_cluster.cluster import RayCluster
 from partita_devtools.ray_cluster.commands import RayClusterConfig
 from partita_operator.engines.kuberay.engine import KubeRayEngine

@@ -54,7 +54,8 @@ async def test_manifest_becomes_a_served_session_that_answers_like_its_whole_mod
     assert all(c["observedGeneration"] == 1 for c in found["status"]["conditions"])
 
 
-async def test_replicas_follow_the_load_and_no_request_is_lost(system: System, namespace: Kubectl) -> None:
+async def test_replicas_follow_the_load_and_no_request_is_lost(system: System, profiled_namespace: Kubectl) -> None:
+    namespace = profiled_namespace
     autoscaling = {"windowSeconds": 3, "coolDownSeconds": 3}
     namespace.apply(emulated(rate={"requestsPerSecond": 8}, autoscaling=autoscaling))
     await until_ready(namespace, "emulated")
@@ -82,8 +83,9 @@ async def test_replicas_follow_the_load_and_no_request_is_lost(system: System, n
 
 
 async def test_a_session_that_nobody_uses_sleeps_until_a_request_comes_which_is_held_and_answered(
-    system: System, namespace: Kubectl
+    system: System, profiled_namespace: Kubectl
 ) -> None:
+    namespace = profiled_namespace
     namespace.apply(emulated(autoscaling={"scaleToZero": {"afterSeconds": 2}}))
     await until_ready(namespace, "emulated")
     want = ask(system, namespace, "emulated")
@@ -115,8 +117,9 @@ async def test_a_session_that_nobody_uses_sleeps_until_a_request_comes_which_is_
 
 
 async def test_a_changed_slo_is_rolled_out_under_load_without_a_failed_request(
-    system: System, namespace: Kubectl
+    system: System, profiled_namespace: Kubectl
 ) -> None:
+    namespace = profiled_namespace
     namespace.apply(emulated(slo={"latencyMs": 3000}, rate={"requestsPerSecond": 10}))
     before = (await until_ready(namespace, "emulated"))["status"]["currentPlan"]["name"]
 
@@ -154,7 +157,8 @@ async def test_an_operator_that_is_killed_goes_on_where_it_was(system: System, n
     assert ask(system, namespace, "detection")["classifier"].shape[1] == 5
 
 
-async def test_requests_are_answered_while_the_api_server_is_away(system: System, namespace: Kubectl) -> None:
+async def test_requests_are_answered_while_the_api_server_is_away(system: System, profiled_namespace: Kubectl) -> None:
+    namespace = profiled_namespace
     namespace.apply(emulated())
     await until_ready(namespace, "emulated")
 
@@ -174,7 +178,8 @@ async def test_requests_are_answered_while_the_api_server_is_away(system: System
     )
 
 
-async def test_a_restarted_ray_cluster_serves_the_same_plan_again(system: System, namespace: Kubectl) -> None:
+async def test_a_restarted_ray_cluster_serves_the_same_plan_again(system: System, profiled_namespace: Kubectl) -> None:
+    namespace = profiled_namespace
     namespace.apply(emulated())
     before = await until_ready(namespace, "emulated")
     want = ask(system, namespace, "emulated")
@@ -193,7 +198,8 @@ async def test_a_restarted_ray_cluster_serves_the_same_plan_again(system: System
     assert "EngineUnavailable" in {event["reason"] for event in namespace.list("events")}
 
 
-async def test_a_deleted_session_leaves_nothing_behind(system: System, namespace: Kubectl) -> None:
+async def test_a_deleted_session_leaves_nothing_behind(system: System, profiled_namespace: Kubectl) -> None:
+    namespace = profiled_namespace
     namespace.apply(emulated())
     await until_ready(namespace, "emulated")
     assert system.applications(namespace.namespace)

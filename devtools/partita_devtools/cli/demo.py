@@ -7,16 +7,23 @@ from pathlib import Path
 
 import click
 
+from partita_devtools.cli.dev import api_server_option
 from partita_devtools.cli.interruption import stopped_if_interrupted
 from partita_devtools.demo.config import DEFAULT_PHASES, DemoConfig
 from partita_devtools.demo.console import print_result, slo_met
-from partita_devtools.demo.errors import DemoError
 from partita_devtools.demo.example import Example, read_example
 from partita_devtools.demo.machine import measure_machine
 from partita_devtools.demo.report.write import write_report
 from partita_devtools.demo.result import DemoResult
 from partita_devtools.demo.run import run_demo
-from partita_devtools.environment import DEFAULT_RAY, DEFAULT_STATE_DIR, DevConfig, DevEnvironment, dev_up
+from partita_devtools.environment import (
+    DEFAULT_RAY,
+    DEFAULT_STATE_DIR,
+    ApiServerChoice,
+    DevConfig,
+    DevEnvironment,
+    dev_up,
+)
 from partita_devtools.errors import DevError
 from partita_devtools.operator_process import operator_log, start_operator
 from partita_operator.cli.exit_codes import ExitCode
@@ -53,6 +60,7 @@ from partita_operator.cli.output import OutputFormat, emit, output_option, repor
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Use this cluster instead of starting a control plane.",
 )
+@api_server_option(ApiServerChoice.AT_HAND)
 @click.option(
     "--seconds",
     type=Number(1, 86_400),
@@ -72,12 +80,13 @@ def demo(
     report_directory: Path,
     state_dir: Path,
     kubeconfig: Path | None,
+    api_server: ApiServerChoice,
     seconds: float,
     rate: int | None,
     seed: int,
     output: OutputFormat,
 ) -> None:
-    """Start a control plane, Ray and the operator, serve an example, send load, and write a report.
+    """Start an API server, Ray and the operator, serve an example, send load, and write a report.
 
     Everything keeps running afterwards; `partita dev down` stops it. Ctrl-C stops what this command has started. Exit
     code 4 if the planned load was not served within the SLO, or if answers differ from those of the whole models.
@@ -86,7 +95,7 @@ def demo(
         example = read_example(directory)
         machine = measure_machine()
         with stopped_if_interrupted(state_dir):
-            environment = _environment(example, state_dir, kubeconfig)
+            environment = _environment(example, state_dir, api_server, kubeconfig)
             config = DemoConfig(
                 example=directory,
                 kubeconfig=environment.kubeconfig,
@@ -100,7 +109,7 @@ def demo(
             )
             start_operator(environment, report)
             result = run_demo(config, report)
-    except (DemoError, DevError) as error:
+    except DevError as error:
         raise click.ClickException(str(error)) from error
     page = write_report(result, report_directory)
     emit(_facts(result, page), output, lambda console: print_result(result, console))
@@ -112,9 +121,11 @@ def demo(
         raise SystemExit(ExitCode.MISSED)
 
 
-def _environment(example: Example, state_dir: Path, kubeconfig: Path | None) -> DevEnvironment:
+def _environment(
+    example: Example, state_dir: Path, api_server: ApiServerChoice, kubeconfig: Path | None
+) -> DevEnvironment:
     ray = replace(DEFAULT_RAY, nodes=example.ray_nodes, environment={"PYTHONPATH": str(example.python_path)})
-    return dev_up(DevConfig(state_dir, kubeconfig, ray=ray), report)
+    return dev_up(DevConfig(state_dir, api_server, kubeconfig, ray=ray), report)
 
 
 def _facts(result: DemoResult, page: Path) -> dict[str, object]:

@@ -1,9 +1,11 @@
 """`partita dev`: starts and stops a Kubernetes control plane and a Ray cluster on this machine."""
 
 import shlex
+from collections.abc import Callable
 from dataclasses import replace
 from os import pathsep
 from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 from rich.console import Console
@@ -14,6 +16,7 @@ from partita_devtools.cli.nodes import nodes
 from partita_devtools.environment import (
     DEFAULT_RAY,
     DEFAULT_STATE_DIR,
+    ApiServerChoice,
     DevConfig,
     DevEnvironment,
     dev_down,
@@ -26,6 +29,8 @@ from partita_devtools.ray_cluster.commands import RayClassNode
 from partita_operator.cli.exit_codes import ExitCode
 from partita_operator.cli.output import OutputFormat, emit, output_option, report
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 state_dir_option = click.option(
     "--state-dir",
     type=click.Path(file_okay=False, path_type=Path),
@@ -33,6 +38,19 @@ state_dir_option = click.option(
     show_default=True,
     help="Folder for state, kubeconfig and logs.",
 )
+
+
+def api_server_option(default: ApiServerChoice) -> Callable[[F], F]:
+    """Adds `--api-server`, passed as `api_server: ApiServerChoice`."""
+    return click.option(
+        "--api-server",
+        type=click.Choice([str(choice) for choice in ApiServerChoice]),
+        default=str(default),
+        callback=lambda _context, _parameter, value: ApiServerChoice(value),
+        show_default=True,
+        help="kubernetes: an existing cluster, else a control plane, which is downloaded or built the first time; "
+        "embedded: one process for Partita's kinds only; at-hand: kubernetes unless that needs a download or a build.",
+    )
 
 
 def pool_node(text: str) -> RayClassNode:
@@ -59,6 +77,7 @@ dev.add_command(nodes)
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Use this cluster instead of starting a control plane.",
 )
+@api_server_option(ApiServerChoice.KUBERNETES)
 @click.option(
     "--pool",
     "pools",
@@ -80,6 +99,7 @@ dev.add_command(nodes)
 def up(
     state_dir: Path,
     kubeconfig: Path | None,
+    api_server: ApiServerChoice,
     pools: tuple[RayClassNode, ...],
     python_path: tuple[Path, ...],
     with_operator: bool,
@@ -95,13 +115,13 @@ def up(
         ray = replace(ray, environment={"PYTHONPATH": pathsep.join(str(path.absolute()) for path in python_path)})
     try:
         with stopped_if_interrupted(state_dir):
-            environment = dev_up(DevConfig(state_dir, kubeconfig, ray=ray), report)
+            environment = dev_up(DevConfig(state_dir, api_server, kubeconfig, ray=ray), report)
             if with_operator:
                 start_operator(environment, report)
     except DevError as error:
         raise click.ClickException(str(error)) from error
     _print_next_commands(environment, state_dir, with_operator)
-    _print_status(state_dir, output)
+    print_status(state_dir, output, start=_command("up", state_dir))
 
 
 @dev.command()
@@ -109,7 +129,7 @@ def up(
 @output_option
 def status(state_dir: Path, output: OutputFormat) -> None:
     """Print the state of all components; exit code 1 if one is missing."""
-    _print_status(state_dir, output)
+    print_status(state_dir, output, start=_command("up", state_dir))
 
 
 @dev.command()
@@ -140,11 +160,12 @@ def _print_next_commands(environment: DevEnvironment, state_dir: Path, with_oper
     report(f"to stop everything: {_command('down', state_dir)}")
 
 
-def _print_status(state_dir: Path, output: OutputFormat) -> None:
+def print_status(state_dir: Path, output: OutputFormat, *, start: str) -> None:
+    """Print the state of an environment; exit code 1 if a component is missing. `start` is the command to start it."""
     found = dev_status(state_dir)
     environment = found.environment
     if environment is None:
-        raise click.ClickException(f"nothing was started in {state_dir}; start with: {_command('up', state_dir)}")
+        raise click.ClickException(f"nothing was started in {state_dir}; start with: {start}")
     with_operator = operator_running(environment.state_dir)
     facts: dict[str, str | bool] = {
         "kubeconfig": str(environment.kubeconfig),

@@ -26,5 +26,9 @@ def _runs(state_dir: Path) -> bool:
     environment = load_dev_environment(state_dir)
     if environment is None:
         return False
-    plane = environment.control_plane
-    return environment.ray.is_running() or operator_running(state_dir) or (plane is not None and plane.is_running())
+    servers = (environment.control_plane, environment.api_server)
+    return (
+        environment.ray.is_running()
+        or operator_running(state_dir)
+        or any(server is not None and server.is_running() for server in servers)
+    )

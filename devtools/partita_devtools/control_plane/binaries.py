@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from partita_devtools.commands import Report
 from partita_devtools.control_plane.debian_build import DEBIAN_VERSION, build_from_debian
 from partita_devtools.control_plane.release_download import RELEASE_VERSION, download_release
 from partita_devtools.errors import DevError
-from partita_devtools.files import locked
+from partita_devtools.machine.commands import Report
+from partita_devtools.machine.files import locked
 
 REQUIRED = ("etcd", "kube-apiserver", "kube-controller-manager")
 
@@ -99,6 +99,17 @@ def find_kubernetes(
         report(f"using the existing cluster of kubeconfig {named}")
         return ExistingCluster(named)
     return find_binaries(report=report, environment=environment, providers=providers)
+
+
+def is_at_hand(kubeconfig: Path | None, environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether `find_kubernetes` neither downloads nor builds anything."""
+    assets = environment.get("KUBEBUILDER_ASSETS")
+    return (
+        kubeconfig is not None
+        or bool(environment.get("KUBECONFIG"))
+        or (bool(assets) and not missing(Path(assets or "")))
+        or _cached(cache_directory(environment), PROVIDERS) is not None
+    )
 
 
 def find_binaries(

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from partita_devtools.files import write_private
+from partita_devtools.machine.files import write_private
 
 _VALID_FOR = datetime.timedelta(days=3650)
 _LOOPBACK = "127.0.0.1"

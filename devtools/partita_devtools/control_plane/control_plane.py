@@ -23,7 +23,6 @@ from dataclasses import dataclass, replace
 from http.client import HTTPException
 from pathlib import Path
 
-from partita_devtools.commands import Report, last_lines
 from partita_devtools.control_plane.binaries import Binaries, find_binaries
 from partita_devtools.control_plane.certificates import (
     KeyPair,
@@ -42,9 +41,10 @@ from partita_devtools.control_plane.commands import (
 )
 from partita_devtools.control_plane.state import ControlPlaneState
 from partita_devtools.errors import DevError
-from partita_devtools.files import locked, write_private
-from partita_devtools.ports import free_ports, is_free
-from partita_devtools.processes import ProcessIdentity, is_running, send, spawn, stop_all
+from partita_devtools.machine.commands import Report, last_lines
+from partita_devtools.machine.files import locked, write_private
+from partita_devtools.machine.ports import free_ports, is_free
+from partita_devtools.machine.processes import ProcessIdentity, is_running, send, spawn, stop_all
 
 _PROGRAMS = (ETCD, API_SERVER, CONTROLLER_MANAGER)
 _START_TIMEOUT_S = 120.0

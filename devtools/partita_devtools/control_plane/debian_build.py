@@ -16,8 +16,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from partita_devtools.commands import Report, run_logged
 from partita_devtools.errors import DevError
+from partita_devtools.machine.commands import Report, run_logged
 
 KUBERNETES_VERSION = "v1.20.2"
 DEBIAN_VERSION = f"{KUBERNETES_VERSION}-debian.2"

@@ -12,8 +12,8 @@ import urllib.request
 from http.client import HTTPException
 from pathlib import Path
 
-from partita_devtools.commands import Report
 from partita_devtools.errors import DevError
+from partita_devtools.machine.commands import Report
 
 RELEASE_VERSION = "v1.33.1"
 ETCD_VERSION = "v3.5.21"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from partita_devtools.control_plane.binaries import Binaries
 from partita_devtools.control_plane.commands import Ports
-from partita_devtools.files import read_json, write_json
-from partita_devtools.processes import ProcessIdentity
+from partita_devtools.machine.files import read_json, write_json
+from partita_devtools.machine.processes import ProcessIdentity
 
 _FILE = "control-plane.json"
 

@@ -1,4 +1,4 @@
 """The demonstration from manifests to a report: apply, wait, send load, observe, compare.
 
-May import the root modules of `partita_devtools`.
+May import `sessions` and the root modules of `partita_devtools`.
 """

@@ -8,22 +8,9 @@ from pydantic import TypeAdapter
 from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession
 from partita_api.pipelineplan import PipelinePlan
+from partita_devtools.sessions.snapshot import ConditionChange
 from partita_runtime.load.report import LoadReport
 from partita_runtime.serving.telemetry.signals import SessionSignals
-
-
-@dataclass(frozen=True)
-class ConditionChange:
-    """A change of a condition."""
-
-    at_s: float
-    """Seconds since the manifests were applied."""
-    object: str
-    """Kind and name."""
-    type: str
-    status: str
-    reason: str
-    message: str
 
 
 @dataclass(frozen=True)

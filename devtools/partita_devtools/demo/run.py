@@ -3,21 +3,22 @@
 import asyncio
 import os
 import platform
+import shlex
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from partita_devtools.commands import Report
 from partita_devtools.definitions import apply_definitions
 from partita_devtools.demo.config import DemoConfig
 from partita_devtools.demo.errors import DemoError
 from partita_devtools.demo.example import Example, read_example, samples
-from partita_devtools.demo.kubernetes import apply_example, demo_client
 from partita_devtools.demo.machine import affordable_rate
 from partita_devtools.demo.result import DemoResult, Verification
 from partita_devtools.demo.traffic import SessionEndpoint, send_phases, wait_until_reachable
 from partita_devtools.demo.verification import Reference, reference, verify
-from partita_devtools.demo.watch import Watch
+from partita_devtools.machine.commands import Report
+from partita_devtools.sessions.objects import apply_manifests, manifest_client
+from partita_devtools.sessions.watch import SessionWatch
 from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.connection import NoClusterError, load_config
 from partita_operator.kube.retries import ApiServerUnavailableError
@@ -43,9 +44,9 @@ async def _demonstrate(client: KubernetesClient, example: Example, config: DemoC
     example = example.at_rate(_rate(example, config, expected, report))
     await apply_definitions(client, config.kubeconfig)
     report(f"applying {len(example.pools)} pools and session {name} from {example.directory}")
-    await apply_example(client, example)
-    watch = Watch(client, example, report)
-    found = await watch.until_serving(config)
+    await apply_manifests(client, example.pools, [example.session])
+    watch = SessionWatch(client, example.session, example.pools, report)
+    found = await watch.until_serving(config.ready_timeout_s, _advice(example, config))
     ready_after_s = watch.elapsed()
     assert found.session.status.url is not None  # it serves
     endpoint = SessionEndpoint(found.session.status.url, name)
@@ -80,6 +81,15 @@ async def _demonstrate(client: KubernetesClient, example: Example, config: DemoC
         samples=looks,
         verification=verification,
     )
+
+
+def _advice(example: Example, config: DemoConfig) -> str:
+    """Where to find out more about the session."""
+    session = example.session.metadata
+    cluster = ["--kubeconfig", str(config.kubeconfig)] if config.kubeconfig else []
+    command = shlex.join(["partita", "explain", session.name, "-n", str(session.namespace), *cluster])
+    log = f"\nThe operator's log: {config.operator_log}" if config.operator_log else ""
+    return f"More: {command}{log}"
 
 
 async def _reference(example: Example, config: DemoConfig, report: Report) -> Reference | None:
@@ -119,7 +129,7 @@ async def _verification(
 
 async def _with_client(config: DemoConfig, work: Callable[[KubernetesClient], Awaitable[T]]) -> T:
     try:
-        async with demo_client(await load_config(config.kubeconfig)) as client:
+        async with manifest_client(await load_config(config.kubeconfig)) as client:
             return await work(client)
     except (NoClusterError, ApiServerUnavailableError) as error:
         raise DemoError(f"{error} Check that the development environment runs: partita dev status") from error

@@ -10,12 +10,12 @@ import numpy as np
 from pydantic import ValidationError
 
 from partita_api.inferencesession import InferenceSession
-from partita_devtools.commands import Report
-from partita_devtools.demo.conditions import ExampleSnapshot
 from partita_devtools.demo.config import LoadPhase
 from partita_devtools.demo.errors import DemoError
 from partita_devtools.demo.machine import CpuTicks
 from partita_devtools.demo.result import PhaseResult, SignalSample
+from partita_devtools.machine.commands import Report
+from partita_devtools.sessions.snapshot import SessionSnapshot
 from partita_runtime.load.arrivals import RateSchedule, arrival_times
 from partita_runtime.load.generator import LoadConfig, Progress, run_load
 from partita_runtime.load.inference_request import Payload
@@ -74,7 +74,7 @@ async def send_phases(
     payloads: Sequence[Payload],
     *,
     seed: int,
-    look: Callable[[], Awaitable[ExampleSnapshot]],
+    look: Callable[[], Awaitable[SessionSnapshot]],
     report: Report,
 ) -> tuple[tuple[PhaseResult, ...], tuple[SignalSample, ...]]:
     """Send the phases one after the other; returns their results, and the samples of session and frontend."""
@@ -137,7 +137,7 @@ class _ProgressLines:
 @dataclass
 class _Sampler:
     endpoint: SessionEndpoint
-    look: Callable[[], Awaitable[ExampleSnapshot]]
+    look: Callable[[], Awaitable[SessionSnapshot]]
     report: Report
     samples: list[SignalSample] = field(default_factory=list)
     _started: float = field(default_factory=time.monotonic)
@@ -163,12 +163,12 @@ class _Sampler:
         self.samples.append(SignalSample(self.elapsed(), signals, _desired(found), _recommended(found)))
 
 
-def _desired(found: ExampleSnapshot) -> dict[str, int]:
+def _desired(found: SessionSnapshot) -> dict[str, int]:
     plan = found.current_plan
     stages = plan.status.stages if plan is not None else ()
     return {f"{stage.module}/{stage.pipeline}/{stage.stage}": stage.desired for stage in stages}
 
 
-def _recommended(found: ExampleSnapshot) -> str:
+def _recommended(found: SessionSnapshot) -> str:
     signals = found.session.status.signals
     return signals.recommendation if signals is not None else ""

@@ -18,15 +18,15 @@ from typing import Any
 
 import httpx
 
-from partita_devtools.commands import Report, last_lines
 from partita_devtools.control_plane.binaries import Binaries
 from partita_devtools.control_plane.control_plane import ControlPlane, load_control_plane, start_control_plane
 from partita_devtools.errors import DevError
-from partita_devtools.files import read_json, write_json
+from partita_devtools.machine.commands import Report, last_lines
+from partita_devtools.machine.files import read_json, write_json
+from partita_devtools.machine.ports import free_ports
+from partita_devtools.machine.processes import ProcessIdentity, is_running, related, spawn, stop, stop_all
 from partita_devtools.nodes import container_runtime, control_groups, kubelet, network
 from partita_devtools.nodes.node import GPU_RESOURCE, DevNode, NodeSpec
-from partita_devtools.ports import free_ports
-from partita_devtools.processes import ProcessIdentity, is_running, related, spawn, stop, stop_all
 
 SCHEDULER, PROXY, KUBELET = "kube-scheduler", "kube-proxy", "kubelet"
 _TOOLS = {"containerd": "containerd", "runc": "runc", "iptables": "iptables", "conntrack": "conntrack"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from partita_devtools.machine.processes import ProcessIdentity, identify
 from partita_devtools.nodes.node import DevNode
-from partita_devtools.processes import ProcessIdentity, identify
 
 _ROOT = Path("/sys/fs/cgroup")
 _PERIOD_US = 100_000

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from partita_devtools.commands import Report, run_logged
 from partita_devtools.errors import DevError
+from partita_devtools.machine.commands import Report, run_logged
 
 _BASE = "localhost/partita-base:bookworm"
 _MIRROR = "http://deb.debian.org/debian"

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from http.client import HTTPException
@@ -26,11 +26,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from partita_devtools.commands import Report, last_lines
 from partita_devtools.errors import DevError
-from partita_devtools.files import locked
-from partita_devtools.ports import free_ports
-from partita_devtools.processes import is_running, related, spawn, stop
+from partita_devtools.machine.commands import Report, last_lines
+from partita_devtools.machine.files import locked
+from partita_devtools.machine.ports import free_ports
+from partita_devtools.machine.processes import is_running, related, spawn, stop
 from partita_devtools.ray_cluster.commands import (
     CLUSTER_MARKER,
     HEAD,
@@ -111,6 +111,12 @@ class RayCluster:
         """`head`, then `<pool>-<number>` for each class node, numbered from 0 within its pool."""
         return list(self._state().nodes)
 
+    @property
+    def logs(self) -> Path:
+        """The directory of Ray's own logs; after `stop`, that of the logs it has kept."""
+        running = self._state().temp_dir / "session_latest" / "logs"
+        return running if running.is_dir() else self.state_dir / "logs" / "ray"
+
     def is_running(self) -> bool:
         """Whether the processes of the head and all nodes run; they may not answer yet."""
         return all(node.process is not None and is_running(node.process) for node in self._state().nodes.values())
@@ -178,6 +184,23 @@ class RayCluster:
                 self.kill_node(name)
                 self._launch(name)
             time.sleep(0.2)
+
+    def add_nodes(self, nodes: Sequence[RayClassNode], report: Report) -> None:
+        """Start further nodes in the running cluster; returns when Ray counts them as alive. Raises DevError."""
+        for node in nodes:
+            state = self._state()
+            number = sum(other.name == node.name for other in state.config.nodes)
+            name = f"{node.name}-{number}"
+            started = StartedRayNode(node, NodePorts(*free_ports(len(NodePorts.__dataclass_fields__))), process=None)
+            config = replace(state.config, nodes=(*state.config.nodes, node))
+            replace(state, config=config, nodes={**state.nodes, name: started}).write(self.state_dir)
+            report(f"starting Ray node {name} (log: {self._log(name)})")
+            try:
+                self.start_node(name, report)
+            except BaseException:
+                self.kill_node(name)
+                state.write(self.state_dir)
+                raise
 
     def restart(self) -> None:
         """Kill the whole cluster and start it again on the same ports; everything that ran in it is lost."""

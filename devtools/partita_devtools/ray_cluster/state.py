@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from partita_devtools.files import read_json, write_json
-from partita_devtools.processes import ProcessIdentity
+from partita_devtools.machine.files import read_json, write_json
+from partita_devtools.machine.processes import ProcessIdentity
 from partita_devtools.ray_cluster.commands import HeadPorts, NodePorts, RayClassNode, RayClusterConfig
 
 _FILE = "ray-cluster.json"

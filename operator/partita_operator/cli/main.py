@@ -35,6 +35,7 @@ SUBCOMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "Check this machine and a cluster for what is missing or wrong.",
     ),
     "completion": ("partita_operator.cli.completion:completion", "Print a script that completes commands in a shell."),
+    "local": ("partita_devtools.cli.local.group:local", "Run sessions on this machine without Kubernetes."),
     "dev": ("partita_devtools.cli.dev:dev", "Run a control plane and a Ray cluster on this machine."),
     "operator": ("partita_operator.cli.operator:operator", "Run the operator."),
     "explain": (
@@ -50,7 +51,7 @@ SUBCOMMANDS: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 DEVTOOLS: Final = "partita_devtools"
-"""The package of `dev` and `demo`. It is a separate distribution, which the operator's image does not have."""
+"""The package of `local`, `dev` and `demo`. It is a separate distribution, which the operator's image does not have."""
 
 EXTRA_OF_MODULE: Final[Mapping[str, str]] = {
     "torch": "models",

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from partita_devtools.commands import Report
 from partita_devtools.control_plane.binaries import (
     REQUIRED,
     Binaries,
@@ -21,6 +20,7 @@ from partita_devtools.control_plane.binaries import (
     find_kubernetes,
 )
 from partita_devtools.errors import DevError
+from partita_devtools.machine.commands import Report
 
 
 def put_programs(directory: Path, minor: int, programs: Iterable[str] = REQUIRED) -> Path:

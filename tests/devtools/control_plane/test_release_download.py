@@ -20,7 +20,7 @@ from partita_devtools.control_plane import release_download
 from partita_devtools.control_plane.binaries import entry, missing
 from partita_devtools.control_plane.release_download import ETCD_VERSION, RELEASE_VERSION, download_release
 from partita_devtools.errors import DevError
-from partita_devtools.ports import free_ports
+from partita_devtools.machine.ports import free_ports
 
 PROGRAM = b"#!/bin/sh\necho from the release\n"
 

@@ -8,7 +8,8 @@ from partita_api.conditions import Condition, ConditionStatus
 from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession
 from partita_api.pipelineplan import PipelinePlan
-from partita_devtools.demo.result import ConditionChange, DemoResult, PhaseResult, SignalSample, Verification
+from partita_devtools.demo.result import DemoResult, PhaseResult, SignalSample, Verification
+from partita_devtools.sessions.snapshot import ConditionChange
 from partita_runtime.load.report import RequestRecord, summarize
 from partita_runtime.serving.telemetry.signals import SessionSignals
 

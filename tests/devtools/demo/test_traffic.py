@@ -9,10 +9,10 @@ from aiohttp import web
 from tests.devtools.demo.demo_results import demo_result
 
 from partita_api.inferencesession import InferenceSession
-from partita_devtools.demo.conditions import ExampleSnapshot
 from partita_devtools.demo.config import LoadPhase
 from partita_devtools.demo.errors import DemoError
 from partita_devtools.demo.traffic import SessionEndpoint, send_phases, wait_until_reachable
+from partita_devtools.sessions.snapshot import SessionSnapshot
 from partita_runtime.load.inference_request import Payload
 
 
@@ -65,14 +65,14 @@ class Looks:
     def report(self, line: str) -> None:
         self.lines.append(line)
 
-    async def look(self) -> ExampleSnapshot:
+    async def look(self) -> SessionSnapshot:
         result = demo_result()
         status = result.session.status.model_validate(
             {"currentPlan": {"name": result.plan.metadata.name, "costPerHour": "1", "throughput": "1"}}
         )
         stage = {"module": "detector", "pipeline": "p0", "stage": 0, "pool": "l4-emulated", "desired": 3}
         plan = result.plan.model_copy(update={"status": result.plan.status.model_validate({"stages": [stage]})})
-        return ExampleSnapshot(result.session.model_copy(update={"status": status}), result.pools, (plan,))
+        return SessionSnapshot(result.session.model_copy(update={"status": status}), result.pools, (plan,))
 
 
 async def test_phases_follow_each_other_at_their_rates_while_the_session_is_looked_at(frontend: Frontend) -> None:

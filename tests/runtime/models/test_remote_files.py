@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from partita_api.module import ModelSource
-from partita_devtools.ports import free_ports
+from partita_devtools.machine.ports import free_ports
 from partita_runtime.models.errors import ModelError
 from partita_runtime.models.policy import VARIABLE, ModelPolicy, policy_text
 from partita_runtime.models.remote_files import Artifact

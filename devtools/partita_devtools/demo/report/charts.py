@@ -23,8 +23,9 @@ from partita_devtools.demo.report.svg import (
     new_figure,
     styled,
 )
-from partita_devtools.demo.result import ConditionChange, DemoResult, PhaseResult
+from partita_devtools.demo.result import DemoResult, PhaseResult
 from partita_devtools.demo.summary import batch_sizes, replicas, utilization
+from partita_devtools.sessions.snapshot import ConditionChange
 
 _OF_STATUS: Final = {"True": (GOOD, 0.35), "False": (WAITING, 0.45), "Unknown": (GRID, 1.0)}
 """Colour and opacity."""

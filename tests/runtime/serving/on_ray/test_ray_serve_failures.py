@@ -17,7 +17,7 @@ from tests.runtime.serving.plans import EMULATED, Application
 from tests.runtime.serving.sessions import FAILING, LYING, SHARED, TRAFFIC
 
 from partita_devtools.errors import DevError
-from partita_devtools.processes import all_pids
+from partita_devtools.machine.processes import all_pids
 from partita_devtools.ray_cluster.commands import NODE_LABEL
 from partita_runtime.serving.standby import IDLE
 

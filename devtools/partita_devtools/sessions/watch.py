@@ -1,30 +1,29 @@
 """Waits for the session to serve, and records the changes of its conditions."""
 
 import asyncio
-import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from partita_api.conditions import Condition, ConditionType
-from partita_devtools.commands import Report
-from partita_devtools.demo.conditions import ExampleSnapshot, changes
-from partita_devtools.demo.config import DemoConfig
-from partita_devtools.demo.errors import DemoError
-from partita_devtools.demo.example import Example
-from partita_devtools.demo.kubernetes import observe
-from partita_devtools.demo.result import ConditionChange
+from partita_api.gpupool import GPUPool
+from partita_api.inferencesession import InferenceSession
+from partita_devtools.errors import DevError
+from partita_devtools.machine.commands import Report
+from partita_devtools.sessions.objects import observe
+from partita_devtools.sessions.snapshot import ConditionChange, SessionSnapshot, changes
 from partita_operator.kube.client import KubernetesClient
 
 _LOOK_EVERY_S = 0.5
 
 
 @dataclass
-class Watch:
-    """Observes the example's objects; reports and records each change of a condition."""
+class SessionWatch:
+    """Observes a session and its pools; reports and records each change of a condition."""
 
     client: KubernetesClient
-    example: Example
+    session: InferenceSession
+    pools: tuple[GPUPool, ...]
     report: Report
     started: float = field(default_factory=time.monotonic)
     timeline: list[ConditionChange] = field(default_factory=list)
@@ -34,9 +33,9 @@ class Watch:
         """Seconds since the watch began."""
         return time.monotonic() - self.started
 
-    async def look(self) -> ExampleSnapshot:
+    async def look(self) -> SessionSnapshot:
         """The objects as they are now."""
-        found = await observe(self.client, self.example)
+        found = await observe(self.client, self.session, self.pools)
         now = found.conditions()
         news = changes(self._seen, now, self.elapsed())
         for change in news:
@@ -49,25 +48,20 @@ class Watch:
         self._seen = now
         return found
 
-    async def until_serving(self, config: DemoConfig) -> ExampleSnapshot:
-        """Wait until the session serves. Raises DemoError if it needs a change or takes too long."""
+    async def until_serving(self, timeout_s: float, advice: str) -> SessionSnapshot:
+        """Wait until the session serves.
+
+        Raises DevError if it needs a change or takes too long; `advice` says where to find out more.
+        """
         while not (found := await self.look()).serves:
             if found.obstacle is not None:
-                raise DemoError(f"the session cannot be served: {found.obstacle}\n{self._more(config)}")
-            if self.elapsed() > config.ready_timeout_s:
-                raise DemoError(
-                    f"the session does not serve after {config.ready_timeout_s:.0f} s; its conditions:\n"
-                    f"{_as_lines(found)}\n{self._more(config)}"
+                raise DevError(f"the session cannot be served: {found.obstacle}\n{advice}")
+            if self.elapsed() > timeout_s:
+                raise DevError(
+                    f"the session does not serve after {timeout_s:.0f} s; its conditions:\n{_as_lines(found)}\n{advice}"
                 )
             await asyncio.sleep(_LOOK_EVERY_S)
         return found
-
-    def _more(self, config: DemoConfig) -> str:
-        session = self.example.session.metadata
-        cluster = ["--kubeconfig", str(config.kubeconfig)] if config.kubeconfig else []
-        command = ["kubectl", *cluster, "describe", "isess", session.name, "-n", str(session.namespace)]
-        log = f"\nThe operator's log: {config.operator_log}" if config.operator_log else ""
-        return f"More: {shlex.join(command)}{log}"
 
 
 def _repeats_another(change: ConditionChange, news: Sequence[ConditionChange]) -> bool:
@@ -78,6 +72,6 @@ def _repeats_another(change: ConditionChange, news: Sequence[ConditionChange]) -
     )
 
 
-def _as_lines(found: ExampleSnapshot) -> str:
+def _as_lines(found: SessionSnapshot) -> str:
     lines = [f"  {c.type}={c.status} {c.reason}: {c.message}" for c in found.session.status.conditions]
     return "\n".join(lines) or "  none; does the operator run?"

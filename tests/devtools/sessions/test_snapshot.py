@@ -4,21 +4,21 @@ import pytest
 from tests.devtools.demo.demo_results import condition, demo_result
 
 from partita_api.conditions import Condition
-from partita_devtools.demo.conditions import ExampleSnapshot, changes
+from partita_devtools.sessions.snapshot import SessionSnapshot, changes
 
 UP = (condition("Ready", "True"), condition("RolledOut", "True"))
 
 
 def observation(
     *conditions: Condition, observed: int = 1, url: str | None = "http://h/default/traffic", plan: bool = True
-) -> ExampleSnapshot:
+) -> SessionSnapshot:
     made_up = demo_result()
     active = {"name": made_up.plan.metadata.name, "costPerHour": "1", "throughput": "1"} if plan else None
     status = made_up.session.status.model_validate(
         {"observedGeneration": observed, "url": url, "conditions": conditions, "currentPlan": active}
     )
     session = made_up.session.model_copy(update={"status": status})
-    return ExampleSnapshot(session, made_up.pools, (made_up.plan,))
+    return SessionSnapshot(session, made_up.pools, (made_up.plan,))
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def observation(
         pytest.param(observation(*UP, plan=False), False, id="no plan in force"),
     ],
 )
-def test_session_serves(found: ExampleSnapshot, want: bool) -> None:
+def test_session_serves(found: SessionSnapshot, want: bool) -> None:
     assert found.serves == want
 
 
@@ -48,7 +48,7 @@ def test_session_serves(found: ExampleSnapshot, want: bool) -> None:
         pytest.param(observation(condition("Stalled", "True"), observed=0), None, id="stalled with an earlier spec"),
     ],
 )
-def test_obstacle_is_what_a_person_must_change(found: ExampleSnapshot, want: str | None) -> None:
+def test_obstacle_is_what_a_person_must_change(found: SessionSnapshot, want: str | None) -> None:
     assert found.obstacle == want
 
 

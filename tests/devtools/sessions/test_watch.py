@@ -1,4 +1,4 @@
-"""The demonstration and a real API server, with the test in the operator's part."""
+"""Sessions are applied to a real API server and watched, with the test in the operator's part."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -14,12 +14,10 @@ from tests.patience import PATIENCE_SECONDS
 from partita_api.crd_schema import KINDS
 from partita_devtools.control_plane.control_plane import ControlPlane
 from partita_devtools.definitions import apply_definitions, install_definitions
-from partita_devtools.demo.config import DemoConfig
-from partita_devtools.demo.errors import DemoError
 from partita_devtools.demo.example import Example, read_example
-from partita_devtools.demo.kubernetes import apply_example, demo_client, observe
-from partita_devtools.demo.run import run_demo
-from partita_devtools.demo.watch import Watch
+from partita_devtools.errors import DevError
+from partita_devtools.sessions.objects import apply_manifests, manifest_client, observe
+from partita_devtools.sessions.watch import SessionWatch
 from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.connection import load_config
 from partita_operator.kube.errors import ApiError, is_missing
@@ -35,12 +33,12 @@ from partita_operator.kube.resources import (
 pytestmark = pytest.mark.apiserver
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "traffic-emulated"
-CONFIG = DemoConfig(example=EXAMPLE, ready_timeout_s=30.0)
+ADVICE = "More: partita explain traffic-emulated"
 
 
 @pytest.fixture
 async def client(control_plane: ControlPlane) -> AsyncIterator[KubernetesClient]:
-    async with demo_client(await load_config(control_plane.kubeconfig)) as client:
+    async with manifest_client(await load_config(control_plane.kubeconfig)) as client:
         await apply_definitions(client)
         yield client
 
@@ -89,7 +87,7 @@ class Operator:
 
 @pytest.fixture
 async def operator(control_plane: ControlPlane, client: KubernetesClient, example: Example) -> AsyncIterator[Operator]:
-    await apply_example(client, example)
+    await apply_manifests(client, example.pools, [example.session])
     async with KubernetesClient(await load_config(control_plane.kubeconfig)) as writer:
         yield Operator(writer, example)
 
@@ -100,8 +98,8 @@ def lines() -> list[str]:
 
 
 @pytest.fixture
-def watch(client: KubernetesClient, example: Example, lines: list[str]) -> Watch:
-    return Watch(client, example, lines.append)
+def watch(client: KubernetesClient, example: Example, lines: list[str]) -> SessionWatch:
+    return SessionWatch(client, example.session, example.pools, lines.append)
 
 
 async def until(is_so: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
@@ -123,10 +121,10 @@ def test_crds_can_be_installed_before_everything_else(control_plane: ControlPlan
 
 
 async def test_applied_again_the_example_stays_as_it_is(client: KubernetesClient, example: Example) -> None:
-    await apply_example(client, example)
-    before = await observe(client, example)
-    await apply_example(client, example)
-    after = await observe(client, example)
+    await apply_manifests(client, example.pools, [example.session])
+    before = await observe(client, example.session, example.pools)
+    await apply_manifests(client, example.pools, [example.session])
+    after = await observe(client, example.session, example.pools)
 
     assert after.session.metadata.generation == before.session.metadata.generation == 1
     assert [pool.spec for pool in after.pools] == [pool.spec for pool in example.pools]
@@ -138,12 +136,12 @@ async def test_spec_that_the_api_server_refuses_is_said_with_its_message(
     spec = example.session.spec.model_copy(update={"pools": ("Upper-Case",)})
     wrong = replace(example, session=example.session.model_copy(update={"spec": spec}))
 
-    with pytest.raises(DemoError, match=r"refuses InferenceSession traffic-emulated: .*spec\.pools"):
-        await apply_example(client, wrong)
+    with pytest.raises(DevError, match=r"refuses InferenceSession traffic-emulated: .*spec\.pools"):
+        await apply_manifests(client, wrong.pools, [wrong.session])
 
 
-async def test_watch_ends_when_the_session_serves(watch: Watch, operator: Operator, lines: list[str]) -> None:
-    waiting = asyncio.create_task(watch.until_serving(CONFIG))
+async def test_watch_ends_when_the_session_serves(watch: SessionWatch, operator: Operator, lines: list[str]) -> None:
+    waiting = asyncio.create_task(watch.until_serving(PATIENCE_SECONDS, ADVICE))
     plan = await operator.makes_plan()
     await operator.concludes(condition("Ready", "False", "Profiling", "0 of 6 profiles are there."))
     await until(lambda: any("0 of 6 profiles" in line for line in lines))
@@ -165,11 +163,11 @@ async def test_watch_ends_when_the_session_serves(watch: Watch, operator: Operat
     ]
 
 
-async def test_stuck_session_ends_the_watch_with_what_to_change(watch: Watch, operator: Operator) -> None:
+async def test_stuck_session_ends_the_watch_with_what_to_change(watch: SessionWatch, operator: Operator) -> None:
     await operator.concludes(condition("Stalled", "True", "SLOTooTight", "The smallest SLO is 300 ms."))
 
-    with pytest.raises(DemoError, match=r"(?s)The smallest SLO is 300 ms\..*kubectl describe isess traffic-emulated"):
-        await watch.until_serving(CONFIG)
+    with pytest.raises(DevError, match=r"(?s)The smallest SLO is 300 ms\..*More: partita explain traffic-emulated"):
+        await watch.until_serving(PATIENCE_SECONDS, ADVICE)
 
 
 @pytest.mark.parametrize(
@@ -180,18 +178,13 @@ async def test_stuck_session_ends_the_watch_with_what_to_change(watch: Watch, op
     ],
 )
 async def test_watch_that_takes_too_long_says_how_far_things_are(
-    watch: Watch, operator: Operator, conditions: tuple[Any, ...], want: str
+    watch: SessionWatch, operator: Operator, conditions: tuple[Any, ...], want: str
 ) -> None:
     if conditions:
         await operator.concludes(*conditions)
 
-    with pytest.raises(DemoError) as given_up:
-        await watch.until_serving(replace(CONFIG, ready_timeout_s=0.0, operator_log=Path("/logs/operator.log")))
+    with pytest.raises(DevError) as given_up:
+        await watch.until_serving(0.0, ADVICE)
 
     assert want in str(given_up.value)
-    assert "/logs/operator.log" in str(given_up.value)
-
-
-def test_cluster_that_is_not_there_is_said_with_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(DemoError, match="partita dev status"):
-        run_demo(replace(CONFIG, kubeconfig=tmp_path / "none"), print)
+    assert ADVICE in str(given_up.value)

@@ -1,13 +1,13 @@
-"""Applies the manifests of a demonstration, and reads the objects back."""
+"""Applies pools and sessions, and reads them back."""
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, Final
 
 from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession
-from partita_devtools.demo.conditions import ExampleSnapshot
-from partita_devtools.demo.errors import DemoError
-from partita_devtools.demo.example import Example
+from partita_devtools.errors import DevError
+from partita_devtools.sessions.snapshot import SessionSnapshot
 from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.connection import Connection
 from partita_operator.kube.errors import ApiError
@@ -19,30 +19,33 @@ from partita_operator.kube.resources import (
 )
 from partita_operator.kube.retries import retried
 
-FIELD_MANAGER: Final = "partita-demo"
+FIELD_MANAGER: Final = "partita-devtools"
 
 
-def demo_client(connection: Connection) -> KubernetesClient:
-    """A client whose field manager is the demonstration, not the operator."""
+def manifest_client(connection: Connection) -> KubernetesClient:
+    """A client whose field manager is the author of manifests, not the operator."""
     return KubernetesClient(connection, FIELD_MANAGER)
 
 
-async def apply_example(client: KubernetesClient, example: Example) -> None:
-    """Apply the pools and the session. Raises DemoError with the API server's message if it refuses one."""
-    for pool in example.pools:
+async def apply_manifests(
+    client: KubernetesClient, pools: Iterable[GPUPool], sessions: Iterable[InferenceSession]
+) -> None:
+    """Apply the pools, then the sessions. Raises DevError with the API server's message if it refuses one."""
+    for pool in pools:
         await _apply(client, PoolResource, pool)
-    await _apply(client, SessionResource, example.session)
+    for session in sessions:
+        await _apply(client, SessionResource, session)
 
 
-async def observe(client: KubernetesClient, example: Example) -> ExampleSnapshot:
-    """The example's objects as they are now."""
-    namespace, name = example.session.metadata.namespace or "", example.session.metadata.name
-    session = await retried(partial(client.get, SessionResource, name, namespace))
-    pools = [await retried(partial(client.get, PoolResource, pool.metadata.name)) for pool in example.pools]
+async def observe(client: KubernetesClient, session: InferenceSession, pools: Iterable[GPUPool]) -> SessionSnapshot:
+    """These objects as they are now."""
+    namespace, name = session.metadata.namespace or "", session.metadata.name
+    found = await retried(partial(client.get, SessionResource, name, namespace))
+    found_pools = [await retried(partial(client.get, PoolResource, pool.metadata.name)) for pool in pools]
     plans = [read_plan(raw) for raw in await client.list(PlanResource, namespace)]
-    return ExampleSnapshot(
-        session=InferenceSession.model_validate(session),
-        pools=tuple(GPUPool.model_validate(pool) for pool in pools),
+    return SessionSnapshot(
+        session=InferenceSession.model_validate(found),
+        pools=tuple(GPUPool.model_validate(pool) for pool in found_pools),
         plans=tuple(plan for plan in plans if plan is not None and plan.spec.session.name == name),
     )
 
@@ -56,6 +59,6 @@ async def _apply(client: KubernetesClient, resource: Any, manifest: GPUPool | In
     try:
         await retried(partial(client.apply, resource, {"metadata": metadata, "spec": spec}, force=True))
     except ApiError as error:
-        raise DemoError(
+        raise DevError(
             f"the API server refuses {manifest.kind} {manifest.metadata.name}: {error.message}. Correct the manifest"
         ) from error

@@ -1,4 +1,4 @@
-"""Changes of conditions between two observations. Pure."""
+"""A session with its pools and plans at one moment, and what changed since another. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -8,7 +8,6 @@ from partita_api.conditions import Condition, ConditionType, is_true
 from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession
 from partita_api.pipelineplan import PipelinePlan
-from partita_devtools.demo.result import ConditionChange
 
 REPORTED: Final = (
     ConditionType.PROFILED,
@@ -24,8 +23,22 @@ REPORTED_OF_PLANS: Final = (ConditionType.APPROVED,)
 
 
 @dataclass(frozen=True)
-class ExampleSnapshot:
-    """The demonstration's objects at one moment."""
+class ConditionChange:
+    """A change of a condition."""
+
+    at_s: float
+    """Seconds since the manifests were applied."""
+    object: str
+    """Kind and name."""
+    type: str
+    status: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
+class SessionSnapshot:
+    """A session, its pools and its plans at one moment."""
 
     session: InferenceSession
     pools: tuple[GPUPool, ...]

@@ -1,0 +1,126 @@
+"""The API server as a background process, known by its state directory; `api-server.json` there records it."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sys
+import time
+import urllib.request
+from dataclasses import asdict, dataclass
+from http.client import HTTPException
+from os import environ
+from pathlib import Path
+from typing import Any, Final
+
+from partita_devtools.errors import DevError
+from partita_devtools.machine.commands import Report, last_lines
+from partita_devtools.machine.files import locked, read_json, write_json, write_private
+from partita_devtools.machine.ports import free_ports, is_free
+from partita_devtools.machine.processes import ProcessIdentity, is_running, spawn, stop_all
+
+TOKEN_VARIABLE: Final = "PARTITA_API_SERVER_TOKEN"
+_START_TIMEOUT_S: Final = 60.0
+
+
+@dataclass(frozen=True)
+class EmbeddedApiServer:
+    """An API server, running or not, known by its state directory (an absolute path)."""
+
+    state_dir: Path
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The kubeconfig of its only user."""
+        return self.state_dir / "kubeconfig"
+
+    @property
+    def objects(self) -> Path:
+        """The directory of the objects' files."""
+        return self.state_dir / "objects"
+
+    @property
+    def log(self) -> Path:
+        """The file with its output."""
+        return self.state_dir / "logs" / "api-server.log"
+
+    def is_running(self) -> bool:
+        """Whether the process runs; it may not answer yet."""
+        process = self._process()
+        return process is not None and is_running(process)
+
+    def health(self) -> str:
+        """`ok`, `not running`, or how its health endpoint failed."""
+        record = read_json(self._record)
+        if record is None or not self.is_running():
+            return "not running"
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{record['port']}/readyz", timeout=5.0):
+                return "ok"
+        except (OSError, HTTPException) as error:
+            return str(error)
+
+    def stop(self) -> None:
+        """Stop the process; the objects stay. Idempotent."""
+        if (process := self._process()) is not None:
+            stop_all([process])
+
+    def _process(self) -> ProcessIdentity | None:
+        record = read_json(self._record)
+        return None if record is None else ProcessIdentity(**record["process"])
+
+    @property
+    def _record(self) -> Path:
+        return self.state_dir / "api-server.json"
+
+    def launch(self, *, dies_with_parent: bool) -> None:
+        """Start the process, on its earlier port if that is free, and wait until it answers. Raises DevError."""
+        earlier: dict[str, Any] = read_json(self._record) or {}
+        port = earlier.get("port", 0)
+        if not port or not is_free(port):
+            (port,) = free_ports(1)
+        token = earlier.get("token") or secrets.token_hex(16)
+        _write_kubeconfig(self.kubeconfig, f"http://127.0.0.1:{port}", token)
+        process = spawn(
+            [sys.executable, "-m", "partita_devtools.api_server", str(self.objects), str(port)],
+            log=self.log,
+            environment={**environ, TOKEN_VARIABLE: token},
+            dies_with_parent=dies_with_parent,
+        )
+        write_json(self._record, {"process": asdict(process), "port": port, "token": token})
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while (answer := self.health()) != "ok":
+            if not is_running(process) or time.monotonic() > deadline:
+                stop_all([process])
+                end = "\n  ".join(last_lines(self.log, 6))
+                raise DevError(f"the API server did not start ({answer}); the end of its log {self.log}:\n  {end}")
+            time.sleep(0.05)
+
+
+def start_api_server(state_dir: Path, *, report: Report, dies_with_parent: bool = False) -> EmbeddedApiServer:
+    """Start an API server with the objects in `state_dir`; one that runs already is returned. Raises DevError."""
+    server = EmbeddedApiServer(state_dir.absolute())
+    with locked(server.state_dir / "api-server.lock", report=report, purpose="start the API server"):
+        if not server.is_running():
+            report(f"starting the embedded API server (log: {server.log})")
+            server.launch(dies_with_parent=dies_with_parent)
+    return server
+
+
+def load_api_server(state_dir: Path) -> EmbeddedApiServer | None:
+    """The API server that was started in `state_dir`, running or not; None if there never was one."""
+    server = EmbeddedApiServer(state_dir.absolute())
+    return server if (server.state_dir / "api-server.json").exists() else None
+
+
+def _write_kubeconfig(path: Path, url: str, token: str) -> None:
+    name = "partita-local"
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": name,
+        "clusters": [{"name": name, "cluster": {"server": url}}],
+        "users": [{"name": name, "user": {"token": token}}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": "default"}}],
+    }
+    write_private(path, json.dumps(config, indent=2).encode())

@@ -1,0 +1,4 @@
+"""Processes, commands, files and ports of this machine.
+
+May import `errors` only.
+"""
