@@ -39,5 +39,5 @@ def test_values_are_valid(text: str) -> None:
 
 
 def test_the_pages_have_manifests_and_values() -> None:
-    assert len(cases(manifests=True)) == 1
+    assert len(cases(manifests=True)) == 2
     assert len(cases(manifests=False)) == 2

@@ -25,7 +25,7 @@ _UNITS: Final = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 
 @dataclass(frozen=True)
-class Reference:
+class ObjectReference:
     """Objects of one kind: the one with the name, or all of them."""
 
     kind: Kind
@@ -35,22 +35,22 @@ class Reference:
         return f"{self.kind.short}/{self.name}" if self.name else self.kind.plural
 
 
-def parse_reference(text: str) -> Reference:
+def parse_reference(text: str) -> ObjectReference:
     """KIND or KIND/NAME, with the kinds' names that kubectl knows, such as isess. Raises DevError."""
     word, _, name = text.partition("/")
     for kind in KINDS:
         if word.lower() in (kind.short, kind.plural, kind.name.lower()):
-            return Reference(kind, name or None)
+            return ObjectReference(kind, name or None)
     known = ", ".join(kind.short for kind in KINDS)
     raise DevError(f"{text!r} names no kind of local mode; give {known}, or one object such as isess/NAME")
 
 
-def reference_to(resource: GPUPool | InferenceSession) -> Reference:
+def reference_to(resource: GPUPool | InferenceSession) -> ObjectReference:
     """The reference to an object."""
-    return Reference(next(kind for kind in KINDS if kind.name == resource.kind), resource.metadata.name)
+    return ObjectReference(next(kind for kind in KINDS if kind.name == resource.kind), resource.metadata.name)
 
 
-async def find(client: KubernetesClient, reference: Reference, namespace: str) -> Sequence[Document]:
+async def find(client: KubernetesClient, reference: ObjectReference, namespace: str) -> Sequence[Document]:
     """The objects that a reference names, in a namespace (empty: in all). Raises DevError if there is no such one."""
     resource = RESOURCES[reference.kind.plural]
     place = namespace if reference.kind.scope == "Namespaced" else ""
@@ -67,7 +67,7 @@ async def find(client: KubernetesClient, reference: Reference, namespace: str) -
         raise DevError(f"there is no {reference}{where}; there are: {', '.join(present) or 'none'}") from error
 
 
-async def delete(client: KubernetesClient, reference: Reference, namespace: str) -> bool:
+async def delete(client: KubernetesClient, reference: ObjectReference, namespace: str) -> bool:
     """Ask for the deletion of an object; False if it does not exist."""
     place = namespace if reference.kind.scope == "Namespaced" else ""
     try:

@@ -60,7 +60,6 @@ def test_the_page_works_as_pasted(reader: Reader) -> None:
     looked = reader.paste(look)
     assert "Ready" in looked
     assert "operator: " in looked
-    assert "frontend/" in looked
     assert "shop" in reader.paste(other)
     stored = yaml.safe_load((reader.folder / ".partita/local/objects/inferencesessions/default/shop.yaml").read_text())
     assert stored["status"]["url"].endswith("/default/shop")

@@ -15,7 +15,7 @@ from partita_devtools.environment import DevEnvironment
 from partita_devtools.errors import DevError
 from partita_devtools.local.environment import local_command, running_environment
 from partita_devtools.local.logs import follow, log_files, read_logs
-from partita_devtools.local.objects import Reference, find, parse_reference, rows
+from partita_devtools.local.objects import ObjectReference, find, parse_reference, rows
 from partita_operator.cli.cluster.options import session_name
 from partita_operator.cli.output import OutputFormat, emit, output_option
 from partita_operator.kube.client import Document, KubernetesClient
@@ -39,7 +39,7 @@ def get(
     wanted = [parse_reference(text) for text in references or _DEFAULT_KINDS]
     place = "" if all_namespaces else namespace
 
-    async def work(client: KubernetesClient, _: DevEnvironment) -> list[tuple[Reference, Sequence[Document]]]:
+    async def work(client: KubernetesClient, _: DevEnvironment) -> list[tuple[ObjectReference, Sequence[Document]]]:
         return [(reference, await find(client, reference, place)) for reference in wanted]
 
     found = with_client(state_dir, work)
@@ -118,7 +118,7 @@ def _event(event: Document) -> dict[str, Any]:
     return {key: event[key] for key in ("lastTimestamp", "type", "reason", "message")}
 
 
-def _print_tables(found: Sequence[tuple[Reference, Sequence[Document]]], console: Console) -> None:
+def _print_tables(found: Sequence[tuple[ObjectReference, Sequence[Document]]], console: Console) -> None:
     now = datetime.now(UTC)
     for reference, documents in found:
         if not documents:

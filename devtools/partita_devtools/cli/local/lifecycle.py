@@ -23,7 +23,7 @@ from partita_devtools.cli.local.options import (
 from partita_devtools.environment import DevEnvironment, dev_down
 from partita_devtools.errors import DevError
 from partita_devtools.local.environment import add_pools, local_command, local_up
-from partita_devtools.local.objects import Reference, find, parse_reference, reference_to
+from partita_devtools.local.objects import ObjectReference, find, parse_reference, reference_to
 from partita_devtools.local.objects import delete as delete_object
 from partita_devtools.operator_process import launch_operator, operator_log, stop_operator
 from partita_devtools.sessions.objects import apply_manifests
@@ -163,7 +163,7 @@ async def _until_serving(
     report(f"isess/{name} serves at {found.session.status.url}")
 
 
-async def _delete(client: KubernetesClient, wanted: Sequence[tuple[Reference, str]], state_dir: Path) -> None:
+async def _delete(client: KubernetesClient, wanted: Sequence[tuple[ObjectReference, str]], state_dir: Path) -> None:
     for reference, namespace in wanted:
         if not await delete_object(client, reference, namespace):
             report(f"{reference} does not exist")
@@ -177,6 +177,6 @@ async def _delete(client: KubernetesClient, wanted: Sequence[tuple[Reference, st
         report(f"{reference} deleted")
 
 
-async def _exists(client: KubernetesClient, reference: Reference, namespace: str) -> bool:
-    present = await find(client, Reference(reference.kind), namespace)
+async def _exists(client: KubernetesClient, reference: ObjectReference, namespace: str) -> bool:
+    present = await find(client, ObjectReference(reference.kind), namespace)
     return any(document["metadata"]["name"] == reference.name for document in present)
