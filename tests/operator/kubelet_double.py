@@ -24,8 +24,8 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 from tests.operator.kubelet_double_pod import Json, PodRun, base_environment
 
-from partita_devtools.control_plane.certificates import issue_server_certificate
 from partita_devtools.control_plane.control_plane import ControlPlane
+from partita_devtools.machine.certificates import issue_server_certificate
 
 _SYNC_EVERY_S = 0.25
 _LEASE_EVERY_S = 5.0

@@ -25,7 +25,7 @@ from typing import Any
 
 import httpx
 
-from partita_devtools.control_plane.control_plane import write_kubeconfig
+from partita_devtools.machine.kubeconfig import write_kubeconfig
 
 _POLL_S = 0.05
 _RESTART_DELAY_S = 1.0

@@ -1,5 +1,6 @@
-"""The API server's process: `python -m partita_devtools.api_server DIRECTORY PORT`, with the token in the environment.
+"""The API server's process: `python -m partita_devtools.api_server DIRECTORY PORT CERTIFICATE KEY`.
 
+The token is in the environment.
 It ends on SIGTERM.
 """
 
@@ -7,6 +8,7 @@ import asyncio
 import fcntl
 import os
 import signal
+import ssl
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -52,14 +54,14 @@ def owned(directory: Path) -> Iterator[None]:
         yield
 
 
-async def serve(store: ObjectStore, port: int, token: str) -> None:
+async def serve(store: ObjectStore, port: int, tls: ssl.SSLContext, token: str) -> None:
     """Serve on 127.0.0.1 until SIGTERM or SIGINT."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     runner = web.AppRunner(application(store, token), access_log=None, shutdown_timeout=1.0)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", port).start()
+    await web.TCPSite(runner, "127.0.0.1", port, ssl_context=tls).start()
     await stop.wait()
     await runner.cleanup()
 
@@ -67,10 +69,12 @@ async def serve(store: ObjectStore, port: int, token: str) -> None:
 def main() -> None:
     """Serve; a DevError ends the process with one line."""
     try:
-        directory = Path(sys.argv[1])
+        directory, port, certificate, key = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        tls.load_cert_chain(certificate, key)
         with owned(directory):
             store = open_store(directory, datetime.now(UTC))
-            asyncio.run(serve(store, int(sys.argv[2]), os.environ[TOKEN_VARIABLE]))
+            asyncio.run(serve(store, port, tls, os.environ[TOKEN_VARIABLE]))
     except DevError as error:
         raise SystemExit(str(error)) from error
 

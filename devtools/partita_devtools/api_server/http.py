@@ -105,7 +105,8 @@ def _resources(api_version: str) -> Document:
     resources = []
     for kind in served:
         entry = {"kind": kind.kind, "namespaced": kind.namespaced, "singularName": kind.kind.lower()}
-        resources.append({**entry, "name": kind.plural, "verbs": verbs})
+        short_names = {"shortNames": [kind.short]} if kind.short else {}
+        resources.append({**entry, **short_names, "name": kind.plural, "verbs": verbs})
         if kind.has_status:
             resources.append({**entry, "name": f"{kind.plural}/status", "verbs": ["get", "patch", "update"]})
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": api_version, "resources": resources}

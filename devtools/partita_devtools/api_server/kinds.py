@@ -24,6 +24,8 @@ class ServedKind:
     namespaced: bool = True
     has_status: bool = False
     """Whether the status is a subresource: then other writes leave it as it is."""
+    short: str = ""
+    """The short name for kubectl."""
     problem: Callable[[Document, Document | None], str] = lambda _new, _old: ""
     """Why an object (with its predecessor, if it has one) is refused; empty if it is not."""
 
@@ -48,7 +50,7 @@ def _own_kinds() -> list[ServedKind]:
         names = spec["names"]
         namespaced = spec["scope"] == "Namespaced"
         served.append(
-            ServedKind(API_VERSION, names["kind"], names["plural"], namespaced, True, problem=_own_kind_problem)
+            ServedKind(API_VERSION, names["kind"], names["plural"], namespaced, True, defined.short, _own_kind_problem)
         )
     return served
 

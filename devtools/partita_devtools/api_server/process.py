@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import secrets
+import ssl
 import sys
 import time
 import urllib.request
@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from partita_devtools.errors import DevError
+from partita_devtools.machine.certificates import KeyPair, create_authority, issue_server_certificate
 from partita_devtools.machine.commands import Report, last_lines
-from partita_devtools.machine.files import locked, read_json, write_json, write_private
+from partita_devtools.machine.files import locked, read_json, write_json
+from partita_devtools.machine.kubeconfig import write_kubeconfig
 from partita_devtools.machine.ports import free_ports, is_free
 from partita_devtools.machine.processes import ProcessIdentity, is_running, spawn, stop_all
 
@@ -55,7 +57,8 @@ class EmbeddedApiServer:
         if record is None or not self.is_running():
             return "not running"
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{record['port']}/readyz", timeout=5.0):
+            context = ssl.create_default_context(cafile=str(self.state_dir / "pki" / "ca.crt"))
+            with urllib.request.urlopen(f"https://127.0.0.1:{record['port']}/readyz", timeout=5.0, context=context):
                 return "ok"
         except (OSError, HTTPException) as error:
             return str(error)
@@ -69,6 +72,12 @@ class EmbeddedApiServer:
         record = read_json(self._record)
         return None if record is None else ProcessIdentity(**record["process"])
 
+    def _authority(self) -> KeyPair:
+        """The certificate authority of the state directory; a new one the first time."""
+        directory = self.state_dir / "pki"
+        present = KeyPair(directory / "ca.crt", directory / "ca.key")
+        return present if present.certificate.exists() else create_authority(directory)
+
     @property
     def _record(self) -> Path:
         return self.state_dir / "api-server.json"
@@ -80,9 +89,14 @@ class EmbeddedApiServer:
         if not port or not is_free(port):
             (port,) = free_ports(1)
         token = earlier.get("token") or secrets.token_hex(16)
-        _write_kubeconfig(self.kubeconfig, f"http://127.0.0.1:{port}", token)
+        authority = self._authority()
+        server = issue_server_certificate(authority, self.state_dir / "pki", "embedded-api-server")
+        write_kubeconfig(self.kubeconfig, f"https://127.0.0.1:{port}", authority.certificate, token)
         process = spawn(
-            [sys.executable, "-m", "partita_devtools.api_server", str(self.objects), str(port)],
+            [
+                *(sys.executable, "-m", "partita_devtools.api_server"),
+                *(str(self.objects), str(port), str(server.certificate), str(server.key)),
+            ],
             log=self.log,
             environment={**environ, TOKEN_VARIABLE: token},
             dies_with_parent=dies_with_parent,
@@ -111,16 +125,3 @@ def load_api_server(state_dir: Path) -> EmbeddedApiServer | None:
     """The API server that was started in `state_dir`, running or not; None if there never was one."""
     server = EmbeddedApiServer(state_dir.absolute())
     return server if (server.state_dir / "api-server.json").exists() else None
-
-
-def _write_kubeconfig(path: Path, url: str, token: str) -> None:
-    name = "partita-local"
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": name,
-        "clusters": [{"name": name, "cluster": {"server": url}}],
-        "users": [{"name": name, "user": {"token": token}}],
-        "contexts": [{"name": name, "context": {"cluster": name, "user": name, "namespace": "default"}}],
-    }
-    write_private(path, json.dumps(config, indent=2).encode())

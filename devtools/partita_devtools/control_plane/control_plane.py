@@ -9,14 +9,12 @@ ports, processes and the administrator's token.
 
 from __future__ import annotations
 
-import json
 import secrets
 import shlex
 import signal
 import ssl
 import time
 import urllib.request
-from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -24,12 +22,6 @@ from http.client import HTTPException
 from pathlib import Path
 
 from partita_devtools.control_plane.binaries import Binaries, find_binaries
-from partita_devtools.control_plane.certificates import (
-    KeyPair,
-    create_authority,
-    create_signing_key,
-    issue_server_certificate,
-)
 from partita_devtools.control_plane.commands import (
     API_SERVER,
     API_SERVICE_ADDRESS,
@@ -41,8 +33,15 @@ from partita_devtools.control_plane.commands import (
 )
 from partita_devtools.control_plane.state import ControlPlaneState
 from partita_devtools.errors import DevError
+from partita_devtools.machine.certificates import (
+    KeyPair,
+    create_authority,
+    create_signing_key,
+    issue_server_certificate,
+)
 from partita_devtools.machine.commands import Report, last_lines
 from partita_devtools.machine.files import locked, write_private
+from partita_devtools.machine.kubeconfig import write_kubeconfig
 from partita_devtools.machine.ports import free_ports, is_free
 from partita_devtools.machine.processes import ProcessIdentity, is_running, send, spawn, stop_all
 
@@ -298,34 +297,3 @@ def _choose_ports(previous: Ports | None, api_server_port: int | None) -> Ports:
             raise DevError(f"port {api_server_port} is taken; give another port for the API server")
         ports = replace(ports, api_server=api_server_port)
     return ports
-
-
-def write_kubeconfig(path: Path, url: str, authority: Path, token: str, namespace: str = "default") -> None:
-    """Write a kubeconfig for the bearer of `token`; `authority` is the PEM certificate that signs `url`'s."""
-    write_private(
-        path,
-        json.dumps(
-            {
-                "apiVersion": "v1",
-                "kind": "Config",
-                "current-context": "partita-dev",
-                "clusters": [
-                    {
-                        "name": "partita-dev",
-                        "cluster": {
-                            "server": url,
-                            "certificate-authority-data": b64encode(authority.read_bytes()).decode(),
-                        },
-                    }
-                ],
-                "users": [{"name": "partita-dev", "user": {"token": token}}],
-                "contexts": [
-                    {
-                        "name": "partita-dev",
-                        "context": {"cluster": "partita-dev", "user": "partita-dev", "namespace": namespace},
-                    }
-                ],
-            },
-            indent=2,
-        ).encode(),
-    )

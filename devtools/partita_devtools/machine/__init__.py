@@ -1,4 +1,4 @@
-"""Processes, commands, files and ports of this machine.
+"""Processes, commands, files, ports and certificates of this machine.
 
 May import `errors` only.
 """

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -123,7 +124,8 @@ def test_a_server_that_runs_is_not_started_twice(server: EmbeddedApiServer) -> N
 
 
 def test_a_second_process_on_the_same_objects_is_refused(server: EmbeddedApiServer) -> None:
-    command = [sys.executable, "-m", "partita_devtools.api_server", str(server.objects), "1"]
+    pair = [str(server.state_dir / "pki" / f"embedded-api-server.{end}") for end in ("crt", "key")]
+    command = [sys.executable, "-m", "partita_devtools.api_server", str(server.objects), "1", *pair]
     second = subprocess.run(command, env={TOKEN_VARIABLE: "x"}, capture_output=True, text=True, check=False)
     assert second.returncode == 1
     assert second.stderr.strip() == f"another process serves the objects in {server.objects}"
@@ -178,15 +180,33 @@ def request(
 ) -> tuple[int, Any]:
     """The status code and the document of an answer."""
     record = read_json(server.state_dir / "api-server.json") or {}
+    context = ssl.create_default_context(cafile=str(server.state_dir / "pki" / "ca.crt"))
     headers = {
         "Authorization": f"Bearer {record['token']}" if token is None else token,
         "Content-Type": "application/json",
     }
     wanted = urllib.request.Request(
-        f"http://127.0.0.1:{record['port']}{path}", body.encode() if body else None, headers, method=method
+        f"https://127.0.0.1:{record['port']}{path}", body.encode() if body else None, headers, method=method
     )
     try:
-        with urllib.request.urlopen(wanted, timeout=30) as answer:
+        with urllib.request.urlopen(wanted, timeout=30, context=context) as answer:
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         return error.code, json.load(error)
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl")
+def test_kubectl_applies_lists_and_deletes(server: EmbeddedApiServer, tmp_path: Path) -> None:
+    def kubectl(*arguments: str) -> str:
+        command = ["kubectl", "--kubeconfig", str(server.kubeconfig), "--cache-dir", str(tmp_path), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    manifest = tmp_path / "pool.yaml"
+    manifest.write_text(json.dumps({"apiVersion": "partita.dev/v1alpha1", "kind": "GPUPool", **POOL}))
+    assert "gpupool.partita.dev/fast" in kubectl("apply", "--validate=false", "-f", str(manifest))
+    assert "fast" in kubectl("get", "gpool")
+    assert "count: 2" in kubectl("get", "gpool/fast", "-o", "yaml")
+    kubectl("delete", "gpool", "fast")
+    assert "fast" not in kubectl("get", "gpool", "--ignore-not-found")

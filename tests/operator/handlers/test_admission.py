@@ -13,7 +13,7 @@ from tests.operator.handlers.conftest import Operators
 from tests.operator.kubectl import Json, Kubectl, eventually, pool, reason, session
 from tests.patience import PATIENCE_SECONDS
 
-from partita_devtools.control_plane.certificates import KeyPair, create_authority, issue_server_certificate
+from partita_devtools.machine.certificates import KeyPair, create_authority, issue_server_certificate
 from partita_devtools.machine.ports import free_ports
 from partita_operator.settings.model import AdmissionSettings
 
