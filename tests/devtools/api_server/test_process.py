@@ -3,6 +3,7 @@
 import asyncio
 import json
 import shutil
+import ssl
 import signal
 import subprocess
 import sys
