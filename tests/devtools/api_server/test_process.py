@@ -3,8 +3,8 @@
 import asyncio
 import json
 import shutil
-import ssl
 import signal
+import ssl
 import subprocess
 import sys
 import urllib.error
