@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
-from partita_runtime.serving.deploy.names import PRELOADED
 
 HEAD = "head"
 """The head's name among a cluster's nodes."""
@@ -127,6 +126,7 @@ def start_command(
         ]
     return [
         *common,
+        "--include-log-monitor=False",  # the head's reads the logs of the whole host
         f"--address=127.0.0.1:{ports.gcs}",
         f"--num-cpus={pool.num_cpus}",
         f"--resources={json.dumps({f'partita-pool-{pool.name}': pool.slots})}",
@@ -170,7 +170,6 @@ def node_environment(
         # Nodes claim more CPUs than there are; Ray would start an idle Python process for each of them at once.
         "RAY_prestart_worker_first_driver": "0",
         "RAY_enable_worker_prestart": "0",
-        **PRELOADED,
         # Replicas meet deadlines here; at Ray's niceness of 15 anything else that runs would come before them.
         "RAY_worker_niceness": "0",
     }
