@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
-
 HEAD = "head"
 """The head's name among a cluster's nodes."""
 
