@@ -186,11 +186,14 @@ class _Objects:
     ) -> web.StreamResponse:
         """Stream changes until the client leaves or the time of the watch is over."""
         changes: asyncio.Queue[Change] = asyncio.Queue()
-        for change in self._past(target, request.query.get("resourceVersion", "")):
+        past = self._past(target, request.query.get("resourceVersion", ""))
+        for change in past:
             changes.put_nowait(change)
         selected = {_place(target, d) for d in self._store.list(target.kind, target.namespace) if matches(d)}
+        # The client may know what has changed since its version, such as an object that was deleted meanwhile.
+        selected |= {change.place for change in past if change.version}
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
-        seconds = float(request.query.get("timeoutSeconds") or _WATCH_SECONDS)
+        seconds = _seconds(request.query.get("timeoutSeconds", ""))
         stop = self._store.listen(changes.put_nowait)
         try:
             await response.prepare(request)
@@ -214,6 +217,12 @@ class _Objects:
             Change("ADDED", _place(target, document), document, 0)
             for document in self._store.list(target.kind, target.namespace)
         ]
+
+
+def _seconds(text: str) -> float:
+    if text and not text.isdigit():
+        raise RefusedError(HTTPStatus.BAD_REQUEST, f"timeoutSeconds {text!r} is not a number of seconds")
+    return float(text or _WATCH_SECONDS)
 
 
 def _place(target: _Target, document: Document) -> Place:

@@ -5,6 +5,7 @@ Each change is saved before it is visible. The caller passes the time.
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -140,11 +141,12 @@ class ObjectStore:
         return self._commit(kind, place, old, new, now)
 
     def forget_old_events(self, now: datetime) -> None:
-        """Delete objects of kind Event that are older than EVENTS_KEPT."""
+        """Delete objects of kind Event that are older than EVENTS_KEPT, unless the disk is full."""
         oldest = (now - EVENTS_KEPT).strftime(_TIME_FORMAT)
-        for document in self.list(KINDS["v1", "events"], ""):
-            if document["metadata"]["creationTimestamp"] < oldest:
-                self._remove(_place(KINDS["v1", "events"], "", document), now)
+        with suppress(RefusedError):
+            for document in self.list(KINDS["v1", "events"], ""):
+                if document["metadata"]["creationTimestamp"] < oldest:
+                    self._remove(_place(KINDS["v1", "events"], "", document), now)
 
     def _commit(self, kind: ServedKind, place: Place, old: Document | None, new: Document, now: datetime) -> Document:
         _check_preconditions(old, new)
@@ -232,6 +234,7 @@ def _check_preconditions(old: Document | None, new: Document) -> None:
 def _set_identity(kind: ServedKind, place: Place, old: Document | None, new: Document, now: datetime) -> None:
     """The fields of the metadata that clients cannot change."""
     metadata: dict[str, Any] = {**(new.get("metadata") or {}), "name": place[3]}
+    _check_metadata(metadata)
     new["metadata"] = metadata
     new["apiVersion"], new["kind"] = kind.api_version, kind.kind
     if kind.namespaced:
@@ -246,6 +249,18 @@ def _set_identity(kind: ServedKind, place: Place, old: Document | None, new: Doc
         metadata["deletionTimestamp"] = before["deletionTimestamp"]
     elif metadata.get("deletionTimestamp") or _content(kind, new) != _content(kind, old):
         metadata["generation"] += 1
+
+
+def _check_metadata(metadata: Document) -> None:
+    """Labels and annotations are texts by name, finalizers are texts, owners are objects."""
+    for field in ("labels", "annotations"):
+        texts = metadata.get(field) or {}
+        if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
+            raise RefusedError(HTTPStatus.UNPROCESSABLE_ENTITY, f"metadata.{field} must be texts by name")
+    for field, type in (("finalizers", str), ("ownerReferences", dict)):
+        items = metadata.get(field) or []
+        if not isinstance(items, list) or not all(isinstance(item, type) for item in items):
+            raise RefusedError(HTTPStatus.UNPROCESSABLE_ENTITY, f"metadata.{field} must be a list of {type.__name__}")
 
 
 def _content(kind: ServedKind, document: Document) -> Document:

@@ -87,6 +87,15 @@ async def test_a_watch_reports_changes_that_match_its_selector(client: Kubernete
     ]
 
 
+async def test_a_watch_reports_what_was_deleted_before_it_began(client: KubernetesClient) -> None:
+    await client.apply(PoolResource, POOL)
+    since = await client.version(PoolResource)
+    await client.delete(PoolResource, "fast")
+    async with aclosing(client.changes(PoolResource, since=since, labels="tier=gold")) as changes:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            assert (await anext(changes))["metadata"]["name"] == "fast"
+
+
 async def test_a_kind_that_is_not_served_is_named(client: KubernetesClient) -> None:
     with pytest.raises(ApiError, match=r"does not serve v1 pods; it serves .*inferencesessions"):
         await client.list(PodResource)
@@ -155,6 +164,7 @@ def test_a_request_without_the_token_is_refused(server: EmbeddedApiServer, token
         pytest.param("GET", "/api/v1/configmaps?labelSelector=(", None, 400, id="bad selector"),
         pytest.param("GET", "/api/v1/configmaps?watch=1&resourceVersion=x", None, 400, id="bad version"),
         pytest.param("GET", "/api/v1/configmaps?watch=1&resourceVersion=5", None, 410, id="version of long ago"),
+        pytest.param("GET", "/api/v1/configmaps?watch=1&timeoutSeconds=x", None, 400, id="bad time"),
         pytest.param("GET", "/apis/none/v1", None, 404, id="unknown group"),
         pytest.param("GET", "/apis/none", None, 404, id="short path"),
         pytest.param("DELETE", "/api/v1/configmaps", None, 405, id="all at once"),

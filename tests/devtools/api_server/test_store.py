@@ -91,6 +91,20 @@ def test_a_name_that_is_no_name_is_refused(cluster: Cluster, name: object) -> No
         cluster.store.create(POOL, "", {"metadata": {"name": name}, "spec": {}}, cluster.now)
 
 
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        pytest.param({"labels": "tier=gold"}, id="labels as text"),
+        pytest.param({"annotations": {"a": 5}}, id="annotation that is no text"),
+        pytest.param({"finalizers": "a.b/c"}, id="finalizer as text"),
+        pytest.param({"ownerReferences": ["me"]}, id="owner as text"),
+    ],
+)
+def test_wrong_metadata_is_refused(cluster: Cluster, metadata: dict[str, object]) -> None:
+    with pytest.raises(RefusedError, match=rf"metadata.{next(iter(metadata))} must be"):
+        cluster.store.create(CONFIG_MAP, "default", {"metadata": {"name": "a", **metadata}}, cluster.now)
+
+
 def test_an_object_with_finalizers_stays_until_they_are_removed(cluster: Cluster) -> None:
     cluster.pool()
     cluster.store.patch(POOL, FAST, {"metadata": {"finalizers": ["a.b/c"]}}, cluster.now, status=False)

@@ -26,6 +26,15 @@ ARGUMENTS = {
     "load": ("http://127.0.0.1:1/default/traffic", "--slo-ms", "100", "--seconds", "0.1"),
     "doctor": ("--kubeconfig", "{kubeconfig}"),
     "completion": ("bash",),
+    "local up": ("--state-dir", "{empty}"),
+    "local status": ("--state-dir", "{empty}"),
+    "local down": ("--state-dir", "{empty}"),
+    "local apply": ("--state-dir", "{empty}"),
+    "local get": ("--state-dir", "{empty}"),
+    "local describe": ("isess/traffic", "--state-dir", "{empty}"),
+    "local url": ("traffic", "--state-dir", "{empty}"),
+    "local delete": ("isess/traffic", "--state-dir", "{empty}"),
+    "local logs": ("--state-dir", "{empty}"),
     "dev up": (),
     "dev status": ("--state-dir", "{empty}"),
     "dev down": ("--state-dir", "{empty}"),
@@ -80,9 +89,14 @@ READERS = {
     "explain": {"kubeconfig"},
     "operator settings": {"config_file", "chart_schema"},
     "demo": {"directory"},
+    "local apply": {"paths"},
 }
 """Parameters that are tested with every content."""
-VALID = {("simulate", "trace", "a number"), ("operator settings", "config_file", "empty")}
+VALID = {
+    ("local apply", "paths", "huge quantity"),
+    ("simulate", "trace", "a number"),
+    ("operator settings", "config_file", "empty"),
+}
 HUGE = ("1" + "0" * 30, "-1" + "0" * 30, "nan", "inf")
 
 
@@ -94,6 +108,8 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
         raise DevError("not in this test")
 
     for target in (
+        "cli.local.lifecycle.local_up",
+        "cli.local.lifecycle.dev_down",
         "cli.dev.dev_up",
         "cli.dev.dev_down",
         "cli.demo.dev_up",

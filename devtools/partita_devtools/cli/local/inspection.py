@@ -94,7 +94,9 @@ def url(session: str, namespace: str, state_dir: Path) -> None:
 @click.argument("session", required=False)
 @namespace_option
 @click.option("--follow", "-f", "following", is_flag=True, help="Print new lines until Ctrl-C.")
-@click.option("--lines", type=click.IntRange(1), default=100, show_default=True, help="Last lines of each file.")
+@click.option(
+    "--lines", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="Last lines of each file."
+)
 @click.option("--contains", default="", help="Only lines that contain this text.")
 @state_dir_option
 @dev_errors_as_failure

@@ -66,6 +66,8 @@ def read_pools_and_sessions(
         raise BadInput(
             f"local mode takes manifests of kind GPUPool and InferenceSession only; leave out: {', '.join(others)}"
         )
+    if paths and not found.pools and not found.sessions:
+        raise BadInput(f"{', '.join(map(str, paths))}: there is no GPUPool and no InferenceSession in it")
     sessions = []
     for session in found.sessions:
         metadata = session.metadata.model_copy(update={"namespace": session.metadata.namespace or namespace})
