@@ -1,7 +1,6 @@
 """The API server's process: `python -m partita_devtools.api_server DIRECTORY PORT CERTIFICATE KEY`.
 
-The token is in the environment.
-It ends on SIGTERM.
+The token is in the environment. The process ends on SIGTERM.
 """
 
 import asyncio

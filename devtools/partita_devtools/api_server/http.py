@@ -82,7 +82,7 @@ async def _ready(_: web.Request) -> web.StreamResponse:
 
 
 async def _version(_: web.Request) -> web.StreamResponse:
-    """It has no release of Kubernetes, and says so."""
+    """The version that clients expect; its suffix says that this is not a release of Kubernetes."""
     return web.json_response({"major": "1", "minor": "37", "gitVersion": "v1.37.0+partita-embedded"})
 
 

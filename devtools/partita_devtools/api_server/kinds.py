@@ -44,15 +44,10 @@ def _own_kind_problem(new: Document, old: Document | None) -> str:
 
 
 def _own_kinds() -> list[ServedKind]:
-    served = []
-    for defined in DEFINED_KINDS:
-        spec = crd(defined)["spec"]
-        names = spec["names"]
-        namespaced = spec["scope"] == "Namespaced"
-        served.append(
-            ServedKind(API_VERSION, names["kind"], names["plural"], namespaced, True, defined.short, _own_kind_problem)
-        )
-    return served
+    return [
+        ServedKind(API_VERSION, kind.name, kind.plural, kind.scope == "Namespaced", True, kind.short, _own_kind_problem)
+        for kind in DEFINED_KINDS
+    ]
 
 
 KINDS: Final[Mapping[tuple[str, str], ServedKind]] = {

@@ -12,7 +12,6 @@ Document = dict[str, Any]
 Fields = dict[str, Any]
 """FieldsV1: `f:<key>` for each key, with the fields below it."""
 
-
 _OWNED_METADATA: Final = ("annotations", "finalizers", "labels", "ownerReferences")
 
 
@@ -26,17 +25,18 @@ def apply(live: Document, wanted: Document, manager: str, subresource: str = "")
     others = [e for e in entries if not _is_of(e, manager, subresource)]
     wanted = _without_identity(wanted)
     fields = _fields(wanted)
+    leaves = _leaves(fields)
     conflicts = sorted(
         f"{'.'.join(path)} (by {entry['manager']})"
         for entry in others
         for path in _leaves(entry["fieldsV1"])
-        if path in _leaves(fields) and _value(live, path) != _value(wanted, path)
+        if path in leaves and _value(live, path) != _value(wanted, path)
     )
     after = deepcopy(live)
     kept = {path for entry in others for path in _leaves(entry["fieldsV1"])}
     for entry in own:
         for path in _leaves(entry["fieldsV1"]):
-            if path not in _leaves(fields) and path not in kept:
+            if path not in leaves and path not in kept:
                 _remove(after, path)
     _merge(after, wanted)
     entry = {"manager": manager, "operation": "Apply", "fieldsType": "FieldsV1", "fieldsV1": fields}

@@ -92,8 +92,7 @@ class ObjectStore:
         place = _place(kind, namespace, body)
         if place in self._objects:
             raise RefusedError(HTTPStatus.CONFLICT, f'{place[1]} "{place[3]}" already exists', "AlreadyExists")
-        new = {key: value for key, value in deepcopy(body).items() if key != "status" or not kind.has_status}
-        return self._commit(kind, place, None, new, now)
+        return self._commit(kind, place, None, _without_status(kind, deepcopy(body)), now)
 
     def replace(self, kind: ServedKind, place: Place, body: Document, now: datetime, *, status: bool) -> Document:
         """Replace an object, or only its status."""
@@ -264,6 +263,4 @@ def _check_metadata(metadata: Document) -> None:
 
 
 def _content(kind: ServedKind, document: Document) -> Document:
-    return {
-        key: value for key, value in document.items() if key != "metadata" and not (kind.has_status and key == "status")
-    }
+    return {key: value for key, value in _without_status(kind, document).items() if key != "metadata"}

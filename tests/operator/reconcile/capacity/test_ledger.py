@@ -44,11 +44,11 @@ def test_an_updated_ledger_equals_a_new_one(order: list[int]) -> None:
     kept = Ledger()
     for index in order:
         kept = kept.after(*STATES[index])
-    anew = Ledger().after(*STATES[order[-1]])
-    assert kept.accounts == anew.accounts
-    assert kept.owned == anew.owned
-    assert kept.greedy == anew.greedy
-    assert {name: kept.on(name) for name in ("fast", "slow")} == {name: anew.on(name) for name in ("fast", "slow")}
+    fresh = Ledger().after(*STATES[order[-1]])
+    assert kept.accounts == fresh.accounts
+    assert kept.owned == fresh.owned
+    assert kept.greedy == fresh.greedy
+    assert {name: kept.on(name) for name in ("fast", "slow")} == {name: fresh.on(name) for name in ("fast", "slow")}
 
 
 def test_the_states_are_varied_enough() -> None:
