@@ -44,7 +44,9 @@ _FILES = (
     "tokens.csv",
 )
 
-DEFAULT_RAY = RayClusterConfig(nodes=(RayClassNode("large", slots=8), RayClassNode("small", slots=16)))
+DEFAULT_RAY = RayClusterConfig(
+    nodes=(RayClassNode("large", slots=8, real_models=True), RayClassNode("small", slots=16, real_models=True))
+)
 
 
 class ApiServerChoice(StrEnum):

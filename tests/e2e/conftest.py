@@ -15,6 +15,7 @@ from tests.fixtures import RayClusterFactory
 from tests.operator.kubectl import Json, Kubectl, cluster_with_crds
 from tests.patience import PATIENCE_SECONDS
 
+from partita_api.gpupool import GPUPool
 from partita_devtools.control_plane.control_plane import ControlPlane
 from partita_devtools.environment import DevEnvironment
 from partita_devtools.operator_process import launch_operator, operator_log, stop_operator
@@ -104,7 +105,7 @@ def system(
 
     Not for longer than a module: an operator left running would work on the objects of other tests.
     """
-    nodes = tuple(RayClassNode(pool["metadata"]["name"], slots=pool["spec"]["count"]) for pool in POOLS)
+    nodes = tuple(RayClassNode.of_pool(GPUPool.model_validate(pool)) for pool in POOLS)
     ray = start_ray(RayClusterConfig(nodes=nodes))
     state_dir: Path = tmp_path_factory.mktemp("operator")
     running = System(

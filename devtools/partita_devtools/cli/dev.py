@@ -57,7 +57,7 @@ def pool_node(text: str) -> RayClassNode:
     """The Ray node of NAME=SLOTS, such as fast=4."""
     name, _, slots = text.partition("=")
     try:
-        return RayClassNode(name, slots=float(slots))
+        return RayClassNode(name, slots=float(slots), real_models=True)
     except ValueError:
         raise click.BadParameter(f"{text!r} is not of the form NAME=SLOTS, such as fast=4") from None
 

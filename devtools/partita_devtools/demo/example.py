@@ -51,8 +51,8 @@ class Example:
 
     @property
     def ray_nodes(self) -> tuple[RayClassNode, ...]:
-        """A Ray node for each pool, with as many accelerators as the pool declares."""
-        return tuple(RayClassNode(pool.metadata.name, slots=pool.spec.count or 1) for pool in self.pools)
+        """A Ray node for each pool, of the example."""
+        return tuple(RayClassNode.of_pool(pool) for pool in self.pools)
 
 
 def read_example(directory: Path, namespace: str = "default") -> Example:

@@ -36,7 +36,7 @@ def local_up(state_dir: Path, pools: Iterable[GPUPool], python_path: Iterable[Pa
 
     Models are imported from `python_path`. Raises DevError.
     """
-    wanted = {pool.metadata.name: _node(pool) for pool in (*_stored_pools(state_dir), *pools)}
+    wanted = {pool.metadata.name: RayClassNode.of_pool(pool) for pool in (*_stored_pools(state_dir), *pools)}
     variables = {"PYTHONPATH": pathsep.join(str(path.absolute()) for path in python_path)}
     ray = replace(DEFAULT_RAY, nodes=tuple(wanted.values()), environment=variables)
     running = load_dev_environment(state_dir)
@@ -55,7 +55,7 @@ def add_pools(environment: DevEnvironment, pools: Iterable[GPUPool], state_dir: 
     """Start a Ray node for each pool that has none. Raises DevError for a pool whose node has another size."""
     present = {node.name: node for node in environment.ray.config.nodes}
     missing = []
-    for node in map(_node, pools):
+    for node in map(RayClassNode.of_pool, pools):
         if node.name not in present:
             missing.append(node)
         elif present[node.name].slots != node.slots:
@@ -73,10 +73,6 @@ def running_environment(state_dir: Path) -> DevEnvironment:
     if found is None or found.api_server is None or not found.api_server.is_running():
         raise DevError(f"local mode does not run in {state_dir}; start it: {local_command('up', state_dir)}")
     return found
-
-
-def _node(pool: GPUPool) -> RayClassNode:
-    return RayClassNode(pool.metadata.name, slots=pool.spec.count or 1)
 
 
 def _stored_pools(state_dir: Path) -> list[GPUPool]:

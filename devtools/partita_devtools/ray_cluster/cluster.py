@@ -254,6 +254,7 @@ class RayCluster:
                 token=state.token,
                 cluster_id=state.cluster_id,
                 node=name,
+                pool=node.pool,
             ),
             dies_with_parent=state.dies_with_parent,
         )

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
+from partita_api.gpupool import GPUPool
+
 HEAD = "head"
 """The head's name among a cluster's nodes."""
 
@@ -20,6 +22,13 @@ NODE_LABEL = "partita.dev/dev-node"
 CLUSTER_MARKER = "PARTITA_DEV_RAY_CLUSTER"
 NODE_MARKER = "PARTITA_DEV_RAY_NODE"
 """Environment variables that every process of a cluster, or of one node of it, inherits."""
+
+NODE_DIRECTORY = "PARTITA_DEV_RAY_NODE_DIRECTORY"
+NODE_PACKAGES = "PARTITA_DEV_RAY_NODE_PACKAGES"
+"""Environment variables of a node: its directory for files, and what its workers find imported, with commas between."""
+
+_TORCH = ("torch", "torch.export", "torch._dynamo", "networkx")
+"""What replicas import to load and cut a model."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +49,15 @@ class RayClassNode:
     """CPUs that it claims to have, whatever the host has."""
     num_gpus: int = 0
     """GPUs of the host that are this node's; emulated ones are none."""
+    real_models: bool = False
+    """Whether models compute here. Workers then find torch imported, unless the node has GPUs: CUDA permits no fork."""
+
+    @classmethod
+    def of_pool(cls, pool: GPUPool) -> RayClassNode:
+        """A node with as many accelerators as the pool declares."""
+        emulation = pool.spec.emulation
+        computes = emulation is None or not emulation.curves
+        return cls(pool.metadata.name, slots=pool.spec.count or 1, real_models=computes)
 
 
 @dataclass(frozen=True)
@@ -98,7 +116,7 @@ def start_command(
     common = [
         sys.executable,
         "-m",
-        "ray.scripts.scripts",
+        "partita_devtools.ray_cluster.node",
         "start",
         "--block",
         "--disable-usage-stats",
@@ -151,8 +169,9 @@ def node_environment(
     token: str,
     cluster_id: str,
     node: str,
+    pool: RayClassNode | None,
 ) -> dict[str, str]:
-    """The environment of one node's processes.
+    """The environment of one node's processes: the head's if `pool` is None.
 
     Of `inherited`, settings of Ray itself are left out: they are about some other cluster.
     """
@@ -163,6 +182,8 @@ def node_environment(
         "PATH": search_path,
         CLUSTER_MARKER: cluster_id,
         NODE_MARKER: f"{cluster_id}/{node}",
+        NODE_DIRECTORY: str(temp_dir / "nodes" / node),
+        NODE_PACKAGES: ",".join(_TORCH if pool is not None and pool.real_models and not pool.num_gpus else ()),
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": token,
         "RAY_USAGE_STATS_ENABLED": "0",

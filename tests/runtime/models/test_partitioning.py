@@ -1,6 +1,7 @@
 """Cutting models: the blocks together answer like the whole model."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -72,7 +73,7 @@ print(json.dumps([cut("residuals", 4), cut("residuals", 3), cut("residuals", 4, 
         run = subprocess.run(
             [sys.executable, "-c", program],
             cwd=ROOT,
-            env={"PYTHONHASHSEED": hash_seed, "PYTHONPATH": ":".join(sys.path)},
+            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": ":".join(sys.path)},
             capture_output=True,
             text=True,
             check=True,

@@ -30,7 +30,11 @@ def deployment(start_ray: RayClusterFactory, traces: Collector) -> Deployment:
         "OTEL_TRACES_SAMPLER": "parentbased_always_off",
         "OTEL_BSP_SCHEDULE_DELAY": "200",
     }
-    nodes = (RayClassNode(REAL, slots=3), RayClassNode(EMULATED, slots=8), RayClassNode(EMULATED, slots=8))
+    nodes = (
+        RayClassNode(REAL, slots=3, real_models=True),
+        RayClassNode(EMULATED, slots=8),
+        RayClassNode(EMULATED, slots=8),
+    )
     deployment = Deployment(start_ray(RayClusterConfig(nodes=nodes, environment=tracing)))
     deployment.apply_stages(FAILING, most_on_a_node=1)
     deployment.apply_stages(LYING_AS_IT_IS)

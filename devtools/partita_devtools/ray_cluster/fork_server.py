@@ -1,0 +1,186 @@
+"""Starts Ray's workers as forks of a process that has imported their packages already.
+
+A worker imports packages for seconds of CPU time before it does anything, and a development cluster starts dozens of
+workers on a few cores. The server imports neither Ray, which reads its settings from the environment when it is
+imported, nor Partita, which changes under development. Only workers are forked: Ray's agents compare the pid of their
+parent with the raylet's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import importlib
+import json
+import os
+import runpy
+import select
+import shlex
+import signal
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from partita_devtools.ray_cluster import fork_client
+
+PACKAGES = (
+    "click",
+    "fastapi",
+    "filelock",
+    "google.protobuf.json_format",
+    "grpc.aio",
+    "grpc_reflection.v1alpha._base",
+    "httptools",
+    "jsonschema",
+    "msgpack",
+    "multiprocessing.pool",
+    "numpy",
+    "opentelemetry.sdk.metrics",
+    "opentelemetry.sdk.trace.export",
+    "PIL.Image",
+    "prometheus_client",
+    "requests",
+    "tqdm",
+    "unittest.mock",
+    "uvicorn",
+    "watchfiles",
+    "yaml",
+)
+"""What every server imports: the third-party packages of Ray, Ray Serve and Partita's runtime."""
+
+_SETUP, _WORKER = "setup_worker.py", "default_worker.py"
+"""The scripts of Ray that become workers. The first one sets up a runtime environment and executes the second one."""
+
+
+@dataclass(frozen=True)
+class _Request:
+    """A process that a client wants to run."""
+
+    arguments: Sequence[str]
+    directory: str
+    environment: Mapping[str, str]
+    files: Sequence[int]
+    """Its standard input, output and error, as descriptors of this process."""
+
+
+def start_fork_server(directory: Path, packages: Sequence[str] = ()) -> Path:
+    """Fork a server that ends with this process. Returns the program to run in place of `python`.
+
+    The server's socket and the program are in `directory`. The server imports `packages`, too, as far as they are
+    installed. This process must have no other thread.
+    """
+    address = directory / "fork-server.sock"
+    address.unlink(missing_ok=True)  # of a node that was killed
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(address))
+    listener.listen(128)
+    program = _write_program(directory / "python", address)
+    caller_lives, held_by_caller = os.pipe()
+    if os.fork() == 0:
+        os.close(held_by_caller)
+        os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # A process with threads must not fork.
+        _import_installed([*PACKAGES, *packages])  # Clients wait for that, which is still quicker than an own import.
+        _serve(listener, caller_lives)
+    os.close(caller_lives)
+    listener.close()
+    return program
+
+
+def _import_installed(packages: Sequence[str]) -> None:
+    for package in packages:
+        with suppress(ImportError):
+            importlib.import_module(package)
+
+
+def _write_program(path: Path, address: Path) -> Path:
+    """A program that takes Python's arguments, and lets the server run them if they are those of a worker."""
+    python, client, server = (shlex.quote(str(word)) for word in (sys.executable, fork_client.__file__, address))
+    path.write_text(
+        f"""#!/bin/sh
+case "$1" in
+*/{_SETUP} | */{_WORKER}) exec {python} -I -S {client} {server} {python} "$@" ;;
+*) exec {python} "$@" ;;
+esac
+""",
+        encoding="utf-8",
+    )
+    path.chmod(0o755)
+    return path
+
+
+def _serve(listener: socket.socket, caller_lives: int) -> None:
+    """Fork a worker for each request until the process that started the server ends. Returns only in workers."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # The kernel reaps the workers. Raylets watch them by their pids.
+    gc.freeze()  # Garbage collections in workers then do not copy the memory of all that is imported here.
+    while True:
+        ready, _, _ = select.select([listener.fileno(), caller_lives], [], [])
+        if caller_lives in ready:
+            os._exit(0)
+        connection, _ = listener.accept()
+        with connection:
+            request = _receive(connection)
+            if request is None:
+                continue
+            if os.fork() == 0:
+                for unused in (listener, connection):
+                    unused.close()
+                os.close(caller_lives)
+                _become_worker(request)
+            for descriptor in request.files:
+                os.close(descriptor)
+            with suppress(OSError):
+                connection.sendall(fork_client.FORKED)
+
+
+def _receive(connection: socket.socket) -> _Request | None:
+    """The client's request; None if the client ended before it was complete."""
+    _, files, _, _ = socket.recv_fds(connection, 1, 3)
+    with connection.makefile("rb") as stream:
+        text = stream.read()
+    try:
+        return _Request(files=files, **json.loads(text))
+    except ValueError:
+        for descriptor in files:
+            os.close(descriptor)
+        return None
+
+
+def _become_worker(request: _Request) -> NoReturn:
+    """Run a worker in this process. Ends like a Python program, by SystemExit or by the exception of the worker."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.setsid()
+    for number, descriptor in enumerate(request.files):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    os.chdir(request.directory)
+    os.environ.clear()
+    os.environ.update(request.environment)
+    sys.argv = _worker(request.arguments)
+    search = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path not in sys.path]
+    sys.path[:1] = [os.path.dirname(sys.argv[0]), *search]
+    runpy.run_path(sys.argv[0], run_name="__main__")
+    sys.exit()
+
+
+def _worker(arguments: Sequence[str]) -> list[str]:
+    """The script of the worker and its arguments, after its runtime environment is set up.
+
+    An environment of more than variables is left to Ray, which starts Python again for it.
+    """
+    if arguments[0].endswith(_WORKER):
+        return list(arguments)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--serialized-runtime-env-context", dest="context", type=json.loads, default={})
+    parser.add_argument("--language")
+    options, worker = parser.parse_known_args(arguments[1:])
+    variables = options.context.pop("env_vars", {})
+    usual = {"py_executable": sys.executable}
+    special = any(value and value != usual.get(field) for field, value in options.context.items())
+    if special or options.language != "PYTHON" or any("$" in value for value in variables.values()):
+        os.execv(sys.executable, [sys.executable, *arguments])
+    os.environ.update(variables)
+    return worker
