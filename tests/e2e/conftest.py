@@ -164,7 +164,7 @@ def detection(name: str = "detection", **spec: Any) -> Json:
             "model": {"entrypoint": "tests.e2e.workload:detector"},
             "input": {"shape": [3, 32, 32]},
         },
-        {"name": "crop", "function": {"entrypoint": "tests.e2e.workload:crop"}},
+        {"name": "crop", "function": {"entrypoint": "tests.e2e.functions:crop"}},
         {
             "name": "classifier",
             "model": {"entrypoint": "tests.e2e.workload:classifier"},

@@ -1,14 +1,11 @@
-"""Models and functions of the sessions that the end-to-end tests serve."""
+"""Models of the sessions that the end-to-end tests serve."""
 
-from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import torch
+from tests.e2e.functions import CROP
 from torch import Tensor, nn
-
-CROP = 16
 
 
 def detector() -> nn.Module:
@@ -46,15 +43,6 @@ def branching() -> nn.Module:
             return scores if scores.sum() > 0 else -scores
 
     return Branching().eval()
-
-
-def crop(request: Mapping[str, np.ndarray], upstream: Mapping[str, Sequence[np.ndarray]]) -> dict[str, Any]:
-    """The top left corner once, or also the bottom right one where the first score is above the second."""
-    image, scores = request["input"], upstream["detector"][0]
-    crops = [image[:, :CROP, :CROP]]
-    if scores[0] > scores[1]:
-        crops.append(image[:, CROP:, CROP:])
-    return {"classifier": np.stack(crops).astype(np.float32)}
 
 
 def _convolutions(*channels: int) -> list[nn.Module]:

@@ -176,13 +176,16 @@ def node_environment(
     Of `inherited`, settings of Ray itself are left out: they are about some other cluster.
     """
     environment = {name: value for name, value in inherited.items() if not name.startswith("RAY_")}
-    # Jobs run `python`: that has to be the one which Partita is installed in.
-    search_path = os.pathsep.join(filter(None, [str(Path(sys.executable).parent), inherited.get("PATH")]))
+    node_directory = temp_dir / "nodes" / node
+    # Jobs run `python`: the fork server's, which is the one that Partita is installed in.
+    search_path = os.pathsep.join(
+        filter(None, [str(node_directory), str(Path(sys.executable).parent), inherited.get("PATH")])
+    )
     environment |= {
         "PATH": search_path,
         CLUSTER_MARKER: cluster_id,
         NODE_MARKER: f"{cluster_id}/{node}",
-        NODE_DIRECTORY: str(temp_dir / "nodes" / node),
+        NODE_DIRECTORY: str(node_directory),
         NODE_PACKAGES: ",".join(_TORCH if pool is not None and pool.real_models and not pool.num_gpus else ()),
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": token,

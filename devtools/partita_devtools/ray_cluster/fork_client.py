@@ -1,33 +1,45 @@
-"""Asks a fork server to run Python with these arguments; runs Python itself where no server answers.
+"""Stands for a process that a fork server runs: takes its signals and ends with it. Without a server it becomes one.
 
-Ray's raylet runs it as a script, with nothing but the standard library, in place of each worker:
+It runs as a script, with nothing but the standard library, in place of Python:
 `python -I -S fork_client.py SERVER PYTHON ARGUMENTS...`.
 """
 
 import json
 import os
+import signal
 import socket
 import sys
 
-FORKED = b"forked"
-"""What the server answers once the worker runs."""
 
+def ask(connection: socket.socket, server: str, arguments: list[str]) -> None:
+    """Have the server run Python with these arguments and this one's directory, environment and files. Raises OSError.
 
-def ask(server: str, arguments: list[str]) -> bool:
-    """Whether the server has started a process with these arguments and this one's directory, environment and files."""
+    It answers with two lines: the pid, and the exit code as `os.waitstatus_to_exitcode` gives it.
+    """
     request = {"arguments": arguments, "directory": os.getcwd(), "environment": dict(os.environ)}
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.connect(server)
-            socket.send_fds(connection, [b"\n"], [0, 1, 2])
-            connection.sendall(json.dumps(request).encode())
-            connection.shutdown(socket.SHUT_WR)
-            return connection.recv(len(FORKED)) == FORKED
-    except OSError:
-        return False
+    connection.connect(server)
+    socket.send_fds(connection, [b"\n"], [0, 1, 2])
+    connection.sendall(json.dumps(request).encode() + b"\n")
+
+
+def main() -> None:
+    """Run Python with the arguments behind those of this script."""
+    _, server, python, *arguments = sys.argv
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection, connection.makefile("rb") as answers:
+        try:
+            ask(connection, server, arguments)
+            pid = int(answers.readline())
+        except (OSError, ValueError):
+            os.execv(python, [python, *arguments])
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda received, _: os.kill(pid, received))
+        code = int(answers.readline() or -signal.SIGKILL)  # A server that is killed takes its processes with it.
+    if code >= 0:
+        sys.exit(code)
+    if -code != signal.SIGKILL:
+        signal.signal(-code, signal.SIG_DFL)
+    os.kill(os.getpid(), -code)
 
 
 if __name__ == "__main__":
-    _, server, python, *arguments = sys.argv
-    if not ask(server, arguments):
-        os.execv(python, [python, *arguments])
+    main()

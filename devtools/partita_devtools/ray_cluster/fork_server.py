@@ -1,9 +1,9 @@
-"""Starts Ray's workers as forks of a process that has imported their packages already.
+"""Starts Python processes of Ray as forks of a process that has imported their packages already.
 
-A worker imports packages for seconds of CPU time before it does anything, and a development cluster starts dozens of
-workers on a few cores. The server imports neither Ray, which reads its settings from the environment when it is
-imported, nor Partita, which changes under development. Only workers are forked: Ray's agents compare the pid of their
-parent with the raylet's.
+Workers and profiling jobs import packages for seconds of CPU time before they do anything, and a development cluster
+starts dozens of them on a few cores. The server imports neither Ray, which reads its settings from the environment when
+it is imported, nor Partita, which changes under development. A client process stands for each fork. Ray's agents start
+as always: they compare the pid of their parent with the raylet's.
 """
 
 from __future__ import annotations
@@ -56,6 +56,10 @@ _SETUP, _WORKER = "setup_worker.py", "default_worker.py"
 """The scripts of Ray that become workers. The first one sets up a runtime environment and executes the second one."""
 
 
+_PROFILING = "partita_profiling"
+"""The module that profiling jobs run."""
+
+
 @dataclass(frozen=True)
 class _Request:
     """A process that a client wants to run."""
@@ -65,6 +69,17 @@ class _Request:
     environment: Mapping[str, str]
     files: Sequence[int]
     """Its standard input, output and error, as descriptors of this process."""
+
+
+@dataclass(frozen=True)
+class _Fork:
+    """A process that runs for a client."""
+
+    pid: int
+    ended: int
+    """A descriptor that is readable once the process has ended."""
+    client: socket.socket
+    """Readable once the client has ended."""
 
 
 def start_fork_server(directory: Path, packages: Sequence[str] = ()) -> Path:
@@ -97,12 +112,12 @@ def _import_installed(packages: Sequence[str]) -> None:
 
 
 def _write_program(path: Path, address: Path) -> Path:
-    """A program that takes Python's arguments, and lets the server run them if they are those of a worker."""
+    """A program that takes Python's arguments, and lets the server run workers and profiling jobs."""
     python, client, server = (shlex.quote(str(word)) for word in (sys.executable, fork_client.__file__, address))
     path.write_text(
         f"""#!/bin/sh
-case "$1" in
-*/{_SETUP} | */{_WORKER}) exec {python} -I -S {client} {server} {python} "$@" ;;
+case "$1 $2" in
+*/{_SETUP}\\ * | */{_WORKER}\\ * | "-m {_PROFILING}") exec {python} -I -S {client} {server} {python} "$@" ;;
 *) exec {python} "$@" ;;
 esac
 """,
@@ -113,34 +128,58 @@ esac
 
 
 def _serve(listener: socket.socket, caller_lives: int) -> None:
-    """Fork a worker for each request until the process that started the server ends. Returns only in workers."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # The kernel reaps the workers. Raylets watch them by their pids.
-    gc.freeze()  # Garbage collections in workers then do not copy the memory of all that is imported here.
+    """Fork a process for each request until the process that started the server ends. Returns only in forks."""
+    gc.freeze()  # Garbage collections in forks then do not copy the memory of all that is imported here.
+    ends: dict[int, _Fork] = {}
+    clients: dict[int, _Fork] = {}
     while True:
-        ready, _, _ = select.select([listener.fileno(), caller_lives], [], [])
+        ready, _, _ = select.select([listener.fileno(), caller_lives, *ends, *clients], [], [])
         if caller_lives in ready:
             os._exit(0)
-        connection, _ = listener.accept()
-        with connection:
-            request = _receive(connection)
-            if request is None:
-                continue
-            if os.fork() == 0:
-                for unused in (listener, connection):
-                    unused.close()
-                os.close(caller_lives)
-                _become_worker(request)
-            for descriptor in request.files:
-                os.close(descriptor)
-            with suppress(OSError):
-                connection.sendall(fork_client.FORKED)
+        for fork in [clients.pop(descriptor) for descriptor in ready if descriptor in clients]:
+            os.kill(fork.pid, signal.SIGKILL)
+        for fork in [ends.pop(descriptor) for descriptor in ready if descriptor in ends]:
+            clients.pop(fork.client.fileno(), None)
+            _report_end(fork)
+        if listener.fileno() in ready:
+            client, _ = listener.accept()
+            if started := _fork_for(client):
+                ends[started.ended] = clients[client.fileno()] = started
+
+
+def _fork_for(client: socket.socket) -> _Fork | None:
+    """Start what the client wants; None if it ended before it had said so."""
+    request = _receive(client)
+    if request is None:
+        client.close()
+        return None
+    pid = os.fork()
+    if pid == 0:
+        _become(request)
+    for descriptor in request.files:
+        os.close(descriptor)
+    _tell(client, pid)
+    return _Fork(pid, os.pidfd_open(pid), client)
+
+
+def _report_end(fork: _Fork) -> None:
+    """Reap the process and tell its client how it ended."""
+    _, status = os.waitpid(fork.pid, 0)
+    _tell(fork.client, os.waitstatus_to_exitcode(status))
+    fork.client.close()
+    os.close(fork.ended)
+
+
+def _tell(client: socket.socket, number: int) -> None:
+    with suppress(OSError):  # The client has ended.
+        client.sendall(b"%d\n" % number)
 
 
 def _receive(connection: socket.socket) -> _Request | None:
     """The client's request; None if the client ended before it was complete."""
     _, files, _, _ = socket.recv_fds(connection, 1, 3)
     with connection.makefile("rb") as stream:
-        text = stream.read()
+        text = stream.readline()
     try:
         return _Request(files=files, **json.loads(text))
     except ValueError:
@@ -149,38 +188,45 @@ def _receive(connection: socket.socket) -> _Request | None:
         return None
 
 
-def _become_worker(request: _Request) -> NoReturn:
-    """Run a worker in this process. Ends like a Python program, by SystemExit or by the exception of the worker."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+def _become(request: _Request) -> NoReturn:
+    """Run the requested process in this one. Ends like a Python program: by SystemExit or another exception."""
     os.setsid()
     for number, descriptor in enumerate(request.files):
         os.dup2(descriptor, number)
-        os.close(descriptor)
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     os.chdir(request.directory)
     os.environ.clear()
     os.environ.update(request.environment)
-    sys.argv = _worker(request.arguments)
+    arguments = request.arguments
+    if arguments[0].endswith(_SETUP):
+        arguments = _set_up(arguments)
     search = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path not in sys.path]
-    sys.path[:1] = [os.path.dirname(sys.argv[0]), *search]
-    runpy.run_path(sys.argv[0], run_name="__main__")
+    if arguments[0] == "-m":
+        sys.argv = list(arguments[1:])
+        sys.path[:1] = [request.directory, *search]
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    elif not arguments[0].startswith("-"):
+        sys.argv = list(arguments)
+        sys.path[:1] = [os.path.dirname(sys.argv[0]), *search]
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    else:
+        os.execv(sys.executable, [sys.executable, *arguments])
     sys.exit()
 
 
-def _worker(arguments: Sequence[str]) -> list[str]:
-    """The script of the worker and its arguments, after its runtime environment is set up.
+def _set_up(arguments: Sequence[str]) -> Sequence[str]:
+    """Set up the runtime environment that the arguments of Ray's script name. Returns the arguments for Python.
 
     An environment of more than variables is left to Ray, which starts Python again for it.
     """
-    if arguments[0].endswith(_WORKER):
-        return list(arguments)
     parser = argparse.ArgumentParser()
     parser.add_argument("--serialized-runtime-env-context", dest="context", type=json.loads, default={})
     parser.add_argument("--language")
-    options, worker = parser.parse_known_args(arguments[1:])
+    options, rest = parser.parse_known_args(arguments[1:])
     variables = options.context.pop("env_vars", {})
     usual = {"py_executable": sys.executable}
     special = any(value and value != usual.get(field) for field, value in options.context.items())
     if special or options.language != "PYTHON" or any("$" in value for value in variables.values()):
         os.execv(sys.executable, [sys.executable, *arguments])
     os.environ.update(variables)
-    return worker
+    return rest

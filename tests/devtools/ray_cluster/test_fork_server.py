@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -134,6 +135,56 @@ def test_variables_of_a_runtime_environment_are_set(server: Server) -> None:
 )
 def test_other_runtime_environments_are_left_to_ray(server: Server, context: dict[str, Any]) -> None:
     assert server.set_up_worker(context) == {"set_up_by_ray": True}
+
+
+def test_a_runtime_environment_may_be_that_of_a_module(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "some_server.py").write_text(WORKER)
+
+    run = server.run(str(tmp_path / "setup_worker.py"), "-m", "some_server", "--language=PYTHON")
+
+    assert json.loads(run.stdout)["preloaded"] == ["numpy", "tabnanny"]
+
+
+def test_a_profiling_job_has_the_packages_too(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "partita_profiling.py").write_text(WORKER)
+
+    run = server.run("-m", "partita_profiling", "fail")
+
+    job = json.loads(run.stdout)
+    assert job["arguments"][1:] == ["fail"]
+    assert job["path"][0] == str(tmp_path)
+    assert job["preloaded"] == ["numpy", "tabnanny"]
+    assert run.returncode == 3
+
+
+@pytest.mark.parametrize(
+    ("sent", "want"), [(signal.SIGTERM, "ended"), (signal.SIGKILL, "")], ids=["terminated", "killed"]
+)
+def test_a_fork_ends_with_the_process_that_stands_for_it(
+    server: Server, tmp_path: Path, sent: signal.Signals, want: str
+) -> None:
+    (tmp_path / "default_worker.py").write_text(
+        "import os, signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (print('ended', flush=True), os._exit(4)))\n"
+        "print(os.getpid(), flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    command = [server.program, str(tmp_path / "default_worker.py"), "--node-id=7"]
+    client = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert client.stdout is not None
+    fork = int(client.stdout.readline())
+    assert fork != client.pid
+
+    client.send_signal(sent)
+
+    assert client.stdout.read().strip() == want, "the other end is closed once the fork has ended"
+    assert client.wait() == (4 if want else -signal.SIGKILL)
+
+
+def test_a_client_ends_like_its_fork(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "default_worker.py").write_text("import os; os.kill(os.getpid(), 9)")
+
+    assert server.run(str(tmp_path / "default_worker.py"), "--node-id=7").returncode == -signal.SIGKILL
 
 
 def test_other_programs_run_as_always(server: Server) -> None:
