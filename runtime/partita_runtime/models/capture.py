@@ -10,7 +10,7 @@ from typing import Final
 
 import torch
 from torch.export import Dim, ExportedProgram
-from torch.fx import Graph, GraphModule
+from torch.fx import Graph, GraphModule, Node
 
 from partita_api.module import TensorSpec
 from partita_runtime.models.errors import ModelError, ModelErrorReason
@@ -18,6 +18,21 @@ from partita_runtime.models.standard_inputs import standard_input
 
 MAX_BATCH: Final = 1024
 """The largest batch size of a captured graph."""
+
+_NEW_VALUES: Final = frozenset(
+    {
+        torch.ops.aten.add.Tensor,
+        torch.ops.aten.batch_norm.default,
+        torch.ops.aten.conv1d.default,
+        torch.ops.aten.conv2d.default,
+        torch.ops.aten.conv3d.default,
+        torch.ops.aten.group_norm.default,
+        torch.ops.aten.layer_norm.default,
+        torch.ops.aten.linear.default,
+        torch.ops.aten.mul.Tensor,
+    }
+)
+"""Operations before in-place ones in common models. Their results share memory with nothing."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +62,11 @@ def exported_graph(program: ExportedProgram) -> CapturedGraph:
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         _drop_dropouts(program.graph)
-        functional = program.run_decompositions({})  # an empty table: only in-place operations are replaced
-        module = functional.module(check_guards=False)
+        _replace_in_place_operations(program.graph)
+        program.graph_module.recompile()
+        if any(map(_works_in_place, program.graph.nodes)):
+            program = program.run_decompositions({})  # An empty table replaces in-place operations only, but slowly.
+        module = program.module(check_guards=False)
     assert isinstance(module, GraphModule)
     _drop_assertions(module.graph)
     module.recompile()
@@ -85,11 +103,30 @@ def check_exported_input(program: ExportedProgram, spec: TensorSpec) -> None:
 
 def _drop_dropouts(graph: Graph) -> None:
     """In eval mode a dropout returns its input; functionalization would add a copy."""
-    dropouts = (torch.ops.aten.dropout.default, torch.ops.aten.feature_dropout.default)
+    aten = torch.ops.aten
+    dropouts = (aten.dropout.default, aten.dropout_.default, aten.feature_dropout.default)
     for node in list(graph.nodes):
         if node.op == "call_function" and node.target in dropouts and not node.args[2]:
             node.replace_all_uses_with(node.args[0])
             graph.erase_node(node)
+
+
+def _replace_in_place_operations(graph: Graph) -> None:
+    """Compute new values instead where nobody else can see the changed one, as after a convolution or a norm.
+
+    `run_decompositions` replaces all others. It takes as long as the export, and most models need none of it then.
+    """
+    for node in graph.nodes:
+        if _works_in_place(node) and isinstance(node.args[0], Node):
+            changed, schema = node.args[0], node.target._schema
+            packet = getattr(torch.ops.aten, schema.name.removeprefix("aten::").removesuffix("_"), None)
+            if changed.target in _NEW_VALUES and len(changed.users) == 1 and packet is not None:
+                node.target = getattr(packet, schema.overload_name or "default")
+
+
+def _works_in_place(node: Node) -> bool:
+    """Whether the node changes one of its operands."""
+    return isinstance(node.target, torch._ops.OpOverload) and bool(node.target._schema.is_mutable)
 
 
 def _drop_assertions(graph: Graph) -> None:
