@@ -10,6 +10,8 @@ PYTEST_ARGS ?=
 PARALLEL ?= -n 2
 BENCHMARK_ARGS ?= --quick
 
+NOT_INSTALLED := echo "Packages could not be installed; pip says why above. Without a way to PyPI, name a mirror: PIP_INDEX_URL=https://HOST/simple make install"; exit 1
+
 .DEFAULT_GOAL := help
 .PHONY: help install demo demo-kubernetes demo-emulated cluster e2e cluster-down down test test-fast lint format docs benchmarks crds schema clean
 
@@ -21,9 +23,9 @@ $(VENV)/.installed: pyproject.toml devtools/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Partita needs Python 3.11 or newer; try: make PYTHON=python3.11"; exit 1; }
 	@echo "Installing into $(VENV): Ray, torch and the rest take a few minutes"
 	@$(PYTHON) -m venv $(VENV) || { echo "No venv module; on Debian: apt-get install python3-venv"; exit 1; }
-	@$(BIN)/python -m pip install --quiet --upgrade pip
-	@$(BIN)/python -m pip install --quiet $(TORCH)
-	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]' --editable devtools
+	@$(BIN)/python -m pip install --quiet --upgrade pip || { $(NOT_INSTALLED); }
+	@$(BIN)/python -m pip install --quiet $(TORCH) || { $(NOT_INSTALLED); }
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]' --editable devtools || { $(NOT_INSTALLED); }
 	@touch $@
 
 install: $(VENV)/.installed  ## Make the virtual environment

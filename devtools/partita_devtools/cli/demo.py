@@ -12,7 +12,7 @@ from partita_devtools.cli.interruption import stopped_if_interrupted
 from partita_devtools.demo.config import DEFAULT_PHASES, DemoConfig
 from partita_devtools.demo.console import print_result, slo_met
 from partita_devtools.demo.example import Example, read_example
-from partita_devtools.demo.machine import measure_machine
+from partita_devtools.demo.machine import check_memory, measure_machine
 from partita_devtools.demo.report.write import write_report
 from partita_devtools.demo.result import DemoResult
 from partita_devtools.demo.run import run_demo
@@ -23,9 +23,11 @@ from partita_devtools.environment import (
     DevConfig,
     DevEnvironment,
     dev_up,
+    load_dev_environment,
 )
 from partita_devtools.errors import DevError
 from partita_devtools.operator_process import operator_log, start_operator
+from partita_operator.cli.doctor.machine_probe import memory_facts
 from partita_operator.cli.exit_codes import ExitCode
 from partita_operator.cli.option_types import SEED, Number
 from partita_operator.cli.output import OutputFormat, emit, output_option, report
@@ -93,6 +95,9 @@ def demo(
     """
     try:
         example = read_example(directory)
+        running = load_dev_environment(state_dir)
+        if running is None or not running.ray.is_running():
+            check_memory(memory_facts())
         machine = measure_machine()
         with stopped_if_interrupted(state_dir):
             environment = _environment(example, state_dir, api_server, kubeconfig)

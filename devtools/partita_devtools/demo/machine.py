@@ -1,4 +1,4 @@
-"""The load that this machine can carry: free cores, and the CPU time of a request."""
+"""The load that this machine can carry: free memory, free cores, and the CPU time of a request."""
 
 import math
 import os
@@ -7,12 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from partita_devtools.demo.errors import DemoError
+from partita_operator.cli.doctor.findings import Unknown
+from partita_operator.cli.doctor.machine_checks import GIB
+from partita_operator.cli.doctor.machine_facts import MemoryFacts
+
 PLATFORM_CORES: Final = 0.4
 """Cores for Kubernetes, Ray and the operator."""
 REQUEST_SECONDS: Final = 0.03
 """CPU time of a request outside its models: proxy, frontend, transport, and the load generator."""
 SHARE: Final = 0.35
 """Share of the remaining cores for the planned load. The rest is for double load and bursts."""
+LEAST_MEMORY_GIB: Final = 4.0
+"""Memory for the API server, Ray, the operator and the models of examples/traffic, in GiB."""
 LEAST_RATE: Final = 1
 """Requests per second even on a machine without a free core."""
 
@@ -55,6 +62,16 @@ def measure_machine(seconds: float = 2.0) -> Machine:
     before = CpuTicks.now()
     time.sleep(seconds)
     return CpuTicks.now().machine_since(before)
+
+
+def check_memory(memory: MemoryFacts | Unknown) -> None:
+    """Raises DemoError if too little is free. The kernel would kill some process in the middle."""
+    if isinstance(memory, MemoryFacts) and memory.available < LEAST_MEMORY_GIB * GIB:
+        free, total = memory.available / GIB, memory.total / GIB
+        raise DemoError(
+            f"{free:.1f} of {total:.1f} GiB memory are free, and the demonstration needs {LEAST_MEMORY_GIB:g}; "
+            "stop other programs (the largest: ps aux --sort=-rss | head -5), or use a larger machine"
+        )
 
 
 def affordable_rate(declared: int, machine: Machine, model_seconds: float) -> int:

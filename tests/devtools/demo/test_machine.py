@@ -4,7 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from partita_devtools.demo.machine import LEAST_RATE, CpuTicks, Machine, affordable_rate, measure_machine
+from partita_devtools.demo.errors import DemoError
+from partita_devtools.demo.machine import (
+    LEAST_RATE,
+    CpuTicks,
+    Machine,
+    affordable_rate,
+    check_memory,
+    measure_machine,
+)
+from partita_operator.cli.doctor.findings import Unknown
+from partita_operator.cli.doctor.machine_checks import GIB
+from partita_operator.cli.doctor.machine_facts import MemoryFacts
 
 
 @pytest.mark.parametrize(
@@ -41,3 +52,13 @@ def test_this_machine_has_no_more_free_cores_than_cores() -> None:
     found = measure_machine(0.05)
 
     assert 0 <= found.free_cores <= found.cores
+
+
+def test_too_little_memory_is_said_before_anything_starts() -> None:
+    with pytest.raises(DemoError, match=r"1\.5 of 8\.0 GiB memory are free, and the demonstration needs"):
+        check_memory(MemoryFacts(8 * GIB, GIB * 3 // 2))
+
+
+@pytest.mark.parametrize("memory", [MemoryFacts(8 * GIB, 6 * GIB), Unknown("no /proc")], ids=["enough", "unknown"])
+def test_enough_or_unknown_memory_is_no_obstacle(memory: MemoryFacts | Unknown) -> None:
+    check_memory(memory)

@@ -47,7 +47,7 @@ def machine_facts(directory: Path) -> MachineFacts:
         core=package_set(PACKAGE, "", lines, installed_version),
         extras=tuple(package_set(PACKAGE, extra, lines, installed_version) for extra in extras),
         cpu=_cpu(),
-        memory=_memory(),
+        memory=memory_facts(),
         disk=_disk(directory),
         torch=_torch(),
         gpus=_gpus(),
@@ -110,7 +110,8 @@ def _cpu() -> CpuFacts:
     return CpuFacts(usable, present, load)
 
 
-def _memory() -> MemoryFacts | Unknown:
+def memory_facts() -> MemoryFacts | Unknown:
+    """The memory of this machine, or of the control group."""
     try:
         text = Path("/proc/meminfo").read_text()
     except OSError:
