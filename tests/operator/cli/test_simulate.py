@@ -114,7 +114,8 @@ def test_figures_are_written(place: Path) -> None:
 
 
 def test_figures_without_matplotlib(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "partita_runtime.simulation.plots", raising=False)
+    for name in ("partita_runtime.figures", "partita_runtime.simulation.plots"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib.axes", None)
     result = simulate(place, "--plots", place / "figures")
 

@@ -1,12 +1,13 @@
 """`partita plan`: plans sessions offline, compares strategies, and shows what would change of a current plan."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import click
 import yaml
 from rich.console import Console
 
+from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession
 from partita_api.manifests import Manifests
 from partita_api.meta import ObjectMeta
@@ -22,6 +23,7 @@ from partita_operator.cli.cluster.options import (
 from partita_operator.cli.errors import BadInput
 from partita_operator.cli.exit_codes import ExitCode
 from partita_operator.cli.manifests import read_manifests, read_profiles
+from partita_operator.cli.offline.drawing import load_plots
 from partita_operator.cli.offline.plan_report import (
     comparison_data,
     difference_data,
@@ -38,7 +40,7 @@ from partita_planner.explain.difference import differences
 from partita_planner.planning import EXPLAIN_SECONDS
 from partita_planner.planning import plan as solve
 from partita_planner.problem import NoPlan, NoPlanReason, Outcome, Planned
-from partita_planner.several_sessions.offline import plan_offline, plan_offline_together
+from partita_planner.several_sessions.offline import declared_capacity, plan_offline, plan_offline_together
 from partita_planner.several_sessions.together import NotTogetherError
 from partita_planner.strategies import STRATEGIES
 
@@ -56,6 +58,8 @@ rate_option = click.option(
 )
 
 Outcomes = Sequence[tuple[InferenceSession, Outcome]]
+Draw = Callable[[Iterable[GPUPool], Outcomes], None]
+"""Draws the plans of these outcomes on these pools."""
 Compared = Sequence[tuple[InferenceSession, dict[str, Outcome]]]
 """The outcomes of one session by strategy."""
 
@@ -107,6 +111,11 @@ def _strategies(_context: click.Context, _parameter: click.Parameter, value: str
     show_default=True,
     help="Seconds for further plans with one more GPU, a longer SLO or one pool less, which show what limits the plan.",
 )
+@click.option(
+    "--plots",
+    type=click.Path(file_okay=False, writable=True, path_type=Path),
+    help="Write figures to this directory: pipelines, latency budgets, accelerators by pool. Needs matplotlib.",
+)
 @cluster_options
 @click.option("--together", is_flag=True, help="Plan all sessions together instead of one after the other.")
 @output_option
@@ -120,6 +129,7 @@ def plan(
     plan_file: Path | None,
     out: Path | None,
     explain_seconds: float,
+    plots: Path | None,
     place: ClusterPlace,
     together: bool,
     output: OutputFormat,
@@ -133,23 +143,26 @@ def plan(
     """
     if is_session_reference(what[0]):
         if len(what) > 1 or profile_directory or names or compare or plan_file or out or together:
-            raise click.UsageError("isess/NAME allows only --rate, --strategy, --explain and --output.")
-        raise SystemExit(_plan_in_cluster(place, session_name(what[0]), rate, strategy, explain_seconds, output))
+            raise click.UsageError("isess/NAME allows only --rate, --strategy, --explain, --plots and --output.")
+        draw = _drawing(plots)
+        raise SystemExit(_plan_in_cluster(place, session_name(what[0]), rate, strategy, explain_seconds, draw, output))
     if profile_directory is None:
         raise click.UsageError("Missing option '--profiles': the directory with the profiles of the manifests' models.")
     manifests = _paths(what)
-    if compare and (strategy or plan_file or out):
-        raise click.UsageError("--compare excludes --strategy, --diff and --out.")
+    if compare and (strategy or plan_file or out or plots):
+        raise click.UsageError("--compare excludes --strategy, --diff, --out and --plots.")
     if together and (compare or plan_file):
         raise click.UsageError("--together excludes --compare and --diff.")
+    draw = _drawing(plots)
     found, profiles = read_manifests(manifests), read_profiles(profile_directory, manifests)
     sessions = chosen_sessions(found, names, rate, strategy)
     if compare:
         raise SystemExit(_emit_comparison(_compare(found, sessions, profiles, compare), output))
     if together:
-        raise SystemExit(_plan_together(found, sessions, profiles, explain_seconds, out, output))
+        raise SystemExit(_plan_together(found, sessions, profiles, explain_seconds, draw, out, output))
     current = _current_plan(plan_file, sessions) if plan_file else {}
     answers = _plan(found, sessions, profiles, explain_seconds, current)
+    draw(found.pools, answers)
     if out is not None:
         _write(out, answers)
     raise SystemExit(_emit_difference(answers, current, output) if current else _emit_plans(answers, output))
@@ -170,6 +183,7 @@ def _plan_in_cluster(
     rate: int | None,
     strategy: str | None,
     explain_seconds: float,
+    draw: Draw,
     output: OutputFormat,
 ) -> ExitCode:
     # Imported only here: planning from manifests does not need the Kubernetes client.
@@ -182,6 +196,7 @@ def _plan_in_cluster(
     problem = problem_of(_changed(session, rate, strategy), cluster, server.profiles(), rate)
     report(f"planning {session.key} for {problem.rate:g} requests/s")
     outcome = solve(problem, explain_seconds=explain_seconds)
+    draw(cluster.pools.values(), [(session, outcome)])
     before = problem.current_plan
     changes = differences(before, outcome.plan) if before is not None and isinstance(outcome, Planned) else ()
 
@@ -199,6 +214,7 @@ def _plan_together(
     sessions: Sequence[InferenceSession],
     profiles: Sequence[Profile],
     explain_seconds: float,
+    draw: Draw,
     out: Path | None,
     output: OutputFormat,
 ) -> ExitCode:
@@ -209,6 +225,7 @@ def _plan_together(
     except NotTogetherError as error:
         raise BadInput(str(error)) from error
     answers = list(zip(sessions, planned.outcomes, strict=True))
+    draw(found.pools, answers)
     if out is not None:
         _write(out, answers)
     emit(together_data(answers, planned), output, lambda console: print_together(answers, planned, console))
@@ -310,6 +327,21 @@ def _current_plan(plan_file: Path, sessions: Sequence[InferenceSession]) -> dict
         f"{plan_file} is a plan of session {meta.namespace or 'default'}/{spec.session.name}, "
         f"but the sessions to plan are: {planned}"
     )
+
+
+def _drawing(directory: Path | None) -> Draw:
+    """Writes the figures of the plans to `directory`, if there is one."""
+    if directory is None:
+        return lambda _pools, _answers: None
+    write_plan_plots = load_plots("partita_operator.cli.offline.plan_plots").write_plan_plots
+
+    def draw(pools: Iterable[GPUPool], answers: Outcomes) -> None:
+        capacity = {pool.metadata.name: declared_capacity(pool) for pool in pools}
+        for session, outcome in answers:
+            if isinstance(outcome, Planned):
+                write_plan_plots(directory, session, outcome.plan, capacity)
+
+    return draw
 
 
 def _write(path: Path, answers: Outcomes) -> None:

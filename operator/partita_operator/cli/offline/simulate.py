@@ -5,7 +5,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -20,6 +19,7 @@ from partita_api.pipelineplan import PipelinePlanSpec
 from partita_operator.cli.errors import BadInput
 from partita_operator.cli.exit_codes import ExitCode
 from partita_operator.cli.manifests import read_manifests, read_profiles
+from partita_operator.cli.offline.drawing import load_plots
 from partita_operator.cli.offline.plan import chosen_sessions, profiles_option, rate_option
 from partita_operator.cli.option_types import MAX_SECONDS, SECONDS, SEED, Number
 from partita_operator.cli.output import OutputFormat, emit, output_option, progress
@@ -151,7 +151,7 @@ def simulate(
     session = sessions[0]
     free = {pool.metadata.name: declared_capacity(pool) for pool in found_manifests.pools}
     problem = offline_problem(found_manifests.pools, session, read_profiles(profile_directory, manifests), free)
-    draw = None if plots is None else _drawing()
+    draw = None if plots is None else load_plots("partita_runtime.simulation.plots").write_plots
     spec = _plan(plan_file, problem)
     arrival = session.spec.rate
     shape = float(arrival.gamma_shape) if arrival.gamma_shape is not None else 1.0
@@ -209,14 +209,6 @@ def _random_failures(text: str) -> RandomFailures:
     except ValueError as error:
         raise ValueError(f"{text!r} is not a pair of mean times in seconds, such as 3600,60") from error
     return RandomFailures(between, down)
-
-
-def _drawing() -> Callable[[Path, SimulationReport, Sequence[LoadPoint]], object]:
-    """The function that writes figures. It imports matplotlib, which nothing else here needs."""
-    try:
-        return import_module("partita_runtime.simulation.plots").write_plots  # type: ignore[no-any-return]
-    except ImportError as error:
-        raise BadInput(str(error)) from error
 
 
 def _scaling(
