@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from partita_devtools.control_plane import control_plane as control_planes
+from partita_devtools.control_plane import lifecycle as control_planes
 from partita_devtools.control_plane.binaries import Binaries, find_binaries
-from partita_devtools.control_plane.control_plane import ControlPlane
+from partita_devtools.control_plane.lifecycle import ControlPlane
 from partita_devtools.errors import DevError
 from partita_devtools.ray_cluster import cluster as ray_clusters
 from partita_devtools.ray_cluster.cluster import RayCluster

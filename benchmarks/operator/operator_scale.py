@@ -29,7 +29,7 @@ from benchmarks.operator.operator_cases.population import Population, add_sessio
 from benchmarks.operator.operator_cases.readings import Reader, Reading, between, writes
 
 from partita_devtools.control_plane.binaries import find_binaries
-from partita_devtools.control_plane.control_plane import ControlPlane, control_plane
+from partita_devtools.control_plane.lifecycle import ControlPlane, control_plane
 from partita_devtools.machine.ports import free_ports
 from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.connection import load_config

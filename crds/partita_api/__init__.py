@@ -15,13 +15,13 @@ package imports no other package of Partita.
 ('fast', 4, 'gpu=l4')
 """
 
+from partita_api.fields.quantity import Percent, Quantity
 from partita_api.gpupool import GPUPool, GPUPoolSpec, GPUPoolStatus
 from partita_api.inferencesession import InferenceSession, InferenceSessionSpec, InferenceSessionStatus
 from partita_api.manifests import ManifestError, Manifests, parse_manifests
 from partita_api.meta import ObjectMeta
 from partita_api.pipelineplan import PipelinePlan, PipelinePlanSpec, PipelinePlanStatus
 from partita_api.profile import Profile, ProfileRequest
-from partita_api.quantity import Percent, Quantity
 
 __all__ = [
     "GPUPool",

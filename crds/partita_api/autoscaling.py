@@ -5,9 +5,9 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from partita_api.fields.quantity import Percent
+from partita_api.fields.rules import Rule
 from partita_api.meta import SpecModel
-from partita_api.quantity import Percent
-from partita_api.rules import Rule
 
 
 class AutoscalingMode(StrEnum):

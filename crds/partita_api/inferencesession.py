@@ -8,12 +8,12 @@ from pydantic import Field
 from partita_api.autoscaling import Autoscaling
 from partita_api.conditions import Condition
 from partita_api.execution import Execution
-from partita_api.label_selector import LabelSelector
+from partita_api.fields.label_selector import LabelSelector
+from partita_api.fields.quantity import Percent, Quantity
+from partita_api.fields.rules import Rule
 from partita_api.meta import API_VERSION, NAME_PATTERN, ObjectMeta, SpecModel, StatusModel
 from partita_api.module import Edge, Module, ModuleName
 from partita_api.plan_changes import MaintenanceWindow, PlanPreview
-from partita_api.quantity import Percent, Quantity
-from partita_api.rules import Rule
 
 MAX_MODULES: Final = 32
 MAX_PRIORITY: Final = 1000
@@ -175,10 +175,6 @@ class Batching(SpecModel):
     modules: dict[ModuleName, BatchingPolicy] = Field(
         default={}, max_length=MAX_MODULES, description="Other policies of single modules, by module name."
     )
-
-    def policy_of(self, module: str) -> BatchingPolicy:
-        """The batching policy of a module."""
-        return self.modules.get(module, self.policy)
 
 
 class EngineType(StrEnum):

@@ -5,7 +5,7 @@ from typing import ClassVar, Final, Self
 from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic.alias_generators import to_camel
 
-from partita_api.rules import Rule, TransitionRule
+from partita_api.fields.rules import Rule, TransitionRule
 
 GROUP: Final = "partita.dev"
 VERSION: Final = "v1alpha1"
@@ -17,7 +17,6 @@ FIELD_MANAGER: Final = "partita"
 FINALIZER: Final = f"{GROUP}/finalizer"
 
 SESSION_LABEL: Final = f"{GROUP}/session"
-MODULE_LABEL: Final = f"{GROUP}/module"
 POOL_LABEL: Final = f"{GROUP}/pool"
 PROFILE_LABEL: Final = f"{GROUP}/profile"
 MIG_DRAINING_LABEL: Final = f"{GROUP}/mig-draining"

@@ -4,9 +4,9 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from partita_api.fields.rules import Rule
 from partita_api.inferencesession import Approval
 from partita_api.meta import SpecModel, StatusModel
-from partita_api.rules import Rule
 
 MAX_GPUS_PER_NODE = 16
 

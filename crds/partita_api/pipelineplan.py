@@ -8,11 +8,11 @@ from typing import ClassVar, Self
 from pydantic import Field, model_validator
 
 from partita_api.conditions import Condition
+from partita_api.fields.quantity import Quantity
+from partita_api.fields.rules import TransitionRule
 from partita_api.inferencesession import ObjectiveType
 from partita_api.meta import API_VERSION, ObjectMeta, SpecModel, StatusModel
 from partita_api.module import ModuleName
-from partita_api.quantity import Quantity
-from partita_api.rules import TransitionRule
 
 
 def whole_accelerators(vgpus: Iterable[tuple[str, int, int]]) -> dict[str, int]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from partita_devtools.api_server.process import EmbeddedApiServer, load_api_server, start_api_server
 from partita_devtools.control_plane.binaries import ExistingCluster, find_kubernetes, is_at_hand
-from partita_devtools.control_plane.control_plane import ControlPlane, load_control_plane, start_control_plane
+from partita_devtools.control_plane.lifecycle import ControlPlane, load_control_plane, start_control_plane
 from partita_devtools.errors import DevError
 from partita_devtools.machine.commands import Report
 from partita_devtools.machine.files import read_json, write_json

@@ -13,7 +13,7 @@ from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession, Signals
 from partita_api.pipelineplan import PipelinePlan
 from partita_api.profile import Profile, ProfileRequest
-from partita_planner.mig.parted import Entries
+from partita_planner.mig.mig_parted import Entries
 from partita_planner.problem import Outcome, PlanningProblem
 from partita_runtime.autoscaling.stages import StageTarget as StageTarget
 

@@ -1,7 +1,7 @@
 from .deadline import NEVER as NEVER
 from .deadline import Deadline as Deadline
 from .deadline import OutOfTimeError as OutOfTimeError
-from .explain.difference import Change as Change
+from .explain.difference import PlanDifference as PlanDifference
 from .explain.difference import differences as differences
 from .planning import plan as plan
 from .prepartitioning import BadLayersError as BadLayersError

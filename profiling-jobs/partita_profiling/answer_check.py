@@ -8,7 +8,7 @@ from partita_api.module import TensorSpec
 from partita_runtime.execution.torch_stage import LARGEST_HALF
 from partita_runtime.models.capture import example
 from partita_runtime.models.errors import ModelError, ModelErrorReason
-from partita_runtime.models.files import LoadedModel
+from partita_runtime.models.files import TorchModel
 from partita_runtime.models.partitioning import PartitionedModel
 
 BATCH = 2
@@ -16,7 +16,7 @@ RELATIVE_TOLERANCE = 1e-3
 """Relative to the largest number in a tensor: folded constants round differently, wrong cuts cause large errors."""
 
 
-def check_answer(whole: LoadedModel, blocks: PartitionedModel, spec: TensorSpec) -> tuple[str, ...]:
+def check_answer(whole: TorchModel, blocks: PartitionedModel, spec: TensorSpec) -> tuple[str, ...]:
     """Run both on the standard input; returns warnings about cuts with numbers beyond half precision.
 
     Raises ModelError (BAD_OUTPUT) for NaN or infinity in the answer, or if the cut changes the answer.
@@ -47,7 +47,7 @@ def check_answer(whole: LoadedModel, blocks: PartitionedModel, spec: TensorSpec)
     return tuple(warnings)
 
 
-def _whole_answer(whole: LoadedModel, spec: TensorSpec) -> list[torch.Tensor]:
+def _whole_answer(whole: TorchModel, spec: TensorSpec) -> list[torch.Tensor]:
     module = whole.module() if isinstance(whole, ExportedProgram) else whole
     with torch.no_grad():
         answer = module(example(spec, BATCH))

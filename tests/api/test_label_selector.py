@@ -2,7 +2,7 @@
 
 import pytest
 
-from partita_api.label_selector import LabelSelector
+from partita_api.fields.label_selector import LabelSelector
 
 SELECTOR = LabelSelector.model_validate(
     {

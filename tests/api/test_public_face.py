@@ -6,7 +6,7 @@ from types import ModuleType
 import pytest
 
 import partita_api
-from partita_api import label_selector
+from partita_api.fields import label_selector
 
 
 @pytest.mark.parametrize("module", [partita_api, label_selector], ids=lambda module: module.__name__)

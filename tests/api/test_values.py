@@ -6,7 +6,7 @@ import pytest
 
 from partita_api.conditions import MAX_MESSAGE, Condition, ConditionType, set_condition
 from partita_api.digests import digest
-from partita_api.quantity import Percent, Quantity
+from partita_api.fields.quantity import Percent, Quantity
 
 
 @pytest.mark.parametrize(

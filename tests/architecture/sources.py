@@ -53,6 +53,13 @@ def definitions(file: Path) -> set[str]:
     return found
 
 
+def texts(file: Path) -> Iterator[str]:
+    """Every string of a module: docstrings, messages, and the fixed parts of formatted strings."""
+    for node in ast.walk(syntax(file)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
 def names(file: Path) -> Iterator[str]:
     """Every name that a module gives to something: itself, classes, functions, parameters, attributes, variables."""
     yield file.stem

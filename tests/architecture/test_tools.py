@@ -1,4 +1,4 @@
-"""The rules of the house: types, style, layers, and what each part may need."""
+"""The tools of the project find nothing: types, style, layers, and what each part may import."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""One word for one thing: retired words are in no name and on no page. `docs/concepts/glossary.md` lists them."""
+"""One word for one thing: no name, message or page has a retired word. `docs/concepts/glossary.md` lists them."""
 
 import re
 from functools import cache
@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from tests.architecture.sources import ROOT, documents, names, source_files, words
+from tests.architecture.sources import ROOT, documents, names, source_files, texts, words
 
 GLOSSARY: Final = ROOT / "docs/concepts/glossary.md"
 SERVING: Final = ROOT / "runtime/partita_runtime/serving"
+CHART: Final = ROOT / "charts/partita"
 FIGURES: Final = ROOT / "docs/benchmarks"
 """Pages that quote papers and systems with their own words."""
 ROW: Final = re.compile(
@@ -27,6 +28,12 @@ def retired(where: str) -> frozenset[str]:
     )
 
 
+def retired_in(text: str) -> set[str]:
+    """The retired words in a text, outside its code."""
+    prose = " ".join(CODE.sub("", text).lower().split())
+    return {word for word in retired("prose") if re.search(rf"\b{re.escape(word)}\b", prose)}
+
+
 def test_every_row_of_the_glossary_is_read() -> None:
     section = GLOSSARY.read_text().partition("## Retired words")[2]
     rows = [line for line in section.splitlines() if line.startswith("| ") and not line.startswith("| retired")]
@@ -42,10 +49,20 @@ def test_names_have_no_retired_words(file: Path) -> None:
     assert not {name for name in names(file) if banned & set(words(name))}
 
 
+@pytest.mark.parametrize("file", source_files(), ids=lambda file: str(file.relative_to(ROOT)))
+def test_messages_and_docstrings_have_no_retired_words(file: Path) -> None:
+    assert not [(text, word) for text in texts(file) for word in retired_in(text)]
+
+
+@pytest.mark.parametrize(
+    "file", [f for f in sorted(CHART.rglob("*")) if f.is_file()], ids=lambda file: str(file.relative_to(ROOT))
+)
+def test_the_chart_has_no_retired_words(file: Path) -> None:
+    assert not retired_in(file.read_text())
+
+
 @pytest.mark.parametrize("page", documents(), ids=lambda page: str(page.relative_to(ROOT)))
 def test_pages_have_no_retired_words(page: Path) -> None:
     text = GLOSSARY.read_text().partition("## Retired words")[0] if page == GLOSSARY else page.read_text()
-    quotes = page.is_relative_to(FIGURES)
-    prose = " ".join(CODE.sub("", text).lower().split())
 
-    assert not {word for word in retired("prose") if not quotes and re.search(rf"\b{re.escape(word)}\b", prose)}
+    assert page.is_relative_to(FIGURES) or not retired_in(text)

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from partita_api.crd_schema import KINDS, Kind, crd_yaml
+from partita_api.crd_schema import KINDS, CustomResource, crd_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("folder", ["crds", "charts/partita/crds"])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_crd_is_as_generated(kind: Kind, folder: str) -> None:
+def test_crd_is_as_generated(kind: CustomResource, folder: str) -> None:
     path = ROOT / folder / f"{kind.plural}.yaml"
     assert path.read_text() == crd_yaml(kind), f"run: partita crds --out {folder}"
 

@@ -10,10 +10,10 @@ import celpy
 import pytest
 from tests.crds.documents import CROP, DETECTOR, PLAN, POOL, REMOVED, SESSION, Json, changed
 
-from partita_api.crd_schema import KINDS, Kind, structural_schema
+from partita_api.crd_schema import KINDS, CustomResource, structural_schema
+from partita_api.fields.rules import Rule
 from partita_api.manifests import ManifestError, parse_resource
 from partita_api.meta import SpecModel
-from partita_api.rules import Rule
 
 CEL_RESERVED = {"function", "namespace", "package", "import", "const", "loop", "return", "var", "void", "while"}
 """Words that Kubernetes escapes as __word__ in rules."""
@@ -100,7 +100,7 @@ def test_every_rule_compiles_and_has_a_message(rule: str, message: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_lists_and_maps_in_schemas_with_rules_are_bounded(kind: Kind) -> None:
+def test_lists_and_maps_in_schemas_with_rules_are_bounded(kind: CustomResource) -> None:
     """Kubernetes refuses rules whose cost it cannot bound."""
     unbounded = [path for path, node in _nodes(SCHEMAS[kind.name]) if _is_unbounded(node)]
     assert unbounded == []

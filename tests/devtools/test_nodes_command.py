@@ -1,5 +1,9 @@
 """`partita dev nodes`: what its arguments mean, and what is said of those that mean nothing."""
 
+import shlex
+import shutil
+import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -7,6 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from partita_devtools.cli.nodes import build_argument, node_spec
+from partita_devtools.errors import DevError
+from partita_devtools.nodes.debian_packages import IMAGE_PACKAGES, NODE_PACKAGES, require_packages
 from partita_devtools.nodes.node import NodeSpec
 from partita_operator.cli.main import main
 
@@ -48,3 +54,24 @@ def test_down_without_nodes_does_nothing(tmp_path: Path) -> None:
 
     assert result.exit_code == 0
     assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("packages", [NODE_PACKAGES, IMAGE_PACKAGES], ids=["nodes", "images"])
+def test_missing_packages_are_named_with_the_command_that_installs_them(
+    packages: Mapping[str, str],
+) -> None:
+    absent = {f"/nowhere/{program}": package for program, package in packages.items()}
+    with pytest.raises(DevError) as raised:
+        require_packages(absent)
+    command = shlex.split(str(raised.value).partition("install them with: ")[2])
+
+    assert command == ["apt-get", "install", *packages.values()]
+    if shutil.which("apt-cache") is None or not shown("buildah"):
+        pytest.skip("this machine has no list of Debian's packages (apt-get update)")
+    assert all(shown(package) for package in command[2:])
+
+
+def shown(package: str) -> bool:
+    """Whether Debian has the package."""
+    done = subprocess.run(["apt-cache", "show", package], capture_output=True, check=False)
+    return done.returncode == 0

@@ -16,7 +16,7 @@ from tests.operator.kubectl import Json, Kubectl, cluster_with_crds
 from tests.patience import PATIENCE_SECONDS
 
 from partita_api.gpupool import GPUPool
-from partita_devtools.control_plane.control_plane import ControlPlane
+from partita_devtools.control_plane.lifecycle import ControlPlane
 from partita_devtools.environment import DevEnvironment
 from partita_devtools.operator_process import launch_operator, operator_log, stop_operator
 from partita_devtools.ray_cluster.cluster import RayCluster

@@ -6,6 +6,7 @@ They keep the ports' contracts (idempotent calls, runs named by key and attempt)
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from partita_api.fields.quantity import Quantity
 from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession, Signals
 from partita_api.pipelineplan import (
@@ -18,7 +19,6 @@ from partita_api.pipelineplan import (
     Stage,
 )
 from partita_api.profile import Cut, Profile, ProfileRequest, VgpuLatency
-from partita_api.quantity import Quantity
 from partita_operator.ports import (
     EngineUnavailableError,
     PlanServing,

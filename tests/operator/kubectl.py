@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import os
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +16,7 @@ import yaml
 from tests.patience import PATIENCE_SECONDS
 
 from partita_api.crd_schema import KINDS, crd
-from partita_devtools.control_plane.control_plane import ControlPlane
+from partita_devtools.control_plane.lifecycle import ControlPlane
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -50,6 +52,19 @@ class Kubectl:
         """Apply manifests as a user does."""
         if documents:
             self("apply", "--validate=false", "-f", "-", stdin=yaml.safe_dump_all(documents))
+
+    def paste(self, command: str) -> None:
+        """Run a command in a shell that finds `partita` and this cluster. Fails if the command does."""
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        done = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", command],
+            env={**os.environ, "KUBECONFIG": str(self.kubeconfig), "PATH": path},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=2 * PATIENCE_SECONDS,
+        )
+        assert done.returncode == 0, f"{command}: {done.stderr}"
 
     def get(self, kind: str, name: str) -> Json | None:
         """An object, or None."""

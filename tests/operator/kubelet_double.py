@@ -24,7 +24,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 from tests.operator.kubelet_double_pod import Json, PodRun, base_environment
 
-from partita_devtools.control_plane.control_plane import ControlPlane
+from partita_devtools.control_plane.lifecycle import ControlPlane
 from partita_devtools.machine.certificates import issue_server_certificate
 
 _SYNC_EVERY_S = 0.25

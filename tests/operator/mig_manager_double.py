@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from partita_operator.reconcile.pool.gpu_labels import MIG_CONFIG, MIG_STATE
 from partita_operator.reconcile.world import Node
-from partita_planner.mig.parted import Entries
+from partita_planner.mig.mig_parted import Entries
 
 
 @dataclass

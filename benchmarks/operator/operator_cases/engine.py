@@ -11,8 +11,8 @@ from typing import Final
 
 from tests.operator.doubles import EngineDouble, RunnerDouble, one_stage_plan
 
+from partita_api.fields.quantity import Quantity
 from partita_api.inferencesession import InferenceSession, Signals
-from partita_api.quantity import Quantity
 from partita_operator.ports import ServingSignals, ServingSpec, ServingStatus, StageSignals
 from partita_planner.problem import Outcome, PlanningProblem
 

@@ -10,7 +10,7 @@ from ray import serve
 
 from partita_api.inferencesession import BatchingPolicy
 from partita_api.module import TensorSpec
-from partita_runtime.execution.emulated import EmulatedExecutor
+from partita_runtime.execution.emulation import EmulatedExecutor
 from partita_runtime.execution.stage_build import EmulatedStage
 from partita_runtime.serving.protocol.interface import Interface
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from partita_api.label_selector import LabelSelectorRequirement, SelectorOperator
+from partita_api.fields.label_selector import LabelSelectorRequirement, SelectorOperator
 
 Document = dict[str, Any]
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from partita_api.crd_schema import Kind, crd
+from partita_api.crd_schema import CustomResource, crd
 from partita_api.meta import API_VERSION
 from partita_devtools.docs.markdown import anchor, cell, code, heading, page, table
 
@@ -22,7 +22,7 @@ _BOUNDS: Final[Mapping[str, str]] = {
 }
 
 
-def kind_page(kind: Kind) -> str:
+def kind_page(kind: CustomResource) -> str:
     """The page of one kind: one section for each object in its spec and status."""
     definition = crd(kind)["spec"]
     schema = definition["versions"][0]["schema"]["openAPIV3Schema"]

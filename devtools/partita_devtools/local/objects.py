@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from partita_api.crd_schema import KINDS, Kind
+from partita_api.crd_schema import KINDS, CustomResource
 from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession
 from partita_devtools.errors import DevError
@@ -28,7 +28,7 @@ _UNITS: Final = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 class ObjectReference:
     """Objects of one kind: the one with the name, or all of them."""
 
-    kind: Kind
+    kind: CustomResource
     name: str | None = None
 
     def __str__(self) -> str:
@@ -79,7 +79,7 @@ async def delete(client: KubernetesClient, reference: ObjectReference, namespace
     return True
 
 
-def rows(kind: Kind, documents: Iterable[Document], now: datetime) -> tuple[list[str], list[list[str]]]:
+def rows(kind: CustomResource, documents: Iterable[Document], now: datetime) -> tuple[list[str], list[list[str]]]:
     """The header and the rows of a table, with the columns that kubectl prints."""
     columns = [column for column in kind.columns if column.priority == 0]
     header = ["Name", *(column.name for column in columns)]

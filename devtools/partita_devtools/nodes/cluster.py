@@ -19,17 +19,17 @@ from typing import Any
 import httpx
 
 from partita_devtools.control_plane.binaries import Binaries
-from partita_devtools.control_plane.control_plane import ControlPlane, load_control_plane, start_control_plane
+from partita_devtools.control_plane.lifecycle import ControlPlane, load_control_plane, start_control_plane
 from partita_devtools.errors import DevError
 from partita_devtools.machine.commands import Report, last_lines
 from partita_devtools.machine.files import read_json, write_json
 from partita_devtools.machine.ports import free_ports
 from partita_devtools.machine.processes import ProcessIdentity, is_running, related, spawn, stop, stop_all
 from partita_devtools.nodes import container_runtime, control_groups, kubelet, network
+from partita_devtools.nodes.debian_packages import NODE_PACKAGES, require_packages
 from partita_devtools.nodes.node import GPU_RESOURCE, DevNode, NodeSpec
 
 SCHEDULER, PROXY, KUBELET = "kube-scheduler", "kube-proxy", "kubelet"
-_TOOLS = {"containerd": "containerd", "runc": "runc", "iptables": "iptables", "conntrack": "conntrack"}
 _MARKER = "PARTITA_DEV_NODES"
 _START_TIMEOUT_S = 120.0
 _STOP_TIMEOUT_S = 60.0
@@ -142,13 +142,7 @@ def _delete_pods(cluster: NodeCluster, processes: Mapping[str, ProcessIdentity])
 def _require(binaries: Binaries) -> None:
     if geteuid() != 0:
         raise DevError("nodes need root, because they create network devices, control groups and mounts")
-    tools = [package for tool, package in _TOOLS.items() if shutil.which(tool) is None]
-    if not Path("/bin/busybox").exists():
-        tools.append("busybox-static")
-    if not Path("/usr/lib/cni/bridge").exists():
-        tools.append("containernetworking-plugins")
-    if tools:
-        raise DevError(f"packages are missing; install them with: apt-get install {' '.join(tools)}")
+    require_packages(NODE_PACKAGES)
     absent = [program for program in (SCHEDULER, PROXY, KUBELET) if not (binaries.directory / program).exists()]
     if absent:
         raise DevError(

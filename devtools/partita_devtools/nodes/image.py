@@ -14,11 +14,11 @@ from pathlib import Path
 
 from partita_devtools.errors import DevError
 from partita_devtools.machine.commands import Report, run_logged
+from partita_devtools.nodes.debian_packages import IMAGE_PACKAGES, require_packages
 
 _BASE = "localhost/partita-base:bookworm"
 _MIRROR = "http://deb.debian.org/debian"
 _PACKAGES = "python3,python3-dev,python3-venv,ca-certificates"
-_TOOLS = ("buildah", "debootstrap")
 
 
 def build_image(
@@ -36,8 +36,7 @@ def build_image(
     `arguments` are the build's; BASE is a Debian 12 with Python unless given. `work_dir` keeps the base and the layers
     of earlier builds; the log is `image.log` there. Takes minutes. Raises DevError with the end of the log if it fails.
     """
-    if absent := [tool for tool in _TOOLS if shutil.which(tool) is None]:
-        raise DevError(f"packages are missing; install them with: apt-get install {' '.join(absent)}")
+    require_packages(IMAGE_PACKAGES)
     log = work_dir / "image.log"
     work_dir.mkdir(parents=True, exist_ok=True)
     buildah = _buildah(work_dir)

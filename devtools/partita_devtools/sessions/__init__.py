@@ -1,4 +1,4 @@
 """Sessions with their pools on an API server: apply them, observe them, and wait until they serve.
 
-May import the root modules of `partita_devtools`.
+May import `machine` and `errors`.
 """

@@ -1,4 +1,4 @@
 """The `partita` command; `main.py` imports each subcommand when it is called.
 
-May import everything in the operator and the packages below. Only `partita_devtools` imports it.
+May import everything in the operator and the packages below. Only `__main__.py` and `partita_devtools` import it.
 """

@@ -8,8 +8,8 @@ from typing import Final
 import httpx
 from pydantic import ValidationError
 
+from partita_api.fields.quantity import Quantity
 from partita_api.inferencesession import Signals
-from partita_api.quantity import Quantity
 from partita_operator.ports import Remark, ServingSignals, StageSignals
 from partita_runtime.serving.deploy.applications import route_prefix
 from partita_runtime.serving.telemetry.signals import SessionSignals as FrontendSignals

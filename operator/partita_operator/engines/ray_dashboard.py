@@ -44,7 +44,7 @@ class RayDashboard:
         await self.request("DELETE", path)
 
     async def request(self, method: str, path: str, **options: Any) -> httpx.Response:
-        """Any request. An answer other than success raises RefusedError."""
+        """Any request. An answer other than success raises DashboardRefusedError."""
         try:
             answer = await self._client.request(method, path, **options)
         except httpx.TimeoutException as error:
@@ -58,7 +58,7 @@ class RayDashboard:
                 "that the Ray head runs, and the address: ray.address of the chart, or engine.address of the session."
             ) from error
         if not answer.is_success:
-            raise RefusedError(self.address, f"{method} {path}", answer.status_code, answer.text)
+            raise DashboardRefusedError(self.address, f"{method} {path}", answer.status_code, answer.text)
         return answer
 
     async def nodes(self) -> list[RayNode]:
@@ -87,7 +87,7 @@ def capacity(nodes: Iterable[RayNode]) -> dict[str, float]:
     return summed((node.total, 1) for node in nodes)
 
 
-class RefusedError(EngineUnavailableError):
+class DashboardRefusedError(EngineUnavailableError):
     """The dashboard answered with an error status."""
 
     def __init__(self, address: str, what: str, status: int, text: str) -> None:

@@ -14,6 +14,7 @@ from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.errors import ApiError, is_missing
 from partita_operator.kube.resources import (
     ALL_NAMESPACES,
+    INSTALL_CRDS,
     Document,
     PlanResource,
     PoolResource,
@@ -123,7 +124,7 @@ class ClusterCache:
             if not is_missing(error):
                 raise
             raise KindMissingError(
-                f"the cluster has no {kind} ({API_VERSION}); install its definition: partita crds | kubectl apply -f -"
+                f"the cluster has no {kind} ({API_VERSION}); install its definition: {INSTALL_CRDS}"
             ) from error
 
     def _read(self, before: Cluster) -> Cluster:

@@ -1,6 +1,6 @@
 """Kubernetes nodes, with the fields that pools need."""
 
-from partita_api.label_selector import LabelSelector
+from partita_api.fields.label_selector import LabelSelector
 from partita_operator.kube.client import Document, KubernetesClient
 from partita_operator.kube.resources import NodeResource
 from partita_operator.kube.retries import retried

@@ -15,6 +15,8 @@ from partita_api.pipelineplan import PipelinePlan
 Document = Mapping[str, Any]
 ALL_NAMESPACES: Final = ""
 """Stands for all of them in a list request."""
+INSTALL_CRDS: Final = "`partita crds | kubectl apply --validate=false -f -`"
+"""The command that messages propose if a kind is missing."""
 S = TypeVar("S", bound=BaseModel)
 
 

@@ -17,7 +17,7 @@ from partita_operator.ports import NodeStep, PartitionerError, StepKind
 from partita_operator.reconcile.pool.gpu_labels import CUT_AS, CUT_BY, DRAINING, MIG_CONFIG
 from partita_operator.settings.mig import MigSettings
 from partita_planner.mig.errors import BadConfigurationError
-from partita_planner.mig.parted import Entries, parse, render
+from partita_planner.mig.mig_parted import Entries, parse, render
 
 CONFIG_KEY: Final = "config.yaml"
 """The key that mig-manager reads."""

@@ -7,7 +7,7 @@ from typing import Any, Final
 from partita_api.digests import canonical_json
 from partita_api.gpupool import GPUPool
 from partita_api.profile import ProfileRequest
-from partita_operator.engines.ray_dashboard import RayDashboard, RefusedError
+from partita_operator.engines.ray_dashboard import DashboardRefusedError, RayDashboard
 from partita_operator.ports import ProfileRun, RunPhase
 from partita_operator.profiling.outcome import finished_run, log_tail, over_time
 from partita_operator.settings.model import OperatorSettings
@@ -46,7 +46,7 @@ class RayJobRunner:
             return
         try:
             await self._dashboard.post(JOBS, job(submission, request, pool, self._runtime_env))
-        except RefusedError:
+        except DashboardRefusedError:
             # The dashboard has no separate status for a run that another client has already started.
             if await self._job(submission) is None:
                 raise
@@ -99,7 +99,7 @@ class RayJobRunner:
     async def _job(self, submission: str) -> dict[str, Any] | None:
         try:
             found: dict[str, Any] = await self._dashboard.get(f"{JOBS}{submission}")
-        except RefusedError as error:
+        except DashboardRefusedError as error:
             if error.status == _NO_SUCH_JOB:
                 return None
             raise

@@ -13,7 +13,7 @@ from partita_api.pipelineplan import PipelinePlan, PipelinePlanStatus
 from partita_api.profile import Profile, ProfileRequest
 from partita_operator.ports import NodeStep, ServingSpec
 from partita_operator.reconcile.reasons import Severity
-from partita_planner.mig.parted import Entries
+from partita_planner.mig.mig_parted import Entries
 from partita_planner.problem import PlanningProblem
 
 

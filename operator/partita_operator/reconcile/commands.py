@@ -22,6 +22,11 @@ def retry_profiling(session: ObjectMeta) -> str:
     return f'`kubectl annotate isess {session.name} {_namespace(session)} --overwrite {RETRY_ANNOTATION}="$(date)"`'
 
 
+def explain(session: ObjectMeta) -> str:
+    """Shows the plan of a session, its reasons, and the load."""
+    return f"`kubectl partita explain isess/{session.name} {_namespace(session)}`"
+
+
 def resume(session: ObjectMeta) -> str:
     """Ends the pause of a session."""
     return f"`kubectl partita resume isess/{session.name} {_namespace(session)}`"

@@ -13,7 +13,7 @@ from partita_operator.reconcile.capacity.accounting import Availability
 from partita_operator.reconcile.capacity.cluster import Cluster
 from partita_operator.reconcile.capacity.ledger import Plans
 from partita_operator.settings.model import OperatorSettings
-from partita_planner.mig.parted import Entries
+from partita_planner.mig.mig_parted import Entries
 from partita_planner.problem import Outcome
 from partita_runtime.autoscaling.load_level import RateHistory
 

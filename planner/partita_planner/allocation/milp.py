@@ -11,6 +11,7 @@ from typing import Any, Final
 import highspy
 import pyomo.environ as pyo
 
+from partita_planner.allocation.demand import COST_GAP
 from partita_planner.allocation.highs_model import HighsModel
 from partita_planner.deadline import Deadline
 
@@ -42,7 +43,7 @@ class MilpAnswer:
         return self.value is not None
 
 
-def solve(model: Any, deadline: Deadline, *, relative_gap: float = 1e-6, warm_start: bool = False) -> MilpAnswer:
+def solve(model: Any, deadline: Deadline, *, relative_gap: float = COST_GAP, warm_start: bool = False) -> MilpAnswer:
     """Solve a mixed-integer linear `model`; HiGHS overruns a deadline by some tenths of a second.
 
     Stops at `relative_gap` between solution and bound. With `warm_start`, the values in the variables are where

@@ -7,7 +7,7 @@ from partita_api.pipelineplan import ModulePlan, PipelinePlanSpec, PooledPipelin
 
 
 @dataclass(frozen=True)
-class Change:
+class PlanDifference:
     """One thing that differs."""
 
     where: str
@@ -19,7 +19,7 @@ class Change:
     """None if it is removed."""
 
 
-def differences(before: PipelinePlanSpec, after: PipelinePlanSpec) -> tuple[Change, ...]:
+def differences(before: PipelinePlanSpec, after: PipelinePlanSpec) -> tuple[PlanDifference, ...]:
     """What a roll-out of `after` changes while `before` serves; empty if nothing changes.
 
     Two pipelines are the same if their stages have the same blocks, pools and vGPU sizes. Names do not count, nor how
@@ -28,14 +28,14 @@ def differences(before: PipelinePlanSpec, after: PipelinePlanSpec) -> tuple[Chan
     return tuple(change for change in _all(before, after) if change.before != change.after)
 
 
-def _all(before: PipelinePlanSpec, after: PipelinePlanSpec) -> Iterator[Change]:
+def _all(before: PipelinePlanSpec, after: PipelinePlanSpec) -> Iterator[PlanDifference]:
     old = {module.name: module for module in before.modules}
     new = {module.name: module for module in after.modules}
     for name in dict.fromkeys((*old, *new)):
         yield from _module(name, old.get(name), new.get(name))
     gpus_before, gpus_after = before.gpus(), after.gpus()
     for pool in sorted({*gpus_before, *gpus_after}):
-        yield Change(f"pool {pool}", "GPUs", str(gpus_before.get(pool, 0)), str(gpus_after.get(pool, 0)))
+        yield PlanDifference(f"pool {pool}", "GPUs", str(gpus_before.get(pool, 0)), str(gpus_after.get(pool, 0)))
     for what, one, other in (
         ("strategy", before.solution.strategy, after.solution.strategy),
         ("objective", before.solution.objective, after.solution.objective),
@@ -43,33 +43,35 @@ def _all(before: PipelinePlanSpec, after: PipelinePlanSpec) -> Iterator[Change]:
         ("cost an hour by occupancy", before.cost.occupancy_per_hour, after.cost.occupancy_per_hour),
         ("throughput in requests/s", before.throughput, after.throughput),
     ):
-        yield Change("plan", what, str(one), str(other))
+        yield PlanDifference("plan", what, str(one), str(other))
 
 
-def _module(name: str, before: ModulePlan | None, after: ModulePlan | None) -> Iterator[Change]:
+def _module(name: str, before: ModulePlan | None, after: ModulePlan | None) -> Iterator[PlanDifference]:
     label = f"module {name}"
     if before is None or after is None:
-        yield Change(label, "module", "served" if before else None, "served" if after else None)
+        yield PlanDifference(label, "module", "served" if before else None, "served" if after else None)
     else:
-        yield Change(label, "requests/s", before.rate, after.rate)
-        yield Change(label, "budget in ms", f"{before.budget_micros / 1000:g}", f"{after.budget_micros / 1000:g}")
+        yield PlanDifference(label, "requests/s", before.rate, after.rate)
+        yield PlanDifference(
+            label, "budget in ms", f"{before.budget_micros / 1000:g}", f"{after.budget_micros / 1000:g}"
+        )
     pairs = _paired(before.pipelines if before else (), after.pipelines if after else ())
     for old, new in pairs:
         yield from _pipeline(label, old, new)
 
 
-def _pipeline(module: str, before: PooledPipeline | None, after: PooledPipeline | None) -> Iterator[Change]:
+def _pipeline(module: str, before: PooledPipeline | None, after: PooledPipeline | None) -> Iterator[PlanDifference]:
     there = after or before
     if there is None:
         return
     label = f"{module}, {' -> '.join(_stage(stage) for stage in there.stages)}"
     if before is None or after is None:
         summary = f"batches of {there.batch_size}, replicas {', '.join(str(s.replicas) for s in there.stages)}"
-        yield Change(label, "pipeline", summary if before else None, summary if after else None)
+        yield PlanDifference(label, "pipeline", summary if before else None, summary if after else None)
         return
-    yield Change(label, "batch size", str(before.batch_size), str(after.batch_size))
+    yield PlanDifference(label, "batch size", str(before.batch_size), str(after.batch_size))
     for position, (old, new) in enumerate(zip(before.stages, after.stages, strict=True)):
-        yield Change(label, f"replicas of stage {position}", str(old.replicas), str(new.replicas))
+        yield PlanDifference(label, f"replicas of stage {position}", str(old.replicas), str(new.replicas))
 
 
 def _paired(

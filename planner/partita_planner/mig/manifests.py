@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
+from partita_api.fields.label_selector import LabelSelector
+from partita_api.fields.quantity import Quantity
 from partita_api.gpupool import GPUPool, GPUPoolSpec, Sharing, SharingMode
-from partita_api.label_selector import LabelSelector
 from partita_api.meta import GROUP, ObjectMeta
 from partita_api.partitioning import MigGpus, MigNodes, MigPartitioning
-from partita_api.quantity import Quantity
 from partita_planner.mig.layouts import Layout
 from partita_planner.mig.packing import Packing
 

@@ -13,7 +13,7 @@ from partita_api.digests import digest
 from partita_api.partitioning import MigNodes, MigPartitioning
 from partita_planner.mig.errors import BadConfigurationError
 from partita_planner.mig.layouts import maximal_layouts
-from partita_planner.mig.parted import Entries
+from partita_planner.mig.mig_parted import Entries
 from partita_planner.mig.products import Product, ProductTable
 
 _MOST_NAME_CHARACTERS: Final = 54

@@ -6,9 +6,9 @@ from typing import Annotated, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from partita_api.fields.quantity import Quantity
 from partita_api.manifests import NotYamlError, explain, parse_yaml
 from partita_api.meta import SpecModel
-from partita_api.quantity import Quantity
 from partita_planner.mig.errors import BadProductsError, UnknownProductError, UnknownSliceError
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 
 from partita_api.digests import digest
+from partita_api.fields.quantity import Quantity
 from partita_api.pipelineplan import (
     BlockRange,
     Costs,
@@ -14,7 +15,6 @@ from partita_api.pipelineplan import (
     Solution,
     Stage,
 )
-from partita_api.quantity import Quantity
 from partita_planner.allocation.demand import ModuleDemand
 from partita_planner.allocation.deployments import TemplateDeployment, allocated_price, occupancy_price
 from partita_planner.allocation.resources import PriceUnit

@@ -1,6 +1,6 @@
 """Builds the executor of a stage: the one entry for stage replicas."""
 
-from partita_runtime.execution.emulated import EmulatedExecutor
+from partita_runtime.execution.emulation import EmulatedExecutor
 from partita_runtime.execution.executor import BuiltExecutor
 from partita_runtime.execution.stage_build import StageBuild
 

@@ -17,7 +17,7 @@ from partita_runtime.models.errors import ModelError, ModelErrorReason
 from partita_runtime.models.policy import ModelPolicy
 from partita_runtime.models.remote_files import fetch
 
-LoadedModel = torch.nn.Module | ExportedProgram
+TorchModel = torch.nn.Module | ExportedProgram
 
 _FORCE_WEIGHTS_ONLY: Final = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 _PICKLED_OBJECT: Final = "opaque_obj_"
@@ -48,7 +48,7 @@ def local_file(file: str, sha256: str | None, policy: ModelPolicy) -> Path:
     return path
 
 
-def load_file(path: Path) -> LoadedModel:
+def load_file(path: Path) -> TorchModel:
     """The model in a .pt2 or .pt file. Raises ModelError.
 
     Only tensors in the file are unpickled. A file can still do harm: torch.export evaluates its expressions of dynamic

@@ -20,7 +20,7 @@ from partita_runtime.models.capture import (
     traced_graph,
 )
 from partita_runtime.models.errors import ModelError, ModelErrorReason
-from partita_runtime.models.files import LoadedModel
+from partita_runtime.models.files import TorchModel
 from partita_runtime.models.graph_layers import LayeredGraph, layered, output_sample
 from partita_runtime.models.layers import SampleTensor, Work, partition_digest
 from partita_runtime.models.source import load_model
@@ -90,7 +90,7 @@ def partition_source(source: ModelSource, spec: TensorSpec, blocks: int) -> Part
     return partition(load_model(source), spec, blocks)
 
 
-def partition(model: LoadedModel, spec: TensorSpec, blocks: int) -> PartitionedModel:
+def partition(model: TorchModel, spec: TensorSpec, blocks: int) -> PartitionedModel:
     """Cut `model` into `blocks` blocks, or fewer if it lacks legal cuts.
 
     A model that neither torch.export nor symbolic tracing can capture is one block, with a warning that says why.

@@ -8,12 +8,12 @@ import torch
 
 from partita_api.module import ModelSource
 from partita_runtime.models.errors import ModelError, ModelErrorReason
-from partita_runtime.models.files import LoadedModel, load_file, local_file
+from partita_runtime.models.files import TorchModel, load_file, local_file
 from partita_runtime.models.policy import policy_here
 from partita_runtime.models.weights import load_weights
 
 
-def load_model(source: ModelSource) -> LoadedModel:
+def load_model(source: ModelSource) -> TorchModel:
     """The model on the CPU, in eval mode: a module (TorchScript included), or an exported program.
 
     Raises ModelError; if the platform does not allow the source, nothing is imported or read. An entrypoint with random

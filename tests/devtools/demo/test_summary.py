@@ -8,9 +8,9 @@ import pytest
 from rich.console import Console
 from tests.devtools.demo.demo_results import agreement, demo_result
 
+from partita_api.fields.quantity import Quantity
 from partita_api.inferencesession import ObjectiveType
 from partita_api.pipelineplan import Alternative, PipelinePlanSpec
-from partita_api.quantity import Quantity
 from partita_devtools.demo.console import print_result, slo_met
 from partita_devtools.demo.result import DemoResult, SignalSample
 from partita_devtools.demo.summary import (

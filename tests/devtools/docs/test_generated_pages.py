@@ -10,7 +10,7 @@ import pytest
 import yaml
 from tests.architecture.sources import ROOT
 
-from partita_api.crd_schema import KINDS, Kind, crd
+from partita_api.crd_schema import KINDS, CustomResource, crd
 from partita_devtools.docs.api_fields import kind_page
 from partita_devtools.docs.chart_values import chart_values, values_page
 from partita_devtools.docs.command_line import command_page
@@ -39,7 +39,7 @@ def field_names(schema: dict[str, Any]) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_the_page_of_a_kind_has_every_field(kind: Kind) -> None:
+def test_the_page_of_a_kind_has_every_field(kind: CustomResource) -> None:
     schema = crd(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
     page = kind_page(kind)
 

@@ -12,7 +12,7 @@ from tests.devtools.demo.demo_results import condition, demo_result
 from tests.patience import PATIENCE_SECONDS
 
 from partita_api.crd_schema import KINDS
-from partita_devtools.control_plane.control_plane import ControlPlane
+from partita_devtools.control_plane.lifecycle import ControlPlane
 from partita_devtools.definitions import apply_definitions, install_definitions
 from partita_devtools.demo.example import Example, read_example
 from partita_devtools.errors import DevError

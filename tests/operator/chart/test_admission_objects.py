@@ -12,7 +12,7 @@ from cryptography import x509
 from tests.operator.chart.charts import chart_for, documents
 from tests.operator.kubectl import Kubectl, cluster_with_crds
 
-from partita_devtools.control_plane.control_plane import ControlPlane
+from partita_devtools.control_plane.lifecycle import ControlPlane
 from partita_operator.handlers.watches import WEBHOOK_PATH
 from partita_operator.settings.model import AdmissionSettings
 

@@ -8,7 +8,7 @@ import yaml
 from tests.operator.chart.charts import CHART, chart_for
 from tests.operator.kubectl import Json, Kubectl
 
-from partita_devtools.control_plane.control_plane import ControlPlane
+from partita_devtools.control_plane.lifecycle import ControlPlane
 
 GROUP = "earlier.partita.dev"
 """The CRDs have another group here, because other tests use the chart's own."""

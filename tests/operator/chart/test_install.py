@@ -14,7 +14,7 @@ from tests.operator.kubectl import session
 from tests.operator.kubelet_double import KubeletDouble
 from tests.patience import PATIENCE_SECONDS
 
-from partita_devtools.control_plane.control_plane import ControlPlane
+from partita_devtools.control_plane.lifecycle import ControlPlane
 from partita_devtools.machine.ports import free_ports
 
 config = pytest.importorskip("helm_python.config", reason="Helm's SDK is missing: pip install helm-python-sdk")

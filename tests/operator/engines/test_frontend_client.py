@@ -9,7 +9,7 @@ import pytest
 from partita_api.inferencesession import Signals
 from partita_operator.engines.frontend_client import FrontendAnswer, FrontendClient, remarks, serving_signals
 from partita_operator.engines.serve_state import ServeState
-from partita_operator.engines.serving_status import serving_status
+from partita_operator.engines.session_status import serving_status
 from partita_operator.ports import Remark, ServingSignals, ServingStatus, StageSignals
 from partita_runtime.serving.telemetry.signals import SessionSignals as FrontendSignals
 

@@ -16,7 +16,7 @@ from partita_operator.engines.deployments import Deployments
 from partita_operator.engines.frontend_client import FrontendAnswer
 from partita_operator.engines.rollout import RolloutTarget, next_step
 from partita_operator.engines.serve_state import ServeState
-from partita_operator.engines.serving_status import serving_status
+from partita_operator.engines.session_status import serving_status
 from partita_runtime.scheduling.events import StageRef
 
 

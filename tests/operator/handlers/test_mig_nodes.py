@@ -18,7 +18,7 @@ from partita_operator.cli.main import main
 from partita_operator.reconcile.pool.gpu_labels import CUT_AS, DRAINING, MIG_CONFIG, MIG_STATE
 from partita_operator.reconcile.world import Node
 from partita_operator.settings.mig import MigSettings
-from partita_planner.mig.parted import parse
+from partita_planner.mig.mig_parted import parse
 
 pytestmark = pytest.mark.apiserver
 

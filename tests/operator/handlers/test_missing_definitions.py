@@ -8,7 +8,7 @@ from tests.operator.kubectl import Kubectl, eventually, pool, reason, session
 
 from partita_api.crd_schema import KINDS, crd
 from partita_devtools.control_plane.binaries import Binaries
-from partita_devtools.control_plane.control_plane import control_plane
+from partita_devtools.control_plane.lifecycle import control_plane
 
 pytestmark = pytest.mark.apiserver
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shlex
 
 import pytest
 from click.testing import CliRunner, Result
@@ -26,6 +27,14 @@ async def done(namespace: Kubectl, command: str, *arguments: str) -> str:
     result = await partita(namespace, command, *arguments)
     assert result.exit_code == ExitCode.OK, result.output
     return result.stdout
+
+
+async def pasted(told: Result, introduction: str) -> None:
+    """Run the command that the output of another one proposes after these words."""
+    program, *arguments = shlex.split(told.output.partition(introduction)[2])
+    assert program == "partita"
+    result = await asyncio.to_thread(CliRunner().invoke, main, arguments)
+    assert result.exit_code == ExitCode.OK, result.output
 
 
 async def until_held(namespace: Kubectl, why: str) -> Json:
@@ -54,11 +63,11 @@ async def test_plans_are_previewed_approved_held_and_rolled_back(namespace: Kube
         await done(namespace, "approve", "isess/traffic")
         await until_served(namespace, first)
 
-        await done(namespace, "pause", "traffic", "--why", "load test")
+        pausing = await partita(namespace, "pause", "traffic", "--why", "load test")
         namespace.apply(session("traffic", rate={"requestsPerSecond": 2000}, **FAST))
         paused = await until_held(namespace, "Paused")
         assert "load test" in condition(paused, "Held")["message"]
-        await done(namespace, "resume", "isess/traffic")
+        await pasted(pausing, "to resume: ")
         await until_held(namespace, "AwaitingApproval")
         told = json.loads(await done(namespace, "explain", "isess/traffic", "-o", "json"))
         assert told["plan"]["inputsDigest"].startswith(first.removeprefix("traffic-"))
@@ -67,11 +76,11 @@ async def test_plans_are_previewed_approved_held_and_rolled_back(namespace: Kube
         second = told["preview"]["plan"]
         await until_served(namespace, second)
 
-        await done(namespace, "rollback", "isess/traffic")
+        returning = await partita(namespace, "rollback", "isess/traffic")
         await until_held(namespace, "RolledBack")
         await until_served(namespace, first)
         assert f"Current plan: {first}" in await done(namespace, "explain", "isess/traffic")
-        await done(namespace, "rollback", "isess/traffic", "--undo")
+        await pasted(returning, "to undo it: ")
         await until_served(namespace, second)
 
         asked = json.loads(await done(namespace, "plan", "isess/traffic", "--rate", "50", "-o", "json"))

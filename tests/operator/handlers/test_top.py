@@ -19,7 +19,7 @@ from tests.operator.handlers.conftest import Operators
 from tests.operator.kubectl import Json, Kubectl, eventually, pool, reason, session
 from tests.patience import PATIENCE_SECONDS
 
-from partita_devtools.control_plane.control_plane import ControlPlane
+from partita_devtools.control_plane.lifecycle import ControlPlane
 from partita_operator.cli.exit_codes import ExitCode
 from partita_operator.cli.main import main
 

@@ -12,7 +12,7 @@ from tests.builders import profile
 from tests.operator.kubectl import Kubectl
 from tests.patience import PATIENCE_SECONDS
 
-from partita_devtools.control_plane.control_plane import ControlPlane
+from partita_devtools.control_plane.lifecycle import ControlPlane
 from partita_operator.kube import profiles
 from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.connection import load_config

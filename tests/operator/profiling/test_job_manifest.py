@@ -7,8 +7,8 @@ import pytest
 from tests.builders import pool
 from tests.operator.profiling.requests import quick
 
+from partita_api.fields.label_selector import LabelSelector
 from partita_api.gpupool import Emulation, GPUPool, LatencyCurve
-from partita_api.label_selector import LabelSelector
 from partita_api.profile import ProfileRequest
 from partita_operator.profiling.kubernetes_job_manifest import job_manifest
 from partita_runtime.models.policy import VARIABLE, ModelPolicy

@@ -11,7 +11,7 @@ from tests.operator.kubelet_double import KubeletDouble
 from tests.operator.profiling.requests import IMPORTS, is_over, quick, request, until
 from tests.patience import PATIENCE_SECONDS
 
-from partita_devtools.control_plane.control_plane import ControlPlane
+from partita_devtools.control_plane.lifecycle import ControlPlane
 from partita_operator.kube.client import Document, KubernetesClient
 from partita_operator.kube.connection import load_config
 from partita_operator.kube.resources import JobResource, NamespaceResource, PodResource

@@ -32,6 +32,13 @@ def _paused() -> SimulatedCluster:
     return made
 
 
+def _late() -> SimulatedCluster:
+    made = test_conditions.after(10, test_conditions.cluster(test_conditions.DETECTOR))
+    made.engine.reported["default/traffic"] = test_conditions.signals(None, 50, 0.5)
+    made.run(2)
+    return made
+
+
 def _engine_gone() -> SimulatedCluster:
     made = test_conditions.deletion_waits()
     made.engine.away = "The Ray dashboard does not answer."
@@ -59,6 +66,7 @@ def proposed_commands() -> Mapping[str, str]:
         "approve_plan": _of_session(test_holds.settled(test_holds.MANUAL)),
         "approve_partitioning": _of_pool(_to_be_approved()),
         "retry_profiling": _of_session(test_conditions.with_runs(RunPhase.FAILED, seconds=100)),
+        "explain": _of_session(_late()),
         "resume": _of_session(_paused()),
         "undo_rollback": _of_session(test_holds.rolled_back()[0]),
         "remove_finalizers": _of_session(_engine_gone()),

@@ -6,9 +6,9 @@ import pytest
 from tests.builders import SessionBuilder, pool, session
 from tests.operator.reconcile.simulated import SimulatedCluster
 
+from partita_api.fields.label_selector import LabelSelector
 from partita_api.gpupool import GPUPool, GPUPoolSpec, Quota
 from partita_api.inferencesession import Objective, ObjectiveType
-from partita_api.label_selector import LabelSelector
 from partita_operator.reconcile.admission import judge_plan, judge_pool, judge_session
 from partita_runtime.models.policy import ModelPolicy
 

@@ -7,7 +7,7 @@ from tests.builders import linear_profiles, pool, problem, session
 from tests.planner.problems.planned import planned
 
 from partita_api.pipelineplan import PipelinePlanSpec
-from partita_planner.explain.difference import Change, differences
+from partita_planner.explain.difference import PlanDifference, differences
 
 PLAN = planned(
     problem(
@@ -35,17 +35,19 @@ def with_pipelines(*pipelines: Any) -> PipelinePlanSpec:
 @pytest.mark.parametrize(
     ("after", "want"),
     [
-        pytest.param(changed(replicas=7), [Change(A, "replicas of stage 0", "{n}", "7")], id="replicas"),
+        pytest.param(changed(replicas=7), [PlanDifference(A, "replicas of stage 0", "{n}", "7")], id="replicas"),
         pytest.param(
             with_pipelines(PLAN.modules[0].pipelines[0].model_copy(update={"batch_size": 3})),
-            [Change(A, "batch size", "{batch}", "3")],
+            [PlanDifference(A, "batch size", "{batch}", "3")],
             id="batch size",
         ),
         pytest.param(
             changed(pool="slow", vgpu_divisor=2),
             [
-                Change(A, "pipeline", "batches of {batch}, replicas {n}", None),
-                Change("module a, blocks 0-9 on slow (1/2)", "pipeline", None, "batches of {batch}, replicas {n}"),
+                PlanDifference(A, "pipeline", "batches of {batch}, replicas {n}", None),
+                PlanDifference(
+                    "module a, blocks 0-9 on slow (1/2)", "pipeline", None, "batches of {batch}, replicas {n}"
+                ),
             ],
             id="pool and vGPU size",
         ),
@@ -63,20 +65,20 @@ def with_pipelines(*pipelines: Any) -> PipelinePlanSpec:
         ),
         pytest.param(
             PLAN.model_copy(update={"throughput": PLAN.throughput + "1"}),
-            [Change("plan", "throughput in requests/s", "{throughput}", "{throughput}1")],
+            [PlanDifference("plan", "throughput in requests/s", "{throughput}", "{throughput}1")],
             id="throughput",
         ),
         pytest.param(PLAN, [], id="nothing"),
     ],
 )
-def test_what_changes(after: PipelinePlanSpec, want: list[Change]) -> None:
+def test_what_changes(after: PipelinePlanSpec, want: list[PlanDifference]) -> None:
     pipeline = PLAN.modules[0].pipelines[0]
     facts = {"n": pipeline.stages[0].replicas, "batch": pipeline.batch_size, "throughput": PLAN.throughput}
 
     found = [change for change in differences(PLAN, after) if not change.where.startswith("pool")]
 
     assert found == [
-        Change(c.where, c.what, c.before and c.before.format(**facts), c.after and c.after.format(**facts))
+        PlanDifference(c.where, c.what, c.before and c.before.format(**facts), c.after and c.after.format(**facts))
         for c in want
     ]
 
@@ -88,8 +90,8 @@ def test_gpus_that_are_moved_are_named_by_pool() -> None:
     found = [change for change in differences(PLAN, changed(pool="slow")) if change.where.startswith("pool")]
 
     assert found == [
-        Change("pool fast", "GPUs", str(n), str(n - moved)),
-        Change("pool slow", "GPUs", "0", str(moved)),
+        PlanDifference("pool fast", "GPUs", str(n), str(n - moved)),
+        PlanDifference("pool slow", "GPUs", "0", str(moved)),
     ]
 
 
@@ -111,5 +113,5 @@ def test_modules_that_come_and_go() -> None:
 
     gone, come = differences(PLAN, alone), differences(alone, PLAN)
 
-    assert Change("module b", "module", "served", None) in gone
-    assert Change("module b", "module", None, "served") in come
+    assert PlanDifference("module b", "module", "served", None) in gone
+    assert PlanDifference("module b", "module", None, "served") in come

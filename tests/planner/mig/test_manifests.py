@@ -5,8 +5,8 @@ import time
 import pytest
 from tests.builders import profile, session
 
+from partita_api.fields.quantity import Quantity
 from partita_api.gpupool import SharingMode
-from partita_api.quantity import Quantity
 from partita_planner.deadline import Deadline
 from partita_planner.mig.manifests import FLEET_LABEL, Fleet, mig_parted_config, node_configs, slice_pools
 from partita_planner.mig.packing import Packing, fewest_gpus, requested_slices

@@ -6,7 +6,7 @@ import pytest
 
 from partita_api.partitioning import MigPartitioning
 from partita_planner.mig.errors import MigError
-from partita_planner.mig.parted import parse, render
+from partita_planner.mig.mig_parted import parse, render
 from partita_planner.mig.partitioning import DesiredPartitioning, desired_partitioning
 from partita_planner.mig.products import known_products
 

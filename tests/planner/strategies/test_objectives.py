@@ -8,8 +8,8 @@ from tests.builders import PoolBuilder, pool, problem, profile, session
 from tests.planner.problems.planned import planned, refused
 from tests.planner.problems.small_problems import small_problems
 
+from partita_api.fields.quantity import Quantity
 from partita_api.inferencesession import CostModel, Objective, ObjectiveType
-from partita_api.quantity import Quantity
 from partita_planner.planning import plan
 from partita_planner.problem import NoPlan, NoPlanReason, PlanningProblem
 from partita_planner.validation import validate

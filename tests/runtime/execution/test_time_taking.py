@@ -164,7 +164,7 @@ def test_invalid_stage_is_refused(fields: dict[str, object], says: str) -> None:
         "partita_runtime.models.layers",
         "partita_runtime.models.standard_inputs",
         "partita_runtime.execution.build",
-        "partita_runtime.execution.emulated",
+        "partita_runtime.execution.emulation",
         "partita_runtime.execution.profiled_time",
     ],
 )

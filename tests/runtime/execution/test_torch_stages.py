@@ -80,6 +80,12 @@ def test_numbers_beyond_half_precision_are_limited_at_cuts_and_not_in_answers() 
     assert answer.max() > LARGEST_HALF
 
 
+@pytest.fixture(scope="module")
+def whole_model() -> BuiltExecutor:
+    """The model as one stage."""
+    return build(blocks=1, max_batch=4)
+
+
 @pytest.mark.parametrize(
     ("arrays", "says"),
     [
@@ -91,9 +97,11 @@ def test_numbers_beyond_half_precision_are_limited_at_cuts_and_not_in_answers() 
         pytest.param([np.float32(1)], "a batch of 0", id="scalar"),
     ],
 )
-def test_arrays_of_the_wrong_shape_or_type_are_refused(arrays: list[Array], says: str) -> None:
+def test_arrays_of_the_wrong_shape_or_type_are_refused(
+    arrays: list[Array], says: str, whole_model: BuiltExecutor
+) -> None:
     with pytest.raises(ValueError, match=says):
-        build(blocks=1, max_batch=4).executor.run(arrays)
+        whole_model.executor.run(arrays)
 
 
 def test_model_that_changed_since_its_profile_is_refused() -> None:

@@ -23,7 +23,6 @@ OLDEST_KUBERAY: Final = (1, 4)
 LEASE_GRACE_SECONDS: Final = 60.0
 """How much the clocks of this machine and of the operator's node may differ."""
 READ_VERBS: Final = frozenset({"get", "list", "watch"})
-PARTITA_SELECTOR: Final = "app.kubernetes.io/name=partita,app.kubernetes.io/component=operator"
 
 
 def cluster_findings(facts: ClusterFacts | NoCluster, partita: str) -> Iterator[CheckFinding]:
@@ -94,7 +93,7 @@ def _definitions(facts: ClusterFacts) -> Iterator[CheckFinding]:
 
 def _definition(facts: DefinitionFacts, flags: str) -> CheckFinding:
     check = f"CRD {facts.kind}"
-    apply = f"partita crds | kubectl {flags} apply --server-side --force-conflicts -f -"
+    apply = f"partita crds | kubectl {flags} apply --validate=false -f -"
     if not facts.is_served:
         return _finding(check, Level.ERROR, "It is not installed.", "Install the CRDs.", apply)
     if isinstance(facts.is_current, Unknown):

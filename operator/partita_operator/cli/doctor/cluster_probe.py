@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
-from partita_api.crd_schema import KINDS, Kind, crd
+from partita_api.crd_schema import KINDS, CustomResource, crd
 from partita_api.meta import API_VERSION, GROUP
 from partita_operator.cli.cluster.options import ClusterPlace
 from partita_operator.cli.doctor.cluster_facts import (
@@ -207,7 +207,9 @@ class _ClusterProbe:
             raise
         return frozenset(entry["name"] for entry in found.get("resources") or ())
 
-    async def _definition(self, kind: Kind, served: frozenset[str], version: tuple[int, int]) -> DefinitionFacts:
+    async def _definition(
+        self, kind: CustomResource, served: frozenset[str], version: tuple[int, int]
+    ) -> DefinitionFacts:
         if kind.plural not in served:
             return DefinitionFacts(kind.name, False, False)
         wanted = crd(kind)
@@ -215,12 +217,12 @@ class _ClusterProbe:
         current = found if isinstance(found, Unknown) else same_schema(found, wanted, version)
         return DefinitionFacts(kind.name, True, current)
 
-    async def _access(self, kind: Kind) -> AccessFacts:
+    async def _access(self, kind: CustomResource) -> AccessFacts:
         verbs = VERBS[kind.name]
         allowed = await asyncio.gather(*(self._may(kind, verb) for verb in verbs))
         return AccessFacts(kind.name, tuple(verb for verb, may in zip(verbs, allowed, strict=True) if not may))
 
-    async def _may(self, kind: Kind, verb: str) -> bool:
+    async def _may(self, kind: CustomResource, verb: str) -> bool:
         attributes = {"group": GROUP, "resource": kind.plural, "verb": verb}
         if kind.scope == "Namespaced":
             attributes["namespace"] = self._namespace

@@ -10,7 +10,7 @@ from rich.table import Table
 from partita_api.inferencesession import InferenceSession
 from partita_api.pipelineplan import PipelinePlanSpec, Stage
 from partita_api.plan_changes import PlannedChange
-from partita_planner.explain.difference import Change
+from partita_planner.explain.difference import PlanDifference
 from partita_planner.problem import NoPlan, Outcome
 
 if TYPE_CHECKING:  # the planner takes a second to load, which `partita explain` does not need
@@ -37,7 +37,7 @@ def comparison_data(session: InferenceSession, outcomes: Mapping[str, Outcome]) 
     }
 
 
-def difference_data(session: InferenceSession, outcome: Outcome, changes: Sequence[Change]) -> dict[str, Any]:
+def difference_data(session: InferenceSession, outcome: Outcome, changes: Sequence[PlanDifference]) -> dict[str, Any]:
     """The new plan and its changes."""
     return {**outcome_data(session, outcome), "changes": [asdict(change) for change in changes]}
 
@@ -106,7 +106,9 @@ def print_comparison(session: InferenceSession, outcomes: Mapping[str, Outcome],
             console.print(f"{name}: no plan ({outcome.reason}). {outcome.message}", markup=False)
 
 
-def print_differences(session: InferenceSession, outcome: Outcome, changes: Sequence[Change], console: Console) -> None:
+def print_differences(
+    session: InferenceSession, outcome: Outcome, changes: Sequence[PlanDifference], console: Console
+) -> None:
     """Print what would change, or the reason why there is no plan."""
     if isinstance(outcome, NoPlan):
         print_outcome(session, outcome, console)
@@ -114,7 +116,7 @@ def print_differences(session: InferenceSession, outcome: Outcome, changes: Sequ
     print_changes(session.key, changes, console)
 
 
-def print_changes(session_key: str, changes: Sequence[Change | PlannedChange], console: Console) -> None:
+def print_changes(session_key: str, changes: Sequence[PlanDifference | PlannedChange], console: Console) -> None:
     """Print what would change of a session."""
     if not changes:
         console.print(f"{session_key}: {NOTHING}", markup=False)

@@ -10,9 +10,9 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.table import Table
 
+from partita_api.fields.quantity import Quantity
 from partita_api.manifests import NotYamlError, parse_yaml
 from partita_api.meta import SpecModel
-from partita_api.quantity import Quantity
 from partita_operator.cli.errors import BadInput
 from partita_operator.cli.exit_codes import ExitCode
 from partita_operator.cli.option_types import Number
@@ -32,7 +32,7 @@ MAX_AMOUNT: Final = 1e15
 """The largest rate, cost and weight that an option accepts."""
 
 
-class LoadedModel(SpecModel):
+class ModelLoad(SpecModel):
     """One model in the file."""
 
     name: str
@@ -48,10 +48,10 @@ class LoadedModel(SpecModel):
     """Number of its present sub-cluster, from 0."""
 
 
-class LoadedModels(SpecModel):
+class ModelLoads(SpecModel):
     """The content of the file."""
 
-    models: tuple[LoadedModel, ...]
+    models: tuple[ModelLoad, ...]
 
 
 @click.command()
@@ -108,15 +108,15 @@ def subclusters(
     emit(_document(found, problem), output, lambda console: _print(found, problem, console))
 
 
-def _read(file: Path) -> LoadedModels:
+def _read(file: Path) -> ModelLoads:
     try:
-        return LoadedModels.model_validate(parse_yaml(file.read_text()))
+        return ModelLoads.model_validate(parse_yaml(file.read_text()))
     except (OSError, UnicodeDecodeError, NotYamlError, ValidationError) as error:
         raise BadInput(f"{file} is not a list of models as in docs/tasks/subclusters.md: {error}") from error
 
 
 def _problem(
-    loaded: LoadedModels,
+    loaded: ModelLoads,
     clusters: int,
     memory: str | None,
     max_rate: float | None,

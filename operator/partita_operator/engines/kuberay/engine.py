@@ -42,7 +42,7 @@ from partita_operator.engines.serve_state import (
     UnreadableConfigError,
     read_state,
 )
-from partita_operator.engines.serving_status import serving_status
+from partita_operator.engines.session_status import serving_status
 from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.rayservices import RayServices
 from partita_operator.ports import EngineUnavailableError, ServingSignals, ServingSpec, ServingStatus

@@ -38,10 +38,10 @@ def explanation(rayservice: Document) -> str:
         return ""
     why = f"{ready.get('reason')}: {ready.get('message')}"
     if ready.get("reason") == "ValidationFailed":
-        return f"KubeRay refuses {where} ({why}). Correct the operator's KubeRay settings."
+        return f"KubeRay refuses {where} ({why}). Correct kuberay in the values of the chart."
     return (
         f"KubeRay starts the Ray cluster of {where} ({why}). If this lasts, see its pods: "
-        f"kubectl get pods -n {meta['namespace']} -l ray.io/is-ray-node=yes"
+        f"`kubectl get pods -n {meta['namespace']} -l ray.io/is-ray-node=yes`"
     )
 
 

@@ -18,7 +18,7 @@ from partita_operator.engines.ray.spreading import spread_if_able, with_relocati
 from partita_operator.engines.ray_dashboard import RayDashboard, capacity
 from partita_operator.engines.rollout import FrontendReport, failed_for_long, next_step, rollout_target
 from partita_operator.engines.serve_state import APPLICATIONS_PATH, ServeState, config_to_put, read_state
-from partita_operator.engines.serving_status import serving_status
+from partita_operator.engines.session_status import serving_status
 from partita_operator.ports import EngineUnavailableError, ServingSignals, ServingSpec, ServingStatus
 from partita_operator.settings.model import OperatorSettings
 from partita_operator.settings.section import plain

@@ -6,9 +6,9 @@ A product has the name that its label gives.
 from collections.abc import Iterable
 from typing import Final
 
+from partita_api.fields.quantity import Quantity
 from partita_api.gpupool import GPUPool, Hardware, SharingMode
 from partita_api.meta import GROUP, MIG_DRAINING_LABEL
-from partita_api.quantity import Quantity
 from partita_operator.reconcile.world import Node
 
 PRODUCT: Final = "nvidia.com/gpu.product"

@@ -11,7 +11,7 @@ from typing import Final
 from partita_operator.reconcile.pool.gpu_labels import CUT_AS, DRAINING, MIG_CONFIG
 from partita_operator.reconcile.world import PoolWorld
 from partita_planner.mig.errors import MigError
-from partita_planner.mig.parted import Entries
+from partita_planner.mig.mig_parted import Entries
 from partita_planner.mig.partitioning import DesiredPartitioning, desired_partitioning, named
 from partita_planner.mig.products import ProductTable
 

@@ -311,7 +311,10 @@ def _conclusion(roll: _Roll, now: datetime) -> tuple[Finding, bool]:
         steps = listed([_described(roll, name, now) for name in under_way], "; ")
         return _finding(Reason.PARTITIONING, f"{counted} {steps}."), False
     refused = listed([f"{name} {why}" for name, why in roll.refused.items()], "; ")
-    message = f"{counted} No other node can be cut{f': {refused}' if refused else ''}."
+    message = (
+        f"{counted} No other node can be cut{f': {refused}' if refused else ''}. Add or label nodes, or request fewer "
+        "in spec.mig."
+    )
     return _finding(Reason.NOT_ENOUGH_NODES, message), True
 
 

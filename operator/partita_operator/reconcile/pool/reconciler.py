@@ -6,9 +6,9 @@ from math import floor
 from typing import Final
 
 from partita_api.conditions import ConditionStatus, ConditionType
+from partita_api.fields.quantity import Quantity
 from partita_api.gpupool import GPUPoolStatus
 from partita_api.meta import FINALIZER
-from partita_api.quantity import Quantity
 from partita_operator.reconcile.actions import AddFinalizer, Decision, RemoveFinalizer
 from partita_operator.reconcile.capacity.accounting import users
 from partita_operator.reconcile.capacity.quotas import quota_use

@@ -13,7 +13,7 @@ from partita_operator.reconcile.findings import Finding, condition, listed, prog
 from partita_operator.reconcile.reasons import Reason
 from partita_operator.reconcile.session.annotations import Rollback
 from partita_operator.reconcile.session.holds import held
-from partita_operator.reconcile.session.plan_status import rollout_summary, scaled_to_zero_summary
+from partita_operator.reconcile.session.plan_conditions import rollout_summary, scaled_to_zero_summary
 from partita_operator.reconcile.session.planning import Planning
 from partita_operator.reconcile.session.profiles import Pair, Profiling
 from partita_operator.reconcile.session.rollout import Rollout
@@ -106,7 +106,9 @@ def _planned(step: Pass) -> Finding:
             return Finding(type, False, Reason.OUTRANKED, f"{outranked} {planning.no_plan.message}")
         return Finding(type, False, planning.no_plan.reason, planning.no_plan.message)
     if step.rollout.hold is not None and step.rollout.hold.reason == Reason.PAUSED:
-        return Finding(type, False, Reason.PAUSED, step.rollout.hold.message)
+        return Finding(
+            type, False, Reason.PAUSED, "The session is paused, and no plan is made. Held says how to resume."
+        )
     if step.profiling.running or step.profiling.modules_without:
         return Finding(type, False, Reason.WAITING_FOR_PROFILES, "Planning starts when the profiles are complete.")
     return Finding(type, False, Reason.PLANNING, "The planner searches for a plan.")
@@ -202,7 +204,10 @@ def slo_met(session: InferenceSession, signals: Signals | None) -> Finding:
         f"{'At least' if met else 'Less than'} {target} of the requests were answered within "
         f"{session.spec.slo.latency_ms} ms over the last window."
     )
-    return Finding(type, met, Reason.SLO_MET if met else Reason.SLO_MISSED, message)
+    if met:
+        return Finding(type, True, Reason.SLO_MET, message)
+    hint = f"To compare the load with the plan: {commands.explain(session.metadata)}"
+    return Finding(type, False, Reason.SLO_MISSED, f"{message} {hint}")
 
 
 def _not_reached(type: ConditionType, problem: SpecProblem) -> Finding:
@@ -218,10 +223,9 @@ def _missing(missing: Mapping[Pair, str]) -> str:
 
 
 def _warnings(step: Pass) -> str:
-    """Warnings of the profiling runs, such as a model that cannot be cut into blocks."""
-    said = {
-        f"{module}: {line}": None
-        for (module, _), key in step.profiling.ready.items()
-        for line in step.world.profiles[key].environment.get("warnings", "").splitlines()
-    }
-    return listed(list(said), "; ")
+    """Warnings of the profiling runs, such as a model that cannot be cut into blocks; each once, with its modules."""
+    said: dict[str, dict[str, None]] = {}
+    for (module, _), key in step.profiling.ready.items():
+        for line in step.world.profiles[key].environment.get("warnings", "").splitlines():
+            said.setdefault(line, {})[module] = None
+    return listed([f"{listed(list(modules))}: {line}" for line, modules in said.items()], "; ")

@@ -66,10 +66,11 @@ def find_hold(
     if is_open(windows, now):
         return None
     until = next_beginning(windows, now)
-    begins = timestamp(until) if until is not None else "never"
-    return Hold(
-        Reason.OUTSIDE_WINDOW, f"Plan {waiting} waits for the next maintenance window, {begins}.", waiting, until
-    )
+    if until is None:
+        message = f"Plan {waiting} waits, but no maintenance window begins again. Correct spec.maintenanceWindows."
+    else:
+        message = f"Plan {waiting} waits for the next maintenance window, {timestamp(until)}."
+    return Hold(Reason.OUTSIDE_WINDOW, message, waiting, until)
 
 
 def approval_hint(plan: PipelinePlan, session: InferenceSession | None = None) -> str:

@@ -13,10 +13,10 @@ from typing import Final
 from pydantic import ValidationError
 
 from partita_api.digests import canonical_json, digest
+from partita_api.fields.quantity import Quantity
 from partita_api.inferencesession import Approval, InferenceSession, InferenceSessionSpec, RateSource
 from partita_api.meta import INPUTS_ANNOTATION, SESSION_LABEL, SESSION_SPEC_ANNOTATION, ObjectMeta
 from partita_api.pipelineplan import PipelinePlan, PipelinePlanSpec, ProfileRef, SessionRef
-from partita_api.quantity import Quantity
 from partita_operator.ports import ServingSignals
 from partita_operator.reconcile.actions import Action, ApprovePlan, CancelSolve, CreatePlan, DeletePlan, KeepPlan, Solve
 from partita_operator.reconcile.capacity.accounting import fits, usable_pools

@@ -18,7 +18,7 @@ from partita_operator.reconcile.session.annotations import find_rollback, pause_
 from partita_operator.reconcile.session.conditions import Pass, session_findings
 from partita_operator.reconcile.session.deletion import decide_deletion
 from partita_operator.reconcile.session.holds import find_hold, preview
-from partita_operator.reconcile.session.plan_status import plan_status
+from partita_operator.reconcile.session.plan_conditions import plan_status
 from partita_operator.reconcile.session.planning import (
     decide_plan,
     keep_current_plan,

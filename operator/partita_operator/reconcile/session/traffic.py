@@ -8,8 +8,8 @@ import re
 from math import sqrt
 from typing import Final
 
+from partita_api.fields.quantity import Quantity
 from partita_api.inferencesession import InferenceSession, Signals
-from partita_api.quantity import Quantity
 from partita_operator.reconcile.session.conditions import slo_met
 
 MOVED: Final = 0.2

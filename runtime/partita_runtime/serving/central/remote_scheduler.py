@@ -26,8 +26,8 @@ from partita_runtime.serving.central.messages import (
     WorkerJoined,
     WorkerLeft,
 )
-from partita_runtime.serving.dispatch.remaining import executions_of, remaining
 from partita_runtime.serving.dispatch.scheduler import Alarm, CarryOut, now_micros
+from partita_runtime.serving.dispatch.unfinished_work import executions_of, remaining
 from partita_runtime.serving.transport.wire import MAX_REASON, WireError
 
 

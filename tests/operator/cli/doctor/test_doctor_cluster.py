@@ -13,7 +13,7 @@ from tests.operator.cli.doctor.pasted_commands import check_commands
 from tests.operator.kubectl import Kubectl
 
 from partita_api.crd_schema import KINDS, crd
-from partita_devtools.control_plane.control_plane import ControlPlane
+from partita_devtools.control_plane.lifecycle import ControlPlane
 from partita_devtools.definitions import install_definitions
 from partita_operator.cli.cluster.options import ClusterPlace
 from partita_operator.cli.doctor.cluster_checks import cluster_findings
@@ -44,9 +44,12 @@ def facts_of(kubeconfig: Path) -> ClusterFacts:
     return facts
 
 
-def findings_of(kubeconfig: Path) -> dict[str, CheckFinding]:
-    findings = list(cluster_findings(facts_of(kubeconfig), "0.1.0"))
+def findings_of(kubectl: Kubectl) -> dict[str, CheckFinding]:
+    """The findings by check, after every command of kubectl in them was run."""
+    findings = list(cluster_findings(facts_of(kubectl.kubeconfig), "0.1.0"))
     check_commands(findings)
+    for command in (finding.command for finding in findings if "kubectl" in finding.command):
+        kubectl.paste(command)
     return {finding.check: finding for finding in findings}
 
 
@@ -85,7 +88,7 @@ def lease(holder: str, renewed: datetime) -> dict[str, Any]:
 
 
 def test_an_administrator_of_a_cluster_with_the_crds(kubectl: Kubectl) -> None:
-    found = findings_of(kubectl.kubeconfig)
+    found = findings_of(kubectl)
     for kind in KINDS:
         assert found[f"CRD {kind.name}"].level is Level.OK, found[f"CRD {kind.name}"]
         assert "schema of this package" in found[f"CRD {kind.name}"].message
@@ -101,7 +104,8 @@ def test_a_crd_with_another_schema_is_noticed(kubectl: Kubectl) -> None:
     properties["addedField"] = {"type": "string"}
     try:
         kubectl("replace", "--validate=false", "-f", "-", stdin=json.dumps(changed))
-        assert findings_of(kubectl.kubeconfig)[f"CRD {KINDS[0].name}"].level is Level.WARNING
+        assert findings_of(kubectl)[f"CRD {KINDS[0].name}"].level is Level.WARNING
+        assert findings_of(kubectl)[f"CRD {KINDS[0].name}"].level is Level.OK, "the proposed command was run"
     finally:
         install_definitions(kubectl.kubeconfig)
 
@@ -109,15 +113,15 @@ def test_a_crd_with_another_schema_is_noticed(kubectl: Kubectl) -> None:
 def test_the_operator_s_deployment_and_lease(kubectl: Kubectl) -> None:
     kubectl.apply(operator(), lease("partita-1", datetime(2020, 1, 1, tzinfo=UTC)))
     try:
-        stopped = findings_of(kubectl.kubeconfig)
+        stopped = findings_of(kubectl)
         kubectl.apply(lease("partita-1", datetime.now(UTC)))
-        alive = findings_of(kubectl.kubeconfig)
+        alive = findings_of(kubectl)
     finally:
         kubectl("delete", "deployment/partita", "lease/partita")
     assert (stopped["operator"].level, stopped["leader election"].level) == (Level.ERROR, Level.ERROR)
     assert "has not renewed" in stopped["leader election"].message
     assert alive["leader election"].level is Level.OK
-    assert findings_of(kubectl.kubeconfig)["operator"].level is Level.WARNING
+    assert findings_of(kubectl)["operator"].level is Level.WARNING
 
 
 def test_a_webhook_without_pods_behind_it(kubectl: Kubectl) -> None:

@@ -9,8 +9,8 @@ import pytest
 from tests.builders import pool, session
 from tests.operator.engines.serve_model import application, stage_config
 
+from partita_api.fields.quantity import Quantity
 from partita_api.gpupool import GPUPool, GPUPoolStatus
-from partita_api.quantity import Quantity
 from partita_operator.engines.app_config import AppConfig
 from partita_operator.engines.kuberay.rayservice_manifest import rayservice
 from partita_operator.engines.kuberay.state import (
@@ -60,7 +60,7 @@ def ghosts(capacity: int, free: int) -> GPUPool:
         pytest.param(conditions("False"), "starts the Ray cluster", False, id="starting"),
         pytest.param(
             conditions("False", "ValidationFailed"),
-            "ValidationFailed: as KubeRay says). Correct the operator's",
+            "ValidationFailed: as KubeRay says). Correct kuberay",
             False,
             id="refused",
         ),

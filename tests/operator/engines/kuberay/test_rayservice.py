@@ -9,8 +9,8 @@ from tests.builders import pool
 from tests.operator.engines.kuberay.kuberay_crds import complaints
 from tests.operator.engines.serve_model import frontend_config, stage_config
 
+from partita_api.fields.quantity import Quantity
 from partita_api.gpupool import Emulation, GPUPool
-from partita_api.quantity import Quantity
 from partita_operator.engines.app_config import AppConfig
 from partita_operator.engines.kuberay.rayservice_manifest import (
     applications_of,

@@ -14,8 +14,8 @@ from tests.fixtures import RayClusterFactory
 from tests.patience import PATIENCE_SECONDS
 from tests.runtime.serving.plans import EMULATED, REAL, Application, application
 
+from partita_api.fields.quantity import Quantity
 from partita_api.gpupool import Emulation
-from partita_api.quantity import Quantity
 from partita_devtools.ray_cluster.cluster import RayCluster
 from partita_devtools.ray_cluster.commands import RayClassNode, RayClusterConfig
 from partita_operator.engines.ray.engine import RayServeEngine, RayServeEngines

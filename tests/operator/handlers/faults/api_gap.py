@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import yaml
 
-from partita_devtools.control_plane.control_plane import ControlPlane
+from partita_devtools.control_plane.lifecycle import ControlPlane
 
 _BYTES = 1 << 16
 

@@ -4,7 +4,7 @@ import pytest
 from tests.operator.handlers.conftest import Operators
 from tests.operator.kubectl import Json, Kubectl, condition, eventually, pool, reason, session
 
-from partita_devtools.control_plane.control_plane import ControlPlane
+from partita_devtools.control_plane.lifecycle import ControlPlane
 from partita_operator.ports import RunPhase
 
 pytestmark = pytest.mark.apiserver

@@ -9,7 +9,7 @@ from tests.operator.handlers.faults.api_gap import ApiRoad, forget_history
 from tests.operator.handlers.in_memory import OneStageSolver
 from tests.operator.kubectl import Kubectl, condition, eventually, pool, reason, session
 
-from partita_devtools.control_plane.control_plane import ControlPlane
+from partita_devtools.control_plane.lifecycle import ControlPlane
 from partita_operator.handlers import operator
 
 pytestmark = pytest.mark.apiserver

@@ -6,10 +6,10 @@ import pytest
 from tests.builders import PoolBuilder, SessionBuilder, pool, session
 from tests.operator.reconcile.simulated import SimulatedCluster, started_runs
 
+from partita_api.fields.quantity import Quantity
 from partita_api.gpupool import Emulation, GPUPoolStatus, LatencyCurve, Sharing, SharingMode
 from partita_api.inferencesession import InferenceSession
 from partita_api.meta import RETRY_ANNOTATION
-from partita_api.quantity import Quantity
 from partita_operator.ports import RunPhase
 from partita_operator.reconcile.capacity.cluster import Cluster
 from partita_operator.reconcile.session.profiles import required_profiles

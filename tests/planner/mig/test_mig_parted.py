@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from partita_planner.mig.errors import BadConfigurationError
-from partita_planner.mig.parted import parse, render
+from partita_planner.mig.mig_parted import parse, render
 
 DOCUMENTED = """
 version: v1

@@ -15,7 +15,7 @@ from tests.operator.kubelet_double import KubeletDouble
 from tests.patience import PATIENCE_SECONDS
 
 from partita_devtools.control_plane.binaries import Binaries
-from partita_devtools.control_plane.control_plane import ControlPlane, load_control_plane, start_control_plane
+from partita_devtools.control_plane.lifecycle import ControlPlane, load_control_plane, start_control_plane
 from partita_devtools.machine.processes import identify, is_running
 
 pytestmark = pytest.mark.apiserver
