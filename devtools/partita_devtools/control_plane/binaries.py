@@ -25,7 +25,7 @@ REQUIRED = ("etcd", "kube-apiserver", "kube-controller-manager")
 
 @dataclass(frozen=True)
 class ExistingCluster:
-    """A cluster of somebody else: it is used, never started or stopped."""
+    """A cluster that is there already: it is used, never started or stopped."""
 
     kubeconfig: Path
 

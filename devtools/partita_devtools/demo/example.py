@@ -17,6 +17,7 @@ from partita_api.manifests import ManifestError, Manifests, parse_manifests
 from partita_api.module import DType, TensorSpec
 from partita_devtools.demo.errors import DemoError
 from partita_devtools.ray_cluster.commands import RayClassNode
+from partita_devtools.ray_cluster.third_party_imports import third_party_imports
 from partita_runtime.execution.executor import NUMPY_DTYPES
 from partita_runtime.serving.protocol.interface import Interface
 
@@ -51,8 +52,9 @@ class Example:
 
     @property
     def ray_nodes(self) -> tuple[RayClassNode, ...]:
-        """A Ray node for each pool, of the example."""
-        return tuple(RayClassNode.of_pool(pool) for pool in self.pools)
+        """A Ray node for each pool, whose workers find imported what the example's modules import."""
+        packages = third_party_imports(self.directory)
+        return tuple(RayClassNode.of_pool(pool, packages) for pool in self.pools)
 
 
 def read_example(directory: Path, namespace: str = "default") -> Example:

@@ -1,4 +1,4 @@
-"""Starts processes that may outlive this one, and later stops exactly these.
+"""Starts processes that may run longer than this one, and later stops exactly these.
 
 The kernel reuses pids, so a process is identified by its pid and its start time.
 """

@@ -235,7 +235,7 @@ class RayCluster:
         state = self._state()
         shutil.rmtree(state.temp_dir, ignore_errors=True)
         state.temp_dir.mkdir(mode=0o700)
-        # One after the other: Ray nodes that start at the same time on one host disturb each other.
+        # One after the other: Ray nodes that start at the same time on one host slow each other down.
         for name in state.nodes:
             report(f"starting Ray node {name} (log: {self._log(name)})")
             self.start_node(name, report)

@@ -51,13 +51,20 @@ class RayClassNode:
     """GPUs of the host that are this node's; emulated ones are none."""
     real_models: bool = False
     """Whether models compute here. Workers then find torch imported, unless the node has GPUs: CUDA permits no fork."""
+    model_packages: tuple[str, ...] = ()
+    """What else they find imported then: modules, or a name in a module, such as transformers:YolosModel."""
 
     @classmethod
-    def of_pool(cls, pool: GPUPool) -> RayClassNode:
-        """A node with as many accelerators as the pool declares."""
+    def of_pool(cls, pool: GPUPool, model_packages: tuple[str, ...] = ()) -> RayClassNode:
+        """A node with as many accelerators as the pool declares, for models that import these packages."""
         emulation = pool.spec.emulation
         computes = emulation is None or not emulation.curves
-        return cls(pool.metadata.name, slots=pool.spec.count or 1, real_models=computes)
+        return cls(pool.metadata.name, slots=pool.spec.count or 1, real_models=computes, model_packages=model_packages)
+
+    @property
+    def imported_packages(self) -> tuple[str, ...]:
+        """What its workers find imported beyond the packages of every worker."""
+        return (*_TORCH, *self.model_packages) if self.real_models and not self.num_gpus else ()
 
 
 @dataclass(frozen=True)
@@ -186,7 +193,7 @@ def node_environment(
         CLUSTER_MARKER: cluster_id,
         NODE_MARKER: f"{cluster_id}/{node}",
         NODE_DIRECTORY: str(node_directory),
-        NODE_PACKAGES: ",".join(_TORCH if pool is not None and pool.real_models and not pool.num_gpus else ()),
+        NODE_PACKAGES: ",".join(pool.imported_packages if pool is not None else ()),
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": token,
         "RAY_USAGE_STATS_ENABLED": "0",

@@ -86,7 +86,7 @@ def start_fork_server(directory: Path, packages: Sequence[str] = ()) -> Path:
     """Fork a server that ends with this process. Returns the program to run in place of `python`.
 
     The server's socket and the program are in `directory`. The server imports `packages`, too, as far as they are
-    installed. This process must have no other thread.
+    installed: modules, or names in modules as `module:name`. This process must have no other thread.
     """
     address = directory / "fork-server.sock"
     address.unlink(missing_ok=True)  # of a node that was killed
@@ -107,8 +107,11 @@ def start_fork_server(directory: Path, packages: Sequence[str] = ()) -> Path:
 
 def _import_installed(packages: Sequence[str]) -> None:
     for package in packages:
-        with suppress(ImportError):
-            importlib.import_module(package)
+        module, _, name = package.partition(":")
+        with suppress(Exception):  # The process that uses it gets the error.
+            imported = importlib.import_module(module)
+            if name:
+                getattr(imported, name)
 
 
 def _write_program(path: Path, address: Path) -> Path:

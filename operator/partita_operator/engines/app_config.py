@@ -53,7 +53,7 @@ def configured_plan(frontend: AppConfig | None) -> str | None:
 def stages_by_plan(config: AppConfig) -> dict[str, list[StageRef]]:
     """The stages that an application runs, by plan; none for a frontend.
 
-    The vGPUs of a sub-cluster outlive plans, so its application can hold the models of two plans.
+    The vGPUs of a sub-cluster stay when the plan changes, so its application can hold the models of two plans.
     """
     parsed = parse_application(config["name"])
     if parsed is None:

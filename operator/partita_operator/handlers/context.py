@@ -1,6 +1,6 @@
-"""What a pass uses: the adapters, and what the operator remembers about each session between passes.
+"""What a pass uses: the adapters, and what the operator keeps in memory about each session between passes.
 
-The operator does not depend on what it remembers: after a restart it measures, observes and searches again.
+The operator does not depend on this memory: after a restart it measures, observes and searches again.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from partita_runtime.autoscaling.load_level import RateHistory
 
 @dataclass
 class SessionMemory:
-    """What the operator remembers about one session."""
+    """What the operator keeps in memory about one session."""
 
     rates: RateHistory = field(default_factory=RateHistory)
     problem: str = ""

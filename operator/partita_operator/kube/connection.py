@@ -23,7 +23,7 @@ class NoClusterError(Exception):
 
 @dataclass(frozen=True)
 class Connection:
-    """A cluster, and who talks to it."""
+    """A cluster, and the credentials for it."""
 
     configuration: Configuration
     namespace: str | None = None

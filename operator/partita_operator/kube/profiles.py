@@ -25,7 +25,7 @@ from partita_operator.kube.selectors import exists
 logger = logging.getLogger(__name__)
 
 READ_AGAIN_S: Final = 60.0
-"""How long a profile is trusted without a watch."""
+"""How long a profile is used without a watch."""
 RESTART_S: Final = 1800.0
 """After this time the watch starts over, and every profile is read again."""
 PAUSE_S: Final = 5.0
@@ -88,9 +88,9 @@ class ProfileStore:
         """Watch until cancelled. Without a watch, a profile is read again after READ_AGAIN_S."""
         async with asyncio.TaskGroup() as group:
             for place in self._places:
-                group.create_task(self._watch_again_and_again(place))
+                group.create_task(self._watch_forever(place))
 
-    async def _watch_again_and_again(self, place: str) -> None:
+    async def _watch_forever(self, place: str) -> None:
         said = ""
         while True:
             try:

@@ -46,7 +46,7 @@ class ObjectWriter:
         await self._set_finalizer(owner, present=True)
 
     async def remove_finalizer(self, owner: Owner) -> None:
-        """Allow the deletion of the object, as far as Partita is concerned."""
+        """Remove Partita's finalizer, which prevents the deletion of the object."""
         await self._set_finalizer(owner, present=False)
 
     async def create_plan(self, plan: PipelinePlan, session: InferenceSession) -> None:

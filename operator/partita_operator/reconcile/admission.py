@@ -40,7 +40,7 @@ class Verdict:
 
 
 def judge_session(session: InferenceSession, complaint: str, cluster: Cluster, policy: ModelPolicy) -> Verdict:
-    """The verdict on a new or changed session; `complaint` says why its spec is unreadable, if it is."""
+    """The decision on a new or changed session; `complaint` says why its spec is unreadable, if it is."""
     unreadable = {key: why for key, why in cluster.unreadable.items() if key != session.key}
     if complaint:
         unreadable[session.key] = complaint
@@ -52,7 +52,7 @@ def judge_session(session: InferenceSession, complaint: str, cluster: Cluster, p
 
 
 def judge_pool(pool: GPUPool, complaint: str, cluster: Cluster) -> Verdict:
-    """The verdict on a new or changed pool; `complaint` says why its spec is unreadable, if it is."""
+    """The decision on a new or changed pool; `complaint` says why its spec is unreadable, if it is."""
     if complaint:
         return Verdict(f"{Reason.INVALID_SPEC}: {complaint}")
     name = pool.metadata.name
@@ -78,7 +78,7 @@ def judge_pool(pool: GPUPool, complaint: str, cluster: Cluster) -> Verdict:
 
 
 def judge_plan(old: PipelinePlan, new: PipelinePlan) -> Verdict:
-    """The verdict on a change of a plan: only its approval may change."""
+    """The decision on a change of a plan: only its approval may change."""
     broken = [rule.message for rule in PipelinePlanSpec.transition_rules if not rule.allows(old.spec, new.spec)]
     return Verdict("; ".join(broken))
 

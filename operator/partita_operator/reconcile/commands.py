@@ -38,7 +38,7 @@ def undo_rollback(session: ObjectMeta) -> str:
 
 
 def remove_finalizers(session: ObjectMeta) -> str:
-    """Lets a deleted session go whose engine never comes back."""
+    """Completes the deletion of a session whose engine never comes back."""
     return f"`kubectl patch isess {session.name} {_namespace(session)} --type merge -p '{_NO_FINALIZERS}'`"
 
 

@@ -31,18 +31,18 @@ def cheapest_with_full_machines(
 
 
 def frontier(module: WorkloadModule, deadline: Deadline = NEVER, dummies: bool = True) -> list[Schedule]:
-    """The schedules that no other one beats in both latency and cost, fastest first.
+    """The schedules that no other one dominates in latency and cost, fastest first.
 
     When time runs out, the schedules found so far: at least one if there is any.
     """
     kept: list[Schedule] = []
 
-    def beaten(latency: float, cost: float) -> bool:
+    def dominated(latency: float, cost: float) -> bool:
         return any(s.latency <= latency and s.occupancy <= cost * (1 + ROUNDING) for s in kept)
 
-    for parts in _sets(module, [], 0, module.rate, beaten):
+    for parts in _sets(module, [], 0, module.rate, dominated):
         schedule = schedule_of(parts, module.rate, DispatchModel.BATCH_AWARE)
-        if (dummies or not schedule.dummy) and not beaten(schedule.latency, schedule.occupancy):
+        if (dummies or not schedule.dummy) and not dominated(schedule.latency, schedule.occupancy):
             kept = [s for s in kept if s.latency < schedule.latency or s.occupancy < schedule.occupancy]
             kept.append(schedule)
         if kept and deadline.passed:
@@ -51,11 +51,15 @@ def frontier(module: WorkloadModule, deadline: Deadline = NEVER, dummies: bool =
 
 
 def _sets(
-    module: WorkloadModule, parts: list[MachineGroup], begin: int, left: float, beaten: Callable[[float, float], bool]
+    module: WorkloadModule,
+    parts: list[MachineGroup],
+    begin: int,
+    left: float,
+    dominated: Callable[[float, float], bool],
 ) -> Iterator[list[MachineGroup]]:
     """All sets that begin with `parts` and serve the rate `left` with the configurations from index `begin` upwards.
 
-    Sets are dropped if their parts are beaten already, with the next configuration's price for the remaining rate.
+    Sets are dropped if their parts are dominated already, with the next configuration's price for the remaining rate.
     """
     paid = sum(part.rate * part.configuration.request_price for part in parts)
     for k, configuration in enumerate(module.ranked[begin:], begin):
@@ -67,5 +71,5 @@ def _sets(
         yield [*parts, MachineGroup(configuration, full, rest)]
         yield [*parts, MachineGroup(configuration, full + 1, 0.0)]
         latency = configuration.duration + configuration.batch / (full + 1) / configuration.throughput
-        if full and not beaten(latency, paid + left * configuration.request_price):
-            yield from _sets(module, [*parts, MachineGroup(configuration, full, 0.0)], k + 1, rest, beaten)
+        if full and not dominated(latency, paid + left * configuration.request_price):
+            yield from _sets(module, [*parts, MachineGroup(configuration, full, 0.0)], k + 1, rest, dominated)

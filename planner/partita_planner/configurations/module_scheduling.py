@@ -4,8 +4,8 @@ Algorithm 1 visits the configurations by falling throughput-cost ratio. Each tha
 gets floor(rw / t) machines at full load; a machine at part load takes the rest where rw < t. The algorithm takes the
 machine at part load to collect at its own rate, also where it has the configuration of those at full load.
 
-Where single requests are dealt and there is one configuration only, its machines have equal shares of the load instead;
-so they have with two configurations, if none is in time for what the first one leaves.
+Where single requests are dispatched in turn and there is one configuration only, its machines have equal shares of the
+load instead. So they have with two configurations, if none is in time for what the first one leaves.
 """
 
 from collections.abc import Iterator, Sequence

@@ -74,7 +74,7 @@ class WorkloadSchedule:
 
 
 def batch_aware_latency(allocations: Sequence[Allocation]) -> float:
-    """Worst case in seconds when whole batches are dealt in the order of throughput-cost ratio (Theorem 1).
+    """Worst case in seconds when whole batches are dispatched in the order of throughput-cost ratio (Theorem 1).
 
     Machines of one ratio share the remaining rate, whatever their load.
     """

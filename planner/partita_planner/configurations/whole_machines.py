@@ -89,9 +89,9 @@ def _close_gaps(
 
 def _evaluate_below(frontier: Frontier, second_price: float, limit: float) -> bool:
     """Evaluate the gap with the least bound; false if no gap has a bound, with its latency priced, below `limit`."""
-    promised = {gap: frontier.least_in(gap, second_price) for gap in frontier.gaps()}
-    gap = min(promised, key=promised.__getitem__, default=None)
-    if gap is None or promised[gap] >= limit or frontier.evaluations >= MAX_EVALUATIONS:
+    bounds = {gap: frontier.least_in(gap, second_price) for gap in frontier.gaps()}
+    gap = min(bounds, key=bounds.__getitem__, default=None)
+    if gap is None or bounds[gap] >= limit or frontier.evaluations >= MAX_EVALUATIONS:
         return False
     frontier.evaluate(gap, frontier.highest_in(gap, second_price, limit))
     return True

@@ -261,7 +261,7 @@ class _ColumnEnumeration:
         self.limit = limit + ROUNDING * abs(limit)
         self.visits = 0
         self.found: dict[tuple[int, ...], list[tuple[int, float, tuple[int, ...]]]] = {}
-        """By vGPUs: latency, price of samples, and bundles of the columns that no other column beats in both."""
+        """By vGPUs: latency, price of samples, and bundles of the columns that no other column dominates."""
         needed, covers = space.demand.capacity, space.covers
         vgpu_worth = space.vgpus @ (space.unit_price + scarcity)
         sample = np.zeros(len(vgpu_worth)) if space.sample_price is None else space.sample_price

@@ -63,7 +63,7 @@ def undominated(candidates: Candidates, deadline: Deadline | None = None) -> Int
         return np.zeros(0, dtype=np.int64)
     kept = _best_on_the_same_resources(candidates, deadline)
     if candidates.units.shape[1] > 1:
-        kept = kept[~_beaten_on_fewer_stages(candidates[kept], deadline)]
+        kept = kept[~_dominated_on_fewer_stages(candidates[kept], deadline)]
     return kept
 
 
@@ -76,7 +76,7 @@ def _best_on_the_same_resources(candidates: Candidates, deadline: Deadline | Non
     return unbeaten(group, values, served - np.log1p(candidates.micros), candidates.tie, deadline)
 
 
-def _beaten_on_fewer_stages(candidates: Candidates, deadline: Deadline | None) -> Flags:
+def _dominated_on_fewer_stages(candidates: Candidates, deadline: Deadline | None) -> Flags:
     """Rule 2 where rule 1 does not apply: A has fewer stages than B."""
     resources = candidates.units.real
     width = resources.shape[1]
@@ -85,32 +85,32 @@ def _beaten_on_fewer_stages(candidates: Candidates, deadline: Deadline | None) -
     first = there & np.concatenate([np.ones((len(there), 1), bool), resources[:, 1:] != resources[:, :-1]], axis=1)
     single = (first == there).all(axis=1)
     needs = _needs(candidates.units, there, first)
-    rivals = np.flatnonzero(single)
-    rival_keys = _keys(candidates.group[rivals], resources[rivals], base)
-    order = np.argsort(rival_keys, kind="stable")
-    rivals, rival_keys = rivals[order], rival_keys[order]
-    beaten = np.zeros(len(candidates.group), dtype=np.bool_)
+    others = np.flatnonzero(single)
+    other_keys = _keys(candidates.group[others], resources[others], base)
+    order = np.argsort(other_keys, kind="stable")
+    others, other_keys = others[order], other_keys[order]
+    dominated = np.zeros(len(candidates.group), dtype=np.bool_)
     for count in range(1, width):
         for columns in combinations(range(width), count):
             chosen = list(columns)
-            rows = np.flatnonzero(first[:, chosen].all(axis=1) & (there.sum(axis=1) > count) & ~beaten)
+            rows = np.flatnonzero(first[:, chosen].all(axis=1) & (there.sum(axis=1) > count) & ~dominated)
             if not len(rows):
                 continue
             chosen_resources = np.full((len(rows), width), NO_STAGE)
             chosen_resources[:, :count] = resources[rows][:, chosen]
             keys = _keys(candidates.group[rows], chosen_resources, base)
-            low = np.searchsorted(rival_keys, keys, side="left")
-            high = np.searchsorted(rival_keys, keys, side="right")
+            low = np.searchsorted(other_keys, keys, side="left")
+            high = np.searchsorted(other_keys, keys, side="right")
             for some in portions(high - low, PAIRS_AT_ONCE):
                 if deadline is not None and deadline.passed:
                     raise OutOfTimeError
-                pairs, rival = ranges(low[some], high[some])
-                row, rival = rows[some][pairs], rivals[rival]
-                better = candidates.micros[rival] <= candidates.micros[row]
+                pairs, other = ranges(low[some], high[some])
+                row, other = rows[some][pairs], others[other]
+                better = candidates.micros[other] <= candidates.micros[row]
                 for position, column in enumerate(chosen):
-                    better &= needs[rival, position] <= needs[row, column]
-                beaten[row[better]] = True
-    return beaten
+                    better &= needs[other, position] <= needs[row, column]
+                dominated[row[better]] = True
+    return dominated
 
 
 def _needs(units: Units, there: Flags, first: Flags) -> Floats:

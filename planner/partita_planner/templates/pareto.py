@@ -1,4 +1,4 @@
-"""Finds the rows of a table that no other row of their group beats in every column."""
+"""Finds the rows of a table that no other row of their group dominates."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ def unbeaten(
     `score` must not fall where a value rises. Of equal rows the one with the least `tie` stays. In increasing order.
     Raises OutOfTimeError.
 
-    In every round, the remaining row of highest score in each group is unbeaten; the rows that it beats are dropped.
+    In every round, the remaining row of highest score in each group stays; the rows that it dominates are dropped.
     Most rows are dropped after a few rounds, and each round is a few operations on all groups at once.
     """
     order = np.lexsort((tie, -score, group))
@@ -31,11 +31,11 @@ def unbeaten(
         leads = np.concatenate([[True], of_group[1:] != of_group[:-1]])
         leaders = order[leads]
         kept.append(leaders)
-        champion = leaders[np.cumsum(leads) - 1]
-        beaten = np.ones(order.size, dtype=np.bool_)
+        leader = leaders[np.cumsum(leads) - 1]
+        dominated = np.ones(order.size, dtype=np.bool_)
         for column in columns:
-            beaten &= column[champion] >= column[order]
-        order = order[~beaten]
+            dominated &= column[leader] >= column[order]
+        order = order[~dominated]
     return np.sort(np.concatenate(kept)) if kept else np.zeros(0, dtype=np.int64)
 
 

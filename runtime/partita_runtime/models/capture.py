@@ -112,7 +112,7 @@ def _drop_dropouts(graph: Graph) -> None:
 
 
 def _replace_in_place_operations(graph: Graph) -> None:
-    """Compute new values instead where nobody else can see the changed one, as after a convolution or a norm.
+    """Compute new values instead where no other code can read the changed one, as after a convolution or a norm.
 
     `run_decompositions` replaces all others. It takes as long as the export, and most models need none of it then.
     """

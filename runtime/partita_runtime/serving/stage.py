@@ -76,7 +76,7 @@ class StageReplica:
         try:
             await self._directory.withdraw(self._announcement.replica)
         except LookupError:
-            logger.info("the directory is away; it forgets this replica after a few seconds")
+            logger.info("the directory is away; it removes this replica after a few seconds")
         await self._worker.drain()
         await self._worker.stop()
 

@@ -50,7 +50,7 @@ class SubclusterReplica:
         try:
             await self._withdraw(self._known)
         except LookupError:
-            logger.info("the directory is away; it forgets this replica after a few seconds")
+            logger.info("the directory is away; it removes this replica after a few seconds")
         await self._models.close()
 
     async def _announce(self) -> None:

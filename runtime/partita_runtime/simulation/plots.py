@@ -77,7 +77,7 @@ def utilization(report: SimulationReport) -> Figure:
 
 
 def timeline(executions: Sequence[BatchExecution]) -> Figure:
-    """The batches of each worker over time (PPipe, Figure 12): about a dozen of each, from the middle of the run.
+    """The batches of each worker over time (PPipe, Figure 12): about twelve of each, from the middle of the run.
 
     A batch has the same colour on all its stages; the number is its size.
     """

@@ -43,6 +43,7 @@ def test_example_says_what_runs_it() -> None:
 
     assert example.session.key == "shop/traffic"
     assert {node.name: node.slots for node in example.ray_nodes} == {"cpu-fast": 8, "cpu-slow": 12}
+    assert all("transformers:YolosForObjectDetection" in node.imported_packages for node in example.ray_nodes)
     assert example.python_path == EXAMPLES
     assert not example.is_emulated
     assert read_example(EXAMPLES / "traffic-emulated").is_emulated

@@ -18,7 +18,8 @@ SERVER = """
 import sys
 from pathlib import Path
 from partita_devtools.ray_cluster.fork_server import start_fork_server
-print(start_fork_server(Path(sys.argv[1]), ["tabnanny", "no_such_package"]), flush=True)
+packages = ["tabnanny:check", "pickletools", "no_such_package", "json:no_such_name"]
+print(start_fork_server(Path(sys.argv[1]), packages), flush=True)
 sys.stdin.read()
 """
 WORKER = """
@@ -30,7 +31,7 @@ what = {
     "color": os.environ.get("COLOR"),
     "parent": os.getppid(),
     "path": sys.path,
-    "preloaded": sorted({"numpy", "tabnanny", "ray", "partita_runtime"} & set(sys.modules)),
+    "preloaded": sorted({"numpy", "pickletools", "tabnanny", "ray", "partita_runtime"} & set(sys.modules)),
 }
 print(json.dumps(what))
 if "fail" in sys.argv:
@@ -94,7 +95,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 def test_a_worker_has_the_packages_but_neither_ray_nor_partita(server: Server) -> None:
-    assert server.worker()["preloaded"] == ["numpy", "tabnanny"]
+    assert server.worker()["preloaded"] == ["numpy", "pickletools", "tabnanny"]
 
 
 def test_a_worker_has_the_arguments_directory_and_environment_of_its_caller(
@@ -142,7 +143,7 @@ def test_a_runtime_environment_may_be_that_of_a_module(server: Server, tmp_path:
 
     run = server.run(str(tmp_path / "setup_worker.py"), "-m", "some_server", "--language=PYTHON")
 
-    assert json.loads(run.stdout)["preloaded"] == ["numpy", "tabnanny"]
+    assert json.loads(run.stdout)["preloaded"] == ["numpy", "pickletools", "tabnanny"]
 
 
 def test_a_profiling_job_has_the_packages_too(server: Server, tmp_path: Path) -> None:
@@ -153,7 +154,7 @@ def test_a_profiling_job_has_the_packages_too(server: Server, tmp_path: Path) ->
     job = json.loads(run.stdout)
     assert job["arguments"][1:] == ["fail"]
     assert job["path"][0] == str(tmp_path)
-    assert job["preloaded"] == ["numpy", "tabnanny"]
+    assert job["preloaded"] == ["numpy", "pickletools", "tabnanny"]
     assert run.returncode == 3
 
 
@@ -217,4 +218,4 @@ def test_a_client_that_ends_early_does_no_harm(server: Server) -> None:
     nothing = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
     subprocess.run([sys.executable, "-c", nothing, str(server.directory / "fork-server.sock")], check=True)
 
-    assert server.worker()["preloaded"] == ["numpy", "tabnanny"]
+    assert server.worker()["preloaded"] == ["numpy", "pickletools", "tabnanny"]

@@ -99,7 +99,7 @@ async def _list(place: ClusterPlace, pools: bool, deadline: float) -> Sequence[s
 def _answers(server: str, deadline: float) -> bool:
     """Whether the server accepts a connection before the deadline.
 
-    The name is resolved in a thread that does not outlive the command. asyncio would wait for its own at the end.
+    The name is resolved in a thread that ends with the command. asyncio would wait for its own at the end.
     """
     address = urlsplit(server)
     port = address.port or (443 if address.scheme == "https" else 80)

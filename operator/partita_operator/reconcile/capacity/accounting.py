@@ -1,7 +1,7 @@
 """Which accelerators each session holds, and how many it may use.
 
 A session holds what its current plan and its pending plan need, in each pool the larger of the two: a migration reuses
-what the session has. A plan keeps what it was promised while the autoscaler needs less.
+what the session has. A plan keeps its planned accelerators while the autoscaler needs less.
 
 Sessions have an order: priority first, then age. If a pool shrinks, the last sessions give accelerators up. If a
 session of higher priority needs accelerators, sessions of lower priority give them up. The quota of a namespace limits
@@ -128,15 +128,15 @@ def entitlements(session: InferenceSession, cluster: Cluster, quotas: bool = Tru
     equals = [cluster.sessions[a.key] for a in cluster.ledger.greedy if a.priority == session.spec.priority]
     entitled: dict[str, int] = {}
     for name, pool in usable_pools(session, cluster.pools).items():
-        rivals = [s for s in equals if s.spec.selects(pool.metadata)]
+        sharing = [s for s in equals if s.spec.selects(pool.metadata)]
         above = [a for a in cluster.ledger.on(name) if a.priority > session.spec.priority]
         taken = sum(a.goal.get(name, 0) for a in above)
-        entitled[name] = _share(max(0, pool.status.capacity - taken), session, rivals)
+        entitled[name] = _share(max(0, pool.status.capacity - taken), session, sharing)
         quota = pool.spec.quota(namespace) if quotas else None
         if quota is not None:
             rest = max(0, quota - sum(a.goal.get(name, 0) for a in above if a.namespace == namespace))
-            rivals = [s for s in rivals if (s.metadata.namespace or "default") == namespace]
-            entitled[name] = min(entitled[name], _share(rest, session, rivals))
+            sharing = [s for s in sharing if (s.metadata.namespace or "default") == namespace]
+            entitled[name] = min(entitled[name], _share(rest, session, sharing))
     return entitled
 
 

@@ -1,6 +1,6 @@
 """Which replicas a session gives up for sessions of higher priority, and the messages about it.
 
-It gives up the replicas of its current plan that do not fit beside what those sessions were promised. If not one
+It gives up the replicas of its current plan that do not fit beside the plans of those sessions. If not one
 replica of each stage fits, it waits. Its plan stays the same, and all replicas return when the other sessions need
 less. This cannot oscillate: an autoscaler takes no accelerators of other sessions, and plans of higher priority do not
 depend on what sessions of lower priority keep.
@@ -117,9 +117,9 @@ def _accelerators(plan: PipelinePlan, targets: Targets) -> dict[str, int]:
 
 
 def _misses(left: Targets, desired: Targets, planned: Targets) -> bool:
-    """Whether any stage has fewer replicas than it was promised and requests."""
-    promised = {(t.module, t.pipeline, t.stage): t.replicas for t in planned}
+    """Whether any stage has fewer replicas than planned, and fewer than it needs now."""
+    replicas = {(t.module, t.pipeline, t.stage): t.replicas for t in planned}
     return any(
-        has.replicas < min(wants.replicas, promised.get((wants.module, wants.pipeline, wants.stage), wants.replicas))
+        has.replicas < min(wants.replicas, replicas.get((wants.module, wants.pipeline, wants.stage), wants.replicas))
         for has, wants in zip(left, desired, strict=True)
     )

@@ -151,13 +151,13 @@ def _question(world: SessionWorld, inputs: str, now: datetime) -> tuple[str, Map
     answer = world.search if world.search is not None and not _is_stale(world.search, now) else None
     if free == takeable or world.session.spec.objective.type.seeks_throughput:
         return takes, takeable, answer if answer is not None and answer.key == takes else None
-    modest = digest({"inputs": inputs, "free": dict(sorted(free.items()))})
-    if answer is not None and answer.key == modest:
+    free_key = digest({"inputs": inputs, "free": dict(sorted(free.items()))})
+    if answer is not None and answer.key == free_key:
         short = isinstance(answer.outcome, NoPlan) and answer.outcome.reason is NoPlanReason.INSUFFICIENT_CAPACITY
-        return (takes, takeable, None) if short else (modest, free, answer)
+        return (takes, takeable, None) if short else (free_key, free, answer)
     if answer is not None and answer.key == takes:
         return takes, takeable, answer
-    return modest, free, None
+    return free_key, free, None
 
 
 def keep_current_plan(world: SessionWorld, profiling: Profiling, current: PipelinePlan | None) -> Planning:

@@ -56,7 +56,7 @@ class Outlook:
 
 
 class FeasibleBatchPolicy(Policy):
-    """A policy that dispatches the largest feasible batch, and remembers its outlook on every module."""
+    """A policy that dispatches the largest feasible batch, and keeps its outlook on every module."""
 
     def __init__(self, context: PolicyContext) -> None:
         super().__init__(context)

@@ -1,7 +1,7 @@
 """The coordinator of a session with several frontends: it decides for all of them which batch runs where and when.
 
 It holds what the scheduling core holds (Symphony, section 4.2: the RankThread), and its frontends hold the same: a
-coordinator that was restarted learns everything again once they have connected. Knows nothing of Ray.
+coordinator that was restarted learns everything again once they have connected. It does not depend on Ray.
 """
 
 import asyncio

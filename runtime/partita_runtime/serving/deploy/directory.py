@@ -1,7 +1,7 @@
 """Where the stage replicas of all sessions are: a small detached actor, one in a Ray cluster.
 
 Replicas announce themselves every second, and frontends look up those of their session. Replicas that stop announcing
-are forgotten, and a directory that was restarted knows all replicas after a second.
+are removed, and a directory that was restarted knows all replicas after a second.
 
 Announcements travel as JSON. A reader ignores fields that it does not know, and uses defaults for optional fields that
 are missing. So replicas of another version are found, unless VERSION differs: those are ignored.
@@ -89,11 +89,11 @@ class Entries:
         self._entries: dict[str, _Entry] = {}
 
     def announce(self, replica: str, session_key: str, announcement: str, now: float) -> None:
-        """Remember a replica's announcement, in JSON, for FORGET_SECONDS."""
+        """Keep a replica's announcement, in JSON, for FORGET_SECONDS."""
         self._entries[replica] = _Entry(session_key, announcement, now)
 
     def withdraw(self, replica: str) -> None:
-        """Forget a replica that takes no more batches."""
+        """Remove a replica that takes no more batches."""
         self._entries.pop(replica, None)
 
     def replicas(self, session_key: str, now: float) -> list[str]:

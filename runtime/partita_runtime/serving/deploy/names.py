@@ -31,7 +31,7 @@ class ApplicationName(NamedTuple):
     session_key: str
     """namespace/name of the InferenceSession."""
     plan: str | None
-    """The PipelinePlan of a stage application; None for other applications, which outlive plans."""
+    """The PipelinePlan of a stage application; None for other applications, which stay when the plan changes."""
     stage: StageRef | None
     """The stage of a stage application."""
     subcluster: str | None = None

@@ -287,7 +287,7 @@ class Dispatcher:
         if stage == 0:
             elsewhere = now - batch.due - message.waited_micros - message.ran_micros
             self.margins.sending.observe(len(batch.sub_ids), elsewhere, now)
-        if stage >= batch.stages_done:  # reports of two replicas may overtake each other
+        if stage >= batch.stages_done:  # reports of two replicas may arrive out of order
             self._core.completed(message.batch_id, stage, now, message.ran_micros)
             batch.stages_done = stage + 1
         self._passed_to(batch, stage)
@@ -335,7 +335,7 @@ class Dispatcher:
             self._core.lost(dispatch.batch_id, due)  # the coordinator did not know yet that a replica is lost
             self._wake()
             return
-        # If a sub-request was dropped in the same decision, its siblings have been cancelled.
+        # If a sub-request was dropped in the same decision, the others of its request have been cancelled.
         wanted = {sub_id: self._sub_requests.tensor(sub_id) for sub_id in dispatch.request_ids}
         rows = {sub_id: row for sub_id, row in wanted.items() if row is not None}
         batch = self._batches[dispatch.batch_id] = _SentBatch(dispatch, replicas, due, tuple(rows))

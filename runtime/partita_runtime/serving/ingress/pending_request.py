@@ -100,7 +100,7 @@ class PendingRequest(ABC):
         self._fail(error)
 
     def _is_held_again(self, error: Exception) -> bool:
-        """Whether the request is held again: its replicas are gone, or too few for the requests that were let in."""
+        """Whether the request is held again: its replicas are gone, or too few for the admitted requests."""
         if not isinstance(error, UnservedError):
             return False
         gone, now = error.reason is UnservedReason.NO_REPLICAS, now_micros()

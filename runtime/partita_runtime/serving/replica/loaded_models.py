@@ -1,4 +1,4 @@
-"""The models that one vGPU of a sub-cluster has loaded. Loading one does not stop the others. Knows nothing of Ray."""
+"""The models that one vGPU of a sub-cluster has loaded. Loading one does not stop the others. Independent of Ray."""
 
 import asyncio
 import logging

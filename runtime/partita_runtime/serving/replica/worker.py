@@ -1,4 +1,4 @@
-"""A stage's worker: receives batches over streams, runs one at a time, forwards the results. Knows nothing of Ray."""
+"""A stage's worker: receives batches over streams, runs one at a time, forwards the results. Independent of Ray."""
 
 import asyncio
 import hmac

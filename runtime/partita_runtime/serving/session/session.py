@@ -81,7 +81,7 @@ class Session:
         """Begin to find replicas, on this event loop; does nothing the second time."""
         if self._first_plan is None:
             self._first_plan = asyncio.create_task(self._begin_soon())
-            loops = (self._find_replicas_forever(), self._tick_forever(), self._let_in_soon())
+            loops = (self._find_replicas_forever(), self._tick_forever(), self._admit_held_forever())
             self._running = [self._first_plan, *(asyncio.create_task(loop) for loop in loops)]
 
     def close(self) -> None:
@@ -176,20 +176,20 @@ class Session:
             self._epochs.try_switch()
             await asyncio.sleep(FIRST_SECONDS)
 
-    async def _let_in_soon(self) -> None:
+    async def _admit_held_forever(self) -> None:
         """While requests are held, check more often than at ticks."""
         while True:
             await self._replicas_wanted.wait()
             try:
                 self._epochs.try_switch()
-                self._let_in()
+                self._admit_held()
             except Exception:
                 logger.exception("session %s", self.key)
             if not self.waiting:
                 self._replicas_wanted.clear()
             await asyncio.sleep(FIRST_SECONDS)
 
-    def _let_in(self) -> None:
+    def _admit_held(self) -> None:
         current = self._epochs.current
         if current is not None and current.dispatcher.scheduled and current.dispatcher.can_serve:
             self.waiting.open(current.dispatcher.width, now_micros())

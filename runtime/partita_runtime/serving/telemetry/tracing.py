@@ -175,7 +175,7 @@ class SubRequestTraces:
     def ran(self, batch_id: int, stage: int, waited: int, ran: int, now: int) -> None:
         """A stage reports how long a batch waited and ran there (microseconds)."""
         batch = self._batches.get(batch_id)
-        if batch is None or stage < batch.stages_done:  # reports of two replicas may overtake each other
+        if batch is None or stage < batch.stages_done:  # reports of two replicas may arrive out of order
             return
         ref = StageRef(batch.dispatch.module, batch.dispatch.pipeline, stage)
         attributes = {

@@ -1,4 +1,4 @@
-"""Connections made of calls between processes, which may arrive in any order. Knows nothing of Ray.
+"""Connections made of calls between processes, which may arrive in any order. Independent of Ray.
 
 Everything that is written to a connection in one turn of the event loop is one call. The answer to a call says whether
 the peer still has the connection.
