@@ -30,6 +30,7 @@ logging.getLogger("kopf.objects").addFilter(lambda record: not record.getMessage
 # kopf logs every refusal as a failure; handlers/admission.py logs refusals.
 
 RESTART_S: Final = 2.0
+CANCEL_S: Final = 10.0
 WEBHOOK_PATH: Final = "admission"
 """Path of the admission webhook's URL."""
 _PLURALS: Final = {Kind.POOL: "gpupools", Kind.SESSION: "inferencesessions", Kind.PLAN: "pipelineplans"}
@@ -53,7 +54,7 @@ class Webhook:
 
 
 class Backoffs:
-    """Endless pauses between kopf's attempts: it keeps trying until the API server is back."""
+    """The pauses between kopf's attempts, without an end: it tries again until the API server answers."""
 
     def __iter__(self) -> Iterator[float]:
         yield from (0.5, 1.0, 2.0, 5.0)
@@ -81,14 +82,18 @@ async def watch(
         assert webhook is not None
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(webhook.review(kind, old, new), loop))
 
-    registry = _registry(connection, report)
-    if webhook is not None:
-        _add_webhook(registry, review)
     while True:
+        registry = _registry(connection, report)
+        if webhook is not None:
+            _add_webhook(registry, review)
         stop = threading.Event()
         ended = loop.create_future()
 
-        def run(stop: threading.Event = stop, ended: asyncio.Future[None] = ended) -> None:
+        def run(
+            registry: kopf.OperatorRegistry = registry,
+            stop: threading.Event = stop,
+            ended: asyncio.Future[None] = ended,
+        ) -> None:
             try:
                 asyncio.run(_run_kopf(registry, _settings(webhook), health_port, stop, namespaces))
             except Exception:
@@ -113,17 +118,43 @@ async def _run_kopf(
     stop: threading.Event,
     namespaces: Collection[str],
 ) -> None:
-    await kopf.operator(
-        registry=registry,
-        settings=settings,
-        # kopf's default needs a user name, which a container's user does not have.
-        identity=f"partita@{gethostname()}",
-        standalone=True,
-        clusterwide=not namespaces,
-        namespaces=tuple(namespaces),
-        stop_flag=stop,
-        liveness_endpoint=f"http://0.0.0.0:{health_port}/healthz",
-    )
+    ends = asyncio.Event()
+
+    @kopf.on.cleanup(registry=registry)
+    async def cleanup(**_: Any) -> None:
+        ends.set()
+
+    # Tasks that exist before kopf starts are none of kopf's.
+    before = asyncio.all_tasks()
+    guard = asyncio.create_task(_cancel_what_remains(ends, before))
+    try:
+        await kopf.operator(
+            registry=registry,
+            settings=settings,
+            # kopf's default needs a user name, which a container's user does not have.
+            identity=f"partita@{gethostname()}",
+            standalone=True,
+            clusterwide=not namespaces,
+            namespaces=tuple(namespaces),
+            stop_flag=stop,
+            liveness_endpoint=f"http://0.0.0.0:{health_port}/healthz",
+        )
+    finally:
+        guard.cancel()
+        stop.set()  # A thread of kopf waits for it, and the event loop ends after its threads.
+
+
+async def _cancel_what_remains(ends: asyncio.Event, before: Collection[asyncio.Task[Any]]) -> None:
+    """Cancel kopf's tasks again and again from its cleanup on, some seconds after kopf has done so itself.
+
+    kopf ends if one watch fails. Another watch that waits for its next attempt then ignores its one cancellation, and
+    kopf waits for it without an end (https://github.com/nolar/kopf/issues/1276): nothing would be watched any more.
+    """
+    await ends.wait()
+    while True:
+        await asyncio.sleep(CANCEL_S)
+        for task in asyncio.all_tasks() - {*before, asyncio.current_task()}:
+            task.cancel()
 
 
 def _registry(connection: Connection, report: OnEvent) -> kopf.OperatorRegistry:
