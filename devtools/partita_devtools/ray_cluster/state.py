@@ -52,7 +52,7 @@ class RayClusterState:
             token=document["token"],
             temp_dir=Path(document["temp_dir"]),
             ports=HeadPorts(**document["ports"]),
-            config=RayClusterConfig(**{**config, "nodes": tuple(RayClassNode(**node) for node in config["nodes"])}),
+            config=RayClusterConfig(**{**config, "nodes": tuple(map(_class_node, config["nodes"]))}),
             nodes={name: _node(node) for name, node in document["nodes"].items()},
             dies_with_parent=document["dies_with_parent"],
         )
@@ -65,7 +65,12 @@ class RayClusterState:
 def _node(document: dict[str, Any]) -> StartedRayNode:
     pool, process = document["pool"], document["process"]
     return StartedRayNode(
-        pool=None if pool is None else RayClassNode(**pool),
+        pool=None if pool is None else _class_node(pool),
         ports=NodePorts(**document["ports"]),
         process=None if process is None else ProcessIdentity(**process),
     )
+
+
+def _class_node(document: dict[str, Any]) -> RayClassNode:
+    """A node as it was before it became JSON, which has no tuples."""
+    return RayClassNode(**{**document, "model_packages": tuple(document.get("model_packages", ()))})

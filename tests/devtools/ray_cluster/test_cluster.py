@@ -153,7 +153,7 @@ def test_serve_deploys_on_it_and_answers_on_its_port(tmp_path: Path) -> None:
         url = f"http://127.0.0.1:{cluster.serve_http_port}/echo?number=21"
         eventually(lambda: httpx.get(url).text == "42")
         if has_haproxy():
-            assert any("bin/haproxy" in contents(pid, "cmdline") for pid in members(cluster))
+            eventually(lambda: any("bin/haproxy" in contents(pid, "cmdline") for pid in members(cluster)))
 
 
 @pytest.mark.usefixtures("no_other_cluster")
