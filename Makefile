@@ -23,9 +23,9 @@ $(VENV)/.installed: pyproject.toml devtools/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Partita needs Python 3.11 or newer; try: make PYTHON=python3.11"; exit 1; }
 	@echo "Installing into $(VENV): Ray, torch and the rest take a few minutes"
 	@$(PYTHON) -m venv $(VENV) || { echo "No venv module; on Debian: apt-get install python3-venv"; exit 1; }
-	@$(BIN)/python -m pip install --quiet --upgrade pip || { $(NOT_INSTALLED); }
-	@$(BIN)/python -m pip install --quiet $(TORCH) || { $(NOT_INSTALLED); }
-	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]' --editable devtools || { $(NOT_INSTALLED); }
+	@{ $(BIN)/python -m pip install --quiet --upgrade pip \
+	&& $(BIN)/python -m pip install --quiet $(TORCH) \
+	&& $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]' --editable devtools; } || { $(NOT_INSTALLED); }
 	@touch $@
 
 install: $(VENV)/.installed  ## Make the virtual environment

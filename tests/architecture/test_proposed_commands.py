@@ -14,7 +14,7 @@ from partita_operator.cli.main import SUBCOMMANDS, main
 
 PARTITA: Final = re.compile(rf"\bpartita ((?:{'|'.join(SUBCOMMANDS)})\b[^`|;\n]*)")
 OTHER: Final = re.compile(
-    r"(?:\bkubectl (?:get(?!`)|apply|annotate|patch|label|describe|cluster-info|partita)\b"
+    r"(?:\bkubectl (?:get(?!`)|apply|annotate|patch|label|describe|cluster-info|partita)\b|\| kubectl\b"
     r"|\bhelm (?:install|upgrade|list)\b|\b(?:apt-get|pip) install\b)"
 )
 RUN_BY: Final = {

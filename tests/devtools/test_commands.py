@@ -8,12 +8,10 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import eventually
 
 from partita_devtools.errors import DevError
 from partita_devtools.machine.commands import run_logged
@@ -100,10 +98,3 @@ def is_free(lock: Path) -> bool:
         except BlockingIOError:
             return False
         return True
-
-
-def eventually(condition: Callable[[], bool], within_s: float = PATIENCE_SECONDS) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not so within {within_s:.0f} s"
-        time.sleep(0.02)

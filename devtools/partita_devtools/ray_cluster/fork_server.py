@@ -55,7 +55,6 @@ PACKAGES = (
 _SETUP, _WORKER = "setup_worker.py", "default_worker.py"
 """The scripts of Ray that become workers. The first one sets up a runtime environment and executes the second one."""
 
-
 _PROFILING = "partita_profiling"
 """The module that profiling jobs run."""
 

@@ -5,9 +5,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-_OWN = ("partita_", "ray")
-"""Beginnings of packages that the fork server does not import: see its module."""
-
 
 def third_party_imports(directory: Path) -> tuple[str, ...]:
     """What the modules in a directory import from third-party packages, as `module` or `module:name`.
@@ -23,7 +20,8 @@ def third_party_imports(directory: Path) -> tuple[str, ...]:
             continue  # who imports it gets the error
         for name in _imports(module):
             top = name.partition(":")[0].partition(".")[0]
-            if top not in sys.stdlib_module_names and top != directory.name and not top.startswith(_OWN):
+            is_own = top in (directory.name, "ray") or top.startswith("partita_")  # see the fork server
+            if not is_own and top not in sys.stdlib_module_names:
                 found[name] = None
     return tuple(found)
 

@@ -31,6 +31,7 @@ logging.getLogger("kopf.objects").addFilter(lambda record: not record.getMessage
 
 RESTART_S: Final = 2.0
 CANCEL_S: Final = 10.0
+"""How long kopf's tasks have to end by themselves, before each cancellation."""
 WEBHOOK_PATH: Final = "admission"
 """Path of the admission webhook's URL."""
 _PLURALS: Final = {Kind.POOL: "gpupools", Kind.SESSION: "inferencesessions", Kind.PLAN: "pipelineplans"}
@@ -82,20 +83,19 @@ async def watch(
         assert webhook is not None
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(webhook.review(kind, old, new), loop))
 
-    while True:
+    def registry() -> kopf.OperatorRegistry:
         registry = _registry(connection, report)
         if webhook is not None:
             _add_webhook(registry, review)
+        return registry
+
+    while True:
         stop = threading.Event()
         ended = loop.create_future()
 
-        def run(
-            registry: kopf.OperatorRegistry = registry,
-            stop: threading.Event = stop,
-            ended: asyncio.Future[None] = ended,
-        ) -> None:
+        def run(stop: threading.Event = stop, ended: asyncio.Future[None] = ended) -> None:
             try:
-                asyncio.run(_run_kopf(registry, _settings(webhook), health_port, stop, namespaces))
+                asyncio.run(_run_kopf(registry(), _settings(webhook), health_port, stop, namespaces))
             except Exception:
                 logger.exception("watching the cluster failed; the operator tries again")
             finally:

@@ -14,11 +14,11 @@ from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.errors import ApiError, is_missing
 from partita_operator.kube.resources import (
     ALL_NAMESPACES,
-    INSTALL_CRDS,
     Document,
     PlanResource,
     PoolResource,
     SessionResource,
+    install_crds,
     read_plan,
     read_pool,
     read_session,
@@ -124,7 +124,7 @@ class ClusterCache:
             if not is_missing(error):
                 raise
             raise KindMissingError(
-                f"the cluster has no {kind} ({API_VERSION}); install its definition: {INSTALL_CRDS}"
+                f"the cluster has no {kind} ({API_VERSION}); install its definition: `{install_crds()}`"
             ) from error
 
     def _read(self, before: Cluster) -> Cluster:

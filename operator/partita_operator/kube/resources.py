@@ -15,9 +15,15 @@ from partita_api.pipelineplan import PipelinePlan
 Document = Mapping[str, Any]
 ALL_NAMESPACES: Final = ""
 """Stands for all of them in a list request."""
-INSTALL_CRDS: Final = "`partita crds | kubectl apply --validate=false -f -`"
-"""The command that messages propose if a kind is missing."""
 S = TypeVar("S", bound=BaseModel)
+
+
+def install_crds(flags: str = "") -> str:
+    """The command that messages propose if a kind is missing; `flags` choose the cluster.
+
+    kubectl does not validate the definitions: before Kubernetes 1.25 it refuses the CEL rules in them.
+    """
+    return f"partita crds | kubectl {f'{flags} ' if flags else ''}apply --validate=false -f -"
 
 
 def resource(api_version: str, kind: str, plural: str, *, namespaced: bool = True) -> Resource:

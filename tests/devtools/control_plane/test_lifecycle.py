@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import ssl
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from tests.operator.kubelet_double import KubeletDouble
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import eventually
 
 from partita_devtools.control_plane.binaries import Binaries
 from partita_devtools.control_plane.lifecycle import ControlPlane, load_control_plane, start_control_plane
@@ -88,13 +87,6 @@ def namespace(api: Api) -> Iterator[str]:
     eventually(lambda: api.exists(f"/api/v1/namespaces/{name}/serviceaccounts/default"))
     yield name
     api.client.delete(f"/api/v1/namespaces/{name}").raise_for_status()
-
-
-def eventually(condition: Callable[[], bool], within_s: float = PATIENCE_SECONDS) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not so within {within_s:.0f} s"
-        time.sleep(0.1)
 
 
 def job(name: str, script: str, *, pod: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:

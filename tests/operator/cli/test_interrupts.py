@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.builders import pool, profile, session
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import PATIENCE_SECONDS, eventually
 
 from partita_operator.cli.exit_codes import ExitCode
 
@@ -82,13 +82,6 @@ def interrupt(process: subprocess.Popen[str]) -> list[str]:
     return errors.splitlines()
 
 
-def wait_until(happened: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not happened():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def write_manifests(directory: Path, entrypoint: str) -> Path:
     path = directory / "all.yaml"
     described = session("slow").slo(200).rate(50).model("detector").build()
@@ -128,7 +121,7 @@ def test_a_simulation_ends_at_once(tmp_path: Path) -> None:
     arguments = ("--profiles", str(profiles), "--seconds", "100000", "--executions", str(executions))
     with started("simulate", str(manifests), *arguments) as run:
         # After its start, which takes about 2 s of CPU time.
-        wait_until(lambda: _cpu_seconds(run.pid) > 5)
+        eventually(lambda: _cpu_seconds(run.pid) > 5)
         lines = interrupt(run)
     assert lines[-1] == "Interrupted."
     assert not executions.exists()
@@ -139,12 +132,12 @@ def test_the_profiler_process_ends_with_the_command(tmp_path: Path) -> None:
     (tmp_path / "slow_model.py").write_text(SLOW_MODEL)
     manifests, out = write_manifests(tmp_path, "slow_model:model"), tmp_path / "out"
     with started("profile", str(manifests), "--out", str(out), "--python-path", str(tmp_path)) as run:
-        wait_until((tmp_path / "loading").exists)
+        eventually((tmp_path / "loading").exists)
         children = _children(run.pid)
         assert children
         lines = interrupt(run)
     assert lines[-1] == "Interrupted."
-    wait_until(lambda: not any(map(_runs, children)))
+    eventually(lambda: not any(map(_runs, children)))
     assert list(out.iterdir()) == []
 
 

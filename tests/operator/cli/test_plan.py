@@ -1,6 +1,7 @@
 """`partita plan`: strategies side by side, changes of the current plan, and exit codes for scripts."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.builders import SessionBuilder, pool, profile, session
 from partita_api.meta import SpecModel
 from partita_operator.cli.exit_codes import ExitCode
 from partita_operator.cli.main import main
+from partita_runtime.installation import extra_command
 
 DETECTION = session("detection").slo(200).rate(50).model("detector").planner(max_stages=1)
 """One sample takes 10 ms: 100 requests/s on each of four GPUs."""
@@ -249,3 +251,29 @@ def test_pool_without_a_manifest(place: Path) -> None:
 
     assert result.exit_code == ExitCode.BAD_INPUT
     assert "spec.pools names h100, but the known GPUPools are: fast" in " ".join(result.stdout.split())
+
+
+def test_figures_are_written_for_each_session(place: Path) -> None:
+    result = plan(place, "--plots", place / "figures")
+
+    assert result.exit_code == ExitCode.OK, result.output
+    written = list((place / "figures").iterdir())
+    assert {file.name for file in written} == {f"detection-{what}.png" for what in ("pipelines", "latency", "pools")}
+    assert all(file.read_bytes().startswith(b"\x89PNG") for file in written)
+
+
+def test_a_session_without_plan_has_no_figures(place: Path) -> None:
+    result = plan(place, "--plots", place / "figures", "--rate", "100000")
+
+    assert result.exit_code == ExitCode.NO_PLAN
+    assert not (place / "figures").exists()
+
+
+def test_without_matplotlib_the_command_that_installs_it_is_given(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("partita_runtime.figures", "partita_operator.cli.offline.plan_plots"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, "matplotlib.axes", None)
+    result = plan(place, "--plots", place / "figures")
+
+    assert result.exit_code == ExitCode.BAD_INPUT
+    assert extra_command("plots") in result.output

@@ -1,19 +1,11 @@
-"""The figures of `partita plan --plots`."""
+"""The figures of a plan."""
 
-import sys
-from pathlib import Path
 from typing import Any
 
-import pytest
-import yaml
-from click.testing import CliRunner, Result
-from tests.builders import pool, profile, session
+from tests.builders import session
 
 from partita_api.pipelineplan import PipelinePlanSpec
-from partita_operator.cli.exit_codes import ExitCode
-from partita_operator.cli.main import main
 from partita_operator.cli.offline.plan_plots import latency_budgets, pipelines, pools
-from partita_runtime.installation import extra_command
 
 TRAFFIC = session("traffic").slo(100).chain("detect", "crop", "car")
 
@@ -88,48 +80,3 @@ def test_pools_have_their_accelerators_and_those_taken() -> None:
     (axes,) = pools(PLAN, {"fast": 4, "slow": 6, "unused": 2}).axes
 
     assert bars(axes) == [(0, 0, 4), (0, 0, 3), (1, 0, 6), (1, 0, 4), (2, 0, 2)]
-
-
-@pytest.fixture
-def manifests(tmp_path: Path) -> Path:
-    """A session that has a plan, its pool and its profile."""
-    (tmp_path / "profiles").mkdir()
-    measured = profile("detector").linear(10_000, 0).batches(1).build()
-    (tmp_path / "profiles" / "detector.json").write_text(measured.model_dump_json(by_alias=True, exclude_none=True))
-    made = pool("fast").gpus(4).build(), session("detection").slo(200).rate(50).model("detector").build()
-    documents = [resource.model_dump(mode="json", by_alias=True, exclude={"status"}) for resource in made]
-    (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(documents))
-    return tmp_path
-
-
-def plan(place: Path, *arguments: str) -> Result:
-    command = ["plan", str(place / "all.yaml"), "--profiles", str(place / "profiles"), "--explain", "0", *arguments]
-    return CliRunner().invoke(main, [*command, "--plots", str(place / "figures")])
-
-
-def test_figures_are_written_for_each_session(manifests: Path) -> None:
-    result = plan(manifests)
-
-    assert result.exit_code == ExitCode.OK, result.output
-    written = list((manifests / "figures").iterdir())
-    assert {file.name for file in written} == {f"detection-{what}.png" for what in ("pipelines", "latency", "pools")}
-    assert all(file.read_bytes().startswith(b"\x89PNG") for file in written)
-
-
-def test_a_session_without_plan_has_no_figures(manifests: Path) -> None:
-    result = plan(manifests, "--rate", "100000")
-
-    assert result.exit_code == ExitCode.NO_PLAN
-    assert not (manifests / "figures").exists()
-
-
-def test_without_matplotlib_the_command_that_installs_it_is_given(
-    manifests: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("partita_runtime.figures", "partita_operator.cli.offline.plan_plots"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    monkeypatch.setitem(sys.modules, "matplotlib.axes", None)
-    result = plan(manifests)
-
-    assert result.exit_code == ExitCode.BAD_INPUT
-    assert extra_command("plots") in result.output

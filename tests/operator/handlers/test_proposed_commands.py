@@ -13,7 +13,7 @@ from tests.operator.reconcile.proposed_commands import proposed_commands
 from partita_api.meta import APPROVED_ANNOTATION, FINALIZER, RETRY_ANNOTATION
 from partita_operator.cli.main import main
 from partita_operator.engines.kuberay.state import explanation
-from partita_operator.kube.resources import INSTALL_CRDS
+from partita_operator.kube.resources import install_crds
 
 pytestmark = pytest.mark.apiserver
 
@@ -58,7 +58,7 @@ def test_pods_of_a_ray_cluster_that_does_not_start(cluster: Kubectl) -> None:
 
 
 def test_missing_kinds_are_installed(cluster: Kubectl) -> None:
-    cluster.paste(INSTALL_CRDS.strip("`"))
+    cluster.paste(install_crds())
 
 
 def test_nodes_get_the_labels_of_a_mig_layout(objects: Kubectl, tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from partita_api.inferencesession import InferenceSessionSpec
-from partita_api.pipelineplan import ModulePlan, PipelinePlanSpec, PooledPipeline, Stage
+from partita_api.pipelineplan import ModulePlan, PipelinePlanSpec, PooledPipeline
+from partita_operator.cli.offline.plan_report import pool_and_vgpus
 
 STAGE_WIDTH: Final = 150
 STAGE_GAP: Final = 16
@@ -158,16 +159,11 @@ def _boxes(pipeline: PooledPipeline, place: _CardPlace, y: float, colours: dict[
             height=STAGE_HEIGHT,
             pool=stage.pool,
             colour=colours.get(stage.pool, 0),
-            title=_stage_title(stage),
+            title=pool_and_vgpus(stage),
             detail=f"blocks {stage.blocks.first}–{stage.blocks.end - 1} · {stage.latency_micros / 1000:.1f} ms",
         )
         for n, stage in enumerate(pipeline.stages)
     )
-
-
-def _stage_title(stage: Stage) -> str:
-    share = "" if stage.vgpu_divisor == 1 else f"1/{stage.vgpu_divisor} "
-    return f"{stage.replicas} × {share}{stage.pool}"
 
 
 def _arrow(source: ModuleCard, target: ModuleCard, mean: float, most: int) -> Arrow:

@@ -19,11 +19,11 @@ from partita_operator.kube.connection import NoClusterError, load_config
 from partita_operator.kube.errors import ApiError, ApiUnreachableError, is_missing
 from partita_operator.kube.resources import (
     ALL_NAMESPACES,
-    INSTALL_CRDS,
     ConfigMapResource,
     PlanResource,
     PoolResource,
     SessionResource,
+    install_crds,
     read_plan,
     read_pool,
     read_session,
@@ -118,7 +118,7 @@ class ApiServer:
             return self._ask(lambda client: client.list(resource, namespace))
         except _NotFoundError:
             raise click.ClickException(
-                f"The cluster at {self._server} does not have Partita's kinds. Install them: {INSTALL_CRDS}"
+                f"The cluster at {self._server} does not have Partita's kinds. Install them: `{install_crds()}`"
             ) from None
 
     def _ask(self, request: Callable[[KubernetesClient], Awaitable[T]]) -> T:

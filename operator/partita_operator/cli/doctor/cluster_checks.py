@@ -16,6 +16,7 @@ from partita_operator.cli.doctor.cluster_facts import (
 )
 from partita_operator.cli.doctor.findings import Area, CheckFinding, Level, Unknown
 from partita_operator.cli.doctor.schema_comparison import CEL_RELEASE
+from partita_operator.kube.resources import install_crds
 
 OLDEST_RELEASE: Final = (1, 20)
 """The oldest release of Kubernetes that Partita is tested with."""
@@ -93,7 +94,7 @@ def _definitions(facts: ClusterFacts) -> Iterator[CheckFinding]:
 
 def _definition(facts: DefinitionFacts, flags: str) -> CheckFinding:
     check = f"CRD {facts.kind}"
-    apply = f"partita crds | kubectl {flags} apply --validate=false -f -"
+    apply = install_crds(flags)
     if not facts.is_served:
         return _finding(check, Level.ERROR, "It is not installed.", "Install the CRDs.", apply)
     if isinstance(facts.is_current, Unknown):

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Final
 
 from partita_api.inferencesession import InferenceSession
-from partita_api.pipelineplan import ModulePlan, PipelinePlanSpec, PooledPipeline, Stage
+from partita_api.pipelineplan import ModulePlan, PipelinePlanSpec, PooledPipeline
+from partita_operator.cli.offline.plan_report import pool_and_vgpus
 from partita_planner.session.latency import latency_graph
 from partita_planner.session.session_graph import longest_paths
 from partita_runtime.figures import (
@@ -35,7 +36,7 @@ def write_plan_plots(
 ) -> list[Path]:
     """Write the figures of a plan as PNG files named after its session, and return the paths; creates the directory.
 
-    `capacity` is the number of accelerators of each pool.
+    `capacity` is the number of accelerators of each pool, those of the plan among them.
     """
     name = session.metadata.name
     return write_figures(
@@ -60,7 +61,7 @@ def pipelines(plan: PipelinePlanSpec) -> Figure:
         for stage in pipeline.stages:
             begin, width = stage.blocks.first, stage.blocks.end - stage.blocks.first
             _bar(axes, row, begin, width, numbers[stage.pool])
-            label = f"{_vgpus(stage)}, {stage.latency_micros / 1000:.1f} ms"
+            label = f"{pool_and_vgpus(stage)}, {stage.latency_micros / 1000:.1f} ms"
             axes.text(begin + width / 2, row, label, ha="center", va="center", fontsize=7, bbox=_LABEL)
     _name_rows(axes, [f"{m.name}/{p.name}\nbatch {p.batch_size}, {float(p.throughput):.0f}/s" for m, p in rows])
     axes.set(xlabel="blocks of the model", xlim=(0, max((p.stages[-1].blocks.end for _, p in rows), default=1)))
@@ -86,7 +87,7 @@ def latency_budgets(session: InferenceSession, plan: PipelinePlanSpec) -> Figure
     for name in graph.order:
         end = int(ends[name].time) / 1000
         budget = int(times[name]) / 1000
-        for pipeline in planned[name].pipelines if name in planned and name not in graph.fixed else (None,):
+        for pipeline in planned[name].pipelines or (None,):
             row = len(labels)
             labels.append(f"{name if pipeline is None else f'{name}/{pipeline.name}'}\n{budget:.0f} ms")
             if pipeline is not None:
@@ -109,16 +110,13 @@ def latency_budgets(session: InferenceSession, plan: PipelinePlanSpec) -> Figure
 def pools(plan: PipelinePlanSpec, capacity: Mapping[str, int]) -> Figure:
     """The accelerators of each pool that the plan takes, and those that it leaves."""
     taken = plan.gpus()
-    names = list(dict.fromkeys([*capacity, *taken]))
-    figure, axes = new_figure(width=7, height=1.3 + _ROW * len(names))
+    figure, axes = new_figure(width=7, height=1.3 + _ROW * len(capacity))
     numbers = _pool_numbers(plan)
-    for row, name in enumerate(names):
-        axes.broken_barh(
-            [(0, capacity.get(name, taken.get(name, 0)))], (row - _BAR / 2, _BAR), facecolor="none", edgecolor=GREY
-        )
+    for row, name in enumerate(capacity):
+        axes.broken_barh([(0, capacity[name])], (row - _BAR / 2, _BAR), facecolor="none", edgecolor=GREY)
         if name in taken:
             _bar(axes, row, 0, taken[name], numbers[name])
-    _name_rows(axes, [f"{name}\n{taken.get(name, 0)} of {capacity.get(name, '?')}" for name in names])
+    _name_rows(axes, [f"{name}\n{taken.get(name, 0)} of {gpus}" for name, gpus in capacity.items()])
     axes.set(xlabel="accelerators", xlim=(0, None))
     in_whole_numbers(axes.xaxis)
     return figure
@@ -151,11 +149,6 @@ def _fill_budget(axes: Axes, row: float, end: float, pipeline: PooledPipeline, n
         _bar(axes, row, at, took, numbers[stage.pool])
         axes.broken_barh([(at + took, sent)], (row - _BAR / 2, _BAR), facecolor=_TRANSFER)
         at += took + sent
-
-
-def _vgpus(stage: Stage) -> str:
-    share = "" if stage.vgpu_divisor == 1 else f"1/{stage.vgpu_divisor} "
-    return f"{stage.replicas} × {share}{stage.pool}"
 
 
 def _name_rows(axes: Axes, labels: Sequence[str]) -> None:
