@@ -130,11 +130,11 @@ def profiles() -> dict[str, Json]:
 
 
 @pytest.fixture
-def profiled_namespace(namespace: Kubectl, profiles: dict[str, Json]) -> Iterator[Kubectl]:
+def namespace(empty_namespace: Kubectl, profiles: dict[str, Json]) -> Iterator[Kubectl]:
     """A namespace of the test's own with the profiles of earlier tests, so that nothing is measured twice."""
-    namespace.apply(*profiles.values())
-    yield namespace
-    for found in namespace.list("configmaps", "-l", "partita.dev/profile"):
+    empty_namespace.apply(*profiles.values())
+    yield empty_namespace
+    for found in empty_namespace.list("configmaps", "-l", "partita.dev/profile"):
         name, labels = found["metadata"]["name"], found["metadata"]["labels"]
         profiles[name] = {
             "apiVersion": "v1",
@@ -145,8 +145,8 @@ def profiled_namespace(namespace: Kubectl, profiles: dict[str, Json]) -> Iterato
 
 
 @pytest.fixture
-def namespace(system: System) -> Iterator[Kubectl]:
-    """A namespace of the test's own. Its sessions are deleted at the end, while the operator runs."""
+def empty_namespace(system: System) -> Iterator[Kubectl]:
+    """A namespace of the test's own without profiles. Its sessions are deleted at the end, while the operator runs."""
     name = f"e2e-{next(_NUMBERS)}"
     system.kubectl("create", "namespace", name)
     kubectl = Kubectl(system.kubectl.kubeconfig, name)

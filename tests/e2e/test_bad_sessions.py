@@ -44,9 +44,8 @@ def with_model(entrypoint: str) -> Json:
     ],
 )
 async def test_what_the_owner_is_told(
-    system: System, profiled_namespace: Kubectl, manifest: Json, want_type: str, want_reason: str, want_message: str
+    system: System, namespace: Kubectl, manifest: Json, want_type: str, want_reason: str, want_message: str
 ) -> None:
-    namespace = profiled_namespace
     namespace.apply(manifest)
 
     found: dict[str, Any] = await eventually(
@@ -60,27 +59,26 @@ async def test_what_the_owner_is_told(
 
 
 async def test_a_model_that_cannot_be_exported_is_served_whole_and_the_owner_is_told_why(
-    system: System, namespace: Kubectl
+    system: System, empty_namespace: Kubectl
 ) -> None:
-    namespace.apply(with_model("tests.e2e.workload:branching"))
-    found = await until_ready(namespace, "detection")
+    empty_namespace.apply(with_model("tests.e2e.workload:branching"))
+    found = await until_ready(empty_namespace, "detection")
 
-    answer = ask(system, namespace, "detection")
+    answer = ask(system, empty_namespace, "detection")
 
     assert "detector: the model is served as one block" in condition(found, "Profiled")["message"]
     whole = workload.branching()
     with torch.no_grad():
         want = whole(torch.from_numpy(IMAGE[None])).numpy()
     np.testing.assert_allclose(answer["detector"], want, atol=TOLERANCE * np.abs(want).max())
-    (plan,) = namespace.list("pplan")
+    (plan,) = empty_namespace.list("pplan")
     (pipeline,) = plan["spec"]["modules"][0]["pipelines"]
     assert [stage["blocks"] for stage in pipeline["stages"]] == [{"first": 0, "end": 1}]
 
 
 async def test_sessions_of_one_name_in_two_namespaces_are_two(
-    system: System, profiled_namespace: Kubectl, profiles: dict[str, Json]
+    system: System, namespace: Kubectl, profiles: dict[str, Json]
 ) -> None:
-    namespace = profiled_namespace
     other = f"{namespace.namespace}-other"
     system.kubectl("create", "namespace", other)
     elsewhere = Kubectl(namespace.kubeconfig, other)

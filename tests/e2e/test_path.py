@@ -33,29 +33,28 @@ async def load_until(task: "asyncio.Task[object]", url: str, rate: float, most_s
 
 
 async def test_manifest_becomes_a_served_session_that_answers_like_its_whole_models(
-    system: System, namespace: Kubectl
+    system: System, empty_namespace: Kubectl
 ) -> None:
-    namespace.apply(detection())
-    found = await until_ready(namespace, "detection")
+    empty_namespace.apply(detection())
+    found = await until_ready(empty_namespace, "detection")
 
-    answer = ask(system, namespace, "detection")
+    answer = ask(system, empty_namespace, "detection")
 
     want = WholeModels(InferenceSession.model_validate(found).spec).answer({"input": IMAGE})
     assert answer["classifier"].shape == want["classifier"].shape
     np.testing.assert_allclose(
         answer["classifier"], want["classifier"], atol=TOLERANCE * np.abs(want["classifier"]).max()
     )
-    (plan,) = namespace.list("pplan")
+    (plan,) = empty_namespace.list("pplan")
     assert plan["metadata"]["name"] == found["status"]["currentPlan"]["name"]
     assert [a["strategy"] for a in plan["spec"]["alternatives"]] == ["no-partitioning"]
     assert all(stage["ready"] >= 1 for stage in plan["status"]["stages"])
-    assert len(namespace.list("configmaps", "-l", "partita.dev/profile")) == 4, "two models on two pools"
-    assert found["status"]["url"] == f"http://{system.endpoint(namespace.namespace, 'detection')}"
+    assert len(empty_namespace.list("configmaps", "-l", "partita.dev/profile")) == 4, "two models on two pools"
+    assert found["status"]["url"] == f"http://{system.endpoint(empty_namespace.namespace, 'detection')}"
     assert all(c["observedGeneration"] == 1 for c in found["status"]["conditions"])
 
 
-async def test_replicas_follow_the_load_and_no_request_is_lost(system: System, profiled_namespace: Kubectl) -> None:
-    namespace = profiled_namespace
+async def test_replicas_follow_the_load_and_no_request_is_lost(system: System, namespace: Kubectl) -> None:
     autoscaling = {"windowSeconds": 3, "coolDownSeconds": 3}
     namespace.apply(emulated(rate={"requestsPerSecond": 8}, autoscaling=autoscaling))
     await until_ready(namespace, "emulated")
@@ -83,9 +82,8 @@ async def test_replicas_follow_the_load_and_no_request_is_lost(system: System, p
 
 
 async def test_a_session_that_nobody_uses_sleeps_until_a_request_comes_which_is_held_and_answered(
-    system: System, profiled_namespace: Kubectl
+    system: System, namespace: Kubectl
 ) -> None:
-    namespace = profiled_namespace
     namespace.apply(emulated(autoscaling={"scaleToZero": {"afterSeconds": 2}}))
     await until_ready(namespace, "emulated")
     want = ask(system, namespace, "emulated")
@@ -117,9 +115,8 @@ async def test_a_session_that_nobody_uses_sleeps_until_a_request_comes_which_is_
 
 
 async def test_a_changed_slo_is_rolled_out_under_load_without_a_failed_request(
-    system: System, profiled_namespace: Kubectl
+    system: System, namespace: Kubectl
 ) -> None:
-    namespace = profiled_namespace
     namespace.apply(emulated(slo={"latencyMs": 3000}, rate={"requestsPerSecond": 10}))
     before = (await until_ready(namespace, "emulated"))["status"]["currentPlan"]["name"]
 
@@ -141,24 +138,23 @@ async def test_a_changed_slo_is_rolled_out_under_load_without_a_failed_request(
     )
 
 
-async def test_an_operator_that_is_killed_goes_on_where_it_was(system: System, namespace: Kubectl) -> None:
-    namespace.apply(detection())
+async def test_an_operator_that_is_killed_goes_on_where_it_was(system: System, empty_namespace: Kubectl) -> None:
+    empty_namespace.apply(detection())
     for want_reason in ("Profiling", "RollingOut"):
         await eventually(
-            lambda: reason(namespace.get("isess", "detection")),
+            lambda: reason(empty_namespace.get("isess", "detection")),
             lambda now, want=want_reason: now[1] == want or now[0] == "True",
         )
         system.kill_operator()
         system.start_operator()
 
-    await until_ready(namespace, "detection")
+    await until_ready(empty_namespace, "detection")
 
-    assert len(namespace.list("pplan")) == 1
-    assert ask(system, namespace, "detection")["classifier"].shape[1] == 5
+    assert len(empty_namespace.list("pplan")) == 1
+    assert ask(system, empty_namespace, "detection")["classifier"].shape[1] == 5
 
 
-async def test_requests_are_answered_while_the_api_server_is_away(system: System, profiled_namespace: Kubectl) -> None:
-    namespace = profiled_namespace
+async def test_requests_are_answered_while_the_api_server_is_away(system: System, namespace: Kubectl) -> None:
     namespace.apply(emulated())
     await until_ready(namespace, "emulated")
 
@@ -178,8 +174,7 @@ async def test_requests_are_answered_while_the_api_server_is_away(system: System
     )
 
 
-async def test_a_restarted_ray_cluster_serves_the_same_plan_again(system: System, profiled_namespace: Kubectl) -> None:
-    namespace = profiled_namespace
+async def test_a_restarted_ray_cluster_serves_the_same_plan_again(system: System, namespace: Kubectl) -> None:
     namespace.apply(emulated())
     before = await until_ready(namespace, "emulated")
     want = ask(system, namespace, "emulated")
@@ -198,8 +193,7 @@ async def test_a_restarted_ray_cluster_serves_the_same_plan_again(system: System
     assert "EngineUnavailable" in {event["reason"] for event in namespace.list("events")}
 
 
-async def test_a_deleted_session_leaves_nothing_behind(system: System, profiled_namespace: Kubectl) -> None:
-    namespace = profiled_namespace
+async def test_a_deleted_session_leaves_nothing_behind(system: System, namespace: Kubectl) -> None:
     namespace.apply(emulated())
     await until_ready(namespace, "emulated")
     assert system.applications(namespace.namespace)

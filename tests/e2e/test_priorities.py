@@ -19,9 +19,8 @@ def replicas(kubectl: Kubectl, session: Json | None, which: str = "ready") -> in
 
 
 async def test_a_session_of_lower_priority_gives_replicas_up_and_gets_them_back(
-    system: System, profiled_namespace: Kubectl
+    system: System, namespace: Kubectl
 ) -> None:
-    namespace = profiled_namespace
     as_planned = {"mode": "Disabled"}
     namespace.apply(emulated("common", rate={"requestsPerSecond": 60}, autoscaling=as_planned))
     await until_ready(namespace, "common")

@@ -27,11 +27,11 @@ from partita_planner.allocation.deployments import ModuleDeployments, TemplateDe
 from partita_planner.allocation.relaxation import Relaxation, deployed
 from partita_planner.allocation.resources import AvailableResources
 from partita_planner.deadline import Deadline, OutOfTimeError
+from partita_planner.problem import ROUNDING
 from partita_planner.templates.templates import Template
 
 MAX_WORK: Final = 5e9
 """The most elementary steps (about a nanosecond each) for which the program is tried."""
-ROUNDING: Final = 1e-9
 NO_POOL: Final = ""
 """A second pool without GPUs if there is only one: tables have an axis for each pool but the last."""
 

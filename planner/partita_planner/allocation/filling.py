@@ -10,6 +10,7 @@ from partita_planner.allocation.demand import ModuleDemand
 from partita_planner.allocation.deployments import ModuleDeployments, TemplateDeployment, in_dispatch_order
 from partita_planner.allocation.relaxation import Relaxation
 from partita_planner.allocation.resources import AvailableResources
+from partita_planner.problem import ROUNDING
 from partita_planner.templates.pareto import Floats, Integers
 
 FILLED_GPUS: Final = 8
@@ -19,7 +20,6 @@ MOST_STEPS: Final = 100
 HALVINGS: Final = 12
 FREE: Final = 1e-3
 """The price of GPUs of a pool that is not scarce, as a share of the highest price."""
-ROUNDING: Final = 1e-9
 
 
 def filled(

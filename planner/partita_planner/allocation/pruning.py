@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from partita_planner.deadline import NEVER, Deadline, OutOfTimeError
+from partita_planner.problem import ROUNDING
 from partita_planner.templates.templates import Template, TemplateStage
 
 EXACT_STEPS = 64
 """Up to so many steps of c(x) are evaluated one by one; beyond them, its linear bounds are used."""
 STEPS_OF_EACH = 8
 """Up to so many steps of c(x) of one stage are evaluated when an excess is bounded."""
-ROUNDING = 1e-9
 
 
 def least_excess(

@@ -17,11 +17,11 @@ from partita_planner.allocation.deployments import ModuleDeployments, TemplateDe
 from partita_planner.allocation.milp import solve_lp
 from partita_planner.allocation.resources import AvailableResources, missing_price
 from partita_planner.deadline import Deadline
+from partita_planner.problem import ROUNDING
 from partita_planner.templates.dominance import undominated_in_parts
 from partita_planner.templates.templates import Template
 
 HALVINGS = 40
-ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator
 from partita_planner.configurations.dispatch import DispatchModel
 from partita_planner.configurations.exact_split import SplitOption, cheapest_split
 from partita_planner.configurations.module_scheduling import MachineGroup, schedule_of, whole_machines
-from partita_planner.configurations.schedule import ROUNDING, Schedule, WorkloadSchedule
+from partita_planner.configurations.schedule import Schedule, WorkloadSchedule
 from partita_planner.configurations.workload import Workload, WorkloadModule
 from partita_planner.deadline import NEVER, Deadline
+from partita_planner.problem import ROUNDING
 
 
 def cheapest_with_full_machines(

@@ -16,8 +16,9 @@ from math import ceil, floor, inf
 from operator import itemgetter
 from typing import NamedTuple
 
-from partita_planner.configurations.schedule import ROUNDING, Allocation
+from partita_planner.configurations.schedule import Allocation
 from partita_planner.configurations.workload import Configuration, WorkloadModule
+from partita_planner.problem import ROUNDING
 
 Machines = tuple[tuple[Configuration, int], ...]
 """Configurations with machine counts, in the order of dispatch."""

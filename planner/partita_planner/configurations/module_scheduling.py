@@ -14,8 +14,9 @@ from enum import Enum, auto
 from math import ceil, floor
 
 from partita_planner.configurations.dispatch import DispatchModel
-from partita_planner.configurations.schedule import ROUNDING, Allocation, Schedule
+from partita_planner.configurations.schedule import Allocation, Schedule
 from partita_planner.configurations.workload import Configuration, WorkloadModule
+from partita_planner.problem import ROUNDING
 
 
 class Dummies(Enum):

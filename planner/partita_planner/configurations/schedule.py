@@ -6,8 +6,7 @@ from functools import cached_property
 from math import ceil
 
 from partita_planner.configurations.workload import Configuration
-
-ROUNDING = 1e-9
+from partita_planner.problem import ROUNDING
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from partita_planner.configurations.exact_split import SplitFound, SplitOption, 
 from partita_planner.configurations.machine_frontier import Frontier, MachineStep
 from partita_planner.configurations.machine_sets import at_full_load
 from partita_planner.configurations.schedule import (
-    ROUNDING,
     Allocation,
     Schedule,
     WorkloadSchedule,
@@ -23,6 +22,7 @@ from partita_planner.configurations.schedule import (
 from partita_planner.configurations.spread import spread_split
 from partita_planner.configurations.workload import Workload
 from partita_planner.deadline import NEVER, Deadline
+from partita_planner.problem import ROUNDING
 
 MAX_EVALUATIONS: Final = 1000
 FIRST_SHARE: Final = 0.3

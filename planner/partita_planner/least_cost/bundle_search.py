@@ -29,11 +29,11 @@ from partita_planner.allocation.demand import ModuleDemand
 from partita_planner.allocation.deployments import TemplateDeployment, allocated_price, in_dispatch_order
 from partita_planner.allocation.resources import AvailableResources
 from partita_planner.deadline import NEVER, Deadline, OutOfTimeError
+from partita_planner.problem import ROUNDING
 from partita_planner.templates.templates import Template
 
 MAX_LABELS: Final = 100_000
 """After so many labels the search returns the best cover so far, with the bound that is proven by then."""
-ROUNDING: Final = 1e-9
 
 
 @dataclass(frozen=True)

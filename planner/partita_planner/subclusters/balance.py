@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from partita_planner.subclusters.problem import ROUNDING, Balance, SubclusterProblem
+from partita_planner.problem import ROUNDING
+from partita_planner.subclusters.problem import Balance, SubclusterProblem
 
 
 def measure(problem: SubclusterProblem, subcluster: Mapping[str, int]) -> Balance:

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from partita_planner.deadline import Deadline
-from partita_planner.subclusters.problem import ROUNDING, SubclusterProblem
+from partita_planner.problem import ROUNDING
+from partita_planner.subclusters.problem import SubclusterProblem
 
 CHECKED: Final = 32
 """How many of the nearest exchanges are tried while two sub-clusters exceed the limits on memory or rate."""

@@ -6,11 +6,11 @@ from math import ceil, inf
 from typing import Final
 
 from partita_planner.deadline import Deadline
+from partita_planner.problem import ROUNDING
 from partita_planner.subclusters.balance import measure
 from partita_planner.subclusters.descent import descend
 from partita_planner.subclusters.formulation import MAX_BINARIES, lower_bound, solve_exactly
 from partita_planner.subclusters.problem import (
-    ROUNDING,
     NoPartition,
     NoPartitionReason,
     Partition,

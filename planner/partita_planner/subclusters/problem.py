@@ -8,10 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf, isfinite
-from typing import Final
-
-ROUNDING: Final = 1e-9
-"""Relative tolerance of all limits: sums of numbers such as 0.1 are not exact."""
 
 
 class BadSubclustersError(ValueError):
