@@ -12,11 +12,11 @@ from .problem import Outcome as Outcome
 from .problem import Planned as Planned
 from .problem import PlanningProblem as PlanningProblem
 from .problem import Pool as Pool
-from .several_sessions.joint import plan_jointly as plan_jointly
+from .several_sessions.joint_planning import JointOutcome as JointOutcome
+from .several_sessions.joint_planning import JointPlanningError as JointPlanningError
+from .several_sessions.joint_planning import plan_jointly as plan_jointly
+from .several_sessions.joint_throughput import plan_joint_throughput as plan_joint_throughput
 from .several_sessions.offline import plan_offline as plan_offline
-from .several_sessions.offline import plan_offline_together as plan_offline_together
-from .several_sessions.together import NotTogetherError as NotTogetherError
-from .several_sessions.together import Together as Together
-from .several_sessions.together import plan_together as plan_together
+from .several_sessions.offline import plan_offline_jointly as plan_offline_jointly
 from .strategies import STRATEGIES as STRATEGIES
 from .validation import validate as validate

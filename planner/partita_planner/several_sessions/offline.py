@@ -9,7 +9,7 @@ from partita_api.module import Module
 from partita_api.pipelineplan import PipelinePlanSpec, SessionRef
 from partita_api.profile import Profile
 from partita_planner.problem import NoPlan, NoPlanReason, Outcome, Planned, PlanningProblem, Pool
-from partita_planner.several_sessions.together import Plan, Together, plan_together
+from partita_planner.several_sessions.joint_planning import JointOutcome, Plan, plan_jointly
 
 
 def plan_offline(
@@ -34,21 +34,21 @@ def plan_offline(
         yield session, outcome
 
 
-def plan_offline_together(
+def plan_offline_jointly(
     pools: Sequence[GPUPool], sessions: Sequence[InferenceSession], profiles: Sequence[Profile], plan: Plan
-) -> Together:
+) -> JointOutcome:
     """Plans all sessions together, within the sum of their time limits.
 
-    Raises NotTogetherError for sessions that cannot be planned together.
+    Raises JointPlanningError for sessions that cannot be planned together.
     """
     free = {pool.metadata.name: declared_capacity(pool) for pool in pools}
     if any(_unknown_pools(session, pools) for session in sessions):
         known = NoPlan(
             NoPlanReason.INVALID_SESSION, "Another session names an unknown GPUPool. See that session's reason."
         )
-        return Together(tuple(_unknown_pools(session, pools) or known for session in sessions), None, None)
+        return JointOutcome(tuple(_unknown_pools(session, pools) or known for session in sessions), None, None)
     problems = [offline_problem(pools, session, profiles, free) for session in sessions]
-    return plan_together(problems, sum(s.spec.planner.time_limit_seconds for s in sessions), plan)
+    return plan_jointly(problems, sum(s.spec.planner.time_limit_seconds for s in sessions), plan)
 
 
 def offline_problem(

@@ -5,7 +5,7 @@ from typing import Protocol
 from partita_api.autoscaling import ScaleToZero
 from partita_runtime.scheduling.events import DropReason
 from partita_runtime.serving.session.body_memory import BodyMemory
-from partita_runtime.serving.session.unserved import UnservedError
+from partita_runtime.serving.session.unserved_error import UnservedError
 from partita_runtime.serving.session.waiting_room import MOST_HELD, Place, WaitingRoom
 from partita_runtime.serving.telemetry.signals import Meter
 from partita_runtime.simulation.application import SimulatedApplication

@@ -40,8 +40,8 @@ from partita_planner.explain.difference import differences
 from partita_planner.planning import EXPLAIN_SECONDS
 from partita_planner.planning import plan as solve
 from partita_planner.problem import NoPlan, NoPlanReason, Outcome, Planned
-from partita_planner.several_sessions.offline import declared_capacity, plan_offline, plan_offline_together
-from partita_planner.several_sessions.together import NotTogetherError
+from partita_planner.several_sessions.joint_planning import JointPlanningError
+from partita_planner.several_sessions.offline import declared_capacity, plan_offline, plan_offline_jointly
 from partita_planner.strategies import STRATEGIES
 
 profiles_option = click.option(
@@ -219,10 +219,10 @@ def _plan_together(
     output: OutputFormat,
 ) -> ExitCode:
     try:
-        planned = plan_offline_together(
+        planned = plan_offline_jointly(
             found.pools, sessions, profiles, lambda problem: solve(problem, explain_seconds=explain_seconds)
         )
-    except NotTogetherError as error:
+    except JointPlanningError as error:
         raise BadInput(str(error)) from error
     answers = list(zip(sessions, planned.outcomes, strict=True))
     draw(found.pools, answers)

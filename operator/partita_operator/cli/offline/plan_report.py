@@ -14,7 +14,7 @@ from partita_planner.explain.difference import PlanDifference
 from partita_planner.problem import NoPlan, Outcome
 
 if TYPE_CHECKING:  # the planner takes a second to load, which `partita explain` does not need
-    from partita_planner.several_sessions.together import Together
+    from partita_planner.several_sessions.joint_planning import JointOutcome
 
 NOTHING = "nothing would change"
 
@@ -42,7 +42,7 @@ def difference_data(session: InferenceSession, outcome: Outcome, changes: Sequen
     return {**outcome_data(session, outcome), "changes": [asdict(change) for change in changes]}
 
 
-def together_data(answers: Sequence[tuple[InferenceSession, Outcome]], planned: "Together") -> dict[str, Any]:
+def together_data(answers: Sequence[tuple[InferenceSession, Outcome]], planned: "JointOutcome") -> dict[str, Any]:
     """The plans of sessions that were planned together, and their common objective."""
     return {
         "value": planned.value,
@@ -51,7 +51,9 @@ def together_data(answers: Sequence[tuple[InferenceSession, Outcome]], planned: 
     }
 
 
-def print_together(answers: Sequence[tuple[InferenceSession, Outcome]], planned: "Together", console: Console) -> None:
+def print_together(
+    answers: Sequence[tuple[InferenceSession, Outcome]], planned: "JointOutcome", console: Console
+) -> None:
     """Print every session's plan, and their common objective."""
     for answer in answers:
         print_outcome(*answer, console)

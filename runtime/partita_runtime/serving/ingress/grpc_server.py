@@ -23,7 +23,7 @@ from partita_runtime.serving.protocol.inference import InferRequest, RequestErro
 from partita_runtime.serving.session.body_memory import BodyMemoryError
 from partita_runtime.serving.session.epoch_executor import EpochExecutor
 from partita_runtime.serving.session.session import Session
-from partita_runtime.serving.session.unserved import UnservedError
+from partita_runtime.serving.session.unserved_error import UnservedError
 
 logger = logging.getLogger(__name__)
 

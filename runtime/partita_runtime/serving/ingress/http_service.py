@@ -21,7 +21,7 @@ from partita_runtime.serving.session.body_memory import BodyReading
 from partita_runtime.serving.session.epoch_executor import EpochExecutor
 from partita_runtime.serving.session.session import Session
 from partita_runtime.serving.session.settings import FrontendSettings
-from partita_runtime.serving.session.unserved import UnservedError
+from partita_runtime.serving.session.unserved_error import UnservedError
 from partita_runtime.serving.telemetry.metrics import CONTENT_TYPE, metrics_text
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from partita_runtime.serving.ingress.request_accounting import RequestAccounting
 from partita_runtime.serving.protocol.inference import InferRequest
 from partita_runtime.serving.session.epoch_executor import ClientLeftError, EpochExecutor, RequestExecution
 from partita_runtime.serving.session.session import Session
-from partita_runtime.serving.session.unserved import UnservedError, UnservedReason
+from partita_runtime.serving.session.unserved_error import UnservedError, UnservedReason
 from partita_runtime.serving.session.waiting_room import Place
 
 

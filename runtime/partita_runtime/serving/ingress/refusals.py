@@ -5,7 +5,7 @@ from typing import Final
 
 from partita_runtime.serving.protocol.inference import RETRY_AFTER_SECONDS, RequestError
 from partita_runtime.serving.session.body_memory import BodyMemoryError
-from partita_runtime.serving.session.unserved import UnservedError, UnservedReason
+from partita_runtime.serving.session.unserved_error import UnservedError, UnservedReason
 
 _STATUS: Final[Mapping[UnservedReason, int]] = {
     UnservedReason.TOO_LATE: 504,

@@ -7,7 +7,7 @@ from partita_runtime.serving.dispatch.scheduler import now_micros
 from partita_runtime.serving.protocol.inference import RETRY_AFTER_SECONDS, RequestError, check_model
 from partita_runtime.serving.session.epoch_executor import ClientLeftError, EpochExecutor
 from partita_runtime.serving.session.session import Session
-from partita_runtime.serving.session.unserved import UnservedError
+from partita_runtime.serving.session.unserved_error import UnservedError
 from partita_runtime.serving.telemetry.signals import Outcome
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from partita_runtime.serving.protocol.inference import InferRequest
 from partita_runtime.serving.protocol.interface import Interface
 from partita_runtime.serving.session.dataflow import DataflowError, SampleTensors, answer_of
 from partita_runtime.serving.session.functions import FunctionError, FunctionInput, FunctionPool
-from partita_runtime.serving.session.unserved import UnservedError, UnservedReason
+from partita_runtime.serving.session.unserved_error import UnservedError, UnservedReason
 from partita_runtime.serving.telemetry.signals import Meter
 from partita_runtime.serving.transport.transport import TCP, Transport
 

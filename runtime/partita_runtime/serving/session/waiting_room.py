@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from partita_runtime.serving.session.body_memory import BodyMemory, BodyMemoryError, BodyReading
-from partita_runtime.serving.session.unserved import UnservedError, UnservedReason
+from partita_runtime.serving.session.unserved_error import UnservedError, UnservedReason
 from partita_runtime.serving.telemetry.signals import Meter
 
 MOST_HELD: Final = 1000

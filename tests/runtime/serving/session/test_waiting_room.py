@@ -3,7 +3,7 @@
 import pytest
 
 from partita_runtime.serving.session.body_memory import BodyMemory
-from partita_runtime.serving.session.unserved import UnservedError
+from partita_runtime.serving.session.unserved_error import UnservedError
 from partita_runtime.serving.session.waiting_room import REMEMBERED_MICROS, Place, WaitingRoom
 from partita_runtime.serving.telemetry.signals import Meter
 

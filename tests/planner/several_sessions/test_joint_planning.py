@@ -7,7 +7,7 @@ from tests.builders import pool, problem, profile, session
 
 from partita_planner.planning import plan
 from partita_planner.problem import NoPlan, NoPlanReason, Planned, PlanningProblem
-from partita_planner.several_sessions.together import NotTogetherError, Together, plan_together
+from partita_planner.several_sessions.joint_planning import JointOutcome, JointPlanningError, plan_jointly
 
 
 def asked(name: str, dear: float, cheap: float, cheap_gpus: int = 1, kind: str = "Cost") -> PlanningProblem:
@@ -21,11 +21,11 @@ def asked(name: str, dear: float, cheap: float, cheap_gpus: int = 1, kind: str =
     return problem(wanted, pools, profiles)
 
 
-def together(*problems: PlanningProblem) -> Together:
-    return plan_together(problems, 60, lambda one: plan(one, explain_seconds=0))
+def together(*problems: PlanningProblem) -> JointOutcome:
+    return plan_jointly(problems, 60, lambda one: plan(one, explain_seconds=0))
 
 
-def gpus(found: Together) -> list[dict[str, int]]:
+def gpus(found: JointOutcome) -> list[dict[str, int]]:
     return [outcome.plan.gpus() for outcome in found.outcomes if isinstance(outcome, Planned)]
 
 
@@ -88,5 +88,5 @@ def test_throughput_is_shared_by_weight() -> None:
     ],
 )
 def test_sessions_that_cannot_be_planned_together(problems: list[PlanningProblem], want: str) -> None:
-    with pytest.raises(NotTogetherError, match=want):
+    with pytest.raises(JointPlanningError, match=want):
         together(*problems)

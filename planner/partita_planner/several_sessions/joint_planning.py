@@ -14,7 +14,7 @@ from typing import Final
 
 from partita_planner.deadline import Deadline
 from partita_planner.problem import NoPlan, NoPlanReason, Outcome, Planned, PlanningProblem
-from partita_planner.several_sessions.joint import plan_jointly
+from partita_planner.several_sessions.joint_throughput import plan_joint_throughput
 
 MAX_ORDERS: Final = 24
 """Orders that are tried: all orders of up to four sessions."""
@@ -22,12 +22,12 @@ MAX_ORDERS: Final = 24
 Plan = Callable[[PlanningProblem], Outcome]
 
 
-class NotTogetherError(ValueError):
+class JointPlanningError(ValueError):
     """The sessions cannot be planned together; the message says why, and the fix."""
 
 
 @dataclass(frozen=True)
-class Together:
+class JointOutcome:
     """A plan for every session, or for none; in the order of the sessions."""
 
     outcomes: tuple[Outcome, ...]
@@ -37,50 +37,50 @@ class Together:
     """Proven: no plans for all sessions have a better value."""
 
 
-def plan_together(
+def plan_jointly(
     problems: Sequence[PlanningProblem], seconds: float, plan: Plan, clock: Callable[[], float] = time.monotonic
-) -> Together:
+) -> JointOutcome:
     """Plans for all sessions, within `seconds`; `plan` plans one of them. Each problem names all GPUs of its pools.
 
-    Raises NotTogetherError for sessions whose objectives cannot be weighed against each other.
+    Raises JointPlanningError for sessions whose objectives cannot be weighed against each other.
     """
     _check(problems)
     if problems[0].spec.objective.type.seeks_throughput:
-        return _level(problems, plan_jointly(problems, seconds, clock))
+        return _level(problems, plan_joint_throughput(problems, seconds, clock))
     return _cheapest(problems, plan, Deadline.after(seconds, clock))
 
 
 def _check(problems: Sequence[PlanningProblem]) -> None:
     if not problems:
-        raise NotTogetherError("there is no session to plan: give at least one")
+        raise JointPlanningError("there is no session to plan: give at least one")
     others = sorted({p.spec.planner.strategy for p in problems} - {"partita"})
     if others:
-        raise NotTogetherError(f"only strategy partita plans sessions together, not {', '.join(others)}")
+        raise JointPlanningError(f"only strategy partita plans sessions together, not {', '.join(others)}")
     kinds = {p.spec.objective.type for p in problems}
     models = {p.spec.objective.cost_model for p in problems}
     throughput = [kind for kind in kinds if kind.seeks_throughput]
     if (throughput and len(throughput) < len(kinds)) or (not throughput and (len(kinds) > 1 or len(models) > 1)):
         wanted = ", ".join(sorted(f"{p.session.name}: {p.spec.objective.type}" for p in problems))
-        raise NotTogetherError(
+        raise JointPlanningError(
             f"sessions that are planned together need one objective: all throughput, all least cost by one cost model, "
             f"or all least power ({wanted}); give them one objective, or plan them one after the other"
         )
 
 
-def _level(problems: Sequence[PlanningProblem], outcomes: tuple[Outcome, ...]) -> Together:
+def _level(problems: Sequence[PlanningProblem], outcomes: tuple[Outcome, ...]) -> JointOutcome:
     plans = [o.plan for o in outcomes if isinstance(o, Planned)]
     if len(plans) < len(outcomes):
-        return Together(outcomes, None, None)
+        return JointOutcome(outcomes, None, None)
     weights = [p.spec.objective.weight for p in problems]
     each = list(zip(plans, weights, strict=True))
-    return Together(
+    return JointOutcome(
         outcomes,
         min(float(plan.solution.value) / weight for plan, weight in each),
         min(float(plan.solution.bound) / weight for plan, weight in each),
     )
 
 
-def _cheapest(problems: Sequence[PlanningProblem], plan: Plan, deadline: Deadline) -> Together:
+def _cheapest(problems: Sequence[PlanningProblem], plan: Plan, deadline: Deadline) -> JointOutcome:
     alone = [plan(problem) for problem in problems]
     planned = [outcome.plan for outcome in alone if isinstance(outcome, Planned)]
     if len(planned) < len(alone):
@@ -89,7 +89,7 @@ def _cheapest(problems: Sequence[PlanningProblem], plan: Plan, deadline: Deadlin
             NoPlanReason.INSUFFICIENT_CAPACITY,
             f"There is no plan for {names}, and therefore no joint plan. See that session's reason.",
         )
-        return Together(tuple(o if isinstance(o, NoPlan) else rest for o in alone), None, None)
+        return JointOutcome(tuple(o if isinstance(o, NoPlan) else rest for o in alone), None, None)
     bound = sum(float(spec.solution.bound) for spec in planned)
     best: list[Outcome] | None = None
     if not _beyond_the_pools(problems, alone):
@@ -108,8 +108,8 @@ def _cheapest(problems: Sequence[PlanningProblem], plan: Plan, deadline: Deadlin
             f"Each of {names} has a plan, but the pools have too few GPUs for all of them together. Add GPUs, lower "
             f"their rates, or raise slo.latencyMs.",
         )
-        return Together(tuple(nothing for _ in problems), None, None)
-    return Together(tuple(best), _total(best), min(bound, _total(best)))
+        return JointOutcome(tuple(nothing for _ in problems), None, None)
+    return JointOutcome(tuple(best), _total(best), min(bound, _total(best)))
 
 
 def _one_after_the_other(

@@ -11,7 +11,11 @@ from tests.planner.problems.small_problems import small_problems
 
 from partita_planner.deadline import Deadline
 from partita_planner.problem import NoPlan, NoPlanReason, Planned, PlanningProblem
-from partita_planner.several_sessions.joint import JointSolution, most_throughput_jointly, plan_jointly
+from partita_planner.several_sessions.joint_throughput import (
+    JointSolution,
+    most_throughput_jointly,
+    plan_joint_throughput,
+)
 from partita_planner.task.task import Task
 from partita_planner.validation import validate
 
@@ -31,7 +35,7 @@ def one_model(name: str, micros: int, weight: int = 1, shared: PoolBuilder = FAS
 
 def test_gpus_go_where_the_least_served_session_needs_them() -> None:
     """100 and 50 a second for one GPU: two GPUs of six for the one, four for the other."""
-    first, second = plan_jointly([one_model("a", 10_000), one_model("b", 20_000)], 20, unhurried)
+    first, second = plan_joint_throughput([one_model("a", 10_000), one_model("b", 20_000)], 20, unhurried)
 
     assert isinstance(first, Planned)
     assert isinstance(second, Planned)
@@ -40,7 +44,7 @@ def test_gpus_go_where_the_least_served_session_needs_them() -> None:
 
 
 def test_weights_are_kept() -> None:
-    first, second = plan_jointly([one_model("a", 10_000, weight=2), one_model("b", 10_000)], 20, unhurried)
+    first, second = plan_joint_throughput([one_model("a", 10_000, weight=2), one_model("b", 10_000)], 20, unhurried)
 
     assert isinstance(first, Planned)
     assert isinstance(second, Planned)
@@ -52,7 +56,7 @@ def test_session_of_several_models_keeps_its_slo() -> None:
     chain = problem(wanted, [FAST], [profile(name).linear(2000, 6000) for name in ("c", "d")])
     alone = one_model("a", 10_000)
 
-    outcomes = plan_jointly([chain, alone], 20, unhurried)
+    outcomes = plan_joint_throughput([chain, alone], 20, unhurried)
 
     for outcome, asked in zip(outcomes, (chain, alone), strict=True):
         assert isinstance(outcome, Planned), outcome
@@ -95,7 +99,7 @@ def unbatched(asked: PlanningProblem, shared: PlanningProblem, weight: int) -> P
 def test_too_few_gpus_for_all_give_no_plan_to_any() -> None:
     scarce = pool("fast").gpus(1)
 
-    outcomes = plan_jointly(
+    outcomes = plan_joint_throughput(
         [one_model("a", 10_000, shared=scarce), one_model("b", 10_000, shared=scarce)], 20, unhurried
     )
 
@@ -104,11 +108,13 @@ def test_too_few_gpus_for_all_give_no_plan_to_any() -> None:
 
 def test_sessions_must_agree_on_the_pools() -> None:
     with pytest.raises(ValueError, match="disagree on pool 'fast'"):
-        plan_jointly([one_model("a", 10_000), one_model("b", 10_000, shared=pool("fast").gpus(5))], 20, unhurried)
+        plan_joint_throughput(
+            [one_model("a", 10_000), one_model("b", 10_000, shared=pool("fast").gpus(5))], 20, unhurried
+        )
 
 
 def test_sessions_that_minimise_cost_are_refused() -> None:
     cheap = problem(session("s").slo(100).model("m"), [FAST], [profile("m")])
 
     with pytest.raises(ValueError, match="must all maximise throughput"):
-        plan_jointly([one_model("a", 10_000), cheap], 20, unhurried)
+        plan_joint_throughput([one_model("a", 10_000), cheap], 20, unhurried)

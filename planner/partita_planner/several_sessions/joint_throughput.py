@@ -39,7 +39,7 @@ class JointSolution:
     """No plan reaches a higher level."""
 
 
-def plan_jointly(
+def plan_joint_throughput(
     problems: Sequence[PlanningProblem], seconds: float, clock: Callable[[], float] = time.monotonic
 ) -> tuple[Outcome, ...]:
     """A validated plan for every session, or for each the reason why there is none. All sessions have a plan, or none.
