@@ -6,8 +6,9 @@ BIN    := $(VENV)/bin
 # make demo TORCH="torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu"
 TORCH  ?= torch==2.13.0
 PYTEST_ARGS ?=
-# Tests run on two cores. Those that share a control plane, Ray clusters or a file run on the same one.
-PARALLEL ?= -n 2
+# For two cores: tests that wait for other processes leave theirs idle. Tests that share a control plane, a Ray cluster or
+# a file run on the same worker.
+PARALLEL ?= -n 3
 BENCHMARK_ARGS ?= --quick
 
 NOT_INSTALLED := echo "Packages could not be installed; pip says why above. Without a way to PyPI, name a mirror: PIP_INDEX_URL=https://HOST/simple make install"; exit 1
@@ -41,7 +42,7 @@ demo-emulated: install  ## The same with 16 emulated GPUs of two classes at 200 
 
 cluster: install  ## Four real Kubernetes nodes on this machine (root, Debian 12), with the images and the chart
 	$(BIN)/partita dev nodes up
-	$(BIN)/partita dev nodes image partita.dev/partita:dev --build-arg EXTRAS=operator,serving
+	$(BIN)/partita dev nodes image partita.dev/partita:dev --build-arg EXTRAS=operator,serving,load
 	$(BIN)/partita dev nodes image partita.dev/e2e:dev --context tests --file tests/cluster/Dockerfile
 	$(BIN)/python -m tests.cluster.installation
 

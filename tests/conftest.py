@@ -25,16 +25,18 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "partita")
 
 ROOT = Path(__file__).resolve().parents[1]
 CONTROL_PLANE_SECONDS = 3600
-CONTROL_PLANE, RAY = "control plane", "ray"
-END_TO_END, EXAMPLES, PLANNER = "tests/e2e/", "tests/examples/", "tests/planner/"
+CONTROL_PLANE, RAY, END_TO_END = "control plane", "ray", "end to end"
+EXAMPLES, PLANNER = "tests/examples/", "tests/planner/"
+OWN_CLUSTERS = ("tests/e2e/", "tests/devtools/")
+"""Folders whose tests with Ray start clusters of their own, and some a control plane beside them."""
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The first test that needs the control plane waits until it is downloaded, or built, once on a machine.
 
-    A build takes both cores, and Ray's tests wait for it: they follow those of the planner. End-to-end tests come last
-    of Ray's, since they have a control plane of their own beside Ray.
+    A build takes both cores, and tests with Ray wait for it: they follow those of the planner. The longest group of
+    them comes first.
     """
     items.sort(key=lambda item: _turn(item.nodeid))
     first = next((item for item in items if item.get_closest_marker("apiserver")), None)
@@ -44,10 +46,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """After the last of Ray's tests its cluster is stopped: an idle one takes CPU time from all tests that follow."""
+    """After the last test of a group Ray is stopped: an idle cluster takes CPU time from all tests that follow."""
     from tests.fixtures import RAY_CLUSTERS
 
-    ends = group(item.nodeid) == RAY and (nextitem is None or group(nextitem.nodeid) != RAY)
+    ends = nextitem is None or group(nextitem.nodeid) != group(item.nodeid)
     if ends and RAY_CLUSTERS in item.config.stash:
         item.config.stash[RAY_CLUSTERS].stop()
 
@@ -66,14 +68,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def group(nodeid: str) -> str:
-    """What a test shares: the control plane, Ray's clusters, the examples' networks, or else the fixtures of its file.
+    """What a test shares: the control plane, a Ray cluster, the examples' networks, or else the fixtures of its file.
 
     pytest-xdist decides by the name of a test alone, so files are read for their marks.
     """
     file = nodeid.partition("::")[0]
     marks = _marks(file)
     if "ray" in marks:
-        return RAY
+        return END_TO_END if file.startswith(OWN_CLUSTERS) else RAY
     if "apiserver" in marks:
         return CONTROL_PLANE
     return EXAMPLES if file.startswith(EXAMPLES) else file
@@ -90,6 +92,8 @@ def _turn(nodeid: str) -> int:
             return 0
         case name if name.startswith(PLANNER):
             return 1
+        case name if name == END_TO_END:
+            return 2
         case name if name == RAY:
-            return 3 if nodeid.startswith(END_TO_END) else 2
+            return 3
     return 4

@@ -51,9 +51,8 @@ class SessionEndpoint:
 async def wait_until_reachable(endpoint: SessionEndpoint, timeout_s: float = 60.0) -> None:
     """Return once the frontend answers that it is ready. Raises DemoError if it does not in time."""
     deadline = time.monotonic() + timeout_s
-    answered = "nothing"
     async with httpx.AsyncClient(timeout=5.0) as http:
-        while time.monotonic() < deadline:
+        while True:
             try:
                 answer = await http.get(endpoint.ready_url)
                 if answer.status_code == 200:
@@ -61,10 +60,12 @@ async def wait_until_reachable(endpoint: SessionEndpoint, timeout_s: float = 60.
                 answered = f"{answer.status_code} {answer.text[:200]}"
             except httpx.HTTPError as error:
                 answered = repr(error)
+            if time.monotonic() > deadline:
+                raise DemoError(
+                    f"the frontend is not ready at {endpoint.ready_url}: {answered}. "
+                    "Check that Ray Serve's proxy has that port"
+                )
             await asyncio.sleep(0.2)
-    raise DemoError(
-        f"the frontend is not ready at {endpoint.ready_url}: {answered}. Check that Ray Serve's proxy has that port"
-    )
 
 
 async def send_phases(
