@@ -24,7 +24,7 @@ GENERATED: Final = {
 """Files of the repository with the page that is generated from them. Links to the file lead to the page."""
 
 _FENCE: Final = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
-_LINK: Final = re.compile(r"(?<!!)\[(?P<text>(?:[^\[\]]|\[[^\[\]]*\])+)\]\((?P<target>[^)\s]+)\)")
+_LINK: Final = re.compile(r"(?P<image>!?)\[(?P<text>(?:[^\[\]]|\[[^\[\]]*\])+)\]\((?P<target>[^)\s]+)\)")
 _NESTED_ITEM: Final = re.compile(r"^ {2,3}(?=(?:[-*]|\d+\.) )", re.MULTILINE)
 
 
@@ -44,7 +44,7 @@ def site_markdown(markdown: str, page: str, pages: Collection[str]) -> str:
     """A page as MkDocs needs it: links between pages of the site, nested lists indented by four.
 
     `page` is its path on the site and `pages` are all paths. A link to a file that the site does not have becomes text.
-    A dead link to a page stays, and MkDocs warns of it.
+    A dead link to a page or a picture stays, and MkDocs warns of it.
     """
     parts = _FENCE.split(markdown)
     return "".join(part if index % 2 else _prose(part, page, pages) for index, part in enumerate(parts))
@@ -62,9 +62,10 @@ def _relink(page: str, pages: Collection[str]) -> Callable[[re.Match[str]], str]
         if not target or re.match(r"[a-z]+:", target):
             return link.group(0)
         path = posixpath.normpath(posixpath.join(source, target))
-        found = site_path(path, pages)
+        found = path.removeprefix("docs/") if link["image"] else site_path(path, pages)
         if found is None:
             return link.group(0) if path.startswith("docs/") and path.endswith(".md") else link["text"]
-        return f"[{link['text']}]({posixpath.relpath(found, posixpath.dirname(page) or '.')}{hash_mark}{heading})"
+        near = posixpath.relpath(found, posixpath.dirname(page) or ".")
+        return f"{link['image']}[{link['text']}]({near}{hash_mark}{heading})"
 
     return relinked

@@ -23,6 +23,7 @@ PAGES = {"index.md", "contents.md", "security.md", "concepts/engines.md", "refer
         pytest.param("reference/chart-values.md", "[a](../security.md)", "[a](../security.md)", id="generated page"),
         pytest.param("security.md", "see [`examples`](../examples).", "see `examples`.", id="not on the site"),
         pytest.param("security.md", "[a](gone.md)", "[a](gone.md)", id="dead, which MkDocs reports"),
+        pytest.param("index.md", "![a](docs/assets/a.svg)", "![a](assets/a.svg)", id="picture"),
         pytest.param("security.md", "[a](#rights)", "[a](#rights)", id="same page"),
         pytest.param("security.md", "[a](https://example.com)", "[a](https://example.com)", id="other host"),
         pytest.param("security.md", "```\n[a](../x.md)\n```", "```\n[a](../x.md)\n```", id="code"),
