@@ -14,6 +14,7 @@ from pathlib import Path
 
 from partita_devtools.errors import DevError
 from partita_devtools.machine.commands import Report
+from partita_operator.cli.output import time_left
 
 RELEASE_VERSION = "v1.33.1"
 ETCD_VERSION = "v3.5.21"
@@ -72,7 +73,7 @@ def _download(url: str, path: Path, sha256: str, report: Report) -> None:
     report(f"downloading {url}")
     digest = hashlib.sha256()
     received = 0
-    reported = time.monotonic()
+    begin = reported = time.monotonic()
     try:
         with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as answer, path.open("wb") as file:
             total = int(answer.headers.get("Content-Length") or 0)
@@ -82,7 +83,8 @@ def _download(url: str, path: Path, sha256: str, report: Report) -> None:
                 received += len(chunk)
                 if time.monotonic() - reported > _REPORT_EVERY_S:
                     reported = time.monotonic()
-                    report(f"downloading {path.name}: {received >> 20} of {total >> 20} MiB")
+                    left = time_left(received, max(total, received), reported - begin)
+                    report(f"downloading {path.name}: {received >> 20} of {total >> 20} MiB, {left}")
     except (OSError, HTTPException) as error:
         raise DevError(f"{url}: {error}") from error
     if digest.hexdigest() != sha256:

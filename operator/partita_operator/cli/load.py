@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import time
 import urllib.error
 import urllib.request
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -25,6 +27,8 @@ from partita_runtime.load.report import records_csv
 from partita_runtime.load.table import report_table
 
 RANDOM_PAYLOADS = 8
+RETRY_S = 2.0
+REPORT_EVERY_S = 30.0
 
 
 @click.command()
@@ -57,6 +61,14 @@ RANDOM_PAYLOADS = 8
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of arrivals and random inputs.")
 @click.option("--timeout", "timeout_s", type=SECONDS, default=30.0, help="Seconds until a request is cancelled.")
 @click.option(
+    "--wait",
+    "wait_s",
+    type=Number(0, 86_400),
+    default=0.0,
+    show_default=True,
+    help="Seconds to wait until the session answers, before the load.",
+)
+@click.option(
     "--payload",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Inputs as .npz: tensors by name; the first dimension is the request. Default: random, of the model's shape.",
@@ -76,6 +88,7 @@ def load(
     trace: Path | None,
     seed: int,
     timeout_s: float,
+    wait_s: float,
     payload: Path | None,
     csv: Path | None,
     output: OutputFormat,
@@ -90,9 +103,11 @@ def load(
     endpoint = f"{url.rstrip('/')}/v2/models/{model}"
     try:
         schedule = _schedule(trace, rate, ArrivalProcess(process), gamma_shape, seconds, generator)
+        payloads = _from_file(payload) if payload is not None else None
+        inputs = _inputs(endpoint, wait_s) if payloads is None or wait_s > 0 else []
         config = LoadConfig(
             url=f"{endpoint}/infer",
-            payloads=_from_file(payload) if payload else _random(_metadata(endpoint), generator),
+            payloads=_random(inputs, generator) if payloads is None else payloads,
             schedule=schedule,
             duration_s=seconds,
             slo_s=slo_ms / 1e3,
@@ -100,7 +115,7 @@ def load(
         )
     except (ValueError, KeyError, EOFError, BadZipFile) as error:
         raise BadInput(str(error)) from error
-    run = asyncio.run(run_load(config, _show_progress))
+    run = asyncio.run(run_load(config, partial(_show_progress, seconds)))
     if csv is not None:
         csv.write_text(records_csv(run.records))
     _print(run, output)
@@ -121,14 +136,24 @@ def _schedule(
     return arrival_times(process, RateSchedule.parse(rate), seconds, generator, gamma_shape)
 
 
-def _metadata(endpoint: str) -> list[dict[str, Any]]:
-    """The model's inputs from its metadata endpoint."""
-    try:
-        with urllib.request.urlopen(endpoint, timeout=10.0) as answer:
-            inputs: list[dict[str, Any]] = json.load(answer)["inputs"]
-            return inputs
-    except (OSError, ValueError, KeyError) as error:
-        raise click.ClickException(f"{endpoint} does not describe a model: {error}; is the session Ready?") from error
+def _inputs(endpoint: str, wait_s: float) -> list[dict[str, Any]]:
+    """The model's inputs from its metadata endpoint, which may take `wait_s` until it answers."""
+    begin = reported = time.monotonic()
+    while True:
+        try:
+            with urllib.request.urlopen(endpoint, timeout=10.0) as answer:
+                inputs: list[dict[str, Any]] = json.load(answer)["inputs"]
+                return inputs
+        except (OSError, ValueError, KeyError) as error:
+            now = time.monotonic()
+            if now - begin >= wait_s:
+                raise click.ClickException(
+                    f"{endpoint} does not describe a model: {error}; is the session Ready?"
+                ) from error
+        if now - reported >= REPORT_EVERY_S:
+            reported = now
+            report(f"{now - begin:5.0f} s  {endpoint} does not answer yet; waiting up to {wait_s:.0f} s")
+        time.sleep(RETRY_S)
 
 
 def _random(inputs: list[dict[str, Any]], generator: np.random.Generator) -> list[Payload]:
@@ -152,11 +177,11 @@ def _from_file(path: Path) -> list[Payload]:
     return [encode_request({name: tensor[i : i + 1] for name, tensor in named.items()}) for i in range(lengths.pop())]
 
 
-def _show_progress(progress: Progress) -> None:
+def _show_progress(seconds: float, progress: Progress) -> None:
     if round(progress.elapsed_s) % 5 == 0:
-        report(
-            f"{progress.elapsed_s:5.0f} s  sent {progress.sent}, in time {progress.good}, waiting {progress.in_flight}"
-        )
+        left = max(0.0, seconds - progress.elapsed_s)
+        counts = f"sent {progress.sent}, in time {progress.good}, waiting {progress.in_flight}"
+        report(f"{progress.elapsed_s:5.0f} s  {counts}; {left:.0f} s left")
 
 
 def _print(run: LoadRun, output: OutputFormat) -> None:

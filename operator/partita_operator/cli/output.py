@@ -20,6 +20,14 @@ def report(line: str) -> None:
     progress.print(line, markup=False, soft_wrap=True)
 
 
+def time_left(done: float, total: float, elapsed_s: float) -> str:
+    """How long the rest takes if it goes on at the same speed, in words; empty if nothing is done yet."""
+    if done <= 0:
+        return ""
+    seconds = elapsed_s * (total - done) / done
+    return f"about {seconds:.0f} s left" if seconds < 100 else f"about {seconds / 60:.0f} min left"
+
+
 class OutputFormat(StrEnum):
     """The values of --output."""
 

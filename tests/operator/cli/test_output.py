@@ -1,4 +1,4 @@
-"""Every command that prints a result has `--output text|json|yaml`, or `-o`."""
+"""Output: every command that prints a result has `--output text|json|yaml`, or `-o`; progress says the time left."""
 
 import json
 from pathlib import Path
@@ -12,6 +12,7 @@ from tests.operator.cli.command_tree import leaf_commands
 from partita_api.crd_schema import KINDS, crd
 from partita_operator.cli.exit_codes import ExitCode
 from partita_operator.cli.main import main
+from partita_operator.cli.output import time_left
 from partita_operator.settings.json_schema import values_schema
 
 WITHOUT_RESULT = {
@@ -77,3 +78,16 @@ def test_settings_in_every_format() -> None:
     assert json.loads(as_json)["health"]["port"] == 1234
     assert json.loads(partita("operator", "settings", "--schema").stdout) == values_schema()
     assert yaml.safe_load(partita("operator", "settings", "--schema", "-o", "yaml").stdout) == values_schema()
+
+
+@pytest.mark.parametrize(
+    ("done", "total", "elapsed_s", "want"),
+    [
+        pytest.param(0, 4, 10.0, "", id="nothing is done"),
+        pytest.param(1, 4, 10.0, "about 30 s left", id="seconds"),
+        pytest.param(1, 4, 100.0, "about 5 min left", id="minutes"),
+        pytest.param(4, 4, 100.0, "about 0 s left", id="all is done"),
+    ],
+)
+def test_progress_says_the_time_left(done: int, total: int, elapsed_s: float, want: str) -> None:
+    assert time_left(done, total, elapsed_s) == want

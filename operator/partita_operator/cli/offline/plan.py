@@ -194,7 +194,8 @@ def _plan_in_cluster(
     session = server.session(name)
     cluster = server.cluster()
     problem = problem_of(_changed(session, rate, strategy), cluster, server.profiles(), rate)
-    report(f"planning {session.key} for {problem.rate:g} requests/s")
+    limit = session.spec.planner.time_limit_seconds
+    report(f"planning {session.key} for {problem.rate:g} requests/s, in {limit} s at most")
     outcome = solve(problem, explain_seconds=explain_seconds)
     draw(cluster.pools.values(), [(session, outcome)])
     before = problem.current_plan
@@ -295,8 +296,9 @@ def _plan(
     for session, outcome in plan_offline(
         found.pools, sessions, profiles, lambda problem: solve(problem, explain_seconds=explain_seconds), current
     ):
-        report(f"planned {session.key} for {session.spec.rate.requests_per_second} requests/s")
         answers.append((session, outcome))
+        number = f"{len(answers)} of {len(sessions)}"
+        report(f"planned {session.key} for {session.spec.rate.requests_per_second} requests/s ({number})")
     return answers
 
 

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import click
@@ -16,7 +17,7 @@ from partita_api.profile import Profile, ProfileRequest
 from partita_operator.cli.errors import BadInput
 from partita_operator.cli.exit_codes import ExitCode
 from partita_operator.cli.manifests import read_manifests
-from partita_operator.cli.output import OutputFormat, emit, output_option, report
+from partita_operator.cli.output import OutputFormat, emit, output_option, report, time_left
 from partita_operator.cli.versions import installed_versions
 from partita_operator.reconcile.capacity.cluster import Cluster
 from partita_operator.reconcile.session.profiles import required_profiles
@@ -56,10 +57,14 @@ def profile(
     requests = _requests(manifests, pools, modules)
     out.mkdir(parents=True, exist_ok=True)
     rows, failed = [], False
+    files = {names: out / f"{'-'.join(names)}-{request.key}.json" for names, request in requests.items()}
+    missing = [names for names, file in files.items() if not file.is_file()]
+    started = time.monotonic()
     for names, request in requests.items():
-        file = out / f"{'-'.join(names)}-{request.key}.json"
-        if not file.is_file():
-            report(f"profiling {names[0]} on {names[1]}")
+        file = files[names]
+        if names in missing:
+            done = missing.index(names)
+            report(_progress(names, done, len(missing), time.monotonic() - started))
             result = _run(request, python_path)
             if isinstance(result, ProfileFailure):
                 failed = True
@@ -77,6 +82,11 @@ def profile(
     emit(rows, output, table)
     if failed:
         raise SystemExit(ExitCode.FAILED)
+
+
+def _progress(names: tuple[str, str], done: int, missing: int, elapsed_s: float) -> str:
+    left = time_left(done, missing, elapsed_s)
+    return f"profiling {names[0]} on {names[1]} ({done + 1} of {missing}{left and f', {left}'})"
 
 
 def _requests(
