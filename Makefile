@@ -14,7 +14,7 @@ BENCHMARK_ARGS ?= --quick
 NOT_INSTALLED := echo "Packages could not be installed; pip says why above. Without a way to PyPI, name a mirror: PIP_INDEX_URL=https://HOST/simple make install"; exit 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-kubernetes demo-emulated cluster e2e cluster-down down test test-fast lint format docs benchmarks crds schema clean
+.PHONY: help install demo demo-kubernetes demo-emulated cluster e2e cluster-down down test test-fast lint format docs release-dry-run benchmarks crds schema clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -72,6 +72,9 @@ format: install  ## Put the code in order
 
 docs: install  ## The documentation as a site, to report/site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+release-dry-run: install  ## Build wheels, the operator's image and the chart, and publish them in a registry on this machine
+	$(BIN)/partita dev release --dry-run --image operator
 
 benchmarks: install  ## Every benchmark, quick and rough, to report/benchmarks (all of it: BENCHMARK_ARGS="--data DIR")
 	$(BIN)/python benchmarks/all.py $(BENCHMARK_ARGS)

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from partita_devtools.cli.interruption import stopped_if_interrupted
 from partita_devtools.cli.nodes import nodes
+from partita_devtools.cli.release import release
 from partita_devtools.environment import (
     DEFAULT_RAY,
     DEFAULT_STATE_DIR,
@@ -68,6 +69,7 @@ def dev() -> None:
 
 
 dev.add_command(nodes)
+dev.add_command(release)
 
 
 @dev.command()

@@ -36,7 +36,7 @@ def build_image(
     `arguments` are the build's; BASE is a Debian 12 with Python unless given. `work_dir` keeps the base and the layers
     of earlier builds; the log is `image.log` there. Takes minutes. Raises DevError with the end of the log if it fails.
     """
-    require_packages(IMAGE_PACKAGES)
+    require_packages(IMAGE_PACKAGES if "BASE" not in arguments else {"buildah": IMAGE_PACKAGES["buildah"]})
     log = work_dir / "image.log"
     work_dir.mkdir(parents=True, exist_ok=True)
     buildah = _buildah(work_dir)
@@ -59,6 +59,29 @@ def build_image(
         log=log,
         report=report,
     )
+
+
+def push_image(tag: str, *, work_dir: Path, plain_http: bool, report: Report) -> str:
+    """Push an image that `build_image` has built to the registry of its tag, and return its digest.
+
+    Raises DevError with the end of the log if it fails.
+    """
+    digest = work_dir / "digest"
+    words = [*_tls(plain_http), "--digestfile", str(digest), tag, f"docker://{tag}"]
+    run_logged([*_buildah(work_dir), "push", *words], phase=f"pushing {tag}", log=work_dir / "image.log", report=report)
+    return digest.read_text().strip()
+
+
+def pull_image(reference: str, *, work_dir: Path, plain_http: bool, report: Report) -> None:
+    """Pull an image from its registry. Raises DevError with the end of the log if it fails."""
+    words = [*_tls(plain_http), f"docker://{reference}"]
+    run_logged(
+        [*_buildah(work_dir), "pull", *words], phase=f"pulling {reference}", log=work_dir / "image.log", report=report
+    )
+
+
+def _tls(plain_http: bool) -> list[str]:
+    return [f"--tls-verify={str(not plain_http).lower()}"]
 
 
 def _buildah(work_dir: Path) -> list[str]:

@@ -38,6 +38,7 @@ ARGUMENTS = {
     "dev up": (),
     "dev status": ("--state-dir", "{empty}"),
     "dev down": ("--state-dir", "{empty}"),
+    "dev release": ("--dry-run",),
     "dev nodes up": (),
     "dev nodes status": ("--state-dir", "{empty}"),
     "dev nodes image": ("--state-dir", "{empty}", "tag"),
@@ -53,7 +54,7 @@ ARGUMENTS = {
     "demo": ("--example", "{empty}"),
 }
 """Arguments of each command with which its other parameters are read."""
-STARTING = ("dev up", "dev nodes up", "dev nodes image", "demo", "dev down", "dev nodes down")
+STARTING = ("dev up", "dev release", "dev nodes up", "dev nodes image", "demo", "dev down", "dev nodes down")
 """Commands whose files are only handed on; starting and stopping is replaced here."""
 
 BINARY = bytes(range(256))
@@ -113,6 +114,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
         "cli.dev.dev_up",
         "cli.dev.dev_down",
         "cli.demo.dev_up",
+        "cli.release.dry_run",
         "cli.nodes.start_nodes",
         "cli.nodes.stop_nodes",
         "cli.nodes.find_binaries",
