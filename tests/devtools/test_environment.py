@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.docs.pages import pasted as commands_of
+from tests.docs.shell import Shell
+from tests.fixtures import RayClusters
 
 from partita_devtools.control_plane.binaries import Binaries
 from partita_devtools.environment import (
@@ -103,6 +106,24 @@ def test_up_with_the_operator_installs_the_definitions_and_proposes_commands_tha
     finally:
         stop_operator(state_dir)
         dev_down(state_dir, print, delete_data=True)
+
+
+@pytest.mark.apiserver
+@pytest.mark.ray
+def test_the_page_on_the_environment(
+    kubernetes_binaries: Binaries, started_clusters: RayClusters, tmp_path: Path
+) -> None:
+    started_clusters.stop()
+    start, use, stop = commands_of("docs/development.md")
+    reader = Shell(tmp_path)
+    reader.environment["KUBEBUILDER_ASSETS"] = str(kubernetes_binaries.directory)
+    try:
+        assert "kube-apiserver" in reader.paste(start)
+        assert "kube-system" in reader.paste(use)
+        reader.paste(stop)
+        assert "not running" in reader.run("partita dev status").stdout
+    finally:
+        reader.paste("partita dev down --delete-data")
 
 
 def test_an_operator_that_does_not_start_is_reported_with_what_to_do(

@@ -97,9 +97,14 @@ class Kubectl:
 def cluster_with_crds(control_plane: ControlPlane) -> Kubectl:
     """The control plane with Partita's CRDs installed."""
     kubectl = Kubectl(control_plane.kubeconfig, "default")
+    install_definitions(kubectl)
+    return kubectl
+
+
+def install_definitions(kubectl: Kubectl) -> None:
+    """Install Partita's CRDs."""
     kubectl.apply(*(crd(kind) for kind in KINDS))
     kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
-    return kubectl
 
 
 async def eventually(get: Callable[[], T], want: Callable[[T], object], seconds: float = PATIENCE_SECONDS) -> T:

@@ -19,8 +19,8 @@ def collection_micros(batch: int, rate: float) -> int:
 
     Each batch holds consecutive samples, and batches go to the vGPUs in turn. So every batch is collected at the
     module's whole rate w (Harpagon, Theorem 1). The theorem has batch / w. The first sample does not wait for itself,
-    so the time is (batch - 1) / w here, and 0 for a batch of one. The SLO's margin covers uneven arrivals (PPipe
-    multiplies by 1.3 instead, in addition to its own margin).
+    so the time is (batch - 1) / w here, and 0 for a batch of one. The SLO's margin covers uneven arrivals (PPipe's
+    published code multiplies by 1.3 instead, in addition to its own margin).
     """
     return ceil((batch - 1) * SECOND / rate)
 

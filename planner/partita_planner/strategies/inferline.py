@@ -1,4 +1,4 @@
-"""`inferline`: 2d, one configuration, greedy by cost (as in Harpagon, Table III, and Piccolo, section II)."""
+"""`inferline`: 2d, one configuration, greedy by cost (Piccolo, section II; in Harpagon, Table III, by throughput)."""
 
 from functools import partial
 from typing import Final

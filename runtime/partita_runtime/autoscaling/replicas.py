@@ -1,6 +1,6 @@
 """How many replicas each stage of the current plan should have, from the measurements of its frontends.
 
-Symphony's rule (section 4.2): with deferred batching both signals are reliable. With N accelerators, a bad rate r
+Symphony's rule (section 3.5): with deferred batching both signals are reliable. With N accelerators, a bad rate r
 requests N * r / (1 - r) more accelerators, and an idle fraction f releases N * f. Here the rule is applied to the
 samples per second that a pipeline can serve, so its stages stay matched. An idle share up to the threshold is kept
 for bursts: a release never causes the overload that would request more. In addition to Symphony's rule, a rising load

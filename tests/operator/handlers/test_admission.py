@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.docs.pages import blocks, pasted
+from tests.docs.shell import Shell
 from tests.operator.chart.charts import documents
 from tests.operator.handlers.conftest import Operators
 from tests.operator.kubectl import Json, Kubectl, eventually, pool, reason, session
@@ -19,6 +21,7 @@ from partita_operator.settings.model import AdmissionSettings
 
 pytestmark = pytest.mark.apiserver
 
+PAGE = "docs/tasks/admission.md"
 ASKED = {"admission": "asked"}
 """Label of the objects that the webhook of these tests checks."""
 
@@ -70,9 +73,20 @@ def refusal(namespace: Kubectl, document: Json, *options: str) -> str:
     return result.stderr if result.returncode else ""
 
 
+async def check_page(namespace: Kubectl, folder: Path) -> None:
+    """The page's command has the page's output."""
+    (command,) = pasted(PAGE)
+    (shown,) = [block.output for block in blocks(PAGE) if block.language == "console"]
+    (folder / "session.yaml").write_text(json.dumps(asked(session("lost", pools=["fats"]))))
+
+    done = await asyncio.to_thread(Shell(folder, namespace.kubeconfig).run, command)
+    assert done.returncode != 0
+    assert done.stderr.split() == shown.split()
+
+
 @pytest.mark.usefixtures("webhook")
 async def test_a_manifest_that_contradicts_other_objects_is_refused_with_the_fix(
-    namespace: Kubectl, operators: Operators, certificate: KeyPair, port: int
+    namespace: Kubectl, operators: Operators, certificate: KeyPair, port: int, tmp_path: Path
 ) -> None:
     served = AdmissionSettings(enabled=True, port=port, certificate_directory=certificate.certificate.parent)
     operators.settings = operators.settings.model_copy(update={"admission": served})
@@ -97,7 +111,7 @@ async def test_a_manifest_that_contradicts_other_objects_is_refused_with_the_fix
         ]
         for document, want in cases:
             assert want in await refused(document, "--dry-run=server"), want
-        assert "admission.partita.dev" in await refused(session("lost", pools=["fats"]))
+        await check_page(namespace, tmp_path)
         assert namespace.get("isess", "lost") is None
 
         await eventually(lambda: namespace.get("isess", "traffic"), lambda s: reason(s) == ("True", "Serving"))

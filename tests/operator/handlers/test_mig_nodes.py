@@ -5,11 +5,14 @@ import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from click.testing import CliRunner
+from tests.docs.pages import pasted
+from tests.docs.shell import Shell
 from tests.operator.handlers.conftest import Operators
 from tests.operator.kubectl import Json, Kubectl, condition, eventually, pool, reason
 from tests.operator.mig_manager_double import MigManagerDouble
@@ -236,3 +239,30 @@ async def test_a_node_that_fails_stops_the_others(namespace: Kubectl, operators:
         labels = fleet.node(fleet.nodes[1])["metadata"]["labels"]
         assert labels[MIG_CONFIG] == "all-disabled"
         assert DRAINING not in labels
+
+
+async def test_the_page_on_pools_of_slices(
+    namespace: Kubectl, operators: Operators, fleet: Fleet, tmp_path: Path
+) -> None:
+    """Its commands, up to the approval, after which the operator begins."""
+    settings = MigSettings(enabled=True, config_map="mig-parted", namespace=namespace.namespace, settle_seconds=0)
+    operators.settings = operators.settings.model_copy(update={"mig": settings})
+    demand = "product: H100-80GB\nfleet: vision\ngpusPerNode: 2\nslices: {1g.10gb: 7}\n"
+    (tmp_path / "demand.yaml").write_text(demand)
+    (commands,) = pasted("docs/tasks/gpus.md")
+    *make_pools, approve = commands.replace("DIR", "layouts").replace("NODE", fleet.nodes[0]).splitlines()
+    reader = Shell(tmp_path, namespace.kubeconfig)
+    name = "vision-1g-10gb"
+
+    def seen() -> Json | None:
+        return namespace.get("gpool", name)
+
+    try:
+        async with fleet.managed(), operators.running():
+            await asyncio.to_thread(reader.paste, "\n".join(make_pools))
+            await eventually(seen, lambda found: reason(found, "Partitioned") == ("False", "AwaitingApproval"))
+            await asyncio.to_thread(reader.paste, approve)
+            await eventually(seen, lambda found: reason(found, "Partitioned") == ("True", "Partitioned"))
+    finally:
+        namespace.run("patch", "gpool", name, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
+        namespace("delete", "gpool", name, "--ignore-not-found", "--wait=false")

@@ -1,4 +1,4 @@
-"""A load model for the autoscaler: plans of given stages, and Symphony's flat top (section 4.2).
+"""A load model for the autoscaler: plans of given stages, and Symphony's flat top (section 3.5).
 
 Below its peak p a flat-top module is idle for (p - o) / p of the time and drops nothing. Above it, it is never idle and
 drops (o - p) / o.

@@ -11,10 +11,10 @@ class Elsa(Policy):
     """For queries that are batches themselves, on pipelines with vGPUs of different sizes.
 
     On arrival, a query is assigned to the smallest vGPU on which its slack `SLA - alpha (T_wait + beta T_estimated)` is
-    positive (Equation 2), that is, to the slowest pipeline that is in time; if there is none, to the pipeline on which
-    it ends first. Among equal vGPUs the one that is free first gets it (Algorithm 2 takes any that is in time). The
-    query waits there behind earlier ones; queries are neither merged nor dropped. The requests that arrive at the same
-    time are one query.
+    not negative (Equation 2 wants it positive), that is, to the slowest pipeline that is in time; if there is none, to
+    the pipeline on which it ends first. Among equal vGPUs the one that is free first gets it (Algorithm 2 takes any
+    that is in time). The query waits there behind earlier ones; queries are neither merged nor dropped. The requests
+    that arrive at the same time are one query.
     """
 
     def __init__(self, context: PolicyContext, alpha: float = 1.0, beta: float = 1.0) -> None:

@@ -1,0 +1,92 @@
+"""Pages on the chart: its installation, settings, upgrade and removal on a real API server."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+import pytest
+import yaml
+from tests.docs.helm import merge
+from tests.docs.pages import blocks, pasted
+from tests.docs.shell import Shell
+from tests.operator.chart.charts import chart_for
+from tests.operator.kubectl import Kubectl, install_definitions
+from tests.operator.kubelet_double import KubeletDouble
+
+from partita_devtools.control_plane.lifecycle import ControlPlane
+from partita_devtools.machine.ports import free_ports
+from partita_operator.cli.exit_codes import ExitCode
+
+pytest.importorskip("helm_python", reason="Helm's SDK is missing: pip install helm-python-sdk")
+pytestmark = pytest.mark.apiserver
+
+INSTALL, SETTINGS, README = "docs/get-started/install.md", "docs/reference/settings.md", "README.md"
+UPGRADE, MONITORING = "docs/tasks/upgrade.md", "docs/tasks/monitoring.md"
+OPERATOR: Final = "partita-system"
+
+
+@pytest.fixture
+def reader(control_plane: ControlPlane, cluster: Kubectl, tmp_path: Path) -> Iterator[Shell]:
+    """A shell beside the chart, without Partita's CRDs in the cluster, and with a node for the operator."""
+    version = yaml.safe_load(cluster("version", "-o", "yaml"))["serverVersion"]["gitVersion"].removeprefix("v")
+    (tmp_path / "charts").mkdir()
+    chart_for(version, tmp_path / "charts")
+    helm = tmp_path / "bin" / "helm"
+    helm.parent.mkdir()
+    helm.write_text(f'#!/bin/sh\nexec env PYTHONPATH={":".join(sys.path)} {sys.executable} -m tests.docs.helm "$@"\n')
+    helm.chmod(0o755)
+    node = f"node-{uuid4().hex[:8]}"
+    metrics, health = free_ports(2)
+    values = yaml.safe_load(next(block.text for block in blocks(INSTALL) if block.language == "yaml"))
+    here: dict[str, Any] = {
+        "replicas": 1,  # all pods of the node share this machine's ports
+        "nodeSelector": {"kubernetes.io/hostname": node},
+        "metrics": {"port": metrics},
+        "health": {"port": health},
+    }
+    merge(values, here)
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump(values))
+    with KubeletDouble(control_plane, node, work_dir=tmp_path / "node"):
+        yield Shell(tmp_path, control_plane.kubeconfig, programs=[helm.parent])
+        install_definitions(cluster)
+
+
+def test_partita_is_installed_set_upgraded_and_removed(reader: Shell, cluster: Kubectl) -> None:
+    cluster("delete", "crd", "--all")
+    install, check, *_ = pasted(INSTALL)
+    _look, install_of_the_readme = pasted(README)
+    change, refused = pasted(SETTINGS)
+    look, save, upgrade, set_one, back, *remove = pasted(UPGRADE)
+    _at_once, logs = pasted(MONITORING)
+    assert install_of_the_readme.strip() in install
+
+    reader.paste(install)
+    crds, pods, doctor = check.splitlines()
+    assert "Running" in reader.paste(f"{crds}\n{pods}")
+    assert "operator" in reader.run(doctor).stdout
+    assert "leader" in reader.paste(logs)
+    assert "attempts: 5" in reader.paste(change)
+    wrong = reader.run(refused)
+    assert wrong.returncode == ExitCode.BAD_INPUT
+    assert wrong.stderr.split() == blocks(SETTINGS)[1].output.split()
+
+    objects, doctor_again = look.splitlines()
+    assert doctor_again == doctor
+    reader.paste(objects)
+    reader.paste(save)
+    for commands in (upgrade, set_one, back):
+        reader.paste(commands)
+    for commands in remove:
+        reader.paste(commands)
+    assert cluster.list("crd") == []
+    assert Kubectl(cluster.kubeconfig, OPERATOR).get("deployment", "partita") is None
+
+
+def test_the_short_form_of_upgrade_and_removal_is_the_same() -> None:
+    """Block by block, `install.md` has the commands of `upgrade.md`."""
+    *_, upgrade, remove, remove_definitions = (block.splitlines() for block in pasted(INSTALL))
+    long = {line for block in pasted(UPGRADE) for line in block.splitlines()}
+
+    assert {*upgrade, *remove, *remove_definitions} <= long

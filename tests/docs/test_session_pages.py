@@ -1,0 +1,161 @@
+"""Pages on sessions of a cluster: their commands, pasted while an operator runs on a real API server."""
+
+import asyncio
+import shutil
+
+import pytest
+from tests.docs.pages import blocks, pasted, write_files
+from tests.docs.shell import Shell
+from tests.operator.handlers.conftest import Operators
+from tests.operator.kubectl import Kubectl, condition, eventually, pool, session
+
+pytestmark = pytest.mark.apiserver
+
+README, FIRST_SESSION = "README.md", "docs/get-started/first-session.md"
+PLAN_CHANGES, TROUBLESHOOTING = "docs/concepts/plan-changes.md", "docs/troubleshooting.md"
+APPROVAL, SCALE_TO_ZERO = "docs/tasks/approval.md", "docs/tasks/scale-to-zero.md"
+MONITORING, QUOTAS, MODELS = "docs/tasks/monitoring.md", "docs/tasks/quotas.md", "docs/tasks/models.md"
+WHAT_IF, CLI = "docs/tasks/what-if.md", "docs/reference/cli.md"
+MANUAL = {"planner": {"approval": "Manual"}}
+
+
+async def paste(reader: Shell, commands: str) -> str:
+    """The operator runs on this event loop, which a command must not stop."""
+    return await asyncio.to_thread(reader.paste, commands)
+
+
+async def until(namespace: Kubectl, name: str, type: str, why: str) -> None:
+    await eventually(lambda: namespace.get("isess", name), lambda found: condition(found, type).get("reason") == why)
+
+
+async def test_a_first_session(reader: Shell, namespace: Kubectl, operators: Operators) -> None:
+    """Without GPUs, as the page says."""
+    write_files(FIRST_SESSION, reader.folder)
+    manifest = next(block.text for block in blocks(FIRST_SESSION) if block.language == "yaml")
+    gpus = "nodeSelector: {matchLabels: {nvidia.com/gpu.product: Tesla-T4}}"
+    assert gpus in manifest
+    manifest = manifest.replace(gpus, "count: 2\n  sharing: {mode: CPU}")
+    (reader.folder / "shop.yaml").write_text(
+        manifest.replace("namespace: default", f"namespace: {namespace.namespace}")
+    )
+    apply, without_a_cluster = pasted(FIRST_SESSION)
+
+    async with operators.running():
+        shown = await paste(reader, apply)
+    assert "isess" in shown or "inferencesession" in shown
+    assert f"/{namespace.namespace}/shop" in shown, "the session's URL"
+    await paste(reader, without_a_cluster)
+
+
+async def test_the_session_of_the_readme(reader: Shell, namespace: Kubectl, operators: Operators) -> None:
+    (manifest,) = [block.text for block in blocks(README) if block.language == "yaml"]
+    look, _install = pasted(README)
+    namespace.apply(pool("fast", count=16))
+    (reader.folder / "traffic.yaml").write_text(manifest)
+
+    async with operators.running():
+        await paste(reader, "kubectl apply -f traffic.yaml")
+        await until(namespace, "traffic", "Ready", "Serving")
+        shown = await paste(reader, look.replace("partita top ", "partita top --once "))
+    assert "traffic" in shown
+
+
+async def test_plan_changes(reader: Shell, namespace: Kubectl, operators: Operators) -> None:
+    (block,) = pasted(PLAN_CHANGES)
+    approve, pause, resume, rollback, explain = block.splitlines()
+    namespace.apply(pool("fast", count=16), session("traffic", **MANUAL))
+
+    async with operators.running():
+        await until(namespace, "traffic", "Held", "AwaitingApproval")
+        await paste(reader, approve)
+        await until(namespace, "traffic", "Ready", "Serving")
+        await paste(reader, pause)
+        namespace.apply(session("traffic", rate={"requestsPerSecond": 2000}, **MANUAL))
+        await until(namespace, "traffic", "Held", "Paused")
+        await paste(reader, resume)
+        await until(namespace, "traffic", "Held", "AwaitingApproval")
+        await paste(reader, approve)
+        await until(namespace, "traffic", "Ready", "Serving")
+        await paste(reader, rollback)
+        await until(namespace, "traffic", "Held", "RolledBack")
+        assert "Current plan: traffic-" in await paste(reader, explain)
+
+
+async def test_troubleshooting(reader: Shell, namespace: Kubectl, operators: Operators) -> None:
+    look, retry = pasted(TROUBLESHOOTING)
+    *shown, doctor = look.splitlines()
+    namespace.apply(pool("fast"), session("shop"))
+
+    async with operators.running():
+        await until(namespace, "shop", "Ready", "Serving")
+        assert "Serving" in await paste(reader, "\n".join(shown))
+        assert doctor == "partita doctor"
+        assert "CRD" in (await asyncio.to_thread(reader.run, doctor)).stdout
+        await paste(reader, retry)
+        await until(namespace, "shop", "Ready", "Serving")
+
+
+async def test_approval_and_rollback(reader: Shell, namespace: Kubectl, operators: Operators) -> None:
+    approval, rate, preview, approve, pause, window, rollback = pasted(APPROVAL)
+    back, undo = rollback.splitlines()
+    namespace.apply(pool("fast", count=16), session("traffic"))
+
+    async with operators.running():
+        await until(namespace, "traffic", "Ready", "Serving")
+        await paste(reader, approval)
+        await paste(reader, rate.replace("240", "2400"))  # one GPU of this pool has 1000
+        await until(namespace, "traffic", "Held", "AwaitingApproval")
+        assert "currentCostPerHour" in await paste(reader, preview)
+        await paste(reader, approve)
+        await until(namespace, "traffic", "Ready", "Serving")
+        await paste(reader, pause)
+        await paste(reader, window)
+        assert (namespace.get("isess", "traffic") or {})["spec"]["maintenanceWindows"][0]["start"] == "22:30"
+        await paste(reader, back)
+        await until(namespace, "traffic", "Held", "RolledBack")
+        await paste(reader, undo)
+
+
+async def test_looking_at_sessions_and_pools(reader: Shell, namespace: Kubectl, operators: Operators) -> None:
+    switch_on, switch_off, state, _simulate = pasted(SCALE_TO_ZERO)
+    look, _logs = pasted(MONITORING)
+    (quotas,) = pasted(QUOTAS)
+    _profiles, save, *_, plan = pasted(WHAT_IF)
+    namespace.apply(
+        pool("fast"), pool("t4", quotas=[{"namespace": namespace.namespace, "gpus": 4}]), session("traffic")
+    )
+
+    async with operators.running():
+        await until(namespace, "traffic", "Ready", "Serving")
+        await paste(reader, switch_on)
+        assert (namespace.get("isess", "traffic") or {})["spec"]["autoscaling"]["scaleToZero"]["afterSeconds"] == 900
+        await paste(reader, switch_off)
+        assert "scaleToZero" not in (namespace.get("isess", "traffic") or {})["spec"]["autoscaling"]
+        await paste(reader, state)
+        assert "traffic" in await paste(reader, look)
+        assert namespace.namespace in await paste(reader, quotas)
+        assert "requests/s" in await paste(reader, plan)
+        await paste(reader, save)
+        assert [*(reader.folder / "cluster-profiles").glob("*.json")]
+
+
+async def test_secrets_of_images(reader: Shell, namespace: Kubectl) -> None:
+    (command,) = pasted(MODELS)
+    in_default = "-n default"
+    assert in_default in command
+    await eventually(lambda: namespace.get("serviceaccount", "default"), lambda found: found is not None)
+
+    await paste(reader, command.replace(in_default, f"-n {namespace.namespace}"))
+    account = namespace.get("serviceaccount", "default")
+    assert account is not None
+    assert account["imagePullSecrets"] == [{"name": "registry"}]
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="no jq on PATH: apt-get install jq")
+async def test_output_for_other_programs(reader: Shell, namespace: Kubectl, operators: Operators) -> None:
+    block, _completion = pasted(CLI)
+    namespace.apply(pool("fast"), session("traffic"))
+
+    async with operators.running():
+        await until(namespace, "traffic", "Ready", "Serving")
+        assert '"sloMs": 200' in await paste(reader, block)
