@@ -76,7 +76,7 @@ class PoolBuilder:
 
 @dataclass(frozen=True)
 class ProfileBuilder:
-    """Builds a Profile; at first ten blocks of 1 ms for each sample, for batches up to 8."""
+    """Builds a Profile; by default with ten blocks of 1 ms for each sample, for batches up to 8."""
 
     module: str
     pool: str = "fast"
@@ -151,7 +151,7 @@ class ProfileBuilder:
 
 @dataclass(frozen=True)
 class SessionBuilder:
-    """Builds an InferenceSession; at first with an SLO of 100 ms, 10 requests/s and no margins."""
+    """Builds an InferenceSession; by default with an SLO of 100 ms, 10 requests/s and no margins."""
 
     name: str
     namespace: str = "default"

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import tokenize
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -21,6 +22,11 @@ PACKAGES: Final = (
 def source_files() -> list[Path]:
     """All modules of the packages."""
     return sorted(file for package in PACKAGES for file in package.rglob("*.py"))
+
+
+def files_of_tests() -> list[Path]:
+    """All modules of the tests."""
+    return sorted((ROOT / "tests").rglob("*.py"))
 
 
 def folders() -> list[Path]:
@@ -51,6 +57,22 @@ def definitions(file: Path) -> set[str]:
             case ast.AnnAssign(target=ast.Name(id=name)):
                 found.add(name)
     return found
+
+
+def comments(file: Path) -> Iterator[str]:
+    """Every comment of a module."""
+    with tokenize.open(file) as source:
+        for token in tokenize.generate_tokens(source.readline):
+            if token.type == tokenize.COMMENT:
+                yield token.string
+
+
+def docstrings(file: Path) -> Iterator[str]:
+    """Every docstring of a module, also those below variables and fields."""
+    for node in ast.walk(syntax(file)):
+        match node:
+            case ast.Expr(value=ast.Constant(value=str(text))):
+                yield text
 
 
 def texts(file: Path) -> Iterator[str]:

@@ -6,7 +6,17 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from tests.architecture.sources import ROOT, documents, names, source_files, texts, words
+from tests.architecture.sources import (
+    ROOT,
+    comments,
+    docstrings,
+    documents,
+    files_of_tests,
+    names,
+    source_files,
+    texts,
+    words,
+)
 
 GLOSSARY: Final = ROOT / "docs/concepts/glossary.md"
 SERVING: Final = ROOT / "runtime/partita_runtime/serving"
@@ -16,7 +26,8 @@ FIGURES: Final = ROOT / "docs/benchmarks"
 ROW: Final = re.compile(
     r"^\| (?P<words>[\w ,]+) \| [^|]+ \| (?P<where>names|prose|names, prose|names in serving) \|$", re.M
 )
-CODE: Final = re.compile(r"```.*?```|`[^`]*`", re.DOTALL)
+CODE: Final = re.compile(r"```.*?```|`([^`]*)`", re.DOTALL)
+"""A block of code, or code in a line."""
 
 
 @cache
@@ -32,6 +43,12 @@ def retired_in(text: str) -> set[str]:
     """The retired words in a text, outside its code."""
     prose = " ".join(CODE.sub("", text).lower().split())
     return {word for word in retired("prose") if re.search(rf"\b{re.escape(word)}\b", prose)}
+
+
+def retired_names_in(text: str) -> set[str]:
+    """The names in the code of a text's lines that have a retired word."""
+    mentioned = {name for code in CODE.findall(text) for name in re.findall(r"\w+", code)}
+    return {name for name in mentioned if retired("names") & set(words(name))}
 
 
 def test_every_row_of_the_glossary_is_read() -> None:
@@ -50,8 +67,23 @@ def test_names_have_no_retired_words(file: Path) -> None:
 
 
 @pytest.mark.parametrize("file", source_files(), ids=lambda file: str(file.relative_to(ROOT)))
-def test_messages_and_docstrings_have_no_retired_words(file: Path) -> None:
-    assert not [(text, word) for text in texts(file) for word in retired_in(text)]
+def test_messages_docstrings_and_comments_have_no_retired_words(file: Path) -> None:
+    assert not [(text, found) for text in (*texts(file), *comments(file)) if (found := retired_in(text))]
+
+
+@pytest.mark.parametrize("file", source_files(), ids=lambda file: str(file.relative_to(ROOT)))
+def test_docstrings_and_comments_mention_no_retired_names(file: Path) -> None:
+    written = (*docstrings(file), *comments(file))
+
+    assert not [(text, found) for text in written if (found := retired_names_in(text))]
+
+
+@pytest.mark.parametrize("file", files_of_tests(), ids=lambda file: str(file.relative_to(ROOT)))
+def test_tests_have_no_retired_words(file: Path) -> None:
+    written = (*docstrings(file), *comments(file))
+
+    assert not {name for name in names(file) if retired("names") & set(words(name))}
+    assert not [(text, found) for text in written if (found := retired_in(text) | retired_names_in(text))]
 
 
 @pytest.mark.parametrize(
@@ -65,4 +97,4 @@ def test_the_chart_has_no_retired_words(file: Path) -> None:
 def test_pages_have_no_retired_words(page: Path) -> None:
     text = GLOSSARY.read_text().partition("## Retired words")[0] if page == GLOSSARY else page.read_text()
 
-    assert page.is_relative_to(FIGURES) or not retired_in(text)
+    assert page.is_relative_to(FIGURES) or not retired_in(text) | retired_names_in(text)

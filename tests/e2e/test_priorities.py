@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.apiserver, pytest.mark.ray, pytest.ma
 
 
 def replicas(kubectl: Kubectl, session: Json | None, which: str = "ready") -> int:
-    """Replicas of the session's plan in force: those that are `ready`, or `desired` if nobody came first."""
+    """Replicas of the session's current plan: those that are `ready`, or those that it has as `desired`."""
     assert session is not None
     plan = kubectl.get("pplan", session["status"]["currentPlan"]["name"])
     return sum(stage[which] for stage in (plan or {})["status"]["stages"])

@@ -106,7 +106,7 @@ class KubeletDouble:
         if self._loop.ident is not None:
             self._loop.join()
         for run in self._runs.values():
-            run.abandon()
+            run.kill()
         if self._logs is not None:
             self._logs.shutdown()
             self._logs.server_close()
@@ -127,7 +127,7 @@ class KubeletDouble:
     def _sync(self) -> None:
         bound = {pod["metadata"]["uid"]: pod for pod in self._bound_pods()}
         for uid in self._runs.keys() - bound.keys():
-            self._runs.pop(uid).abandon()
+            self._runs.pop(uid).kill()
         for uid, pod in bound.items():
             run = self._runs.get(uid)
             if "deletionTimestamp" in pod["metadata"]:

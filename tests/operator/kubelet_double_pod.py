@@ -78,7 +78,7 @@ class PodRun(threading.Thread):
         self._entrypoint = list(entrypoint)
         self._environment = dict(environment)
         self._grace_s: float | None = None
-        self._abandoned = False
+        self._killed = False
         self._started_at = _now()
         self._deadline_exceeded = False
         self._init = [self._container(spec) for spec in pod["spec"].get("initContainers", [])]
@@ -98,9 +98,9 @@ class PodRun(threading.Thread):
         if self._grace_s is None:
             self._grace_s = grace_s
 
-    def abandon(self) -> None:
+    def kill(self) -> None:
         """Kill the pod's processes at once and report nothing more, as after a loss of its machine."""
-        self._abandoned = True
+        self._killed = True
         self.terminate(0.0)
         self.join()
 
@@ -304,7 +304,7 @@ class PodRun(threading.Thread):
 
     def _publish(self, phase: str) -> None:
         """Write the pod's status, if the pod still exists."""
-        if self._abandoned:
+        if self._killed:
             return
         ready = "True" if phase == "Running" else "False"
         status = {
@@ -343,7 +343,7 @@ class PodRun(threading.Thread):
                     headers={"Content-Type": kind},
                 )
             except httpx.TransportError:
-                if self._abandoned:
+                if self._killed:
                     raise
                 time.sleep(0.2)
 

@@ -131,7 +131,7 @@ class _ProgressLines:
             self._due = progress.elapsed_s + _REPORT_EVERY_S
             self.report(
                 f"{self.phase.name}: {progress.elapsed_s:.0f} of {self.phase.seconds:.0f} s, {progress.sent} sent, "
-                f"{progress.good} answered in time, {progress.in_flight} in flight"
+                f"{progress.good} answered in time, {progress.pending} waiting"
             )
 
 

@@ -180,7 +180,7 @@ def _from_file(path: Path) -> list[Payload]:
 def _show_progress(seconds: float, progress: Progress) -> None:
     if round(progress.elapsed_s) % 5 == 0:
         left = max(0.0, seconds - progress.elapsed_s)
-        counts = f"sent {progress.sent}, in time {progress.good}, waiting {progress.in_flight}"
+        counts = f"sent {progress.sent}, in time {progress.good}, waiting {progress.pending}"
         report(f"{progress.elapsed_s:5.0f} s  {counts}; {left:.0f} s left")
 
 

@@ -61,7 +61,7 @@ class Progress:
     good: int
 
     @property
-    def in_flight(self) -> int:
+    def pending(self) -> int:
         """Requests that wait for their answers."""
         return self.sent - self.ended
 

@@ -144,7 +144,7 @@ async def test_progress_ends_with_everything_counted(serve: Serve) -> None:
     seen: list[Progress] = []
     await run_load(config(await serve(handler), *np.linspace(0, 1.2, 30)), seen.append)
 
-    assert (seen[-1].sent, seen[-1].ended, seen[-1].good, seen[-1].in_flight) == (30, 30, 30, 0)
+    assert (seen[-1].sent, seen[-1].ended, seen[-1].good, seen[-1].pending) == (30, 30, 30, 0)
     assert [p.sent for p in seen] == sorted(p.sent for p in seen)
     assert len(seen) >= 2
 

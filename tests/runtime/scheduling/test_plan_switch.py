@@ -49,7 +49,7 @@ def test_switch_under_load_loses_nothing(switch_to: SchedulingPlan, with_workers
     assert (counted.arrived, counted.in_time) == (400, 400)
 
 
-def test_batches_in_flight_finish_on_the_old_workers() -> None:
+def test_dispatched_batches_finish_on_the_old_workers() -> None:
     driver = Driver(OLD).all_join()
     for number in range(4):
         driver.arrive(number, "m", 0, 1000)

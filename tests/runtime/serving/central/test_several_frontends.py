@@ -63,7 +63,7 @@ async def test_both_answer_and_each_reports_for_both() -> None:
             assert 'partita_requests_total{outcome="in_time",session="default/one"} 20.0' in metrics
 
 
-async def test_the_coordinator_restarts_with_requests_in_flight() -> None:
+async def test_the_coordinator_restarts_with_pending_requests() -> None:
     gates: list[Gate] = []
     app = shared().planned("p", batch_size=1)
     async with two_frontends(app, gated(gates)) as (coordinator, one, other):
