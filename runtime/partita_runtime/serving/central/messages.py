@@ -1,13 +1,17 @@
 """The messages between the frontends of a session and the coordinator that schedules for all of them.
 
 They carry what the scheduling core knows of requests and batches, never tensors. All times are in microseconds on the
-frontend's clock, in both directions; the coordinator translates. Entries of lists are named tuples, and arrays in JSON:
-the order of their fields is part of the protocol, whose version is checked in each frame's prefix (`wire`).
+frontend's clock, in both directions; the coordinator translates.
+
+A list can have hundreds of entries, so they are plain dataclasses. Per request, their field names cost 0.5 us more than
+arrays without names would: 8 % of the messages and a compiled core. Frozen dataclasses would cost 1.0 us more than
+arrays, pydantic models 2.7 us.
 """
 
-from typing import Annotated, Final, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Final, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import ConfigDict, Field, TypeAdapter
 
 from partita_runtime.scheduling.events import DropReason
 from partita_runtime.scheduling.plan import SchedulingPlan
@@ -22,7 +26,15 @@ _Count = Annotated[int, Field(ge=0)]
 _StageNumber = Annotated[int, Field(ge=0, lt=64)]
 
 
-class BatchDelays(NamedTuple):
+class _Entry:
+    """A part of a message: an object in JSON, checked on arrival. Unknown fields are refused."""
+
+    __slots__ = ()
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class BatchDelays(_Entry):
     """What a frontend keeps free for a batch's way to its first stage (microseconds)."""
 
     control: Micros = 0
@@ -31,7 +43,8 @@ class BatchDelays(NamedTuple):
     """For each request of the batch."""
 
 
-class WorkerJoined(NamedTuple):
+@dataclass(slots=True)
+class WorkerJoined(_Entry):
     """A worker takes batches of one stage from the frontend."""
 
     module: Name
@@ -41,7 +54,8 @@ class WorkerJoined(NamedTuple):
     node: Name
 
 
-class WorkerLeft(NamedTuple):
+@dataclass(slots=True)
+class WorkerLeft(_Entry):
     """A worker takes no more batches of one stage from the frontend."""
 
     module: Name
@@ -50,14 +64,16 @@ class WorkerLeft(NamedTuple):
     worker: Name
 
 
-class WorkerBusy(NamedTuple):
+@dataclass(slots=True)
+class WorkerBusy(_Entry):
     """A worker has a batch that another scheduler decided."""
 
     worker: Name
     until: Micros
 
 
-class SubRequestArrived(NamedTuple):
+@dataclass(slots=True)
+class SubRequestArrived(_Entry):
     """A sub-request waits for a batch."""
 
     id: Id
@@ -66,7 +82,8 @@ class SubRequestArrived(NamedTuple):
     at: Micros
 
 
-class StageCompleted(NamedTuple):
+@dataclass(slots=True)
+class StageCompleted(_Entry):
     """A batch left a stage."""
 
     batch: Id
@@ -76,14 +93,16 @@ class StageCompleted(NamedTuple):
     """How long it ran; None if that was not measured."""
 
 
-class BatchFailed(NamedTuple):
+@dataclass(slots=True)
+class BatchFailed(_Entry):
     """A batch could not be run."""
 
     batch: Id
     reason: _Reason
 
 
-class SubRequestDropped(NamedTuple):
+@dataclass(slots=True)
+class SubRequestDropped(_Entry):
     """The coordinator gave a sub-request up."""
 
     id: Id
@@ -92,7 +111,8 @@ class SubRequestDropped(NamedTuple):
     detail: str
 
 
-class RequestsEnded(NamedTuple):
+@dataclass(slots=True)
+class RequestsEnded(_Entry):
     """The samples of one request ended."""
 
     outcome: Outcome
@@ -100,7 +120,8 @@ class RequestsEnded(NamedTuple):
     samples: _Count
 
 
-class HeldRequests(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class HeldRequests(_Entry):
     """Requests that were held until there were replicas."""
 
     samples: _Count = 0

@@ -309,8 +309,11 @@ class RemoteScheduler:
         return dispatch
 
     def _drops(self, decisions: Decisions) -> list[Action]:
-        drops = [Drop(*drop) for drop in decisions.drops if self._sub_requests.pop(drop.id, None) is not None]
-        return [*drops]
+        return [
+            Drop(drop.id, drop.module, drop.reason, drop.detail)
+            for drop in decisions.drops
+            if self._sub_requests.pop(drop.id, None) is not None
+        ]
 
     def _ring(self, _due: int) -> int | None:
         now = now_micros()

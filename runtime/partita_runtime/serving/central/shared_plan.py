@@ -20,6 +20,8 @@ from partita_runtime.serving.central.messages import (
     Decisions,
     FrontendEvents,
     Register,
+    StageCompleted,
+    SubRequestArrived,
     SubRequestDropped,
 )
 from partita_runtime.serving.central.shared_signals import added, share_of, without_modules, without_workers
@@ -115,15 +117,15 @@ class SharedPlan:
             frontend.workers.add(joined.worker)
         for busy in events.workers_busy:
             core.worker_busy(busy.worker, busy.until + offset, now)
-        for request_id, module, deadline, at in events.arrived:
-            self._arrived(frontend, request_id, module, deadline + offset, at + offset)
+        for arrived in events.arrived:
+            self._arrived(frontend, arrived, offset)
         for request_id in events.cancelled:
             if request_id in frontend.requests:
                 known = frontend.requests.pop(request_id)
                 del self._requests[known]
                 core.cancel(known, now)
-        for batch_id, stage, at, took in events.completed:
-            self._completed(frontend, batch_id, stage, at + offset, took)
+        for completed in events.completed:
+            self._completed(frontend, completed, offset)
         for failed in events.failed:
             if failed.batch in frontend.batches:
                 core.failed(self._end(frontend, failed.batch), now, failed.reason)
@@ -190,16 +192,17 @@ class SharedPlan:
         delays = max((frontend.delays for frontend in self._frontends.values()), default=BatchDelays())
         if delays != self._delays:
             self._delays = delays
-            self._core.set_delays(*delays)
+            self._core.set_delays(delays.control, delays.per_request)
 
-    def _arrived(self, frontend: _RegisteredFrontend, own_id: int, module: str, deadline: int, at: int) -> None:
-        if own_id in frontend.requests:
-            raise ValueError(f"request {own_id} has arrived already")
+    def _arrived(self, frontend: _RegisteredFrontend, arrived: SubRequestArrived, offset: int) -> None:
+        if arrived.id in frontend.requests:
+            raise ValueError(f"request {arrived.id} has arrived already")
         request_id = self._next_request
         self._next_request += 1
-        self._core.arrive(request_id, _share(module, frontend), deadline, at)
-        frontend.requests[own_id] = request_id
-        self._requests[request_id] = (frontend, own_id)
+        module = _share(arrived.module, frontend)
+        self._core.arrive(request_id, module, arrived.deadline + offset, arrived.at + offset)
+        frontend.requests[arrived.id] = request_id
+        self._requests[request_id] = (frontend, arrived.id)
 
     def _dispatched(self, frontend: _RegisteredFrontend, module: str, dispatch: Dispatch) -> BatchDispatched:
         frontend.batches[frontend.next_batch] = dispatch.batch_id
@@ -217,14 +220,14 @@ class SharedPlan:
             transfer_starts=tuple([start - offset for start in dispatch.transfer_starts]),
         )
 
-    def _completed(self, frontend: _RegisteredFrontend, own_id: int, stage: int, at: int, took: int | None) -> None:
-        known = frontend.batches.get(own_id)
+    def _completed(self, frontend: _RegisteredFrontend, completed: StageCompleted, offset: int) -> None:
+        known = frontend.batches.get(completed.batch)
         if known is None:
             return
         batch = self._batches[known]
-        self._core.completed(known, stage, at, took)
-        if stage == batch.stages - 1:
-            self._end(frontend, own_id)
+        self._core.completed(known, completed.stage, completed.at + offset, completed.took)
+        if completed.stage == batch.stages - 1:
+            self._end(frontend, completed.batch)
             for request_id in batch.request_ids:
                 if request_id in self._requests:
                     _, own_request = self._requests.pop(request_id)

@@ -22,8 +22,10 @@ MAX_HEADER_BYTES: Final = 64 * 1024
 MAX_BODY_BYTES: Final = 1 << 30
 MAX_REASON: Final = 2048
 """Most characters of a failure's reason."""
+_MAX_FIELD: Final = 200
+"""Most characters of a field's path in an error: a peer may send any name."""
 
-_MAGIC: Final = b"PTA4"
+_MAGIC: Final = b"PTA5"
 """Begins every frame, and has the version of the protocol: one more after each change of a message."""
 _PREFIX: Final = struct.Struct("<4sIQ")
 
@@ -290,7 +292,9 @@ class Decoder(Generic[MessageT]):
         try:
             message = self._dialect.messages.validate_json(bytes(self._target))
         except ValidationError as error:
-            raise WireError(f"not a message: {error.errors(include_url=False)[0]['msg']}") from None
+            found = error.errors(include_url=False)[0]
+            field = ".".join(map(str, found["loc"]))[:_MAX_FIELD]
+            raise WireError(f"not a message: {field or 'its header'}: {found['msg']}") from None
         if _body_bytes(message) != self._body:
             raise WireError(f"the header lists {_body_bytes(message)} bytes of tensors, but the body has {self._body}")
         self._admit(message)

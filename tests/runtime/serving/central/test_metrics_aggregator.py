@@ -6,7 +6,7 @@ import pytest
 from tests.runtime.scheduling.plans import module, plan_of, stage
 
 from partita_runtime.scheduling.core import SchedulingCore
-from partita_runtime.serving.central.messages import MetricsReport
+from partita_runtime.serving.central.messages import MetricsReport, RequestsEnded
 from partita_runtime.serving.central.metrics_aggregator import MetricsAggregator, Scheduled
 from partita_runtime.serving.telemetry.signals import Outcome
 
@@ -29,8 +29,14 @@ def report(plan: str | None, used_seconds: int = 0, **fields: Any) -> MetricsRep
 
 def test_counts_include_all_frontends_also_those_that_have_left() -> None:
     aggregator = MetricsAggregator("default/s", 0)
-    aggregator.take("one", report("a", arrived=3, ended=((Outcome.IN_TIME, 2000, 2), (Outcome.LATE, 9000, 1))), SECOND)
-    aggregator.take("other", report("a", arrived=1, ended=((Outcome.OVERLOAD, 0, 1),), cut_off={"m": 4}), SECOND)
+    aggregator.take(
+        "one",
+        report("a", arrived=3, ended=(RequestsEnded(Outcome.IN_TIME, 2000, 2), RequestsEnded(Outcome.LATE, 9000, 1))),
+        SECOND,
+    )
+    aggregator.take(
+        "other", report("a", arrived=1, ended=(RequestsEnded(Outcome.OVERLOAD, 0, 1),), cut_off={"m": 4}), SECOND
+    )
     aggregator.leave("one")
     measured = aggregator.measured(scheduled, 2 * SECOND)
     signals = measured.signals

@@ -20,6 +20,7 @@ from partita_runtime.serving.central.messages import (
     Register,
     Registered,
     RegisterReporter,
+    SubRequestArrived,
     WorkerJoined,
 )
 from partita_runtime.serving.session.settings import FrontendSettings
@@ -201,6 +202,8 @@ class Peer(Receiver[CoordinatorMessage]):
 
 PLAN = shared().epoch.plan
 UNPLANNED = WorkerJoined("only", "p9", 0, "w", "n")
+ARRIVED = SubRequestArrived(1, "only", deadline=5, at=0)
+ARRIVED_ELSEWHERE = SubRequestArrived(1, "another", deadline=5, at=0)
 REGISTER = Register(token="right", frontend="s", plan=PLAN, next_batch=0)
 
 
@@ -212,15 +215,13 @@ REGISTER = Register(token="right", frontend="s", plan=PLAN, next_batch=0)
         pytest.param([REGISTER, REGISTER], id="two hellos"),
         pytest.param([RegisterReporter(token="right", session="default/another")], id="another session"),
         pytest.param(
-            [REGISTER, FrontendEvents(sent=0, arrived=((1, "another", 5, 0),))], id="a module that the plan lacks"
+            [REGISTER, FrontendEvents(sent=0, arrived=(ARRIVED_ELSEWHERE,))], id="a module that the plan lacks"
         ),
         pytest.param(
             [REGISTER, FrontendEvents(sent=0, workers_joined=(UNPLANNED,))],
             id="a stage that is not in the plan",
         ),
-        pytest.param(
-            [REGISTER, FrontendEvents(sent=0, arrived=((1, "only", 5, 0), (1, "only", 5, 0)))], id="a request twice"
-        ),
+        pytest.param([REGISTER, FrontendEvents(sent=0, arrived=(ARRIVED, ARRIVED))], id="a request twice"),
         pytest.param([REGISTER, Registered()], id="a message that is not for coordinators"),
     ],
 )

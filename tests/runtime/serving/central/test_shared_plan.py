@@ -12,7 +12,17 @@ from tests.runtime.scheduling.plans import module, plan_of, stage
 
 from partita_runtime.scheduling.events import DropReason, StageRef
 from partita_runtime.serving.central.clock_offset import ClockOffset
-from partita_runtime.serving.central.messages import BatchDispatched, FrontendEvents, Register
+from partita_runtime.serving.central.messages import (
+    BatchDelays,
+    BatchDispatched,
+    BatchFailed,
+    FrontendEvents,
+    Register,
+    StageCompleted,
+    SubRequestArrived,
+    WorkerBusy,
+    WorkerJoined,
+)
 from partita_runtime.serving.central.shared_plan import SharedPlan
 
 REF = StageRef("m", "a", 0)
@@ -36,17 +46,19 @@ class Frontends:
         self.ahead[name] = ahead
         self.numbers[name] = 100
         self.plan.register(Register(token="", frontend=name, plan=self.plan.plan, next_batch=100), now)
-        self.tell(name, now, delays=(0, 0), workers_joined=tuple((*REF, w, "n") for w in workers), **told)
+        self.tell(
+            name, now, delays=BatchDelays(), workers_joined=tuple(WorkerJoined(*REF, w, "n") for w in workers), **told
+        )
 
     def tell(self, name: str, now: int, **told: Any) -> None:
         self.plan.handle(name, FrontendEvents(sent=now + self.ahead[name], **told), now)
 
     def arrive(self, name: str, number: int, now: int, deadline: int) -> None:
         ahead = self.ahead[name]
-        self.tell(name, now, arrived=((number, "m", deadline + ahead, now + ahead),))
+        self.tell(name, now, arrived=(SubRequestArrived(number, "m", deadline + ahead, now + ahead),))
 
     def complete(self, name: str, batch: int, now: int) -> None:
-        self.tell(name, now, completed=((batch, 0, now + self.ahead[name], None),))
+        self.tell(name, now, completed=(StageCompleted(batch, 0, now + self.ahead[name], None),))
 
     def advance(self, now: int) -> None:
         for name, decisions in self.plan.advance(now).items():
@@ -57,7 +69,7 @@ class Frontends:
                 times = {"starts": starts, "finish": batch.finish - ahead, "deadline": batch.deadline - ahead}
                 self.dispatched.append((name, self.numbers[name], batch.model_copy(update=times)))
                 self.numbers[name] += 1
-            self.dropped |= {(name, number): reason for number, _, reason, _ in decisions.drops}
+            self.dropped |= {(name, drop.id): drop.reason for drop in decisions.drops}
 
     def run(self, until: int) -> None:
         """Let time pass, with batches that take the profiled time."""
@@ -141,8 +153,8 @@ def test_reservations_of_a_lost_frontend_end_as_planned_and_its_requests_are_rem
 
 def test_a_new_coordinator_does_not_dispatch_to_workers_that_are_busy_for_the_old_one() -> None:
     frontends = Frontends()
-    frontends.enter("one", now=0, workers_busy=(("w", 700 + HOURS), ("unknown", 900)))
-    frontends.enter("other", ahead=0, now=0, workers_busy=(("w", 1500),))
+    frontends.enter("one", now=0, workers_busy=(WorkerBusy("w", 700 + HOURS), WorkerBusy("unknown", 900)))
+    frontends.enter("other", ahead=0, now=0, workers_busy=(WorkerBusy("w", 1500),))
     frontends.arrive("one", 1, 0, deadline=2500)
     frontends.run(20_000)
     assert frontends.starts == [("one", 1500)]
@@ -158,7 +170,7 @@ def test_a_worker_that_one_frontend_cannot_reach_serves_the_other() -> None:
     frontends.run(20_000)
     assert [name for name, _ in frontends.starts] == ["other"]
     assert frontends.dropped == {("one", 1): DropReason.NO_WORKERS}
-    frontends.tell("one", 20_000, workers_joined=((*REF, "w", "n"),))
+    frontends.tell("one", 20_000, workers_joined=(WorkerJoined(*REF, "w", "n"),))
     frontends.arrive("one", 2, 20_000, deadline=25_000)
     frontends.run(40_000)
     assert [name for name, _ in frontends.starts] == ["other", "one"]
@@ -172,7 +184,7 @@ def test_a_batch_that_was_not_run_is_dispatched_again(how: str) -> None:
     frontends.arrive("one", 2, 0, deadline=9000)
     frontends.advance(0)
     frontends.tell("one", 300, cancelled=(2,))
-    frontends.tell("one", 300, **{how: ((100, "why"),) if how == "failed" else (100,)})
+    frontends.tell("one", 300, **{how: (BatchFailed(100, "why"),) if how == "failed" else (100,)})
     frontends.run(20_000)
     assert [batch.request_ids for _, _, batch in frontends.dispatched] == [(1, 2), (1,)]
 
