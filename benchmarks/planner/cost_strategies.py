@@ -38,7 +38,7 @@ from partita_planner.configurations.schedule import WorkloadSchedule
 from partita_planner.configurations.splitting import Criterion, GreedySplit, QuantizedSplit
 from partita_planner.configurations.whole_machines import least_allocated
 from partita_planner.configurations.workload import Configuration, Workload, WorkloadModule
-from partita_planner.deadline import NEVER
+from partita_planner.solver.deadline import NEVER
 from partita_planner.strategies import STRATEGIES, harpagon, piccolo
 from partita_planner.strategies.strategy import WorkloadSolver
 

@@ -15,10 +15,10 @@ import time
 from dataclasses import dataclass
 from math import exp, log
 
-from partita_planner.deadline import Deadline
 from partita_planner.mig.packing import BatchWorkload, NoPacking, Packing, most_served
 from partita_planner.mig.paris_algorithm import SliceCurve, batch_workloads, paris, placed, segment_workloads
 from partita_planner.mig.products import known_products
+from partita_planner.solver.deadline import Deadline
 
 PRODUCT = known_products().product("A100-40GB")
 SLICES = ("1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb")

@@ -26,8 +26,8 @@ from partita_planner.allocation.demand import ModuleDemand
 from partita_planner.allocation.resources import AvailableResources
 from partita_planner.allocation.template_search import Found
 from partita_planner.allocation.throughput import most_throughput, throughput_bound
-from partita_planner.deadline import Deadline
 from partita_planner.problem import Pool
+from partita_planner.solver.deadline import Deadline
 from partita_planner.templates.enumeration import enumerate_templates
 from partita_planner.templates.templates import TemplateLimits, module_classes
 

@@ -37,9 +37,9 @@ from partita_planner.allocation.deployments import ModuleDeployments
 from partita_planner.allocation.resources import AvailableResources
 from partita_planner.allocation.template_search import Found, NothingFound
 from partita_planner.allocation.throughput import most_throughput, pooled
-from partita_planner.deadline import Deadline
 from partita_planner.problem import Pool
 from partita_planner.session.latency import SECOND
+from partita_planner.solver.deadline import Deadline
 from partita_planner.strategies.dart_r import most_chained
 from partita_planner.strategies.ppipe import most_published
 from partita_planner.templates.enumeration import enumerate_templates

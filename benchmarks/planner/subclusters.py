@@ -18,7 +18,7 @@ from statistics import mean
 
 import numpy as np
 
-from partita_planner.deadline import Deadline
+from partita_planner.solver.deadline import Deadline
 from partita_planner.subclusters.balance import measure
 from partita_planner.subclusters.formulation import solve_exactly
 from partita_planner.subclusters.partitioning import partition

@@ -1,6 +1,3 @@
-from .deadline import NEVER as NEVER
-from .deadline import Deadline as Deadline
-from .deadline import OutOfTimeError as OutOfTimeError
 from .explain.difference import PlanDifference as PlanDifference
 from .explain.difference import differences as differences
 from .planning import plan as plan
@@ -18,5 +15,8 @@ from .several_sessions.joint_planning import plan_jointly as plan_jointly
 from .several_sessions.joint_throughput import plan_joint_throughput as plan_joint_throughput
 from .several_sessions.offline import plan_offline as plan_offline
 from .several_sessions.offline import plan_offline_jointly as plan_offline_jointly
+from .solver.deadline import NEVER as NEVER
+from .solver.deadline import Deadline as Deadline
+from .solver.deadline import OutOfTimeError as OutOfTimeError
 from .strategies import STRATEGIES as STRATEGIES
 from .validation import validate as validate

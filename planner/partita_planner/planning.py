@@ -8,13 +8,13 @@ from typing import Final
 from partita_api.inferencesession import CostModel, ObjectiveType
 from partita_api.pipelineplan import PipelinePlanSpec
 from partita_planner.allocation.template_search import NothingFound
-from partita_planner.deadline import Deadline
 from partita_planner.explain.diagnosis import missing_inputs, not_enough_gpus, slo_too_tight
 from partita_planner.explain.explanation import alternative, explained
 from partita_planner.explain.sensitivities import sensitivity
 from partita_planner.problem import NoPlan, NoPlanReason, Outcome, Planned, PlanningProblem
 from partita_planner.session.measurements import profile_problems
 from partita_planner.session.session_graph import session_problems
+from partita_planner.solver.deadline import Deadline
 from partita_planner.strategies import STRATEGIES
 from partita_planner.strategies.no_partitioning import NO_PARTITIONING
 from partita_planner.strategies.strategy import StrategyRefusal

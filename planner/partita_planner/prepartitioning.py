@@ -11,7 +11,7 @@ from itertools import accumulate
 from math import inf
 from typing import Final
 
-from partita_planner.problem import ROUNDING
+from partita_planner.solver.tolerances import ROUNDING
 
 BALANCE_BOUNDS: Final = ((0.5, 1.5), (0.25, 2.0), (0.1, 3.0), (0.0, inf))
 """Least and most share of the even block time for a block; the next pair if no cut keeps the previous one."""

@@ -16,9 +16,6 @@ from partita_api.profile import Profile
 LONGEST_SLO_MS: Final = 600_000
 """The longest SLO that a session may declare."""
 
-ROUNDING: Final = 1e-9
-"""Relative tolerance of comparisons: sums of numbers such as 0.1 are not exact."""
-
 _ANY_INPUT: Final = TensorSpec(shape=(1,))
 """Stands for the input of models of which only latencies are known."""
 

@@ -51,12 +51,12 @@ def test_a_plan_needs_no_kubernetes_ray_or_torch() -> None:
     "module",
     [
         "partita_planner",
-        "partita_planner.deadline",
         "partita_planner.mig",
         "partita_planner.mig.products",
         "partita_planner.prepartitioning",
         "partita_planner.problem",
         "partita_planner.session.latency",
+        "partita_planner.solver.deadline",
         "partita_planner.subclusters.problem",
         "partita_planner.validation",
     ],

@@ -11,7 +11,7 @@ from benchmarks.scheduling.goodput_cases.measure import Effort, Row, say
 from benchmarks.scheduling.goodput_cases.pooled import PROCESSES, scheduling_plan, spread_out
 
 from partita_planner.allocation.template_search import Found
-from partita_planner.deadline import Deadline
+from partita_planner.solver.deadline import Deadline
 from partita_runtime.simulation.load_search import goodput
 from partita_runtime.simulation.streams import RequestStream, simulate_streams
 

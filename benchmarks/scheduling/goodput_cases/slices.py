@@ -20,10 +20,10 @@ from benchmarks.scheduling.goodput_cases.measure import Effort, Row, say
 from numpy.typing import NDArray
 
 from partita_api.inferencesession import ArrivalProcess
-from partita_planner.deadline import Deadline
 from partita_planner.mig.demand import MigDemand, pack, pack_by_paris
 from partita_planner.mig.packing import Packing
 from partita_planner.mig.products import known_products
+from partita_planner.solver.deadline import Deadline
 from partita_runtime.scheduling.plan import ScheduledModule, ScheduledPipeline, ScheduledStage, SchedulingPlan
 from partita_runtime.simulation.arrivals import arrivals_at
 from partita_runtime.simulation.load_search import goodput

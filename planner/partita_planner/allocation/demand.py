@@ -2,14 +2,9 @@
 
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Final
 
+from partita_planner.solver.tolerances import COST_GAP, THROUGHPUT_GAP
 from partita_planner.templates.templates import Template
-
-COST_GAP: Final = 1e-6
-"""Relative distance between value and bound at which a cost is proven."""
-THROUGHPUT_GAP: Final = 1e-4
-"""The same for throughput: profiles are not more exact than 0.01 %."""
 
 
 class AllocationObjective(Enum):

@@ -26,8 +26,8 @@ from partita_planner.allocation.demand import ModuleDemand
 from partita_planner.allocation.deployments import ModuleDeployments, TemplateDeployment, in_dispatch_order
 from partita_planner.allocation.relaxation import Relaxation, deployed
 from partita_planner.allocation.resources import AvailableResources
-from partita_planner.deadline import Deadline, OutOfTimeError
-from partita_planner.problem import ROUNDING
+from partita_planner.solver.deadline import Deadline, OutOfTimeError
+from partita_planner.solver.tolerances import ROUNDING
 from partita_planner.templates.templates import Template
 
 MAX_WORK: Final = 5e9

@@ -10,7 +10,7 @@ from partita_planner.allocation.demand import ModuleDemand
 from partita_planner.allocation.deployments import ModuleDeployments, TemplateDeployment, in_dispatch_order
 from partita_planner.allocation.relaxation import Relaxation
 from partita_planner.allocation.resources import AvailableResources
-from partita_planner.problem import ROUNDING
+from partita_planner.solver.tolerances import ROUNDING
 from partita_planner.templates.pareto import Floats, Integers
 
 FILLED_GPUS: Final = 8

@@ -23,9 +23,9 @@ from pyomo.core.expr.visitor import identify_variables
 from partita_planner.allocation.demand import AllocationObjective, ModuleDemand
 from partita_planner.allocation.deployments import ModuleDeployments, TemplateDeployment, in_dispatch_order
 from partita_planner.allocation.latency_split import add_split, allowed
-from partita_planner.allocation.milp import integer
 from partita_planner.allocation.resources import AvailableResources, missing_price
 from partita_planner.session.latency import LatencyGraph
+from partita_planner.solver.milp import integer
 from partita_planner.templates.templates import Template, TemplateStage
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pyomo.environ as pyo
 
-from partita_planner.allocation.milp import MilpAnswer, integer, solve
-from partita_planner.deadline import Deadline
 from partita_planner.session.latency import LatencyGraph
+from partita_planner.solver.deadline import Deadline
+from partita_planner.solver.milp import MilpAnswer, integer, solve
 
 
 def add_split(model: Any, graph: LatencyGraph, options: Mapping[str, Collection[int]]) -> None:

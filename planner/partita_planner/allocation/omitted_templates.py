@@ -16,10 +16,10 @@ import numpy as np
 import pyomo.environ as pyo
 
 from partita_planner.allocation.demand import AllocationObjective, ModuleDemand
-from partita_planner.allocation.milp import solve_lp
 from partita_planner.allocation.resources import AvailableResources
-from partita_planner.deadline import Deadline
 from partita_planner.session.latency import SECOND
+from partita_planner.solver.deadline import Deadline
+from partita_planner.solver.milp import solve_lp
 from partita_planner.templates.templates import ModuleClass
 
 

@@ -11,8 +11,8 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from partita_planner.deadline import NEVER, Deadline, OutOfTimeError
-from partita_planner.problem import ROUNDING
+from partita_planner.solver.deadline import NEVER, Deadline, OutOfTimeError
+from partita_planner.solver.tolerances import ROUNDING
 from partita_planner.templates.templates import Template, TemplateStage
 
 EXACT_STEPS = 64

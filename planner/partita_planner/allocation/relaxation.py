@@ -14,10 +14,10 @@ import pyomo.environ as pyo
 
 from partita_planner.allocation.demand import AllocationObjective, ModuleDemand
 from partita_planner.allocation.deployments import ModuleDeployments, TemplateDeployment, in_dispatch_order
-from partita_planner.allocation.milp import solve_lp
 from partita_planner.allocation.resources import AvailableResources, missing_price
-from partita_planner.deadline import Deadline
-from partita_planner.problem import ROUNDING
+from partita_planner.solver.deadline import Deadline
+from partita_planner.solver.milp import solve_lp
+from partita_planner.solver.tolerances import ROUNDING
 from partita_planner.templates.dominance import undominated_in_parts
 from partita_planner.templates.templates import Template
 

@@ -29,12 +29,13 @@ from partita_planner.allocation.dynamic_program import MAX_WORK, Program
 from partita_planner.allocation.filling import filled
 from partita_planner.allocation.formulation import allocation_model, deployments_of, start_from
 from partita_planner.allocation.latency_split import solve_split
-from partita_planner.allocation.milp import solve
 from partita_planner.allocation.pruning import least_excess, promising
 from partita_planner.allocation.relaxation import Relaxation, relax, rounded
 from partita_planner.allocation.resources import AvailableResources, missing_price
-from partita_planner.deadline import Deadline
 from partita_planner.session.latency import LatencyGraph, distribute_slack
+from partita_planner.solver.deadline import Deadline
+from partita_planner.solver.milp import solve
+from partita_planner.solver.tolerances import ROUNDING
 from partita_planner.templates.templates import Template, TemplateStage
 
 RESTRICTED_TEMPLATES: Final = 60
@@ -111,7 +112,7 @@ def search(
     best = _better(problem, seed, answer)
     if problem.graph is not None and isinstance(best, Found) and best.value > 0:
         best, _ = _exactly(_uncoupled(problem, best), relaxation, excess, best, deadline.share(EXACT_SHARE))
-    slack = abs(relaxation.bound - best.value) * (1 + 1e-9) if isinstance(best, Found) else inf
+    slack = abs(relaxation.bound - best.value) * (1 + ROUNDING) if isinstance(best, Found) else inf
     left = problem.with_templates(lambda d: promising(d.templates, excess[d.module], slack))
     if not (isinstance(best, Found) and _covers(tried, left)) and not deadline.passed:
         deadline = _worth_its_time(problem, best, relaxation, deadline)

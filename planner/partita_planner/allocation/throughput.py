@@ -16,8 +16,8 @@ from partita_planner.allocation.deployments import ModuleDeployments
 from partita_planner.allocation.relaxation import relax
 from partita_planner.allocation.resources import AvailableResources
 from partita_planner.allocation.template_search import AllocationProblem, Found, NothingFound, search
-from partita_planner.deadline import Deadline
 from partita_planner.session.latency import LatencyGraph
+from partita_planner.solver.deadline import Deadline
 
 
 def most_throughput(

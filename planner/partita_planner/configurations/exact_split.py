@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from partita_planner.configurations.collection import shortest_collections
 from partita_planner.configurations.workload import Workload
-from partita_planner.deadline import NEVER, Deadline
+from partita_planner.solver.deadline import NEVER, Deadline
 
 STEPS: Final = 60
 STALLED: Final = 20

@@ -12,8 +12,8 @@ from partita_planner.configurations.exact_split import SplitOption, cheapest_spl
 from partita_planner.configurations.module_scheduling import MachineGroup, schedule_of, whole_machines
 from partita_planner.configurations.schedule import Schedule, WorkloadSchedule
 from partita_planner.configurations.workload import Workload, WorkloadModule
-from partita_planner.deadline import NEVER, Deadline
-from partita_planner.problem import ROUNDING
+from partita_planner.solver.deadline import NEVER, Deadline
+from partita_planner.solver.tolerances import ROUNDING
 
 
 def cheapest_with_full_machines(

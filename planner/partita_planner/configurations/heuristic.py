@@ -8,7 +8,8 @@ from partita_planner.configurations.module_scheduling import SchedulingRules, sc
 from partita_planner.configurations.schedule import Schedule, WorkloadSchedule
 from partita_planner.configurations.splitting import Budgets, GreedySplit, Split
 from partita_planner.configurations.workload import Configuration, Workload, WorkloadModule
-from partita_planner.deadline import NEVER, Deadline
+from partita_planner.solver.deadline import NEVER, Deadline
+from partita_planner.solver.tolerances import ROUNDING
 
 
 class HardwareChoice(Enum):
@@ -111,7 +112,7 @@ def _best_reassignment(
     """The module whose residual workload saves most cost when it may use all latency that its paths leave."""
     latency_headroom = workload.latency_headroom(_latency(schedules, budgets))
     best: dict[str, Schedule] | None = None
-    most = 1e-9 * sum(schedule.occupancy for schedule in schedules.values())
+    most = ROUNDING * sum(schedule.occupancy for schedule in schedules.values())
     for module in workload.modules:
         name = module.name
         again = schedule_module(module, budgets[name], rules, residual_budget=latency_headroom[name])

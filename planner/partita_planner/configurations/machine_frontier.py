@@ -14,7 +14,7 @@ from partita_planner.configurations.machine_sets import Machines, at_full_load, 
 from partita_planner.configurations.schedule import Allocation, batch_aware_latency
 from partita_planner.configurations.spread import curves
 from partita_planner.configurations.workload import Configuration, WorkloadModule
-from partita_planner.problem import ROUNDING
+from partita_planner.solver.tolerances import ROUNDING
 
 LEAST_ADVANCE: Final = 0.1
 """The next evaluation in a gap is at least this share of the gap above its lower end."""

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from partita_planner.configurations.schedule import Allocation
 from partita_planner.configurations.workload import Configuration, WorkloadModule
-from partita_planner.problem import ROUNDING
+from partita_planner.solver.tolerances import ROUNDING
 
 Machines = tuple[tuple[Configuration, int], ...]
 """Configurations with machine counts, in the order of dispatch."""

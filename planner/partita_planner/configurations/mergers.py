@@ -7,6 +7,7 @@ from math import inf
 from partita_planner.configurations.exact_split import SplitOption
 from partita_planner.configurations.module_scheduling import SchedulingRules, shared_latency, whole_machines
 from partita_planner.configurations.workload import Configuration, Workload, WorkloadModule
+from partita_planner.solver.tolerances import ROUNDING
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def configuration_latency(configuration: Configuration, rate: float, rules: Sche
     left = rate
     if rules.max_configurations == 1:
         rest = rate - whole_machines(rate, configuration) * configuration.throughput
-        left = rest if rest > 1e-9 * rate else rate
+        left = rest if rest > ROUNDING * rate else rate
     return max(rules.dispatch.latency(configuration, rate), rules.dispatch.latency(configuration, left))
 
 

@@ -16,7 +16,7 @@ from math import ceil, floor
 from partita_planner.configurations.dispatch import DispatchModel
 from partita_planner.configurations.schedule import Allocation, Schedule
 from partita_planner.configurations.workload import Configuration, WorkloadModule
-from partita_planner.problem import ROUNDING
+from partita_planner.solver.tolerances import ROUNDING
 
 
 class Dummies(Enum):

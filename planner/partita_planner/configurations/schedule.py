@@ -6,7 +6,7 @@ from functools import cached_property
 from math import ceil
 
 from partita_planner.configurations.workload import Configuration
-from partita_planner.problem import ROUNDING
+from partita_planner.solver.tolerances import ROUNDING
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from partita_planner.configurations.exact_split import SplitOption, cheapest_spl
 from partita_planner.configurations.mergers import ModuleGroup, merged, single
 from partita_planner.configurations.module_scheduling import SchedulingRules, schedule_module
 from partita_planner.configurations.workload import Workload
-from partita_planner.deadline import NEVER, Deadline
+from partita_planner.solver.deadline import NEVER, Deadline
+from partita_planner.solver.tolerances import ROUNDING
 
 Budgets = Mapping[str, float]
 """Seconds by module."""
@@ -76,7 +77,7 @@ class QuantizedSplit:
         options: dict[str, list[SplitOption]] = {}
         for module in workload.modules:
             longest = min(path.seconds for path in workload.paths if module.name in path.modules)
-            steps = [(k + 1) * self.interval for k in range(floor(longest / self.interval + 1e-9))]
+            steps = [(k + 1) * self.interval for k in range(floor(longest / self.interval + ROUNDING))]
             kept, least = [], inf
             for step in steps:
                 if deadline.passed:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from partita_planner.configurations.exact_split import SplitFound, SplitOption, cheapest_split
 from partita_planner.configurations.schedule import Allocation, WorkloadSchedule, batch_aware_schedule
 from partita_planner.configurations.workload import Configuration, Workload, WorkloadModule
-from partita_planner.deadline import NEVER, Deadline
+from partita_planner.solver.deadline import NEVER, Deadline
 
 
 @dataclass(frozen=True)

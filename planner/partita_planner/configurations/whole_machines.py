@@ -21,8 +21,8 @@ from partita_planner.configurations.schedule import (
 )
 from partita_planner.configurations.spread import spread_split
 from partita_planner.configurations.workload import Workload
-from partita_planner.deadline import NEVER, Deadline
-from partita_planner.problem import ROUNDING
+from partita_planner.solver.deadline import NEVER, Deadline
+from partita_planner.solver.tolerances import ROUNDING
 
 MAX_EVALUATIONS: Final = 1000
 FIRST_SHARE: Final = 0.3

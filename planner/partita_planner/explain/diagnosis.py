@@ -12,8 +12,8 @@ from typing import Final
 from partita_planner.allocation.demand import AllocationObjective, ModuleDemand
 from partita_planner.allocation.template_search import AllocationProblem, Found, search
 from partita_planner.allocation.throughput import most_throughput
-from partita_planner.deadline import Deadline
 from partita_planner.problem import LONGEST_SLO_MS, NoPlan, NoPlanReason
+from partita_planner.solver.deadline import Deadline
 from partita_planner.task.task import SolveTask, Task, TaskSolution
 
 MAX_ROUNDS: Final = 20

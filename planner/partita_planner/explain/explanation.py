@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from partita_api.pipelineplan import Alternative, Constraint, ConstraintType, Evidence, PipelinePlanSpec
 from partita_planner.allocation.demand import AllocationObjective
 from partita_planner.allocation.template_search import NothingFound
-from partita_planner.explain.sensitivities import CERTAIN_GAP, Sensitivity, Worth
+from partita_planner.explain.sensitivities import Sensitivity, Worth
+from partita_planner.solver.tolerances import PROFILE_PRECISION
 from partita_planner.task.assembly import quantity
 from partita_planner.task.task import Task, TaskSolution
 
@@ -56,7 +57,7 @@ def alternative(
 
 
 def _compared(chosen: TaskSolution, other: TaskSolution) -> str:
-    if abs(other.value - chosen.value) <= CERTAIN_GAP * max(chosen.value, other.value):
+    if abs(other.value - chosen.value) <= PROFILE_PRECISION * max(chosen.value, other.value):
         return "no worse"
     if not chosen.value:
         return "more than the plan, which costs nothing"
@@ -104,15 +105,17 @@ def _constraint(
         type=type,
         pool=pool,
         modules=modules,
-        binding=full if worth is None else worth.amount > CERTAIN_GAP * solution.value,
+        binding=full if worth is None else worth.amount > PROFILE_PRECISION * solution.value,
         worth=None if worth is None else quantity(worth.amount),
         evidence=None if worth is None else worth.evidence,
     )
 
 
 def _achieved(task: Task, solution: TaskSolution) -> str:
-    gap = solution.relative_gap
-    proof = "proven optimal" if gap <= CERTAIN_GAP else f"within {gap:.2%} of the proven bound {solution.bound:.6g}"
+    if solution.relative_gap <= PROFILE_PRECISION:
+        proof = "proven optimal"
+    else:
+        proof = f"within {solution.relative_gap:.2%} of the proven bound {solution.bound:.6g}"
     return f"{solution.value:.6g} {_unit(task)}, {proof}."
 
 

@@ -13,14 +13,13 @@ from partita_planner.allocation.demand import AllocationObjective
 from partita_planner.allocation.relaxation import relax
 from partita_planner.allocation.template_search import NothingFound
 from partita_planner.allocation.throughput import highest_level
-from partita_planner.deadline import Deadline
 from partita_planner.problem import LONGEST_SLO_MS
+from partita_planner.solver.deadline import Deadline
+from partita_planner.solver.tolerances import PROFILE_PRECISION
 from partita_planner.task.task import SolveTask, Task, TaskSolution
 
 MORE_SLO = 1.1
 """A tenth more time for every path: on most profiles, enough for the next batch size."""
-CERTAIN_GAP = 1e-4
-"""A solution this close to its bound counts as optimal: profiles are less exact."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ class _Replanning:
 
     def worth(self, more: TaskSolution | NothingFound) -> Worth | None:
         """The improvement; None if `more` has a larger gap than the plan. Improvements within the gaps count as 0."""
-        if not isinstance(more, TaskSolution) or more.relative_gap > self.base.relative_gap + CERTAIN_GAP:
+        if not isinstance(more, TaskSolution) or more.relative_gap > self.base.relative_gap + PROFILE_PRECISION:
             return None
         gained = more.value - self.base.value if self.throughput else self.base.value - more.value
         uncertain = self.base.relative_gap * self.base.value + more.relative_gap * more.value
@@ -101,7 +100,7 @@ def _more_gpus(task: Task, replan: _Replanning) -> dict[str, Worth]:
     """
     there = {pool.name: pool.gpus for pool in task.problem.pools if pool.name in _profiled(task)}
     used = replan.base.deployments.gpus()
-    if not replan.throughput and replan.base.relative_gap <= CERTAIN_GAP and len(there) > 1:
+    if not replan.throughput and replan.base.relative_gap <= PROFILE_PRECISION and len(there) > 1:
         together = replan.worth(replan(task.with_gpus({name: gpus + 1 for name, gpus in there.items()})))
         if together is not None and together.amount == 0:
             return dict.fromkeys(there, together)

@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 from partita_planner.allocation.demand import ModuleDemand
 from partita_planner.allocation.deployments import TemplateDeployment, allocated_price, in_dispatch_order
 from partita_planner.allocation.resources import AvailableResources
-from partita_planner.deadline import NEVER, Deadline, OutOfTimeError
-from partita_planner.problem import ROUNDING
+from partita_planner.solver.deadline import NEVER, Deadline, OutOfTimeError
+from partita_planner.solver.tolerances import ROUNDING
 from partita_planner.templates.templates import Template
 
 MAX_LABELS: Final = 100_000

@@ -12,17 +12,18 @@ from dataclasses import replace
 
 import pyomo.environ as pyo
 
-from partita_planner.allocation.demand import COST_GAP, AllocationObjective, ModuleDemand
+from partita_planner.allocation.demand import AllocationObjective, ModuleDemand
 from partita_planner.allocation.deployments import ModuleDeployments
 from partita_planner.allocation.latency_split import add_split, solve_split
-from partita_planner.allocation.milp import integer
 from partita_planner.allocation.resources import AvailableResources
 from partita_planner.allocation.template_search import AllocationProblem, Found, NothingFound, search
 from partita_planner.allocation.throughput import highest_level
-from partita_planner.deadline import Deadline, OutOfTimeError
-from partita_planner.least_cost.cost_frontier import SAME_COST, CostStep, alone, frontier
+from partita_planner.least_cost.cost_frontier import CostStep, alone, frontier
 from partita_planner.least_cost.limited_pools import least_cost_within_pools
 from partita_planner.session.latency import LatencyGraph
+from partita_planner.solver.deadline import Deadline, OutOfTimeError
+from partita_planner.solver.milp import integer
+from partita_planner.solver.tolerances import COST_GAP, ROUNDING
 
 SPLIT_SHARE = 0.5
 """Share of the time for the split; the rest is for pools that are too small."""
@@ -41,7 +42,7 @@ def least_cost(
 
     `objective` is ALLOCATED or OCCUPANCY; `resources` count vGPUs.
     """
-    if any(not d.templates for d in demands) or highest_level(demands, resources) < 1 - SAME_COST:
+    if any(not d.templates for d in demands) or highest_level(demands, resources) < 1 - ROUNDING:
         return NothingFound(proven=True)
     unlimited = cheapest_without_limits(demands, resources, graph, objective, deadline.share(SPLIT_SHARE))
     if unlimited is not None and not unlimited.deployments.missing_gpus(resources.pools):

@@ -9,11 +9,10 @@ from partita_planner.allocation.demand import AllocationObjective, ModuleDemand
 from partita_planner.allocation.deployments import TemplateDeployment, allocated_price, occupancy_price
 from partita_planner.allocation.pruning import cheapest_by_latency
 from partita_planner.allocation.resources import AvailableResources
-from partita_planner.deadline import Deadline, OutOfTimeError
 from partita_planner.least_cost.bundle_search import Bundles, cheapest_cover
+from partita_planner.solver.deadline import Deadline, OutOfTimeError
+from partita_planner.solver.tolerances import ROUNDING
 from partita_planner.templates.templates import Template
-
-SAME_COST = 1e-9
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ def frontier(
     for step in walk:
         if deadline.passed:
             raise OutOfTimeError
-        if pending is not None and step.cost > pending.cost * (1 + SAME_COST):
+        if pending is not None and step.cost > pending.cost * (1 + ROUNDING):
             yield pending
         pending = step
     if pending is not None:

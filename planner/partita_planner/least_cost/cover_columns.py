@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from partita_planner.allocation.demand import AllocationObjective, ModuleDemand
 from partita_planner.allocation.deployments import MAX_PIPELINES, TemplateDeployment, in_dispatch_order, occupancy_price
 from partita_planner.allocation.resources import AvailableResources
-from partita_planner.deadline import Deadline, OutOfTimeError
 from partita_planner.least_cost.bundle_search import Bundles, cheapest_bundles, step_ends
-from partita_planner.problem import ROUNDING
+from partita_planner.solver.deadline import Deadline, OutOfTimeError
+from partita_planner.solver.tolerances import ROUNDING
 
 MAX_BUNDLES: Final = 300_000
 MAX_VISITS: Final = 200_000

@@ -17,14 +17,15 @@ from typing import Final
 
 import numpy as np
 
-from partita_planner.allocation.demand import COST_GAP, AllocationObjective, ModuleDemand
+from partita_planner.allocation.demand import AllocationObjective, ModuleDemand
 from partita_planner.allocation.deployments import ModuleDeployments
 from partita_planner.allocation.resources import AvailableResources
 from partita_planner.allocation.template_search import Found, NothingFound
-from partita_planner.deadline import Deadline, OutOfTimeError
 from partita_planner.least_cost.cover_columns import CoverColumn, CoverSpace
 from partita_planner.least_cost.master_problem import Chosen, Columns, Duals, Master
 from partita_planner.session.latency import LatencyGraph
+from partita_planner.solver.deadline import Deadline, OutOfTimeError
+from partita_planner.solver.tolerances import COST_GAP
 
 CONVERGED: Final = 1e-7
 """Relative distance between relaxation and bound."""

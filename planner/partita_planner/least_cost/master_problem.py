@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 import pyomo.environ as pyo
 
-from partita_planner.allocation.milp import integer, solve, solve_lp
 from partita_planner.allocation.resources import AvailableResources
 from partita_planner.allocation.template_search import NothingFound
-from partita_planner.deadline import Deadline
 from partita_planner.least_cost.cover_columns import CoverColumn, VGpuSize
 from partita_planner.session.latency import LatencyGraph
+from partita_planner.solver.deadline import Deadline
+from partita_planner.solver.milp import integer, solve, solve_lp
 
 Columns = Mapping[str, Sequence[CoverColumn]]
 """By module."""

@@ -1,6 +1,6 @@
 """MIG: the slices to cut GPUs into, so that they serve a load and fit the GPUs (PARIS, section IV-B).
 
-May import `allocation.milp` and `deadline`.
+May import `solver`.
 """
 
 import lazy_loader

@@ -9,7 +9,6 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from partita_api.fields.quantity import Quantity
 from partita_api.manifests import NotYamlError, explain, parse_yaml
 from partita_api.meta import NAME_PATTERN, SpecModel
-from partita_planner.deadline import Deadline
 from partita_planner.mig.errors import BadDemandError
 from partita_planner.mig.manifests import Fleet
 from partita_planner.mig.packing import (
@@ -30,6 +29,7 @@ from partita_planner.mig.paris_algorithm import (
     segment_workloads,
 )
 from partita_planner.mig.products import ProductTable
+from partita_planner.solver.deadline import Deadline
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]

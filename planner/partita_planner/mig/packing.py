@@ -19,15 +19,14 @@ from typing import Any, Final
 
 import pyomo.environ as pyo
 
-from partita_planner.allocation.milp import integer, solve
-from partita_planner.deadline import Deadline
 from partita_planner.mig.errors import BadDemandError
 from partita_planner.mig.layouts import Layout, maximal_layouts
 from partita_planner.mig.products import Product
+from partita_planner.solver.deadline import Deadline
+from partita_planner.solver.milp import integer, solve
+from partita_planner.solver.tolerances import FEASIBILITY
 
 MAX_GPUS: Final = 100_000
-ROUNDING: Final = 1e-5
-"""Tolerance for whole numbers and for the load, because of the solver's tolerances."""
 LEAST_TIME: Final = 1e-4
 """The least slice time of every workload: with less, HiGHS would accept 0 slices within its tolerance."""
 
@@ -123,7 +122,7 @@ def fewest_gpus(
     answer = solve(model, deadline)
     if not answer.found:
         return _out_of_time()
-    found = _packing(product, workloads, model, layouts, ceil((answer.bound or 0.0) - ROUNDING), most=1.0)
+    found = _packing(product, workloads, model, layouts, ceil((answer.bound or 0.0) - FEASIBILITY), most=1.0)
     if at_most is not None and found.gpus > at_most:
         missing = found.gpus - at_most
         return NoPacking(
@@ -238,7 +237,7 @@ def _packing(
     return Packing(
         product=product,
         layouts=tuple((layout, count) for layout, count in used if count),
-        instances={pair: max(1, ceil(total - ROUNDING)) for pair, total in busy.items() if total > 0},
+        instances={pair: max(1, ceil(total - FEASIBILITY)) for pair, total in busy.items() if total > 0},
         time=time,
         scale=scale,
         bound=bound,

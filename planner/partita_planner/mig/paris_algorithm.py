@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from math import floor, inf, isfinite
 from typing import Final
 
-from partita_planner.deadline import Deadline
 from partita_planner.mig.errors import BadDemandError
 from partita_planner.mig.packing import (
     MAX_GPUS,
@@ -26,6 +25,7 @@ from partita_planner.mig.packing import (
     requested_slices,
 )
 from partita_planner.mig.products import Product
+from partita_planner.solver.deadline import Deadline
 
 KNEE: Final = 0.8
 """The utilization at which latency begins to grow as fast as the batch (algorithm 1, line 8)."""

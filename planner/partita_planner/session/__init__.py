@@ -1,4 +1,4 @@
 """The session: its DAG, its latency model, and checks of its profiles.
 
-May import `problem` and `deadline` only.
+May import `problem` and `solver` only.
 """

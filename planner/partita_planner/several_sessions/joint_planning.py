@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from itertools import islice, permutations
 from typing import Final
 
-from partita_planner.deadline import Deadline
 from partita_planner.problem import NoPlan, NoPlanReason, Outcome, Planned, PlanningProblem
 from partita_planner.several_sessions.joint_throughput import plan_joint_throughput
+from partita_planner.solver.deadline import Deadline
 
 MAX_ORDERS: Final = 24
 """Orders that are tried: all orders of up to four sessions."""

@@ -16,9 +16,9 @@ from partita_planner.allocation.deployments import ModuleDeployments
 from partita_planner.allocation.resources import AvailableResources
 from partita_planner.allocation.template_search import Found, NothingFound
 from partita_planner.allocation.throughput import most_throughput, throughput_bound
-from partita_planner.deadline import Deadline
 from partita_planner.problem import NoPlan, NoPlanReason, Outcome, Planned, PlanningProblem
 from partita_planner.session.latency import distribute_slack
+from partita_planner.solver.deadline import Deadline
 from partita_planner.task.assembly import assemble
 from partita_planner.task.optimum import MAX_ROUNDS, ROUND_SHARE, collected_at_rate, highest_rate
 from partita_planner.task.task import Task, TaskSolution

@@ -20,10 +20,10 @@ from partita_planner.allocation.deployments import (
 from partita_planner.allocation.template_search import AllocationProblem, NothingFound, value_of
 from partita_planner.configurations.schedule import WorkloadSchedule
 from partita_planner.configurations.workload import Configuration, Workload, WorkloadModule
-from partita_planner.deadline import Deadline
 from partita_planner.problem import NoPlan, NoPlanReason
 from partita_planner.session.latency import SECOND
 from partita_planner.session.session_graph import module_rates
+from partita_planner.solver.deadline import Deadline
 from partita_planner.strategies.strategy import Strategy, StrategyRefusal, WorkloadSolver
 from partita_planner.task.task import Task, TaskSolution
 from partita_planner.templates.templates import Template

@@ -13,8 +13,8 @@ from partita_planner.allocation.demand import ModuleDemand
 from partita_planner.allocation.resources import AvailableResources
 from partita_planner.allocation.template_search import Found, NothingFound
 from partita_planner.allocation.throughput import most_throughput
-from partita_planner.deadline import Deadline
 from partita_planner.session.latency import LatencyGraph
+from partita_planner.solver.deadline import Deadline
 from partita_planner.strategies.strategy import Strategy
 from partita_planner.task.optimum import demands_at_level, of_all, throughput_plan
 from partita_planner.task.task import Task

@@ -12,16 +12,17 @@ from typing import Final
 import pyomo.environ as pyo
 
 from partita_api.inferencesession import ObjectiveType
-from partita_planner.allocation.demand import THROUGHPUT_GAP, AllocationObjective, ModuleDemand
+from partita_planner.allocation.demand import AllocationObjective, ModuleDemand
 from partita_planner.allocation.formulation import allocation_model, deployments_of, start_from
 from partita_planner.allocation.latency_split import solve_split
-from partita_planner.allocation.milp import solve
 from partita_planner.allocation.relaxation import Relaxation, relax, rounded
 from partita_planner.allocation.resources import AvailableResources
 from partita_planner.allocation.template_search import AllocationProblem, Found, NothingFound, value_of
 from partita_planner.allocation.throughput import highest_level
-from partita_planner.deadline import Deadline
 from partita_planner.session.latency import LatencyGraph
+from partita_planner.solver.deadline import Deadline
+from partita_planner.solver.milp import solve
+from partita_planner.solver.tolerances import THROUGHPUT_GAP
 from partita_planner.strategies.strategy import Strategy
 from partita_planner.task.optimum import demands_at_level, of_all, throughput_plan
 from partita_planner.task.task import Task

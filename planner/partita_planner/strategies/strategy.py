@@ -7,8 +7,8 @@ from partita_api.inferencesession import ObjectiveType
 from partita_planner.allocation.template_search import NothingFound
 from partita_planner.configurations.schedule import WorkloadSchedule
 from partita_planner.configurations.workload import Workload
-from partita_planner.deadline import Deadline
 from partita_planner.problem import NoPlan
+from partita_planner.solver.deadline import Deadline
 from partita_planner.task.task import SolveTask, Task
 
 WorkloadSolver = Callable[[Workload, Deadline], WorkloadSchedule | None]

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from partita_planner.problem import ROUNDING
+from partita_planner.solver.tolerances import ROUNDING
 from partita_planner.subclusters.problem import Balance, SubclusterProblem
 
 

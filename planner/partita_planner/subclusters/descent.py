@@ -16,8 +16,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from partita_planner.deadline import Deadline
-from partita_planner.problem import ROUNDING
+from partita_planner.solver.deadline import Deadline
+from partita_planner.solver.tolerances import ROUNDING
 from partita_planner.subclusters.problem import SubclusterProblem
 
 CHECKED: Final = 32

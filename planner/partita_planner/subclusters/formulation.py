@@ -11,8 +11,8 @@ from typing import Any, Final
 import numpy as np
 import pyomo.environ as pyo
 
-from partita_planner.allocation.milp import solve, solve_lp
-from partita_planner.deadline import Deadline
+from partita_planner.solver.deadline import Deadline
+from partita_planner.solver.milp import solve, solve_lp
 from partita_planner.subclusters.descent import Arrays
 from partita_planner.subclusters.problem import SubclusterProblem
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 from math import ceil, inf
 from typing import Final
 
-from partita_planner.deadline import Deadline
-from partita_planner.problem import ROUNDING
+from partita_planner.solver.deadline import Deadline
+from partita_planner.solver.tolerances import ROUNDING
 from partita_planner.subclusters.balance import measure
 from partita_planner.subclusters.descent import descend
 from partita_planner.subclusters.formulation import MAX_BINARIES, lower_bound, solve_exactly

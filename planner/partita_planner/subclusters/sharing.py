@@ -12,9 +12,10 @@ from math import ceil, inf
 from partita_api.inferencesession import ObjectiveType
 from partita_api.pipelineplan import ModulePlan, PipelinePlanSpec, Stage
 from partita_api.profile import Profile
-from partita_planner.problem import ROUNDING, PlanningProblem, Pool
+from partita_planner.problem import PlanningProblem, Pool
 from partita_planner.session.latency import SECOND, collection_micros
 from partita_planner.session.session_graph import module_rates
+from partita_planner.solver.tolerances import ROUNDING
 from partita_planner.task.assembly import quantity
 
 

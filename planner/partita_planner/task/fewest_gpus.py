@@ -5,9 +5,9 @@ from dataclasses import replace
 from partita_planner.allocation.demand import AllocationObjective
 from partita_planner.allocation.resources import PriceUnit
 from partita_planner.allocation.template_search import AllocationProblem, Found, search
-from partita_planner.deadline import Deadline
-from partita_planner.problem import ROUNDING
 from partita_planner.session.session_graph import module_rates
+from partita_planner.solver.deadline import Deadline
+from partita_planner.solver.tolerances import ROUNDING
 from partita_planner.task.task import Task, TaskSolution
 
 

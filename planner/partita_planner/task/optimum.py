@@ -4,15 +4,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
 
-from partita_planner.allocation.demand import THROUGHPUT_GAP, AllocationObjective, ModuleDemand
+from partita_planner.allocation.demand import AllocationObjective, ModuleDemand
 from partita_planner.allocation.deployments import ModuleDeployments, TemplateDeployment
 from partita_planner.allocation.omitted_templates import bound_of_blocks
 from partita_planner.allocation.template_search import AllocationProblem, Found, NothingFound, value_of
 from partita_planner.allocation.throughput import highest_level, most_throughput, pooled, throughput_bound
-from partita_planner.deadline import Deadline
 from partita_planner.least_cost.cheapest_deployments import least_cost
 from partita_planner.session.latency import collection_micros
 from partita_planner.session.session_graph import module_rates
+from partita_planner.solver.deadline import Deadline
+from partita_planner.solver.tolerances import THROUGHPUT_GAP
 from partita_planner.task.current_plan import current_deployments
 from partita_planner.task.task import Task, TaskSolution
 

@@ -11,10 +11,10 @@ from partita_planner.allocation.demand import AllocationObjective, ModuleDemand
 from partita_planner.allocation.deployments import ModuleDeployments
 from partita_planner.allocation.resources import AvailableResources, PriceUnit
 from partita_planner.allocation.template_search import NothingFound
-from partita_planner.deadline import Deadline
 from partita_planner.problem import PlanningProblem
 from partita_planner.session.latency import LatencyGraph, collection_micros, latency_graph
 from partita_planner.session.session_graph import module_rates
+from partita_planner.solver.deadline import Deadline
 from partita_planner.templates.enumeration import Enumeration, enumerate_fewer, enumerate_templates, fastest_micros
 from partita_planner.templates.templates import ModuleClass, Template, TemplateLimits, module_classes
 

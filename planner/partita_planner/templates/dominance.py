@@ -21,7 +21,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from partita_planner.deadline import Deadline, OutOfTimeError
+from partita_planner.solver.deadline import Deadline, OutOfTimeError
 from partita_planner.templates.pareto import Flags, Floats, Integers, ranges, unbeaten
 
 NO_STAGE: Final = 1e6

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from partita_planner.deadline import Deadline, OutOfTimeError
+from partita_planner.solver.deadline import Deadline, OutOfTimeError
 from partita_planner.templates.dominance import NO_STAGE, Candidates, Units, portions, sorted_units, undominated
 from partita_planner.templates.pareto import Flags, Integers, ranges
 from partita_planner.templates.stages import SLACK, Ground, StageTable, grounds

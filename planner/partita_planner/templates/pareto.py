@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from partita_planner.deadline import Deadline, OutOfTimeError
+from partita_planner.solver.deadline import Deadline, OutOfTimeError
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -19,6 +19,7 @@ from typing import Final
 from partita_api.gpupool import SharingMode
 from partita_api.profile import Profile
 from partita_planner.problem import Pool
+from partita_planner.solver.tolerances import ROUNDING
 
 NO_LIMIT: Final = 10**15
 """More microseconds than any template takes."""
@@ -77,7 +78,7 @@ class Template:
 
     def replicas(self, rate: float) -> tuple[int, ...]:
         """The fewest vGPUs of each stage that serve `rate` samples per second."""
-        return tuple(max(1, ceil(rate / stage.throughput - 1e-9)) for stage in self.stages)
+        return tuple(max(1, ceil(rate / stage.throughput - ROUNDING)) for stage in self.stages)
 
     def throughput(self, replicas: Sequence[int]) -> float:
         """Samples per second with so many vGPUs on each stage."""

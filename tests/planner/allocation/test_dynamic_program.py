@@ -12,7 +12,7 @@ from partita_planner.allocation.relaxation import relax, rounded
 from partita_planner.allocation.resources import AvailableResources
 from partita_planner.allocation.template_search import AllocationProblem, value_of
 from partita_planner.allocation.throughput import highest_level
-from partita_planner.deadline import Deadline
+from partita_planner.solver.deadline import Deadline
 from partita_planner.templates.templates import Template, TemplateStage
 
 STOPPED = Deadline.after(60, lambda: 0.0)

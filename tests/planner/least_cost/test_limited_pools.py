@@ -12,11 +12,11 @@ from tests.planner.problems.small_problems import small_problems
 from partita_api.inferencesession import Objective
 from partita_planner.allocation.demand import AllocationObjective
 from partita_planner.allocation.template_search import AllocationProblem, Found, NothingFound, search
-from partita_planner.deadline import Deadline
 from partita_planner.least_cost import cover_columns as covers
 from partita_planner.least_cost.cheapest_deployments import least_cost
 from partita_planner.least_cost.limited_pools import least_cost_within_pools
 from partita_planner.problem import PlanningProblem
+from partita_planner.solver.deadline import Deadline
 from partita_planner.strategies import STRATEGIES
 from partita_planner.task.task import Task
 

@@ -4,11 +4,11 @@ import time
 
 import pytest
 
-from partita_planner.deadline import Deadline
 from partita_planner.mig.demand import MigDemand, pack, pack_by_paris
 from partita_planner.mig.errors import BadDemandError
 from partita_planner.mig.packing import Packing
 from partita_planner.mig.products import known_products
+from partita_planner.solver.deadline import Deadline
 
 LATENCY_MS = {"1g.5gb": {1: 10.0, 8: 80.0}, "7g.40gb": {1: 4.0, 8: 16.0}}
 

@@ -7,13 +7,13 @@ from tests.builders import profile, session
 
 from partita_api.fields.quantity import Quantity
 from partita_api.gpupool import SharingMode
-from partita_planner.deadline import Deadline
 from partita_planner.mig.manifests import FLEET_LABEL, Fleet, mig_parted_config, node_configs, slice_pools
 from partita_planner.mig.packing import Packing, fewest_gpus, requested_slices
 from partita_planner.mig.products import known_products
 from partita_planner.planning import plan
 from partita_planner.problem import Planned
 from partita_planner.several_sessions.offline import plan_offline
+from partita_planner.solver.deadline import Deadline
 
 H100 = known_products().product("H100-80GB")
 

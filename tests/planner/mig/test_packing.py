@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partita_planner.deadline import Deadline
 from partita_planner.mig.errors import BadDemandError, MigError, UnknownSliceError
 from partita_planner.mig.packing import (
     BatchWorkload,
@@ -21,6 +20,7 @@ from partita_planner.mig.packing import (
     requested_slices,
 )
 from partita_planner.mig.products import Product, known_products, parse_products
+from partita_planner.solver.deadline import Deadline
 
 H100 = known_products().product("H100-80GB")
 TINY = parse_products(

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from partita_planner.deadline import Deadline
 from partita_planner.mig.errors import BadDemandError, MigError, UnknownSliceError
 from partita_planner.mig.packing import NoPacking, NoPackingReason, Packing, most_served
 from partita_planner.mig.paris_algorithm import Paris, SliceCurve, batch_workloads, paris, placed, segment_workloads
 from partita_planner.mig.products import known_products
+from partita_planner.solver.deadline import Deadline
 
 A100 = known_products().product("A100-40GB")
 FIGURE_8 = {1: 20.0, 2: 20.0, 3: 40.0, 4: 20.0}

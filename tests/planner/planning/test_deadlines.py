@@ -10,10 +10,10 @@ from tests.builders import pool, problem, profile, session
 
 from partita_planner.allocation.demand import AllocationObjective
 from partita_planner.allocation.template_search import Found
-from partita_planner.deadline import NEVER, Deadline
 from partita_planner.least_cost.cheapest_deployments import least_cost
 from partita_planner.planning import plan
 from partita_planner.problem import NoPlanReason, Planned, PlanningProblem
+from partita_planner.solver.deadline import NEVER, Deadline
 from partita_planner.strategies import STRATEGIES
 from partita_planner.task.task import Task, TaskSolution
 from partita_planner.validation import validate

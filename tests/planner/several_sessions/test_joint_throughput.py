@@ -9,13 +9,13 @@ from tests.builders import PoolBuilder, pool, problem, profile, session
 from tests.planner.problems import oracle
 from tests.planner.problems.small_problems import small_problems
 
-from partita_planner.deadline import Deadline
 from partita_planner.problem import NoPlan, NoPlanReason, Planned, PlanningProblem
 from partita_planner.several_sessions.joint_throughput import (
     JointSolution,
     most_throughput_jointly,
     plan_joint_throughput,
 )
+from partita_planner.solver.deadline import Deadline
 from partita_planner.task.task import Task
 from partita_planner.validation import validate
 

@@ -11,9 +11,9 @@ from partita_planner.allocation.demand import ModuleDemand
 from partita_planner.allocation.resources import AvailableResources
 from partita_planner.allocation.template_search import Found
 from partita_planner.allocation.throughput import most_throughput
-from partita_planner.deadline import NEVER, Deadline
 from partita_planner.planning import plan
 from partita_planner.problem import NoPlan, NoPlanReason, PlanningProblem
+from partita_planner.solver.deadline import NEVER, Deadline
 from partita_planner.task.task import Task
 
 FEW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])

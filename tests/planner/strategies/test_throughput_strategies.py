@@ -12,9 +12,9 @@ from tests.planner.problems.small_problems import small_problems
 from partita_api.pipelineplan import PipelinePlanSpec
 from partita_planner.allocation.template_search import Found
 from partita_planner.allocation.throughput import most_throughput, pooled
-from partita_planner.deadline import NEVER, Deadline
 from partita_planner.planning import plan
 from partita_planner.problem import NoPlan, NoPlanReason, Planned, PlanningProblem
+from partita_planner.solver.deadline import NEVER, Deadline
 from partita_planner.strategies import STRATEGIES
 from partita_planner.strategies.dart_r import most_chained
 from partita_planner.task.task import Task, TaskSolution

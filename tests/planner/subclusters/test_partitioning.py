@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partita_planner.deadline import Deadline
+from partita_planner.solver.deadline import Deadline
 from partita_planner.subclusters import partitioning as module
 from partita_planner.subclusters.balance import measure
 from partita_planner.subclusters.partitioning import CLOSE_ENOUGH, partition

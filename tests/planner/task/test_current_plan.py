@@ -9,9 +9,9 @@ from tests.planner.problems.planned import planned
 from tests.planner.problems.small_problems import small_problems
 
 from partita_api.pipelineplan import PipelinePlanSpec, ProfileRef
-from partita_planner.deadline import Deadline
 from partita_planner.planning import plan
 from partita_planner.problem import Planned, PlanningProblem
+from partita_planner.solver.deadline import Deadline
 from partita_planner.strategies import STRATEGIES
 from partita_planner.task.current_plan import current_deployments
 from partita_planner.task.optimum import best_plan

@@ -17,9 +17,9 @@ from partita_planner.allocation.omitted_templates import bound_of_blocks
 from partita_planner.allocation.resources import AvailableResources
 from partita_planner.allocation.template_search import Found
 from partita_planner.allocation.throughput import most_throughput
-from partita_planner.deadline import Deadline
 from partita_planner.planning import plan
 from partita_planner.problem import Planned, PlanningProblem
+from partita_planner.solver.deadline import Deadline
 from partita_planner.task.optimum import best_plan
 from partita_planner.task.task import Task, TaskSolution
 from partita_planner.templates.enumeration import enumerate_templates

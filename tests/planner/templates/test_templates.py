@@ -12,9 +12,9 @@ from tests.planner.problems.small_problems import small_problems
 from partita_planner.allocation.demand import ModuleDemand
 from partita_planner.allocation.pruning import cheapest_by_latency
 from partita_planner.allocation.resources import AvailableResources
-from partita_planner.deadline import NEVER
 from partita_planner.least_cost.bundle_search import Bundles, cheapest_cover
 from partita_planner.problem import PlanningProblem
+from partita_planner.solver.deadline import NEVER
 from partita_planner.task.task import Task
 from partita_planner.templates.enumeration import enumerate_templates
 from partita_planner.templates.templates import Template, TemplateLimits, module_classes

@@ -16,7 +16,6 @@ from partita_operator.cli.errors import BadInput
 from partita_operator.cli.exit_codes import ExitCode
 from partita_operator.cli.option_types import Number
 from partita_operator.cli.output import OutputFormat, emit, output_option, report
-from partita_planner.deadline import Deadline
 from partita_planner.mig.demand import MigDemand, pack, pack_by_paris, parse_demand
 from partita_planner.mig.errors import MigError
 from partita_planner.mig.layouts import Layout
@@ -30,6 +29,7 @@ from partita_planner.mig.manifests import (
 )
 from partita_planner.mig.packing import NoPacking, Packing
 from partita_planner.mig.products import ProductTable, known_products, parse_products
+from partita_planner.solver.deadline import Deadline
 
 STRATEGIES: Final[Mapping[str, Callable[[MigDemand, ProductTable, Deadline], Packing | NoPacking]]] = {
     "exact": pack,

@@ -11,11 +11,10 @@ from typing import Any, Final
 import highspy
 import pyomo.environ as pyo
 
-from partita_planner.allocation.demand import COST_GAP
-from partita_planner.allocation.highs_model import HighsModel
-from partita_planner.deadline import Deadline
+from partita_planner.solver.deadline import Deadline
+from partita_planner.solver.highs_model import HighsModel
+from partita_planner.solver.tolerances import COST_GAP, FEASIBILITY
 
-FEASIBILITY_TOLERANCE: Final = 1e-5
 _OUT_OF_TIME: Final = (
     highspy.HighsModelStatus.kTimeLimit,
     highspy.HighsModelStatus.kIterationLimit,
@@ -88,6 +87,6 @@ def integer(variable: Any) -> int:
 def _feasible(model: Any) -> bool:
     """Whether the values in the variables keep the constraints; out of time, HiGHS may leave others there."""
     return all(
-        row.lslack() >= -FEASIBILITY_TOLERANCE and row.uslack() >= -FEASIBILITY_TOLERANCE
+        row.lslack() >= -FEASIBILITY and row.uslack() >= -FEASIBILITY
         for row in model.component_data_objects(pyo.Constraint, active=True)
     )

@@ -9,10 +9,10 @@ import pyomo.environ as pyo
 import pytest
 from tests.builders import pool, problem, profile, session
 
-from partita_planner.allocation.milp import MilpAnswer, integer, solve, solve_lp
-from partita_planner.deadline import NEVER, Deadline
 from partita_planner.planning import plan
 from partita_planner.problem import Planned, PlanningProblem
+from partita_planner.solver.deadline import NEVER, Deadline
+from partita_planner.solver.milp import MilpAnswer, integer, solve, solve_lp
 
 THREADS = 4
 

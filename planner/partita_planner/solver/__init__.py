@@ -1,0 +1,4 @@
+"""What every search needs: deadlines, tolerances, and HiGHS for mixed-integer linear models.
+
+May import no other folder.
+"""
