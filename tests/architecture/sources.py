@@ -36,7 +36,7 @@ def folders() -> list[Path]:
 
 def documents() -> list[Path]:
     """All pages for people."""
-    return [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+    return [page for folder in ("", "docs/**/", "examples/**/") for page in sorted(ROOT.glob(f"{folder}*.md"))]
 
 
 @cache

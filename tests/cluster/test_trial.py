@@ -1,15 +1,15 @@
-"""The page on the trial, as a reader pastes it: on the nodes of `make cluster`, with a `helm` from PATH."""
+"""The page on the trial, as a reader pastes it, on the nodes of `make cluster`."""
 
-import shutil
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import yaml
 from tests.cluster.installation import KUBECONFIG, RELEASE, chart_here, image_of
 from tests.cluster.installation import NAMESPACE as OPERATOR
-from tests.docs.pages import pasted
-from tests.docs.shell import Shell
+from tests.docs.pages import pasted_with_nodes
+from tests.docs.shell import Shell, helm_program
 from tests.operator.kubectl import Kubectl
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.cluster,
     pytest.mark.timeout(3600),
     pytest.mark.skipif(not KUBECONFIG.exists(), reason=f"no cluster with nodes ({KUBECONFIG}): make cluster"),
-    pytest.mark.skipif(shutil.which("helm") is None, reason="no helm on PATH"),
+    pytest.mark.skipif(find_spec("helm_python") is None, reason="Helm's SDK is missing: pip install helm-python-sdk"),
 ]
 
 
@@ -44,7 +44,7 @@ def reader(tmp_path: Path) -> Iterator[Shell]:
     (written / "values.yaml").write_text(yaml.safe_dump(values))
     (tmp_path / "charts").mkdir()
     chart_here(kubectl, tmp_path / "charts")
-    shell = Shell(tmp_path, KUBECONFIG)
+    shell = Shell(tmp_path, KUBECONFIG, programs=[helm_program(tmp_path / "bin")])
     shell.paste(f"helm uninstall {RELEASE} --namespace {OPERATOR} || true")  # what `make cluster` has installed
     yield shell
     kubectl.run("delete", "isess", "--all", "--timeout=60s")
@@ -52,12 +52,11 @@ def reader(tmp_path: Path) -> Iterator[Shell]:
 
 
 def test_the_page_works_as_pasted(reader: Shell) -> None:
-    install, look, change, remove = pasted(PAGE)
+    install, look, load, change, remove = pasted_with_nodes(PAGE)
 
     reader.paste(install)
-    looked = reader.paste(look)
-    assert "http://" in looked, "the session's URL"
-    assert "Attainment" in looked, "the report of the load"
+    assert "http://" in reader.paste(look), "the session's URL"
+    assert "Attainment" in reader.paste(load), "the report of the load"
     reader.paste(change)
     reader.paste(remove)
     assert Kubectl(KUBECONFIG, "default").list("crd") == []

@@ -69,12 +69,19 @@ def pasted(page: str) -> list[str]:
     return [block.commands for block in blocks(page) if block.language in SHELL and block.not_run is None]
 
 
+def pasted_with_nodes(page: str) -> list[str]:
+    """The same on a cluster with nodes: also the blocks that need them."""
+    ways = (None, NEEDS_NODES)
+    return [block.commands for block in blocks(page) if block.language in SHELL and block.not_run in ways]
+
+
 def programs(page: str) -> list[str]:
     """The Python programs of a page that its test runs."""
     return [block.text for block in blocks(page) if block.language == "python" and block.not_run is None]
 
 
 SHELL: Final = ("sh", "console")
+NEEDS_NODES: Final = "it needs nodes, see tests/cluster"
 
 
 def write_files(page: str, folder: Path) -> None:

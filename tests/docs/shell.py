@@ -1,4 +1,4 @@
-"""A reader's shell, into which tests paste the commands of a page."""
+"""A reader's shell, into which tests paste the commands of a page, and its programs."""
 
 import os
 import re
@@ -8,6 +8,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 PASTE_SECONDS = 600
+
+
+def helm_program(folder: Path) -> Path:
+    """Write a program `helm` into the folder: Helm's SDK behind the commands that the pages use. Returns the folder."""
+    folder.mkdir()
+    program = folder / "helm"
+    program.write_text(
+        f'#!/bin/sh\nexec env PYTHONPATH={os.pathsep.join(sys.path)} {sys.executable} -m tests.docs.helm "$@"\n'
+    )
+    program.chmod(0o755)
+    return folder
 
 
 class Shell:

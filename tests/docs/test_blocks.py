@@ -4,22 +4,25 @@ from typing import Final
 
 import pytest
 from tests.architecture.sources import ROOT, documents
-from tests.docs.pages import SHELL, Block, all_blocks, blocks
+from tests.docs.pages import NEEDS_NODES, SHELL, Block, all_blocks, blocks
 
 RUNNABLE: Final = (*SHELL, "python")
 LANGUAGES: Final = {*RUNNABLE, "yaml", "json", "dockerfile", "text"}
 NEEDS: Final = {
     "it needs a container engine",
-    "it needs nodes, see tests/cluster",
+    NEEDS_NODES,
     "it runs these tests",
+    "it takes minutes and all cores",
     "it installs packages",
+    "it builds an image as root",
     "it needs a domain, a certificate and a proxy",
 }
 PAGES_OF_FILES, PAGES_OF_SESSIONS = "docs/test_file_pages.py", "docs/test_session_pages.py"
 INSTALLATION_PAGES, CLIENT_PAGES = "docs/test_installation_pages.py", "docs/test_client_pages.py"
-PYTHON_PAGES = "docs/test_python_pages.py"
+PYTHON_PAGES, TRIAL_PAGE = "docs/test_python_pages.py", "docs/test_trial_page.py"
 RUN_BY: Final[dict[str, set[str]]] = {
     "README.md": {PAGES_OF_SESSIONS, INSTALLATION_PAGES},
+    "examples/traffic/README.md": {PAGES_OF_SESSIONS, CLIENT_PAGES},
     "docs/concepts/plan-changes.md": {PAGES_OF_SESSIONS},
     "docs/concepts/profiling.md": {PAGES_OF_FILES},
     "docs/concepts/scheduling.md": {PYTHON_PAGES},
@@ -27,9 +30,9 @@ RUN_BY: Final[dict[str, set[str]]] = {
     "docs/get-started/first-session.md": {PAGES_OF_SESSIONS, CLIENT_PAGES},
     "docs/get-started/install.md": {INSTALLATION_PAGES},
     "docs/get-started/local.md": {"devtools/local/test_local_page.py"},
-    "docs/get-started/trial.md": {"cluster/test_trial.py"},
+    "docs/get-started/trial.md": {TRIAL_PAGE, "cluster/test_trial.py"},
     "docs/internals/planner.md": {PYTHON_PAGES},
-    "docs/reference/cli-plan.md": {PAGES_OF_FILES},
+    "docs/reference/cli-plan.md": {PAGES_OF_FILES, PAGES_OF_SESSIONS},
     "docs/reference/cli.md": {PAGES_OF_FILES, PAGES_OF_SESSIONS},
     "docs/reference/client-api.md": {CLIENT_PAGES},
     "docs/reference/functions.md": {PYTHON_PAGES},

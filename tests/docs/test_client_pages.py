@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import re
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from partita_api.module import ImageInput
 from partita_runtime.serving.ingress.grpc_server import grpc_endpoint
 
 CLIENT_API, FIRST_SESSION = "docs/reference/client-api.md", "docs/get-started/first-session.md"
+TRAFFIC = "examples/traffic/README.md"
 PIXELS = np.zeros((1, 3, 224, 224), np.float32)
 
 
@@ -65,13 +67,15 @@ async def test_a_client_of_grpc(traffic: Stand) -> None:
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="no curl on PATH: apt-get install curl")
-async def test_a_photo_by_curl(traffic: Stand, tmp_path: Path) -> None:
-    (command,) = pasted(CLIENT_API)
+@pytest.mark.parametrize("page", [CLIENT_API, TRAFFIC])
+async def test_a_photo_by_curl(page: str, traffic: Stand, tmp_path: Path) -> None:
+    *_, command = pasted(page)
     file = io.BytesIO()
     Image.new("RGB", (40, 20), (255, 0, 0)).save(file, "JPEG")
     (tmp_path / "photo.jpg").write_bytes(file.getvalue())
     address = traffic.url.removesuffix("/default/traffic")
 
+    command = re.sub(r"\$\(kubectl .+?\)", f"http://{address}/default/traffic", command)
     answer = await asyncio.to_thread(Shell(tmp_path).paste, command.replace("serve.example.com:8000", address))
     assert '"detector"' in answer
 

@@ -1,6 +1,5 @@
 """Pages on the chart: its installation, settings, upgrade and removal on a real API server."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -10,9 +9,9 @@ import pytest
 import yaml
 from tests.docs.helm import merge
 from tests.docs.pages import blocks, pasted
-from tests.docs.shell import Shell
+from tests.docs.shell import Shell, helm_program
 from tests.operator.chart.charts import chart_for
-from tests.operator.kubectl import Kubectl, install_definitions
+from tests.operator.kubectl import Kubectl, eventually, install_definitions
 from tests.operator.kubelet_double import KubeletDouble
 
 from partita_devtools.control_plane.lifecycle import ControlPlane
@@ -33,10 +32,6 @@ def reader(control_plane: ControlPlane, cluster: Kubectl, tmp_path: Path) -> Ite
     version = yaml.safe_load(cluster("version", "-o", "yaml"))["serverVersion"]["gitVersion"].removeprefix("v")
     (tmp_path / "charts").mkdir()
     chart_for(version, tmp_path / "charts")
-    helm = tmp_path / "bin" / "helm"
-    helm.parent.mkdir()
-    helm.write_text(f'#!/bin/sh\nexec env PYTHONPATH={":".join(sys.path)} {sys.executable} -m tests.docs.helm "$@"\n')
-    helm.chmod(0o755)
     node = f"node-{uuid4().hex[:8]}"
     metrics, health = free_ports(2)
     values = yaml.safe_load(next(block.text for block in blocks(INSTALL) if block.language == "yaml"))
@@ -49,11 +44,11 @@ def reader(control_plane: ControlPlane, cluster: Kubectl, tmp_path: Path) -> Ite
     merge(values, here)
     (tmp_path / "values.yaml").write_text(yaml.safe_dump(values))
     with KubeletDouble(control_plane, node, work_dir=tmp_path / "node"):
-        yield Shell(tmp_path, control_plane.kubeconfig, programs=[helm.parent])
+        yield Shell(tmp_path, control_plane.kubeconfig, programs=[helm_program(tmp_path / "bin")])
         install_definitions(cluster)
 
 
-def test_partita_is_installed_set_upgraded_and_removed(reader: Shell, cluster: Kubectl) -> None:
+async def test_partita_is_installed_set_upgraded_and_removed(reader: Shell, cluster: Kubectl) -> None:
     cluster("delete", "crd", "--all")
     install, check, *_ = pasted(INSTALL)
     _look, install_of_the_readme = pasted(README)
@@ -66,7 +61,7 @@ def test_partita_is_installed_set_upgraded_and_removed(reader: Shell, cluster: K
     crds, pods, doctor = check.splitlines()
     assert "Running" in reader.paste(f"{crds}\n{pods}")
     assert "operator" in reader.run(doctor).stdout
-    assert "leader" in reader.paste(logs)
+    await eventually(lambda: reader.paste(logs), lambda shown: "leader" in shown)
     assert "attempts: 5" in reader.paste(change)
     wrong = reader.run(refused)
     assert wrong.returncode == ExitCode.BAD_INPUT

@@ -1,13 +1,17 @@
 """Pages on sessions of a cluster: their commands, pasted while an operator runs on a real API server."""
 
 import asyncio
+import re
 import shutil
 
 import pytest
+from tests.architecture.sources import ROOT
 from tests.docs.pages import blocks, pasted, write_files
 from tests.docs.shell import Shell
 from tests.operator.handlers.conftest import Operators
 from tests.operator.kubectl import Kubectl, condition, eventually, pool, session
+
+from partita_api.manifests import parse_manifests
 
 pytestmark = pytest.mark.apiserver
 
@@ -15,7 +19,8 @@ README, FIRST_SESSION = "README.md", "docs/get-started/first-session.md"
 PLAN_CHANGES, TROUBLESHOOTING = "docs/concepts/plan-changes.md", "docs/troubleshooting.md"
 APPROVAL, SCALE_TO_ZERO = "docs/tasks/approval.md", "docs/tasks/scale-to-zero.md"
 MONITORING, QUOTAS, MODELS = "docs/tasks/monitoring.md", "docs/tasks/quotas.md", "docs/tasks/models.md"
-WHAT_IF, CLI = "docs/tasks/what-if.md", "docs/reference/cli.md"
+TRAFFIC = "examples/traffic/README.md"
+WHAT_IF, CLI, PLAN = "docs/tasks/what-if.md", "docs/reference/cli.md", "docs/reference/cli-plan.md"
 MANUAL = {"planner": {"approval": "Manual"}}
 
 
@@ -58,6 +63,16 @@ async def test_the_session_of_the_readme(reader: Shell, namespace: Kubectl, oper
         await until(namespace, "traffic", "Ready", "Serving")
         shown = await paste(reader, look.replace("partita top ", "partita top --once "))
     assert "traffic" in shown
+
+
+async def test_the_example(reader: Shell, operators: Operators) -> None:
+    apply, curl = pasted(TRAFFIC)
+    (url,) = re.findall(r"\$\((kubectl .+?)\)", curl)
+    (reader.folder / "examples").symlink_to(ROOT / "examples")
+
+    async with operators.running():
+        await paste(reader, apply)
+        assert (await paste(reader, url)).endswith("/traffic")
 
 
 async def test_plan_changes(reader: Shell, namespace: Kubectl, operators: Operators) -> None:
@@ -121,6 +136,7 @@ async def test_looking_at_sessions_and_pools(reader: Shell, namespace: Kubectl, 
     look, _logs = pasted(MONITORING)
     (quotas,) = pasted(QUOTAS)
     _profiles, save, *_, plan = pasted(WHAT_IF)
+    get_plan, _diff = pasted(PLAN)[-1].splitlines()
     namespace.apply(
         pool("fast"), pool("t4", quotas=[{"namespace": namespace.namespace, "gpus": 4}]), session("traffic")
     )
@@ -135,6 +151,9 @@ async def test_looking_at_sessions_and_pools(reader: Shell, namespace: Kubectl, 
         assert "traffic" in await paste(reader, look)
         assert namespace.namespace in await paste(reader, quotas)
         assert "requests/s" in await paste(reader, plan)
+        (current,) = namespace.list("pipelineplan")
+        await paste(reader, get_plan.replace("traffic-1a2b3c4d", current["metadata"]["name"]))
+        assert len(parse_manifests((reader.folder / "plan.yaml").read_text(), "plan.yaml").plans) == 1
         await paste(reader, save)
         assert [*(reader.folder / "cluster-profiles").glob("*.json")]
 

@@ -12,11 +12,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from partita_api.gpupool import GPUPool
+from partita_api.meta import GROUP, POOL_LABEL
 
 HEAD = "head"
 """The head's name among a cluster's nodes."""
 
-NODE_LABEL = "partita.dev/dev-node"
+NODE_LABEL = f"{GROUP}/dev-node"
 """The Ray node label that holds the node's name."""
 
 CLUSTER_MARKER = "PARTITA_DEV_RAY_CLUSTER"
@@ -119,7 +120,7 @@ def start_command(
     """The command that runs the node named `node` in the foreground: the head if `pool` is None."""
     labels = {NODE_LABEL: node}
     if pool is not None:
-        labels |= {**pool.labels, "partita.dev/pool": pool.name}
+        labels |= {**pool.labels, POOL_LABEL: pool.name}
     common = [
         sys.executable,
         "-m",

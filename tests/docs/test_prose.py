@@ -1,0 +1,35 @@
+"""Pages have short lines, the README is one screen or two, and commands inside of sentences can be pasted."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Final
+
+import pytest
+from tests.architecture.sources import ROOT, documents
+
+MOST_CHARACTERS: Final = 130
+MOST_LINES_OF_THE_README: Final = 100
+INSTALLED: Final = re.compile(r"pip install [^`\n]*?'?(?P<package>partita|\.)\[(?P<extras>[\w,]+)\]")
+
+
+@pytest.mark.parametrize("page", documents(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_lines_are_short(page: Path) -> None:
+    """Rows of tables cannot be broken."""
+    lines = enumerate(page.read_text().splitlines(), start=1)
+
+    assert [n for n, line in lines if len(line) > MOST_CHARACTERS and not line.lstrip().startswith("|")] == []
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= MOST_LINES_OF_THE_README
+
+
+def test_pages_install_extras_from_the_checkout() -> None:
+    """No package index has Partita yet."""
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"].keys()
+    found = [match for page in documents() for match in INSTALLED.finditer(page.read_text())]
+
+    assert len(found) > 4
+    assert {match["package"] for match in found} == {"."}
+    assert {extra for match in found for extra in match["extras"].split(",")} <= known
