@@ -19,7 +19,7 @@ from partita_devtools.control_plane.binaries import ExistingCluster, find_kubern
 from partita_devtools.control_plane.lifecycle import ControlPlane, load_control_plane, start_control_plane
 from partita_devtools.errors import DevError
 from partita_devtools.machine.commands import Report
-from partita_devtools.machine.files import read_json, write_json
+from partita_devtools.machine.files import read_record, write_record
 from partita_devtools.ray_cluster.cluster import RayCluster, load_ray_cluster, start_ray_cluster
 from partita_devtools.ray_cluster.commands import RayClassNode, RayClusterConfig
 
@@ -88,6 +88,15 @@ class DevEnvironment:
 
 
 @dataclass(frozen=True)
+class _EnvironmentRecord:
+    """What is recorded about an environment."""
+
+    kubeconfig: Path
+    own_control_plane: bool
+    embedded: bool = False
+
+
+@dataclass(frozen=True)
 class ComponentStatus:
     """One program or Ray node."""
 
@@ -128,12 +137,10 @@ def dev_up(config: DevConfig, report: Report, *, environment: Mapping[str, str] 
         if not was_running:
             _stop_api_server(state_dir)
         raise
-    record = {
-        "kubeconfig": str(found.kubeconfig),
-        "own_control_plane": found.control_plane is not None,
-        "embedded": found.api_server is not None,
-    }
-    write_json(_record(state_dir), record)
+    record = _EnvironmentRecord(
+        found.kubeconfig, own_control_plane=found.control_plane is not None, embedded=found.api_server is not None
+    )
+    write_record(_record(state_dir), record)
     return replace(found, ray=ray)
 
 
@@ -186,13 +193,13 @@ def _down(state_dir: Path) -> str:
 def load_dev_environment(state_dir: Path) -> DevEnvironment | None:
     """The environment last started in `state_dir`, running or not; None if there never was one."""
     state_dir = state_dir.absolute()
-    record = read_json(_record(state_dir))
+    record = read_record(_record(state_dir), _EnvironmentRecord)
     ray = load_ray_cluster(state_dir)
     if record is None or ray is None:
         return None
-    plane = load_control_plane(state_dir) if record["own_control_plane"] else None
-    server = load_api_server(state_dir) if record.get("embedded") else None
-    return DevEnvironment(state_dir, Path(record["kubeconfig"]), plane, ray, server)
+    plane = load_control_plane(state_dir) if record.own_control_plane else None
+    server = load_api_server(state_dir) if record.embedded else None
+    return DevEnvironment(state_dir, record.kubeconfig, plane, ray, server)
 
 
 def dev_status(state_dir: Path = DEFAULT_STATE_DIR) -> DevStatus:

@@ -11,7 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import dataclass
 from os import environ
 from pathlib import Path
 
@@ -19,12 +19,20 @@ from partita_devtools.definitions import install_definitions
 from partita_devtools.environment import DevEnvironment
 from partita_devtools.errors import DevError
 from partita_devtools.machine.commands import Report, last_lines
-from partita_devtools.machine.files import locked, read_json, write_json
+from partita_devtools.machine.files import locked, read_record, write_record
 from partita_devtools.machine.ports import free_ports
 from partita_devtools.machine.processes import ProcessIdentity, is_running, related, spawn, stop
 
 _START_TIMEOUT_S = 180.0
 _MARKER = "PARTITA_DEV_OPERATOR"
+
+
+@dataclass(frozen=True)
+class _StartedOperator:
+    """What is recorded about the operator."""
+
+    process: ProcessIdentity
+    health_port: int
 
 
 def start_operator(
@@ -94,7 +102,7 @@ def _launch(
         },
         dies_with_parent=dies_with_parent,
     )
-    write_json(_record(state_dir), {"process": asdict(process), "health_port": health_port})
+    write_record(_record(state_dir), _StartedOperator(process, health_port))
     try:
         _wait_until_healthy(process, health_port, state_dir, again)
     except BaseException:
@@ -129,8 +137,8 @@ def _record(state_dir: Path) -> Path:
 
 
 def _process(state_dir: Path) -> ProcessIdentity | None:
-    record = read_json(_record(state_dir))
-    return None if record is None else ProcessIdentity(**record["process"])
+    record = read_record(_record(state_dir), _StartedOperator)
+    return None if record is None else record.process
 
 
 def _wait_until_healthy(process: ProcessIdentity, health_port: int, state_dir: Path, again: str | None) -> None:

@@ -24,7 +24,7 @@ RUN_BY: Final = {
     "operator/partita_operator/cli/offline/mig.py": "operator/handlers/test_proposed_commands.py",
     "operator/partita_operator/cli/doctor/cluster_checks.py": "operator/cli/doctor/test_doctor_cluster.py",
     "devtools/partita_devtools/checks.py": "devtools/test_checks.py",
-    "devtools/partita_devtools/nodes/debian_packages.py": "devtools/test_nodes_command.py",
+    "devtools/partita_devtools/nodes/debian_packages.py": "devtools/cli/test_nodes_command.py",
 }
 """Tests by the module whose messages propose a command of another program; the tests are below tests/."""
 

@@ -7,22 +7,31 @@ import ssl
 import sys
 import time
 import urllib.request
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from http.client import HTTPException
 from os import environ
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from partita_devtools.errors import DevError
 from partita_devtools.machine.certificates import KeyPair, create_authority, issue_server_certificate
 from partita_devtools.machine.commands import Report, last_lines
-from partita_devtools.machine.files import locked, read_json, write_json
+from partita_devtools.machine.files import locked, read_record, write_record
 from partita_devtools.machine.kubeconfig import write_kubeconfig
 from partita_devtools.machine.ports import free_ports, is_free
 from partita_devtools.machine.processes import ProcessIdentity, is_running, spawn, stop_all
 
 TOKEN_VARIABLE: Final = "PARTITA_API_SERVER_TOKEN"
 _START_TIMEOUT_S: Final = 60.0
+
+
+@dataclass(frozen=True)
+class _StartedServer:
+    """What is recorded about the API server."""
+
+    process: ProcessIdentity
+    port: int
+    token: str
 
 
 @dataclass(frozen=True)
@@ -53,12 +62,12 @@ class EmbeddedApiServer:
 
     def health(self) -> str:
         """`ok`, `not running`, or how its health endpoint failed."""
-        record = read_json(self._record)
+        record = self._state()
         if record is None or not self.is_running():
             return "not running"
         try:
             context = ssl.create_default_context(cafile=str(self.state_dir / "pki" / "ca.crt"))
-            with urllib.request.urlopen(f"https://127.0.0.1:{record['port']}/readyz", timeout=5.0, context=context):
+            with urllib.request.urlopen(f"https://127.0.0.1:{record.port}/readyz", timeout=5.0, context=context):
                 return "ok"
         except (OSError, HTTPException) as error:
             return str(error)
@@ -69,8 +78,11 @@ class EmbeddedApiServer:
             stop_all([process])
 
     def _process(self) -> ProcessIdentity | None:
-        record = read_json(self._record)
-        return None if record is None else ProcessIdentity(**record["process"])
+        record = self._state()
+        return None if record is None else record.process
+
+    def _state(self) -> _StartedServer | None:
+        return read_record(self._record, _StartedServer)
 
     def _authority(self) -> KeyPair:
         """The certificate authority of the state directory; a new one the first time."""
@@ -84,11 +96,9 @@ class EmbeddedApiServer:
 
     def launch(self, *, dies_with_parent: bool) -> None:
         """Start the process, on its earlier port if that is free, and wait until it answers. Raises DevError."""
-        earlier: dict[str, Any] = read_json(self._record) or {}
-        port = earlier.get("port", 0)
-        if not port or not is_free(port):
-            (port,) = free_ports(1)
-        token = earlier.get("token") or secrets.token_hex(16)
+        earlier = self._state()
+        (port,) = [earlier.port] if earlier is not None and is_free(earlier.port) else free_ports(1)
+        token = secrets.token_hex(16) if earlier is None else earlier.token
         authority = self._authority()
         server = issue_server_certificate(authority, self.state_dir / "pki", "embedded-api-server")
         write_kubeconfig(self.kubeconfig, f"https://127.0.0.1:{port}", authority.certificate, token)
@@ -101,7 +111,7 @@ class EmbeddedApiServer:
             environment={**environ, TOKEN_VARIABLE: token},
             dies_with_parent=dies_with_parent,
         )
-        write_json(self._record, {"process": asdict(process), "port": port, "token": token})
+        write_record(self._record, _StartedServer(process, port, token))
         deadline = time.monotonic() + _START_TIMEOUT_S
         while (answer := self.health()) != "ok":
             if not is_running(process) or time.monotonic() > deadline:

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from partita_devtools.cli.dev import api_server_option
+from partita_devtools.cli.failures import dev_errors_as_failure
 from partita_devtools.cli.interruption import stopped_if_interrupted
 from partita_devtools.demo.config import DEFAULT_PHASES, DemoConfig
 from partita_devtools.demo.console import print_result, slo_met
@@ -25,12 +26,11 @@ from partita_devtools.environment import (
     dev_up,
     load_dev_environment,
 )
-from partita_devtools.errors import DevError
 from partita_devtools.operator_process import operator_log, start_operator
 from partita_operator.cli.doctor.machine_probe import memory_facts
 from partita_operator.cli.exit_codes import ExitCode
 from partita_operator.cli.option_types import SEED, Number
-from partita_operator.cli.output import OutputFormat, emit, output_option, report
+from partita_operator.cli.output import OutputFormat, emit, output_option, report, writing
 
 
 @click.command()
@@ -77,6 +77,7 @@ from partita_operator.cli.output import OutputFormat, emit, output_option, repor
 )
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of arrivals and inputs.")
 @output_option
+@dev_errors_as_failure
 def demo(
     directory: Path,
     report_directory: Path,
@@ -93,30 +94,26 @@ def demo(
     Everything keeps running afterwards; `partita dev down` stops it. Ctrl-C stops what this command has started. Exit
     code 4 if the planned load was not served within the SLO, or if answers differ from those of the whole models.
     """
-    try:
-        example = read_example(directory)
-        running = load_dev_environment(state_dir)
-        if running is None or not running.ray.is_running():
-            check_memory(memory_facts())
-        machine = measure_machine()
-        with stopped_if_interrupted(state_dir):
-            environment = _environment(example, state_dir, api_server, kubeconfig)
-            config = DemoConfig(
-                example=directory,
-                kubeconfig=environment.kubeconfig,
-                phases=tuple(
-                    replace(p, seconds=p.seconds * seconds / DEFAULT_PHASES[0].seconds) for p in DEFAULT_PHASES
-                ),
-                machine=machine,
-                rate=rate,
-                seed=seed,
-                operator_log=operator_log(environment.state_dir),
-            )
-            start_operator(environment, report)
-            result = run_demo(config, report)
-    except DevError as error:
-        raise click.ClickException(str(error)) from error
-    page = write_report(result, report_directory)
+    example = read_example(directory)
+    running = load_dev_environment(state_dir)
+    if running is None or not running.ray.is_running():
+        check_memory(memory_facts())
+    machine = measure_machine()
+    with stopped_if_interrupted(state_dir):
+        environment = _environment(example, state_dir, api_server, kubeconfig)
+        config = DemoConfig(
+            example=directory,
+            kubeconfig=environment.kubeconfig,
+            phases=tuple(replace(p, seconds=p.seconds * seconds / DEFAULT_PHASES[0].seconds) for p in DEFAULT_PHASES),
+            machine=machine,
+            rate=rate,
+            seed=seed,
+            operator_log=operator_log(environment.state_dir),
+        )
+        start_operator(environment, report)
+        result = run_demo(config, report)
+    with writing(report_directory):
+        page = write_report(result, report_directory)
     emit(_facts(result, page), output, lambda console: print_result(result, console))
     report(f"report: {page}")
     top = shlex.join(["partita", "top", "--kubeconfig", str(environment.kubeconfig)])

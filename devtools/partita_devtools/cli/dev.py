@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from partita_devtools.cli.failures import dev_errors_as_failure
 from partita_devtools.cli.interruption import stopped_if_interrupted
 from partita_devtools.cli.nodes import nodes
 from partita_devtools.cli.release import release
@@ -98,6 +99,7 @@ dev.add_command(release)
     "--operator/--no-operator", "with_operator", default=False, help="Also install the CRDs and start the operator."
 )
 @output_option
+@dev_errors_as_failure
 def up(
     state_dir: Path,
     kubeconfig: Path | None,
@@ -115,13 +117,10 @@ def up(
     ray = replace(DEFAULT_RAY, nodes=pools or DEFAULT_RAY.nodes)
     if python_path:
         ray = replace(ray, environment={"PYTHONPATH": pathsep.join(str(path.absolute()) for path in python_path)})
-    try:
-        with stopped_if_interrupted(state_dir):
-            environment = dev_up(DevConfig(state_dir, api_server, kubeconfig, ray=ray), report)
-            if with_operator:
-                start_operator(environment, report)
-    except DevError as error:
-        raise click.ClickException(str(error)) from error
+    with stopped_if_interrupted(state_dir):
+        environment = dev_up(DevConfig(state_dir, api_server, kubeconfig, ray=ray), report)
+        if with_operator:
+            start_operator(environment, report)
     _print_next_commands(environment, state_dir, with_operator)
     print_status(state_dir, output, start=_command("up", state_dir))
 
@@ -129,6 +128,7 @@ def up(
 @dev.command()
 @state_dir_option
 @output_option
+@dev_errors_as_failure
 def status(state_dir: Path, output: OutputFormat) -> None:
     """Print the state of all components; exit code 1 if one is missing."""
     print_status(state_dir, output, start=_command("up", state_dir))
@@ -137,13 +137,11 @@ def status(state_dir: Path, output: OutputFormat) -> None:
 @dev.command()
 @state_dir_option
 @click.option("--delete-data", is_flag=True, help="Also delete all objects of the API server.")
+@dev_errors_as_failure
 def down(state_dir: Path, delete_data: bool) -> None:
     """Stop everything that `up` and the demonstration started."""
-    try:
-        stop_operator(state_dir.absolute())
-        dev_down(state_dir, report, delete_data=delete_data)
-    except DevError as error:
-        raise click.ClickException(str(error)) from error
+    stop_operator(state_dir.absolute())
+    dev_down(state_dir, report, delete_data=delete_data)
 
 
 def _command(name: str, state_dir: Path, *options: str) -> str:
@@ -167,7 +165,7 @@ def print_status(state_dir: Path, output: OutputFormat, *, start: str) -> None:
     found = dev_status(state_dir)
     environment = found.environment
     if environment is None:
-        raise click.ClickException(f"nothing was started in {state_dir}; start with: {start}")
+        raise DevError(f"nothing was started in {state_dir}; start with: {start}")
     with_operator = operator_running(environment.state_dir)
     facts: dict[str, str | bool] = {
         "kubeconfig": str(environment.kubeconfig),

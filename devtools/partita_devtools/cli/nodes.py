@@ -8,6 +8,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from partita_devtools.cli.failures import dev_errors_as_failure
 from partita_devtools.control_plane.binaries import find_binaries
 from partita_devtools.errors import DevError
 from partita_devtools.nodes.cluster import NodeCluster, load_nodes, start_nodes, stop_nodes
@@ -72,18 +73,17 @@ def nodes() -> None:
     "Default: control, l4=NVIDIA-L4:4:2, t4=Tesla-T4:4:1 and p4=Tesla-P4:4:0.5.",
 )
 @output_option
+@dev_errors_as_failure
 def up(state_dir: Path, specs: tuple[NodeSpec, ...], output: OutputFormat) -> None:
     """Start the control plane and the nodes; a cluster that runs already stays as it is."""
-    try:
-        start_nodes(state_dir, specs or DEFAULT_NODES, binaries=find_binaries(report=report), report=report)
-    except DevError as error:
-        raise click.ClickException(str(error)) from error
+    start_nodes(state_dir, specs or DEFAULT_NODES, binaries=find_binaries(report=report), report=report)
     _print_status(state_dir, output)
 
 
 @nodes.command()
 @state_dir_option
 @output_option
+@dev_errors_as_failure
 def status(state_dir: Path, output: OutputFormat) -> None:
     """Print the state of all components; exit code 1 if one is missing."""
     _print_status(state_dir, output)
@@ -119,6 +119,7 @@ def status(state_dir: Path, output: OutputFormat) -> None:
     show_default=True,
     help="Folder for the layers of earlier builds.",
 )
+@dev_errors_as_failure
 def image(
     tag: str,
     state_dir: Path,
@@ -141,20 +142,16 @@ def image(
             dockerfile=dockerfile,
         )
         cluster.import_image(archive, report)
-    except DevError as error:
-        raise click.ClickException(str(error)) from error
     finally:
         archive.unlink(missing_ok=True)
 
 
 @nodes.command()
 @state_dir_option
+@dev_errors_as_failure
 def down(state_dir: Path) -> None:
     """Stop the nodes and all their pods, and delete everything that `up` created."""
-    try:
-        stop_nodes(state_dir, report)
-    except DevError as error:
-        raise click.ClickException(str(error)) from error
+    stop_nodes(state_dir, report)
 
 
 def _cluster(state_dir: Path) -> NodeCluster:
@@ -166,10 +163,7 @@ def _cluster(state_dir: Path) -> NodeCluster:
 
 
 def _print_status(state_dir: Path, output: OutputFormat) -> None:
-    try:
-        cluster = _cluster(state_dir)
-    except DevError as error:
-        raise click.ClickException(str(error)) from error
+    cluster = _cluster(state_dir)
     components = cluster.health()
     kubeconfig = str(cluster.control_plane.kubeconfig)
 

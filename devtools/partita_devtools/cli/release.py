@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from partita_devtools.errors import DevError
+from partita_devtools.cli.failures import dev_errors_as_failure
 from partita_devtools.release.config import IMAGES, ReleaseConfig
 from partita_devtools.release.dry_run import dry_run
 from partita_devtools.release.publish import Published, publish
@@ -34,6 +34,7 @@ from partita_operator.cli.output import OutputFormat, emit, output_option, repor
 @click.option("--image", "images", type=click.Choice(list(IMAGES)), multiple=True, help="Only this image; repeatable.")
 @click.option("--base", help="Base of the images, such as docker.io/library/python:3.12-slim. Default: built here.")
 @output_option
+@dev_errors_as_failure
 def release(
     registry: str | None,
     is_dry_run: bool,
@@ -53,10 +54,7 @@ def release(
     config = ReleaseConfig(
         source=source.absolute(), out=out.absolute(), registry=registry or "", images=images or tuple(IMAGES), base=base
     )
-    try:
-        published = dry_run(config, report) if is_dry_run else publish(config, tag, report)
-    except DevError as error:
-        raise click.ClickException(str(error)) from error
+    published = dry_run(config, report) if is_dry_run else publish(config, tag, report)
     emit(_facts(published), output, lambda console: _print(published, console))
 
 

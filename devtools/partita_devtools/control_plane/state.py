@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from partita_devtools.control_plane.binaries import Binaries
 from partita_devtools.control_plane.commands import Ports
-from partita_devtools.machine.files import read_json, write_json
+from partita_devtools.machine.files import read_record, write_record
 from partita_devtools.machine.processes import ProcessIdentity
 
 _FILE = "control-plane.json"
@@ -27,21 +27,9 @@ class ControlPlaneState:
 
     def write(self, state_dir: Path) -> None:
         """Record it in a state directory."""
-        document = asdict(self)
-        document["binaries"]["directory"] = str(self.binaries.directory)
-        write_json(state_dir / _FILE, document)
+        write_record(state_dir / _FILE, self)
 
     @classmethod
     def read(cls, state_dir: Path) -> ControlPlaneState | None:
-        """The record in a state directory; None if no control plane was ever started there."""
-        document = read_json(state_dir / _FILE)
-        if document is None:
-            return None
-        binaries = document["binaries"]
-        return cls(
-            ports=Ports(**document["ports"]),
-            binaries=Binaries(Path(binaries["directory"]), tuple(binaries["release"])),
-            token=document["token"],
-            dies_with_parent=document["dies_with_parent"],
-            processes={name: ProcessIdentity(**identity) for name, identity in document["processes"].items()},
-        )
+        """The record in a state directory; None if no control plane was ever started there. Raises DevError."""
+        return read_record(state_dir / _FILE, cls)

@@ -1,43 +1,69 @@
-"""Files shared between processes: locks, and JSON documents that are replaced atomically."""
+"""Files shared between processes: locks, and records that are replaced in one step."""
 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from partita_devtools.errors import DevError
 
 _WAIT_REPORT_EVERY_S = 5.0
 
-
-def write_json(path: Path, document: dict[str, Any]) -> None:
-    """Replace `path` by `document` in one step; only this user can read it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.touch(mode=0o600)
-    draft.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
-    draft.replace(path)
+R = TypeVar("R")
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
-    """The JSON object in `path`; None if there is no such file."""
+def write_record(path: Path, record: object) -> None:
+    """Replace `path` by a dataclass as JSON, as `write_private` does."""
+    write_private(path, TypeAdapter(type(record)).dump_json(record, indent=2) + b"\n")
+
+
+def read_record(path: Path, kind: type[R]) -> R | None:
+    """The dataclass that `write_record` wrote to `path`; None if there is no such file.
+
+    Raises DevError with what to do if the file does not hold one.
+    """
     try:
-        text = path.read_text(encoding="utf-8")
+        return TypeAdapter(kind).validate_json(path.read_bytes())
     except FileNotFoundError:
         return None
-    document: dict[str, Any] = json.loads(text)
-    return document
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        problem = ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
+        remove = shlex.join(["rm", str(path)])
+        raise DevError(f"{path} is damaged ({problem}). Remove it, then start again: {remove}") from error
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a file that only this user can read."""
+    """Write a file that only this user can read. A crash leaves the old or the new file. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch(mode=0o600)
-    path.write_bytes(content)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
+    _sync_directory(path.parent)
+
+
+def _sync_directory(directory: Path) -> None:
+    """Make the names in a directory survive a crash of the machine."""
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 @contextmanager

@@ -11,10 +11,9 @@ import ssl
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field, replace
 from os import environ, geteuid
 from pathlib import Path
-from typing import Any
 
 import httpx
 
@@ -22,7 +21,7 @@ from partita_devtools.control_plane.binaries import Binaries
 from partita_devtools.control_plane.lifecycle import ControlPlane, load_control_plane, start_control_plane
 from partita_devtools.errors import DevError
 from partita_devtools.machine.commands import Report, last_lines
-from partita_devtools.machine.files import read_json, write_json
+from partita_devtools.machine.files import read_record, write_record
 from partita_devtools.machine.ports import free_ports
 from partita_devtools.machine.processes import ProcessIdentity, is_running, related, spawn, stop, stop_all
 from partita_devtools.nodes import container_runtime, control_groups, kubelet, network
@@ -33,6 +32,15 @@ SCHEDULER, PROXY, KUBELET = "kube-scheduler", "kube-proxy", "kubelet"
 _MARKER = "PARTITA_DEV_NODES"
 _START_TIMEOUT_S = 120.0
 _STOP_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True)
+class _StartedNodes:
+    """What is recorded about the nodes."""
+
+    nodes: tuple[NodeSpec, ...]
+    processes: dict[str, ProcessIdentity] = field(default_factory=dict)
+    """By program and node."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +77,8 @@ def start_nodes(state_dir: Path, specs: Sequence[NodeSpec], *, binaries: Binarie
         return running
     stop_nodes(state_dir, report)
     plane = start_control_plane(state_dir, binaries=binaries, report=report)
-    nodes = tuple(DevNode(spec, number, state_dir / "nodes" / spec.name) for number, spec in enumerate(specs, 1))
-    write_json(_record(state_dir), {"nodes": [asdict(spec) for spec in specs], "processes": {}})
+    nodes = _nodes(state_dir, specs)
+    write_record(_record(state_dir), _StartedNodes(tuple(specs)))
     cluster = NodeCluster(state_dir, plane, nodes)
     try:
         network.connect(nodes, int(plane.url.rpartition(":")[2]))
@@ -87,23 +95,20 @@ def start_nodes(state_dir: Path, specs: Sequence[NodeSpec], *, binaries: Binarie
 def load_nodes(state_dir: Path) -> NodeCluster | None:
     """The cluster last started in `state_dir`, running or not; None if there never was one."""
     state_dir = state_dir.absolute()
-    record, plane = read_json(_record(state_dir)), load_control_plane(state_dir)
+    record, plane = read_record(_record(state_dir), _StartedNodes), load_control_plane(state_dir)
     if record is None or plane is None:
         return None
-    specs = (NodeSpec(**spec) for spec in record["nodes"])
-    nodes = tuple(DevNode(spec, number, state_dir / "nodes" / spec.name) for number, spec in enumerate(specs, 1))
-    return NodeCluster(state_dir, plane, nodes)
+    return NodeCluster(state_dir, plane, _nodes(state_dir, record.nodes))
 
 
 def stop_nodes(state_dir: Path, report: Report) -> None:
     """Stop what `start_nodes` started, with every pod; remove networks, mounts, control groups and data. Idempotent."""
     state_dir = state_dir.absolute()
-    cluster = load_nodes(state_dir)
-    if cluster is None:
+    cluster, record = load_nodes(state_dir), read_record(_record(state_dir), _StartedNodes)
+    if cluster is None or record is None:
         return
     report("stopping the nodes and their pods")
-    record = read_json(_record(state_dir)) or {}
-    processes = {name: ProcessIdentity(**process) for name, process in record.get("processes", {}).items()}
+    processes = record.processes
     _delete_pods(cluster, processes)
     roots = list(processes.values())
     stop(lambda: related(roots, marker=f"{_MARKER}={state_dir}"), grace_s=5.0)
@@ -210,9 +215,8 @@ def _with_own_logs(node: DevNode, argv: list[str]) -> list[str]:
 
 def _launch(cluster: NodeCluster, name: str, argv: list[str]) -> ProcessIdentity:
     process = spawn(argv, log=_log(cluster, name), environment={**environ, _MARKER: str(cluster.state_dir)})
-    record: dict[str, Any] = read_json(_record(cluster.state_dir)) or {}
-    record["processes"] = {**record.get("processes", {}), name: asdict(process)}
-    write_json(_record(cluster.state_dir), record)
+    if (record := read_record(_record(cluster.state_dir), _StartedNodes)) is not None:
+        write_record(_record(cluster.state_dir), replace(record, processes={**record.processes, name: process}))
     return process
 
 
@@ -292,6 +296,10 @@ def _ending(cluster: NodeCluster, name: str) -> str:
 
 def _log(cluster: NodeCluster, name: str) -> Path:
     return cluster.state_dir / "logs" / f"{name}.log"
+
+
+def _nodes(state_dir: Path, specs: Sequence[NodeSpec]) -> tuple[DevNode, ...]:
+    return tuple(DevNode(spec, number, state_dir / "nodes" / spec.name) for number, spec in enumerate(specs, 1))
 
 
 def _record(state_dir: Path) -> Path:

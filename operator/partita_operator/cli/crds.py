@@ -8,7 +8,7 @@ import click
 
 from partita_api.crd_schema import KINDS, crd, crd_yaml
 from partita_operator.cli.exit_codes import ExitCode
-from partita_operator.cli.output import OutputFormat, emit, output_option
+from partita_operator.cli.output import OutputFormat, emit, output_option, writing
 
 
 @click.command()
@@ -38,8 +38,9 @@ def crds(directories: tuple[Path, ...], check: bool, output: OutputFormat) -> No
     stale = [path for path, text in expected.items() if not _is_current(path, text)]
     if not check:
         for path in stale:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(expected[path])
+            with writing(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(expected[path])
     files = [{"file": str(path), "state": _state(path in stale, check)} for path in expected]
     emit(files, output, lambda _console: _print(stale, check))
     raise SystemExit(ExitCode.FAILED if check and stale else ExitCode.OK)

@@ -6,8 +6,10 @@ import time
 import urllib.error
 import urllib.request
 from functools import partial
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 from zipfile import BadZipFile
 
 import click
@@ -18,7 +20,7 @@ from partita_api.module import DType
 from partita_operator.cli.errors import BadInput
 from partita_operator.cli.exit_codes import ExitCode
 from partita_operator.cli.option_types import SECONDS, SEED, Number
-from partita_operator.cli.output import OutputFormat, emit, output_option, report
+from partita_operator.cli.output import OutputFormat, emit, output_option, report, writing
 from partita_runtime.execution.executor import NUMPY_DTYPES
 from partita_runtime.load.arrivals import RateSchedule, Times, arrival_times, parse_trace, trace_times
 from partita_runtime.load.generator import LoadConfig, LoadRun, Progress, run_load
@@ -29,6 +31,9 @@ from partita_runtime.load.table import report_table
 RANDOM_PAYLOADS = 8
 RETRY_S = 2.0
 REPORT_EVERY_S = 30.0
+
+Input = tuple[str, DType, list[int]]
+"""Name, type and shape of an input as the session describes it; the first dimension is the batch."""
 
 
 @click.command()
@@ -99,8 +104,7 @@ def load(
     time. Exit code 4 if fewer than --attainment of them are answered within --slo-ms.
     """
     generator = np.random.default_rng(seed)
-    model = url.rstrip("/").rsplit("/", 1)[1]
-    endpoint = f"{url.rstrip('/')}/v2/models/{model}"
+    endpoint = _endpoint(url)
     try:
         schedule = _schedule(trace, rate, ArrivalProcess(process), gamma_shape, seconds, generator)
         payloads = _from_file(payload) if payload is not None else None
@@ -113,14 +117,30 @@ def load(
             slo_s=slo_ms / 1e3,
             timeout_s=max(timeout_s, slo_ms / 1e3),
         )
-    except (ValueError, KeyError, EOFError, BadZipFile) as error:
+    except (ValueError, KeyError, TypeError, EOFError, BadZipFile) as error:
         raise BadInput(str(error)) from error
     run = asyncio.run(run_load(config, partial(_show_progress, seconds)))
     if csv is not None:
-        csv.write_text(records_csv(run.records))
+        with writing(csv):
+            csv.write_text(records_csv(run.records))
     _print(run, output)
     if run.report.attainment < attainment:
         raise SystemExit(ExitCode.MISSED)
+
+
+def _endpoint(url: str) -> str:
+    """The URL of the session's model. Raises BadInput if `url` cannot be that of a session."""
+    base = url.rstrip("/")
+    try:
+        parts = urlsplit(base)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        usable = usable and base.isascii() and base.isprintable() and " " not in base
+    except ValueError:  # the port is no number, or the address is no IPv6 address
+        usable = False
+    model = parts.path.rpartition("/")[2] if usable else ""
+    if not model or parts.query or parts.fragment:
+        raise BadInput(f"{url!r} is not the URL of a session; give one such as http://127.0.0.1:8000/default/traffic")
+    return f"{base}/v2/models/{model}"
 
 
 def _schedule(
@@ -136,15 +156,14 @@ def _schedule(
     return arrival_times(process, RateSchedule.parse(rate), seconds, generator, gamma_shape)
 
 
-def _inputs(endpoint: str, wait_s: float) -> list[dict[str, Any]]:
+def _inputs(endpoint: str, wait_s: float) -> list[Input]:
     """The model's inputs from its metadata endpoint, which may take `wait_s` until it answers."""
     begin = reported = time.monotonic()
     while True:
         try:
             with urllib.request.urlopen(endpoint, timeout=10.0) as answer:
-                inputs: list[dict[str, Any]] = json.load(answer)["inputs"]
-                return inputs
-        except (OSError, ValueError, KeyError) as error:
+                return [(spec["name"], DType(spec["datatype"]), spec["shape"]) for spec in json.load(answer)["inputs"]]
+        except (OSError, ValueError, KeyError, TypeError, HTTPException) as error:
             now = time.monotonic()
             if now - begin >= wait_s:
                 raise click.ClickException(
@@ -156,15 +175,18 @@ def _inputs(endpoint: str, wait_s: float) -> list[dict[str, Any]]:
         time.sleep(RETRY_S)
 
 
-def _random(inputs: list[dict[str, Any]], generator: np.random.Generator) -> list[Payload]:
+def _random(inputs: list[Input], generator: np.random.Generator) -> list[Payload]:
     """Requests of one sample each: normal random numbers, or small integers for integer tensors."""
 
-    def tensor(spec: dict[str, Any]) -> np.ndarray[Any, Any]:
-        dtype, shape = NUMPY_DTYPES[DType(spec["datatype"])], [1, *spec["shape"][1:]]
+    def tensor(datatype: DType, described: list[int]) -> np.ndarray[Any, Any]:
+        dtype, shape = NUMPY_DTYPES[datatype], [1, *described[1:]]
         values = generator.integers(0, 100, shape) if dtype.kind in "iu" else generator.standard_normal(shape)
         return values.astype(dtype.newbyteorder("="))
 
-    return [encode_request({spec["name"]: tensor(spec) for spec in inputs}) for _ in range(RANDOM_PAYLOADS)]
+    return [
+        encode_request({name: tensor(datatype, shape) for name, datatype, shape in inputs})
+        for _ in range(RANDOM_PAYLOADS)
+    ]
 
 
 def _from_file(path: Path) -> list[Payload]:

@@ -1,5 +1,6 @@
 """The `partita` command. It imports a subcommand when it is called, so each one needs only its own extras."""
 
+import errno
 import importlib
 import importlib.util
 from collections.abc import Mapping
@@ -66,6 +67,10 @@ EXTRA_OF_MODULE: Final[Mapping[str, str]] = {
 }
 
 
+FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of a disk or a file that is full. They have no name of a file."""
+
+
 class LazyGroup(click.Group):
     """A group that imports its commands on first use."""
 
@@ -81,9 +86,11 @@ class LazyGroup(click.Group):
             click.echo("Interrupted.", err=True)
             raise SystemExit(ExitCode.INTERRUPTED) from None
         except OSError as error:
-            if error.filename is None:
-                raise
-            raise BadInput(f"{error.filename} cannot be read or written: {error.strerror}") from error
+            if error.filename is not None:
+                raise BadInput(f"{error.filename} cannot be read or written: {error.strerror}") from error
+            if error.errno in FULL:
+                raise BadInput(f"the output cannot be written: {error.strerror}") from error
+            raise
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names of the subcommands that are installed, in the order of SUBCOMMANDS."""

@@ -1,13 +1,17 @@
 """Output: text for people, JSON or YAML for programs. Results go to stdout, progress to stderr."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 import yaml
 from rich.console import Console
+
+from partita_operator.cli.errors import BadInput
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -26,6 +30,18 @@ def time_left(done: float, total: float, elapsed_s: float) -> str:
         return ""
     seconds = elapsed_s * (total - done) / done
     return f"about {seconds:.0f} s left" if seconds < 100 else f"about {seconds / 60:.0f} min left"
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Write results to the file, or to files in the folder. Raises BadInput with its name if that fails.
+
+    The error of a full disk does not have the name.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise BadInput(f"{error.filename or path} cannot be written: {error.strerror}") from error
 
 
 class OutputFormat(StrEnum):

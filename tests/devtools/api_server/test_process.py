@@ -20,7 +20,6 @@ from tests.patience import PATIENCE_SECONDS
 from partita_devtools.api_server.process import TOKEN_VARIABLE, EmbeddedApiServer, load_api_server, start_api_server
 from partita_devtools.definitions import apply_definitions
 from partita_devtools.errors import DevError
-from partita_devtools.machine.files import read_json
 from partita_devtools.machine.processes import ProcessIdentity, send
 from partita_operator.kube.client import Document, KubernetesClient
 from partita_operator.kube.connection import load_config
@@ -109,16 +108,16 @@ async def test_a_json_patch_is_refused_with_what_is_supported(client: Kubernetes
 
 async def test_the_objects_outlive_the_process(tmp_path: Path) -> None:
     server = start_api_server(tmp_path, report=print, dies_with_parent=True)
-    port = (read_json(tmp_path / "api-server.json") or {})["port"]
+    port = json.loads((tmp_path / "api-server.json").read_text())["port"]
     async with KubernetesClient(await load_config(server.kubeconfig)) as client:
         before = await client.apply(PoolResource, POOL)
-    record = read_json(tmp_path / "api-server.json") or {}
+    record = json.loads((tmp_path / "api-server.json").read_text())
     send(ProcessIdentity(**record["process"]), signal.SIGKILL)
     await asyncio.to_thread(server.stop)
 
     again = start_api_server(tmp_path, report=print, dies_with_parent=True)
     try:
-        assert (read_json(tmp_path / "api-server.json") or {})["port"] == port
+        assert json.loads((tmp_path / "api-server.json").read_text())["port"] == port
         async with KubernetesClient(await load_config(again.kubeconfig)) as client:
             assert await client.get(PoolResource, "fast") == before
     finally:
@@ -127,9 +126,9 @@ async def test_the_objects_outlive_the_process(tmp_path: Path) -> None:
 
 
 def test_a_server_that_runs_is_not_started_twice(server: EmbeddedApiServer) -> None:
-    before = read_json(server.state_dir / "api-server.json")
+    before = (server.state_dir / "api-server.json").read_text()
     start_api_server(server.state_dir, report=print)
-    assert read_json(server.state_dir / "api-server.json") == before
+    assert (server.state_dir / "api-server.json").read_text() == before
     assert load_api_server(server.state_dir) == server
 
 
@@ -190,7 +189,7 @@ def request(
     server: EmbeddedApiServer, method: str, path: str, body: str | None = None, token: str | None = None
 ) -> tuple[int, Any]:
     """The status code and the document of an answer."""
-    record = read_json(server.state_dir / "api-server.json") or {}
+    record = json.loads((server.state_dir / "api-server.json").read_text())
     context = ssl.create_default_context(cafile=str(server.state_dir / "pki" / "ca.crt"))
     headers = {
         "Authorization": f"Bearer {record['token']}" if token is None else token,

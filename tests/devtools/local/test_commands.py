@@ -1,5 +1,6 @@
 """What `partita local` says of input that it cannot use, and without Ray."""
 
+import json
 import os
 import shlex
 from collections.abc import Callable, Iterator
@@ -13,7 +14,6 @@ from partita_devtools.api_server.process import start_api_server
 from partita_devtools.environment import DevEnvironment
 from partita_devtools.local.environment import add_pools
 from partita_devtools.local.logs import LogFile, read_logs
-from partita_devtools.machine.files import write_json
 from partita_devtools.ray_cluster.cluster import RayCluster
 from partita_operator.cli.main import main
 
@@ -41,11 +41,9 @@ def running(tmp_path: Path) -> Iterator[Path]:
     """The state directory of local mode with an API server, and a Ray cluster that is down."""
     state_dir = tmp_path / "state"
     server = start_api_server(state_dir, report=print, dies_with_parent=True)
-    write_json(
-        state_dir / "environment.json",
-        {"kubeconfig": str(server.kubeconfig), "own_control_plane": False, "embedded": True},
-    )
-    write_json(state_dir / "ray-cluster.json", RAY_STATE)
+    environment = {"kubeconfig": str(server.kubeconfig), "own_control_plane": False, "embedded": True}
+    (state_dir / "environment.json").write_text(json.dumps(environment))
+    (state_dir / "ray-cluster.json").write_text(json.dumps(RAY_STATE))
     yield state_dir
     server.stop()
 

@@ -264,6 +264,28 @@ def test_texts_that_cannot_be_used_are_bad_input(
     assert result.exit_code == ExitCode.BAD_INPUT, result.output
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "foo",
+        "",
+        "ftp://127.0.0.1:1/default/traffic",
+        "http://127.0.0.1:8o/default/traffic",
+        "http://127.0.0.1:99999/default/traffic",
+        "http://[::1/default/traffic",
+        "http://127.0.0.1:1",
+        "http://127.0.0.1:1/default/two words",
+        "http://127.0.0.1:1/default/traffic?x=1",
+        "http://127.0.0.1:1/default/tr\u00e4ffic",
+        "http://127.0.0.1:1/default/\n",
+    ],
+)
+def test_urls_that_cannot_be_used_are_bad_input(url: str, places: dict[str, Path]) -> None:
+    result = run("load", places, instead=url)
+    assert result.exit_code == ExitCode.BAD_INPUT, result.output
+    assert "give one such as http://127.0.0.1:8000/default/traffic" in result.output
+
+
 @pytest.mark.parametrize("content", ["binary", "arrays of different lengths", "objects"])
 def test_payloads_that_cannot_be_used_are_bad_input(content: str, places: dict[str, Path]) -> None:
     file = places["empty"] / "payload.npz"

@@ -1,5 +1,6 @@
-"""`partita load` waits for a session if it is told to."""
+"""`partita load` and the session: it waits if it is told to, and says what is wrong with answers."""
 
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,13 +18,14 @@ class Starting(BaseHTTPRequestHandler):
     """A session that is not there for the first requests of its metadata, and answers every inference."""
 
     refusals = 0
+    metadata = METADATA
 
     def do_GET(self) -> None:
         if Starting.refusals > 0:
             Starting.refusals -= 1
             self.send_error(404)
         else:
-            self._answer(METADATA)
+            self._answer(Starting.metadata)
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
@@ -68,3 +70,44 @@ def test_load_does_not_wait_unless_told(session_url: str, monkeypatch: pytest.Mo
 
     assert done.exit_code == ExitCode.FAILED
     assert "is the session Ready?" in done.output
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        b"hello",
+        b"[]",
+        b"{}",
+        b'{"inputs": 1}',
+        b'{"inputs": [1]}',
+        b'{"inputs": [{"name": "x"}]}',
+        b'{"inputs": [{"name": "x", "datatype": "FP7", "shape": [1]}]}',
+    ],
+)
+def test_a_url_that_describes_no_model(metadata: bytes, session_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Starting, "metadata", metadata)
+
+    done = CliRunner().invoke(main, ["load", session_url, "--slo-ms", "100"])
+
+    assert isinstance(done.exception, SystemExit), done.exc_info
+    assert done.exit_code == ExitCode.FAILED
+    assert "does not describe a model" in done.output
+
+
+def test_a_port_that_speaks_another_protocol() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=_greet_as_ssh, args=(server,), daemon=True).start()
+        done = CliRunner().invoke(
+            main, ["load", f"http://127.0.0.1:{server.getsockname()[1]}/default/shop", "--slo-ms", "100"]
+        )
+
+    assert isinstance(done.exception, SystemExit), done.exc_info
+    assert done.exit_code == ExitCode.FAILED
+    assert "does not describe a model" in done.output
+
+
+def _greet_as_ssh(server: socket.socket) -> None:
+    connection, _ = server.accept()
+    with connection:
+        connection.recv(65536)
+        connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")

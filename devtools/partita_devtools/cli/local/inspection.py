@@ -10,7 +10,8 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from partita_devtools.cli.local.options import dev_errors_as_failure, namespace_option, state_dir_option, with_client
+from partita_devtools.cli.failures import dev_errors_as_failure
+from partita_devtools.cli.local.options import namespace_option, state_dir_option, with_client
 from partita_devtools.environment import DevEnvironment
 from partita_devtools.errors import DevError
 from partita_devtools.local.environment import local_command, running_environment

@@ -11,9 +11,9 @@ import click
 from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession
 from partita_devtools.cli.dev import print_status
+from partita_devtools.cli.failures import dev_errors_as_failure
 from partita_devtools.cli.interruption import stopped_if_interrupted
 from partita_devtools.cli.local.options import (
-    dev_errors_as_failure,
     manifests_option,
     namespace_option,
     read_pools_and_sessions,
@@ -95,6 +95,7 @@ def down(state_dir: Path, delete_data: bool) -> None:
 @click.command()
 @state_dir_option
 @output_option
+@dev_errors_as_failure
 def status(state_dir: Path, output: OutputFormat) -> None:
     """Print the state of all components; exit code 1 if one is missing."""
     print_status(state_dir, output, start=local_command("up", state_dir))

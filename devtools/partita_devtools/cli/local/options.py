@@ -2,9 +2,8 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import click
 
@@ -21,7 +20,6 @@ from partita_operator.kube.connection import NoClusterError, load_config
 from partita_operator.kube.errors import ApiError
 from partita_operator.kube.retries import ApiServerUnavailableError
 
-F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 state_dir_option = click.option(
@@ -40,20 +38,6 @@ manifests_option = click.option(
     multiple=True,
     help="File with manifests, or folder with such files; repeatable.",
 )
-
-
-def dev_errors_as_failure(command: F) -> F:
-    """A DevError of the command becomes its one-line failure."""
-
-    @wraps(command)
-    def wrapped(*arguments: Any, **options: Any) -> Any:
-        try:
-            return command(*arguments, **options)
-        except DevError as error:
-            raise click.ClickException(str(error)) from error
-
-    result: Any = wrapped
-    return result  # type: ignore[no-any-return]
 
 
 def read_pools_and_sessions(

@@ -15,7 +15,7 @@ from rich.table import Table
 from partita_operator.cli.errors import BadInput
 from partita_operator.cli.exit_codes import ExitCode
 from partita_operator.cli.option_types import Number
-from partita_operator.cli.output import OutputFormat, emit, output_option, report
+from partita_operator.cli.output import OutputFormat, emit, output_option, report, writing
 from partita_planner.mig.demand import MigDemand, pack, pack_by_paris, parse_demand
 from partita_planner.mig.errors import MigError
 from partita_planner.mig.layouts import Layout
@@ -127,13 +127,15 @@ def _labels(config: str, demand: MigDemand, managed: bool) -> dict[str, str]:
 
 
 def _write(directory: Path, document: Mapping[str, Any]) -> None:
-    directory.mkdir(parents=True, exist_ok=True)
     texts = {
         "mig-parted.yaml": yaml.safe_dump(document["migParted"], sort_keys=False),
         "pools.yaml": yaml.safe_dump_all(document["pools"], sort_keys=False),
     }
+    with writing(directory):
+        directory.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
-        (directory / name).write_text(text)
+        with writing(directory / name):
+            (directory / name).write_text(text)
         report(f"wrote {directory / name}")
 
 

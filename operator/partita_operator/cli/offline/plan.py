@@ -35,7 +35,7 @@ from partita_operator.cli.offline.plan_report import (
     together_data,
 )
 from partita_operator.cli.option_types import Number
-from partita_operator.cli.output import OutputFormat, emit, output_option, report
+from partita_operator.cli.output import OutputFormat, emit, output_option, report, writing
 from partita_planner.explain.difference import differences
 from partita_planner.planning import EXPLAIN_SECONDS
 from partita_planner.planning import plan as solve
@@ -341,7 +341,8 @@ def _drawing(directory: Path | None) -> Draw:
         capacity = {pool.metadata.name: declared_capacity(pool) for pool in pools}
         for session, outcome in answers:
             if isinstance(outcome, Planned):
-                write_plan_plots(directory, session, outcome.plan, capacity)
+                with writing(directory):
+                    write_plan_plots(directory, session, outcome.plan, capacity)
 
     return draw
 
@@ -359,10 +360,8 @@ def _write(path: Path, answers: Outcomes) -> None:
         if isinstance(outcome, Planned)
     ]
     documents = [p.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"status"}) for p in plans]
-    try:
+    with writing(path):
         path.write_text(yaml.safe_dump_all(documents, sort_keys=False))
-    except OSError as error:
-        raise BadInput(f"{path} cannot be written: {error}") from error
 
 
 def _exit_code(outcomes: Sequence[Outcome]) -> ExitCode:

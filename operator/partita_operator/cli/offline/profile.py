@@ -17,7 +17,7 @@ from partita_api.profile import Profile, ProfileRequest
 from partita_operator.cli.errors import BadInput
 from partita_operator.cli.exit_codes import ExitCode
 from partita_operator.cli.manifests import read_manifests
-from partita_operator.cli.output import OutputFormat, emit, output_option, report, time_left
+from partita_operator.cli.output import OutputFormat, emit, output_option, report, time_left, writing
 from partita_operator.cli.versions import installed_versions
 from partita_operator.reconcile.capacity.cluster import Cluster
 from partita_operator.reconcile.session.profiles import required_profiles
@@ -115,8 +115,9 @@ def _write(file: Path, profile: Profile) -> None:
     """Write the profile in one step: an interrupted command leaves no half file, which would count as a profile."""
     part = file.with_suffix(".part")
     try:
-        part.write_text(profile.model_dump_json(by_alias=True, exclude_none=True, indent=1) + "\n")
-        part.replace(file)
+        with writing(file):
+            part.write_text(profile.model_dump_json(by_alias=True, exclude_none=True, indent=1) + "\n")
+            part.replace(file)
     finally:
         part.unlink(missing_ok=True)
 

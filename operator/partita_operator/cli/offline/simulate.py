@@ -22,7 +22,7 @@ from partita_operator.cli.manifests import read_manifests, read_profiles
 from partita_operator.cli.offline.drawing import load_plots
 from partita_operator.cli.offline.plan import chosen_sessions, profiles_option, rate_option
 from partita_operator.cli.option_types import MAX_SECONDS, SECONDS, SEED, Number
-from partita_operator.cli.output import OutputFormat, emit, output_option, progress
+from partita_operator.cli.output import OutputFormat, emit, output_option, progress, writing
 from partita_planner.planning import plan
 from partita_planner.problem import NoPlan, PlanningProblem
 from partita_planner.several_sessions.offline import declared_capacity, offline_problem
@@ -185,7 +185,9 @@ def simulate(
             if plots is not None and draw is not None:
                 at = partial(arrivals_at, ArrivalProcess(arrival.arrival), gamma_shape=shape)
                 loads = bar.track([share * problem.rate for share in _LOADS], description="other loads")
-                draw(plots, found, [LoadPoint(load, simulated(at(load)).goodput) for load in loads])
+                points = [LoadPoint(load, simulated(at(load)).goodput) for load in loads]
+                with writing(plots):
+                    draw(plots, found, points)
     except (KeyError, ValueError) as error:
         raise BadInput(f"this plan cannot be simulated with these profiles: {error}") from error
     if executions_file is not None:
@@ -251,7 +253,7 @@ def _plan(plan_file: Path | None, problem: PlanningProblem) -> PipelinePlanSpec:
 
 
 def _write_executions(executions: Sequence[BatchExecution], file: Path) -> None:
-    with file.open("w", newline="") as lines:
+    with writing(file), file.open("w", newline="") as lines:
         writer = csv.writer(lines)
         writer.writerow(BatchExecution._fields)
         writer.writerows(executions)

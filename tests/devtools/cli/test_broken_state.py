@@ -1,0 +1,117 @@
+"""Damaged files in a state directory: each command names the file and a command that repairs, without a traceback."""
+
+import json
+import os
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from tests.devtools.local.test_commands import RAY_STATE
+
+from partita_devtools.errors import DevError
+from partita_devtools.machine.files import read_record, write_private, write_record
+from partita_devtools.machine.processes import ProcessIdentity
+from partita_operator.cli.exit_codes import ExitCode
+from partita_operator.cli.main import main
+
+IDENTITY = {"pid": 2**22 + 1, "started": 1}
+ENVIRONMENT = {"kubeconfig": "/nowhere", "own_control_plane": False, "embedded": True}
+FILES: dict[str, Any] = {
+    "environment.json": ENVIRONMENT,
+    "ray-cluster.json": RAY_STATE,
+    "api-server.json": {"process": IDENTITY, "port": 1, "token": "t"},
+    "operator.json": {"process": IDENTITY, "health_port": 1},
+}
+"""The records of local mode that is down."""
+CONTROL_PLANE: dict[str, Any] = {
+    "ports": {"api_server": 1, "etcd_client": 2, "etcd_peer": 3, "controller_manager": 4},
+    "binaries": {"directory": "/nowhere", "release": [1, 29]},
+    "token": "t",
+    "dies_with_parent": False,
+    "processes": {},
+}
+DAMAGES = ["", "{", "\xff", "[]", "42", "null", "{}", "a wrong type"]
+STATUS_AND_DOWN = {
+    "environment.json": ("local status", "local get", "dev status", "dev up", "local up"),
+    "ray-cluster.json": ("local status", "local down", "dev status", "dev down"),
+    "api-server.json": ("local status", "local get", "local down", "dev down"),
+    "operator.json": ("local down", "dev down", "dev status"),
+    "control-plane.json": ("dev status", "dev down", "dev nodes status"),
+    "nodes.json": ("dev nodes status", "dev nodes down"),
+}
+"""Commands that read each file first."""
+
+
+def damaged(good: dict[str, Any], damage: str) -> bytes:
+    if damage == "a wrong type":
+        return json.dumps({**good, next(iter(good)): ["wrong"]}).encode()
+    return damage.encode("latin-1")
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize(("file", "command"), [(f, c) for f, commands in STATUS_AND_DOWN.items() for c in commands])
+def test_a_damaged_record(file: str, command: str, damage: str, tmp_path: Path) -> None:
+    state_dir = tmp_path / "my state"
+    state_dir.mkdir()
+    good = FILES | {"nodes.json": {"nodes": [{"name": "control"}], "processes": {}}}
+    if file in ("control-plane.json", "nodes.json"):
+        good |= {"control-plane.json": CONTROL_PLANE, "environment.json": {**ENVIRONMENT, "own_control_plane": True}}
+    for name, content in good.items():
+        (state_dir / name).write_text(json.dumps(content))
+    (state_dir / file).write_bytes(damaged(good[file], damage))
+
+    result = CliRunner().invoke(main, [*command.split(), "--state-dir", str(state_dir)])
+
+    assert isinstance(result.exception, SystemExit), result.exc_info
+    assert result.exit_code == ExitCode.FAILED, result.output
+    assert f"{state_dir / file} is damaged (" in result.output
+    remove = result.output.rstrip().rpartition("start again: ")[2]
+    subprocess.run(shlex.split(remove), check=True)
+    assert not (state_dir / file).exists()
+
+
+def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "record.json"
+    assert read_record(path, ProcessIdentity) is None
+    write_record(path, ProcessIdentity(1, 2))
+    assert read_record(path, ProcessIdentity) == ProcessIdentity(1, 2)
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_crash_while_writing_leaves_the_old_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "record.json"
+    write_private(path, b"old")
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_private(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_file_and_its_folder_are_on_disk_when_a_record_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[tuple[str, bool]] = []
+    path = tmp_path / "record.json"
+    sync = os.fsync
+
+    def recorded(handle: int) -> None:
+        synced.append((Path(f"/proc/self/fd/{handle}").readlink().name, path.exists()))
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", recorded)
+    write_private(path, b"new")
+    assert synced == [(f".record.json.{os.getpid()}", False), (tmp_path.name, True)]
+
+
+def test_a_record_of_another_kind_is_damaged(tmp_path: Path) -> None:
+    (tmp_path / "record.json").write_text('{"pid": 1}')
+    with pytest.raises(DevError, match=r"is damaged \(started: Field required\)"):
+        read_record(tmp_path / "record.json", ProcessIdentity)
