@@ -22,7 +22,7 @@ from partita_operator.kube.resources import (
     read_plan,
     read_pool,
     read_session,
-    recorded_spec,
+    recorded_spec_json,
 )
 from partita_operator.kube.retries import retried
 from partita_operator.reconcile.capacity.cluster import Cluster
@@ -143,8 +143,9 @@ class ClusterCache:
                     pool, complaint = read_pool(raw) if raw else (None, "")
                     _set(pools, name, pool)
                 case Kind.SESSION:
-                    plan = plans.get(_active_plan(raw)) if raw else None
-                    session, complaint = read_session(raw, recorded_spec(plan) if plan else None) if raw else (None, "")
+                    plan = plans.get(_current_plan(raw)) if raw else None
+                    recorded = recorded_spec_json(plan) if plan else None
+                    session, complaint = read_session(raw, recorded) if raw else (None, "")
                     _set(sessions, name, session)
             if complaint:
                 unreadable[name] = complaint
@@ -158,7 +159,7 @@ def _set(found: dict[str, T], name: str, value: T | None) -> None:
         found[name] = value
 
 
-def _active_plan(raw: Document) -> str:
+def _current_plan(raw: Document) -> str:
     """namespace/name of a session's current plan."""
     active = (raw.get("status") or {}).get("currentPlan") or {}
     return f"{raw['metadata']['namespace']}/{active.get('name')}"

@@ -105,7 +105,7 @@ def read_plan(raw: Document) -> PipelinePlan | None:
         return None
 
 
-def recorded_spec(plan: PipelinePlan) -> str | None:
+def recorded_spec_json(plan: PipelinePlan) -> str | None:
     """The spec of the session that the plan was made from, as JSON."""
     return plan.metadata.annotations.get(SESSION_SPEC_ANNOTATION)
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 
 
-def equal(wanted: Mapping[str, str]) -> str:
+def equal(labels: Mapping[str, str]) -> str:
     """Objects whose labels, or fields, have all of these values."""
-    return ",".join(f"{name}={value}" for name, value in sorted(wanted.items()))
+    return ",".join(f"{name}={value}" for name, value in sorted(labels.items()))
 
 
 def exists(label: str) -> str:

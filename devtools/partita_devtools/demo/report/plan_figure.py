@@ -5,7 +5,7 @@ from typing import Final
 
 from partita_api.inferencesession import InferenceSessionSpec
 from partita_api.pipelineplan import ModulePlan, PipelinePlanSpec, PooledPipeline
-from partita_operator.cli.offline.plan_report import pool_and_vgpus
+from partita_operator.cli.plan_report import pool_and_vgpus
 
 STAGE_WIDTH: Final = 150
 STAGE_GAP: Final = 16

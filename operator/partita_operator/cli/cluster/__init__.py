@@ -1,4 +1,4 @@
 """Subcommands that use a cluster: explain, top, approve, pause, resume and rollback.
 
-May import `cli`, `offline.plan_report`, `kube`, the reconcilers' pure rules and the planner.
+May import `cli`, `kube`, the reconcilers' pure rules and the planner.
 """

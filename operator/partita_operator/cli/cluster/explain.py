@@ -13,8 +13,8 @@ from partita_api.pipelineplan import PipelinePlan
 from partita_operator.cli.cluster.api_server import ApiServer
 from partita_operator.cli.cluster.name_completion import session_argument
 from partita_operator.cli.cluster.options import ClusterPlace, cluster_options
-from partita_operator.cli.offline.plan_report import print_changes, print_plan
 from partita_operator.cli.output import OutputFormat, emit, output_option
+from partita_operator.cli.plan_report import print_changes, print_plan
 
 
 @click.command()

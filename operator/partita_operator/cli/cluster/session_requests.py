@@ -19,8 +19,8 @@ from partita_operator.cli.cluster.options import (
     pool_name,
     session_name,
 )
-from partita_operator.cli.offline.plan_report import print_changes
 from partita_operator.cli.output import OutputFormat, emit, output_option, report
+from partita_operator.cli.plan_report import print_changes
 from partita_operator.reconcile.session.annotations import rollback_annotation
 
 

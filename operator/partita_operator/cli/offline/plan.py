@@ -24,7 +24,9 @@ from partita_operator.cli.errors import BadInput
 from partita_operator.cli.exit_codes import ExitCode
 from partita_operator.cli.manifests import read_manifests, read_profiles
 from partita_operator.cli.offline.drawing import load_plots
-from partita_operator.cli.offline.plan_report import (
+from partita_operator.cli.option_types import Number
+from partita_operator.cli.output import OutputFormat, emit, output_option, report, writing
+from partita_operator.cli.plan_report import (
     comparison_data,
     difference_data,
     outcome_data,
@@ -34,8 +36,6 @@ from partita_operator.cli.offline.plan_report import (
     print_together,
     together_data,
 )
-from partita_operator.cli.option_types import Number
-from partita_operator.cli.output import OutputFormat, emit, output_option, report, writing
 from partita_planner.explain.difference import differences
 from partita_planner.planning import EXPLAIN_SECONDS
 from partita_planner.planning import plan as solve

@@ -18,7 +18,6 @@ from partita_operator.reconcile.capacity.accounting import outranked_limits, usa
 from partita_operator.reconcile.capacity.cluster import Cluster
 from partita_operator.reconcile.findings import condition, listed
 from partita_operator.reconcile.reasons import Reason
-from partita_operator.reconcile.world import SessionWorld
 from partita_planner.problem import NoPlan, NoPlanReason
 from partita_runtime.autoscaling.replicas import planned_targets
 
@@ -27,14 +26,16 @@ _ADVICE: Final = "Raise spec.priority, add accelerators, or select other pools."
 Targets = tuple[StageTarget, ...]
 
 
-def give_way(world: SessionWorld, plan: PipelinePlan, desired: Targets, searching: bool) -> tuple[Targets, str]:
-    """The replicas that the plan keeps of those `wanted`, and a message if too many are missing.
+def give_way(
+    session: InferenceSession, cluster: Cluster, plan: PipelinePlan, desired: Targets, searching: bool
+) -> tuple[Targets, str]:
+    """The replicas that the plan keeps of those `desired`, and a message if too many are missing.
 
     A session that waits keeps none. During a search for a plan the replicas stay, unless some are already given up.
     """
-    limits = outranked_limits(world.session, world.cluster, plan.spec.gpus())
+    limits = outranked_limits(session, cluster, plan.spec.gpus())
     left = within(plan, desired, limits)
-    before = condition(world.session.status.conditions, ConditionType.ROLLED_OUT)
+    before = condition(session.status.conditions, ConditionType.ROLLED_OUT)
     if left == desired or (searching and (before is None or before.reason != Reason.OUTRANKED)):
         return desired, ""
     if left is not None and not _misses(left, desired, planned_targets(plan)):
@@ -48,14 +49,14 @@ def give_way(world: SessionWorld, plan: PipelinePlan, desired: Targets, searchin
     else:
         outcome = "The session waits: not one replica of each stage fits"
     message = (
-        f"Sessions of higher priority come first: {_takers(world.session, world.cluster, short)}. They leave plan "
+        f"Sessions of higher priority come first: {_takers(session, cluster, short)}. They leave plan "
         f"{plan.metadata.name} {left_over}. {outcome}. {_ADVICE}"
     )
     return left or (), message
 
 
 def within(plan: PipelinePlan, desired: Targets, limits: Mapping[str, int]) -> Targets | None:
-    """As many of the replicas `wanted` as take no more accelerators than `limits` says by pool; None if none can serve.
+    """As many of the `desired` replicas as the accelerators in `limits` allow, by pool; None if none can serve.
 
     Only pipelines with a stage on a pool that is short give way, all stages of them by one share, so that they stay
     matched; every stage keeps at least one replica. A pool without a limit has enough.
@@ -101,12 +102,12 @@ def outranked_shortage(no_plan: NoPlan, session: InferenceSession, cluster: Clus
 
 def _takers(session: InferenceSession, cluster: Cluster, pools: Iterable[str]) -> str:
     """The sessions of higher priority and what they have of the pools."""
-    desired = sorted(pools)
-    above = {a.rank: a for pool in desired for a in cluster.ledger.on(pool) if a.priority > session.spec.priority}
+    names = sorted(pools)
+    above = {a.rank: a for pool in names for a in cluster.ledger.on(pool) if a.priority > session.spec.priority}
     found = [
         f"{other.key} (priority {other.priority}) has {other.claimed[pool]} of pool {pool}"
         for _, other in sorted(above.items())
-        for pool in desired
+        for pool in names
         if other.claimed.get(pool, 0) > 0
     ]
     return listed(found)

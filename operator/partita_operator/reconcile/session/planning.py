@@ -55,7 +55,7 @@ class Planning:
     searching: bool = False
     """Whether a search for it is in progress, or has just found it."""
     rolled_back: bool = False
-    """Whether `wanted` is an earlier plan of a rollback, and not the plan of the present inputs."""
+    """Whether `desired` is an earlier plan of a rollback, and not the plan of the present inputs."""
     actions: tuple[Action, ...] = ()
     requeue_after: float | None = None
 
@@ -113,7 +113,7 @@ def inputs_digest(world: SessionWorld, profiling: Profiling) -> str:
 
 
 def decide_plan(world: SessionWorld, profiling: Profiling, current: PipelinePlan | None, now: datetime) -> Planning:
-    """The plan for the present inputs, or the step that makes it. `active` is the current plan."""
+    """The plan for the present inputs, or the step that makes it. `current` is the plan that serves."""
     inputs = inputs_digest(world, profiling)
     desired = next((plan for plan in world.plans.values() if _answers(plan, inputs)), None)
     if desired is not None and (desired == current or fits(desired, world.availability.takeable)):

@@ -103,7 +103,7 @@ def roll_out(
     in_use = world.serving.serving_plan == target.metadata.name
     present = _present_targets(world, target)
     at_zero = not any(t.replicas for t in present)
-    left, outranked = give_way(world, target, present, planning.searching)
+    left, outranked = give_way(world.session, world.cluster, target, present, planning.searching)
     paused = hold is not None and hold.reason == Reason.PAUSED
     may_scale = in_use and not outranked and (at_zero or not paused)
     free = _free(target, left, world.availability.takeable if at_zero else world.availability.free)
@@ -139,7 +139,7 @@ def _apply(spec: ServingSpec | str, serving: ServingStatus) -> tuple[Action, ...
 
 
 def history_after(world: SessionWorld, current: str | None) -> tuple[str, ...]:
-    """Earlier plans, newest first, when `active` is the current plan."""
+    """Earlier plans, newest first, when `current` is the plan that serves."""
     status = world.session.status
     before = status.current_plan.name if status.current_plan else None
     earlier = (before, *status.history) if before is not None and before != current else status.history
