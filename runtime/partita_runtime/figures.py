@@ -30,11 +30,14 @@ __all__ = [
     "write_figures",
 ]
 
+LineStyle = str | tuple[int, tuple[int, ...]]
+"""A line style of matplotlib: its name, or an offset with the lengths of dashes and gaps."""
+
 COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#999999")
 """The palette of Okabe and Ito, which colour-blind people can distinguish."""
 HATCHES: Final = ("", "///", "...", "\\\\\\", "xxx", "---", "ooo", "|||")
 """A pattern for each colour, which a printer without colours shows."""
-LINES: Final = ("-", "--", ":", "-.")
+LINES: Final[tuple[LineStyle, ...]] = ("-", "--", ":", "-.", (0, (9, 2)), (0, (2, 1, 2, 4)))
 """A line style for each colour, for the same reason."""
 GREY: Final = "#777777"
 
@@ -49,7 +52,7 @@ def hatch(number: int) -> str:
     return HATCHES[number % len(HATCHES)]
 
 
-def line_style(number: int) -> str:
+def line_style(number: int) -> LineStyle:
     """The line style of a number; the styles repeat."""
     return LINES[number % len(LINES)]
 

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -94,6 +95,7 @@ def demo(
     Everything keeps running afterwards; `partita dev down` stops it. Ctrl-C stops what this command has started. Exit
     code 4 if the planned load was not served within the SLO, or if answers differ from those of the whole models.
     """
+    started = time.monotonic()
     example = read_example(directory)
     running = load_dev_environment(state_dir)
     if running is None or not running.ray.is_running():
@@ -108,6 +110,7 @@ def demo(
             machine=machine,
             rate=rate,
             seed=seed,
+            started=started,
             operator_log=operator_log(environment.state_dir),
         )
         start_operator(environment, report)
@@ -115,7 +118,7 @@ def demo(
     with writing(report_directory):
         page = write_report(result, report_directory)
     emit(_facts(result, page), output, lambda console: print_result(result, console))
-    report(f"report: {page}")
+    report(f"report, {time.monotonic() - started:.0f} s after the start: {page}")
     top = shlex.join(["partita", "top", "--kubeconfig", str(environment.kubeconfig)])
     report(f"Everything is still running; to watch it: {top}")
     report(f"To stop it: {shlex.join(['partita', 'dev', 'down', '--state-dir', str(state_dir)])}")
@@ -136,6 +139,7 @@ def _facts(result: DemoResult, page: Path) -> dict[str, object]:
         "session": result.session.key,
         "plan": result.plan.metadata.name,
         "cost_per_hour": str(result.plan.spec.cost.allocated_per_hour),
+        "first_answer_after_s": round(result.first_answer_after_s, 1),
         "ready_after_s": round(result.ready_after_s, 1),
         "slo_met": slo_met(result),
         "phases": [

@@ -1,6 +1,7 @@
 """The settings of a demonstration."""
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from partita_devtools.demo.machine import Machine
@@ -45,5 +46,7 @@ class DemoConfig:
     """Requests per second to declare, in place of the manifest's and of what the machine can carry."""
     ready_timeout_s: float = 1200.0
     """Time limit until the session serves; profiling takes most of it."""
+    started: float = field(default_factory=time.monotonic)
+    """When the command started, on the clock of `time.monotonic`."""
     operator_log: Path | None = None
     """Named in error messages, if given."""

@@ -20,6 +20,9 @@ from partita_devtools.demo.summary import (
 def print_result(result: DemoResult, console: Console) -> None:
     """Print the plan, its cost, and its results under load."""
     console.print(Group(_plan_table(result), Text(_cost(result)), Text(), _phase_table(result), _verdict(result)))
+    for reason in reasons_for_misses(result):
+        # Not in the frame, and not wrapped: it proposes a command to paste.
+        console.print(reason, soft_wrap=True, highlight=False, markup=False)
 
 
 def slo_met(result: DemoResult) -> bool:
@@ -85,7 +88,6 @@ def _verdict(result: DemoResult) -> RenderableType:
         f"{report.attainment:.2%} of {report.requests} requests within {slo.latency_ms} ms: "
         f"the objective of {slo.attainment} is {'met' if met else 'missed'}"
     ]
-    lines += reasons_for_misses(result)
     if result.verification is not None:
         same = "are those" if result.verification.agrees else "are NOT those"
         lines.append(

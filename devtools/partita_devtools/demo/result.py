@@ -8,6 +8,7 @@ from pydantic import TypeAdapter
 from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession
 from partita_api.pipelineplan import PipelinePlan
+from partita_devtools.demo.simulation import SimulatedPlan
 from partita_devtools.sessions.snapshot import ConditionChange
 from partita_runtime.load.report import LoadReport
 from partita_runtime.serving.telemetry.signals import SessionSignals
@@ -67,11 +68,15 @@ class DemoResult:
     """RFC 3339."""
     machine: str
     """Description of the machine."""
+    example: str
+    """Folder of the example, as given."""
     emulated: bool
     """Whether executions were emulated."""
     session: InferenceSession
     plan: PipelinePlan
     pools: tuple[GPUPool, ...]
+    first_answer_after_s: float
+    """Seconds from the start of the command to the first answered request."""
     ready_after_s: float
     """Seconds from the manifests to a session that serves."""
     load_after_s: float
@@ -81,6 +86,8 @@ class DemoResult:
     samples: tuple[SignalSample, ...]
     verification: Verification | None
     """None if executions were emulated."""
+    simulated: SimulatedPlan | None
+    """None if there are no profiles to simulate with."""
 
     def to_json(self) -> bytes:
         """The result as a JSON object with the names of the fields."""

@@ -4,7 +4,8 @@ import asyncio
 import os
 import platform
 import shlex
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -14,15 +15,17 @@ from partita_devtools.demo.errors import DemoError
 from partita_devtools.demo.example import Example, read_example, samples
 from partita_devtools.demo.machine import affordable_rate
 from partita_devtools.demo.result import DemoResult, Verification
-from partita_devtools.demo.traffic import SessionEndpoint, send_phases, wait_until_reachable
+from partita_devtools.demo.simulation import simulate_plan
+from partita_devtools.demo.traffic import SessionEndpoint, first_answer, send_phases
 from partita_devtools.demo.verification import Reference, reference, verify
 from partita_devtools.machine.commands import Report
 from partita_devtools.sessions.objects import apply_manifests, manifest_client
 from partita_devtools.sessions.watch import SessionWatch
 from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.connection import NoClusterError, load_config
+from partita_operator.kube.profiles import list_profiles
 from partita_operator.kube.retries import ApiServerUnavailableError
-from partita_runtime.load.inference_request import encode_request
+from partita_runtime.load.inference_request import Payload, encode_request
 
 T = TypeVar("T")
 
@@ -50,14 +53,15 @@ async def _demonstrate(client: KubernetesClient, example: Example, config: DemoC
     ready_after_s = watch.elapsed()
     assert found.session.status.url is not None  # it serves
     endpoint = SessionEndpoint(found.session.status.url, name)
-    await wait_until_reachable(endpoint)
-    report(f"{name} serves at {endpoint.base_url} after {ready_after_s:.1f} s")
+    payloads = _payloads(example, config)
+    await first_answer(endpoint, payloads[0])
+    first_answer_after_s = time.monotonic() - config.started
+    report(
+        f"{name} serves at {endpoint.base_url}, {ready_after_s:.0f} s after the manifests; "
+        f"the first request is answered {first_answer_after_s:.0f} s after the start of this command"
+    )
 
     verification = await _verification(endpoint, example, expected, report)
-    inputs = samples(example, config.payloads, config.seed)
-    payloads = [
-        encode_request({input: tensor[i : i + 1] for input, tensor in inputs.items()}) for i in range(config.payloads)
-    ]
     load_after_s = watch.elapsed()
     phases, looks = await send_phases(
         endpoint, found.session, config.phases, payloads, seed=config.seed, look=watch.look, report=report
@@ -67,20 +71,33 @@ async def _demonstrate(client: KubernetesClient, example: Example, config: DemoC
     plan = found.current_plan
     if plan is None:
         raise DemoError(f"session {name} has no plan any more; see its conditions above")
+    report("simulating the plan at other loads")
+    profiles = await list_profiles(client, str(example.session.metadata.namespace))
+    simulated = await asyncio.to_thread(simulate_plan, example.session, plan.spec, found.pools, profiles, config.seed)
     return DemoResult(
         started_at=started_at,
         machine=f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPU cores",
+        example=str(config.example),
         emulated=example.is_emulated,
         session=found.session,
         plan=plan,
         pools=found.pools,
+        first_answer_after_s=first_answer_after_s,
         ready_after_s=ready_after_s,
         load_after_s=load_after_s,
         timeline=tuple(watch.timeline),
         phases=phases,
         samples=looks,
         verification=verification,
+        simulated=simulated,
     )
+
+
+def _payloads(example: Example, config: DemoConfig) -> Sequence[Payload]:
+    inputs = samples(example, config.payloads, config.seed)
+    return [
+        encode_request({name: tensor[i : i + 1] for name, tensor in inputs.items()}) for i in range(config.payloads)
+    ]
 
 
 def _advice(example: Example, config: DemoConfig) -> str:

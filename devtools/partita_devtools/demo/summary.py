@@ -1,5 +1,6 @@
 """Key figures of a result. Pure."""
 
+import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -68,6 +69,12 @@ def comparison_sentence(plan: PipelinePlanSpec) -> str:
     without = f"{found.whole_value:.{digits}f} {kind.unit} without partitioning"
     word = "more" if found.ratio > 1 else "less"
     return f"the same as {without}" if change < 0.0005 else f"{change:.0%} {word} than {without}"
+
+
+def stage_name(key: str) -> str:
+    """A stage as people read it, from module/pipeline/number."""
+    module, pipeline, number = key.split("/")
+    return f"{module} {pipeline} stage {int(number) + 1}"
 
 
 @dataclass(frozen=True)
@@ -152,7 +159,7 @@ def reasons_for_misses(result: DemoResult) -> tuple[str, ...]:
     return (
         *slow,
         f"the machine was {phase.busy:.0%} busy; stop other programs, or plan for less load: "
-        f"partita demo --rate {half}",
+        f"{shlex.join(['partita', 'demo', '--example', result.example, '--rate', str(half)])}",
     )
 
 

@@ -42,19 +42,14 @@ class SessionEndpoint:
         """URL of the frontend's measurements."""
         return f"{self.base_url.rstrip('/')}/partita/signals"
 
-    @property
-    def ready_url(self) -> str:
-        """URL that answers 200 once requests are served."""
-        return f"{self.base_url.rstrip('/')}/v2/health/ready"
 
-
-async def wait_until_reachable(endpoint: SessionEndpoint, timeout_s: float = 60.0) -> None:
-    """Return once the frontend answers that it is ready. Raises DemoError if it does not in time."""
+async def first_answer(endpoint: SessionEndpoint, payload: Payload, timeout_s: float = 60.0) -> None:
+    """Return once a request is answered; a refused one is sent again. Raises DemoError if none is answered in time."""
     deadline = time.monotonic() + timeout_s
-    async with httpx.AsyncClient(timeout=5.0) as http:
+    async with httpx.AsyncClient(timeout=timeout_s) as http:
         while True:
             try:
-                answer = await http.get(endpoint.ready_url)
+                answer = await http.post(endpoint.infer_url, content=payload.body, headers=payload.headers)
                 if answer.status_code == 200:
                     return
                 answered = f"{answer.status_code} {answer.text[:200]}"
@@ -62,7 +57,7 @@ async def wait_until_reachable(endpoint: SessionEndpoint, timeout_s: float = 60.
                 answered = repr(error)
             if time.monotonic() > deadline:
                 raise DemoError(
-                    f"the frontend is not ready at {endpoint.ready_url}: {answered}. "
+                    f"no request is answered at {endpoint.infer_url}: {answered}. "
                     "Check that Ray Serve's proxy has that port"
                 )
             await asyncio.sleep(0.2)
@@ -130,8 +125,9 @@ class _ProgressLines:
         if progress.elapsed_s >= self._due:
             self._due = progress.elapsed_s + _REPORT_EVERY_S
             self.report(
-                f"{self.phase.name}: {progress.elapsed_s:.0f} of {self.phase.seconds:.0f} s, {progress.sent} sent, "
-                f"{progress.good} answered in time, {progress.pending} waiting"
+                f"{self.phase.name}: {progress.sent} sent, {progress.good} answered in time, "
+                f"{progress.pending} without an answer yet; "
+                f"{max(0.0, self.phase.seconds - progress.elapsed_s):.0f} s left"
             )
 
 

@@ -37,6 +37,20 @@ def profile_name(key: str) -> str:
     return f"profile-{key}"
 
 
+def read_profile(config_map: Document) -> Profile | None:
+    """The profile in a ConfigMap; None if it was edited by hand, or written by another version of Partita."""
+    try:
+        return Profile.model_validate_json((config_map.get("data") or {}).get(PROFILE_FILE, ""))
+    except ValidationError:
+        return None
+
+
+async def list_profiles(client: KubernetesClient, namespace: str) -> tuple[Profile, ...]:
+    """The profiles in a namespace, without unreadable ones: the operator measures those again."""
+    config_maps = await client.list(ConfigMapResource, namespace, labels=exists(PROFILE_LABEL))
+    return tuple(profile for config_map in config_maps if (profile := read_profile(config_map)) is not None)
+
+
 @dataclass
 class _Watch:
     """A watch that is connected."""
@@ -152,12 +166,9 @@ class ProfileStore:
             if is_missing(error):
                 return None
             raise
-        try:
-            profile = Profile.model_validate_json((config_map.get("data") or {}).get(PROFILE_FILE, ""))
-        except ValidationError:
-            return None
+        profile = read_profile(config_map)
         # A profile that was edited by hand, or written by another version, counts as missing: it is measured again.
-        if profile.key != key or profile.request.key != key:
+        if profile is None or profile.key != key or profile.request.key != key:
             return None
         self._keep(namespace, profile, watch, config_map)
         return profile

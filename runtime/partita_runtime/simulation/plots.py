@@ -130,7 +130,7 @@ def gpus_over_time(report: SimulationReport) -> Figure:
     load.set_ylabel("requests/s")
     for number, pool in enumerate(sorted({pool for step in report.scaling for pool in step.gpus})):
         gpus = [step.gpus.get(pool, 0) for step in report.scaling]
-        held.step(times, gpus, line_style(number), where="post", color=colour(number), label=pool)
+        held.step(times, gpus, linestyle=line_style(number), where="post", color=colour(number), label=pool)
     held.set_ylabel("GPUs held")
     held.legend(frameon=False, fontsize=7)
     bad.plot(times[1:], [step.bad_rate for step in report.scaling[1:]], color=COLOURS[5])

@@ -9,9 +9,11 @@ from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession
 from partita_api.pipelineplan import PipelinePlan
 from partita_devtools.demo.result import DemoResult, PhaseResult, SignalSample, Verification
+from partita_devtools.demo.simulation import SimulatedPlan
 from partita_devtools.sessions.snapshot import ConditionChange
 from partita_runtime.load.report import RequestRecord, summarize
 from partita_runtime.serving.telemetry.signals import SessionSignals
+from partita_runtime.simulation.report import BatchExecution, LoadPoint
 
 SESSION = {
     "apiVersion": "partita.dev/v1alpha1",
@@ -152,17 +154,40 @@ def demo_result(*, emulated: bool = True, verification: Verification | None = No
     return DemoResult(
         started_at="2025-05-11T09:30:00+00:00",
         machine="Linux x86_64, 2 CPU cores",
+        example="examples/traffic-emulated",
         emulated=emulated,
         session=InferenceSession.model_validate(SESSION),
         plan=PipelinePlan.model_validate(PLAN),
         pools=tuple(_pool(*pool) for pool in POOLS),
+        first_answer_after_s=58.4,
         ready_after_s=31.2,
         load_after_s=34.0,
         timeline=tuple(ConditionChange(*change) for change in TIMELINE),
         phases=phases,
         samples=samples,
         verification=verification,
+        simulated=_simulated(),
     )
+
+
+def _simulated() -> SimulatedPlan:
+    """Goodput that stays at its peak, and two replicas of each stage that work in turn."""
+    loads = tuple(LoadPoint(rate, min(rate, 390.0)) for rate in (62.5, 125.0, 250.0, 375.0, 500.0, 750.0))
+    stages = [
+        (module["name"], pipeline["name"], number, stage, pipeline["batchSize"])
+        for module in PLAN["spec"]["modules"]  # type: ignore[index]
+        for pipeline in module.get("pipelines", [])
+        for number, stage in enumerate(pipeline["stages"])
+    ]
+    executions = [
+        BatchExecution(
+            f"{module}/{pipeline}/{number}/{batch % 2}", module, pipeline, number, batch, size,
+            start := 20_000 * batch + 25_000 * number, start + stage["latencyMicros"],
+        )
+        for module, pipeline, number, stage, size in stages
+        for batch in range(24)
+    ]  # fmt: skip
+    return SimulatedPlan(loads, tuple(executions))
 
 
 @cache

@@ -76,7 +76,7 @@ def test_every_tag_is_closed_in_its_place(page: str) -> None:
 
     assert (found.misplaced, found.open) == ([], [])
     assert found.headings[0] == "traffic"
-    assert len(found.headings) == 11
+    assert len(found.headings) == 13
 
 
 def test_page_needs_no_other_file(page: str) -> None:
@@ -91,7 +91,7 @@ def test_page_needs_no_other_file(page: str) -> None:
 def test_figures_are_valid_svg_in_the_colours_of_the_page(page: str) -> None:
     figures = re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL)
 
-    assert len(figures) == 7
+    assert len(figures) == 9
     for figure in figures:
         root = ElementTree.fromstring(figure.replace("&ndash;", "-"))
         assert root.get("aria-label")

@@ -11,7 +11,7 @@ from tests.devtools.demo.demo_results import demo_result
 from partita_api.inferencesession import InferenceSession
 from partita_devtools.demo.config import LoadPhase
 from partita_devtools.demo.errors import DemoError
-from partita_devtools.demo.traffic import SessionEndpoint, send_phases, wait_until_reachable
+from partita_devtools.demo.traffic import SessionEndpoint, first_answer, send_phases
 from partita_devtools.sessions.snapshot import SessionSnapshot
 from partita_runtime.load.inference_request import Payload
 
@@ -21,7 +21,7 @@ class Frontend:
 
     def __init__(self) -> None:
         self.received = Counter[str]()
-        self.ready_after = 0
+        self.refused = 0
         self.signals: Any = demo_result().samples[0].signals.model_dump(mode="json", by_alias=True)
         self.url = ""
 
@@ -29,10 +29,10 @@ class Frontend:
         await request.read()
         path = request.path.removeprefix("/default/traffic")
         self.received[path] += 1
-        if path == "/v2/health/ready":
-            return web.Response(status=200 if self.received[path] > self.ready_after else 503, text="no plan yet")
         if path == "/partita/signals":
             return web.json_response(self.signals)
+        if self.received[path] <= self.refused:
+            return web.Response(status=503, text="no plan yet")
         return web.Response(body=b"{}")
 
 
@@ -121,16 +121,16 @@ async def test_signals_that_cannot_be_read_are_said_and_the_load_goes_on(fronten
     assert any("no signals at" in line for line in looks.lines)
 
 
-async def test_frontend_is_waited_for(frontend: Frontend) -> None:
-    frontend.ready_after = 3
+async def test_first_answer_is_waited_for(frontend: Frontend) -> None:
+    frontend.refused = 3
 
-    await wait_until_reachable(SessionEndpoint(frontend.url, "traffic"))
+    await first_answer(SessionEndpoint(frontend.url, "traffic"), Payload({}, b"x"))
 
-    assert frontend.received["/v2/health/ready"] == 4
+    assert frontend.received["/v2/models/traffic/infer"] == 4
 
 
 async def test_frontend_that_never_answers_is_given_up(frontend: Frontend) -> None:
-    frontend.ready_after = 10**9
+    frontend.refused = 10**9
 
     with pytest.raises(DemoError, match="503 no plan yet"):
-        await wait_until_reachable(SessionEndpoint(frontend.url, "traffic"), timeout_s=0.3)
+        await first_answer(SessionEndpoint(frontend.url, "traffic"), Payload({}, b"x"), timeout_s=0.3)

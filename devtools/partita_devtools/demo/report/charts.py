@@ -9,23 +9,25 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from partita_api.conditions import ConditionType
+from partita_devtools.demo.report.simulation_charts import batch_timeline, goodput_against_load
 from partita_devtools.demo.report.svg import (
     BAD,
     GOOD,
     GRID,
     MUTED,
-    SERIES,
     SHADE,
     TEXT,
     WAITING,
     inline_svg,
     legend_above,
     new_figure,
+    series_colour,
     styled,
 )
 from partita_devtools.demo.result import DemoResult, PhaseResult
-from partita_devtools.demo.summary import batch_sizes, replicas, utilization
+from partita_devtools.demo.summary import batch_sizes, replicas, stage_name, utilization
 from partita_devtools.sessions.snapshot import ConditionChange
+from partita_runtime.figures import line_style
 
 _OF_STATUS: Final = {"True": (GOOD, 0.35), "False": (WAITING, 0.45), "Unknown": (GRID, 1.0)}
 """Colour and opacity."""
@@ -52,7 +54,7 @@ def traffic_over_time(phases: Sequence[PhaseResult]) -> Markup:
     with styled():
         figure, axes = new_figure()
         axes.fill_between(times, good, step="post", color=GOOD, alpha=0.25, linewidth=0)
-        axes.step(times, offered, where="post", color=MUTED, linewidth=1.2, label="offered")
+        axes.step(times, offered, "--", where="post", color=MUTED, linewidth=1.2, label="offered")
         axes.step(times, good, where="post", color=GOOD, label="answered within the SLO")
         axes.set_ylim(0, max([1, *offered]) * 1.15)
         axes.yaxis.set_major_locator(MaxNLocator(integer=True))
@@ -67,10 +69,13 @@ def latency_distribution(phases: Sequence[PhaseResult], slo_ms: float) -> Markup
     with styled():
         figure, axes = new_figure()
         longest = slo_ms
-        for phase, colour in zip(phases, SERIES, strict=False):
+        for number, phase in enumerate(phases):
             percentiles = phase.report.latency_percentiles_ms
             if percentiles:
-                axes.plot(percentiles, np.linspace(0, 1, len(percentiles)), color=colour, label=phase.name)
+                shares = np.linspace(0, 1, len(percentiles))
+                axes.plot(
+                    percentiles, shares, linestyle=line_style(number), color=series_colour(number), label=phase.name
+                )
                 longest = max(longest, percentiles[-1])
         axes.axvline(slo_ms, color=BAD, linestyle=(0, (4, 3)), linewidth=1.2)
         axes.annotate(
@@ -88,10 +93,11 @@ def utilization_over_time(result: DemoResult) -> Markup:
     """Busy share of each pool's replicas."""
     with styled():
         figure, axes = new_figure()
-        for (pool, series), colour in zip(utilization(result).items(), SERIES, strict=False):
+        for number, (pool, series) in enumerate(utilization(result).items()):
             if series:
                 times, busy = zip(*series, strict=True)
-                axes.plot(times, busy, color=colour, label=pool)
+                colour = series_colour(number)
+                axes.plot(times, busy, linestyle=line_style(number), color=colour, label=pool)
                 axes.fill_between(times, busy, color=colour, alpha=0.12, linewidth=0)
         axes.set_ylim(0, 1.15)
         axes.set_yticks([0, 0.25, 0.5, 0.75, 1.0])
@@ -111,7 +117,8 @@ def replicas_over_time(result: DemoResult) -> Markup:
             times, counts = zip(*points, strict=True)
             # Lines of equal height lie beside, not on each other.
             shifted = np.array(counts) + 0.05 * (number - (len(series) - 1) / 2)
-            axes.step(times, shifted, where="post", color=SERIES[number % len(SERIES)], label=_stage_name(key))
+            style, colour = line_style(number), series_colour(number)
+            axes.step(times, shifted, linestyle=style, where="post", color=colour, label=stage_name(key))
         axes.set_ylim(0, highest + 1)
         axes.yaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_ylabel("replicas")
@@ -127,7 +134,8 @@ def batch_size_histogram(result: DemoResult) -> Markup:
         figure, axes = new_figure()
         sizes = range(1, max(counts, default=1) + 1)
         total = sum(counts.values()) or 1
-        bars = axes.bar([str(size) for size in sizes], [counts.get(size, 0) / total for size in sizes], color=SERIES[0])
+        shares = [counts.get(size, 0) / total for size in sizes]
+        bars = axes.bar([str(size) for size in sizes], shares, color=series_colour(0))
         axes.bar_label(bars, [f"{counts[size]:,}" if size in counts else "" for size in sizes], color=MUTED, padding=2)
         axes.margins(y=0.15)
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
@@ -146,7 +154,10 @@ def condition_timeline(result: DemoResult) -> Markup:
         for row, type in enumerate(_ROWS):
             for begin, until, change in _spans(result.timeline, name, type, end):
                 colour, alpha = _OF_STATUS[change.status]
-                axes.barh(row, until - begin, left=begin, height=0.62, color=colour, alpha=alpha, linewidth=0)
+                axes.barh(
+                    row, until - begin, left=begin, height=0.62, facecolor=colour, alpha=alpha, linewidth=0,
+                    hatch="///" if change.status == "False" else "", edgecolor=MUTED,
+                )  # fmt: skip
                 if until - begin > 0.07 * end:
                     axes.text(begin + 0.004 * end, row, change.reason, va="center", fontsize="small", color=TEXT)
         for phase in result.phases:
@@ -168,7 +179,7 @@ def condition_timeline(result: DemoResult) -> Markup:
 
 def all_charts(result: DemoResult) -> Mapping[str, Markup]:
     """Every figure, by its name in the page."""
-    return {
+    charts = {
         "traffic": traffic_over_time(result.phases),
         "latency": latency_distribution(result.phases, result.session.spec.slo.latency_ms),
         "utilization": utilization_over_time(result),
@@ -176,6 +187,10 @@ def all_charts(result: DemoResult) -> Mapping[str, Markup]:
         "batches": batch_size_histogram(result),
         "conditions": condition_timeline(result),
     }
+    if result.simulated is not None:
+        charts["goodput"] = goodput_against_load(result.simulated, result.phases)
+        charts["executions"] = batch_timeline(result.simulated)
+    return charts
 
 
 def _time_axis(axes: Axes, phases: Sequence[PhaseResult]) -> None:
@@ -198,11 +213,6 @@ def _time_axis(axes: Axes, phases: Sequence[PhaseResult]) -> None:
             fontsize="small",
             color=MUTED,
         )
-
-
-def _stage_name(key: str) -> str:
-    module, pipeline, number = key.split("/")
-    return f"{module} {pipeline} stage {int(number) + 1}"
 
 
 def _spans(

@@ -55,6 +55,11 @@ _STYLE: Final[dict[Any, Any]] = {
 }
 
 
+def series_colour(number: int) -> str:
+    """The colour of a series; the colours repeat."""
+    return SERIES[number % len(SERIES)]
+
+
 def new_figure(width: float = 5.8, height: float = 2.9) -> tuple[Figure, Axes]:
     """An empty figure with one pair of axes; sizes in inches. Draw and save it within `styled()`."""
     figure = Figure(figsize=(width, height), layout="constrained")

@@ -1,25 +1,23 @@
 """The Kubernetes API server for the commands: reads Partita's objects, and sets annotations of sessions and pools."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import click
-from pydantic import ValidationError
 
 from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession
-from partita_api.meta import PROFILE_LABEL
 from partita_api.pipelineplan import PipelinePlan
-from partita_api.profile import PROFILE_FILE, Profile
+from partita_api.profile import Profile
 from partita_operator.cli.cluster.options import ClusterPlace
 from partita_operator.cli.errors import BadInput
 from partita_operator.kube.client import Document, KubernetesClient
 from partita_operator.kube.connection import NoClusterError, load_config
 from partita_operator.kube.errors import ApiError, ApiUnreachableError, is_missing
+from partita_operator.kube.profiles import list_profiles
 from partita_operator.kube.resources import (
     ALL_NAMESPACES,
-    ConfigMapResource,
     PlanResource,
     PoolResource,
     SessionResource,
@@ -28,7 +26,6 @@ from partita_operator.kube.resources import (
     read_pool,
     read_session,
 )
-from partita_operator.kube.selectors import exists
 from partita_operator.reconcile.capacity.cluster import Cluster
 
 T = TypeVar("T")
@@ -96,7 +93,7 @@ class ApiServer:
 
     def profiles(self) -> tuple[Profile, ...]:
         """The profiles in the namespace, without unreadable ones: the operator measures those again."""
-        return tuple(self._profiles())
+        return self._ask(lambda client: list_profiles(client, self.namespace))
 
     def annotate(self, owner: InferenceSession | GPUPool, annotations: Mapping[str, str | None]) -> None:
         """Set annotations of a session or a pool; None removes one."""
@@ -104,14 +101,6 @@ class ApiServer:
         resource: Any = PoolResource if isinstance(owner, GPUPool) else SessionResource
         namespace = owner.metadata.namespace or ""
         self._ask(lambda client: client.patch(resource, owner.metadata.name, patch, namespace))
-
-    def _profiles(self) -> Iterator[Profile]:
-        marked = exists(PROFILE_LABEL)
-        for config_map in self._ask(lambda client: client.list(ConfigMapResource, self.namespace, labels=marked)):
-            try:
-                yield Profile.model_validate_json((config_map.get("data") or {}).get(PROFILE_FILE, ""))
-            except ValidationError:
-                continue
 
     def _list(self, resource: Any, namespace: str) -> Sequence[Document]:
         try:
