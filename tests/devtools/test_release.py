@@ -86,6 +86,14 @@ def test_workflows_are_valid(workflow: str) -> None:
     assert done.returncode == 0, done.stdout
 
 
+def test_a_linter_finds_nothing_unsafe_in_the_workflows() -> None:
+    """Such as a token with more rights than needed, or text of a tag in a shell command."""
+    zizmor = Path(sys.executable).with_name("zizmor")
+    done = subprocess.run([zizmor, "--offline", WORKFLOWS], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("workflow", sorted(path.name for path in WORKFLOWS.iterdir()))
 def test_workflows_use_actions_by_commit(workflow: str) -> None:
     for step in steps(workflow):
