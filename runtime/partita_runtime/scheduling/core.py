@@ -4,7 +4,7 @@ from heapq import heappop, heappush
 
 from partita_runtime.scheduling.current_plan import CurrentPlan
 from partita_runtime.scheduling.events import Action, Dispatch, Drop, DropReason, StageRef
-from partita_runtime.scheduling.modules import ModuleState
+from partita_runtime.scheduling.modules.module_state import ModuleState
 from partita_runtime.scheduling.plan import SchedulingPlan
 from partita_runtime.scheduling.policies.policy import Candidate, Dropped
 from partita_runtime.scheduling.queues.deadline_queue import QueuedRequest

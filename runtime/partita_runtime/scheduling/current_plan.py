@@ -2,15 +2,15 @@
 
 from collections.abc import Iterable
 
-from partita_runtime.scheduling.modules import ModuleState, module_states
+from partita_runtime.scheduling.modules.load import Load
+from partita_runtime.scheduling.modules.module_state import ModuleState, module_states
+from partita_runtime.scheduling.modules.wake_up_queue import WakeUpQueue
 from partita_runtime.scheduling.plan import SchedulingPlan
 from partita_runtime.scheduling.policies.policy import Policy, PolicyContext
 from partita_runtime.scheduling.policies.registry import make_policy
 from partita_runtime.scheduling.queues.deadline_queue import QueuedRequest
-from partita_runtime.scheduling.queues.wake_up_queue import WakeUpQueue
 from partita_runtime.scheduling.reservations.dispatched_batches import DispatchedBatches
 from partita_runtime.scheduling.reservations.path_search import Leg
-from partita_runtime.scheduling.workers.load import Load
 from partita_runtime.scheduling.workers.pools import Worker
 from partita_runtime.scheduling.workers.worker_registry import WorkerRegistry
 

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from partita_runtime.scheduling.events import DropReason, StageRef
-from partita_runtime.scheduling.modules import ModuleState
-from partita_runtime.scheduling.pipelines import PipelineState, StageState
+from partita_runtime.scheduling.modules.module_state import ModuleState
+from partita_runtime.scheduling.modules.pipeline_state import PipelineState, StageState
 from partita_runtime.scheduling.workers.pools import Worker
 
 

@@ -10,12 +10,13 @@ from partita_runtime.scheduling.events import Dispatch
 from partita_runtime.scheduling.plan import SchedulingPlan
 from partita_runtime.simulation.emulation.clock import VirtualClock
 from partita_runtime.simulation.emulation.cluster import EmulatedCluster
+from partita_runtime.simulation.emulation.executions import BatchExecution
 from partita_runtime.simulation.emulation.failures import Failure, worker_failures
 from partita_runtime.simulation.emulation.network import Contention
 from partita_runtime.simulation.emulation.noise import Delays, Noise
 from partita_runtime.simulation.emulation.placement import WorkerPlacement, placements
 from partita_runtime.simulation.event_loop import report_of
-from partita_runtime.simulation.report import BatchExecution, SimulationReport, Tally
+from partita_runtime.simulation.report import SimulationReport, Tally
 from partita_runtime.simulation.scaling import Scaler, Scaling
 
 

@@ -6,7 +6,8 @@ from partita_runtime.scheduling.core import SchedulingCore
 from partita_runtime.scheduling.events import Dispatch, Drop
 from partita_runtime.simulation.emulation.clock import NEVER, VirtualClock
 from partita_runtime.simulation.emulation.cluster import EmulatedCluster
-from partita_runtime.simulation.report import BatchExecution, ScalingStep, SimulationReport, Tally, WorkerIdle
+from partita_runtime.simulation.emulation.executions import BatchExecution, WorkerIdle
+from partita_runtime.simulation.report import ScalingStep, SimulationReport, Tally
 
 
 def run(

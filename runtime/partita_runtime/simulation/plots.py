@@ -18,7 +18,8 @@ from partita_runtime.figures import (
     without_frame,
     write_figures,
 )
-from partita_runtime.simulation.report import BatchExecution, LoadPoint, SimulationReport
+from partita_runtime.simulation.emulation.executions import BatchExecution
+from partita_runtime.simulation.report import LoadPoint, SimulationReport
 
 _TIMELINE_BATCHES: Final = 12
 """About how many batches of each worker the timeline shows."""

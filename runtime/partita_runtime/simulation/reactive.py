@@ -15,7 +15,7 @@ import numpy as np
 from partita_api.inferencesession import BatchingPolicy
 from partita_runtime.scheduling.core import SchedulingCore
 from partita_runtime.scheduling.events import Dispatch, Drop, DropReason, StageRef
-from partita_runtime.scheduling.pipelines import transfer_micros
+from partita_runtime.scheduling.modules.pipeline_state import transfer_micros
 from partita_runtime.scheduling.plan import ScheduledModule, ScheduledPipeline, SchedulingPlan
 from partita_runtime.simulation.emulation.clock import VirtualClock
 from partita_runtime.simulation.emulation.cluster import EmulatedCluster

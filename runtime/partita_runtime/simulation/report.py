@@ -9,19 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from partita_runtime.scheduling.events import Dispatch, DropReason
-
-
-class BatchExecution(NamedTuple):
-    """One batch on one worker, for timelines (PPipe, Figure 12)."""
-
-    worker: str
-    module: str
-    pipeline: str
-    stage: int
-    batch_id: int
-    batch_size: int
-    start_micros: int
-    end_micros: int
+from partita_runtime.simulation.emulation.executions import BatchExecution
 
 
 class ScalingStep(NamedTuple):
@@ -41,15 +29,6 @@ class ScalingStep(NamedTuple):
     """Share of the GPU time without a batch."""
     reason: str
     """Why replicas changed, or did not."""
-
-
-class WorkerIdle(NamedTuple):
-    """The idle share of one worker."""
-
-    pool: str
-    """Its GPUPool."""
-    fraction: float
-    """Share of its time without a batch."""
 
 
 class LoadPoint(NamedTuple):

@@ -5,7 +5,7 @@ import pytest
 from tests.runtime.scheduling.plans import Driver, module, plan_of, stage
 
 from partita_runtime.scheduling.events import DropReason, StageRef
-from partita_runtime.scheduling.pipelines import DEVIATIONS, PipelineState
+from partita_runtime.scheduling.modules.pipeline_state import DEVIATIONS, PipelineState
 from partita_runtime.scheduling.queues.arrival_rate import ArrivalRate
 from partita_runtime.scheduling.workers.correction import LatencyCorrection
 

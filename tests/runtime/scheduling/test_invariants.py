@@ -10,7 +10,7 @@ from tests.runtime.scheduling.plans import Driver, module, plan_of, refs, stage,
 
 from partita_api.inferencesession import BatchingPolicy
 from partita_runtime.scheduling.events import Dispatch, DropReason, StageRef
-from partita_runtime.scheduling.pipelines import transfer_micros
+from partita_runtime.scheduling.modules.pipeline_state import transfer_micros
 from partita_runtime.scheduling.plan import SchedulingPlan
 from partita_runtime.scheduling.policies.registry import POLICIES
 

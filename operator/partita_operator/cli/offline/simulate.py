@@ -29,10 +29,11 @@ from partita_planner.several_sessions.offline import declared_capacity, offline_
 from partita_runtime.load.arrivals import RateSchedule, parse_trace
 from partita_runtime.scheduling.policies.registry import POLICIES, checked_policy
 from partita_runtime.simulation.arrivals import arrivals_at, arrivals_from_trace
+from partita_runtime.simulation.emulation.executions import BatchExecution
 from partita_runtime.simulation.emulation.failures import GpuFailure, RandomFailures
 from partita_runtime.simulation.emulation.network import NO_CONTENTION, Contention
 from partita_runtime.simulation.emulation.noise import Noise
-from partita_runtime.simulation.report import BatchExecution, LoadPoint, SimulationReport
+from partita_runtime.simulation.report import LoadPoint, SimulationReport
 from partita_runtime.simulation.scaling import Scaling
 from partita_runtime.simulation.simulator import simulate as run
 

@@ -5,8 +5,8 @@ from operator import attrgetter
 from typing import Final
 
 from partita_runtime.scheduling.events import DropReason
-from partita_runtime.scheduling.modules import ModuleState
-from partita_runtime.scheduling.pipelines import PipelineState
+from partita_runtime.scheduling.modules.module_state import ModuleState
+from partita_runtime.scheduling.modules.pipeline_state import PipelineState
 from partita_runtime.scheduling.policies.feasible_batch import FeasibleBatch, FeasibleBatchPolicy
 from partita_runtime.scheduling.policies.policy import Candidate, Dropped, PolicyContext
 from partita_runtime.scheduling.queues.deadline_queue import QueuedRequest

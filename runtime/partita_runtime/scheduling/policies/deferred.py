@@ -5,7 +5,7 @@ from math import sqrt
 from typing import Final
 
 from partita_runtime.scheduling.events import DropReason
-from partita_runtime.scheduling.modules import ModuleState
+from partita_runtime.scheduling.modules.module_state import ModuleState
 from partita_runtime.scheduling.policies.feasible_batch import FeasibleBatch, FeasibleBatchPolicy
 from partita_runtime.scheduling.policies.policy import Candidate, Dropped
 from partita_runtime.scheduling.queues.deadline_queue import QueuedRequest

@@ -1,6 +1,6 @@
 """Eager batching: whatever waits is dispatched as soon as a path is free (Symphony, section 3)."""
 
-from partita_runtime.scheduling.modules import ModuleState
+from partita_runtime.scheduling.modules.module_state import ModuleState
 from partita_runtime.scheduling.policies.feasible_batch import FeasibleBatchPolicy
 from partita_runtime.scheduling.policies.policy import Candidate, Dropped
 from partita_runtime.scheduling.queues.deadline_queue import QueuedRequest

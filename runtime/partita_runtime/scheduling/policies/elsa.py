@@ -1,9 +1,9 @@
 """ELSA: the smallest slice that is fast enough (PARIS and ELSA, section IV-C, Algorithm 2)."""
 
-from partita_runtime.scheduling.modules import ModuleState
+from partita_runtime.scheduling.modules.module_state import ModuleState
 from partita_runtime.scheduling.policies.policy import Candidate, Dropped, Policy, PolicyContext
+from partita_runtime.scheduling.policies.query import next_query
 from partita_runtime.scheduling.queues.deadline_queue import QueuedRequest
-from partita_runtime.scheduling.queues.query import next_query
 from partita_runtime.scheduling.reservations.path_search import WorkerPath, find_path
 
 

@@ -1,8 +1,8 @@
 """The largest batch that meets the earliest deadline, and policies that dispatch it."""
 
 from partita_runtime.scheduling.events import DropReason
-from partita_runtime.scheduling.modules import ModuleState
-from partita_runtime.scheduling.pipelines import PipelineState
+from partita_runtime.scheduling.modules.module_state import ModuleState
+from partita_runtime.scheduling.modules.pipeline_state import PipelineState
 from partita_runtime.scheduling.policies.policy import Candidate, Dropped, Policy, PolicyContext
 from partita_runtime.scheduling.reservations.path_search import WorkerPath, find_path
 

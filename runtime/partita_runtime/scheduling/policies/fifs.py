@@ -1,9 +1,9 @@
 """First idle, first serve: Triton's scheduling of queries to GPU instances (PARIS and ELSA, section III-C)."""
 
-from partita_runtime.scheduling.modules import ModuleState
+from partita_runtime.scheduling.modules.module_state import ModuleState
 from partita_runtime.scheduling.policies.policy import Candidate, Dropped, Policy
+from partita_runtime.scheduling.policies.query import next_query
 from partita_runtime.scheduling.queues.deadline_queue import QueuedRequest
-from partita_runtime.scheduling.queues.query import next_query
 from partita_runtime.scheduling.reservations.path_search import find_path
 
 

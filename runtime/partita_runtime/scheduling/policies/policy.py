@@ -3,13 +3,13 @@
 from abc import ABC, abstractmethod
 
 from partita_runtime.scheduling.events import DropReason
-from partita_runtime.scheduling.modules import ModuleState
-from partita_runtime.scheduling.pipelines import PipelineState
+from partita_runtime.scheduling.modules.load import Load
+from partita_runtime.scheduling.modules.module_state import ModuleState
+from partita_runtime.scheduling.modules.pipeline_state import PipelineState
 from partita_runtime.scheduling.queues.deadline_queue import QueuedRequest
 from partita_runtime.scheduling.reservations.dispatched_batches import DispatchedBatch, DispatchedBatches
 from partita_runtime.scheduling.reservations.path_search import WorkerPath
 from partita_runtime.scheduling.workers.free_index import NEVER
-from partita_runtime.scheduling.workers.load import Load
 
 Dropped = tuple[QueuedRequest, DropReason]
 

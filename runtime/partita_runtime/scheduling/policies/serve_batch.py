@@ -4,10 +4,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from random import Random
 
-from partita_runtime.scheduling.modules import ModuleState
+from partita_runtime.scheduling.modules.module_state import ModuleState
 from partita_runtime.scheduling.policies.policy import Candidate, Dropped, Policy, PolicyContext
+from partita_runtime.scheduling.policies.worker_queues import WorkerQueue, WorkerQueues
 from partita_runtime.scheduling.queues.deadline_queue import QueuedRequest
-from partita_runtime.scheduling.queues.worker_queues import WorkerQueue, WorkerQueues
 from partita_runtime.scheduling.reservations.path_search import find_path
 from partita_runtime.scheduling.workers.free_index import NEVER
 

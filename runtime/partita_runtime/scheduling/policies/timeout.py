@@ -1,6 +1,6 @@
 """Batching by a timeout, as in TensorFlow Serving and Triton (Symphony, section 3.4)."""
 
-from partita_runtime.scheduling.modules import ModuleState
+from partita_runtime.scheduling.modules.module_state import ModuleState
 from partita_runtime.scheduling.policies.feasible_batch import FeasibleBatchPolicy
 from partita_runtime.scheduling.policies.policy import Candidate, Dropped, PolicyContext
 from partita_runtime.scheduling.queues.deadline_queue import QueuedRequest

@@ -1,4 +1,4 @@
-"""Queues of requests by deadline and by worker, arrival rates, and the times at which modules are evaluated.
+"""The queue of a module's requests by deadline, and the rate of their arrivals.
 
-May import the data types of `scheduling` and `workers`. Does no I/O.
+May import the data types of `scheduling`. Does no I/O.
 """

@@ -1,4 +1,4 @@
-"""Reserved time on vGPUs and networks: timelines, the path search, and dispatched batches.
+"""Reservations of vGPUs and networks for batches: the path search, dispatched batches, and when their reports are due.
 
-May import the data types of `scheduling`, `queues` and `workers`. Does no I/O.
+May import the data types of `scheduling`, `queues`, `workers` and `modules`. Does no I/O.
 """

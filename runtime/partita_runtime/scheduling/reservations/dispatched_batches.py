@@ -3,13 +3,13 @@
 from typing import Final
 
 from partita_runtime.scheduling.events import Dispatch
-from partita_runtime.scheduling.modules import ModuleState
-from partita_runtime.scheduling.pipelines import PipelineState
+from partita_runtime.scheduling.modules.module_state import ModuleState
+from partita_runtime.scheduling.modules.pipeline_state import PipelineState
 from partita_runtime.scheduling.queues.deadline_queue import QueuedRequest
 from partita_runtime.scheduling.reservations.path_search import WorkerPath
 from partita_runtime.scheduling.reservations.report_calendar import ReportCalendar
-from partita_runtime.scheduling.reservations.timeline import Reservation, delay_behind
 from partita_runtime.scheduling.workers.pools import Worker
+from partita_runtime.scheduling.workers.timeline import Reservation, delay_behind
 
 _OVERRUN_SHARE: Final = 16
 _OVERRUN_MICROS: Final = 100
@@ -73,7 +73,7 @@ class DispatchedBatch:
             return self.requests
         return [request for request in self.requests if request.key not in cancelled]
 
-    def remaining(self) -> list[Reservation]:
+    def remaining_reservations(self) -> list[Reservation]:
         """The transfers and executions that are not done."""
         return [reservation for reservation in (*self.transfers, *self.executions) if not reservation.done]
 
@@ -175,7 +175,7 @@ class DispatchedBatches:
         If a worker is `lost`, another worker that executes the batch now continues until the reserved end.
         """
         del self._batches[batch.batch_id]
-        for reservation in batch.remaining():
+        for reservation in batch.remaining_reservations():
             running = reservation.start < now < reservation.end and reservation.stage == batch.progress
             worker = batch.workers[reservation.stage]
             if running and lost is not None and worker is not lost:
@@ -190,7 +190,7 @@ class DispatchedBatches:
     def expect_no_report(self, batch: DispatchedBatch) -> None:
         """No report of the batch will come: its reservations end as reserved."""
         del self._batches[batch.batch_id]
-        for reservation in batch.remaining():
+        for reservation in batch.remaining_reservations():
             reservation.expires = True
             self._expiring.append(reservation)
 

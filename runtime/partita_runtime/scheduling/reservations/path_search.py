@@ -2,9 +2,9 @@
 
 from mypy_extensions import mypyc_attr
 
-from partita_runtime.scheduling.pipelines import PipelineState
-from partita_runtime.scheduling.reservations.timeline import earliest_joint
+from partita_runtime.scheduling.modules.pipeline_state import PipelineState
 from partita_runtime.scheduling.workers.pools import Worker, WorkerPool
+from partita_runtime.scheduling.workers.timeline import earliest_joint
 
 
 @mypyc_attr(acyclic=True)

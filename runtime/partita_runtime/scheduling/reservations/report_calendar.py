@@ -3,7 +3,7 @@
 from heapq import heappop, heappush
 from typing import Final
 
-from partita_runtime.scheduling.reservations.timeline import Reservation
+from partita_runtime.scheduling.workers.timeline import Reservation
 
 _SLOT_BITS: Final = 8
 """Slots of 256 microseconds."""

@@ -1,4 +1,4 @@
-"""The workers of a plan (one per vGPU): pools, the worker registry, their load, and corrections of their profiles.
+"""The workers of a plan (one per vGPU): their reserved time, pools, the registry, and corrections of their profiles.
 
-May import the data types of `scheduling`, and timelines of `reservations`. Does no I/O.
+May import the data types of `scheduling`. Does no I/O.
 """

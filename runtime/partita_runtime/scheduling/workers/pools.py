@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from heapq import heappop, heappush
 from typing import Final
 
-from partita_runtime.scheduling.reservations.timeline import Timeline
 from partita_runtime.scheduling.workers.free_index import NEVER, FreeIndex
+from partita_runtime.scheduling.workers.timeline import Timeline
 
 _SINGLE_REQUESTS: Final = 9
 """The square of 3: for batches of one request, three standard deviations of idle workers are kept."""

@@ -27,7 +27,7 @@ from partita_runtime.serving.central.messages import (
     WorkerLeft,
 )
 from partita_runtime.serving.dispatch.scheduler import Alarm, CarryOut, now_micros
-from partita_runtime.serving.dispatch.unfinished_work import executions_of, remaining
+from partita_runtime.serving.dispatch.unfinished_work import executions_of, remaining_executions
 from partita_runtime.serving.transport.wire import MAX_REASON, WireError
 
 
@@ -286,7 +286,7 @@ class RemoteScheduler:
     def _busy(self) -> Iterable[WorkerBusy]:
         """Workers that batches of an earlier coordinator still need."""
         for batch in self._batches.values():
-            for worker, until in remaining(batch.dispatch, batch.stages_done, self._executions):
+            for worker, until in remaining_executions(batch.dispatch, batch.stages_done, self._executions):
                 yield WorkerBusy(worker, until)
 
     def _dispatched(self, batch: BatchDispatched) -> Dispatch:

@@ -16,7 +16,7 @@ from partita_runtime.serving.deploy.directory import Announcement
 from partita_runtime.serving.dispatch.delays import Margins
 from partita_runtime.serving.dispatch.links import Links
 from partita_runtime.serving.dispatch.scheduler import MakeScheduler, now_micros
-from partita_runtime.serving.dispatch.unfinished_work import executions_of, remaining
+from partita_runtime.serving.dispatch.unfinished_work import executions_of, remaining_executions
 from partita_runtime.serving.transport.transport import TCP, Transport
 from partita_runtime.serving.transport.wire import BatchAnswer, Failed, Lost, Report, RunBatch, WireError, tensor_header
 
@@ -169,7 +169,7 @@ class Dispatcher:
         for neighbour in self._neighbours:
             if neighbour not in known:
                 for batch in self._batches.values():
-                    neighbour.occupy(remaining(batch.dispatch, batch.stages_done, self._executions), now)
+                    neighbour.occupy(remaining_executions(batch.dispatch, batch.stages_done, self._executions), now)
 
     def occupy(self, workers: Iterable[tuple[str, int]], now: int) -> None:
         """Another dispatcher uses these workers, each until a time."""
@@ -340,7 +340,7 @@ class Dispatcher:
         rows = {sub_id: row for sub_id, row in wanted.items() if row is not None}
         batch = self._batches[dispatch.batch_id] = _SentBatch(dispatch, replicas, due, tuple(rows))
         for neighbour in self._neighbours:
-            neighbour.occupy(remaining(dispatch, 0, self._executions), due)
+            neighbour.occupy(remaining_executions(dispatch, 0, self._executions), due)
         if self._observer is not None:
             self._observer.sent(dispatch, tuple(rows), now_micros())
         try:

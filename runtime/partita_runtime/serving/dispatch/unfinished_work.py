@@ -14,8 +14,8 @@ def executions_of(plan: SchedulingPlan) -> Executions:
     return {ref: stage.latency_micros for ref, stage in plan.stages()}
 
 
-def remaining(dispatch: Dispatch, stages_done: int, executions: Executions) -> Iterator[tuple[str, int]]:
-    """The workers of the stages that have not run the batch, each with the planned end of its execution."""
+def remaining_executions(dispatch: Dispatch, stages_done: int, executions: Executions) -> Iterator[tuple[str, int]]:
+    """The executions of a batch that are left: the worker of each stage, and when it is planned to end."""
     size = len(dispatch.request_ids)
     for stage in range(stages_done, len(dispatch.path)):
         latency = executions[StageRef(dispatch.module, dispatch.pipeline, stage)][size - 1]

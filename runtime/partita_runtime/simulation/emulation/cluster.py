@@ -7,14 +7,14 @@ import numpy as np
 
 from partita_runtime.scheduling.core import SchedulingCore
 from partita_runtime.scheduling.events import Dispatch, StageRef
-from partita_runtime.scheduling.pipelines import transfer_micros
+from partita_runtime.scheduling.modules.pipeline_state import transfer_micros
 from partita_runtime.scheduling.plan import SchedulingPlan
 from partita_runtime.simulation.emulation.clock import VirtualClock
+from partita_runtime.simulation.emulation.executions import BatchExecution, WorkerIdle
 from partita_runtime.simulation.emulation.failures import WorkerFailure
 from partita_runtime.simulation.emulation.network import NO_CONTENTION, Contention, EmulatedNode, network_of
 from partita_runtime.simulation.emulation.noise import Delays, Noise
 from partita_runtime.simulation.emulation.placement import WorkerPlacement
-from partita_runtime.simulation.report import BatchExecution, WorkerIdle
 
 _RETIREMENT_CHECK_MICROS = 10_000
 """How often the cluster checks whether a retired worker is done."""
@@ -33,7 +33,7 @@ class _EmulatedBatch:
         """Its present stage, or the stage that it is being sent to."""
         self.preempted = False
 
-    def remaining(self) -> "list[_EmulatedWorker]":
+    def remaining_workers(self) -> "list[_EmulatedWorker]":
         """The workers of the stages that are not completed."""
         return self.path[self.stage :]
 
@@ -180,7 +180,7 @@ class EmulatedCluster:
 
     def _needing(self, worker: _EmulatedWorker) -> list[_EmulatedBatch]:
         """The batches that are on a worker, or have it ahead on their path."""
-        return [batch for batch in self._batches.values() if worker in batch.remaining()]
+        return [batch for batch in self._batches.values() if worker in batch.remaining_workers()]
 
     def _leave_when_done(self, name: str) -> None:
         worker = self._workers.get(name)

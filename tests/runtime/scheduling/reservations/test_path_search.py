@@ -4,10 +4,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.runtime.scheduling.plans import module, plan_of, stage
 
-from partita_runtime.scheduling.pipelines import PipelineState
+from partita_runtime.scheduling.modules.pipeline_state import PipelineState
 from partita_runtime.scheduling.reservations.path_search import find_path
-from partita_runtime.scheduling.reservations.timeline import Reservation, Timeline, earliest_joint
 from partita_runtime.scheduling.workers.pools import Worker, WorkerNode
+from partita_runtime.scheduling.workers.timeline import Reservation, Timeline, earliest_joint
 
 intervals = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 30)), max_size=4)
 

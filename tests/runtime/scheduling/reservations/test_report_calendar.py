@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partita_runtime.scheduling.reservations.report_calendar import ReportCalendar
-from partita_runtime.scheduling.reservations.timeline import Reservation, Timeline
+from partita_runtime.scheduling.workers.timeline import Reservation, Timeline
 
 MOMENTS = st.integers(0, 3000)
 

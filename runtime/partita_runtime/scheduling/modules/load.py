@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from math import inf
 from typing import Final
 
-from partita_runtime.scheduling.modules import ModuleState
-from partita_runtime.scheduling.pipelines import PipelineState, StageState
+from partita_runtime.scheduling.modules.module_state import ModuleState
+from partita_runtime.scheduling.modules.pipeline_state import PipelineState, StageState
 from partita_runtime.scheduling.workers.pools import WorkerPool
 
 _FRESH_MICROS: Final = 100_000

@@ -1,6 +1,6 @@
 """When each module is evaluated next."""
 
-from partita_runtime.scheduling.modules import ModuleState
+from partita_runtime.scheduling.modules.module_state import ModuleState
 from partita_runtime.scheduling.workers.free_index import NEVER, FreeIndex
 
 

@@ -2,8 +2,8 @@
 
 from itertools import takewhile
 
-from partita_runtime.scheduling.modules import ModuleState
-from partita_runtime.scheduling.pipelines import PipelineState
+from partita_runtime.scheduling.modules.module_state import ModuleState
+from partita_runtime.scheduling.modules.pipeline_state import PipelineState
 from partita_runtime.scheduling.queues.deadline_queue import QueuedRequest
 
 

@@ -3,8 +3,8 @@
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
-from partita_runtime.scheduling.modules import ModuleState
-from partita_runtime.scheduling.pipelines import PipelineState
+from partita_runtime.scheduling.modules.module_state import ModuleState
+from partita_runtime.scheduling.modules.pipeline_state import PipelineState
 from partita_runtime.scheduling.queues.deadline_queue import QueuedRequest
 from partita_runtime.scheduling.workers.pools import Worker
 

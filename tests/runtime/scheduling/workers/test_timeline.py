@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partita_runtime.scheduling.reservations.timeline import Reservation, Timeline, delay_behind, earliest_joint
+from partita_runtime.scheduling.workers.timeline import Reservation, Timeline, delay_behind, earliest_joint
 
 
 def timeline(*intervals: tuple[int, int]) -> Timeline:

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from partita_runtime.scheduling.events import DropReason
-from partita_runtime.scheduling.pipelines import PipelineState
+from partita_runtime.scheduling.modules.pipeline_state import PipelineState
 from partita_runtime.scheduling.plan import SchedulingPlan
 from partita_runtime.scheduling.queues.arrival_rate import ArrivalRate
 from partita_runtime.scheduling.queues.deadline_queue import DeadlineQueue
