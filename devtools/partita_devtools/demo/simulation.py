@@ -12,7 +12,8 @@ from partita_api.profile import Profile
 from partita_planner.several_sessions.offline import declared_capacity, offline_problem
 from partita_runtime.load.arrivals import RateSchedule
 from partita_runtime.simulation.arrivals import arrivals_at
-from partita_runtime.simulation.report import BatchExecution, LoadPoint
+from partita_runtime.simulation.emulation.executions import BatchExecution
+from partita_runtime.simulation.report import LoadPoint
 from partita_runtime.simulation.simulator import simulate
 
 LOADS: Final = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0)

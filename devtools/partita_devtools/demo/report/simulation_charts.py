@@ -17,7 +17,7 @@ from partita_devtools.demo.result import PhaseResult
 from partita_devtools.demo.simulation import SimulatedPlan
 from partita_devtools.demo.summary import stage_name
 from partita_runtime.figures import hatch
-from partita_runtime.simulation.report import BatchExecution
+from partita_runtime.simulation.emulation.executions import BatchExecution
 
 
 def goodput_against_load(simulated: SimulatedPlan, phases: Sequence[PhaseResult]) -> Markup:
