@@ -104,6 +104,9 @@ def _read_back(config: ReleaseConfig, published: Published, work: Path, report: 
             public = str(work / "cosign.pub")
             options = ["--key", public, "--insecure-ignore-tlog", "--allow-http-registry"]
             run(["cosign", "verify", *options, reference], "verifying the signature")
+            if "syft" not in config.skipped:
+                contents = ["verify-attestation", "--type", "spdxjson"]
+                run(["cosign", *contents, *options, reference], "verifying the signed list of contents")
     chart = f"oci://{config.registry}/charts/partita"
     run(
         ["helm", "pull", chart, "--version", published.version, "--plain-http", "--destination", str(work)],
