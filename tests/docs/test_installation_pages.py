@@ -23,6 +23,7 @@ pytestmark = pytest.mark.apiserver
 
 INSTALL, SETTINGS, README = "docs/get-started/install.md", "docs/reference/settings.md", "README.md"
 UPGRADE, MONITORING = "docs/tasks/upgrade.md", "docs/tasks/monitoring.md"
+UNINSTALL = "docs/get-started/uninstall.md"
 OPERATOR: Final = "partita-system"
 
 
@@ -53,7 +54,7 @@ async def test_partita_is_installed_set_upgraded_and_removed(reader: Shell, clus
     install, check, *_ = pasted(INSTALL)
     _look, install_of_the_readme = pasted(README)
     change, refused = pasted(SETTINGS)
-    look, save, upgrade, set_one, back, *remove = pasted(UPGRADE)
+    look, save, upgrade, set_one, back = pasted(UPGRADE)
     _at_once, logs = pasted(MONITORING)
     assert install_of_the_readme.strip() in install
 
@@ -73,15 +74,14 @@ async def test_partita_is_installed_set_upgraded_and_removed(reader: Shell, clus
     reader.paste(save)
     for commands in (upgrade, set_one, back):
         reader.paste(commands)
-    for commands in remove:
+    for commands in pasted(UNINSTALL):
         reader.paste(commands)
     assert cluster.list("crd") == []
     assert Kubectl(cluster.kubeconfig, OPERATOR).get("deployment", "partita") is None
 
 
-def test_the_short_form_of_upgrade_and_removal_is_the_same() -> None:
-    """Block by block, `install.md` has the commands of `upgrade.md`."""
-    *_, upgrade, remove, remove_definitions = (block.splitlines() for block in pasted(INSTALL))
+def test_the_short_form_of_the_upgrade_is_the_same() -> None:
+    *_, upgrade = (block.splitlines() for block in pasted(INSTALL))
     long = {line for block in pasted(UPGRADE) for line in block.splitlines()}
 
-    assert {*upgrade, *remove, *remove_definitions} <= long
+    assert {*upgrade} <= long

@@ -19,7 +19,7 @@ README, FIRST_SESSION = "README.md", "docs/get-started/first-session.md"
 PLAN_CHANGES, TROUBLESHOOTING = "docs/concepts/plan-changes.md", "docs/troubleshooting.md"
 APPROVAL, SCALE_TO_ZERO = "docs/tasks/approval.md", "docs/tasks/scale-to-zero.md"
 MONITORING, QUOTAS, MODELS = "docs/tasks/monitoring.md", "docs/tasks/quotas.md", "docs/tasks/models.md"
-TRAFFIC = "examples/traffic/README.md"
+TRAFFIC, FAQ, MPS = "examples/traffic/README.md", "docs/faq.md", "docs/tasks/mps.md"
 WHAT_IF, CLI, PLAN = "docs/tasks/what-if.md", "docs/reference/cli.md", "docs/reference/cli-plan.md"
 MANUAL = {"planner": {"approval": "Manual"}}
 
@@ -134,7 +134,7 @@ async def test_approval_and_rollback(reader: Shell, namespace: Kubectl, operator
 async def test_looking_at_sessions_and_pools(reader: Shell, namespace: Kubectl, operators: Operators) -> None:
     switch_on, switch_off, state, _simulate = pasted(SCALE_TO_ZERO)
     look, _logs = pasted(MONITORING)
-    (quotas,) = pasted(QUOTAS)
+    (quotas,), (why,), (fractions,) = pasted(QUOTAS), pasted(FAQ), pasted(MPS)
     _profiles, save, *_, plan = pasted(WHAT_IF)
     get_plan, _diff = pasted(PLAN)[-1].splitlines()
     namespace.apply(
@@ -150,6 +150,8 @@ async def test_looking_at_sessions_and_pools(reader: Shell, namespace: Kubectl, 
         await paste(reader, state)
         assert "traffic" in await paste(reader, look)
         assert namespace.namespace in await paste(reader, quotas)
+        assert "Current plan: traffic-" in await paste(reader, why)
+        assert (await paste(reader, fractions)).endswith("1")
         assert "requests/s" in await paste(reader, plan)
         (current,) = namespace.list("pipelineplan")
         await paste(reader, get_plan.replace("traffic-1a2b3c4d", current["metadata"]["name"]))
