@@ -9,7 +9,7 @@ from fractions import Fraction
 from math import ceil, floor
 
 from partita_api.inferencesession import InferenceSessionSpec
-from partita_planner.session.session_graph import ModulePath, Time, longest_paths, topological_order
+from partita_api.module_graph import ModulePath, Time, longest_paths, topological_order
 
 SECOND = 1_000_000
 

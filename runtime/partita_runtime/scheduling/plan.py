@@ -9,10 +9,10 @@ from pydantic import model_validator
 from partita_api.execution import CutDType
 from partita_api.inferencesession import BatchingPolicy, InferenceSessionSpec
 from partita_api.meta import SpecModel
+from partita_api.module_graph import longest_after
 from partita_api.pipelineplan import PipelinePlanSpec, PooledPipeline
 from partita_api.profile import Profile
 from partita_runtime.scheduling.events import StageRef
-from partita_runtime.scheduling.longest_path import longest_after
 
 
 class ScheduledStage(SpecModel):

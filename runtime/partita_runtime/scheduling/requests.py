@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from partita_api.inferencesession import InferenceSessionSpec
-from partita_runtime.scheduling.longest_path import longest_after
+from partita_api.module_graph import longest_after
 from partita_runtime.scheduling.plan import SchedulingPlan
 
 

@@ -4,7 +4,7 @@ import pytest
 from tests.builders import SessionBuilder, session
 
 from partita_api.inferencesession import InferenceSessionSpec
-from partita_planner.session.session_graph import module_rates, session_problems, topological_order
+from partita_planner.session.session_graph import module_rates, session_problems
 
 CHAIN = session("s").chain("a", "b")
 
@@ -80,12 +80,3 @@ def diamond() -> InferenceSessionSpec:
 
 def test_rates_multiply_along_edges_and_a_join_runs_once_a_request() -> None:
     assert module_rates(diamond(), 10) == {"detect": 10, "car": 15, "face": 5, "join": 10, "tail": 20}
-
-
-def test_order_puts_upstream_first() -> None:
-    assert topological_order(diamond()) == ("detect", "car", "face", "join", "tail")
-
-
-def test_order_of_a_cycle_is_refused() -> None:
-    with pytest.raises(ValueError, match="a -> b -> a"):
-        topological_order(CHAIN.edge("b", "a").build().spec)

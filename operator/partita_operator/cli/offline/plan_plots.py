@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Final
 
 from partita_api.inferencesession import InferenceSession
+from partita_api.module_graph import longest_paths
 from partita_api.pipelineplan import ModulePlan, PipelinePlanSpec, PooledPipeline
 from partita_operator.cli.plan_report import pool_and_vgpus
 from partita_planner.session.latency import latency_graph
-from partita_planner.session.session_graph import longest_paths
 from partita_runtime.figures import (
     GREY,
     Axes,
