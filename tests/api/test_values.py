@@ -1,12 +1,13 @@
 """Quantities, percentages, digests and conditions."""
 
+import re
 from decimal import Decimal
 
 import pytest
 
 from partita_api.conditions import MAX_MESSAGE, Condition, ConditionType, set_condition
 from partita_api.digests import digest
-from partita_api.fields.quantity import Percent, Quantity
+from partita_api.fields.quantity import PERCENT_PATTERN, QUANTITY_PATTERN, Percent, Quantity
 
 
 @pytest.mark.parametrize(
@@ -24,19 +25,40 @@ def test_quantity_value(raw: int | float | str, want: Decimal) -> None:
     assert Quantity(raw).value == want
 
 
-@pytest.mark.parametrize("raw", ["", "fast", "-1", "1e400x", "10 G B"])
-def test_quantity_refuses(raw: str) -> None:
-    with pytest.raises(ValueError, match="quantity"):
+@pytest.mark.parametrize(
+    "raw", ["", "fast", "-1", -1, "1e400x", "10 G B", "nan", float("nan"), 1e15, 1e30, "1e3", "10i", " 1"]
+)
+def test_quantity_refuses_what_the_crd_refuses(raw: float | str) -> None:
+    assert re.search(QUANTITY_PATTERN, str(raw)) is None
+    with pytest.raises(ValueError, match="is not a quantity: write a number of 0 or more"):
         Quantity(raw)
 
 
-def test_percent_fraction() -> None:
-    assert Percent("99.9%").fraction == pytest.approx(0.999)
+@pytest.mark.parametrize("number", [12 * 0.1, 1 / 3, 1e-12, -0.0, 1e14 / 7])
+def test_computed_quantity_keeps_the_pattern_of_the_crd(number: float) -> None:
+    quantity = Quantity(number)
+
+    assert re.search(QUANTITY_PATTERN, quantity)
+    assert float(quantity) == pytest.approx(number, abs=1e-9)
 
 
-@pytest.mark.parametrize("raw", ["99", "101%", "-1%", "many%"])
-def test_percent_refuses(raw: str) -> None:
-    with pytest.raises(ValueError, match="%"):
+@pytest.mark.parametrize(
+    ("raw", "want"),
+    [
+        pytest.param("99.9%", 0.999, id="decimal"),
+        pytest.param("0%", 0, id="none"),
+        pytest.param("100.0%", 1, id="all"),
+    ],
+)
+def test_percent_fraction(raw: str, want: float) -> None:
+    assert re.search(PERCENT_PATTERN, raw)
+    assert Percent(raw).fraction == pytest.approx(want)
+
+
+@pytest.mark.parametrize("raw", ["99", "101%", "100.1%", "-1%", "many%", "1e1%", " 9%"])
+def test_percent_refuses_what_the_crd_refuses(raw: str) -> None:
+    assert re.search(PERCENT_PATTERN, raw) is None
+    with pytest.raises(ValueError, match="is not a percentage: write 0% to 100%"):
         Percent(raw)
 
 

@@ -1,6 +1,7 @@
 """Numbers in specs without floats: Kubernetes quantities (`"0.71"`, `10G`, `24Gi`) and percentages (`"99.9%"`)."""
 
-from decimal import Decimal, InvalidOperation
+import re
+from decimal import Decimal
 from typing import Any, Final, Self
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -8,7 +9,11 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
 QUANTITY_PATTERN: Final = r"^[0-9]{1,15}(\.[0-9]{1,9})?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$"
-PERCENT_PATTERN: Final = r"^[0-9]{1,3}(\.[0-9]{1,4})?%$"
+PERCENT_PATTERN: Final = r"^(100(\.0{1,4})?|[0-9]{1,2}(\.[0-9]{1,4})?)%$"
+DECIMALS: Final = 9
+"""Digits behind the point, as many as the pattern allows."""
+LIMIT: Final = 10**15
+"""Numbers from here on have more digits than the pattern allows."""
 
 _FACTORS: Final = {
     "m": Decimal("0.001"),
@@ -26,29 +31,24 @@ _FACTORS: Final = {
 
 
 class Quantity(str):
-    """A non-negative Kubernetes quantity, kept as written.
+    """A non-negative Kubernetes quantity, kept as written. A number is rounded to nine decimals.
 
-    Accepts integers, floats and strings; raises ValueError for anything that Kubernetes would not read as
-    a non-negative quantity.
+    Raises ValueError for what the pattern in the CRDs does not match.
     """
 
     def __new__(cls, raw: "int | float | Decimal | str") -> Self:
-        text = format(Decimal(str(raw)).normalize(), "f") if not isinstance(raw, str) else raw.strip()
-        self = super().__new__(cls, text)
-        if self.value < 0:
-            raise ValueError(f"quantity {text!r} must not be negative")
-        return self
+        text = raw if isinstance(raw, str) else _decimal_text(raw)
+        if re.fullmatch(QUANTITY_PATTERN, text) is None:
+            raise ValueError(
+                f"{text!r} is not a quantity: write a number of 0 or more, such as 0.71, 500m, 10G or 24Gi"
+            )
+        return super().__new__(cls, text)
 
     @property
     def value(self) -> Decimal:
         """The number that the text stands for."""
-        suffix = next((s for s in sorted(_FACTORS, key=len, reverse=True) if self.endswith(s)), "")
-        try:
-            return Decimal(self.removesuffix(suffix)) * _FACTORS.get(suffix, Decimal(1))
-        except InvalidOperation:
-            raise ValueError(
-                f"{str(self)!r} is not a quantity; write a number such as 0.71, 500m, 10G or 24Gi"
-            ) from None
+        number = self.rstrip("mkMGTPi")
+        return Decimal(number) * _FACTORS.get(self.removeprefix(number), Decimal(1))
 
     def __float__(self) -> float:
         return float(self.value)
@@ -65,23 +65,21 @@ class Quantity(str):
 
 
 class Percent(str):
-    """A percentage such as `"99%"` or `"0.5%"`, between 0 % and 100 %."""
+    """A percentage such as `"99%"` or `"0.5%"`, between 0 % and 100 %.
+
+    Raises ValueError for what the pattern in the CRDs does not match.
+    """
 
     def __new__(cls, raw: str) -> Self:
-        self = super().__new__(cls, str(raw).strip())
-        if not self.endswith("%"):
-            raise ValueError(f"{str(self)!r} is not a percentage; write it with a percent sign, such as 99%")
-        if not 0 <= self.fraction <= 1:
-            raise ValueError(f"{str(self)!r} is outside 0% to 100%")
-        return self
+        text = str(raw)
+        if re.fullmatch(PERCENT_PATTERN, text) is None:
+            raise ValueError(f"{text!r} is not a percentage: write 0% to 100% with the percent sign, such as 99%")
+        return super().__new__(cls, text)
 
     @property
     def fraction(self) -> float:
         """The percentage as a fraction: 0.99 for 99%."""
-        try:
-            return float(Decimal(self.removesuffix("%")) / 100)
-        except InvalidOperation:
-            raise ValueError(f"{str(self)!r} is not a percentage; write it such as 99%") from None
+        return float(Decimal(self.removesuffix("%")) / 100)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -92,3 +90,10 @@ class Percent(str):
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         return {"type": "string", "pattern": PERCENT_PATTERN}
+
+
+def _decimal_text(number: "int | float | Decimal") -> str:
+    exact = Decimal(str(number))
+    if not exact.is_finite() or abs(exact) >= LIMIT:
+        return str(number)
+    return format(round(exact, DECIMALS).normalize() + 0, "f")  # + 0 turns -0 into 0
