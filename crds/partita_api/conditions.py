@@ -1,4 +1,4 @@
-"""Status conditions: which there are, what each means, and the one way to set one.
+"""The conditions in a status: their types, their meaning, and how to set one.
 
 | type        | true when                                               | set by              |
 |-------------|---------------------------------------------------------|---------------------|

@@ -25,7 +25,7 @@ MIG_DRAINING_LABEL: Final = f"{GROUP}/mig-draining"
 SESSION_SPEC_ANNOTATION: Final = f"{GROUP}/session-spec"
 """On a PipelinePlan: the session's spec that it was made from, as JSON."""
 INPUTS_ANNOTATION: Final = f"{GROUP}/inputs-digest"
-"""On a PipelinePlan: digest of later inputs that the same plan turned out to be the answer to."""
+"""On a PipelinePlan: the digest of later inputs for which the search found the same plan again."""
 RETRY_ANNOTATION: Final = f"{GROUP}/retry"
 """On a session: a new value makes Partita try again what it gave up."""
 APPROVED_ANNOTATION: Final = f"{GROUP}/approved-plan"
@@ -37,7 +37,7 @@ PAUSED_ANNOTATION: Final = f"{GROUP}/paused"
 """On a session: keep what serves as it is, and why; `false` is as good as none."""
 
 NAME_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
-"""DNS-1123 label: what names of modules, pools and sessions look like."""
+"""DNS-1123 label: the form of the names of modules, pools and sessions."""
 
 
 class SpecModel(BaseModel):

@@ -237,8 +237,8 @@ class PipelinePlanSpec(SpecModel):
     def gpus(self, replicas: Mapping[tuple[str, str, int], int] | None = None) -> dict[str, int]:
         """Whole accelerators that the plan takes, by pool.
 
-        `replicas` by module, pipeline and position of the stage stand in for the planned ones. A sub-cluster has as
-        many vGPUs as the stage of it that has most.
+        `replicas` replaces the planned replicas: by module, pipeline and position of the stage. The stages of a
+        sub-cluster share its vGPUs, so the stage with the most replicas counts.
         """
         present = replicas or {}
         vgpus: dict[tuple[str, ...], tuple[str, int, int]] = {}

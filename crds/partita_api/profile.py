@@ -17,8 +17,7 @@ PROFILE_FILE: Final = "profile.json"
 class ProfileRequest(SpecModel):
     """What to profile; its digest is the profile's content key.
 
-    Everything that may change a measurement is in here, and nothing else, so that equal requests share one
-    profile whatever session or module asks.
+    It has all that may change a measurement, and nothing else. So sessions with equal requests share one profile.
     """
 
     model: ModelSource

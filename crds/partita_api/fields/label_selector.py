@@ -87,7 +87,7 @@ class LabelSelector(SpecModel):
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no requirement, so that every object is selected."""
+        """Whether it has no requirement; it then selects every object."""
         return not self.match_labels and not self.match_expressions
 
     def matches(self, labels: Mapping[str, str]) -> bool:

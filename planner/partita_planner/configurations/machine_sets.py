@@ -1,12 +1,14 @@
 """The cheapest set of whole machines that serves a module within a latency budget.
 
-The price is for whole machines, so dummies are free up to full load. A set of machines keeps a budget L if each of its
-configurations has w >= b / (L - d), where w is the rate that its machines and those of lower ratio serve at full load.
-Sets grow from the lowest ratio upwards, as labels of rate and price.
+Whole machines are paid for, so dummy requests up to full load are free. Let a set have configurations c with batch b,
+duration d and price; sort them by their ratio of throughput to price. Let w(c) be the rate of the machines of c and of
+all lower ratios at full load. The set keeps a budget L if w(c) >= b / (L - d) for each c. So sets are built from the
+lowest ratio upwards; a label is an unfinished set with its rate and price.
 
-Let c be the configuration of highest ratio in a complete set. The set serves at least max(T, b / (L - d)), and every
-request per second that a label still lacks costs at least c's request price. So each possible c bounds the price of a
-complete set by a line that falls in the label's rate. A label is kept if the lowest of these lines is below the best.
+A label is dropped if no set that it can become is cheaper than the best one found. Let c be the configuration of
+highest ratio in the finished set, and T the module's rate. The set then serves at least max(T, b / (L - d)), and every
+request per second that the label lacks costs at least the price of a request on c. That is a lower bound of the price
+for each c; the lowest of these bounds, a piecewise linear function of the label's rate, decides.
 """
 
 from collections.abc import Sequence

@@ -94,13 +94,13 @@ def not_enough_gpus(task: Task, solve: SolveTask, deadline: Deadline) -> NoPlan:
     if rate is not None:
         fixes.append(f"lower the rate to {rate} requests/s")
     spec = task.problem.spec
-    kept = f"with {spec.planner.headroom_percent} % of the capacity kept free"
-    wanted = f"for {task.problem.rate:g} requests/s within the SLO, {kept}"
+    purpose = f"for {task.problem.rate:g} requests/s within the SLO and a headroom of {spec.planner.headroom_percent} %"
     if task.objective is AllocationObjective.THROUGHPUT:
-        wanted = "to serve each model"
+        purpose = "to serve each model"
+    advice = ", or ".join(fixes) or "add GPUs, or lower the rate"
     return NoPlan(
         NoPlanReason.INSUFFICIENT_CAPACITY,
-        f"The pools have too few GPUs {wanted}: {', or '.join(fixes) or 'add GPUs, or lower the rate'}.",
+        f"The pools have too few GPUs {purpose}. {advice[0].upper()}{advice[1:]}.",
         smallest_slo_ms=slo,
         largest_rate=rate,
         gpus_missing=missing,

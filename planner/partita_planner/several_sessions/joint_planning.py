@@ -55,16 +55,23 @@ def _check(problems: Sequence[PlanningProblem]) -> None:
         raise JointPlanningError("there is no session to plan: give at least one")
     others = sorted({p.spec.planner.strategy for p in problems} - {"partita"})
     if others:
-        raise JointPlanningError(f"only strategy partita plans sessions together, not {', '.join(others)}")
+        raise JointPlanningError(
+            f"strategy {', '.join(others)} plans each session alone; set planner.strategy to partita"
+        )
     kinds = {p.spec.objective.type for p in problems}
     models = {p.spec.objective.cost_model for p in problems}
     throughput = [kind for kind in kinds if kind.seeks_throughput]
     if (throughput and len(throughput) < len(kinds)) or (not throughput and (len(kinds) > 1 or len(models) > 1)):
-        wanted = ", ".join(sorted(f"{p.session.name}: {p.spec.objective.type}" for p in problems))
+        objectives = sorted(f"{p.session.name}: {_objective(p)}" for p in problems)
         raise JointPlanningError(
-            f"sessions that are planned together need one objective: all throughput, all least cost by one cost model, "
-            f"or all least power ({wanted}); give them one objective, or plan them one after the other"
+            f"the sessions have different objectives ({', '.join(objectives)}); give them one, or plan them one by one"
         )
+
+
+def _objective(problem: PlanningProblem) -> str:
+    objective = problem.spec.objective
+    kind = str(objective.type)
+    return kind if objective.type.seeks_throughput else f"{kind} by costModel {objective.cost_model}"
 
 
 def _level(problems: Sequence[PlanningProblem], outcomes: tuple[Outcome, ...]) -> JointOutcome:

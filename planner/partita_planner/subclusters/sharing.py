@@ -125,10 +125,11 @@ def _best_group(candidates: Sequence[_Member], pool: Pool) -> _Group:
 
 
 def _arranged(members: tuple[_Member, ...], pool: Pool) -> _Group | None:
-    """The batch sizes with the least load; None if no choice of them keeps memory and budgets.
+    """The members with the batch sizes of least load; None if no batch sizes keep the memory and the budgets.
 
-    For each possible longest batch, every model takes the batch size with the least load that is no longer and that
-    leaves time for a batch of another model that has just begun.
+    A batch may have to wait for a batch of another model that has just begun. So each latency of a batch is tried as
+    the longest one: every model takes the batch size of least load that is no longer, and whose own latency and the
+    longest one fit its budget.
     """
     found: list[_Group] = []
     for longest in sorted({option.latency_micros for member in members for option in member.options}):

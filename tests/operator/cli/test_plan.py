@@ -222,7 +222,7 @@ def test_a_plan_can_be_simulated_under_another_policy(place: Path) -> None:
         pytest.param(
             ["--together", "--strategy", "ppipe"],
             ExitCode.BAD_INPUT,
-            "only strategy partita plans",
+            "plans each session alone; set planner.strategy to partita",
             id="plan by another strategy",
         ),
         pytest.param(["--rate", "0"], ExitCode.BAD_INPUT, "--rate", id="no rate"),

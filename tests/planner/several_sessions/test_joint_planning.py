@@ -79,11 +79,11 @@ def test_throughput_is_shared_by_weight() -> None:
         pytest.param([], "give at least one", id="none"),
         pytest.param(
             [asked("a", 10, 20), asked("b", 10, 20, kind="Throughput")],
-            "a: Cost, b: Throughput",
+            "a: Cost by costModel Allocated, b: Throughput",
             id="cost and throughput",
         ),
         pytest.param(
-            [asked("a", 10, 20), asked("b", 10, 20, kind="Power")], "give them one objective", id="cost and power"
+            [asked("a", 10, 20), asked("b", 10, 20, kind="Power")], "give them one, or plan", id="cost and power"
         ),
     ],
 )
