@@ -47,7 +47,7 @@ def test_numbers_are_kept_as_quantities() -> None:
         pytest.param(POOL.replace("GPUPool", "GpuPool"), "it has GPUPool, InferenceSession", id="unknown kind"),
         pytest.param(POOL.replace("v1alpha1", "v9"), "write partita.dev/v1alpha1", id="unknown version"),
         pytest.param(POOL.replace("count: 3", "count: -1"), "spec.count", id="negative count"),
-        pytest.param(POOL.replace("0.71", "cheap"), "write a number of 0 or more, such as 0.71", id="price is no number"),
+        pytest.param(POOL.replace("0.71", "cheap"), "write a number of 0 or more", id="price is no number"),
         pytest.param(POOL.replace("count: 3", "gpus: 3"), "spec.gpus: Extra inputs", id="unknown field"),
         pytest.param(SESSION.replace("latencyMs: 200", "latencyMs: 0"), "spec.slo.latencyMs", id="SLO of 0"),
         pytest.param(SESSION.replace("Second: 10", "Second: -3"), "spec.rate.requestsPerSecond", id="negative rate"),
