@@ -25,6 +25,7 @@ from partita_devtools.ray_cluster.commands import RayClassNode, RayClusterConfig
 
 DEFAULT_STATE_DIR = Path(".partita/dev")
 KUBECONFIG_FILE = "kubeconfig"
+LOCAL_LOCK = "local.lock"
 # Everything that is written into a state directory. `dev_down` deletes nothing else there.
 _FILES = (
     "api-server.json",
@@ -35,6 +36,7 @@ _FILES = (
     "environment.json",
     "etcd",
     KUBECONFIG_FILE,
+    LOCAL_LOCK,
     "logs",
     "objects",
     "operator.lock",

@@ -33,6 +33,8 @@ class _StartedOperator:
 
     process: ProcessIdentity
     health_port: int
+    ray_token: str
+    """Of the Ray cluster that it uses; every start of Ray has another one, and other ports."""
 
 
 def start_operator(
@@ -65,9 +67,13 @@ def launch_operator(
     """
     state_dir = environment.state_dir
     with locked(state_dir / "operator.lock", report=report, purpose="start the operator"):
-        if operator_running(state_dir):
-            report("the operator runs already")
-            return
+        earlier = read_record(_record(state_dir), _StartedOperator)
+        if earlier is not None and is_running(earlier.process):
+            if earlier.ray_token == environment.ray.auth_token:
+                report("the operator runs already")
+                return
+            report("stopping the operator: it uses a Ray cluster that is gone")
+            stop_operator(state_dir)
         _launch(environment, report, settings or {}, dies_with_parent=dies_with_parent, again=again)
 
 
@@ -102,7 +108,7 @@ def _launch(
         },
         dies_with_parent=dies_with_parent,
     )
-    write_record(_record(state_dir), _StartedOperator(process, health_port))
+    write_record(_record(state_dir), _StartedOperator(process, health_port, ray.auth_token))
     try:
         _wait_until_healthy(process, health_port, state_dir, again)
     except BaseException:

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from os import pathsep
 from pathlib import Path
@@ -11,6 +12,7 @@ from partita_api.gpupool import GPUPool
 from partita_devtools.api_server.disk import ObjectFiles
 from partita_devtools.environment import (
     DEFAULT_RAY,
+    LOCAL_LOCK,
     ApiServerChoice,
     DevConfig,
     DevEnvironment,
@@ -19,6 +21,8 @@ from partita_devtools.environment import (
 )
 from partita_devtools.errors import DevError
 from partita_devtools.machine.commands import Report
+from partita_devtools.machine.files import locked
+from partita_devtools.operator_process import operator_log, operator_running
 from partita_devtools.ray_cluster.commands import RayClassNode
 from partita_operator.kube.resources import read_pool
 
@@ -31,28 +35,47 @@ def local_command(name: str, state_dir: Path, *arguments: str) -> str:
     return shlex.join(["partita", "local", name, *arguments, *place])
 
 
+def up_command(state_dir: Path) -> str:
+    """The command that starts local mode again, with the folders of the models that it had."""
+    earlier = load_dev_environment(state_dir)
+    recorded = "" if earlier is None else earlier.ray.config.environment.get("PYTHONPATH", "")
+    folders = [folder for folder in recorded.split(pathsep) if folder and Path(folder) != Path.cwd()]
+    return local_command("up", state_dir, *(word for folder in folders for word in ("--python-path", folder)))
+
+
 def local_up(state_dir: Path, pools: Iterable[GPUPool], python_path: Iterable[Path], report: Report) -> DevEnvironment:
     """Start the embedded API server, and Ray with a node for each pool, given or stored; idempotent.
 
     Models are imported from `python_path`. Raises DevError.
     """
-    wanted = {pool.metadata.name: RayClassNode.of_pool(pool) for pool in (*_stored_pools(state_dir), *pools)}
-    variables = {"PYTHONPATH": pathsep.join(str(path.absolute()) for path in python_path)}
-    ray = replace(DEFAULT_RAY, nodes=tuple(wanted.values()), environment=variables)
-    running = load_dev_environment(state_dir)
-    if running is not None and running.ray.is_running():
-        if running.ray.config.environment != variables:
-            raise DevError(
-                f"local mode runs with models from {running.ray.config.environment.get('PYTHONPATH')}; "
-                f"stop it first: {local_command('down', state_dir)}"
-            )
-        add_pools(running, pools, state_dir, report)
-        ray = running.ray.config
-    return dev_up(DevConfig(state_dir, ApiServerChoice.EMBEDDED, ray=ray), report)
+    with _one_at_a_time(state_dir, report):
+        wanted = {pool.metadata.name: RayClassNode.of_pool(pool) for pool in (*_stored_pools(state_dir), *pools)}
+        variables = {"PYTHONPATH": pathsep.join(str(path.absolute()) for path in python_path)}
+        ray = replace(DEFAULT_RAY, nodes=tuple(wanted.values()), environment=variables)
+        running = load_dev_environment(state_dir)
+        if running is not None and running.ray.is_running():
+            if running.ray.config.environment != variables:
+                raise DevError(
+                    f"local mode runs with models from {running.ray.config.environment.get('PYTHONPATH')}; "
+                    f"stop it first: {local_command('down', state_dir)}"
+                )
+            _add_pools(running, pools, state_dir, report)
+            ray = running.ray.config
+        return dev_up(DevConfig(state_dir, ApiServerChoice.EMBEDDED, ray=ray), report)
 
 
 def add_pools(environment: DevEnvironment, pools: Iterable[GPUPool], state_dir: Path, report: Report) -> None:
     """Start a Ray node for each pool that has none. Raises DevError for a pool whose node has another size."""
+    with _one_at_a_time(state_dir, report):
+        _add_pools(environment, pools, state_dir, report)
+
+
+def _one_at_a_time(state_dir: Path, report: Report) -> AbstractContextManager[None]:
+    """Commands that change the processes of one state directory wait for each other."""
+    return locked(state_dir.absolute() / LOCAL_LOCK, report=report, purpose="start local mode")
+
+
+def _add_pools(environment: DevEnvironment, pools: Iterable[GPUPool], state_dir: Path, report: Report) -> None:
     present = {node.name: node for node in environment.ray.config.nodes}
     missing = []
     for node in map(RayClassNode.of_pool, pools):
@@ -71,8 +94,21 @@ def running_environment(state_dir: Path) -> DevEnvironment:
     """The environment of local mode. Raises DevError if its API server does not run."""
     found = load_dev_environment(state_dir)
     if found is None or found.api_server is None or not found.api_server.is_running():
-        raise DevError(f"local mode does not run in {state_dir}; start it: {local_command('up', state_dir)}")
+        raise DevError(f"local mode does not run in {state_dir}; start it: {up_command(state_dir)}")
     return found
+
+
+def require_ray(environment: DevEnvironment, state_dir: Path) -> None:
+    """Raises DevError, with the command that starts Ray, if it or one of its nodes does not run."""
+    if not environment.ray.is_running():
+        raise DevError(f"Ray does not run in {state_dir}; start it: {up_command(state_dir)}")
+
+
+def require_operator(environment: DevEnvironment, state_dir: Path) -> None:
+    """Raises DevError, with the command that starts the operator, if it does not run."""
+    if not operator_running(environment.state_dir):
+        log = operator_log(environment.state_dir)
+        raise DevError(f"the operator does not run (log: {log}); start it: {up_command(state_dir)}")
 
 
 def _stored_pools(state_dir: Path) -> list[GPUPool]:

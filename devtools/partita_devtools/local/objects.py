@@ -31,18 +31,23 @@ class ObjectReference:
     kind: CustomResource
     name: str | None = None
 
+    @property
+    def is_namespaced(self) -> bool:
+        """Whether objects of the kind are in namespaces."""
+        return self.kind.scope == "Namespaced"
+
     def __str__(self) -> str:
         return f"{self.kind.short}/{self.name}" if self.name else self.kind.plural
 
 
 def parse_reference(text: str) -> ObjectReference:
-    """KIND or KIND/NAME, with the kinds' names that kubectl knows, such as isess. Raises DevError."""
+    """KIND or KIND/NAME, with the kinds' names that kubectl knows, such as isess. Raises ValueError."""
     word, _, name = text.partition("/")
     for kind in KINDS:
         if word.lower() in (kind.short, kind.plural, kind.name.lower()):
             return ObjectReference(kind, name or None)
     known = ", ".join(kind.short for kind in KINDS)
-    raise DevError(f"{text!r} names no kind of local mode; give {known}, or one object such as isess/NAME")
+    raise ValueError(f"{text!r} names no kind of local mode; give {known}, or one object such as isess/NAME")
 
 
 def reference_to(resource: GPUPool | InferenceSession) -> ObjectReference:
@@ -53,7 +58,7 @@ def reference_to(resource: GPUPool | InferenceSession) -> ObjectReference:
 async def find(client: KubernetesClient, reference: ObjectReference, namespace: str) -> Sequence[Document]:
     """The objects that a reference names, in a namespace (empty: in all). Raises DevError if there is no such one."""
     resource = RESOURCES[reference.kind.plural]
-    place = namespace if reference.kind.scope == "Namespaced" else ""
+    place = namespace if reference.is_namespaced else ""
     if reference.name is None:
         return await retried(lambda: client.list(resource, place))
     name = reference.name
@@ -69,7 +74,7 @@ async def find(client: KubernetesClient, reference: ObjectReference, namespace: 
 
 async def delete(client: KubernetesClient, reference: ObjectReference, namespace: str) -> bool:
     """Ask for the deletion of an object; False if it does not exist."""
-    place = namespace if reference.kind.scope == "Namespaced" else ""
+    place = namespace if reference.is_namespaced else ""
     try:
         await retried(lambda: client.delete(RESOURCES[reference.kind.plural], str(reference.name), place))
     except ApiError as error:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from partita_api.conditions import Condition, ConditionType
@@ -48,12 +48,16 @@ class SessionWatch:
         self._seen = now
         return found
 
-    async def until_serving(self, timeout_s: float, advice: str) -> SessionSnapshot:
+    async def until_serving(
+        self, timeout_s: float, advice: str, check: Callable[[], None] = lambda: None
+    ) -> SessionSnapshot:
         """Wait until the session serves.
 
-        Raises DevError if it needs a change or takes too long; `advice` says where to find out more.
+        Raises DevError if it needs a change or takes too long; `advice` says where to find out more. `check` raises
+        DevError if a part without which it cannot serve has ended.
         """
         while not (found := await self.look()).serves:
+            check()
             if found.obstacle is not None:
                 raise DevError(f"the session cannot be served: {found.obstacle}\n{advice}")
             if self.elapsed() > timeout_s:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from tests.devtools.local.test_commands import RAY_STATE
+from tests.devtools.local.conftest import RAY_STATE
 
 from partita_devtools.errors import DevError
 from partita_devtools.machine.files import read_record, write_private, write_record
@@ -23,7 +23,7 @@ FILES: dict[str, Any] = {
     "environment.json": ENVIRONMENT,
     "ray-cluster.json": RAY_STATE,
     "api-server.json": {"process": IDENTITY, "port": 1, "token": "t"},
-    "operator.json": {"process": IDENTITY, "health_port": 1},
+    "operator.json": {"process": IDENTITY, "health_port": 1, "ray_token": "t"},
 }
 """The records of local mode that is down."""
 CONTROL_PLANE: dict[str, Any] = {

@@ -1,21 +1,17 @@
 """What `partita local` says of input that it cannot use, and without Ray."""
 
-import json
 import os
 import shlex
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 from tests.builders import pool
+from tests.devtools.local.conftest import Command
 
-from partita_devtools.api_server.process import start_api_server
 from partita_devtools.environment import DevEnvironment
 from partita_devtools.local.environment import add_pools
 from partita_devtools.local.logs import LogFile, read_logs
 from partita_devtools.ray_cluster.cluster import RayCluster
-from partita_operator.cli.main import main
 
 MANIFEST = """
 apiVersion: partita.dev/v1alpha1
@@ -23,40 +19,6 @@ kind: GPUPool
 metadata: {name: cpu}
 spec: {count: 2, pricePerHour: "1"}
 """
-Command = Callable[..., Result]
-
-
-@pytest.fixture
-def local(tmp_path: Path) -> Command:
-    """`partita local COMMAND` for one state directory."""
-
-    def run(command: str, *arguments: str) -> Result:
-        return CliRunner().invoke(main, ["local", command, *arguments, "--state-dir", str(tmp_path / "state")])
-
-    return run
-
-
-@pytest.fixture
-def running(tmp_path: Path) -> Iterator[Path]:
-    """The state directory of local mode with an API server, and a Ray cluster that is down."""
-    state_dir = tmp_path / "state"
-    server = start_api_server(state_dir, report=print, dies_with_parent=True)
-    environment = {"kubeconfig": str(server.kubeconfig), "own_control_plane": False, "embedded": True}
-    (state_dir / "environment.json").write_text(json.dumps(environment))
-    (state_dir / "ray-cluster.json").write_text(json.dumps(RAY_STATE))
-    yield state_dir
-    server.stop()
-
-
-RAY_STATE = {
-    "cluster_id": "1",
-    "token": "t",
-    "temp_dir": "/nonexistent",
-    "ports": {"gcs": 1, "dashboard": 1, "client_server": 1, "serve_http": 1},
-    "config": {"nodes": [{"name": "cpu", "slots": 2}]},
-    "nodes": {},
-    "dies_with_parent": False,
-}
 
 
 @pytest.mark.parametrize(
@@ -82,9 +44,12 @@ def test_what_cannot_be_applied(local: Command, tmp_path: Path, manifest: str, w
         ("apply", 2, "give manifests with -f"),
         ("delete", 2, "give what to delete"),
         ("delete isess", 2, "give the name, too: isess/NAME"),
-        ("get pods", 1, "names no kind of local mode"),
+        ("get pods", 2, "names no kind of local mode"),
         ("get", 1, "local mode does not run"),
-        ("describe isess", 1, "give the name, too"),
+        ("describe isess", 2, "give the name, too"),
+        ("describe pods/a", 2, "names no kind of local mode"),
+        ("delete pods/a", 2, "names no kind of local mode"),
+        ("url isess/", 2, "give the name, too: isess/NAME"),
         ("url traffic", 1, "local mode does not run"),
         ("logs", 1, "local mode does not run"),
         ("status", 1, "nothing was started"),

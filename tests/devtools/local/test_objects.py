@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from partita_devtools.errors import DevError
 from partita_devtools.local.objects import parse_reference, rows
 
 NOW = datetime(2026, 1, 2, 12, 0, 0, tzinfo=UTC)
@@ -26,7 +25,7 @@ def test_references(text: str, want: str) -> None:
 
 
 def test_a_reference_to_another_kind_is_refused_with_the_kinds() -> None:
-    with pytest.raises(DevError, match="'pods' names no kind of local mode; give gpool, isess, pplan"):
+    with pytest.raises(ValueError, match="'pods' names no kind of local mode; give gpool, isess, pplan"):
         parse_reference("pods")
 
 

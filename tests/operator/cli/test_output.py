@@ -18,12 +18,8 @@ from partita_operator.settings.json_schema import values_schema
 WITHOUT_RESULT = {
     "completion": "prints a script for a shell",
     "operator run": "runs until it is stopped",
-    "local up": "reports progress only",
     "local down": "reports progress only",
-    "local apply": "reports progress only",
-    "local delete": "reports progress only",
-    "local url": "prints one line",
-    "local logs": "prints lines of files",
+    "local logs": "prints lines of files as they are, also endlessly",
     "dev down": "reports progress only",
     "dev nodes down": "reports progress only",
     "dev nodes image": "reports progress only",

@@ -2,8 +2,9 @@
 
 import click
 
+from partita_devtools.cli.local.changes import apply, delete
 from partita_devtools.cli.local.inspection import describe, get, logs, url
-from partita_devtools.cli.local.lifecycle import apply, delete, down, status, up
+from partita_devtools.cli.local.lifecycle import down, status, up
 
 
 @click.group()

@@ -11,7 +11,14 @@ from rich.console import Console
 from rich.table import Table
 
 from partita_devtools.cli.failures import dev_errors_as_failure
-from partita_devtools.cli.local.options import namespace_option, state_dir_option, with_client
+from partita_devtools.cli.local.options import (
+    named_object,
+    namespace_option,
+    object_reference,
+    session_object,
+    state_dir_option,
+    with_client,
+)
 from partita_devtools.environment import DevEnvironment
 from partita_devtools.errors import DevError
 from partita_devtools.local.environment import local_command, running_environment
@@ -27,17 +34,21 @@ _DESCRIBED_METADATA: Final = ("name", "namespace", "labels", "annotations", "fin
 
 
 @click.command()
-@click.argument("references", nargs=-1, metavar="[KIND[/NAME]]...")
+@click.argument("references", nargs=-1, metavar="[KIND[/NAME]]...", type=object_reference)
 @namespace_option
 @click.option("--all-namespaces", "-A", is_flag=True, help="Objects of all namespaces.")
 @state_dir_option
 @output_option
 @dev_errors_as_failure
 def get(
-    references: tuple[str, ...], namespace: str, all_namespaces: bool, state_dir: Path, output: OutputFormat
+    references: tuple[ObjectReference, ...],
+    namespace: str,
+    all_namespaces: bool,
+    state_dir: Path,
+    output: OutputFormat,
 ) -> None:
     """List pools (gpool), sessions (isess) and plans (pplan), or one object such as isess/traffic. Default: all."""
-    wanted = [parse_reference(text) for text in references or _DEFAULT_KINDS]
+    wanted = references or tuple(map(parse_reference, _DEFAULT_KINDS))
     place = "" if all_namespaces else namespace
 
     async def work(client: KubernetesClient, _: DevEnvironment) -> list[tuple[ObjectReference, Sequence[Document]]]:
@@ -49,16 +60,13 @@ def get(
 
 
 @click.command()
-@click.argument("reference", metavar="KIND/NAME")
+@click.argument("wanted", metavar="KIND/NAME", type=named_object)
 @namespace_option
 @state_dir_option
 @output_option
 @dev_errors_as_failure
-def describe(reference: str, namespace: str, state_dir: Path, output: OutputFormat) -> None:
+def describe(wanted: ObjectReference, namespace: str, state_dir: Path, output: OutputFormat) -> None:
     """Show an object: its spec, its conditions and its events."""
-    wanted = parse_reference(reference)
-    if wanted.name is None:
-        raise DevError(f"give the name, too: {wanted.kind.short}/NAME")
 
     async def work(client: KubernetesClient, _: DevEnvironment) -> tuple[Document, Sequence[Document]]:
         (document,) = await find(client, wanted, namespace)
@@ -72,13 +80,13 @@ def describe(reference: str, namespace: str, state_dir: Path, output: OutputForm
 
 
 @click.command()
-@click.argument("session", metavar="SESSION")
+@click.argument("reference", metavar="SESSION", type=session_object)
 @namespace_option
 @state_dir_option
+@output_option
 @dev_errors_as_failure
-def url(session: str, namespace: str, state_dir: Path) -> None:
+def url(reference: ObjectReference, namespace: str, state_dir: Path, output: OutputFormat) -> None:
     """Print the URL of SESSION."""
-    reference = parse_reference(f"isess/{session_name(session)}")
 
     async def work(client: KubernetesClient, _: DevEnvironment) -> Document:
         (document,) = await find(client, reference, namespace)
@@ -88,7 +96,8 @@ def url(session: str, namespace: str, state_dir: Path) -> None:
     if found is None:
         more = local_command("describe", state_dir, str(reference), "-n", namespace)
         raise DevError(f"{reference} has no URL yet; to see why: {more}")
-    click.echo(found)
+    data = {"name": reference.name, "namespace": namespace, "url": found}
+    emit(data, output, lambda _console: click.echo(found))
 
 
 @click.command()

@@ -12,9 +12,12 @@ from partita_api.inferencesession import InferenceSession
 from partita_devtools.environment import DevEnvironment
 from partita_devtools.errors import DevError
 from partita_devtools.local.environment import DEFAULT_STATE_DIR, running_environment
+from partita_devtools.local.objects import ObjectReference, parse_reference
 from partita_devtools.sessions.objects import manifest_client
+from partita_operator.cli.cluster.options import session_name
 from partita_operator.cli.errors import BadInput
 from partita_operator.cli.manifests import read_manifests
+from partita_operator.cli.option_types import Number
 from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.connection import NoClusterError, load_config
 from partita_operator.kube.errors import ApiError
@@ -38,6 +41,38 @@ manifests_option = click.option(
     multiple=True,
     help="File with manifests, or folder with such files; repeatable.",
 )
+
+
+timeout_option = click.option(
+    "--timeout",
+    "timeout_s",
+    type=Number(1, 86_400),
+    default=1200.0,
+    show_default=True,
+    help="Seconds to wait until the sessions serve.",
+)
+wait_option = click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until the sessions serve.")
+
+
+def object_reference(text: str) -> ObjectReference:
+    """The reference KIND or KIND/NAME."""
+    try:
+        return parse_reference(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def named_object(text: str) -> ObjectReference:
+    """The reference KIND/NAME."""
+    reference = object_reference(text)
+    if reference.name is None:
+        raise click.BadParameter(f"give the name, too: {reference.kind.short}/NAME")
+    return reference
+
+
+def session_object(text: str) -> ObjectReference:
+    """The session of NAME or isess/NAME."""
+    return named_object(f"isess/{session_name(text)}")
 
 
 def read_pools_and_sessions(
