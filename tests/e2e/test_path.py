@@ -81,7 +81,7 @@ async def test_replicas_follow_the_load_and_no_request_is_lost(system: System, n
     assert set(doubled.statuses) <= {200, 503, 504}
 
 
-async def test_a_session_that_nobody_uses_sleeps_until_a_request_comes_which_is_held_and_answered(
+async def test_a_session_that_nobody_uses_scales_to_zero_until_a_request_comes_which_is_held_and_answered(
     system: System, namespace: Kubectl
 ) -> None:
     namespace.apply(emulated(autoscaling={"scaleToZero": {"afterSeconds": 2}}))
@@ -111,7 +111,7 @@ async def test_a_session_that_nobody_uses_sleeps_until_a_request_comes_which_is_
     await eventually(lambda: reason(namespace.get("isess", "emulated")), lambda now: now == ("True", "ScaledToZero"))
     said = [event["message"] for event in namespace.list("events") if event["reason"] == "Scaled"]
     assert any("all replicas are removed" in message for message in said)
-    assert any("held: it wakes" in message for message in said)
+    assert any("held: the session scales from zero" in message for message in said)
 
 
 async def test_a_changed_slo_is_rolled_out_under_load_without_a_failed_request(

@@ -63,11 +63,11 @@ class EngineDouble:
         stages = tuple(
             StageReadiness(t.module, t.pipeline, t.stage, ready=min(t.replicas, self.most_ready)) for t in spec.targets
         )
-        asleep = not any(t.replicas for t in spec.targets)
-        up = asleep or all(stage.ready > 0 for stage in stages)
+        at_zero = not any(t.replicas for t in spec.targets)
+        up = at_zero or all(stage.ready > 0 for stage in stages)
         name, ports = spec.plan.metadata.name, spec.session.spec.frontend
         return ServingStatus(
-            plans=() if asleep else (PlanServing(name, stages),),
+            plans=() if at_zero else (PlanServing(name, stages),),
             serving_plan=name if up else None,
             frontend_ready=up,
             url=f"http://engine/{session_key}" if up else None,

@@ -47,7 +47,7 @@ class Context:
     pool_problems: dict[str, str] = field(default_factory=dict)
     """Errors of the last partitioning steps, by pool."""
     plan_creation: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held from the check of free accelerators until a plan is created or wakes; no accelerator is given twice."""
+    """Held from the check of free accelerators until a plan is created or scaled: no accelerator is given twice."""
 
     def memory(self, session: str) -> SessionMemory:
         """The memory of the session."""

@@ -75,13 +75,13 @@ def _of_sessions(cluster: Cluster | None, measured: Mapping[str, Signals]) -> It
     conditions = GaugeMetricFamily(
         "partita_session_condition", "Whether a condition is True.", labels=("session", "condition")
     )
-    asleep = GaugeMetricFamily(
-        "partita_session_asleep",
+    scaled_to_zero = GaugeMetricFamily(
+        "partita_session_scaled_to_zero",
         "Whether the session has scaled to zero, because there were no requests.",
         labels=("session",),
     )
     for key, session in sessions.items():
-        asleep.add_metric((key,), float(session.status.scale_to_zero_time is not None))
+        scaled_to_zero.add_metric((key,), float(session.status.scale_to_zero_time is not None))
         slo.add_metric((key,), session.spec.slo.latency_ms / 1000)
         if key in signals:
             for quantile, field in _QUANTILES:
@@ -91,7 +91,7 @@ def _of_sessions(cluster: Cluster | None, measured: Mapping[str, Signals]) -> It
             throughput.add_metric((key,), float(session.status.current_plan.throughput))
         for condition in session.status.conditions:
             conditions.add_metric((key, condition.type), float(condition.status == "True"))
-    yield from (latency, slo, cost, throughput, asleep, conditions)
+    yield from (latency, slo, cost, throughput, scaled_to_zero, conditions)
 
 
 def _of_pools(cluster: Cluster | None) -> Iterator[Metric]:

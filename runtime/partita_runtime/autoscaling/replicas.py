@@ -16,7 +16,7 @@ from typing import Final
 from partita_api.autoscaling import Autoscaling, AutoscalingMode
 from partita_api.pipelineplan import ModulePlan, PipelinePlan, PooledPipeline
 from partita_runtime.autoscaling.load_level import RateHistory
-from partita_runtime.autoscaling.sleep import is_unused, keeps_asleep, missing_capacity, replicas_for
+from partita_runtime.autoscaling.scale_to_zero import is_unused, may_stay_at_zero, missing_capacity, replicas_for
 from partita_runtime.autoscaling.stages import MeasuredPlan, MeasuredStage, StageTarget
 from partita_runtime.autoscaling.trend import expected_growth
 from partita_runtime.scheduling.events import StageRef
@@ -58,7 +58,7 @@ def autoscale(
     settled_seconds: float = inf,
     keeps_planned: bool = False,
     rates: Mapping[str, RateHistory] = MappingProxyType({}),
-    awake_seconds: float = inf,
+    ready_seconds: float = inf,
     slo_seconds: float = 0.0,
 ) -> AutoscaleDecision:
     """The replicas that `plan` should have now.
@@ -66,7 +66,7 @@ def autoscale(
     `targets` are the present replicas (a stage without a target has its planned number). `free` is the number of
     unused whole accelerators by pool. `settled_seconds` is the time since replicas last changed, by a step or a
     rollout. Every stage keeps between 1 and `settings.max_replicas` replicas, and added replicas fit into `free`. A
-    sleeping session has no replicas; it may sleep `awake_seconds` after its replicas became ready. With
+    session that has scaled to zero has no replicas. `ready_seconds` is the time since its replicas became ready. With
     `keeps_planned` every stage keeps its planned replicas, since its declared rate may arrive at any time. `rates`
     are recent requests per second by module; a module without them counts as steady. For requests that wait for
     replicas, enough replicas start to answer them within `slo_seconds`, or the planned ones with `keeps_planned`.
@@ -76,21 +76,21 @@ def autoscale(
     present = {ref: present[ref] for ref in planned}
     measured = signals if signals is not None and signals.plan == plan.metadata.name else None
     held = measured.held if measured is not None else 0
-    waking = planned if keeps_planned else replicas_for(held, planned, plan, slo_seconds)
+    needed = planned if keeps_planned else replicas_for(held, planned, plan, slo_seconds)
     if not any(present.values()):
-        return _while_asleep(settings, plan, present, waking if keeps_asleep(settings) else planned, held, free)
+        return _at_zero(settings, plan, present, needed if may_stay_at_zero(settings) else planned, held, free)
     if settings.mode is AutoscalingMode.DISABLED:
         return _decision(present, planned, "Autoscaling is disabled: replicas are as planned.")
     if measured is not None and settings.scale_to_zero is not None:
-        if is_unused(settings.scale_to_zero, measured, awake_seconds):
-            return _fall_asleep(settings, present, settings.scale_to_zero.after_seconds)
-        if held and keeps_asleep(settings):
+        if is_unused(settings.scale_to_zero, measured, ready_seconds):
+            return _scale_to_zero(settings, present, settings.scale_to_zero.after_seconds)
+        if held and may_stay_at_zero(settings):
             # The replicas that start now are not measured yet and would count as idle.
-            more = {ref: max(count, waking[ref]) for ref, count in present.items()}
-            return _decision(present, more, f"{_requests(held)} held by now: {_replicas(more)} are to serve them.")
+            more = {ref: max(count, needed[ref]) for ref, count in present.items()}
+            return _decision(present, more, f"{_requests(held)} held: the plan gets {_replicas(more)} in all.")
     if settled_seconds < settings.cool_down_seconds:
-        left = ceil(settings.cool_down_seconds - settled_seconds)
-        return _decision(present, present, f"Replicas changed recently; the next step is in {left} s at the earliest.")
+        wait = f"Replicas changed less than {settings.cool_down_seconds} s ago (autoscaling.coolDownSeconds)."
+        return _decision(present, present, f"{wait} The next step comes after that time.")
     if measured is None:
         return _decision(present, present, f"The frontends do not report on plan {plan.metadata.name} yet.")
     least = planned if keeps_planned else dict.fromkeys(present, 1)
@@ -103,23 +103,25 @@ def autoscale(
     return _decision(present, target, " ".join(reasons))
 
 
-def _while_asleep(
-    settings: Autoscaling, plan: PipelinePlan, present: Counts, waking: Counts, held: int, free: Mapping[str, int]
+def _at_zero(
+    settings: Autoscaling, plan: PipelinePlan, present: Counts, needed: Counts, held: int, free: Mapping[str, int]
 ) -> AutoscaleDecision:
-    """The decision for a session without replicas: it wakes for requests if its plan fits."""
-    if keeps_asleep(settings) and not held:
-        return _decision(present, present, "It sleeps, and no request is held.")
-    why = f"{_requests(held)} held" if keeps_asleep(settings) else "It may no longer scale to zero"
+    """The decision for a session without replicas: it starts `needed` ones for requests if its plan fits."""
+    if may_stay_at_zero(settings) and not held:
+        return _decision(present, present, "The session has scaled to zero, and no request is held.")
+    why = f"{_requests(held)} held" if may_stay_at_zero(settings) else "It may no longer scale to zero"
     if missing := missing_capacity(plan, free):
-        return _decision(present, present, f"{why}, but it cannot wake: {missing}.")
-    return _decision(present, waking, f"{why}: it wakes, and {_replicas(waking)} start.")
+        return _decision(present, present, f"{why}, but the session cannot scale from zero: {missing}.")
+    return _decision(present, needed, f"{why}: the session scales from zero to {_replicas(needed)}.")
 
 
-def _fall_asleep(settings: Autoscaling, present: Counts, seconds: int) -> AutoscaleDecision:
+def _scale_to_zero(settings: Autoscaling, present: Counts, seconds: int) -> AutoscaleDecision:
     if settings.mode is AutoscalingMode.ADVISORY:
         advice = "Advice only, as autoscaling.mode is Advisory: all replicas could be removed"
         return _decision(present, present, f"{advice}, since no request arrived for {seconds} s.")
-    reason = f"No request arrived for {seconds} s: all replicas are removed. The next request is held and wakes it."
+    reason = (
+        f"No request arrived for {seconds} s: all replicas are removed. The next request is held until they are back."
+    )
     return _decision(present, dict.fromkeys(present, 0), reason)
 
 
@@ -128,7 +130,8 @@ def _requests(count: int) -> str:
 
 
 def _replicas(counts: Counts) -> str:
-    return f"{sum(counts.values())} replicas"
+    total = sum(counts.values())
+    return "1 replica" if total == 1 else f"{total} replicas"
 
 
 def _follow_load(

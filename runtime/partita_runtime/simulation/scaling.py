@@ -84,7 +84,7 @@ class Scaler:
         }
         self._started = {ref: {place.worker for place in places} for ref, places in self._replicas.items()}
         """Names of the replicas that have started."""
-        self._awake_since: int | None = 0
+        self._ready_since: int | None = 0
         """When every stage got a replica; None while the session is scaled to zero."""
         self._gate: AdmissionGate | None = None
         self._check_scheduled = False
@@ -102,7 +102,7 @@ class Scaler:
     @property
     def width(self) -> int:
         """Samples in progress at once if each ready replica runs a full batch; 0 while requests are held."""
-        return 0 if self._awake_since is None else self._scheduled.width(self._started)
+        return 0 if self._ready_since is None else self._scheduled.width(self._started)
 
     def request_held(self) -> None:
         """A request is held: the operator notices it at its next check."""
@@ -153,7 +153,7 @@ class Scaler:
             inf if self._changed_at is None else (now - self._changed_at) / 1e6,
             scaling.keeps_planned,
             self._rates,
-            awake_seconds=0.0 if self._awake_since is None else (now - self._awake_since) / 1e6,
+            ready_seconds=0.0 if self._ready_since is None else (now - self._ready_since) / 1e6,
             slo_seconds=scaling.slo_seconds,
         )
         if decision.changed:
@@ -162,7 +162,7 @@ class Scaler:
             for target in decision.targets:
                 self._scale(_ref(target), target.replicas)
             if not any(target.replicas for target in decision.targets):
-                self._awake_since = None
+                self._ready_since = None
         arrived, good, bad = _ended(before.core, after.core)
         self.steps.append(
             ScalingStep(
@@ -196,8 +196,8 @@ class Scaler:
         assert self._cluster is not None, "replicas change after `begin`"
         self._cluster.add(place)
         self._started[ref].add(place.worker)
-        if self._awake_since is None and all(self._started.values()):
-            self._awake_since = self._changed_at = self._clock.now
+        if self._ready_since is None and all(self._started.values()):
+            self._ready_since = self._changed_at = self._clock.now
         if self._gate is not None:
             self._gate.open()
 

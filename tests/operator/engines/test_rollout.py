@@ -124,7 +124,7 @@ def test_scaling_changes_replicas_in_place() -> None:
     assert told(serve) == "one"
 
 
-def test_a_session_at_zero_keeps_only_its_frontend_until_it_wakes() -> None:
+def test_a_session_at_zero_keeps_only_its_frontend_until_a_request_arrives() -> None:
     serve = rolled_out({"a": 8}, wanted("one", 2, 1))
     assert step(serve, wanted("one")) == ""
     assert (serve.counts(), told(serve)) == ({}, "one")

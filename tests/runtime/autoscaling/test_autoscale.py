@@ -103,7 +103,7 @@ def test_a_pipeline_does_not_grow_if_only_some_of_its_stages_can() -> None:
     [
         pytest.param({"mode": "Advisory"}, 100, "plan-1", [10], ["Advice only", "from 10 to 20"], id="advisory mode"),
         pytest.param({"mode": "Disabled"}, 100, "plan-1", [10], ["disabled"], id="disabled"),
-        pytest.param({}, 12, "plan-1", [10], ["18 s"], id="cooling down"),
+        pytest.param({}, 12, "plan-1", [10], ["30 s", "coolDownSeconds"], id="cooling down"),
         pytest.param({}, 30, "plan-1", [20], ["50.0%", "from 10 to 20"], id="cooled down"),
         pytest.param({}, 100, "plan-0", [10], ["plan-1"], id="frontends still on another plan"),
         pytest.param({}, 100, None, [10], ["plan-1"], id="no frontend"),

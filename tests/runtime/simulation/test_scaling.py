@@ -80,11 +80,11 @@ def test_a_session_without_requests_scales_to_zero_and_holds_the_next_ones() -> 
     report = run("0:20,4:0,20:60", scaling(replicas=3, start_up=4.0, scaleToZero=zero), seconds=40)
 
     steps = {step.at_seconds: step for step in report.scaling}
-    asleep = [at for at, step in steps.items() if not step.gpus["gpu"]]
-    assert 9 <= min(asleep) <= 11, "five seconds after the last request"
-    assert 20 <= max(asleep) <= 22, "one check after the next request"
-    assert all(steps[at].ready == 0 for at in asleep[1:])
-    assert any("held: it wakes" in step.reason for step in report.scaling)
+    at_zero = [at for at, step in steps.items() if not step.gpus["gpu"]]
+    assert 9 <= min(at_zero) <= 11, "five seconds after the last request"
+    assert 20 <= max(at_zero) <= 22, "one check after the next request"
+    assert all(steps[at].ready == 0 for at in at_zero[1:])
+    assert any("held: the session scales from zero" in step.reason for step in report.scaling)
     assert report.held >= 60 * 4, "until its replicas have started, four seconds later"
     assert 1 < report.held_seconds / report.held < 6
     assert report.offered == report.in_time + report.late + sum(report.dropped.values())

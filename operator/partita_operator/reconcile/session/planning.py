@@ -65,8 +65,8 @@ def with_measured_rate(
 ) -> RateHistory:
     """The history with the measurement at `seconds` of a monotonic clock.
 
-    It begins with the first request, and again with the request that wakes the session: a time without requests is no
-    information on the rate.
+    It begins with the first request, also after the session scaled to zero: a time without requests says nothing of
+    the rate.
     """
     if session.status.scale_to_zero_time is not None:
         return RateHistory()

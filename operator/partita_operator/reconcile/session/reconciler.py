@@ -169,7 +169,7 @@ def _requeue_after(step: Pass, status: InferenceSessionStatus, now: datetime) ->
     due = [resync, step.planning.requeue_after, step.profiling.requeue_after]
     if step.world.serving is None or step.world.problem:
         return patience(seconds_in_state(status.conditions, ConditionType.ROLLED_OUT, now), resync)
-    # The request that wakes a session waits until the operator has noticed it.
+    # The request for which a session scales from zero waits until the operator has noticed it.
     if is_true(status.conditions, ConditionType.RECONCILING) or status.scale_to_zero_time is not None:
         due.append(min(BUSY_SECONDS, resync))
     return min(seconds for seconds in due if seconds is not None)

@@ -24,7 +24,7 @@ from partita_operator.reconcile.session.holds import Hold
 from partita_operator.reconcile.session.planning import Planning, recorded_spec
 from partita_operator.reconcile.world import SessionWorld
 from partita_runtime.autoscaling.replicas import AutoscaleDecision, autoscale, planned_targets
-from partita_runtime.autoscaling.sleep import missing_capacity
+from partita_runtime.autoscaling.scale_to_zero import missing_capacity
 
 KEPT_FOR_ROLLBACK: Final = 3
 MAX_HISTORY: Final = 10
@@ -54,7 +54,7 @@ class Rollout:
     outranked: str = ""
     """The message if sessions of higher priority leave too few accelerators for the target; else empty."""
     missing_to_start: str = ""
-    """Accelerators that the target, which has scaled to zero, lacks to wake."""
+    """Accelerators that the target, which has scaled to zero, lacks to start."""
     obstacle: str = ""
     """The reason why the target cannot be applied."""
     hold: Hold | None = None
@@ -182,7 +182,7 @@ def _scale(
         settled,
         keeps_planned=world.session.spec.rate.source is RateSource.DECLARED,
         rates={module.name: world.rates for module in target.spec.modules},
-        awake_seconds=seconds_in_state(status.conditions, ConditionType.READY, now) if ready else 0.0,
+        ready_seconds=seconds_in_state(status.conditions, ConditionType.READY, now) if ready else 0.0,
         slo_seconds=world.session.spec.slo.latency_ms / 1000,
     )
 

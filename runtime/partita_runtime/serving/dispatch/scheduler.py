@@ -86,17 +86,17 @@ class Alarm:
     def __init__(self, decide: Callable[[int], int | None]) -> None:
         """`decide` receives when it was due, and returns when to call it next; None for never."""
         self._decide = decide
-        self._awake = False
+        self._called = False
         self._timer: asyncio.TimerHandle | None = None
 
     def wake(self) -> None:
         """Call back at the end of this turn."""
-        if not self._awake:
-            self._awake = True
+        if not self._called:
+            self._called = True
             asyncio.get_running_loop().call_soon(self._ring, now_micros())
 
     def _ring(self, due: int) -> None:
-        self._awake = False
+        self._called = False
         self.silence()
         at = self._decide(due)
         if at is not None:

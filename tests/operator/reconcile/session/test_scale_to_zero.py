@@ -1,4 +1,4 @@
-"""Sessions without requests: when they scale to zero, what they hold then, what wakes them, and the messages."""
+"""Sessions without requests: when they scale to zero, what they hold then, when from zero, and the messages."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -15,18 +15,18 @@ from partita_api.meta import PAUSED_ANNOTATION
 from partita_operator.reconcile.capacity.accounting import users
 
 AFTER = 60
-SLEEPY = Autoscaling(scale_to_zero=ScaleToZero(after_seconds=AFTER))
+TO_ZERO = Autoscaling(scale_to_zero=ScaleToZero(after_seconds=AFTER))
 
 
-def sleepy(name: str = "traffic", gpus: int = 2, **spec: Any) -> SessionBuilder:
+def unused(name: str = "traffic", gpus: int = 2, **spec: Any) -> SessionBuilder:
     """A session that needs this number of accelerators while it has replicas."""
-    return session(name).model("detector").rate(100 * gpus).with_spec(**{"autoscaling": SLEEPY, **spec})
+    return session(name).model("detector").rate(100 * gpus).with_spec(**{"autoscaling": TO_ZERO, **spec})
 
 
 def settled(*sessions: SessionBuilder, gpus: int = 4) -> SimulatedCluster:
     made = SimulatedCluster()
     made.add(pool("fast").gpus(gpus).build())
-    for built in sessions or (sleepy(),):
+    for built in sessions or (unused(),):
         made.add(built.build())
         made.run(15)
     return made
@@ -39,7 +39,7 @@ def report(made: SimulatedCluster, name: str = "traffic", held: int = 0, idle: f
     made.engine.reported[key] = replace(signals(plan, rate), held=held, idle_seconds=idle)
 
 
-def asleep(*sessions: SessionBuilder, gpus: int = 4) -> SimulatedCluster:
+def at_zero(*sessions: SessionBuilder, gpus: int = 4) -> SimulatedCluster:
     """Scale the session `traffic` to zero."""
     made = settled(*sessions, gpus=gpus)
     report(made)
@@ -81,7 +81,7 @@ def test_without_requests_its_replicas_are_removed_and_its_accelerators_are_free
 
 
 def test_it_stays_at_zero_during_repairs_and_a_restart_of_the_operator() -> None:
-    made = asleep()
+    made = at_zero()
     since = made.session("traffic").status.scale_to_zero_time
     made.restart()
     made.engine.reported.clear()
@@ -93,8 +93,8 @@ def test_it_stays_at_zero_during_repairs_and_a_restart_of_the_operator() -> None
     assert made.requeues["default/traffic"] == 1.0, "a held request does not wait for the next resync"
 
 
-def test_a_held_request_wakes_it() -> None:
-    made = asleep()
+def test_it_scales_from_zero_for_a_held_request() -> None:
+    made = at_zero()
     report(made, held=1, idle=0)
     made.engine.most_ready = 0
     made.look_once()
@@ -102,7 +102,7 @@ def test_a_held_request_wakes_it() -> None:
     assert replicas(made) == 2, "as planned, because its rate is declared"
     assert made.session("traffic").status.scale_to_zero_time is None
     assert made.condition("traffic", "Ready") == ("False", "ScalingFromZero")
-    assert "1 request is held: it wakes, and 2 replicas start." in said(made, "Scaled")[-1]
+    assert "1 request is held: the session scales from zero to 2 replicas." in said(made, "Scaled")[-1]
     assert users("fast", made.cluster()) == {"default/traffic": 2}
 
     made.engine.most_ready = 1000
@@ -117,9 +117,9 @@ def test_a_held_request_wakes_it() -> None:
     assert replicas(made) == 0, "it may scale to zero again"
 
 
-def test_with_an_observed_rate_it_wakes_with_replicas_for_the_held_requests() -> None:
+def test_with_an_observed_rate_it_scales_from_zero_to_replicas_for_the_held_requests() -> None:
     rate = Rate(requests_per_second=400, source=RateSource.OBSERVED)
-    made = asleep(sleepy(gpus=4, rate=rate).slo(100))
+    made = at_zero(unused(gpus=4, rate=rate).slo(100))
     made.run(400)
     assert len(made.made_plans) == 1, "a time without requests does not count as a rate"
     report(made, held=20, idle=0)
@@ -127,8 +127,8 @@ def test_with_an_observed_rate_it_wakes_with_replicas_for_the_held_requests() ->
     assert replicas(made) == 2, "half of the 40 requests that all replicas answer within 100 ms"
 
 
-def test_other_sessions_may_use_its_accelerators_and_then_it_cannot_wake() -> None:
-    made = asleep(gpus=3)
+def test_other_sessions_may_use_its_accelerators_and_then_it_stays_at_zero() -> None:
+    made = at_zero(gpus=3)
     made.add(session("other").model("detector").rate(300).build())
     made.run(10)
     assert replicas(made, "other") == 3
@@ -145,7 +145,7 @@ def test_other_sessions_may_use_its_accelerators_and_then_it_cannot_wake() -> No
 
 
 def test_sessions_of_lower_priority_release_its_planned_accelerators() -> None:
-    made = asleep(sleepy(priority=10), gpus=4)
+    made = at_zero(unused(priority=10), gpus=4)
     made.add(session("other").model("detector").rate(200).build())
     made.run(10)
     made.add(pool("fast").gpus(3).build())
@@ -162,22 +162,22 @@ def test_sessions_of_lower_priority_release_its_planned_accelerators() -> None:
         pytest.param({"autoscaling": Autoscaling(mode=AutoscalingMode.DISABLED)}, id="autoscaling is disabled"),
         pytest.param({"autoscaling": Autoscaling()}, id="it may not scale to zero any more"),
         pytest.param(
-            {"autoscaling": Autoscaling(mode=AutoscalingMode.ADVISORY, scale_to_zero=SLEEPY.scale_to_zero)},
+            {"autoscaling": Autoscaling(mode=AutoscalingMode.ADVISORY, scale_to_zero=TO_ZERO.scale_to_zero)},
             id="advisory mode",
         ),
     ],
 )
-def test_it_wakes_after_a_change_of_its_spec(changed: dict[str, Any]) -> None:
-    made = asleep()
-    made.add(sleepy(**changed).build())
+def test_it_scales_from_zero_after_a_change_of_its_spec(changed: dict[str, Any]) -> None:
+    made = at_zero()
+    made.add(unused(**changed).build())
     made.run(5)
     assert replicas(made) == 2
     assert made.condition("traffic", "Ready") == ("True", "Serving")
 
 
-def test_another_plan_wakes_it_and_it_scales_to_zero_again_without_requests() -> None:
-    made = asleep()
-    made.add(sleepy(gpus=3).build())
+def test_another_plan_scales_it_from_zero_and_without_requests_to_zero_again() -> None:
+    made = at_zero()
+    made.add(unused(gpus=3).build())
     made.run(5)
     assert replicas(made) == 3
     report(made)
@@ -187,9 +187,9 @@ def test_another_plan_wakes_it_and_it_scales_to_zero_again_without_requests() ->
     assert replicas(made) == 0
 
 
-def test_a_paused_session_wakes_but_does_not_scale_to_zero() -> None:
-    made = asleep()
-    paused = sleepy().build()
+def test_a_paused_session_scales_from_zero_but_does_not_scale_to_zero() -> None:
+    made = at_zero()
+    paused = unused().build()
     meta = paused.metadata.model_copy(update={"annotations": {PAUSED_ANNOTATION: "for an audit"}})
     made.add(paused.model_copy(update={"metadata": meta}))
     made.run(3)
@@ -202,7 +202,7 @@ def test_a_paused_session_wakes_but_does_not_scale_to_zero() -> None:
     assert replicas(made) == 2
 
 
-def test_an_operator_killed_before_any_write_still_scales_to_zero_and_wakes_the_session() -> None:
+def test_an_operator_killed_before_any_write_still_scales_to_zero_and_from_zero() -> None:
     for writes in range(6):
         made = settled()
         made.run(AFTER)

@@ -27,12 +27,12 @@ from partita_runtime.serving.ingress.grpc_server import grpc_endpoint
 from partita_runtime.serving.session.settings import FrontendSettings
 
 
-def sleepy(hold_seconds: int = 120, name: str = "one") -> Application:
+def scaling_to_zero(hold_seconds: int = 120, name: str = "one") -> Application:
     zero = ScaleToZero(after_seconds=300, hold_seconds=hold_seconds)
     return application(name).model("only").with_spec(autoscaling=Autoscaling(scale_to_zero=zero))
 
 
-async def fall_asleep(running: Stand) -> None:
+async def scale_to_zero(running: Stand) -> None:
     """Retire all replicas, as the operator does."""
     for replica in [*running.workers]:
         await running.retire(replica)
@@ -40,14 +40,14 @@ async def fall_asleep(running: Stand) -> None:
 
 
 @contextlib.asynccontextmanager
-async def asleep(
+async def at_zero(
     app: Application,
     settings: FrontendSettings = FrontendSettings(function_processes=1),  # noqa: B008 - it is frozen
     way: Way = behind_uvicorn,
 ) -> AsyncIterator[Stand]:
     async with stand(app, settings, way=way) as running:
         await until(lambda: not running.session.holds, "there are replicas")
-        await fall_asleep(running)
+        await scale_to_zero(running)
         yield running
 
 
@@ -57,8 +57,8 @@ async def are_held(running: Stand, count: int) -> None:
 
 @pytest.mark.parametrize("way", [behind_uvicorn, on_its_own_port])
 async def test_the_first_request_is_held_and_answered_when_replicas_are_ready(way: Way) -> None:
-    async with asleep(sleepy(), way=way) as running:
-        assert running.session.ready, "a client that first checks for readiness must be able to wake it"
+    async with at_zero(scaling_to_zero(), way=way) as running:
+        assert running.session.ready, "a client that first checks for readiness must be able to scale it from zero"
         first = asyncio.create_task(post(running))
         await are_held(running, 1)
         signals = running.session.signals()
@@ -77,7 +77,7 @@ async def test_the_first_request_is_held_and_answered_when_replicas_are_ready(wa
 
 async def test_the_held_time_does_not_count_against_the_slo() -> None:
     """Otherwise it would be late and dropped."""
-    async with asleep(sleepy().slo(200)) as running:
+    async with at_zero(scaling_to_zero().slo(200)) as running:
         request = asyncio.create_task(post(running))
         await are_held(running, 1)
         began = asyncio.get_running_loop().time()
@@ -90,7 +90,7 @@ async def test_the_held_time_does_not_count_against_the_slo() -> None:
 
 
 async def test_grpc_holds_as_http_does() -> None:
-    async with asleep(sleepy()) as running:
+    async with at_zero(scaling_to_zero()) as running:
         endpoint = grpc_endpoint(running.session, "127.0.0.1")
         await endpoint.move_to(0)
         await until(lambda: running.session.addresses.grpc, "gRPC is listened for")
@@ -110,7 +110,7 @@ async def test_grpc_holds_as_http_does() -> None:
 
 
 async def test_many_held_requests_are_admitted_at_the_rate_of_the_replicas() -> None:
-    async with asleep(sleepy().planned("p", batch_size=2)) as running:
+    async with at_zero(scaling_to_zero().planned("p", batch_size=2)) as running:
         crowd = [asyncio.create_task(post(running, samples)) for samples in (1, 2, 5) * 20]
         await are_held(running, 60)
         assert running.session.signals().held == 160, "a request of n samples counts as n"
@@ -123,7 +123,7 @@ async def test_many_held_requests_are_admitted_at_the_rate_of_the_replicas() -> 
 
 
 async def test_without_replicas_in_time_requests_get_a_503() -> None:
-    async with asleep(sleepy(hold_seconds=1)) as running:
+    async with at_zero(scaling_to_zero(hold_seconds=1)) as running:
         content, headers = infer_body(SAMPLE)
         answer = await running.client.post("/v2/models/one/infer", content=content, headers=headers)
 
@@ -134,7 +134,7 @@ async def test_without_replicas_in_time_requests_get_a_503() -> None:
 
 
 async def test_the_request_of_a_client_that_gives_up_is_removed() -> None:
-    async with asleep(sleepy()) as running:
+    async with at_zero(scaling_to_zero()) as running:
         content, headers = infer_body(SAMPLE)
         async with httpx.AsyncClient() as impatient:
             url = f"http://{running.url}/v2/models/one/infer"
@@ -157,7 +157,9 @@ async def test_the_request_of_a_client_that_gives_up_is_removed() -> None:
     ],
 )
 async def test_the_number_and_size_of_held_requests_are_limited(settings: dict[str, int], want: str) -> None:
-    async with asleep(sleepy(), FrontendSettings.model_validate({"function_processes": 1, **settings})) as running:
+    async with at_zero(
+        scaling_to_zero(), FrontendSettings.model_validate({"function_processes": 1, **settings})
+    ) as running:
         held = [asyncio.create_task(post(running, samples=16)) for _ in range(2)]
         await are_held(running, 2)
         status, text = await post(running, samples=16)
@@ -168,11 +170,11 @@ async def test_the_number_and_size_of_held_requests_are_limited(settings: dict[s
 
 
 async def test_a_request_whose_replicas_leave_before_it_is_sent_is_held_again() -> None:
-    async with stand(sleepy().deferred().slo(1000)) as running:
+    async with stand(scaling_to_zero().deferred().slo(1000)) as running:
         await until(lambda: not running.session.holds, "there are replicas")
         request = asyncio.create_task(post(running))
         await until(lambda: running.session.meter.arrived, "it has arrived")
-        await fall_asleep(running)
+        await scale_to_zero(running)
         await are_held(running, 1)
 
         await running.add_replicas(running.app)
@@ -182,7 +184,7 @@ async def test_a_request_whose_replicas_leave_before_it_is_sent_is_held_again() 
 
 
 async def test_a_frontend_that_starts_at_zero_replicas_holds_requests() -> None:
-    async with asleep(sleepy()) as before, stand(before.app, beside=before) as running:
+    async with at_zero(scaling_to_zero()) as before, stand(before.app, beside=before) as running:
         assert running.session.signals().plan == "plan-1"
         request = asyncio.create_task(post(running))
         await are_held(running, 1)
@@ -191,7 +193,7 @@ async def test_a_frontend_that_starts_at_zero_replicas_holds_requests() -> None:
 
 
 async def test_a_new_plan_answers_requests_that_were_held_for_the_old_one() -> None:
-    async with asleep(sleepy()) as running:
+    async with at_zero(scaling_to_zero()) as running:
         request = asyncio.create_task(post(running))
         await are_held(running, 1)
         new = running.app.planned("plan-2", batch_size=4)
@@ -202,10 +204,10 @@ async def test_a_new_plan_answers_requests_that_were_held_for_the_old_one() -> N
 
 
 async def test_a_changed_session_does_not_answer_requests_that_were_held_before() -> None:
-    async with asleep(sleepy()) as running:
+    async with at_zero(scaling_to_zero()) as running:
         request = asyncio.create_task(post(running))
         await are_held(running, 1)
-        new = sleepy().model("another").planned("plan-2")
+        new = scaling_to_zero().model("another").planned("plan-2")
         running.session.reconfigure(new.epoch)
         await running.add_replicas(new)
         status, text = await request
@@ -213,7 +215,7 @@ async def test_a_changed_session_does_not_answer_requests_that_were_held_before(
 
 
 async def test_each_frontend_holds_its_requests_and_reports_for_all() -> None:
-    app = sleepy().with_spec(frontend=Frontend(replicas=2))
+    app = scaling_to_zero().with_spec(frontend=Frontend(replicas=2))
     async with (
         local_coordinator(app) as coordinator,
         stand(app, coordinator=coordinator) as one,
@@ -221,7 +223,7 @@ async def test_each_frontend_holds_its_requests_and_reports_for_all() -> None:
     ):
         for running in (one, other):
             await until(lambda r=running: not r.session.holds, "there are replicas")
-        await fall_asleep(one)
+        await scale_to_zero(one)
         await until(lambda: other.session.holds, "the other one knows")
         requests = [asyncio.create_task(post(running)) for running in (one, other, other)]
         for running in (one, other):
@@ -235,7 +237,7 @@ async def test_each_frontend_holds_its_requests_and_reports_for_all() -> None:
 
 
 async def test_idle_seconds_are_the_time_without_requests() -> None:
-    async with stand(sleepy()) as running:
+    async with stand(scaling_to_zero()) as running:
         clock = asyncio.get_running_loop().time
         await until(lambda: running.session.signals().idle_seconds > 0.5, "no request has come for a while")
         sent = clock()

@@ -14,7 +14,7 @@ PLAN = plan_of({"m": {"p": [("big", 1, 4, 100_000), ("small", 2, 8, 200_000)]}})
 PLAN = PLAN.model_copy(update={"spec": PLAN.spec.model_copy(update={"throughput": Quantity(400)})})
 """400/s, on four accelerators of each pool."""
 PLANNED = [4, 8]
-ASLEEP = tuple(StageTarget(t.module, t.pipeline, t.stage, 0) for t in planned_targets(PLAN))
+AT_ZERO = tuple(StageTarget(t.module, t.pipeline, t.stage, 0) for t in planned_targets(PLAN))
 
 
 def settings(mode: str = "Enabled", zero: bool = True) -> Autoscaling:
@@ -27,7 +27,7 @@ def decided(
     settings: Autoscaling = settings(),  # noqa: B008 - it is frozen
     idle_seconds: float = 0,
     held: int = 0,
-    awake_seconds: float = 1000,
+    ready_seconds: float = 1000,
     room: dict[str, int] = ROOM,
     plan: str | None = "plan-1",
     keeps_planned: bool = False,
@@ -40,7 +40,7 @@ def decided(
         signals,
         room,
         keeps_planned=keeps_planned,
-        awake_seconds=awake_seconds,
+        ready_seconds=ready_seconds,
         slo_seconds=0.5,
     )
 
@@ -61,7 +61,7 @@ def test_a_session_without_requests_releases_all_replicas() -> None:
     [
         pytest.param({"idle_seconds": 299}, id="a recent request"),
         pytest.param({"idle_seconds": 500, "held": 1}, id="a request is held"),
-        pytest.param({"idle_seconds": 500, "awake_seconds": 200}, id="its replicas started recently"),
+        pytest.param({"idle_seconds": 500, "ready_seconds": 200}, id="its replicas started recently"),
         pytest.param({"idle_seconds": 500, "settings": settings(zero=False)}, id="it may not scale to zero"),
         pytest.param({"idle_seconds": 500, "plan": "plan-0"}, id="the frontends use another plan"),
         pytest.param({"idle_seconds": 500, "plan": None}, id="the frontends do not report"),
@@ -80,8 +80,8 @@ def test_advisory_mode_only_recommends_scale_to_zero() -> None:
 
 
 def test_it_stays_at_zero_until_a_request_is_held() -> None:
-    assert counts(decided(ASLEEP, idle_seconds=10)) == [0, 0]
-    assert counts(decided(ASLEEP, plan=None)) == [0, 0], "there is no measurement of requests"
+    assert counts(decided(AT_ZERO, idle_seconds=10)) == [0, 0]
+    assert counts(decided(AT_ZERO, plan=None)) == [0, 0], "there is no measurement of requests"
 
 
 @pytest.mark.parametrize(
@@ -93,17 +93,17 @@ def test_it_stays_at_zero_until_a_request_is_held() -> None:
     ],
 )
 def test_enough_replicas_start_to_answer_held_requests_within_the_slo(held: int, want: list[int]) -> None:
-    assert counts(decided(ASLEEP, held=held)) == want
+    assert counts(decided(AT_ZERO, held=held)) == want
 
 
 def test_the_planned_replicas_start_for_a_declared_rate() -> None:
-    assert counts(decided(ASLEEP, held=1, keeps_planned=True)) == PLANNED
+    assert counts(decided(AT_ZERO, held=1, keeps_planned=True)) == PLANNED
 
 
 def test_more_replicas_start_if_more_requests_are_held_before_the_first_are_ready() -> None:
-    first = decided(ASLEEP, held=1)
-    assert counts(decided(first.targets, held=100, awake_seconds=0)) == [2, 4]
-    assert counts(decided(first.targets, held=2, awake_seconds=0)) == [1, 1]
+    first = decided(AT_ZERO, held=1)
+    assert counts(decided(first.targets, held=100, ready_seconds=0)) == [2, 4]
+    assert counts(decided(first.targets, held=2, ready_seconds=0)) == [1, 1]
 
 
 def test_replicas_that_just_started_for_held_requests_are_not_removed_as_idle() -> None:
@@ -112,11 +112,13 @@ def test_replicas_that_just_started_for_held_requests_are_not_removed_as_idle() 
     assert counts(decision) == PLANNED
 
 
-def test_it_does_not_wake_without_accelerators_for_its_plan() -> None:
-    decision = decided(ASLEEP, held=3, room={"big": 4, "small": 3})
+def test_it_does_not_scale_from_zero_without_accelerators_for_its_plan() -> None:
+    decision = decided(AT_ZERO, held=3, room={"big": 4, "small": 3})
 
     assert counts(decision) == [0, 0]
-    assert "cannot wake: plan plan-1 needs 4 accelerators of pool small, of which 3 are free" in decision.reason
+    assert (
+        "cannot scale from zero: plan plan-1 needs 4 accelerators of pool small, of which 3 are free" in decision.reason
+    )
 
 
 @pytest.mark.parametrize(
@@ -128,8 +130,8 @@ def test_it_does_not_wake_without_accelerators_for_its_plan() -> None:
     ],
 )
 def test_without_scale_to_zero_it_gets_its_planned_replicas_back(changed: Autoscaling) -> None:
-    assert counts(decided(ASLEEP, settings=changed)) == PLANNED
-    assert counts(decided(ASLEEP, settings=changed, room={})) == [0, 0], "other sessions hold its accelerators"
+    assert counts(decided(AT_ZERO, settings=changed)) == PLANNED
+    assert counts(decided(AT_ZERO, settings=changed, room={})) == [0, 0], "other sessions hold its accelerators"
 
 
 def test_stages_without_a_ready_replica_are_not_shrunk() -> None:

@@ -1,4 +1,4 @@
-"""Scale to zero: when a session removes all of its replicas, and how many start for the requests that wake it."""
+"""Scale to zero: when a session removes all of its replicas, and how many start for held requests."""
 
 from collections.abc import Mapping
 from math import ceil
@@ -9,14 +9,14 @@ from partita_runtime.autoscaling.stages import MeasuredPlan
 from partita_runtime.scheduling.events import StageRef
 
 
-def keeps_asleep(settings: Autoscaling) -> bool:
-    """Whether a sleeping session may continue to sleep under its present settings."""
+def may_stay_at_zero(settings: Autoscaling) -> bool:
+    """Whether a session that has scaled to zero may stay there under its present settings."""
     return settings.mode is AutoscalingMode.ENABLED and settings.scale_to_zero is not None
 
 
-def is_unused(zero: ScaleToZero, signals: MeasuredPlan, awake_seconds: float) -> bool:
+def is_unused(zero: ScaleToZero, signals: MeasuredPlan, ready_seconds: float) -> bool:
     """Whether no request has arrived for long enough; the start-up time of replicas does not count."""
-    return not signals.held and min(signals.idle_seconds, awake_seconds) >= zero.after_seconds
+    return not signals.held and min(signals.idle_seconds, ready_seconds) >= zero.after_seconds
 
 
 def replicas_for(
@@ -31,7 +31,7 @@ def replicas_for(
 def missing_capacity(plan: PipelinePlan, free: Mapping[str, int]) -> str:
     """What the planned replicas need beyond the free accelerators, in words; empty if they fit.
 
-    A session wakes only if its whole plan fits: else two sessions could get the same accelerators.
+    A session scales from zero only if its whole plan fits: else two sessions could get the same accelerators.
     """
     short = [
         f"{gpus} accelerators of pool {pool}, of which {max(0, free.get(pool, 0))} are free"
