@@ -134,8 +134,8 @@ class ServingEngine(Protocol):
     async def apply(self, spec: ServingSpec) -> None:
         """Take the next step toward `spec`; repeated calls complete a migration.
 
-        The replicas of a new plan start beside the old ones. Once they are ready, the frontends move to the new plan.
-        Once the frontends have no batch left on the old plan, its replicas are removed.
+        The replicas of a new plan start while the old ones still run. Once they are ready, the frontends move to the
+        new plan. Once the frontends have no batch left on the old plan, its replicas are removed.
         """
 
     async def observe(self, session_key: str) -> ServingStatus:

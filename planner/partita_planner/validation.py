@@ -198,7 +198,7 @@ class _Check:
         for name, pool in self.pools.items():
             used = sum(-(-count // divisor) for (owner, divisor), count in vgpus.items() if owner == name)
             if used > pool.gpus:
-                yield f"the plan takes {used} GPUs of pool {name!r}, which has {pool.gpus}"
+                yield f"the plan takes {used} accelerators of pool {name!r}, which has {pool.gpus}"
 
     def _throughput(self) -> Iterator[str]:
         """Every module has the capacity for its rate and the headroom."""

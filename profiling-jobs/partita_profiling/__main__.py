@@ -30,8 +30,8 @@ BAD_REQUEST_STATUS = 2
     type=click.FloatRange(min=0, min_open=True),
     default=DEFAULT_SECONDS,
     show_default=True,
-    help="About how long the timing of each vGPU divisor may take; every block is timed at least 3 times at every "
-    "batch size, however long that takes. Loading, cutting and compiling are not included.",
+    help="About how long the timing of each vGPU divisor may take. It takes longer if 3 runs of every block at every "
+    "batch size take longer. Loading, cutting and compiling are not included.",
 )
 def main(source: str | None, seconds: float) -> None:
     """Profile a model: cut it into blocks, time them, and print the Profile as the last line.

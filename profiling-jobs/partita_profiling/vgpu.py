@@ -67,7 +67,7 @@ def time_divided(
             _expect(process, READY)
         for process in started:
             _send(process, GO)
-        progress(f"timing 1/{divisor} of a GPU beside {divisor - 1} others")
+        progress(f"timing {divisor} vGPUs of 1/{divisor} at the same time")
         latency = VgpuLatency.model_validate_json(_expect(started[0], LATENCY_PREFIX))
     return latency.model_copy(update={"divisor": divisor})
 

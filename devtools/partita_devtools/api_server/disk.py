@@ -62,7 +62,7 @@ def _read(path: Path, kind: ServedKind) -> Document:
         found: Document = document
         if found["kind"] == kind.kind and found["metadata"]["uid"] and found["metadata"]["name"] == path.stem:
             return found
-        problem = f"it is no {kind.kind} with this name"
+        problem = f"it is not a {kind.kind} with this name"
     except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
         problem = " ".join(f"{type(error).__name__}: {error}".split())
     raise DevError(

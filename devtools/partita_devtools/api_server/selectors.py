@@ -28,7 +28,7 @@ def selects(labels: str, fields: str) -> Callable[[Document], bool]:
     wanted_fields = _requirements(fields)
     for requirement in wanted_fields:
         if not requirement.operator.takes_values:
-            raise BadSelectorError(f"{fields!r} is no field selector: compare each field with = or !=")
+            raise BadSelectorError(f"{fields!r} is not a field selector: compare each field with = or !=")
 
     def matches(document: Document) -> bool:
         present = document["metadata"].get("labels") or {}
@@ -45,7 +45,7 @@ def _requirements(selector: str) -> list[LabelSelectorRequirement]:
     while position < len(selector):
         match = _REQUIREMENT.match(selector, position)
         if match is None or match.end() == position:
-            raise BadSelectorError(f"{selector!r} is no selector: it cannot be read from {selector[position:]!r} on")
+            raise BadSelectorError(f"{selector!r} is not a selector: it cannot be read from {selector[position:]!r} on")
         found.append(_requirement(match))
         position = match.end()
     return found

@@ -1,4 +1,4 @@
-"""The flags of the operator's settings, one for each setting that is no secret."""
+"""The flags of the operator's settings, one for each setting that is not secret."""
 
 import json
 from collections.abc import Callable, Mapping

@@ -16,12 +16,11 @@ def diagnosis(app: ServeApplication, state: ServeState, capacity: Resources, now
     `capacity` is the cluster's total of each resource, `now` is in Unix seconds.
     """
     if app.status == DELETING:
-        return "it is being removed"
+        return "Ray Serve removes it"
     if app.status == DEPLOY_FAILED:
         return (
-            f"Ray Serve could not deploy it: {_last_line(app.message)}. Check that the cluster has Partita and the "
-            "model's package: in ray.runtimeEnv of the chart, or in the image of its nodes. Partita tries again every "
-            "two minutes."
+            f"Ray Serve could not deploy it: {_last_line(app.message)}. Check that ray.runtimeEnv of the chart, or the "
+            "image of the Ray nodes, has Partita and the model's package. Partita tries again every two minutes."
         )
     for deployment in app.deployments:
         late = [r for r in deployment.replicas if not r.placed and now - r.started > UNPLACED_SECONDS]
@@ -44,7 +43,7 @@ def _shortage(each: Resources, state: ServeState, capacity: Resources) -> str:
     """Which resource is missing: the cluster does not have it, or all of it is in use."""
     absent = [name for name in each if not capacity.get(name)]
     if absent:
-        return f"; the Ray cluster has no {' and no '.join(sorted(absent))} at all"
+        return f"; the Ray cluster has no {' and no '.join(sorted(absent))}"
     used = state.placed_resources()
     short = sorted(missing(subtracted(capacity, used), each))
     in_use = [f"{used.get(name, 0.0):g} of {capacity[name]:g} {name} are in use" for name in short]

@@ -1,6 +1,6 @@
 """The next applications of a session during a roll-out. Pure: decided from what is observed only.
 
-The stages of a new plan start beside those of the current plan. Once they have their replicas, the frontend is
+The stages of a new plan start while those of the current plan still run. Once they have their replicas, the frontend is
 configured to use the new plan. Once the frontend reports that it uses it and has no batch left on the old plan, the
 old stages are removed. Repeated calls complete a migration, even if the operator or Ray restarts in between.
 
@@ -8,8 +8,8 @@ If new replicas find no node because the cluster cannot hold both plans, the old
 one of each new stage. If even that does not fit, the old plan is removed first. A new plan that cannot fit alone
 changes nothing.
 
-A sub-cluster that is in both plans keeps its vGPUs: they load the new models beside the old ones, and unload the old
-ones once the frontend has left the old plan.
+A sub-cluster that is in both plans keeps its vGPUs: they load the new models in addition to the old ones, and
+unload the old ones once the frontend has left the old plan.
 """
 
 from dataclasses import dataclass, replace
@@ -41,8 +41,8 @@ RETRY_SECONDS: Final = 120.0
 """After this time an application that failed to deploy is written again."""
 
 _ADVICE: Final = (
-    "Add nodes that offer it (the pools' resource, GPU and CPU, as `ray status` lists them), or reduce what other "
-    "sessions or applications use."
+    "Add Ray nodes with these resources, or reduce what other sessions and applications use. To see what is in use: "
+    "`ray status`"
 )
 
 
@@ -143,7 +143,7 @@ def _old_stages(
 def _migrate(
     target: RolloutTarget, state: ServeState, frontend: AppConfig, old: Deployments, capacity: Resources, now: float
 ) -> RolloutStep:
-    """Starts the new stages beside the old ones, and moves the frontend once they are ready."""
+    """Starts the new stages in addition to the old ones, and moves the frontend once they are ready."""
     shared = old.merged(target.stages).only(old.keys() & target.stages.keys())
     available = _without_shared(_available(capacity, state, old.merged(target.stages)), shared)
     new_demands = target.stages.without(shared).demands()
@@ -159,7 +159,9 @@ def _migrate(
         return RolloutStep(target.with_old(target.frontend, old, new), f"Switching the frontend to plan {target.plan}.")
     message = f"Waiting for the replicas of plan {target.plan}: {', '.join(map(_stage_label, waiting))}."
     if counts is None or any(counts.new[d.name] < d.replicas for d in new_demands):
-        message += " The cluster cannot hold both plans in full, so they run with less until the old plan is removed."
+        message += (
+            " Both plans run with fewer replicas until the old plan is removed, because the cluster is too small."
+        )
     return RolloutStep(target.with_old(frontend, old, new), message)
 
 
@@ -169,8 +171,8 @@ def _without_both(target: RolloutTarget, frontend: AppConfig, old: Deployments, 
     if not lacking:
         return RolloutStep(
             target.deployments,
-            f"The cluster cannot hold plan {target.plan} beside the old plan, so the old plan was removed first. "
-            "Requests are rejected until the new plan is ready. Keep accelerators free to migrate without a gap.",
+            f"Requests are rejected until plan {target.plan} is ready: the old plan was removed first, because the "
+            "cluster cannot hold both. To avoid this, keep as many accelerators free as the new plan needs.",
         )
     single = target.stages.with_replicas(dict.fromkeys(target.stages, 1))
     return RolloutStep(
@@ -229,7 +231,7 @@ def _available(capacity: Resources, state: ServeState, ours: Deployments) -> dic
 
 
 def _without_shared(available: Resources, shared: Deployments) -> dict[str, float]:
-    """What is left beside the sub-clusters that both plans use; at least 0 of what these take."""
+    """What the sub-clusters that both plans use leave; at least 0 of what these take."""
     taken = total(shared.demands())
     left = subtracted(available, taken)
     return {resource: max(0.0, units) if resource in taken else units for resource, units in left.items()}

@@ -37,7 +37,10 @@ class Admission:
                 await self._cache.refresh()
             except (ApiServerUnavailableError, KindMissingError) as error:
                 logger.warning(
-                    "reviewing %s %s with the objects known before: %s", kind, new["metadata"].get("name"), error
+                    "reviewing %s %s with the last known objects, because the API server cannot be read: %s",
+                    kind,
+                    new["metadata"].get("name"),
+                    error,
                 )
             verdict = _review(kind, old, new, self._cache.cluster(), self._policy)
         if verdict.refusal:

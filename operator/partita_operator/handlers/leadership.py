@@ -73,9 +73,9 @@ class Leadership:
             holder = self._seen.record.holder if self._seen and self._seen.record else ""
             if holder != awaited:
                 awaited = holder
-                logger.info("%s stands by while %s leads", self.identity, holder or "no replica")
+                logger.info("%s is on standby; the leader is %s", self.identity, holder or "not elected yet")
             await asyncio.sleep(self._duration * LOOKS_AFTER)
-        logger.info("%s leads", self.identity)
+        logger.info("%s is the leader", self.identity)
 
     async def keep(self) -> None:
         """Renew the Lease until cancelled. Raises LeadershipLostError if it could not be renewed in time."""

@@ -53,7 +53,7 @@ class Metrics:
     def watch_leadership(self, leads: Callable[[], bool]) -> None:
         """Report whether this replica is the leader."""
         gauge = Gauge(
-            "partita_leader", "Whether this replica is the leader; the others stand by.", registry=self.registry
+            "partita_leader", "Whether this replica is the leader. The others are on standby.", registry=self.registry
         )
         gauge.set_function(lambda: float(leads()))
 

@@ -111,7 +111,7 @@ async def _observe_runs(
 
 
 async def _observe_run(namespace: str, key: str, attempt: int, context: Context) -> ProfileRun:
-    """The state of a run. One that cannot be observed counts as running, so that nothing is started twice."""
+    """The state of a run. One that cannot be observed counts as running: no run starts twice."""
     try:
         async with asyncio.timeout(ENGINE_TIMEOUT_S):
             return await context.runner.observe(namespace, key, attempt)

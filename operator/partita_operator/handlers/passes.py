@@ -99,9 +99,7 @@ async def remove_leftovers(context: Context) -> None:
                     continue
                 if session is None or context.engines.of(session) is not engine:
                     context.leadership.ensure()
-                    logger.info(
-                        "session %s: removing its applications from an engine that does not serve it any more", key
-                    )
+                    logger.info("session %s: removing its applications from its earlier engine", key)
                     await engine.remove(key)
         except EngineUnavailableError as error:
             problems.append(str(error))

@@ -124,7 +124,7 @@ async def _run_kopf(
     async def cleanup(**_: Any) -> None:
         ends.set()
 
-    # Tasks that exist before kopf starts are none of kopf's.
+    # Tasks that exist before kopf starts do not belong to kopf.
     before = asyncio.all_tasks()
     guard = asyncio.create_task(_cancel_what_remains(ends, before))
     try:
@@ -148,7 +148,7 @@ async def _cancel_what_remains(ends: asyncio.Event, before: Collection[asyncio.T
     """Cancel kopf's tasks again and again from its cleanup on, some seconds after kopf has done so itself.
 
     kopf ends if one watch fails. Another watch that waits for its next attempt then ignores its one cancellation, and
-    kopf waits for it without an end (https://github.com/nolar/kopf/issues/1276): nothing would be watched any more.
+    kopf waits for it forever (https://github.com/nolar/kopf/issues/1276), and all watches have ended.
     """
     await ends.wait()
     while True:

@@ -19,7 +19,7 @@ def _node(raw: Document) -> Node:
     return Node(
         name=meta["name"],
         ready=any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions") or ()),
-        # Extended resources have whole amounts. Memory and the like do not, and are no accelerators.
+        # Extended resources have whole amounts. Others, such as memory, are not accelerators.
         allocatable={name: int(amount) for name, amount in allocatable.items() if amount.isdigit()},
         labels=meta.get("labels") or {},
         uid=meta.get("uid", ""),

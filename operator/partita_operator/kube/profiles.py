@@ -1,7 +1,7 @@
 """Profiles in ConfigMaps: one ConfigMap for each profile, named by its content key.
 
 A profile never changes under its key, so it stays in memory once read. A watch reports ConfigMaps that were changed or
-deleted by hand. These are read again. After a gap in the watch, all of them are read again.
+deleted by hand. These are read again. After an interruption of the watch, all of them are read again.
 """
 
 import asyncio

@@ -90,6 +90,6 @@ def _refused(what: str, error: ApiError) -> EngineUnavailableError:
             f"The cluster has no RayServices ({error}). Install KubeRay 1.4 or newer, or use engine.type Ray."
         )
     return EngineUnavailableError(
-        f"The API server does not let Partita {what}: {error}. See the operator's ClusterRole (kuberay.image of the "
-        "chart adds its rights)."
+        f"Partita may not {what}: {error}. Set kuberay.image of the chart, which adds the rights to the operator's "
+        "ClusterRole."
     )

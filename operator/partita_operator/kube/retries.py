@@ -32,7 +32,7 @@ async def retried(call: Callable[[], Awaitable[T]]) -> T:
     except KubernetesError as error:
         if not _may_pass(error):
             raise
-        raise ApiServerUnavailableError(f"The Kubernetes API server cannot serve: {error}") from error
+        raise ApiServerUnavailableError(f"The Kubernetes API server failed several times: {error}") from error
     return found
 
 

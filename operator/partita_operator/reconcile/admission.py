@@ -68,7 +68,7 @@ def judge_pool(pool: GPUPool, complaint: str, cluster: Cluster) -> Verdict:
             return Verdict(mixed)
     held = users(name, cluster)
     lowered = [
-        f"Namespace {use.namespace} holds {use.allocated} accelerators of pool {name}, and its quota is {use.gpus}"
+        f"Namespace {use.namespace} holds {use.allocated} accelerators of pool {name}, more than its quota {use.gpus}"
         for use in quota_use(pool, held)
         if use.allocated > use.gpus
     ]
@@ -101,8 +101,8 @@ def _mixed_sharing(one: GPUPool, other: GPUPool) -> str:
         return ""
     if {one.spec.sharing.mode, other.spec.sharing.mode} == {SharingMode.MPS, SharingMode.MIG}:
         return (
-            f"GPUPool {other.metadata.name} shares GPUs of the nodes {one.node_selector} by {other.spec.sharing.mode}. "
-            "A node has either MPS or MIG. Label separate nodes for each pool."
+            f"GPUPool {other.metadata.name} shares GPUs of the nodes {one.node_selector} by {other.spec.sharing.mode}, "
+            "and a node cannot have MPS and MIG. Label separate nodes for each pool."
         )
     if one.spec.mig is not None and other.spec.mig is not None:
         return (

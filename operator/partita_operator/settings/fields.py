@@ -40,7 +40,7 @@ class Setting:
 
     @property
     def secret(self) -> FromSecret | None:
-        """The Secret that it comes from; None if it is no secret."""
+        """The Secret that it comes from; None if it is not secret."""
         return next((mark for mark in self.field.metadata if isinstance(mark, FromSecret)), None)
 
     @property

@@ -30,8 +30,8 @@ def _inlined(node: Any, definitions: dict[str, Any]) -> Any:
     if "$ref" in node:
         target = definitions[node["$ref"].rsplit("/", 1)[1]]
         left_out = ("$ref", "default") if "properties" in target else ("$ref",)
-        beside = {key: value for key, value in node.items() if key not in left_out}
-        return _inlined({**target, **beside}, definitions)
+        others = {key: value for key, value in node.items() if key not in left_out}
+        return _inlined({**target, **others}, definitions)
     kept = {key: value for key, value in node.items() if key not in ("$defs", "title")}
     return {
         key: {name: _inlined(part, definitions) for name, part in value.items()}
@@ -61,5 +61,5 @@ def _merged(chart: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
             properties[key] = _merged(both, schema)
         else:
             raise ValueError(f"{key} is a setting of the operator; the chart's own schema must not define it")
-    beside = {key: value for key, value in settings.items() if key not in chart}
-    return {**beside, **chart, "properties": properties}
+    others = {key: value for key, value in settings.items() if key not in chart}
+    return {**others, **chart, "properties": properties}

@@ -24,7 +24,7 @@ class RayPods(Section):
 
     resources: ResourceList = Field(
         default={"cpu": "2", "memory": "4Gi"},
-        description="Requests and limits of one pod, besides its accelerator.",
+        description="Requests and limits of one pod, in addition to its accelerator.",
     )
     node_selector: dict[str, str] = Field(default={}, description="Labels of the nodes that the pod may run on.")
     tolerations: tuple[dict[str, Any], ...] = Field(default=(), description="Taints that the pod tolerates.")

@@ -114,8 +114,7 @@ def _unknown_variables() -> list[str]:
 
 def _secrets_in(file: Mapping[str, Any], path: str) -> list[str]:
     return [
-        f"{'.'.join(setting.keys)} (in {path}): a secret does not belong into the config file; "
-        f"{_way_of_secret(setting)}"
+        f"{'.'.join(setting.keys)} (in {path}): a secret must not be in the config file; {_way_of_secret(setting)}"
         for setting in _SETTINGS
         if setting.secret is not None and _at(file, setting.keys) is not _ABSENT
     ]
@@ -131,7 +130,7 @@ def _explained(problem: ErrorDetails, flags: Mapping[tuple[str, ...], Any], file
     setting = next((s for s in _SETTINGS if place[: len(s.keys)] == s.keys), None)
     key = ".".join(map(str, place)) or "the settings"
     if problem["type"] == "extra_forbidden":
-        return f"{key}: there is no such key{_known_keys(place)}"
+        return f"{key}: unknown key{_known_keys(place)}"
     if problem["type"] == "model_type" and setting is None:
         return f"{key}: {problem['input']!r} is wrong: it must be an object{_known_keys((*place, ''))}"
     message = _SHOULD.sub("it must", problem["msg"].removeprefix("Value error, "))
@@ -153,7 +152,7 @@ def _explained(problem: ErrorDetails, flags: Mapping[tuple[str, ...], Any], file
 
 
 def _known_keys(place: tuple[int | str, ...]) -> str:
-    """The keys beside an unknown one, if it is in a section."""
+    """The known keys of the section that has an unknown one; empty if it is not in a section."""
     section: Any = OperatorSettings
     for key in place[:-1]:
         by_key = {field.alias: field.annotation for field in section.model_fields.values()}

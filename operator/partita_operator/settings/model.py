@@ -125,7 +125,7 @@ class ProfilingSettings(Section):
     versions: dict[str, str] = Field(
         default={},
         description='Library versions in every profile\'s key, such as {torch: "2.13.0"}. After a change, models are '
-        "profiled again. Empty: torch's version as installed beside the operator.",
+        "profiled again. Empty: torch's version in the operator's environment.",
     )
 
 

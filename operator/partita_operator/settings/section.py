@@ -55,4 +55,4 @@ def parse_text(text: str) -> Any:
     try:
         return parse_yaml(text)
     except NotYamlError as error:
-        raise ValueError("this is neither JSON nor YAML") from error
+        raise ValueError("this is not JSON or YAML") from error

@@ -31,19 +31,19 @@ def missing_inputs(task: Task) -> NoPlan | None:
     usable = [pool.name for pool in task.problem.pools if pool.gpus > 0]
     if not usable:
         names = ", ".join(pool.name for pool in task.problem.pools)
-        found = f"its pools ({names}) have no free GPU" if names else "it has no pool"
+        found = f"its pools ({names}) have no free accelerator" if names else "it has no pool"
         return NoPlan(
             NoPlanReason.NO_POOLS,
-            f"The session cannot be placed: {found}. Add nodes, reduce the GPUs of other sessions, or select other "
-            f"pools with spec.pools or spec.poolSelector.",
+            f"The session cannot be placed: {found}. Add nodes, reduce other sessions, or select other pools "
+            f"with spec.pools or spec.poolSelector.",
         )
     for module, classes in task.classes.items():
         where = ", ".join(usable)
         if not classes:
             return NoPlan(
                 NoPlanReason.NO_POOLS,
-                f"Model {module!r} has no profile on any pool with a free GPU ({where}). Wait until it is profiled, or "
-                f"select a pool for which it has a profile.",
+                f"Model {module!r} has no profile on any pool with a free accelerator ({where}). Wait until it is "
+                f"profiled, or select a pool for which it has a profile.",
             )
         most = task.problem.spec.planner.max_batch_size
         least = min(size for c in classes for size in c.profile.batch_sizes)
@@ -88,7 +88,7 @@ def not_enough_gpus(task: Task, solve: SolveTask, deadline: Deadline) -> NoPlan:
     slo = _Trials(task, solve, deadline).smallest_slo(task.problem.spec.slo.latency_ms)
     fixes = []
     if missing:
-        fixes.append(f"add GPUs ({', '.join(f'{count} more of {pool}' for pool, count in missing.items())})")
+        fixes.append(f"add accelerators ({', '.join(f'{count} more of {pool}' for pool, count in missing.items())})")
     if slo is not None:
         fixes.append(f"raise slo.latencyMs to {slo}")
     if rate is not None:
@@ -97,10 +97,10 @@ def not_enough_gpus(task: Task, solve: SolveTask, deadline: Deadline) -> NoPlan:
     purpose = f"for {task.problem.rate:g} requests/s within the SLO and a headroom of {spec.planner.headroom_percent} %"
     if task.objective is AllocationObjective.THROUGHPUT:
         purpose = "to serve each model"
-    advice = ", or ".join(fixes) or "add GPUs, or lower the rate"
+    advice = ", or ".join(fixes) or "add accelerators, or lower the rate"
     return NoPlan(
         NoPlanReason.INSUFFICIENT_CAPACITY,
-        f"The pools have too few GPUs {purpose}. {advice[0].upper()}{advice[1:]}.",
+        f"The pools have too few accelerators {purpose}. {advice[0].upper()}{advice[1:]}.",
         smallest_slo_ms=slo,
         largest_rate=rate,
         gpus_missing=missing,

@@ -35,7 +35,9 @@ def _all(before: PipelinePlanSpec, after: PipelinePlanSpec) -> Iterator[PlanDiff
         yield from _module(name, old.get(name), new.get(name))
     gpus_before, gpus_after = before.gpus(), after.gpus()
     for pool in sorted({*gpus_before, *gpus_after}):
-        yield PlanDifference(f"pool {pool}", "GPUs", str(gpus_before.get(pool, 0)), str(gpus_after.get(pool, 0)))
+        yield PlanDifference(
+            f"pool {pool}", "accelerators", str(gpus_before.get(pool, 0)), str(gpus_after.get(pool, 0))
+        )
     for what, one, other in (
         ("strategy", before.solution.strategy, after.solution.strategy),
         ("objective", before.solution.objective, after.solution.objective),

@@ -46,7 +46,7 @@ def alternative(
     if isinstance(other, NothingFound):
         why = "it has no plan for these inputs" if other.proven else "it found no plan in its share of the time"
         return Alternative(strategy=name, without_pool=without_pool, feasible=False, summary=f"{label}: {why}.")
-    counts = ", ".join(f"{count} GPUs of {pool}" for pool, count in other.deployments.gpus().items())
+    counts = ", ".join(f"{count} accelerators of {pool}" for pool, count in other.deployments.gpus().items())
     return Alternative(
         strategy=name,
         without_pool=without_pool,
@@ -123,9 +123,9 @@ def _full_pools(task: Task, solution: TaskSolution) -> str:
     used = solution.deployments.gpus()
     full = [f"{name} ({count})" for name, count in used.items() if count >= task.resources.pools[name].gpus]
     if full:
-        return f"Pools without a GPU left: {', '.join(full)}."
+        return f"Pools without a free accelerator: {', '.join(full)}."
     if task.objective is AllocationObjective.THROUGHPUT:
-        return "No pool is used up: the remaining GPUs are too few for another stage."
+        return "No pool is used up: the remaining accelerators are too few for another stage."
     return "No pool is used up."
 
 
@@ -146,12 +146,12 @@ def _worths(task: Task, found: Sensitivity) -> Iterator[str]:
     verb = "gain" if task.objective is AllocationObjective.THROUGHPUT else "save"
     for evidence, how in (
         (Evidence.RESOLVED, "planned again"),
-        (Evidence.RELAXED, "by the linear relaxation, which allows fractions of a GPU"),
+        (Evidence.RELAXED, "by the linear relaxation, which allows fractions of an accelerator"),
     ):
         known = {pool: worth for pool, worth in found.gpu.items() if worth.evidence is evidence}
         if known:
             each = ", ".join(f"of {pool} {_amount(task, worth)}" for pool, worth in sorted(known.items()))
-            yield f"One more GPU would {verb}: {each} ({how})."
+            yield f"One more accelerator would {verb}: {each} ({how})."
     if found.slo is not None:
         slower = f", in {', '.join(found.slower)}" if found.slower else ""
         yield f"A tenth more SLO would {verb} {_amount(task, found.slo)}{slower}."

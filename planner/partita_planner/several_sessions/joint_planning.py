@@ -112,8 +112,8 @@ def _cheapest(problems: Sequence[PlanningProblem], plan: Plan, deadline: Deadlin
         names = ", ".join(p.session.name for p in problems)
         nothing = NoPlan(
             NoPlanReason.INSUFFICIENT_CAPACITY,
-            f"Each of {names} has a plan, but the pools have too few GPUs for all of them together. Add GPUs, lower "
-            f"their rates, or raise slo.latencyMs.",
+            f"Each of {names} has a plan, but the pools have too few accelerators for all of them. Add accelerators, "
+            f"lower their rates, or raise slo.latencyMs.",
         )
         return JointOutcome(tuple(nothing for _ in problems), None, None)
     return JointOutcome(tuple(best), _total(best), min(bound, _total(best)))

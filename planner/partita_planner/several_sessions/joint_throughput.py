@@ -102,7 +102,9 @@ def _shared_resources(tasks: Sequence[Task]) -> AvailableResources:
     for task in tasks:
         for pool in task.problem.pools:
             if pool != pools[pool.name]:
-                raise ValueError(f"the sessions disagree on pool {pool.name!r}: give it the same GPUs in each session")
+                raise ValueError(
+                    f"the sessions disagree on pool {pool.name!r}: give it the same accelerators in each session"
+                )
     return AvailableResources(pools, whole_gpus=True)
 
 
@@ -155,7 +157,7 @@ def _refusal(nothing: NothingFound, seconds: float) -> NoPlan:
     if nothing.proven:
         return NoPlan(
             NoPlanReason.INSUFFICIENT_CAPACITY,
-            "The pools cannot serve these sessions together within their SLOs. Add GPUs, raise slo.latencyMs, or plan "
-            "fewer sessions together.",
+            "The pools cannot serve these sessions together within their SLOs. Add accelerators, raise slo.latencyMs, "
+            "or plan fewer sessions together.",
         )
     return NoPlan(NoPlanReason.TIME_LIMIT, f"No joint plan was found within {seconds:g} s. Allow more time.")

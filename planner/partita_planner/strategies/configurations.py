@@ -130,8 +130,8 @@ def _within_the_pools(
             proven=False,
             why=NoPlan(
                 NoPlanReason.INSUFFICIENT_CAPACITY,
-                f"Strategy {name!r} does not know the pools' limits; its plan for {price:g} an hour needs more GPUs "
-                f"than the pools have. Add GPUs ({lacking}), or set planner.strategy to partita.",
+                f"Strategy {name!r} does not know the pools' limits; its plan for {price:g} an hour needs more "
+                f"accelerators than the pools have. Add accelerators ({lacking}), or set planner.strategy to partita.",
                 gpus_missing=missing,
             ),
         )

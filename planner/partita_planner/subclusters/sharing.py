@@ -202,7 +202,7 @@ def in_words(plan: PipelinePlanSpec) -> str:
         if stage.subcluster is not None:
             groups.setdefault(stage.subcluster, (stage, []))[1].append(module.name)
     said = [
-        f"{', '.join(names)} share {stage.replicas} GPUs of {stage.pool} (sub-cluster {name})."
+        f"{', '.join(names)} share {stage.replicas} accelerators of {stage.pool} (sub-cluster {name})."
         for name, (stage, names) in groups.items()
     ]
     value = f"The plan's value is {float(plan.solution.value):.6g} with sub-clusters; without them:"

@@ -159,8 +159,8 @@ def _follow_load(
             idle = min(_idle(module, pipeline, measured) for pipeline in module.pipelines)
             if idle > settings.idle_fraction_threshold.fraction:
                 reasons.append(
-                    f"{problem} although its GPUs are idle for {idle:.1%} of the time, so more GPUs would not help: "
-                    "check the network and the profiles, or raise planner.marginPercent."
+                    f"{problem} although its accelerators are idle for {idle:.1%} of the time, so more of them "
+                    "would not help: check the network and the profiles, or raise planner.marginPercent."
                 )
                 continue
             needed = _total(module, target) * min((1 + rise) / max(1 - bad_rate, _ROUNDING), 1 + MAX_GROWTH)
@@ -200,7 +200,7 @@ def _grow(
                 break
             missing -= gained
     if missing > _ROUNDING:
-        problem += "; autoscaling.maxReplicas or the free GPUs of its pools do not allow all that it needs"
+        problem += "; autoscaling.maxReplicas or the free accelerators of its pools do not allow all that it needs"
     return f"{problem}{_changes(module, before, target)}."
 
 
@@ -254,7 +254,7 @@ def _shrink(
         target[ref] = min(target[ref], needed)
     if all(target[ref] == count for ref, count in before.items()):
         return ""
-    return f"Module {module.name}: the GPUs of pipeline {pipeline.name} are idle for {idle:.1%} of the time" + (
+    return f"Module {module.name}: the accelerators of pipeline {pipeline.name} are idle for {idle:.1%} of the time" + (
         f"{_changes(module, before, target)}."
     )
 

@@ -62,8 +62,8 @@ def test_plan_shows_what_binds_and_the_runner_up(place: Path) -> None:
         ("GPUs", "fast", False),
         ("Latency", None, False),
     ]
-    assert "Pools without a GPU left: fast (4)" in solution["explanation"]
-    assert "Pools without a GPU left" in plan(place, "--rate", "350").stdout
+    assert "Pools without a free accelerator: fast (4)" in solution["explanation"]
+    assert "Pools without a free accelerator" in plan(place, "--rate", "350").stdout
 
 
 def test_strategies_side_by_side(place: Path) -> None:
@@ -154,7 +154,7 @@ def test_diff_lists_the_changes_of_a_plan(place: Path) -> None:
     assert result.exit_code == ExitCode.MISSED, result.output
     changes = {(c["where"], c["what"]): (c["before"], c["after"]) for c in json.loads(result.stdout)["changes"]}
     assert changes["module detector, blocks 0-9 on fast", "replicas of stage 0"] == ("1", "2")
-    assert changes["pool fast", "GPUs"] == ("1", "2")
+    assert changes["pool fast", "accelerators"] == ("1", "2")
     assert changes["plan", "cost an hour"] == ("1", "2")
     assert "what would change" in plan(place, "--rate", "150", "--diff", written).stdout
 

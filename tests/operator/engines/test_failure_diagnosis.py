@@ -39,7 +39,7 @@ TRACEBACK = "Deploying app failed with exception:\nTraceback ...\nModuleNotFound
         pytest.param(
             application(STAGE, [LOST], "DEPLOYING"),
             0,
-            ["the Ray cluster has no partita-pool-a at all"],
+            ["the Ray cluster has no partita-pool-a."],
             id="no such resource",
         ),
         pytest.param(
@@ -61,7 +61,7 @@ TRACEBACK = "Deploying app failed with exception:\nTraceback ...\nModuleNotFound
             ["1 of 3 replicas", "2 of 2 partita-pool-a are in use"],
             id="moves and finds no node",
         ),
-        pytest.param(application(STAGE, [], "DELETING"), 3, ["being removed"], id="being removed"),
+        pytest.param(application(STAGE, [], "DELETING"), 3, ["Ray Serve removes it"], id="being removed"),
     ],
 )
 def test_the_diagnosis_names_cause_and_remedy(app: ServeApplication, capacity: int, want_words: list[str]) -> None:

@@ -142,14 +142,26 @@ def test_a_new_plan_takes_over_from_one_at_zero() -> None:
 @pytest.mark.parametrize(
     ("capacity", "old", "new", "want_words", "want_gap"),
     [
-        pytest.param({"a": 4}, wanted("one", 4), wanted("two", 4), "run with less", False, id="old plan releases one"),
         pytest.param(
-            {"a": 6}, wanted("one", 4), wanted("two", 4), "run with less", False, id="new plan starts with two"
+            {"a": 4}, wanted("one", 4), wanted("two", 4), "run with fewer replicas", False, id="old plan releases one"
+        ),
+        pytest.param(
+            {"a": 6},
+            wanted("one", 4),
+            wanted("two", 4),
+            "run with fewer replicas",
+            False,
+            id="new plan starts with two",
         ),
         pytest.param({"a": 3}, wanted("one", 2, 1), wanted("two", 1, 1), "removed first", True, id="no room for both"),
         pytest.param({"a": 1}, wanted("one", 1), wanted("two", 1), "removed first", True, id="one accelerator"),
         pytest.param(
-            {"a": 1}, wanted("one", 2, share=0.5), wanted("two", 2, share=0.5), "run with less", False, id="vGPUs"
+            {"a": 1},
+            wanted("one", 2, share=0.5),
+            wanted("two", 2, share=0.5),
+            "run with fewer replicas",
+            False,
+            id="vGPUs",
         ),
     ],
 )

@@ -72,7 +72,7 @@ async def test_plans_are_previewed_approved_held_and_rolled_back(namespace: Kube
         told = json.loads(await done(namespace, "explain", "isess/traffic", "-o", "json"))
         assert told["plan"]["inputsDigest"].startswith(first.removeprefix("traffic-"))
         assert float(told["preview"]["costPerHour"]) > float(told["preview"]["currentCostPerHour"])
-        assert "GPUs" in await done(namespace, "approve", "isess/traffic")
+        assert "accelerators" in await done(namespace, "approve", "isess/traffic")
         second = told["preview"]["plan"]
         await until_served(namespace, second)
 
@@ -84,7 +84,7 @@ async def test_plans_are_previewed_approved_held_and_rolled_back(namespace: Kube
         await until_served(namespace, second)
 
         asked = json.loads(await done(namespace, "plan", "isess/traffic", "--rate", "50", "-o", "json"))
-        assert ["pool fast", "GPUs"] in [[c["where"], c["what"]] for c in asked["changes"]]
+        assert ["pool fast", "accelerators"] in [[c["where"], c["what"]] for c in asked["changes"]]
         assert (namespace.get("isess", "traffic") or {})["spec"]["rate"]["requestsPerSecond"] == 2000
 
 

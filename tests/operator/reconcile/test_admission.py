@@ -119,8 +119,8 @@ def test_pools_of_the_same_accelerators(spec: dict[str, Any], want: str) -> None
 @pytest.mark.parametrize(
     ("one", "other", "want"),
     [
-        pytest.param("MPS", "MIG", "A node has either MPS or MIG", id="MPS on nodes with slices"),
-        pytest.param("MIG", "MPS", "A node has either MPS or MIG", id="slices on nodes with MPS"),
+        pytest.param("MPS", "MIG", "a node cannot have MPS and MIG", id="MPS on nodes with slices"),
+        pytest.param("MIG", "MPS", "a node cannot have MPS and MIG", id="slices on nodes with MPS"),
         pytest.param("Cuts", "Cuts", "already has spec.mig for the nodes gpu=h100", id="two pools that cut"),
         pytest.param("Cuts", "MIG", "", id="the other slices of the same nodes"),
         pytest.param("Whole", "MIG", "", id="whole GPUs beside slices"),

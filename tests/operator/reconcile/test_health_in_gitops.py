@@ -127,7 +127,7 @@ def going(made: SimulatedCluster) -> None:
         pytest.param(awaiting_approval, "InProgress", "Suspended", "kubectl annotate", id="awaiting approval"),
         pytest.param(paused, "Current", "Suspended", "load test", id="paused"),
         pytest.param(without_engine, "InProgress", "Progressing", "does not answer", id="engine away"),
-        pytest.param(going, "Terminating", "Progressing", "being removed", id="being deleted"),
+        pytest.param(going, "Terminating", "Progressing", "Partita removes", id="being deleted"),
     ],
 )
 def test_sessions(story: Story, want_kstatus: str, want_argo: str, want_message: str) -> None:

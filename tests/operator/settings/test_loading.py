@@ -93,10 +93,10 @@ def test_the_printed_settings_are_a_config_file_with_the_same_settings(tmp_path:
 @pytest.mark.parametrize(
     ("text", "want_words"),
     [
-        pytest.param("raay: {}", ["raay: there is no such key", "profiling, ray"], id="unknown section"),
+        pytest.param("raay: {}", ["raay: unknown key", "profiling, ray"], id="unknown section"),
         pytest.param(
             "profiling: {timeoutSecond: 3}",
-            ["profiling.timeoutSecond: there is no such key", "profiling has attempts, backoffSeconds, image, timeout"],
+            ["profiling.timeoutSecond: unknown key", "profiling has attempts, backoffSeconds, image, timeout"],
             id="unknown key",
         ),
         pytest.param(

@@ -90,8 +90,8 @@ def test_gpus_that_are_moved_are_named_by_pool() -> None:
     found = [change for change in differences(PLAN, changed(pool="slow")) if change.where.startswith("pool")]
 
     assert found == [
-        PlanDifference("pool fast", "GPUs", str(n), str(n - moved)),
-        PlanDifference("pool slow", "GPUs", "0", str(moved)),
+        PlanDifference("pool fast", "accelerators", str(n), str(n - moved)),
+        PlanDifference("pool slow", "accelerators", "0", str(moved)),
     ]
 
 

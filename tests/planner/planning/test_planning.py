@@ -144,14 +144,14 @@ def test_no_partitioning_has_one_stage_on_whole_gpus(objective: str) -> None:
         pytest.param(
             problem(ONE, [pool("fast").gpus(0)], [profile("m")]),
             NoPlanReason.NO_POOLS,
-            "its pools (fast) have no free GPU",
+            "its pools (fast) have no free accelerator",
             id="no GPU",
         ),
         pytest.param(problem(ONE, [], []), NoPlanReason.NO_POOLS, "it has no pool", id="no pool"),
         pytest.param(
             problem(ONE, [pool("fast")], [profile("m").on("slow")]),
             NoPlanReason.NO_POOLS,
-            "'m' has no profile on any pool with a free GPU (fast)",
+            "'m' has no profile on any pool with a free accelerator (fast)",
             id="no profile",
         ),
         pytest.param(
@@ -198,7 +198,7 @@ def test_limited_pools_are_shared_out_jointly() -> None:
     found = planned(problem(wanted, pools, profiles))
 
     assert found.gpus() == {"cheap": 2, "dear": 2}
-    assert "Pools without a GPU left: cheap (2)" in found.solution.explanation
+    assert "Pools without a free accelerator: cheap (2)" in found.solution.explanation
 
 
 class TestPlanInForce:

@@ -75,7 +75,7 @@ def rename_pipeline(document: dict[str, Any]) -> None:
         pytest.param(lambda d: d["modules"][1].update(budget_micros=1), "module's budget of 1 us", id="budget"),
         pytest.param(lambda d: d["modules"][1].update(budget_micros=90_000), "more than the SLO", id="SLO"),
         pytest.param(
-            lambda d: stage(d, module=1).update(replicas=9), "GPUs of pool 'slow', which has 3", id="capacity"
+            lambda d: stage(d, module=1).update(replicas=9), "accelerators of pool 'slow', which has 3", id="capacity"
         ),
         pytest.param(lambda d: d["modules"][0].update(rate="1"), "do not follow from one request rate", id="rates"),
         pytest.param(lambda d: d.update(throughput="1"), "says that it serves 1 requests/s", id="plan throughput"),

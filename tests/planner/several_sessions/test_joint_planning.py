@@ -63,7 +63,7 @@ def test_too_few_gpus_for_all_of_them() -> None:
 
     found = together(*sessions)
 
-    assert all(isinstance(o, NoPlan) and "too few GPUs for all of them together" in o.message for o in found.outcomes)
+    assert all(isinstance(o, NoPlan) and "too few accelerators for all of them" in o.message for o in found.outcomes)
 
 
 def test_throughput_is_shared_by_weight() -> None:

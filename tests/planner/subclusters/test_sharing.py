@@ -37,7 +37,7 @@ def test_models_share_as_few_gpus_as_their_loads_need() -> None:
     assert shared.gpus() == {"fast": 2}
     assert float(shared.cost.allocated_per_hour) == float(shared.solution.value) == 6
     assert float(shared.throughput) == pytest.approx(100 * 2 / 1.8)
-    assert "a, b, c share 2 GPUs of fast (sub-cluster shared-0)." in shared.solution.explanation
+    assert "a, b, c share 2 accelerators of fast (sub-cluster shared-0)." in shared.solution.explanation
 
 
 def test_without_the_setting_each_has_its_own() -> None:

@@ -103,7 +103,7 @@ def _definition(facts: DefinitionFacts, flags: str) -> CheckFinding:
         return _finding(
             check,
             Level.WARNING,
-            "It is installed with another schema than the one of this package.",
+            "It is installed. Its schema differs from this package's.",
             "If the cluster has an older Partita, update the CRDs; if it has a newer one, update this package.",
             apply,
         )
@@ -386,14 +386,14 @@ def _metrics(facts: ClusterFacts) -> CheckFinding:
             "metrics",
             Level.SKIPPED,
             "There is no Service with the operator's metrics.",
-            "Set metrics.service.enabled=true in the chart's values if Prometheus shall read them.",
+            "Set metrics.service.enabled=true in the chart's values if Prometheus should read them.",
         )
     place = ", ".join(metrics.services)
     if metrics.has_prometheus_operator and metrics.monitors == ():
         return _finding(
             "metrics",
             Level.WARNING,
-            f"The Service {place} has metrics, but no ServiceMonitor leads Prometheus to it.",
+            f"Prometheus does not read the metrics of Service {place}, because no ServiceMonitor selects it.",
             "Set metrics.serviceMonitor.enabled=true in the chart's values.",
         )
     return _finding("metrics", Level.OK, f"The Service {place} has the operator's metrics.")

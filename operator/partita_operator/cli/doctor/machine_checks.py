@@ -93,7 +93,7 @@ def _extra(extra: PackageSet, install_command: InstallCommand) -> CheckFinding:
     if extra.is_absent:
         return _finding(check, Level.SKIPPED, "It is not installed.", f"Install it if you want to {purpose}.", install)
     missing = all(package.installed is None for package in extra.unfit)
-    # An extra shares packages with others. A part of its packages alone is no error: the extra was not requested.
+    # An extra shares packages with others. If only a part of them is there, the extra was not requested: not an error.
     level = Level.SKIPPED if missing else Level.ERROR
     return _finding(
         check,

@@ -39,7 +39,7 @@ class PackageSet:
 
     @property
     def is_absent(self) -> bool:
-        """Whether none of its packages is installed."""
+        """Whether all of its packages are missing."""
         return all(package.installed is None for package in self.packages)
 
 
@@ -47,7 +47,7 @@ def package_set(distribution: str, extra: str, requirements: Sequence[str], inst
     """What `distribution` requires for one extra; for the extra "", what it always requires.
 
     `requirements` are the lines Requires-Dist of its metadata. An extra that requires another extra of the same
-    distribution has that extra's packages, too. Lines that are no requirements are ignored.
+    distribution has that extra's packages, too. Other lines are ignored.
     """
     found = {package.name: package for package in _required(distribution, extra, requirements, installed, ())}
     return PackageSet(extra, tuple(found[name] for name in sorted(found)))

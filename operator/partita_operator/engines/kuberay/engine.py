@@ -142,7 +142,7 @@ class KubeRayEngine:
                 return True
             frontend = frontend_name(session_key)
             if frontend not in left and not others:
-                logger.info("namespace %s has no session any more: its RayService is deleted", namespace)
+                logger.info("deleting the RayService of namespace %s, which has no sessions now", namespace)
                 self._last_read.pop(namespace, None)
                 await self._services.delete(namespace, NAME)
                 return False

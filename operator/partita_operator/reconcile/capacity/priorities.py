@@ -42,15 +42,15 @@ def give_way(
         return left, ""
     needs = _accelerators(plan, desired)
     short = sorted(pool for pool, most in limits.items() if needs.get(pool, 0) > most)
-    left_over = ", ".join(f"{limits[pool]} of the {needs[pool]} accelerators of pool {pool}" for pool in short)
+    gets = " and ".join(f"{limits[pool]} of {needs[pool]} accelerators of pool {pool}" for pool in short)
     replicas = sum(t.replicas for t in desired)
     if left is not None:
-        outcome = f"The session serves with {sum(t.replicas for t in left)} of {replicas} replicas"
+        outcome = f"and serves with {sum(t.replicas for t in left)} of {replicas} replicas"
     else:
-        outcome = "The session waits: not one replica of each stage fits"
+        outcome = "and waits until one replica of each stage fits"
     message = (
-        f"Sessions of higher priority come first: {_takers(session, cluster, short)}. They leave plan "
-        f"{plan.metadata.name} {left_over}. {outcome}. {_ADVICE}"
+        f"Plan {plan.metadata.name} gets {gets}, {outcome}. Sessions of higher priority come first: "
+        f"{_takers(session, cluster, short)}. {_ADVICE}"
     )
     return left or (), message
 

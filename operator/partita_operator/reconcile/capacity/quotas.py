@@ -35,10 +35,10 @@ def _limits(no_plan: NoPlan, availability: Availability) -> Iterator[str]:
         held = listed([f"{key} holds {gpus}" for key, gpus in sorted(others.items())])
         missing = no_plan.gpus_missing.get(pool)
         yield (
-            f"The quota of namespace {namespace} is {quota} accelerators of pool {pool}{f' ({held})' if held else ''}. "
-            f"That leaves {left} for this session, although {without[pool]} are free"
-            + (f"; {missing} more would be enough" if missing else "")
-            + f". Raise the quota in spec.quotas of GPUPool {pool}, or reduce other sessions of the namespace."
+            f"The quota of namespace {namespace}, {quota} accelerators of pool {pool}, leaves {left} for this session"
+            + (f", which needs {missing} more" if missing else "")
+            + f": {f'{held}, and ' if held else ''}{without[pool]} are free. Raise the quota in spec.quotas of GPUPool "
+            f"{pool}, or reduce other sessions of the namespace."
         )
 
 

@@ -53,11 +53,11 @@ def unusable(node: Node, pool: GPUPool) -> str:
     shared = sharing(node, pool.spec.resource_name)
     if shared:
         return (
-            f"has a device plugin that shares {pool.spec.resource_name} ({shared}), and does not offer whole "
-            "accelerators"
+            f"offers no whole accelerators, because its device plugin shares {pool.spec.resource_name} ({shared}): "
+            "turn this sharing off"
         )
     if pool.spec.sharing.mode is SharingMode.MPS and has_slices(node):
-        return "has MIG slices, and a node has either MPS or MIG"
+        return "has MIG slices, and MPS cannot share slices: set sharing.mode MIG, or select other nodes"
     return ""
 
 

@@ -34,18 +34,18 @@ def refusal(node: Node, spec: MigPartitioning, others: Iterable[GPUPool]) -> str
             return f"is cut by GPUPool {other.metadata.name}"
         if other.spec.sharing.mode is SharingMode.MPS and on_node(other, node):
             return (
-                f"also belongs to GPUPool {other.metadata.name}, which divides GPUs by MPS, and a node has either MPS "
-                "or MIG"
+                f"also belongs to GPUPool {other.metadata.name}, which divides GPUs by MPS: label separate nodes "
+                "for each pool"
             )
     if shared := sharing(node, GPU):
         return (
-            f"has a device plugin that shares its GPUs ({shared}), and a node has either {shared} or MIG: remove its "
-            "label nvidia.com/device-plugin.config"
+            f"has a device plugin that shares its GPUs ({shared}), which excludes MIG: remove its label "
+            "nvidia.com/device-plugin.config"
         )
     if labels.get(MIG_CAPABLE) != "true":
         return f"has no label {MIG_CAPABLE}=true of GPU Feature Discovery"
     if labels.get(MIG_STRATEGY, _MIXED) != _MIXED:
         return f"has MIG strategy {labels[MIG_STRATEGY]}: set mig.strategy=mixed of the GPU Operator"
     if labels.get(COUNT, str(spec.gpus_per_node)) != str(spec.gpus_per_node):
-        return f"has {labels[COUNT]} GPUs, and mig.gpusPerNode is {spec.gpus_per_node}"
+        return f"has {labels[COUNT]} GPUs, but mig.gpusPerNode is {spec.gpus_per_node}"
     return ""

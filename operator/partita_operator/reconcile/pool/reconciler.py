@@ -15,7 +15,7 @@ from partita_operator.reconcile.capacity.quotas import quota_use
 from partita_operator.reconcile.clock import MAX_PATIENCE_SECONDS
 from partita_operator.reconcile.findings import Finding, events_of, progress_findings, with_findings
 from partita_operator.reconcile.pool.gpu_labels import hardware, unusable
-from partita_operator.reconcile.pool.partitioning import Partitioning, partition
+from partita_operator.reconcile.pool.mig_rollout import Partitioning, partition
 from partita_operator.reconcile.reasons import Reason
 from partita_operator.reconcile.world import PoolWorld
 
@@ -141,7 +141,7 @@ def count_accelerators(world: PoolWorld) -> Count:
 
 def _some_useless(useless: dict[str, str]) -> str:
     first, why = next(iter(useless.items()))
-    others = f", and {len(useless) - 1} other nodes are not usable either" if len(useless) > 1 else ""
+    others = f"; {len(useless) - 1} other nodes are not usable" if len(useless) > 1 else ""
     return f"Node {first} {why}{others}"
 
 
@@ -159,10 +159,10 @@ def _ready(world: PoolWorld, count: Count, held: dict[str, int]) -> Finding:
             ConditionType.READY,
             False,
             Reason.IN_USE,
-            f"The deletion waits for sessions that use the pool: {', '.join(sorted(held))}. "
+            f"The pool is not deleted yet, because sessions use it: {', '.join(sorted(held))}. "
             "Delete them, or let them select other pools.",
         )
-    return Finding(ConditionType.READY, False, Reason.DELETING, "No session uses the pool. It is being deleted.")
+    return Finding(ConditionType.READY, False, Reason.DELETING, "No session uses the pool, and Partita deletes it.")
 
 
 def _idle_fraction(world: PoolWorld, held: dict[str, int]) -> Quantity | None:

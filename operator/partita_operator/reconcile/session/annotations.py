@@ -1,6 +1,6 @@
 """Requests that people make by annotations of a session: pause, approve a plan, roll back to a plan.
 
-They are no fields of the spec, so a command does not conflict with a GitOps tool. A request names its object: an
+They are not in the spec, so a command does not conflict with a GitOps tool. A request names its object: an
 approval names the plan, and a rollback the plan and the generation of the session.
 """
 
@@ -52,8 +52,8 @@ def find_rollback(world: SessionWorld, current: str | None) -> Rollback:
     if matched is None:
         example = rollback_annotation(f"{session.metadata.name}-0123abcd", session.metadata.generation)
         return Rollback(
-            refusal=f"The annotation {ROLLBACK_ANNOTATION} is {asked[:100]!r}. Write PLAN@GENERATION of the session, "
-            f"such as {example}, or remove it."
+            refusal=f"The annotation {ROLLBACK_ANNOTATION} is {asked[:100]!r}, not PLAN@GENERATION. Write it as in "
+            f"{example}, or remove it."
         )
     name, generation = matched[1], int(matched[2])
     if generation != session.metadata.generation:
@@ -61,11 +61,11 @@ def find_rollback(world: SessionWorld, current: str | None) -> Rollback:
     plan = world.plans.get(name)
     if plan is None:
         known = ", ".join(sorted(world.plans)) or "none"
-        return Rollback(refusal=f"Plan {name[:100]} does not exist. The session's plans are: {known}.")
+        return Rollback(refusal=f"Plan {name[:100]} does not exist. Choose one of the session's plans: {known}.")
     missing = short_of(plan, world.availability.free)
     if name != current and missing:
         short = ", ".join(f"{gpus} of pool {pool}" for pool, gpus in missing.items())
         return Rollback(
-            refusal=f"Plan {name} does not fit: it lacks {short} that other sessions hold. Choose another plan."
+            refusal=f"Plan {name} does not fit: other sessions hold {short}, which it needs. Choose another plan."
         )
     return Rollback(plan)

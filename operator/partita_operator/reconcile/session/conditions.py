@@ -107,7 +107,10 @@ def _planned(step: Pass) -> Finding:
         return Finding(type, False, planning.no_plan.reason, planning.no_plan.message)
     if step.rollout.hold is not None and step.rollout.hold.reason == Reason.PAUSED:
         return Finding(
-            type, False, Reason.PAUSED, "The session is paused, and no plan is made. Held says how to resume."
+            type,
+            False,
+            Reason.PAUSED,
+            "Partita makes no plan, because the session is paused. The condition Held says how to resume.",
         )
     if step.profiling.running or step.profiling.modules_without:
         return Finding(type, False, Reason.WAITING_FOR_PROFILES, "Planning starts when the profiles are complete.")
@@ -123,7 +126,7 @@ def _rolled_out(step: Pass, planned: Finding) -> Finding:
     if rollout.outranked:
         return Finding(type, False, Reason.OUTRANKED, rollout.outranked)
     if desired is None:
-        return Finding(type, False, planned.reason, f"There is no plan to roll out.{_still_serving(step)}")
+        return Finding(type, False, planned.reason, f"No plan can be rolled out.{_still_serving(step)}")
     if rollout.hold is not None and rollout.hold.plan is not None:
         return Finding(type, False, rollout.hold.reason, f"{rollout.hold.message}{_still_serving(step)}")
     if step.world.problem:
@@ -165,13 +168,13 @@ def _ready(step: Pass, profiled: Finding, planned: Finding, rolled_out: Finding)
         because = profiled if planned.reason == Reason.WAITING_FOR_PROFILES else planned
         return _not_ready(step, because.reason, because.message), step.planning.no_plan is not None
     if step.world.serving is None:
-        message = f"{step.world.problem} Running replicas stay as they are, and Partita tries again."
+        message = f"{step.world.problem} Replicas stay as they are. Partita tries again."
         return Finding(ConditionType.READY, ConditionStatus.UNKNOWN, Reason.ENGINE_UNAVAILABLE, message), False
     at_target = step.rollout.serves and step.rollout.target == step.planning.desired
     if at_target and step.rollout.at_zero and step.rollout.missing_to_start:
         message = (
             f"The session has scaled to zero and cannot start replicas: {step.rollout.missing_to_start}. New requests "
-            "are held and then refused. Free accelerators, add some, or raise spec.priority."
+            "are held and then refused. Free or add accelerators, or raise spec.priority."
         )
         return Finding(ConditionType.READY, False, Reason.CANNOT_SCALE_FROM_ZERO, message), True
     if at_target and step.rollout.at_zero:

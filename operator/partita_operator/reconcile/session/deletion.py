@@ -43,7 +43,7 @@ def _status(world: SessionWorld, gone: bool, now: datetime) -> InferenceSessionS
             f"finalizers: {commands.remove_finalizers(meta)}"
         )
     else:
-        message = f"The applications are being removed. {world.problem}".strip()
+        message = f"Partita removes the applications. {world.problem}".strip()
     ready = Finding(ConditionType.READY, False, Reason.DELETING, message)
     findings = progress_findings(ready, stalled=False, reconciling=True)
     status = world.session.status

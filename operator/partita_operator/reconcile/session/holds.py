@@ -67,7 +67,7 @@ def find_hold(
         return None
     until = next_beginning(windows, now)
     if until is None:
-        message = f"Plan {waiting} waits, but no maintenance window begins again. Correct spec.maintenanceWindows."
+        message = f"Plan {waiting} waits, and no further maintenance window follows. Correct spec.maintenanceWindows."
     else:
         message = f"Plan {waiting} waits for the next maintenance window, {timestamp(until)}."
     return Hold(Reason.OUTSIDE_WINDOW, message, waiting, until)

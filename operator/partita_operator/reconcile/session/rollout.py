@@ -207,11 +207,11 @@ def _serving_spec(
     profiles: dict[tuple[str, str], Profile] = {}
     for ref in target.spec.profiles:
         if ref.key not in world.profiles:
-            return f"The profile of module {ref.module} on pool {ref.pool} is gone and is being made again."
+            return f"The profile of module {ref.module} on pool {ref.pool} is missing. Partita makes it again."
         profiles[ref.module, ref.pool] = world.profiles[ref.key]
     names = sorted(target.spec.gpus())
     if gone := [name for name in names if name not in world.cluster.pools]:
-        return f"GPUPool {', '.join(gone)} of plan {target.metadata.name} is gone."
+        return f"GPUPool {', '.join(gone)} of plan {target.metadata.name} does not exist any more."
     return ServingSpec(
         session=session,
         plan=target,

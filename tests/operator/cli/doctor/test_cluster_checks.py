@@ -75,7 +75,7 @@ def test_a_healthy_cluster_has_nothing_wrong() -> None:
             {"definitions": (DefinitionFacts("GPUPool", True, False),)},
             "CRD GPUPool",
             Level.WARNING,
-            "another schema",
+            "schema differs",
             id="other CRD",
         ),
         pytest.param(

@@ -91,7 +91,7 @@ def test_a_degraded_session_names_the_sessions_that_took_accelerators() -> None:
     status, reason, message = ready(made, "plain")
     assert (status, reason) == ("False", "Outranked")
     assert "default/urgent (priority 10) has 6 of pool fast" in message
-    assert "2 of the 4 accelerators of pool fast. The session serves with 2 of 4 replicas" in message
+    assert "gets 2 of 4 accelerators of pool fast, and serves with 2 of 4 replicas." in message
     assert "Raise spec.priority" in message
     assert made.condition("plain", "Stalled") == ("True", "Outranked")
     assert [e.reason for key, e in made.events if key == "default/plain"].count("Outranked") == 1
@@ -102,7 +102,7 @@ def test_a_waiting_session_reports_that_and_is_stopped() -> None:
     made = cluster(8, one("plain", 4), one("urgent", 8, 10))
     status, reason, message = ready(made, "plain")
     assert (status, reason) == ("False", "Outranked")
-    assert "The session waits: not one replica of each stage fits" in message
+    assert "and waits until one replica of each stage fits." in message
 
 
 def test_a_new_session_of_lower_priority_names_the_holders_of_the_accelerators() -> None:

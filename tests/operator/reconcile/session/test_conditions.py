@@ -246,7 +246,7 @@ READY = ("True", "Serving")
         pytest.param(
             lambda: edited(lambda s: s.rate(300)), READY, None, "3 of 3 replicas", id="edited to a larger rate"
         ),
-        pytest.param(deletion_waits, ("False", "Deleting"), "Reconciling", "being removed", id="being deleted"),
+        pytest.param(deletion_waits, ("False", "Deleting"), "Reconciling", "Partita removes", id="being deleted"),
     ],
 )
 def test_ready_gives_the_first_incomplete_step(

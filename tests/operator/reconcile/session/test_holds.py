@@ -80,7 +80,7 @@ def test_a_plan_that_waits_for_approval_has_a_preview() -> None:
     assert (found.plan, found.reason) == (pending(made), "AwaitingApproval")
     assert (found.current_cost_per_hour, found.cost_per_hour) == ("2", "4")
     assert (found.current_throughput, found.throughput) == ("200", "400")
-    assert ("pool fast", "GPUs", "2", "4") in [(c.where, c.what, c.before, c.after) for c in found.changes]
+    assert ("pool fast", "accelerators", "2", "4") in [(c.where, c.what, c.before, c.after) for c in found.changes]
     assert serving(made) == first
     assert f"partita.dev/approved-plan={found.plan}" in held(made).message
 
@@ -198,8 +198,8 @@ def test_a_rollback_waits_for_the_end_of_a_pause() -> None:
     ("asked", "want"),
     [
         pytest.param("traffic-00000000@2", "Plan traffic-00000000 does not exist", id="no such plan"),
-        pytest.param("traffic", "Write PLAN@GENERATION", id="without a generation"),
-        pytest.param("a b@c", "Write PLAN@GENERATION", id="nonsense"),
+        pytest.param("traffic", "not PLAN@GENERATION", id="without a generation"),
+        pytest.param("a b@c", "not PLAN@GENERATION", id="nonsense"),
     ],
 )
 def test_an_impossible_rollback_gives_the_reason_and_changes_nothing(asked: str, want: str) -> None:
@@ -221,7 +221,7 @@ def test_a_rollback_needs_its_accelerators() -> None:
     made.run(15)
     annotate(made, 10, rollback=f"{first}@2")
     assert held(made).reason == "RollbackRefused"
-    assert "it lacks 3 of pool fast" in held(made).message
+    assert "other sessions hold 3 of pool fast" in held(made).message
 
 
 def test_outside_of_its_windows_a_session_keeps_its_plan() -> None:

@@ -92,7 +92,10 @@ def test_replicas_move_by_themselves_if_other_nodes_have_room() -> None:
     nodes.others = [full]
     nodes.run(30)
     assert nodes.steps == [(StepKind.DRAIN, "a")]
-    assert "1 pods of Partita are left" in nodes.message
+    drains = nodes.message
+    assert "draining of a began at 2026-01-01T00:01:10Z (pods of Partita on it: 1)" in drains
+    nodes.run(5)
+    assert nodes.message == drains, "the status changes although nothing happens"
     nodes.run(10)
     assert nodes.steps[:3] == [(StepKind.DRAIN, "a"), (StepKind.EVICT, "a"), (StepKind.CUT, "a")]
 
@@ -223,7 +226,7 @@ def test_mps_and_mig_are_not_mixed_on_a_node() -> None:
     nodes.nodes["b"] = node("b", **{"nvidia.com/gpu.sharing-strategy": "mps"})
     nodes.run()
     assert nodes.cut == ["a", "c"]
-    assert "a node has either mps or MIG" in nodes.message
+    assert "(mps), which excludes MIG" in nodes.message
     assert "nvidia.com/device-plugin.config" in nodes.message
 
     nodes = approved(others=[pool("shared").mps(4).on_nodes({"gpus": "h100"}).build()])
@@ -251,7 +254,7 @@ def test_a_node_waits_for_sessions_that_cannot_be_drained() -> None:
     nodes.sessions = [traffic]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "partita_operator.reconcile.pool.partitioning.holding", lambda s, _: plan_holds.get(s.key, {}), raising=True
+            "partita_operator.reconcile.pool.mig_rollout.holding", lambda s, _: plan_holds.get(s.key, {}), raising=True
         )
         nodes.run(40)
         assert nodes.steps == [(StepKind.DRAIN, "a")]

@@ -3,8 +3,8 @@
 A node's state comes only from its labels, so a new operator continues where the last one ended:
 
     waiting -> draining -> cutting -> cut -> ready
-                              |-> failed: no other node is begun
-    ready   -> changed: another client changed the label; Partita leaves the node
+                              |-> failed: Partita cuts no other node
+    ready   -> changed: another client changed the label; Partita no longer cuts the node
 
 A node counts as ready once mig-manager says so and the device plugin offers the slices: right after the label is set,
 `success` may still be about the configuration before.
@@ -112,7 +112,7 @@ def partition(world: PoolWorld, now: datetime) -> Partitioning:
         finding = _finding(Reason.INVALID_SPEC, f"spec.mig cannot be met: {error}.")
         return Partitioning(finding, PartitioningStatus(), tuple(_releases(world, keep=())), stalled=True)
     roll = _roll(world, spec, desired, now)
-    finding, stalled = _conclusion(roll, now)
+    finding, stalled = _conclusion(roll)
     actions: list[Action] = []
     if world.partitioner.published is not None:
         configurations = to_publish(world, products)
@@ -281,7 +281,7 @@ def _status(roll: _Roll) -> PartitioningStatus:
     )
 
 
-def _conclusion(roll: _Roll, now: datetime) -> tuple[Finding, bool]:
+def _conclusion(roll: _Roll) -> tuple[Finding, bool]:
     """The condition, and whether a person has to act. Problems that stop everything come first."""
     world, phases = roll.world, Counter(roll.phases.values())
     counted = f"{phases[Phase.READY]} of {roll.desired.nodes} nodes are cut."
@@ -289,14 +289,14 @@ def _conclusion(roll: _Roll, now: datetime) -> tuple[Finding, bool]:
         return _finding(Reason.PARTITIONING_FAILED, f"{world.partitioner.problem} {counted}"), True
     if failed := roll.those(Phase.FAILED):
         message = (
-            f"mig-manager failed on {listed(failed)}, and Partita starts no other node. {counted} Read the log of "
+            f"mig-manager failed on {listed(failed)}, so Partita cuts no other node. {counted} Read the log of "
             "mig-manager there, and restart its pod to try again."
         )
         return _finding(Reason.PARTITIONING_FAILED, message), True
     if changed := roll.those(Phase.CHANGED):
         message = (
-            f"Another client changed the label {MIG_CONFIG} of {listed(changed)}, and Partita leaves these nodes. "
-            f"{counted} To let Partita cut a node again: {commands.remove_node_label(changed[0], CUT_AS)}"
+            f"Another client changed the label {MIG_CONFIG} of {listed(changed)}, so Partita no longer cuts these "
+            f"nodes. {counted} To let Partita cut a node again: {commands.remove_node_label(changed[0], CUT_AS)}"
         )
         return _finding(Reason.LABELS_CHANGED, message), True
     if phases[Phase.READY] == roll.desired.nodes:
@@ -308,7 +308,7 @@ def _conclusion(roll: _Roll, now: datetime) -> tuple[Finding, bool]:
         )
         return _finding(Reason.AWAITING_APPROVAL, message), False
     if under_way := roll.those(Phase.DRAINING, Phase.CUTTING, Phase.CUT, Phase.WAITING):
-        steps = listed([_described(roll, name, now) for name in under_way], "; ")
+        steps = listed([_described(roll, name) for name in under_way], "; ")
         return _finding(Reason.PARTITIONING, f"{counted} {steps}."), False
     refused = listed([f"{name} {why}" for name, why in roll.refused.items()], "; ")
     message = (
@@ -318,9 +318,8 @@ def _conclusion(roll: _Roll, now: datetime) -> tuple[Finding, bool]:
     return _finding(Reason.NOT_ENOUGH_NODES, message), True
 
 
-def _described(roll: _Roll, name: str, now: datetime) -> str:
+def _described(roll: _Roll, name: str) -> str:
     node, stands = roll.nodes[name], roll.phases[name]
-    seconds = round(seconds_since(roll.since[name], now))
     if stands is Phase.WAITING:
         return f"{name} waits"
     if stands is Phase.CUT:
@@ -328,14 +327,14 @@ def _described(roll: _Roll, name: str, now: datetime) -> str:
     if stands is Phase.CUTTING:
         state = node.labels.get(MIG_STATE, "unknown")
         offers = ", and the device plugin does not offer its slices yet" if state == "success" else ""
-        return f"{name} is being cut (mig-manager: {state}{offers}, for {seconds} s)"
+        return f"cutting of {name} began at {roll.since[name]} (mig-manager: {state}{offers})"
     if bound := _bound_to(roll, name):
         return (
-            f"{name} waits for {listed(bound)} of engine Ray, whose replicas Partita cannot move: let them use other "
-            "pools, or delete them"
+            f"{name} waits for {listed(bound)} of engine Ray, which Partita cannot move: let them use other pools, or "
+            "delete them"
         )
     left = roll.world.partitioner.replicas.get(name, 0)
-    return f"{name} is being drained ({left} pods of Partita are left, for {seconds} s)"
+    return f"draining of {name} began at {roll.since[name]} (pods of Partita on it: {left})"
 
 
 def _finding(reason: Reason, message: str) -> Finding:
