@@ -1,7 +1,7 @@
 """Partita's API: the custom resources, the Profile document, and what every part of Partita reads and writes of them.
 
-Every model is a frozen pydantic model. `partita crds` generates the CRD YAML in `crds/` and in the chart from them. The
-package imports no other package of Partita.
+Every model is a frozen pydantic model. `partita crds` generates the CRD YAML in `crds/` and in the chart from them. May
+import no other package.
 
 >>> from partita_api import parse_manifests
 >>> pool = '''

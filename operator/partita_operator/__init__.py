@@ -1,4 +1,4 @@
 """The operator: reconcilers, kopf handlers, serving engines, settings and the command line.
 
-May import every package except `partita_devtools`; never imports Ray or torch.
+It never imports Ray or torch. May import `partita_api`, `partita_planner`, `partita_profiling` and `partita_runtime`.
 """

@@ -1,6 +1,6 @@
 """Profiles, pools and a session in; a plan out. Pure: no I/O, and equal inputs give equal plans.
 
-May import `partita_api` only. A plan takes five lines, without Kubernetes, Ray or torch:
+May import `partita_api`. A plan takes five lines, without Kubernetes, Ray or torch:
 
 >>> from partita_planner import PlanningProblem, Pool, plan, validate
 >>> pools = [Pool.priced("a100", 4, price_per_hour=3), Pool.priced("t4", 8, price_per_hour=0.5)]

@@ -1,4 +1,4 @@
 """The program of a profiling Job: it captures a model, cuts it into blocks, times them and prints the Profile.
 
-May import `partita_api` and, of `partita_runtime`, `models` and `execution`.
+May import `partita_api`, `partita_runtime.execution` and `partita_runtime.models`.
 """

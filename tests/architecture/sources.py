@@ -45,6 +45,34 @@ def syntax(file: Path) -> ast.Module:
     return ast.parse(file.read_text())
 
 
+def dotted(path: Path) -> str:
+    """The name under which a module or a folder is imported."""
+    package = next(package for package in PACKAGES if path.is_relative_to(package))
+    parts = path.relative_to(package.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@cache
+def imports(file: Path) -> frozenset[str]:
+    """The modules of Partita that a module imports, at its top or in a function."""
+    found: set[str] = set()
+    for node in ast.walk(syntax(file)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.module is not None, file
+            assert node.level == 0, f"{file}: write the whole name of {node.module}"
+            members = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= (members & modules()) or {node.module}
+    return frozenset(name for name in found if name.partition(".")[0] in {package.name for package in PACKAGES})
+
+
+@cache
+def modules() -> frozenset[str]:
+    """The dotted names of all modules and folders of the packages."""
+    return frozenset(dotted(file) for file in source_files())
+
+
 def definitions(file: Path) -> set[str]:
     """The names that a module defines at its top level."""
     found: set[str] = set()

@@ -1,4 +1,4 @@
 """Types of fields that several kinds share: quantities, label selectors, and rules in CEL and in Python.
 
-May import `meta`, and no other package of Partita.
+May import `meta`.
 """

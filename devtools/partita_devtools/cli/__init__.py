@@ -1,4 +1,5 @@
 """The subcommands `partita dev` and `partita demo`.
 
-May import all of `partita_devtools`.
+`partita_operator.cli.main` finds them if this package is installed. May import `control_plane`, `demo`, `environment`,
+`errors`, `nodes`, `operator_process`, `ray_cluster` and `release`.
 """

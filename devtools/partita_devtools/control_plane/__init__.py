@@ -1,4 +1,4 @@
 """A Kubernetes control plane on this machine: where its programs come from, its certificates and its processes.
 
-May import `machine` and `errors`.
+May import `errors` and `machine`.
 """

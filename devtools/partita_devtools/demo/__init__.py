@@ -1,4 +1,4 @@
 """The demonstration from manifests to a report: apply, wait, send load, observe, compare.
 
-May import `sessions`, `ray_cluster`, `machine` and the root modules of `partita_devtools`.
+May import `definitions`, `errors`, `machine`, `ray_cluster` and `sessions`.
 """

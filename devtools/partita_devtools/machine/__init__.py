@@ -1,4 +1,4 @@
 """Processes, commands, files, ports and certificates of this machine.
 
-May import `errors` only.
+May import `errors`.
 """

@@ -1,4 +1,4 @@
 """A heterogeneous Ray cluster on this machine: a head, and one Ray node for each GPU class.
 
-May import `machine` and `errors`.
+May import `errors` and `machine`.
 """

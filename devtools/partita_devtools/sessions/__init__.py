@@ -1,4 +1,4 @@
 """Sessions with their pools on an API server: apply them, observe them, and wait until they serve.
 
-May import `machine` and `errors`.
+May import `errors` and `machine`.
 """

@@ -1,4 +1,4 @@
 """Partitions GPUs into MIG slices through NVIDIA's mig-manager.
 
-May import `kube`, `ports`, `settings`, `reconcile.pool` and the planner's MIG rules.
+May import `kube`, `ports`, `reconcile.pool` and `settings`.
 """

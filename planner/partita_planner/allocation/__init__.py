@@ -1,4 +1,4 @@
 """How many vGPUs of which templates serve the demand: the MILP, its relaxation, and exact special cases.
 
-May import `session`, `templates`, `problem` and `solver`.
+May import `problem`, `session`, `solver` and `templates`.
 """

@@ -1,4 +1,4 @@
 """Explanations of a plan or of a missing plan, and the differences between two plans.
 
-May import `task` and what is below it.
+May import `allocation`, `problem`, `solver` and `task`.
 """

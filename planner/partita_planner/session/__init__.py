@@ -1,4 +1,4 @@
-"""The session: its DAG, its latency model, and checks of its profiles.
+"""The session as the planner sees it: checks of its DAG and its profiles, its rates, and its latency model.
 
-May import `problem` and `solver` only.
+May import `problem`.
 """

@@ -1,6 +1,6 @@
 """Planning strategies by name, one in each file.
 
-May import `task` and what is below it, and `configurations`.
+May import `allocation`, `configurations`, `problem`, `session`, `solver`, `task` and `templates`.
 """
 
 from collections.abc import Mapping

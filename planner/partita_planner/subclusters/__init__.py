@@ -1,7 +1,7 @@
 """Sub-clusters: the models that share GPUs, where no GPU can hold all models (Symphony, section 4.4).
 
-`partitioning` divides hundreds of models, `sharing` lets the models of one plan share GPUs. May import `task`
-and what is below it.
+`partitioning` divides hundreds of models, `sharing` lets the models of one plan share GPUs. May import `problem`,
+`session`, `solver` and `task`.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
 """A planning problem prepared for strategies, its optimum, and the plan that a solution becomes.
 
-May import `least_cost`, `allocation`, `templates`, `session`, `problem`, `solver` and the validator.
+May import `allocation`, `least_cost`, `problem`, `session`, `solver`, `templates` and `validation`.
 """

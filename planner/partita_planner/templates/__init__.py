@@ -1,4 +1,4 @@
 """Templates: all candidate pooled pipelines of one module, enumerated from its profiles and pruned by dominance.
 
-May import `session`, `problem` and `solver`.
+May import `problem`, `session` and `solver`.
 """

@@ -1,4 +1,4 @@
 """The autoscaling rule: how replicas and plans follow the load, the same for the operator and the simulator.
 
-May import `partita_api` and `scheduling.events`. Does no I/O.
+It does no I/O. May import `scheduling.events`.
 """

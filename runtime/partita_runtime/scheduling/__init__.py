@@ -1,7 +1,7 @@
 """The scheduling core: which requests form a batch, on which path of vGPUs the batch runs, and when.
 
-May import `partita_api` only, and does no I/O: the driver passes the time (integer microseconds) and carries out the
-decisions. The live frontend and the simulator use the same core.
+It does no I/O: the driver passes the time (integer microseconds) and carries out the decisions. The live frontend and
+the simulator use the same core. May import no other folder.
 
     >>> from partita_runtime.scheduling import SchedulingCore, StageRef, one_model_plan
     >>> core = SchedulingCore(one_model_plan("detector", latency_ms=[6, 7, 8], gpus=1))

@@ -1,7 +1,7 @@
 """Discrete-event simulation of a plan: the scheduling core of production on a virtual clock with emulated workers.
 
-May import `scheduling`, `autoscaling`, `load.arrivals`, and of `serving` the waiting room and the signals, which do no
-I/O. `plots` may import `figures`. It needs neither Kubernetes nor Ray nor torch.
+It needs neither Kubernetes nor Ray nor torch. May import `autoscaling`, `figures`, `load.arrivals`, `scheduling`,
+`serving.session` and `serving.telemetry`.
 
 One model on two GPUs, with 300 requests per second and an SLO of 25 ms:
 

@@ -1,4 +1,4 @@
 """`partita local`: sessions on this machine without Kubernetes.
 
-May import all of `partita_devtools` but the demo.
+May import `cli`, `local` and `sessions`.
 """

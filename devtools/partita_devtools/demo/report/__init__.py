@@ -1,4 +1,4 @@
 """The report of a demonstration: one self-contained HTML file, and the result as JSON beside it.
 
-May import `demo.result`, `demo.summary` and `sessions.snapshot`.
+May import `demo`.
 """

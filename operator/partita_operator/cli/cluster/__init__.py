@@ -1,4 +1,4 @@
 """Subcommands that use a cluster: explain, top, approve, pause, resume and rollback.
 
-May import `cli`, `kube`, the reconcilers' pure rules and the planner.
+Other commands take the options, the names and the objects of a cluster from here, too. May import `cli`.
 """

@@ -1,4 +1,4 @@
 """Subcommands that need no cluster: plan, simulate, profile, mig and subclusters.
 
-May import `cli`, `cluster`, `settings`, the reconcilers' pure rules and the packages below the operator.
+`plan` reads from a cluster if it is given a session's name. May import `cli` and `cli.cluster`.
 """

@@ -1,4 +1,4 @@
 """The engine Ray: Ray Serve on existing Ray clusters, through the REST API of their dashboards.
 
-May import the root modules of `engines`.
+May import `engines`.
 """

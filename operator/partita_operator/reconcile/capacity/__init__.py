@@ -1,4 +1,4 @@
 """Which accelerators each session holds and may use: ledger, accounting, priorities and quotas. Pure.
 
-May import the data types of `reconcile`.
+May import `reconcile.findings` and `reconcile.reasons`.
 """

@@ -1,4 +1,4 @@
 """The reconciler of a pool: its accelerators, who holds them, and how its nodes are cut into MIG slices. Pure.
 
-May import `capacity` and the data types of `reconcile`; never `session`.
+May import `reconcile` and `reconcile.capacity`.
 """

@@ -1,4 +1,4 @@
 """The reconciler of a session: from its spec to replicas that serve it, one step after the other. Pure.
 
-May import `capacity` and the data types of `reconcile`; never `pool`.
+May import `reconcile` and `reconcile.capacity`.
 """

@@ -1,4 +1,5 @@
 """Batching policies: Partita's own, and those of other systems for comparison.
 
-May import the rest of `scheduling` except `core`, `current_plan` and `trace`. Does no I/O.
+May import `scheduling.events`, `scheduling.modules`, `scheduling.queues`, `scheduling.reservations` and
+`scheduling.workers`.
 """

@@ -1,4 +1,4 @@
 """The queue of a module's requests by deadline, and the rate of their arrivals.
 
-May import the data types of `scheduling`. Does no I/O.
+May import no other folder.
 """

@@ -1,4 +1,4 @@
-"""Reservations of vGPUs and networks for batches: the path search, dispatched batches, and when their reports are due.
+"""Reserved time on vGPUs and networks: timelines, the path search, and dispatched batches.
 
-May import the data types of `scheduling`, `queues`, `workers` and `modules`. Does no I/O.
+May import `scheduling.events`, `scheduling.modules`, `scheduling.queues` and `scheduling.workers`.
 """

@@ -1,4 +1,4 @@
 """The workers of a plan (one per vGPU): their reserved time, pools, the registry, and corrections of their profiles.
 
-May import the data types of `scheduling`. Does no I/O.
+May import `scheduling.events`.
 """

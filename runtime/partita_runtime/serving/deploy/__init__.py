@@ -1,4 +1,4 @@
 """The Serve applications that the operator writes, and the directory in which replicas announce themselves.
 
-May import `transport`.
+May import `serving.transport`.
 """

@@ -1,4 +1,4 @@
 """Sends the batches that a scheduler decides to replicas, and handles their results.
 
-May import `deploy` and `transport`.
+May import `serving.deploy` and `serving.transport`.
 """

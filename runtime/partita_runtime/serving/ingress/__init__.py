@@ -1,4 +1,4 @@
 """From sockets to requests: HTTP on the frontend's own port and behind Serve's proxy, and gRPC.
 
-May import every other folder of `serving` but `replica`; only the entry points import it.
+May import `serving.deploy`, `serving.dispatch`, `serving.protocol`, `serving.session` and `serving.telemetry`.
 """

@@ -1,4 +1,4 @@
 """The formats of the Open Inference Protocol v2 (JSON, binary, images, gRPC) and the OpenAPI document. Pure.
 
-May import `telemetry` for data types; does no I/O.
+May import `serving.telemetry`.
 """

@@ -1,4 +1,4 @@
 """Signals for autoscaling, Prometheus metrics and OpenTelemetry traces of a session.
 
-Imports no other folder of `serving`.
+May import `installation`.
 """

@@ -1,4 +1,4 @@
 """Messages between processes: framing, streams over TCP, and streams over Ray actor calls.
 
-Imports no other folder of `serving`.
+May import no other folder.
 """

@@ -1,4 +1,4 @@
 """The emulated hardware of a simulation: workers, network, failures and noise, on a virtual clock.
 
-May import `scheduling`.
+May import no other folder.
 """
