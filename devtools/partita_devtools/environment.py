@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 import shutil
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from os import environ
@@ -121,33 +122,33 @@ class DevStatus:
         return self.environment is not None and all(component.healthy for component in self.components)
 
 
-def dev_up(config: DevConfig, report: Report, *, environment: Mapping[str, str] = environ) -> DevEnvironment:
+def dev_up(
+    config: DevConfig, report: Report, *, environment: Mapping[str, str] = environ, undo: ExitStack | None = None
+) -> DevEnvironment:
     """Start an API server and Ray; components that run already stay as they are.
 
-    The first time, Kubernetes is downloaded or built (minutes, see `binaries`). Raises DevError if a component does not
-    start; the components that this call has started are stopped then.
+    The first time, Kubernetes is downloaded or built (minutes, see `binaries`). `undo` receives what stops the
+    components that this call starts. Raises DevError if one does not start; they are stopped then.
     """
     state_dir = config.state_dir.absolute()
-    was_running = _runs(load_control_plane(state_dir)) or _runs(load_api_server(state_dir))
     if environment.get("KUBECONFIG") == str(state_dir / KUBECONFIG_FILE):
         # It points to this environment, not to another cluster.
         environment = {name: value for name, value in environment.items() if name != "KUBECONFIG"}
-    found = _start_api_server(config, state_dir, report, environment)
-    try:
-        ray = start_ray_cluster(state_dir, config.ray, report=report)
-    except BaseException:
-        if not was_running:
-            _stop_api_server(state_dir)
-        raise
-    record = _EnvironmentRecord(
-        found.kubeconfig, own_control_plane=found.control_plane is not None, embedded=found.api_server is not None
-    )
-    write_record(_record(state_dir), record)
+    with ExitStack() as started:
+        found = _start_api_server(config, state_dir, report, environment, started)
+        ray = start_ray_cluster(state_dir, config.ray, report=report, undo=started)
+        record = _EnvironmentRecord(
+            found.kubeconfig, own_control_plane=found.control_plane is not None, embedded=found.api_server is not None
+        )
+        write_record(_record(state_dir), record)
+        kept = started.pop_all()
+        if undo is not None:
+            undo.callback(kept.close)
     return replace(found, ray=ray)
 
 
 def _start_api_server(
-    config: DevConfig, state_dir: Path, report: Report, environment: Mapping[str, str]
+    config: DevConfig, state_dir: Path, report: Report, environment: Mapping[str, str], started: ExitStack
 ) -> DevEnvironment:
     """The environment without its Ray nodes. Raises DevError if an API server of another kind runs here."""
     ray = RayCluster(state_dir)
@@ -163,7 +164,7 @@ def _start_api_server(
     if choice is ApiServerChoice.EMBEDDED:
         if _runs(load_control_plane(state_dir)):
             raise DevError(f"a control plane runs in {state_dir}; stop it first: {_down(state_dir)}")
-        server = start_api_server(state_dir, report=report)
+        server = start_api_server(state_dir, report=report, undo=started)
         return DevEnvironment(state_dir, server.kubeconfig, None, ray, server)
     if _runs(load_api_server(state_dir)):
         raise DevError(f"an embedded API server runs in {state_dir}; stop it first: {_down(state_dir)}")
@@ -174,7 +175,9 @@ def _start_api_server(
                 f"a control plane of this environment runs in {state_dir}; stop it first: {_down(state_dir)}"
             )
         return DevEnvironment(state_dir, kubernetes.kubeconfig.absolute(), None, ray)
-    plane = start_control_plane(state_dir, binaries=kubernetes, report=report, api_server_port=config.api_server_port)
+    plane = start_control_plane(
+        state_dir, binaries=kubernetes, report=report, api_server_port=config.api_server_port, undo=started
+    )
     return DevEnvironment(state_dir, plane.kubeconfig, plane, ray)
 
 

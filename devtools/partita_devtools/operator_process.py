@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from os import environ
 from pathlib import Path
@@ -43,12 +44,13 @@ def start_operator(
     settings: Mapping[str, str] | None = None,
     *,
     dies_with_parent: bool = False,
+    undo: ExitStack | None = None,
 ) -> None:
     """Install the CustomResourceDefinitions, then start the operator as `launch_operator` does."""
     if not operator_running(environment.state_dir):
         report("installing the CustomResourceDefinitions")
         install_definitions(environment.kubeconfig)
-    launch_operator(environment, report, settings, dies_with_parent=dies_with_parent)
+    launch_operator(environment, report, settings, dies_with_parent=dies_with_parent, undo=undo)
 
 
 def launch_operator(
@@ -58,12 +60,14 @@ def launch_operator(
     *,
     dies_with_parent: bool = False,
     again: str | None = None,
+    undo: ExitStack | None = None,
 ) -> None:
     """Start the operator on the environment's Kubernetes and Ray; one that runs already is left as it is.
 
     `settings` are further environment variables (PARTITA_OPERATOR__*). With `dies_with_parent` the operator ends when
     the calling thread does. Returns when it is healthy; raises DevError with the end of its log, and what to do next,
     if it is not in time. `again` is the command that the error proposes for another attempt.
+    `undo` receives what stops the operator, if this call starts it.
     """
     state_dir = environment.state_dir
     with locked(state_dir / "operator.lock", report=report, purpose="start the operator"):
@@ -74,6 +78,8 @@ def launch_operator(
                 return
             report("stopping the operator: it uses a Ray cluster that is gone")
             stop_operator(state_dir)
+        if undo is not None:
+            undo.callback(stop_operator, state_dir)
         _launch(environment, report, settings or {}, dies_with_parent=dies_with_parent, again=again)
 
 

@@ -12,6 +12,7 @@ from tests.docs.pages import pasted as commands_of
 from tests.docs.shell import Shell
 from tests.fixtures import RayClusters
 
+from partita_devtools import operator_process
 from partita_devtools.control_plane.binaries import Binaries
 from partita_devtools.environment import (
     DevConfig,
@@ -22,7 +23,8 @@ from partita_devtools.environment import (
     load_dev_environment,
 )
 from partita_devtools.errors import DevError
-from partita_devtools.operator_process import operator_running, start_operator, stop_operator
+from partita_devtools.machine.processes import is_running, spawn
+from partita_devtools.operator_process import launch_operator, operator_running, start_operator, stop_operator
 from partita_devtools.ray_cluster.cluster import RayCluster
 from partita_devtools.ray_cluster.commands import HeadPorts, RayClassNode, RayClusterConfig
 from partita_devtools.ray_cluster.state import RayClusterState
@@ -142,6 +144,24 @@ def test_an_operator_that_does_not_start_is_reported_with_what_to_do(
     assert shlex.split(again.partition(": ")[2]) == [
         "partita", "dev", "up", "--operator", "--state-dir", str(tmp_path),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("ray_token", "stays"), [("token", True), ("of an earlier start", False)])
+def test_an_operator_of_an_earlier_ray_cluster_is_started_again(
+    ray_token: str, stays: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = DevEnvironment(tmp_path, tmp_path / "kubeconfig", None, ray_that_never_ran(tmp_path))
+    operator = spawn(["sleep", "3600"], log=tmp_path / "log", dies_with_parent=True)
+    record = {"process": {"pid": operator.pid, "started": operator.started}, "health_port": 1, "ray_token": ray_token}
+    (tmp_path / "operator.json").write_text(json.dumps(record))
+    launched: list[DevEnvironment] = []
+    monkeypatch.setattr(operator_process, "_launch", lambda environment, *_, **__: launched.append(environment))
+
+    launch_operator(environment, print)
+
+    assert is_running(operator) == stays
+    assert launched == ([] if stays else [environment])
+    stop_operator(tmp_path)
 
 
 def ray_that_never_ran(state_dir: Path) -> RayCluster:

@@ -7,6 +7,7 @@ import ssl
 import sys
 import time
 import urllib.request
+from contextlib import ExitStack
 from dataclasses import dataclass
 from http.client import HTTPException
 from os import environ
@@ -18,7 +19,7 @@ from partita_devtools.machine.certificates import KeyPair, create_authority, iss
 from partita_devtools.machine.commands import Report, last_lines
 from partita_devtools.machine.files import locked, read_record, write_record
 from partita_devtools.machine.kubeconfig import write_kubeconfig
-from partita_devtools.machine.ports import free_ports, is_free
+from partita_devtools.machine.ports import same_or_free_port
 from partita_devtools.machine.processes import ProcessIdentity, is_running, spawn, stop_all
 
 TOKEN_VARIABLE: Final = "PARTITA_API_SERVER_TOKEN"
@@ -94,10 +95,10 @@ class EmbeddedApiServer:
     def _record(self) -> Path:
         return self.state_dir / "api-server.json"
 
-    def launch(self, *, dies_with_parent: bool) -> None:
+    def launch(self, report: Report, *, dies_with_parent: bool) -> None:
         """Start the process, on its earlier port if that is free, and wait until it answers. Raises DevError."""
         earlier = self._state()
-        (port,) = [earlier.port] if earlier is not None and is_free(earlier.port) else free_ports(1)
+        port = same_or_free_port(None if earlier is None else earlier.port, "API server", report)
         token = secrets.token_hex(16) if earlier is None else earlier.token
         authority = self._authority()
         server = issue_server_certificate(authority, self.state_dir / "pki", "embedded-api-server")
@@ -111,23 +112,36 @@ class EmbeddedApiServer:
             environment={**environ, TOKEN_VARIABLE: token},
             dies_with_parent=dies_with_parent,
         )
-        write_record(self._record, _StartedServer(process, port, token))
+        try:
+            write_record(self._record, _StartedServer(process, port, token))
+            self._wait_until_healthy(process)
+        except BaseException:
+            stop_all([process])
+            raise
+
+    def _wait_until_healthy(self, process: ProcessIdentity) -> None:
         deadline = time.monotonic() + _START_TIMEOUT_S
         while (answer := self.health()) != "ok":
             if not is_running(process) or time.monotonic() > deadline:
-                stop_all([process])
                 end = "\n  ".join(last_lines(self.log, 6))
                 raise DevError(f"the API server did not start ({answer}); the end of its log {self.log}:\n  {end}")
             time.sleep(0.05)
 
 
-def start_api_server(state_dir: Path, *, report: Report, dies_with_parent: bool = False) -> EmbeddedApiServer:
-    """Start an API server with the objects in `state_dir`; one that runs already is returned. Raises DevError."""
+def start_api_server(
+    state_dir: Path, *, report: Report, dies_with_parent: bool = False, undo: ExitStack | None = None
+) -> EmbeddedApiServer:
+    """Start an API server with the objects in `state_dir`; one that runs already is returned. Raises DevError.
+
+    `undo` receives what stops the API server, if this call starts it.
+    """
     server = EmbeddedApiServer(state_dir.absolute())
     with locked(server.state_dir / "api-server.lock", report=report, purpose="start the API server"):
         if not server.is_running():
             report(f"starting the embedded API server (log: {server.log})")
-            server.launch(dies_with_parent=dies_with_parent)
+            if undo is not None:
+                undo.callback(server.stop)
+            server.launch(report, dies_with_parent=dies_with_parent)
     return server
 
 

@@ -3,6 +3,7 @@
 import json
 import shlex
 import time
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -101,8 +102,8 @@ def demo(
     if running is None or not running.ray.is_running():
         check_memory(memory_facts())
     machine = measure_machine()
-    with stopped_if_interrupted(state_dir):
-        environment = _environment(example, state_dir, api_server, kubeconfig)
+    with stopped_if_interrupted() as undo:
+        environment = _environment(example, state_dir, api_server, kubeconfig, undo)
         config = DemoConfig(
             example=directory,
             kubeconfig=environment.kubeconfig,
@@ -113,7 +114,7 @@ def demo(
             started=started,
             operator_log=operator_log(environment.state_dir),
         )
-        start_operator(environment, report)
+        start_operator(environment, report, undo=undo)
         result = run_demo(config, report)
     with writing(report_directory):
         page = write_report(result, report_directory)
@@ -127,10 +128,10 @@ def demo(
 
 
 def _environment(
-    example: Example, state_dir: Path, api_server: ApiServerChoice, kubeconfig: Path | None
+    example: Example, state_dir: Path, api_server: ApiServerChoice, kubeconfig: Path | None, undo: ExitStack
 ) -> DevEnvironment:
     ray = replace(DEFAULT_RAY, nodes=example.ray_nodes, environment={"PYTHONPATH": str(example.python_path)})
-    return dev_up(DevConfig(state_dir, api_server, kubeconfig, ray=ray), report)
+    return dev_up(DevConfig(state_dir, api_server, kubeconfig, ray=ray), report, undo=undo)
 
 
 def _facts(result: DemoResult, page: Path) -> dict[str, object]:

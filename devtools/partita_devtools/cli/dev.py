@@ -117,10 +117,10 @@ def up(
     ray = replace(DEFAULT_RAY, nodes=pools or DEFAULT_RAY.nodes)
     if python_path:
         ray = replace(ray, environment={"PYTHONPATH": pathsep.join(str(path.absolute()) for path in python_path)})
-    with stopped_if_interrupted(state_dir):
-        environment = dev_up(DevConfig(state_dir, api_server, kubeconfig, ray=ray), report)
+    with stopped_if_interrupted() as undo:
+        environment = dev_up(DevConfig(state_dir, api_server, kubeconfig, ray=ray), report, undo=undo)
         if with_operator:
-            start_operator(environment, report)
+            start_operator(environment, report, undo=undo)
     _print_next_commands(environment, state_dir, with_operator)
     print_status(state_dir, output, start=_command("up", state_dir))
 

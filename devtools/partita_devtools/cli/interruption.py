@@ -1,34 +1,24 @@
 """What Ctrl-C does to a command that starts a development environment."""
 
+import shlex
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import ExitStack, contextmanager
 
-from partita_devtools.environment import dev_down, load_dev_environment
-from partita_devtools.operator_process import operator_running, stop_operator
+from partita_operator.cli.output import report
 
 
 @contextmanager
-def stopped_if_interrupted(state_dir: Path) -> Iterator[None]:
-    """Stop the environment in `state_dir` if Ctrl-C ends the block. One that ran before the block keeps running."""
-    state_dir = state_dir.absolute()
-    ran_before = _runs(state_dir)
+def stopped_if_interrupted() -> Iterator[ExitStack]:
+    """Run the block with a stack for what stops the parts that it starts; if Ctrl-C ends the block, they are stopped.
+
+    Parts that ran before, or that another command is starting at the same time, keep running.
+    """
+    undo = ExitStack()
     try:
-        yield
+        yield undo
     except KeyboardInterrupt:
-        if not ran_before:
-            stop_operator(state_dir)
-            dev_down(state_dir, lambda _line: None)
+        report("stopping what this command has started")
+        undo.close()
+        report(f"to start again: {shlex.join(['partita', *sys.argv[1:]])}")
         raise
-
-
-def _runs(state_dir: Path) -> bool:
-    environment = load_dev_environment(state_dir)
-    if environment is None:
-        return False
-    servers = (environment.control_plane, environment.api_server)
-    return (
-        environment.ray.is_running()
-        or operator_running(state_dir)
-        or any(server is not None and server.is_running() for server in servers)
-    )

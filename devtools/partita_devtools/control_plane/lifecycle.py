@@ -16,7 +16,7 @@ import ssl
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from http.client import HTTPException
 from pathlib import Path
@@ -42,7 +42,7 @@ from partita_devtools.machine.certificates import (
 from partita_devtools.machine.commands import Report, last_lines
 from partita_devtools.machine.files import locked, write_private
 from partita_devtools.machine.kubeconfig import write_kubeconfig
-from partita_devtools.machine.ports import free_ports, is_free
+from partita_devtools.machine.ports import free_ports, is_free, same_or_free_port
 from partita_devtools.machine.processes import ProcessIdentity, is_running, send, spawn, stop_all
 
 _PROGRAMS = (ETCD, API_SERVER, CONTROLLER_MANAGER)
@@ -164,7 +164,11 @@ class ControlPlane:
             log=self._log(name),
             dies_with_parent=state.dies_with_parent,
         )
-        replace(state, processes={**state.processes, name: process}).write(self.state_dir)
+        try:
+            replace(state, processes={**state.processes, name: process}).write(self.state_dir)
+        except BaseException:
+            stop_all([process])
+            raise
 
     def _wait_for(self, name: str) -> None:
         deadline = time.monotonic() + _START_TIMEOUT_S
@@ -205,12 +209,14 @@ def start_control_plane(
     report: Report,
     api_server_port: int | None = None,
     dies_with_parent: bool = False,
+    undo: ExitStack | None = None,
 ) -> ControlPlane:
     """Start a control plane in `state_dir` and wait until it serves; one that runs already is returned.
 
     A stopped one starts with its data, its credentials and, if it is still free, its port.
     `api_server_port` is the port on 127.0.0.1 (default: a free one). With `dies_with_parent` the
-    processes end when the calling thread does; otherwise they survive the caller.
+    processes end when the calling thread does; otherwise they survive the caller. `undo` receives what
+    stops the control plane, if this call starts it.
     Raises DevError, with the end of the log concerned, if it does not come up; nothing runs then.
     """
     plane = ControlPlane(state_dir.absolute())
@@ -220,7 +226,9 @@ def start_control_plane(
             return plane
         plane.stop()
         started = time.monotonic()
-        _prepare(plane, previous, binaries, api_server_port, dies_with_parent).write(plane.state_dir)
+        _prepare(plane, previous, binaries, api_server_port, dies_with_parent, report).write(plane.state_dir)
+        if undo is not None:
+            undo.callback(plane.stop)
         try:
             plane.start_programs(report)
         except BaseException:
@@ -259,6 +267,7 @@ def _prepare(
     binaries: Binaries,
     api_server_port: int | None,
     dies_with_parent: bool,
+    report: Report,
 ) -> ControlPlaneState:
     """Write the programs' files, and return the state to start them with."""
     files = StateFiles(plane.state_dir)
@@ -274,7 +283,7 @@ def _prepare(
         f'{admin_token},partita-admin,partita-admin,"system:masters"\n'
         f"{controller_token},system:kube-controller-manager,kube-controller-manager\n".encode(),
     )
-    ports = _choose_ports(previous.ports if previous is not None else None, api_server_port)
+    ports = _choose_ports(previous.ports if previous is not None else None, api_server_port, report)
     url = f"https://127.0.0.1:{ports.api_server}"
     write_kubeconfig(plane.kubeconfig, url, plane.authority.certificate, admin_token)
     write_kubeconfig(files.controller_manager_kubeconfig, url, plane.authority.certificate, controller_token)
@@ -287,13 +296,12 @@ def _prepare(
     )
 
 
-def _choose_ports(previous: Ports | None, api_server_port: int | None) -> Ports:
-    fresh = free_ports(4)
-    ports = Ports(*fresh)
-    if previous is not None and is_free(previous.api_server):
-        ports = replace(ports, api_server=previous.api_server)
+def _choose_ports(previous: Ports | None, api_server_port: int | None, report: Report) -> Ports:
+    ports = Ports(*free_ports(4))
     if api_server_port is not None:
         if not is_free(api_server_port):
             raise DevError(f"port {api_server_port} is taken; give another port for the API server")
-        ports = replace(ports, api_server=api_server_port)
+        return replace(ports, api_server=api_server_port)
+    if previous is not None:
+        return replace(ports, api_server=same_or_free_port(previous.api_server, "API server", report))
     return ports

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from os import pathsep
 from pathlib import Path
@@ -43,10 +43,17 @@ def up_command(state_dir: Path) -> str:
     return local_command("up", state_dir, *(word for folder in folders for word in ("--python-path", folder)))
 
 
-def local_up(state_dir: Path, pools: Iterable[GPUPool], python_path: Iterable[Path], report: Report) -> DevEnvironment:
+def local_up(
+    state_dir: Path,
+    pools: Iterable[GPUPool],
+    python_path: Iterable[Path],
+    report: Report,
+    undo: ExitStack | None = None,
+) -> DevEnvironment:
     """Start the embedded API server, and Ray with a node for each pool, given or stored; idempotent.
 
-    Models are imported from `python_path`. Raises DevError.
+    Models are imported from `python_path`. `undo` receives what stops the components that this call starts. Raises
+    DevError.
     """
     with _one_at_a_time(state_dir, report):
         wanted = {pool.metadata.name: RayClassNode.of_pool(pool) for pool in (*_stored_pools(state_dir), *pools)}
@@ -61,7 +68,7 @@ def local_up(state_dir: Path, pools: Iterable[GPUPool], python_path: Iterable[Pa
                 )
             _add_pools(running, pools, state_dir, report)
             ray = running.ray.config
-        return dev_up(DevConfig(state_dir, ApiServerChoice.EMBEDDED, ray=ray), report)
+        return dev_up(DevConfig(state_dir, ApiServerChoice.EMBEDDED, ray=ray), report, undo=undo)
 
 
 def add_pools(environment: DevEnvironment, pools: Iterable[GPUPool], state_dir: Path, report: Report) -> None:

@@ -7,6 +7,7 @@ import socket
 from contextlib import ExitStack
 
 from partita_devtools.errors import DevError
+from partita_devtools.machine.commands import Report
 
 # Below the ports that the kernel uses for outgoing connections (usually 32768 and up), so that no connection takes a
 # free port before its server binds it.
@@ -40,3 +41,13 @@ def free_ports(count: int) -> list[int]:
     if len(found) < count:
         raise DevError(f"found only {len(found)} of {count} free ports between {_LOWEST} and {_HIGHEST}")
     return found
+
+
+def same_or_free_port(earlier: int | None, server: str, report: Report) -> int:
+    """The server's port of an earlier start, if nothing else listens on it now; else another one. Raises DevError."""
+    if earlier is not None and is_free(earlier):
+        return earlier
+    (port,) = free_ports(1)
+    if earlier is not None:
+        report(f"another program uses port {earlier} now; the {server} gets port {port}")
+    return port

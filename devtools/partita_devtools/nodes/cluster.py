@@ -76,11 +76,11 @@ def start_nodes(state_dir: Path, specs: Sequence[NodeSpec], *, binaries: Binarie
     if (running := load_nodes(state_dir)) is not None and set(running.health().values()) == {"ok"}:
         return running
     stop_nodes(state_dir, report)
-    plane = start_control_plane(state_dir, binaries=binaries, report=report)
     nodes = _nodes(state_dir, specs)
     write_record(_record(state_dir), _StartedNodes(tuple(specs)))
-    cluster = NodeCluster(state_dir, plane, nodes)
     try:
+        plane = start_control_plane(state_dir, binaries=binaries, report=report)
+        cluster = NodeCluster(state_dir, plane, nodes)
         network.connect(nodes, int(plane.url.rpartition(":")[2]))
         _start_programs(cluster, binaries, report)
         _wait_until_ready(cluster)

@@ -19,7 +19,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from http.client import HTTPException
 from importlib.util import find_spec
@@ -279,12 +279,13 @@ def start_ray_cluster(
     *,
     report: Report,
     dies_with_parent: bool = False,
+    undo: ExitStack | None = None,
 ) -> RayCluster:
     """Start a cluster and wait until all its nodes have joined; one that runs already is returned as it is.
 
     With `dies_with_parent` the nodes end when the calling thread does; otherwise they survive the caller.
-    Raises DevError, with the end of the log concerned, if it does not come up (nothing runs then), and
-    when one with other nodes runs in `state_dir`.
+    `undo` receives what stops the cluster, if this call starts it. Raises DevError, with the end of the log concerned,
+    if it does not come up (nothing runs then), and when one with other nodes runs in `state_dir`.
     """
     if find_spec("ray") is None:
         raise DevError(f"Ray is not installed; install it with: {extra_command('serving')}")
@@ -302,6 +303,8 @@ def start_ray_cluster(
             report(f"there is no HAProxy, so Ray Serve uses its slower Python proxy; install one with: {command}")
         started = time.monotonic()
         _new_state(config, dies_with_parent).write(cluster.state_dir)
+        if undo is not None:
+            undo.callback(cluster.stop)
         try:
             cluster.start_nodes(report)
         except BaseException:

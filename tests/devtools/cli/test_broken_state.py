@@ -35,7 +35,7 @@ CONTROL_PLANE: dict[str, Any] = {
 }
 DAMAGES = ["", "{", "\xff", "[]", "42", "null", "{}", "a wrong type"]
 STATUS_AND_DOWN = {
-    "environment.json": ("local status", "local get", "dev status", "dev up", "local up"),
+    "environment.json": ("local status", "local get", "dev status", "local up"),
     "ray-cluster.json": ("local status", "local down", "dev status", "dev down"),
     "api-server.json": ("local status", "local get", "local down", "dev down"),
     "operator.json": ("local down", "dev down", "dev status"),

@@ -51,9 +51,9 @@ def up(
     started; the objects stay.
     """
     pools, sessions = read_pools_and_sessions(paths, namespace)
-    with stopped_if_interrupted(state_dir):
-        environment = local_up(state_dir, pools, python_path or (Path(),), report)
-        launch_operator(environment, report, again=up_command(state_dir))
+    with stopped_if_interrupted() as undo:
+        environment = local_up(state_dir, pools, python_path or (Path(),), report, undo)
+        launch_operator(environment, report, again=up_command(state_dir), undo=undo)
         applied = apply_objects(state_dir, pools, sessions, timeout_s if wait else None)
     emit({"kubeconfig": str(environment.kubeconfig), "objects": applied}, output, lambda _console: None)
     report(f"to see everything: {local_command('get', state_dir)}")

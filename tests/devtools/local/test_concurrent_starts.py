@@ -1,0 +1,131 @@
+"""Two `partita local up` on one directory, and ports that are taken; Ray's processes are replaced by others."""
+
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
+
+import pytest
+from tests.builders import pool
+from tests.patience import PATIENCE_SECONDS, eventually
+
+from partita_api.gpupool import GPUPool
+from partita_devtools.api_server.process import load_api_server, start_api_server
+from partita_devtools.control_plane.commands import Ports
+from partita_devtools.control_plane.lifecycle import _choose_ports
+from partita_devtools.environment import DevEnvironment, dev_down
+from partita_devtools.local.environment import local_up
+from partita_devtools.machine.processes import spawn
+from partita_devtools.ray_cluster.cluster import RayCluster
+from partita_devtools.ray_cluster.state import RayClusterState
+
+pytest.importorskip("ray", reason="local mode needs the extra serving")
+
+
+class FakeRay:
+    """Its nodes are processes that sleep. A start of the cluster waits until the test lets it go on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.started: list[str] = []
+        self.may_go_on = Event()
+
+        def start_nodes(cluster: RayCluster, report: object) -> None:
+            assert self.may_go_on.wait(PATIENCE_SECONDS)
+            for name in cluster.node_names:
+                start_node(cluster, name, report)
+
+        def start_node(cluster: RayCluster, name: str, _report: object) -> None:
+            self.started.append(name)
+            state = RayClusterState.read(cluster.state_dir)
+            assert state is not None
+            process = spawn(["sleep", "3600"], log=cluster.state_dir / "logs" / name)
+            nodes = {**state.nodes, name: replace(state.nodes[name], process=process)}
+            replace(state, nodes=nodes).write(cluster.state_dir)
+
+        monkeypatch.setattr(RayCluster, "start_nodes", start_nodes)
+        monkeypatch.setattr(RayCluster, "start_node", start_node)
+
+
+@pytest.fixture
+def ray(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
+    return FakeRay(monkeypatch)
+
+
+@pytest.fixture
+def state_dir(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path / "state"
+    dev_down(tmp_path / "state", print)
+
+
+@pytest.mark.parametrize("other", ["cpu", "gpu"])
+def test_the_second_command_waits_and_gets_the_environment_of_the_first(
+    other: str, ray: FakeRay, state_dir: Path
+) -> None:
+    lines: list[str] = []
+
+    def up(name: str) -> DevEnvironment:
+        pools: list[GPUPool] = [pool(name).gpus(2).build()]
+        return local_up(state_dir, pools, [state_dir], lines.append)
+
+    with ThreadPoolExecutor(2) as commands:
+        try:
+            first = commands.submit(up, "cpu")
+            eventually(lambda: load_api_server(state_dir) is not None)
+            second = commands.submit(up, other)
+            eventually(lambda: any("waiting for another process to start local mode" in line for line in lines))
+        finally:
+            ray.may_go_on.set()
+        assert first.result() == second.result()
+    assert sum("starting the embedded API server" in line for line in lines) == 1
+    assert ray.started == list(dict.fromkeys(["head", "cpu-0", f"{other}-0"]))
+    environment = first.result()
+    assert environment.ray.is_running()
+    assert environment.ray.node_names == ray.started
+    assert environment.api_server is not None
+    assert environment.api_server.health() == "ok"
+
+
+def listener(port: int) -> socket.socket:
+    return socket.create_server(("127.0.0.1", port))
+
+
+def test_the_api_server_gets_another_port_if_its_own_is_taken(tmp_path: Path) -> None:
+    server = start_api_server(tmp_path, report=print, dies_with_parent=True)
+    before = server.kubeconfig.read_text()
+    port = int(before.partition("https://127.0.0.1:")[2].partition('"')[0])
+    server.stop()
+    lines: list[str] = []
+    with listener(port):
+        start_api_server(tmp_path, report=lines.append, dies_with_parent=True)
+        try:
+            assert server.health() == "ok"
+            new = int(server.kubeconfig.read_text().partition("https://127.0.0.1:")[2].partition('"')[0])
+        finally:
+            server.stop()
+    assert new != port
+    assert f"another program uses port {port} now; the API server gets port {new}" in lines
+
+
+def test_a_control_plane_gets_another_port_if_its_own_is_taken() -> None:
+    lines: list[str] = []
+    with listener(0) as taken:
+        port = taken.getsockname()[1]
+        earlier = Ports(*[port] * len(Ports.__dataclass_fields__))
+        chosen = _choose_ports(earlier, None, lines.append)
+        assert port not in vars(chosen).values()
+    assert lines == [f"another program uses port {port} now; the API server gets port {chosen.api_server}"]
+
+
+def test_ray_starts_on_other_ports_than_those_that_are_taken(ray: FakeRay, state_dir: Path) -> None:
+    ray.may_go_on.set()
+    first = local_up(state_dir, [], [state_dir], print).ray
+    dashboard, serve = int(first.dashboard_url.rpartition(":")[2]), first.serve_http_port
+    dev_down(state_dir, print)
+    with listener(dashboard), listener(serve):
+        again = local_up(state_dir, [], [state_dir], print).ray
+    state = RayClusterState.read(state_dir)
+    assert state is not None
+    assert {dashboard, serve}.isdisjoint(vars(state.ports).values())
+    assert again.is_running()
