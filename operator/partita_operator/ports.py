@@ -68,10 +68,11 @@ class Remark:
     """As module/pipeline/number; empty if it concerns the session as a whole."""
 
     def __str__(self) -> str:
-        """One sentence, with the first stages."""
+        """Its sentences; the first one has the first stages."""
         more = f" and {len(self.stages) - _LISTED_STAGES} more" if len(self.stages) > _LISTED_STAGES else ""
         where = f" ({', '.join(self.stages[:_LISTED_STAGES])}{more})" if self.stages else ""
-        return f"{self.text[:1].upper()}{self.text[1:]}{where}."
+        first, _, rest = self.text.partition(". ")
+        return f"{first[:1].upper()}{first[1:]}{where}.{f' {rest}.' if rest else ''}"
 
 
 @dataclass(frozen=True)

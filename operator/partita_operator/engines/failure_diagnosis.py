@@ -1,4 +1,4 @@
-"""Why an application does not run, in words for people: the cause, and what to do."""
+"""Why an application does not run, in sentences for people: the cause, and what to do."""
 
 from typing import Final
 
@@ -10,33 +10,35 @@ UNPLACED_SECONDS: Final = 15.0
 _MOST_CHARACTERS: Final = 600
 
 
-def diagnosis(app: ServeApplication, state: ServeState, capacity: Resources, now: float) -> str:
+def diagnosis(
+    app: ServeApplication, state: ServeState, capacity: Resources, now: float, what: str = "the stage"
+) -> str:
     """Why the application does not run as it should; empty if it does or is still starting.
 
-    `capacity` is the cluster's total of each resource, `now` is in Unix seconds.
+    `capacity` is the cluster's total of each resource, `now` is in Unix seconds, `what` the application is for people.
     """
     if app.status == DELETING:
-        return "Ray Serve removes it"
+        return f"Ray Serve removes {what}."
     if app.status == DEPLOY_FAILED:
         return (
-            f"Ray Serve could not deploy it: {_last_line(app.message)}. Check that ray.runtimeEnv of the chart, or the "
-            "image of the Ray nodes, has Partita and the model's package. Partita tries again every two minutes."
+            f"Ray Serve could not deploy {what}: {_last_line(app.message)}. Check that ray.runtimeEnv of the chart, or "
+            "the image of the Ray nodes, has Partita and the model's package. Partita tries again every two minutes."
         )
     for deployment in app.deployments:
         late = [r for r in deployment.replicas if not r.placed and now - r.started > UNPLACED_SECONDS]
         if late:
             needs = ", ".join(f"{units:g} {name}" for name, units in sorted(deployment.resources.items()))
             return (
-                f"{len(late)} of {deployment.target} replicas find no node with {needs} free"
+                f"{len(late)} of {deployment.target} replicas of {what} find no node with {needs} free"
                 f"{_shortage(deployment.resources, state, capacity)}. Add nodes with it, or free some."
             )
     if app.leaving is not None:  # the replica reports itself unhealthy, so that Serve starts another one
         return ""
     if app.status == "UNHEALTHY" or (app.ready == 0 and app.message):
         words = app.message or " ".join(deployment.message for deployment in app.deployments)
-        return f"its replicas fail: {_last_line(words)}. See the replicas' logs in the Ray dashboard."
+        return f"The replicas of {what} fail: {_last_line(words)}. See their logs in the Ray dashboard."
     failing = [deployment.message for deployment in app.deployments if deployment.message and not deployment.ready]
-    return _last_line(failing[0]) if failing else ""
+    return f"{_last_line(failing[0])}." if failing else ""
 
 
 def _shortage(each: Resources, state: ServeState, capacity: Resources) -> str:

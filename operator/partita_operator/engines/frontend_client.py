@@ -16,6 +16,7 @@ from partita_runtime.serving.telemetry.signals import SessionSignals as Frontend
 
 TIMEOUT_SECONDS: Final = 5.0
 _CHECK_URL: Final = "Check ray.serveUrl of the chart; for engine.type KubeRay, kuberay.serveUrl."
+_SEE_LOG: Final = "See the frontend's log in the Ray dashboard."
 _OF_STAGE: Final = re.compile(r"(?P<stage>[^\s:]+/[^\s:]+/\d+): (?P<text>.+)", re.DOTALL)
 """A warning of a frontend: `module/pipeline/stage: text`."""
 
@@ -43,7 +44,7 @@ class FrontendClient:
             reason = str(error) or type(error).__name__
             return FrontendAnswer(None, f"{url} cannot be reached ({reason}). {_CHECK_URL}")
         if not answer.is_success:
-            return FrontendAnswer(None, f"{url} answers {answer.status_code}")
+            return FrontendAnswer(None, f"{url} answers {answer.status_code}. {_SEE_LOG}")
         try:
             return FrontendAnswer(FrontendSignals.model_validate_json(answer.content))
         except ValidationError:

@@ -35,8 +35,7 @@ def serving_status(
             plans.setdefault(plan, []).extend(readiness)
     messages = [progress]
     if frontend is not None:
-        problem = diagnosis(frontend, state, capacity, now) or answer.problem
-        messages.append(f"The frontend: {problem}" if problem else "")
+        messages.append(diagnosis(frontend, state, capacity, now, "the frontend") or answer.problem)
     if answer.signals:
         messages.append(answer.signals.message)
     return ServingStatus(

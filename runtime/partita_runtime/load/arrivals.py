@@ -115,7 +115,7 @@ def parse_trace(text: str) -> tuple[float, ...]:
             try:
                 gaps.append(float(line))
             except ValueError:
-                raise ValueError(f"line {number} of the trace, {line.strip()!r}, is no number of seconds") from None
+                raise ValueError(f"line {number} of the trace, {line.strip()!r}, is not a number of seconds") from None
     return tuple(gaps)
 
 

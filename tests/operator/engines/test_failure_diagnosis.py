@@ -33,7 +33,7 @@ TRACEBACK = "Deploying app failed with exception:\nTraceback ...\nModuleNotFound
         pytest.param(
             application(STAGE, [UP, LOST, LOST], "DEPLOYING"),
             1,
-            ["2 of 3 replicas", "1 partita-pool-a", "1 of 1 partita-pool-a are in use", "Add nodes"],
+            ["2 of 3 replicas of the stage", "1 partita-pool-a", "1 of 1 partita-pool-a are in use", "Add nodes"],
             id="all in use",
         ),
         pytest.param(
@@ -61,7 +61,7 @@ TRACEBACK = "Deploying app failed with exception:\nTraceback ...\nModuleNotFound
             ["1 of 3 replicas", "2 of 2 partita-pool-a are in use"],
             id="moves and finds no node",
         ),
-        pytest.param(application(STAGE, [], "DELETING"), 3, ["Ray Serve removes it"], id="being removed"),
+        pytest.param(application(STAGE, [], "DELETING"), 3, ["Ray Serve removes the stage."], id="being removed"),
     ],
 )
 def test_the_diagnosis_names_cause_and_remedy(app: ServeApplication, capacity: int, want_words: list[str]) -> None:
@@ -76,4 +76,4 @@ def test_a_deployments_own_message_is_the_last_resort() -> None:
     (deployment,) = app.deployments
     app = replace(app, deployments=(replace(deployment, message="Replicas take long to initialize."),))
     state = ServeState(running=True, applications={app.name: app})
-    assert diagnosis(app, state, {"partita-pool-a": 3}, NOW) == "Replicas take long to initialize"
+    assert diagnosis(app, state, {"partita-pool-a": 3}, NOW) == "Replicas take long to initialize."

@@ -8,9 +8,10 @@ import pytest
 
 from partita_api.inferencesession import Signals
 from partita_operator.engines.frontend_client import FrontendAnswer, FrontendClient, remarks, serving_signals
-from partita_operator.engines.serve_state import ServeState
+from partita_operator.engines.serve_state import ServeApplication, ServeState
 from partita_operator.engines.session_status import serving_status
 from partita_operator.ports import Remark, ServingSignals, ServingStatus, StageSignals
+from partita_runtime.serving.deploy.applications import frontend_name
 from partita_runtime.serving.telemetry.signals import SessionSignals as FrontendSignals
 
 SAID = {
@@ -68,16 +69,29 @@ def test_differences_of_replicas_from_the_plan_are_in_the_status() -> None:
     assert (status.message, status.remarks) == ("", (Remark("there is no CUDA device here", ("a/p0/0",)),))
 
 
+def test_the_message_has_whole_sentences() -> None:
+    frontend = ServeApplication(frontend_name("default/traffic"), "DELETING", "", 0.0, True, None)
+    state = ServeState(running=True, applications={frontend.name: frontend})
+    waiting = FrontendSignals.model_validate(SAID | {"message": "These stages have no replica yet: a/p0/0."})
+    status = serving_status(
+        "default/traffic", state, FrontendAnswer(waiting), {}, url="", progress="Switching the frontend.", now=0.0
+    )
+    assert status.message == (
+        "Switching the frontend. Ray Serve removes the frontend. These stages have no replica yet: a/p0/0."
+    )
+
+
 def test_a_remark_on_several_stages_appears_once() -> None:
     on_cpu = [f"{module}/p0/0: there is no CUDA device here." for module in "abcdef"]
-    found = remarks([*on_cpu, "a/p0/1: batches take more than 2 times what the profile says: plan again.", "Slow."])
+    found = remarks([*on_cpu, "a/p0/1: batches take long. Measure again.", "Slow."])
     assert [(remark.text, len(remark.stages)) for remark in found] == [
         ("there is no CUDA device here", 6),
-        ("batches take more than 2 times what the profile says: plan again", 1),
+        ("batches take long. Measure again", 1),
         ("Slow", 0),
     ]
-    assert ServingStatus(message="Waiting.", remarks=(found[0], found[2])).summary == (
-        "Waiting. There is no CUDA device here (a/p0/0, b/p0/0, c/p0/0, d/p0/0 and 2 more). Slow."
+    assert ServingStatus(message="Waiting.", remarks=found).summary == (
+        "Waiting. There is no CUDA device here (a/p0/0, b/p0/0, c/p0/0, d/p0/0 and 2 more). "
+        "Batches take long (a/p0/1). Measure again. Slow."
     )
 
 

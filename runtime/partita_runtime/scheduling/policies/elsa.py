@@ -8,13 +8,12 @@ from partita_runtime.scheduling.reservations.path_search import WorkerPath, find
 
 
 class Elsa(Policy):
-    """For queries that are batches themselves, on pipelines with vGPUs of different sizes.
+    """Each query is one batch. The pipelines have vGPUs of different sizes. Requests with one arrival time are a query.
 
-    On arrival, a query is assigned to the smallest vGPU on which its slack `SLA - alpha (T_wait + beta T_estimated)` is
-    not negative (Equation 2 wants it positive), that is, to the slowest pipeline that is in time; if there is none, to
-    the pipeline on which it ends first. Among equal vGPUs the one that is free first gets it (Algorithm 2 takes any
-    that is in time). The query waits there behind earlier ones; queries are neither merged nor dropped. The requests
-    that arrive at the same time are one query.
+    On arrival, a query goes to the smallest vGPU that is in time, that is, to the slowest pipeline on which its slack
+    `SLA - alpha (T_wait + beta T_estimated)` is at least 0 (Equation 2: above 0). If every pipeline is late, the query
+    goes to the one on which it ends first. Among equal vGPUs it goes to the one that is free first (Algorithm 2: any
+    that is in time). There it waits behind earlier queries. Queries are neither merged nor dropped.
     """
 
     def __init__(self, context: PolicyContext, alpha: float = 1.0, beta: float = 1.0) -> None:

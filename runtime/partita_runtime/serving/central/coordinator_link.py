@@ -11,7 +11,7 @@ from partita_runtime.serving.transport.wire import Array, PeerAddress
 
 logger = logging.getLogger(__name__)
 
-COORDINATOR_AWAY: Final = "the scheduler that the session's frontends share is away"
+COORDINATOR_AWAY: Final = "The scheduler that the session's frontends share is away. Ray starts it again."
 
 SILENT_TICKS: Final = 8
 """A peer that sends nothing for so many ticks, a quarter of a second each, is disconnected."""

@@ -63,7 +63,7 @@ def image_tensor(data: bytes, spec: TensorSpec, image: ImageInput) -> Array:
         with Image.open(io.BytesIO(data), formats=("JPEG", "PNG")) as opened:
             pixels = _pixels(opened, "RGB" if channels == 3 else "L", (width, height), image.fit)
     except UnidentifiedImageError:
-        raise RequestError(400, f"{len(data)} bytes are no JPEG or PNG image") from None
+        raise RequestError(400, f"{len(data)} bytes are not a JPEG or PNG image") from None
     except Image.DecompressionBombError:
         raise RequestError(400, _TOO_LARGE) from None
     except (OSError, SyntaxError, ValueError) as error:  # what Pillow raises

@@ -185,7 +185,7 @@ def _read(text: bytes, interface: Interface) -> _Form:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"])) or "the body"
-        raise RequestError(400, f"no inference request: {where}: {first['msg']}") from None
+        raise RequestError(400, f"not an inference request: {where}: {first['msg']}") from None
     outputs = _wanted(header, interface)
     whole_number("priority", header.parameters.priority)
     timeout = whole_number("timeout", header.parameters.timeout) or None
@@ -228,7 +228,7 @@ def _header_length(given: str | None, body: int) -> int:
         return body
     if not given.isascii() or not given.isdecimal() or int(given) > body:
         raise RequestError(
-            400, f"Inference-Header-Content-Length {given!r} is no length within the body of {body} bytes"
+            400, f"Inference-Header-Content-Length {given!r} is not a length within the body of {body} bytes"
         )
     return int(given)
 
@@ -282,7 +282,7 @@ def _from_json(header: _InputHeader, spec: TensorSpec) -> Array:
     except ValueError:
         fits = False  # not a rectangle
     if not fits:
-        raise RequestError(400, f"input {header.name!r}: its data is no array of {spec.dtype} numbers")
+        raise RequestError(400, f"input {header.name!r}: its data is not an array of {spec.dtype} numbers")
     array = given.astype(dtype)
     if array.size != math.prod(header.shape):
         raise RequestError(

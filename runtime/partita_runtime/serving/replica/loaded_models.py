@@ -181,9 +181,9 @@ def check_memory(arguments: StageArguments, there: Sequence[LoadedModel], memory
     dynamic = max([arguments.dynamic_bytes, *(loaded.dynamic_bytes for loaded in there)])
     if static + dynamic > memory_bytes:
         raise VgpuMemoryError(
-            f"with it the vGPU's {len(there) + 1} models need {static} bytes, and {dynamic} for the largest batch, of "
-            f"{memory_bytes}; it is loaded once models that no plan uses are unloaded; "
-            "else use fewer models for each sub-cluster, or smaller batches (planner.maxBatchSize)"
+            f"with it the vGPU's {len(there) + 1} models need {static} bytes, and {dynamic} more for the largest "
+            f"batch, of {memory_bytes}. It is loaded once models that no plan uses are unloaded. If that does not "
+            "help, use fewer models for each sub-cluster, or smaller batches (planner.maxBatchSize)."
         )
 
 

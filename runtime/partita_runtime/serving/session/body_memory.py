@@ -8,10 +8,7 @@ class BodyMemoryError(Exception):
     """There is not enough memory for more of a request's body now; the message says so to the client."""
 
     def __init__(self, most: int) -> None:
-        super().__init__(
-            f"request bodies of more than {most} bytes in all (max_reading_bytes) are being read or held at once; "
-            "try again"
-        )
+        super().__init__(f"request bodies of more than {most} bytes in all are being read or held at once. Try again.")
 
 
 class BodyMemory:

@@ -22,12 +22,19 @@ class PendingEpoch:
 
     @property
     def message(self) -> str:
-        """What it waits for."""
-        missing = [ref for ref, ready in self.executor.dispatcher.ready_replicas().items() if not ready]
-        if self._problem or not missing:
-            unscheduled = "" if self.executor.dispatcher.scheduled else COORDINATOR_AWAY
-            return self._problem or unscheduled or "waiting for functions, or for the rest of the replicas"
-        return "no replica yet of " + ", ".join(f"{ref.module}/{ref.pipeline}/{ref.stage}" for ref in missing)
+        """What it waits for, in one or two sentences."""
+        dispatcher = self.executor.dispatcher
+        missing = [ref for ref, ready in dispatcher.ready_replicas().items() if not ready]
+        if self._problem:
+            return f"The session's functions cannot be loaded: {self._problem}. The frontend tries again."
+        if missing:
+            stages = ", ".join(f"{ref.module}/{ref.pipeline}/{ref.stage}" for ref in missing)
+            return f"These stages have no replica yet: {stages}."
+        if not dispatcher.scheduled:
+            return COORDINATOR_AWAY
+        if not self._loading.done():
+            return "The frontend loads the session's functions."
+        return "The frontend waits for the rest of the replicas."
 
     def may_serve(self, patience_seconds: float | None) -> bool:
         """Whether all replicas are there, or one of every stage has been there for `patience_seconds`.
@@ -57,7 +64,7 @@ class PendingEpoch:
             try:
                 await self.executor.prepare()
             except FunctionError as error:
-                self._problem = str(error)
+                self._problem = str(error).rstrip(".")
                 await asyncio.sleep(_LOAD_AGAIN_SECONDS)
             else:
                 self._problem = ""

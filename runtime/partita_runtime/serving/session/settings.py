@@ -36,7 +36,7 @@ class FrontendSettings(SpecModel):
     def _any_body_can_be_read(self) -> Self:
         if self.max_reading_bytes < self.max_request_bytes:
             raise ValueError(
-                f"maxReadingBytes ({self.max_reading_bytes}) must be at least maxRequestBytes "
+                f"max_reading_bytes ({self.max_reading_bytes}) must be at least max_request_bytes "
                 f"({self.max_request_bytes}); otherwise the largest request could never be read"
             )
         return self

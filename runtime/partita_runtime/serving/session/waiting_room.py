@@ -17,10 +17,7 @@ MOST_HELD: Final = 1000
 REMEMBERED_MICROS: Final = 10_000_000
 """How long a request that gave up still counts as demand for replicas: the operator checks from time to time."""
 
-_EXPIRED: Final = (
-    "the session has scaled to zero, and its replicas did not come up for as long as a request is held "
-    "(autoscaling.scaleToZero.holdSeconds); try again"
-)
+_EXPIRED: Final = "No replica started within holdSeconds. Try again."
 
 
 class Waiter(Protocol):
@@ -80,7 +77,7 @@ class WaitingRoom:
         """Hold a request of so many samples and bytes. Raises UnservedError (OVERLOAD) if there is no room for it."""
         if len(self._waiting) >= self._most:
             raise UnservedError(
-                UnservedReason.OVERLOAD, f"{self._most} requests are held already until replicas are up; try again"
+                UnservedReason.OVERLOAD, f"{self._most} requests are held already. Try again when replicas are up."
             )
         memory = self._bodies.reading()
         try:

@@ -201,7 +201,7 @@ def _far_off(stage: SessionStageSignals) -> str:
     amount = f"more than {FAR_OFF} times" if ratio > 1 else f"less than 1/{FAR_OFF} of"
     return (
         f"{stage.module}/{stage.pipeline}/{stage.stage}: batches take {amount} what the profile for pool {stage.pool} "
-        "says; scheduling uses the real time, but plans do not: delete the profile's ConfigMap to measure it again."
+        "says. Scheduling uses the real time, but plans do not. To measure it again, delete the profile's ConfigMap."
     )
 
 

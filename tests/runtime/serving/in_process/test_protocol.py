@@ -107,7 +107,7 @@ async def infer(running: Stand, tensor: np.ndarray, **parameters: Any) -> httpx.
         pytest.param("GET", "/v2/models/other", 404, "the model is 'traffic'", id="metadata of another model"),
         pytest.param("GET", "/v2/models/traffic/infer", 405, "Method Not Allowed", id="another method"),
         pytest.param("GET", "/v3", 404, "Not Found", id="another path"),
-        pytest.param("POST", "/v2/models/traffic/infer", 400, "no inference request", id="no body"),
+        pytest.param("POST", "/v2/models/traffic/infer", 400, "not an inference request", id="no body"),
     ],
 )
 async def test_errors_are_json(traffic: Stand, method: str, path: str, want_status: int, want_message: str) -> None:

@@ -36,23 +36,23 @@ async def serves(running: Stand) -> None:
 
 
 TABLE = {
-    "no JSON": (post(b"inputs=1"), 400, "no inference request"),
-    "half of a JSON body": (post(tensor()[:30]), 400, "no inference request"),
-    "JSON that is nested without end": (post(b'{"inputs":' + b"[" * 200_000), 400, "no inference request"),
-    "JSON that is no object": (post(b"[]"), 400, "no inference request"),
-    "text that is no UTF-8": (post(b'{"id": "\xff\xfe"}'), 400, "no inference request"),
+    "no JSON": (post(b"inputs=1"), 400, "not an inference request"),
+    "half of a JSON body": (post(tensor()[:30]), 400, "not an inference request"),
+    "JSON that is nested without end": (post(b'{"inputs":' + b"[" * 200_000), 400, "not an inference request"),
+    "JSON that is no object": (post(b"[]"), 400, "not an inference request"),
+    "text that is no UTF-8": (post(b'{"id": "\xff\xfe"}'), 400, "not an inference request"),
     "NaN in JSON": (post(tensor(data=[0, 1, 2, float("nan")])), 400, "not a number (NaN)"),
     "NaN in a binary tensor": (post(NAN, NAN_HEADERS), 400, "not a number (NaN)"),
-    "text in a tensor": (post(tensor(data=["a", "b", "c", "d"])), 400, "no array of FP32"),
-    "a tensor that is no rectangle": (post(tensor(data=[[0, 1, 2], [3]])), 400, "no array of FP32"),
+    "text in a tensor": (post(tensor(data=["a", "b", "c", "d"])), 400, "not an array of FP32"),
+    "a tensor that is no rectangle": (post(tensor(data=[[0, 1, 2], [3]])), 400, "not an array of FP32"),
     "a shape of terabytes": (post(tensor(shape=[1, 2**40, 2])), 400, "must be FP32 [n, 2, 2]"),
     "a negative shape": (post(tensor(shape=[-1, 2, 2])), 400, "greater than or equal to 0"),
     "a header length beyond the body": (
         post(GOOD, {"Inference-Header-Content-Length": 10**9}),
         400,
-        "no length within the body",
+        "not a length within the body",
     ),
-    "a header length that is none": (post(GOOD, {"Inference-Header-Content-Length": "ten"}), 400, "no length"),
+    "a header length that is none": (post(GOOD, {"Inference-Header-Content-Length": "ten"}), 400, "not a length"),
     "another model": (post(tensor(), path="/v2/models/other/infer"), 404, "the model is 'plain'"),
     "another version": (post(tensor(), path="/v2/models/plain/versions/2/infer"), 404, "no version '2'"),
     "a model with a strange name": (post(tensor(), path="/v2/models/%00%ff/infer"), 404, "the model is 'plain'"),
@@ -154,7 +154,7 @@ async def test_incomplete_bodies_share_a_memory_limit(way: Way) -> None:
 
 
 def test_a_memory_limit_below_one_request_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least maxRequestBytes"):
+    with pytest.raises(ValueError, match="at least max_request_bytes"):
         FrontendSettings(max_request_bytes=1000, max_reading_bytes=999)
 
 

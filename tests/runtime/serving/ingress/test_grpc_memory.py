@@ -84,7 +84,7 @@ async def test_an_incomplete_message_reserves_memory_and_the_next_one_is_refused
     async with slowly_reached(opened, body_seconds=60.0) as (running, one, other):
         early = asyncio.create_task(infer(one))
         await until(lambda: running.session.bodies.taken == MOST, "room is kept for its message")
-        with pytest.raises(InferenceServerException, match="max_reading_bytes") as refused:
+        with pytest.raises(InferenceServerException, match="bytes in all are being read") as refused:
             await infer(other)
         assert refused.value.status() == "StatusCode.RESOURCE_EXHAUSTED"
         opened.set()

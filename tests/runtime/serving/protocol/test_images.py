@@ -102,9 +102,9 @@ def huge_png(side: int) -> bytes:
 
 
 BAD = [
-    pytest.param(b"", "0 bytes are no JPEG or PNG", id="nothing"),
-    pytest.param(b"hello", "no JPEG or PNG", id="not an image"),
-    pytest.param(encoded(picture(), "GIF"), "no JPEG or PNG", id="another format"),
+    pytest.param(b"", "0 bytes are not a JPEG or PNG", id="nothing"),
+    pytest.param(b"hello", "not a JPEG or PNG", id="not an image"),
+    pytest.param(encoded(picture(), "GIF"), "not a JPEG or PNG", id="another format"),
     pytest.param(encoded(picture(400, 400), "JPEG")[:900], "damaged", id="half a JPEG"),
     pytest.param(encoded(picture())[:60], "damaged", id="half a PNG"),
     pytest.param(huge_png(8_000), "more than 50000000 pixels", id="too many pixels"),
@@ -159,7 +159,7 @@ async def test_an_image_is_a_request() -> None:
             assert answer.status_code == 200, answer.text
             assert [output["shape"] for output in answer.json()["outputs"]] == [[1, 4]]
         answer = await post(running, b"hello", **{"content-type": "image/png"})
-        assert (answer.status_code, "no JPEG or PNG" in answer.json()["error"]) == (400, True), answer.text
+        assert (answer.status_code, "not a JPEG or PNG" in answer.json()["error"]) == (400, True), answer.text
 
 
 async def test_images_may_be_a_tensor_of_bytes() -> None:
@@ -176,7 +176,7 @@ async def test_images_may_be_a_tensor_of_bytes() -> None:
 
     async with stand(PHOTO) as running:
         assert (await asyncio.to_thread(infer, running.url, images)).as_numpy("only").shape == (2, 4)
-        with pytest.raises(triton.InferenceServerException, match="no JPEG or PNG"):
+        with pytest.raises(triton.InferenceServerException, match="not a JPEG or PNG"):
             await asyncio.to_thread(infer, running.url, np.array([b"hello"], np.object_))
 
 

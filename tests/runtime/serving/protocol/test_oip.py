@@ -105,10 +105,10 @@ def test_requested_outputs_and_parameters() -> None:
 @pytest.mark.parametrize(
     ("content", "want_message"),
     [
-        pytest.param(b"", "no inference request", id="empty"),
-        pytest.param(b"{", "no inference request", id="no JSON"),
-        pytest.param(b"\xff\xfe", "no inference request", id="not UTF-8"),
-        pytest.param(b"[]", "no inference request", id="not an object"),
+        pytest.param(b"", "not an inference request", id="empty"),
+        pytest.param(b"{", "not an inference request", id="no JSON"),
+        pytest.param(b"\xff\xfe", "not an inference request", id="not UTF-8"),
+        pytest.param(b"[]", "not an inference request", id="not an object"),
         pytest.param(b"{}", "inputs must be 'input', not none", id="no inputs"),
         pytest.param(body(tensor(name="image")), "inputs must be 'input', not 'image'", id="unknown input"),
         pytest.param(body(tensor(), tensor(name="more")), "must be 'input', not 'input', 'more'", id="one too many"),
@@ -124,9 +124,9 @@ def test_requested_outputs_and_parameters() -> None:
         pytest.param(body(tensor(shape=[-1, 2, 3])), "inputs.0.shape", id="negative dimension"),
         pytest.param(body(tensor(shape=[1.5, 2, 3])), "inputs.0.shape", id="fractional dimension"),
         pytest.param(body(tensor(data=[1, 2, 3])), "has 6 elements, but data has 3", id="too little data"),
-        pytest.param(body(tensor(data=["1"] * 6)), "no array of FP32 numbers", id="text in place of data"),
-        pytest.param(body(tensor(data=[[1, 2], [3]])), "no array of FP32 numbers", id="ragged data"),
-        pytest.param(body(tensor(data=[None] * 6)), "no array of FP32 numbers", id="nulls as data"),
+        pytest.param(body(tensor(data=["1"] * 6)), "not an array of FP32 numbers", id="text in place of data"),
+        pytest.param(body(tensor(data=[[1, 2], [3]])), "not an array of FP32 numbers", id="ragged data"),
+        pytest.param(body(tensor(data=[None] * 6)), "not an array of FP32 numbers", id="nulls as data"),
         pytest.param(body(tensor(), id=7), "id", id="id is not text"),
         pytest.param(body(tensor(), outputs=[{"name": "other"}]), "unknown output 'other'", id="unknown output"),
         pytest.param(
@@ -151,9 +151,9 @@ ZEROS = np.zeros((1, 2, 3), np.float32)
 @pytest.mark.parametrize(
     ("content", "length", "want_message"),
     [
-        pytest.param(binary(ZEROS)[0], "x", "is no length", id="length is no number"),
-        pytest.param(binary(ZEROS)[0], "-1", "is no length", id="negative length"),
-        pytest.param(binary(ZEROS)[0], "10000", "is no length", id="length beyond the body"),
+        pytest.param(binary(ZEROS)[0], "x", "is not a length", id="length is no number"),
+        pytest.param(binary(ZEROS)[0], "-1", "is not a length", id="negative length"),
+        pytest.param(binary(ZEROS)[0], "10000", "is not a length", id="length beyond the body"),
         pytest.param(binary(ZEROS)[0] + b"x", binary(ZEROS)[1], "1 bytes are left over", id="bytes left over"),
         pytest.param(binary(ZEROS)[0][:-1], binary(ZEROS)[1], "23 bytes are there", id="bytes missing"),
         pytest.param(binary(ZEROS)[0].replace(b": 24", b": 20"), binary(ZEROS)[1], "size says 20", id="another size"),
@@ -192,7 +192,7 @@ def test_json_integers_out_of_range_are_refused(dtype: DType, data: list[Any], w
     if want_fit:
         assert decode_request(content, None, whole_interface).inputs["input"].tolist() == [data]
     else:
-        with pytest.raises(RequestError, match=f"no array of {dtype} numbers"):
+        with pytest.raises(RequestError, match=f"not an array of {dtype} numbers"):
             decode_request(content, None, whole_interface)
 
 

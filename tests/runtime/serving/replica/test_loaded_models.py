@@ -147,7 +147,10 @@ async def test_a_model_that_is_too_large_is_refused_and_others_keep_serving() ->
         await until(lambda: running.session.signals().warnings, "the frontend has heard of it")
         (warning,) = running.session.signals().warnings[:1]
         assert "c of plan-2 is not loaded: with it the vGPU's 3 models need 12000000 bytes" in warning
-        await until(lambda: running.session.signals().message == "no replica yet of c/p0/0", "the others are there")
+        await until(
+            lambda: running.session.signals().message == "These stages have no replica yet: c/p0/0.",
+            "the others are there",
+        )
         assert (await post(running))[0] == 200
         for vgpu in running.vgpus:
             await running.load(vgpu, before, after, memory=2 * room)
@@ -157,7 +160,7 @@ async def test_a_model_that_is_too_large_is_refused_and_others_keep_serving() ->
 
 async def test_a_vgpu_that_cannot_hold_its_models_reports_that() -> None:
     held = LoadedModels("vgpu", "node", "127.0.0.1")
-    with pytest.raises(VgpuMemoryError, match="need 4000000 bytes, and 0 for the largest batch, of 1000;"):
+    with pytest.raises(VgpuMemoryError, match=r"need 4000000 bytes, and 0 more for the largest batch, of 1000\."):
         await held.load(two_models().stage_arguments()[:1], 1000)
     await held.close()
 
