@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import tempfile
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,14 @@ class CompiledCore(BuildHookInterface):  # type: ignore[type-arg]
 
     PLUGIN_NAME = "custom"
 
+    @cached_property
+    def _built(self) -> tempfile.TemporaryDirectory[str]:
+        """Has the compiled modules until the wheel is built."""
+        return tempfile.TemporaryDirectory()
+
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Called before a wheel is built."""
         runtime = Path(self.root) / "runtime"
-        self._built = tempfile.TemporaryDirectory()
         into = runtime if version == "editable" else Path(self._built.name)
         subprocess.run([sys.executable, runtime / "compile_core.py", "--into", into], check=True)
         build_data["pure_python"] = False

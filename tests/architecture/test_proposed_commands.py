@@ -14,16 +14,28 @@ from partita_operator.cli.main import SUBCOMMANDS, main
 
 PARTITA: Final = re.compile(rf"\bpartita ((?:{'|'.join(SUBCOMMANDS)})\b[^`|;\n]*)")
 OTHER: Final = re.compile(
-    r"(?:\bkubectl (?:get(?!`)|apply|annotate|patch|label|describe|cluster-info|partita)\b|\| kubectl\b"
-    r"|\bhelm (?:install|upgrade|list)\b|\b(?:apt-get|pip) install\b)"
+    r"""
+    \bkubectl\ (?:get(?!`)|apply|annotate|auth|cluster-info|delete|describe|label|logs|partita|patch|scale|version)\b
+    | \|\ kubectl\b
+    | \bhelm\ (?:install|list|upgrade)\b
+    | \b(?:apt-get|pip)\ install\b
+    | \bray\ (?:start|status)\b
+    | \bps\ -?[a-z]+\s
+    | \bdf\ -
+    """,
+    re.VERBOSE,
 )
 RUN_BY: Final = {
     "operator/partita_operator/reconcile/commands.py": "operator/handlers/test_proposed_commands.py",
     "operator/partita_operator/engines/kuberay/state.py": "operator/handlers/test_proposed_commands.py",
     "operator/partita_operator/kube/resources.py": "operator/handlers/test_proposed_commands.py",
     "operator/partita_operator/cli/offline/mig.py": "operator/handlers/test_proposed_commands.py",
+    "operator/partita_operator/engines/rollout.py": "operator/engines/ray/test_engine.py",
     "operator/partita_operator/cli/doctor/cluster_checks.py": "operator/cli/doctor/test_doctor_cluster.py",
+    "operator/partita_operator/cli/doctor/machine_checks.py": "operator/cli/doctor/test_machine_checks.py",
     "devtools/partita_devtools/checks.py": "devtools/test_checks.py",
+    "devtools/partita_devtools/demo/machine.py": "devtools/demo/test_machine.py",
+    "devtools/partita_devtools/machine/processes.py": "devtools/machine/test_processes.py",
     "devtools/partita_devtools/nodes/debian_packages.py": "devtools/cli/test_nodes_command.py",
 }
 """Tests by the module whose messages propose a command of another program; the tests are below tests/."""

@@ -40,10 +40,11 @@ UNPLACED_SECONDS: Final = 30.0
 RETRY_SECONDS: Final = 120.0
 """After this time an application that failed to deploy is written again."""
 
-_ADVICE: Final = (
+ADVICE: Final = (
     "Add Ray nodes with these resources, or reduce what other sessions and applications use. To see what is in use: "
     "`ray status`"
 )
+"""What to do if a plan does not fit on the Ray cluster; the command is for a shell on the Ray head."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +188,7 @@ def _lacking(available: Resources, stages: Deployments) -> str:
 
 
 def _does_not_fit(target: RolloutTarget, lacking: str) -> str:
-    return f"Plan {target.plan} does not fit on the Ray cluster, which lacks {lacking}. {_ADVICE}"
+    return f"Plan {target.plan} does not fit on the Ray cluster, which lacks {lacking}. {ADVICE}"
 
 
 def _is_stuck(target: RolloutTarget, state: ServeState, now: float) -> bool:

@@ -1,5 +1,7 @@
 """The load that a machine can carry."""
 
+import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -55,8 +57,12 @@ def test_this_machine_has_no_more_free_cores_than_cores() -> None:
 
 
 def test_too_little_memory_is_said_before_anything_starts() -> None:
-    with pytest.raises(DemoError, match=r"1\.5 of 8\.0 GiB memory are free, and the demonstration needs"):
+    with pytest.raises(DemoError, match=r"1\.5 of 8\.0 GiB memory are free, and the demonstration needs") as error:
         check_memory(MemoryFacts(8 * GIB, GIB * 3 // 2))
+
+    (command,) = re.findall(r"the largest: ([^)]+)\)", str(error.value))
+    shown = subprocess.run(command, shell=True, capture_output=True, text=True, check=True).stdout
+    assert "RSS" in shown.splitlines()[0]
 
 
 @pytest.mark.parametrize("memory", [MemoryFacts(8 * GIB, 6 * GIB), Unknown("no /proc")], ids=["enough", "unknown"])

@@ -50,6 +50,19 @@ def test_a_family_is_stopped_whole_even_when_its_head_has_died(tmp_path: Path) -
     assert not any(is_running(child) for child in orphans)
 
 
+def test_the_proposed_command_shows_processes_that_do_not_end() -> None:
+    process = subprocess.Popen(["sleep", "600"])
+    try:
+        with pytest.raises(DevError) as error:
+            stop(lambda: filter(None, [identify(process.pid)]), grace_s=0.0, kill_s=-1.0)
+        command = str(error.value).partition("to inspect them: ")[2]
+        shown = subprocess.run(command, shell=True, capture_output=True, text=True, check=True).stdout
+        assert "sleep 600" in shown
+    finally:
+        process.kill()
+        process.wait()
+
+
 def test_a_later_process_with_the_same_pid_is_spared() -> None:
     bystander = subprocess.Popen(["sleep", "600"])
     try:

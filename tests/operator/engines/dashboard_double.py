@@ -26,12 +26,15 @@ class DashboardDouble:
     """How long a PUT takes."""
     puts: list[Json] = field(default_factory=list)
     """Bodies of the PUT requests."""
+    authorizations: set[str | None] = field(default_factory=set)
+    """The headers Authorization of the GET requests; None for a request without one."""
 
     def __enter__(self) -> Self:
         double = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
+                double.authorizations.add(self.headers["Authorization"])
                 self._answer(double.shown(urlsplit(self.path).path))
 
             def do_PUT(self) -> None:

@@ -122,7 +122,7 @@ class SimulatedCluster:
     def look_once(self) -> None:
         """One pass over every pool and then over every session."""
         for pool in sorted(self.pools):
-            self._pass_pool(pool)
+            self.look_at_pool(pool)
         self.look_at_sessions()
 
     def look_at_sessions(self) -> None:
@@ -151,7 +151,7 @@ class SimulatedCluster:
             raise OperatorKilledError
         self.writes += 1
 
-    def _pass_pool(self, name: str) -> None:
+    def look_at_pool(self, name: str) -> None:
         pool = self.pools[name]
         decision = reconcile_pool(PoolWorld(pool, self.cluster(), self.settings), self.now)
         if decision.status != pool.status:

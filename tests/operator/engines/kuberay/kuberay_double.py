@@ -23,6 +23,7 @@ from partita_devtools.machine.ports import free_ports
 from partita_devtools.machine.processes import is_running, spawn
 from partita_devtools.ray_cluster.cluster import RayCluster
 from partita_devtools.ray_cluster.commands import NODE_LABEL, NodePorts, node_environment
+from partita_devtools.ray_cluster.state import RayClusterState
 
 Json = dict[str, Any]
 SERVICES: Final = "/apis/ray.io/v1/namespaces/{namespace}/rayservices"
@@ -125,7 +126,8 @@ class KubeRayDouble:
 
     def _start_node(self, name: str, group: Json) -> None:
         """Does the same as `ray start` in a worker's container."""
-        state = self._ray._state()
+        state = RayClusterState.read(self._ray.state_dir)
+        assert state is not None
         ports = NodePorts(*free_ports(len(NodePorts.__dataclass_fields__)))
         parameters: Mapping[str, str] = group["rayStartParams"]
         (container,) = group["template"]["spec"]["containers"]

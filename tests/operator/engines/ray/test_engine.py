@@ -1,11 +1,16 @@
 """The engine against a real Ray cluster, with real frontends and emulated accelerators."""
 
 import asyncio
+import os
+import re
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -18,9 +23,9 @@ from partita_api.fields.quantity import Quantity
 from partita_api.gpupool import Emulation
 from partita_devtools.ray_cluster.cluster import RayCluster
 from partita_devtools.ray_cluster.commands import RayClassNode, RayClusterConfig
-from partita_operator.engines.ray.engine import RayServeEngine, RayServeEngines
+from partita_operator.engines.ray.engine import RayServeEngine
+from partita_operator.engines.rollout import ADVICE
 from partita_operator.ports import EngineUnavailableError, ServingSpec, ServingStatus, StageTarget
-from partita_operator.settings.model import OperatorSettings, RaySettings
 from partita_runtime.serving.deploy.applications import ServingOptions
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(1200)]
@@ -285,19 +290,11 @@ async def test_after_a_restart_of_the_cluster_everything_is_applied_again(
     await rolled_out(engine, wanted)
 
 
-async def test_a_sessions_own_engine_never_gets_the_operators_token() -> None:
-    settings = OperatorSettings(
-        ray=RaySettings(address="http://ray:8265/", token="secret", tokens={"http://other:8265/": "theirs"})
-    )
-    engines = RayServeEngines(settings)
+def test_the_proposed_command_shows_the_resources_of_the_cluster(cluster: RayCluster) -> None:
+    (command,) = re.findall(r"`([^`]+)`", ADVICE)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, **cluster.client_environment, "PATH": path}
 
-    def session(address: str | None) -> Any:
-        return traffic().with_spec(engine={"address": address}).session
+    shown = subprocess.run(command, shell=True, env=environment, capture_output=True, text=True, check=True).stdout
 
-    own, other, unknown = (engines.of(session(a)) for a in (None, "http://other:8265", "http://evil:8265"))
-    assert engines.of(session("http://ray:8265")) is own
-    assert engines.of(session("http://other:8265/")) is other
-    assert engines.known() == (own, other, unknown)
-    sent = [engine._dashboard._client.headers.get("Authorization") for engine in engines.known()]
-    assert sent == ["Bearer secret", "Bearer theirs", None]
-    await engines.close()
+    assert f"/{SLOTS}.0 partita-pool-{EMULATED}" in shown

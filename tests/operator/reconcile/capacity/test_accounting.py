@@ -57,7 +57,7 @@ def test_if_a_pool_has_shrunk_the_younger_session_gives_way(
 ) -> None:
     made = cluster(8, one("older", 400), one("younger", 400))
     made.add(pool("fast").gpus(gpus).build())
-    made._pass_pool("fast")
+    made.look_at_pool("fast")
     got = [available(made.session(name), made.cluster()).get("fast") for name in ("older", "younger")]
     assert got == [want_older, want_younger]
 
