@@ -13,6 +13,7 @@ from tests.docs.shell import Shell
 from tests.fixtures import RayClusters
 
 from partita_devtools import operator_process
+from partita_devtools.cli.dev import EXAMPLE, next_commands
 from partita_devtools.control_plane.binaries import Binaries
 from partita_devtools.environment import (
     DevConfig,
@@ -77,37 +78,59 @@ def pasted(line: str) -> Result:
 
 @pytest.mark.apiserver
 @pytest.mark.ray
-def test_up_with_the_operator_installs_the_definitions_and_proposes_commands_that_work(
-    kubernetes_binaries: Binaries, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_up_ends_with_commands_that_work(
+    kubernetes_binaries: Binaries, started_clusters: RayClusters, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(kubernetes_binaries.directory))
-    monkeypatch.delenv("KUBECONFIG", raising=False)
     state_dir = tmp_path / "my dev"
-    arguments = ["dev", "up", "--pool", "large=2", "--state-dir", str(state_dir), "-o", "json"]
-    lines: list[str] = []
-    for name in ("partita_devtools.cli.dev.report", "partita_operator.cli.output.report"):
-        monkeypatch.setattr(name, lines.append)
+    started_clusters.stop()
+    reader = Shell(tmp_path)
+    reader.environment["KUBEBUILDER_ASSETS"] = str(kubernetes_binaries.directory)
     try:
-        first = CliRunner().invoke(main, arguments)
-        assert first.exit_code == ExitCode.OK, (first.output, lines)
-        assert not json.loads(first.stdout)["operator_running"]
-        (start,) = [line for line in lines if line.startswith("to install the CRDs and start the operator")]
-        assert shlex.split(start.partition(": ")[2]) == ["partita", *arguments[:2], "--operator", *arguments[4:6]]
-        lines.clear()
+        start, export = proposed(reader.paste(f"partita dev up --state-dir {shlex.quote(str(state_dir))}"))
+        assert shlex.split(start) == ["partita", "dev", "up", "--operator", "--state-dir", str(state_dir)]
+        assert shlex.split(export) == ["export", f"KUBECONFIG={state_dir / 'kubeconfig'}"]
 
-        second = CliRunner().invoke(main, [*arguments, "--operator"])
-        assert second.exit_code == ExitCode.OK, (second.output, lines)
-        assert json.loads(second.stdout)["operator_running"]
-        (see,) = [line for line in lines if line.startswith("to see pools and sessions")]
-        shown = pasted(see)
-        assert (shown.exit_code, "Sessions" in shown.output) == (ExitCode.OK, True), shown.output
-        (stop,) = [line for line in lines if line.startswith("to stop everything")]
-        assert pasted(stop).exit_code == ExitCode.OK
+        printed = reader.paste(start)
+        assert printed.index("kube-apiserver") < printed.index("To try next:")
+        export, apply, top = proposed(printed)
+        serves = "kubectl wait --for=condition=Ready isess/hello --timeout=300s"
+        shown = reader.paste("\n".join([export, apply, serves, top]))
+        assert "Sessions" in shown
+        assert "hello" in shown
+        stop = printed.rstrip().splitlines()[-1]
+        assert stop.startswith("To stop everything: partita dev down")
+        reader.paste(stop.partition(": ")[2])
         assert not operator_running(state_dir)
         assert {component.detail for component in dev_status(state_dir).components} == {"not running"}
     finally:
         stop_operator(state_dir)
         dev_down(state_dir, print, delete_data=True)
+
+
+def proposed(printed: str) -> list[str]:
+    """The commands that `up` proposes at its end."""
+    return [line.strip() for line in printed.partition("To try next:\n")[2].splitlines() if line.startswith("  ")]
+
+
+@pytest.mark.parametrize(
+    ("pools", "kubectl", "checkout", "want"),
+    [
+        pytest.param(("large", "small"), True, True, ["export", "kubectl", "partita"], id="all there"),
+        pytest.param(("large", "small"), True, False, ["export", "partita"], id="installed from wheels"),
+        pytest.param(("large", "small"), False, True, ["export", "partita"], id="no kubectl"),
+        pytest.param(("large",), True, True, ["export", "partita"], id="other pools"),
+    ],
+)
+def test_only_commands_that_work_are_proposed(
+    pools: tuple[str, ...], kubectl: bool, checkout: bool, want: list[str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    ray = ray_that_never_ran(tmp_path, RayClusterConfig(nodes=tuple(RayClassNode(name, slots=1) for name in pools)))
+    monkeypatch.setattr("partita_devtools.cli.dev.which", lambda _: "/bin/kubectl" if kubectl else None)
+    environment = DevEnvironment(tmp_path, tmp_path / "kubeconfig", None, ray)
+    example = EXAMPLE if checkout else tmp_path / "site-packages"
+    commands = next_commands(environment, tmp_path, with_operator=True, example=example)
+    assert [command.split()[0] for command in commands] == want
 
 
 @pytest.mark.apiserver
@@ -164,10 +187,10 @@ def test_an_operator_of_an_earlier_ray_cluster_is_started_again(
     stop_operator(tmp_path)
 
 
-def ray_that_never_ran(state_dir: Path) -> RayCluster:
+def ray_that_never_ran(state_dir: Path, config: RayClusterConfig = RAY) -> RayCluster:
     """A record of a Ray cluster of which nothing was started."""
     ports = HeadPorts(gcs=1, dashboard=2, client_server=3, serve_http=4)
-    RayClusterState("id", "token", state_dir / "tmp", ports, RAY, nodes={}, dies_with_parent=False).write(state_dir)
+    RayClusterState("id", "token", state_dir / "tmp", ports, config, nodes={}, dies_with_parent=False).write(state_dir)
     return RayCluster(state_dir)
 
 

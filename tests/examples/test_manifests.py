@@ -31,7 +31,7 @@ def built(session: InferenceSession, module: str) -> torch.nn.Module:
     return model
 
 
-@pytest.fixture(params=["traffic", "traffic-emulated"])
+@pytest.fixture(params=["hello", "traffic", "traffic-emulated"])
 def manifests(request: pytest.FixtureRequest) -> Manifests:
     return read(request.param)
 
@@ -58,6 +58,7 @@ def test_models_take_the_declared_inputs_and_functions_the_declared_arguments(ma
             signature.bind({}, {}, **module.function.kwargs)
 
 
+@pytest.mark.parametrize("manifests", ["traffic", "traffic-emulated"], indirect=True)
 @torch.no_grad()
 def test_crops_have_the_size_that_the_classifiers_take(manifests: Manifests) -> None:
     (session,) = manifests.sessions

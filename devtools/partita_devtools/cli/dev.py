@@ -5,12 +5,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from os import pathsep
 from pathlib import Path
-from typing import Any, TypeVar
+from shutil import which
+from typing import Any, Final, TypeVar
 
 import click
 from rich.console import Console
 from rich.table import Table
 
+import partita_devtools
 from partita_devtools.cli.failures import dev_errors_as_failure
 from partita_devtools.cli.interruption import stopped_if_interrupted
 from partita_devtools.cli.nodes import nodes
@@ -30,6 +32,9 @@ from partita_devtools.operator_process import operator_running, start_operator, 
 from partita_devtools.ray_cluster.commands import RayClassNode
 from partita_operator.cli.exit_codes import ExitCode
 from partita_operator.cli.output import OutputFormat, emit, output_option, report
+
+EXAMPLE: Final = Path(partita_devtools.__file__).parents[2] / "examples/hello/manifests"
+"""A session on the pools of DEFAULT_RAY. Only a checkout of the repository has it."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -121,8 +126,11 @@ def up(
         environment = dev_up(DevConfig(state_dir, api_server, kubeconfig, ray=ray), report, undo=undo)
         if with_operator:
             start_operator(environment, report, undo=undo)
-    _print_next_commands(environment, state_dir, with_operator)
     print_status(state_dir, output, start=_command("up", state_dir))
+    report("\nTo try next:")
+    for command in next_commands(environment, state_dir, with_operator=with_operator):
+        report(f"  {command}")
+    report(f"To stop everything: {_command('down', state_dir)}")
 
 
 @dev.command()
@@ -150,14 +158,17 @@ def _command(name: str, state_dir: Path, *options: str) -> str:
     return shlex.join(["partita", "dev", name, *options, *place])
 
 
-def _print_next_commands(environment: DevEnvironment, state_dir: Path, with_operator: bool) -> None:
-    kubeconfig = str(environment.kubeconfig)
-    if with_operator:
-        report(f"to see pools and sessions: {shlex.join(['partita', 'top', '--once', '--kubeconfig', kubeconfig])}")
-    else:
-        report(f"to install the CRDs and start the operator: {_command('up', state_dir, '--operator')}")
-    report(f"for kubectl: {shlex.join(['export', f'KUBECONFIG={kubeconfig}'])}")
-    report(f"to stop everything: {_command('down', state_dir)}")
+def next_commands(
+    environment: DevEnvironment, state_dir: Path, *, with_operator: bool, example: Path = EXAMPLE
+) -> list[str]:
+    """Commands for a shell that work now: one that needs an example, its pools or kubectl only if they are here."""
+    export = shlex.join(["export", f"KUBECONFIG={environment.kubeconfig}"])
+    if not with_operator:
+        return [_command("up", state_dir, "--operator"), export]
+    pools = {node.name for node in environment.ray.config.nodes}
+    has_example = example.is_dir() and pools >= {node.name for node in DEFAULT_RAY.nodes}
+    apply = [shlex.join(["kubectl", "apply", "-f", str(example)])] if has_example and which("kubectl") else []
+    return [export, *apply, "partita top --once"]
 
 
 def print_status(state_dir: Path, output: OutputFormat, *, start: str) -> None:

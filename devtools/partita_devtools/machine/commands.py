@@ -26,10 +26,12 @@ def run_logged(
     report: Report,
     environment: Mapping[str, str] | None = None,
     directory: Path | None = None,
+    usual_s: float | None = None,
 ) -> None:
     """Run `argv` to its end, appending its output to `log`.
 
-    Reports `phase`, the seconds it has taken and the last line of the log every few seconds.
+    Reports `phase`, the seconds it has taken and the last line of the log every few seconds; also how long the rest
+    takes, if the command usually takes `usual_s` seconds.
     Raises DevError with the end of the log if the command fails or cannot be started. If the caller is interrupted, the
     command and its child processes are stopped. If the caller is killed, the command keeps running.
     """
@@ -62,7 +64,7 @@ def run_logged(
                     elapsed_s = time.monotonic() - started
                     if elapsed_s >= next_report_s:
                         last = " ".join(last_lines(log, 1)).strip()[:_LINE_WIDTH]
-                        report(f"{phase}: {elapsed_s:.0f} s: {last}")
+                        report(f"{phase}: {elapsed_s:.0f} s{_time_left(usual_s, elapsed_s)}: {last}")
                         next_report_s = elapsed_s + _REPORT_EVERY_S
         except BaseException:
             os.killpg(process.pid, signal.SIGTERM)
@@ -71,6 +73,14 @@ def run_logged(
     if process.returncode != 0:
         end = "\n  ".join(last_lines(log, 8))
         raise DevError(f"{phase}: `{' '.join(argv)}` failed; the end of its log {log}:\n  {end}")
+
+
+def _time_left(usual_s: float | None, elapsed_s: float) -> str:
+    """What to add to the seconds that a command has taken."""
+    if usual_s is None:
+        return ""
+    left_s = usual_s - elapsed_s
+    return f", about {left_s:.0f} s left" if left_s >= 1 else ", longer than usual"
 
 
 def last_lines(path: Path, count: int) -> list[str]:

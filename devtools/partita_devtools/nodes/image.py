@@ -51,6 +51,7 @@ def build_image(
         phase=f"building {tag} (log: {log})",
         log=log,
         report=report,
+        usual_s=240,
     )
     archive.unlink(missing_ok=True)
     run_logged(
@@ -58,6 +59,7 @@ def build_image(
         phase=f"writing {archive}",
         log=log,
         report=report,
+        usual_s=30,
     )
 
 
@@ -110,6 +112,7 @@ def _make_base(work_dir: Path, buildah: list[str], log: Path, report: Report) ->
         phase="making the base image, a Debian 12 with Python",
         log=log,
         report=report,
+        usual_s=90,
     )
     done = subprocess.run([*buildah, "from", "scratch"], capture_output=True, text=True, check=False)
     if done.returncode:

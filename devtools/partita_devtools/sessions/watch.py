@@ -11,10 +11,12 @@ from partita_api.inferencesession import InferenceSession
 from partita_devtools.errors import DevError
 from partita_devtools.machine.commands import Report
 from partita_devtools.sessions.objects import observe
+from partita_devtools.sessions.progress import ServingProgress
 from partita_devtools.sessions.snapshot import ConditionChange, SessionSnapshot, changes
 from partita_operator.kube.client import KubernetesClient
 
 _LOOK_EVERY_S = 0.5
+_REPORT_EVERY_S = 10.0
 
 
 @dataclass
@@ -56,8 +58,13 @@ class SessionWatch:
         Raises DevError if it needs a change or takes too long; `advice` says where to find out more. `check` raises
         DevError if a part without which it cannot serve has ended.
         """
+        progress, next_report_s = ServingProgress(timeout_s), _REPORT_EVERY_S
         while not (found := await self.look()).serves:
             check()
+            line = progress.line(found, self.elapsed())
+            if self.elapsed() >= next_report_s:
+                next_report_s = self.elapsed() + _REPORT_EVERY_S
+                self.report(f"[{self.elapsed():6.1f} s] {self.session.kind} {self.session.metadata.name}: {line}")
             if found.obstacle is not None:
                 raise DevError(f"the session cannot be served: {found.obstacle}\n{advice}")
             if self.elapsed() > timeout_s:

@@ -34,6 +34,23 @@ def test_progress_has_phase_seconds_and_the_last_line_of_the_log(
     assert "done" in (tmp_path / "log").read_text()
 
 
+@pytest.mark.parametrize(
+    ("usual_s", "want"),
+    [
+        (100.0, r"building: \d+ s, about \d+ s left: step"),
+        (0.1, r"building: \d+ s, longer than usual: step"),
+    ],
+)
+def test_progress_says_the_time_left(
+    usual_s: float, want: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("partita_devtools.machine.commands._REPORT_EVERY_S", 0.0)
+    said: list[str] = []
+    command = ["sh", "-c", "echo step; sleep 1"]
+    run_logged(command, phase="building", log=tmp_path / "log", report=said.append, usual_s=usual_s)
+    assert any(re.fullmatch(want, line) for line in said), said
+
+
 def test_a_failure_shows_the_command_and_the_end_of_its_log(tmp_path: Path) -> None:
     with pytest.raises(DevError) as raised:
         run_logged(["sh", "-c", "echo no space left; exit 7"], phase="building", log=tmp_path / "log", report=print)

@@ -1,0 +1,41 @@
+"""How far a session is on its way to serve, and how long the rest takes. Pure."""
+
+from dataclasses import dataclass, field
+
+from partita_api.inferencesession import ProfilingPhase
+from partita_devtools.sessions.snapshot import SessionSnapshot
+from partita_operator.cli.output import time_left
+
+
+@dataclass
+class ServingProgress:
+    """Counts the profiles that are missing, then the replicas of the plan that are up; estimates from their rate."""
+
+    limit_s: float
+    """When the wait is given up."""
+    _step: str = ""
+    _total: int = 0
+    _began: tuple[float, int] = field(default=(0.0, 0))
+    """When the step began, and what was done then."""
+
+    def line(self, found: SessionSnapshot, elapsed_s: float) -> str:
+        """One line: what is done of all, and the time left, or the time until the limit if nothing tells it."""
+        step, done, total = self._count(found)
+        if step != self._step or total > self._total:
+            self._step, self._total, self._began = step, total, (elapsed_s, done)
+        began_s, before = self._began
+        left = time_left(done - before, self._total - before, elapsed_s - began_s)
+        counts = f"{done} of {self._total} {step}" if self._total else f"waiting for {step}"
+        if not left or done == self._total:
+            left = f"given up in {max(0.0, self.limit_s - elapsed_s):.0f} s"
+        return f"{counts}, {left}"
+
+    def _count(self, found: SessionSnapshot) -> tuple[str, int, int]:
+        missing = sum(p.phase is not ProfilingPhase.GIVEN_UP for p in found.session.status.profiling)
+        if missing:
+            total = max(missing, self._total if self._step == "profiles" else 0)
+            return "profiles", total - missing, total
+        stages = [stage for plan in found.plans for stage in plan.status.stages if stage.desired]
+        if stages:
+            return "replicas", sum(min(s.ready, s.desired) for s in stages), sum(s.desired for s in stages)
+        return "a plan", 0, 0
