@@ -12,7 +12,6 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-import partita_devtools
 from partita_devtools.cli.failures import dev_errors_as_failure
 from partita_devtools.cli.interruption import stopped_if_interrupted
 from partita_devtools.cli.nodes import nodes
@@ -33,7 +32,7 @@ from partita_devtools.ray_cluster.commands import RayClassNode
 from partita_operator.cli.exit_codes import ExitCode
 from partita_operator.cli.output import OutputFormat, emit, output_option, report
 
-EXAMPLE: Final = Path(partita_devtools.__file__).parents[2] / "examples/hello/manifests"
+EXAMPLE: Final = Path(__file__).parents[3] / "examples/hello/manifests"
 """A session on the pools of DEFAULT_RAY. Only a checkout of the repository has it."""
 
 F = TypeVar("F", bound=Callable[..., Any])
