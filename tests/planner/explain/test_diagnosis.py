@@ -96,6 +96,9 @@ def test_figures_of_a_refusal(
     assert found.gpus_missing == want_missing
     for figure in (want_slo, want_rate, *want_missing.values()):
         assert figure is None or str(figure) in found.message
+    said, what_to_do = found.message.removesuffix(".").split(". ")
+    assert said[0].isupper()
+    assert what_to_do[0].isupper()
     assert_figures_are_tight(asked, found)
 
 
