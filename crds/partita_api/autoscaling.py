@@ -6,8 +6,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from partita_api.fields.quantity import Percent
-from partita_api.fields.rules import Rule
-from partita_api.meta import SpecModel
+from partita_api.meta import Rule, SpecModel
 
 
 class AutoscalingMode(StrEnum):

@@ -11,10 +11,9 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
-from partita_api.fields.rules import Rule, TransitionRule
 from partita_api.gpupool import GPUPool, GPUPoolSpec, GPUPoolStatus
 from partita_api.inferencesession import InferenceSession, InferenceSessionSpec, InferenceSessionStatus
-from partita_api.meta import CATEGORY, GROUP, VERSION, SpecModel
+from partita_api.meta import CATEGORY, GROUP, VERSION, Rule, SpecModel, TransitionRule
 from partita_api.pipelineplan import PipelinePlan, PipelinePlanSpec, PipelinePlanStatus
 
 KEPT_KEYWORDS = (

@@ -8,8 +8,7 @@ from pydantic import Field
 from partita_api.conditions import Condition
 from partita_api.fields.label_selector import LabelSelector
 from partita_api.fields.quantity import Quantity
-from partita_api.fields.rules import Rule
-from partita_api.meta import API_VERSION, NAME_PATTERN, POOL_LABEL, ObjectMeta, SpecModel, StatusModel
+from partita_api.meta import API_VERSION, NAME_PATTERN, POOL_LABEL, ObjectMeta, Rule, SpecModel, StatusModel
 from partita_api.partitioning import MigPartitioning, PartitioningStatus
 
 

@@ -10,8 +10,7 @@ from partita_api.conditions import Condition
 from partita_api.execution import Execution
 from partita_api.fields.label_selector import LabelSelector
 from partita_api.fields.quantity import Percent, Quantity
-from partita_api.fields.rules import Rule
-from partita_api.meta import API_VERSION, NAME_PATTERN, ObjectMeta, SpecModel, StatusModel
+from partita_api.meta import API_VERSION, NAME_PATTERN, ObjectMeta, Rule, SpecModel, StatusModel
 from partita_api.module import Edge, Module, ModuleName
 from partita_api.plan_changes import MaintenanceWindow, PlanPreview
 

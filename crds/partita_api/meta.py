@@ -1,11 +1,11 @@
-"""Names that every part of Partita agrees on, and the base classes of its API models."""
+"""Names that every part of Partita agrees on, and the base classes of its API models with the rules that they keep."""
 
-from typing import ClassVar, Final, Self
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Self
 
 from pydantic import BaseModel, ConfigDict, model_validator
 from pydantic.alias_generators import to_camel
-
-from partita_api.fields.rules import Rule, TransitionRule
 
 GROUP: Final = "partita.dev"
 VERSION: Final = "v1alpha1"
@@ -34,10 +34,33 @@ change of its nodes' slices that may be carried out."""
 ROLLBACK_ANNOTATION: Final = f"{GROUP}/rollback"
 """On a session: PLAN@GENERATION, the plan to hold while the session's metadata.generation is that one."""
 PAUSED_ANNOTATION: Final = f"{GROUP}/paused"
-"""On a session: keep what serves as it is, and why; `false` is as good as none."""
+"""On a session: keep what serves as it is, and why; `false` means the same as no annotation."""
 
 NAME_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 """DNS-1123 label: the form of the names of modules, pools and sessions."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule between fields of a model; CEL and Python refuse the same documents with the same message."""
+
+    message: str
+    """What is wrong and what to change; field names as in YAML."""
+    holds: Callable[[Any], bool]
+    """Whether an instance of the model keeps the rule."""
+    cel: str | None
+    """The same in CEL. None where CEL cannot express it, such as the comparison of quantities."""
+
+
+@dataclass(frozen=True)
+class TransitionRule:
+    """A rule between the old and the new state of an object, which the API server checks on updates."""
+
+    message: str
+    allows: Callable[[Any, Any], bool]
+    """Whether the change from the first to the second instance is allowed."""
+    cel: str
+    """The same in CEL, with `oldSelf` for the old state."""
 
 
 class SpecModel(BaseModel):

@@ -6,8 +6,7 @@ from typing import Annotated, Any, ClassVar, Final
 from pydantic import Field
 
 from partita_api.fields.quantity import Quantity
-from partita_api.fields.rules import Rule
-from partita_api.meta import NAME_PATTERN, SpecModel
+from partita_api.meta import NAME_PATTERN, Rule, SpecModel
 
 ENTRYPOINT_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$"
 

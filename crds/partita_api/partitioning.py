@@ -4,9 +4,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from partita_api.fields.rules import Rule
 from partita_api.inferencesession import Approval
-from partita_api.meta import SpecModel, StatusModel
+from partita_api.meta import Rule, SpecModel, StatusModel
 
 MAX_GPUS_PER_NODE = 16
 

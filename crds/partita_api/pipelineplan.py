@@ -9,9 +9,8 @@ from pydantic import Field, model_validator
 
 from partita_api.conditions import Condition
 from partita_api.fields.quantity import Quantity
-from partita_api.fields.rules import TransitionRule
 from partita_api.inferencesession import ObjectiveType
-from partita_api.meta import API_VERSION, ObjectMeta, SpecModel, StatusModel
+from partita_api.meta import API_VERSION, ObjectMeta, SpecModel, StatusModel, TransitionRule
 from partita_api.module import ModuleName
 
 

@@ -7,8 +7,7 @@ from typing import ClassVar, Final
 from pydantic import Field
 
 from partita_api.fields.quantity import Quantity
-from partita_api.fields.rules import Rule
-from partita_api.meta import SpecModel, StatusModel
+from partita_api.meta import Rule, SpecModel, StatusModel
 
 TIME_OF_DAY: Final = "([01][0-9]|2[0-3]):[0-5][0-9]"
 

@@ -11,9 +11,8 @@ import pytest
 from tests.crds.documents import CROP, DETECTOR, PLAN, POOL, REMOVED, SESSION, Json, changed
 
 from partita_api.crd_schema import KINDS, CustomResource, structural_schema
-from partita_api.fields.rules import Rule
 from partita_api.manifests import ManifestError, parse_resource
-from partita_api.meta import SpecModel
+from partita_api.meta import Rule, SpecModel
 
 CEL_RESERVED = {"function", "namespace", "package", "import", "const", "loop", "return", "var", "void", "while"}
 """Words that Kubernetes escapes as __word__ in rules."""

@@ -1,4 +1,4 @@
-"""Types of fields that several kinds share: quantities, label selectors, and rules in CEL and in Python.
+"""Types of fields that several kinds share: quantities, percentages and label selectors.
 
 May import `meta`.
 """

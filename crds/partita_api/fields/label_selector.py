@@ -6,8 +6,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from partita_api.fields.rules import Rule
-from partita_api.meta import SpecModel
+from partita_api.meta import Rule, SpecModel
 
 LabelKey = Annotated[str, Field(max_length=316)]
 LabelValue = Annotated[str, Field(max_length=63)]
