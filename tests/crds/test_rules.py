@@ -292,8 +292,8 @@ def test_pydantic_refuses_what_cel_cannot_express(document: Json, path: str, val
 
 
 def test_every_rule_has_a_document_that_breaks_it() -> None:
-    wanted = {str(case.values[3]) for case in (*REFUSED, *REFUSED_BY_PYDANTIC)}
-    untested = [rule.message for rule in ALL_RULES if not any(want in rule.message for want in wanted)]
+    desired = {str(case.values[3]) for case in (*REFUSED, *REFUSED_BY_PYDANTIC)}
+    untested = [rule.message for rule in ALL_RULES if not any(want in rule.message for want in desired)]
     assert untested == []
     assert len(ALL_RULES) > 20
 

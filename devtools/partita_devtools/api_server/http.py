@@ -65,12 +65,12 @@ async def _errors_as_status(request: web.Request, handler: Handler) -> web.Strea
 
 
 def _authenticated(token: str) -> Middleware:
-    wanted = f"Bearer {token}".encode()
+    expected = f"Bearer {token}".encode()
 
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
         given = request.headers.get("Authorization", "").encode("utf-8", "replace")
-        if request.path != "/readyz" and not secrets.compare_digest(given, wanted):
+        if request.path != "/readyz" and not secrets.compare_digest(given, expected):
             raise RefusedError(HTTPStatus.UNAUTHORIZED, "Unauthorized")
         return await handler(request)
 

@@ -15,22 +15,22 @@ Fields = dict[str, Any]
 _OWNED_METADATA: Final = ("annotations", "finalizers", "labels", "ownerReferences")
 
 
-def apply(live: Document, wanted: Document, manager: str, subresource: str = "") -> tuple[Document, list[str]]:
-    """The object after `manager` has applied `wanted`, and the fields that another manager applied with other values.
+def apply(live: Document, desired: Document, manager: str, subresource: str = "") -> tuple[Document, list[str]]:
+    """The object after `manager` has applied `desired`, and the fields that another manager applied with other values.
 
     A field that the manager applied earlier and leaves out now is removed, unless another manager applied it, too.
     """
     entries: list[Document] = list(live["metadata"].get("managedFields") or [])
     own = [e for e in entries if _is_of(e, manager, subresource)]
     others = [e for e in entries if not _is_of(e, manager, subresource)]
-    wanted = _without_identity(wanted)
-    fields = _fields(wanted)
+    desired = _without_identity(desired)
+    fields = _fields(desired)
     leaves = _leaves(fields)
     conflicts = sorted(
         f"{'.'.join(path)} (by {entry['manager']})"
         for entry in others
         for path in _leaves(entry["fieldsV1"])
-        if path in leaves and _value(live, path) != _value(wanted, path)
+        if path in leaves and _value(live, path) != _value(desired, path)
     )
     after = deepcopy(live)
     kept = {path for entry in others for path in _leaves(entry["fieldsV1"])}
@@ -38,7 +38,7 @@ def apply(live: Document, wanted: Document, manager: str, subresource: str = "")
         for path in _leaves(entry["fieldsV1"]):
             if path not in leaves and path not in kept:
                 _remove(after, path)
-    _merge(after, wanted)
+    _merge(after, desired)
     entry = {"manager": manager, "operation": "Apply", "fieldsType": "FieldsV1", "fieldsV1": fields}
     if subresource:
         entry["subresource"] = subresource
@@ -63,9 +63,9 @@ def _is_of(entry: Document, manager: str, subresource: str) -> bool:
     return (entry["manager"], entry.get("subresource", "")) == (manager, subresource)
 
 
-def _without_identity(wanted: Document) -> Document:
+def _without_identity(desired: Document) -> Document:
     """What a manager can own of its manifest."""
-    owned = {key: deepcopy(value) for key, value in wanted.items() if key not in ("apiVersion", "kind")}
+    owned = {key: deepcopy(value) for key, value in desired.items() if key not in ("apiVersion", "kind")}
     metadata = owned.pop("metadata", None) or {}
     if part := {key: metadata[key] for key in _OWNED_METADATA if key in metadata}:
         owned["metadata"] = part
@@ -102,8 +102,8 @@ def _remove(document: Document, path: tuple[str, ...]) -> None:
     del document[key]
 
 
-def _merge(document: Document, wanted: Document) -> None:
-    for key, value in wanted.items():
+def _merge(document: Document, desired: Document) -> None:
+    for key, value in desired.items():
         present = document.get(key)
         if isinstance(value, dict) and isinstance(present, dict):
             _merge(present, value)

@@ -24,16 +24,16 @@ def selects(labels: str, fields: str) -> Callable[[Document], bool]:
 
     Field selectors compare for equality only, as in Kubernetes.
     """
-    wanted_labels = _requirements(labels)
-    wanted_fields = _requirements(fields)
-    for requirement in wanted_fields:
+    label_requirements = _requirements(labels)
+    field_requirements = _requirements(fields)
+    for requirement in field_requirements:
         if not requirement.operator.takes_values:
             raise BadSelectorError(f"{fields!r} is not a field selector: compare each field with = or !=")
 
     def matches(document: Document) -> bool:
         present = document["metadata"].get("labels") or {}
-        return all(r.matches(present) for r in wanted_labels) and all(
-            r.matches({r.key: _field(document, r.key)}) for r in wanted_fields
+        return all(r.matches(present) for r in label_requirements) and all(
+            r.matches({r.key: _field(document, r.key)}) for r in field_requirements
         )
 
     return matches

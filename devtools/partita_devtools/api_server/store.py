@@ -108,7 +108,7 @@ class ObjectStore:
         self,
         kind: ServedKind,
         place: Place,
-        wanted: Document,
+        desired: Document,
         manager: str,
         now: datetime,
         *,
@@ -119,8 +119,8 @@ class ObjectStore:
         old = self._objects.get(place)
         if old is None and status:
             self.get(place)
-        _check_preconditions(old, wanted)
-        part = {"metadata": {}, "status": wanted.get("status") or {}} if status else _without_status(kind, wanted)
+        _check_preconditions(old, desired)
+        part = {"metadata": {}, "status": desired.get("status") or {}} if status else _without_status(kind, desired)
         base = old or {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": place[3]}}
         new, conflicts = apply(base, part, manager, "status" if status else "")
         if conflicts and not force:
@@ -222,11 +222,11 @@ def _body(kind: ServedKind, old: Document, new: Document, *, status: bool) -> Do
 
 def _check_preconditions(old: Document | None, new: Document) -> None:
     """A uid or a version in the request must be that of the present object."""
-    wanted, present = new.get("metadata") or {}, (old or {}).get("metadata") or {}
+    desired, present = new.get("metadata") or {}, (old or {}).get("metadata") or {}
     for field, what in (("uid", "UID"), ("resourceVersion", "version")):
-        if wanted.get(field) and wanted[field] != present.get(field):
+        if desired.get(field) and desired[field] != present.get(field):
             raise RefusedError(
-                HTTPStatus.CONFLICT, f"{what} in the request: {wanted[field]}, of the object: {present.get(field)}"
+                HTTPStatus.CONFLICT, f"{what} in the request: {desired[field]}, of the object: {present.get(field)}"
             )
 
 

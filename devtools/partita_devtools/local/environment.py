@@ -56,9 +56,9 @@ def local_up(
     DevError.
     """
     with _one_at_a_time(state_dir, report):
-        wanted = {pool.metadata.name: RayClassNode.of_pool(pool) for pool in (*_stored_pools(state_dir), *pools)}
+        desired = {pool.metadata.name: RayClassNode.of_pool(pool) for pool in (*_stored_pools(state_dir), *pools)}
         variables = {"PYTHONPATH": pathsep.join(str(path.absolute()) for path in python_path)}
-        ray = replace(DEFAULT_RAY, nodes=tuple(wanted.values()), environment=variables)
+        ray = replace(DEFAULT_RAY, nodes=tuple(desired.values()), environment=variables)
         running = load_dev_environment(state_dir)
         if running is not None and running.ray.is_running():
             if running.ray.config.environment != variables:

@@ -103,11 +103,11 @@ def rows(kind: CustomResource, documents: Iterable[Document], now: datetime) -> 
 
 def _value(document: Any, path: str) -> Any:
     """The value at a JSON path of a printer column: fields, and one item of a list by the value of a field."""
-    for field, key, wanted in _FIELD.findall(path):
+    for field, key, expected in _FIELD.findall(path):
         if field:
             document = document.get(field) if isinstance(document, dict) else None
         else:
-            document = next((item for item in document or () if item.get(key) == wanted), None)
+            document = next((item for item in document or () if item.get(key) == expected), None)
     return document
 
 

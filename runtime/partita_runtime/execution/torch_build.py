@@ -61,21 +61,23 @@ def build_torch_executor(build: StageBuild) -> BuiltExecutor:
     )
 
 
-def pick_device(wanted: Device, warnings: list[str]) -> torch.device:
+def pick_device(requested: Device, warnings: list[str]) -> torch.device:
     """The device, or the CPU with a warning added to `warnings`."""
-    if wanted is Device.CUDA and not torch.cuda.is_available():
+    if requested is Device.CUDA and not torch.cuda.is_available():
         warnings.append("there is no CUDA device here, so the stage computes on the CPU")
         return torch.device("cpu")
-    return torch.device(wanted)
+    return torch.device(requested)
 
 
-def pick_backend(wanted: Backend, blocks: StageBlocks, entry: Boundary, warnings: list[str]) -> tuple[Backend, Compute]:
+def pick_backend(
+    requested: Backend, blocks: StageBlocks, entry: Boundary, warnings: list[str]
+) -> tuple[Backend, Compute]:
     """The backend and its function, or the eager one with a warning added to `warnings`."""
-    if wanted in _BUILDERS:
+    if requested in _BUILDERS:
         try:
-            return wanted, _BUILDERS[wanted](blocks, entry)
+            return requested, _BUILDERS[requested](blocks, entry)
         except CannotBuildError as error:
-            warnings.append(f"{wanted} cannot build the stage, so it runs eagerly: {error}")
+            warnings.append(f"{requested} cannot build the stage, so it runs eagerly: {error}")
     return Backend.EAGER, eager(blocks)
 
 

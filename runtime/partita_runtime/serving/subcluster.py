@@ -36,8 +36,8 @@ class SubclusterReplica:
         """Load other models. Serve calls this before the replica is ready, and whenever its models change."""
         if self._announcing is None:
             self._announcing = asyncio.create_task(self._announce())
-        wanted = SubclusterModels.model_validate(user_config)
-        await self._models.load(wanted.stages, wanted.memory_bytes)
+        desired = SubclusterModels.model_validate(user_config)
+        await self._models.load(desired.stages, desired.memory_bytes)
 
     async def check_health(self) -> None:
         """Raises if no more batches will be run; Serve then replaces the replica."""

@@ -57,13 +57,13 @@ class Cluster:
         self, manager: str, *, spec: Document, labels: dict[str, str] | None = None, force: bool = False
     ) -> Document:
         """The pool after a server-side apply."""
-        wanted = {"metadata": {"name": "fast", **({"labels": labels} if labels else {})}, "spec": spec}
-        return self.store.apply(POOL, FAST, wanted, manager, self.now, status=False, force=force)
+        desired = {"metadata": {"name": "fast", **({"labels": labels} if labels else {})}, "spec": spec}
+        return self.store.apply(POOL, FAST, desired, manager, self.now, status=False, force=force)
 
     def observe_pool(self, manager: str, status: Document) -> Document:
         """The pool after a server-side apply of its status."""
-        wanted = {"metadata": {"name": "fast"}, "status": status}
-        return self.store.apply(POOL, FAST, wanted, manager, self.now, status=True, force=True)
+        desired = {"metadata": {"name": "fast"}, "status": status}
+        return self.store.apply(POOL, FAST, desired, manager, self.now, status=True, force=True)
 
     def config_map(self, name: str, owner: Document | None = None, **metadata: Any) -> Document:
         """A ConfigMap, created; `owner` owns it."""

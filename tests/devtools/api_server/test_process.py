@@ -195,11 +195,11 @@ def request(
         "Authorization": f"Bearer {record['token']}" if token is None else token,
         "Content-Type": "application/json",
     }
-    wanted = urllib.request.Request(
+    desired = urllib.request.Request(
         f"https://127.0.0.1:{record['port']}{path}", body.encode() if body else None, headers, method=method
     )
     try:
-        with urllib.request.urlopen(wanted, timeout=30, context=context) as answer:
+        with urllib.request.urlopen(desired, timeout=30, context=context) as answer:
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         return error.code, json.load(error)

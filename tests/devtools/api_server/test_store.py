@@ -64,9 +64,9 @@ def test_preconditions_are_checked(cluster: Cluster, field: str, value: str) -> 
         with pytest.raises(RefusedError) as refused:
             cluster.store.patch(POOL, FAST, {"metadata": {field: value}}, cluster.now, status=status)
         assert refused.value.status == 409
-        wanted = {"metadata": {"name": "fast", field: value}, "status": {"capacity": 2}}
+        desired = {"metadata": {"name": "fast", field: value}, "status": {"capacity": 2}}
         with pytest.raises(RefusedError):
-            cluster.store.apply(POOL, FAST, wanted, "partita", cluster.now, status=status, force=True)
+            cluster.store.apply(POOL, FAST, desired, "partita", cluster.now, status=status, force=True)
     assert cluster.store.get(FAST) is before
 
 

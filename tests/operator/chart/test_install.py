@@ -31,10 +31,10 @@ def api(control_plane: ControlPlane) -> Iterator[httpx.Client]:
         yield client
 
 
-def until(look: Callable[[], Any], is_wanted: Callable[[Any], bool], log: Callable[[], str] = str) -> None:
-    """Poll until `is_wanted` accepts what `look` returns. Fails with the last value and the operator's log."""
+def until(look: Callable[[], Any], accepts: Callable[[Any], bool], log: Callable[[], str] = str) -> None:
+    """Poll until it accepts what `look` returns. Fails with the last value and the operator's log."""
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while not is_wanted(seen := look()):
+    while not accepts(seen := look()):
         assert time.monotonic() < deadline, f"still {seen}; the log of the operator:\n{log()}"
         time.sleep(0.25)
 

@@ -74,7 +74,7 @@ def test_strategies_side_by_side(place: Path) -> None:
     assert compared["session"] == "default/detection"
     for row, want in zip(compared["strategies"], ("partita", "no-partitioning"), strict=True):
         assert row["seconds"] >= 0
-        wanted = {
+        desired = {
             "strategy": want,
             "feasible": True,
             "objective": "Cost",
@@ -87,7 +87,7 @@ def test_strategies_side_by_side(place: Path) -> None:
             "throughput": 100.0,
             "gpus": {"fast": 1},
         }
-        assert {key: value for key, value in row.items() if key != "seconds"} == wanted
+        assert {key: value for key, value in row.items() if key != "seconds"} == desired
 
 
 def test_comparison_gives_the_reason_for_no_plan(place: Path) -> None:
@@ -114,7 +114,7 @@ def test_sessions_planned_together_share_the_pools_by_weight(place: Path) -> Non
     """Four GPUs serve 400 requests/s: one session has three times the weight of the other."""
     pair = [session(name).slo(200).rate(50).model("detector").planner(max_stages=1) for name in ("heavy", "light")]
     objectives = [{"type": "Throughput", "weight": 3}, {"type": "Throughput", "weight": 1}]
-    write(place, *(s.with_spec(objective=wanted) for s, wanted in zip(pair, objectives, strict=True)))
+    write(place, *(s.with_spec(objective=desired) for s, desired in zip(pair, objectives, strict=True)))
     written = place / "plans.yaml"
 
     result = plan(place, "--together", "--out", written, "-o", "json")

@@ -78,10 +78,10 @@ class ServeModel:
         self.configs = dict(applications)
         self.replicas = {name: found for name, found in self.replicas.items() if name in self.configs}
         for app in applications.values():
-            wanted = app["deployments"][0].get("num_replicas", 1)
+            desired = app["deployments"][0].get("num_replicas", 1)
             have = self.replicas.setdefault(app["name"], [])
-            have[wanted:] = []
-            have += [ServeReplica("STARTING", node=None, started=self.now)] * (wanted - len(have))
+            have[desired:] = []
+            have += [ServeReplica("STARTING", node=None, started=self.now)] * (desired - len(have))
 
     def tick(self) -> None:
         """Place replicas, make placed ones ready, and advance the frontend."""

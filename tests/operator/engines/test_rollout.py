@@ -14,7 +14,7 @@ from partita_operator.engines.rollout import RolloutTarget, next_step
 STEPS = 40
 
 
-def wanted(plan: str, *replicas: int, pools: tuple[str, ...] = ("a",), share: float = 1.0) -> RolloutTarget:
+def desired(plan: str, *replicas: int, pools: tuple[str, ...] = ("a",), share: float = 1.0) -> RolloutTarget:
     stages = Deployments(
         stage_config(plan, at, count, pools[at % len(pools)], share) for at, count in enumerate(replicas)
     )
@@ -43,16 +43,16 @@ def told(serve: ServeModel) -> str | None:
 
 def test_a_first_rollout_starts_everything_at_once() -> None:
     serve = ServeModel({"a": 4})
-    step(serve, wanted("one", 2, 1))
+    step(serve, desired("one", 2, 1))
     assert serve.counts() == {"one/0": 2, "one/1": 1}
     assert told(serve) == "one"
 
 
 def test_a_new_plan_starts_beside_the_old_one_and_then_takes_over() -> None:
-    serve = rolled_out({"a": 8}, wanted("one", 2, 1))
+    serve = rolled_out({"a": 8}, desired("one", 2, 1))
     seen = []
     for _ in range(8):
-        message = step(serve, wanted("two", 3))
+        message = step(serve, desired("two", 3))
         seen.append((told(serve), sorted(serve.counts().items()), message))
     beside = [("one/0", 2), ("one/1", 1), ("two/0", 3)]
     alone = [("two/0", 3)]
@@ -63,79 +63,79 @@ def test_a_new_plan_starts_beside_the_old_one_and_then_takes_over() -> None:
 
 
 def test_the_old_plan_stays_until_the_frontend_has_finished_it() -> None:
-    serve = rolled_out({"a": 8}, wanted("one", 2))
+    serve = rolled_out({"a": 8}, desired("one", 2))
     while told(serve) != "two":
-        step(serve, wanted("two", 2))
+        step(serve, desired("two", 2))
     serve.serving = "one"
-    decided = next_step(wanted("two", 2), serve.state, serve.report, serve.capacity, serve.now)
+    decided = next_step(desired("two", 2), serve.state, serve.report, serve.capacity, serve.now)
     assert [*decided.deployments] == [*serve.configs]
     assert decided.message == "Waiting until the frontend has finished plan one."
 
 
 def test_the_old_plan_stays_while_the_frontend_does_not_answer() -> None:
-    serve = rolled_out({"a": 8}, wanted("one", 2))
+    serve = rolled_out({"a": 8}, desired("one", 2))
     while told(serve) != "two":
-        step(serve, wanted("two", 2))
-    decided = next_step(wanted("two", 2), serve.state, None, serve.capacity, serve.now)
+        step(serve, desired("two", 2))
+    decided = next_step(desired("two", 2), serve.state, None, serve.capacity, serve.now)
     assert [*decided.deployments] == [*serve.configs]
 
 
 def test_a_plan_that_never_becomes_ready_does_not_change_the_old_one() -> None:
-    serve = rolled_out({"a": 8}, wanted("one", 2))
+    serve = rolled_out({"a": 8}, desired("one", 2))
     serve.broken = frozenset({"two"})
     for _ in range(STEPS):
-        step(serve, wanted("two", 2))
+        step(serve, desired("two", 2))
     assert (told(serve), serve.serving) == ("one", "one")
     assert serve.counts() == {"one/0": 2, "two/0": 2}
 
 
 def test_going_back_to_the_old_plan_removes_the_new_one() -> None:
-    serve = rolled_out({"a": 8}, wanted("one", 2))
+    serve = rolled_out({"a": 8}, desired("one", 2))
     serve.broken = frozenset({"two"})
-    step(serve, wanted("two", 2))
-    step(serve, wanted("one", 2))
+    step(serve, desired("two", 2))
+    step(serve, desired("one", 2))
     assert serve.counts() == {"one/0": 2}
 
 
 def test_a_third_plan_replaces_a_second_that_was_not_up() -> None:
-    serve = rolled_out({"a": 8}, wanted("one", 2))
+    serve = rolled_out({"a": 8}, desired("one", 2))
     serve.broken = frozenset({"two"})
-    step(serve, wanted("two", 2))
+    step(serve, desired("two", 2))
     for _ in range(8):
-        step(serve, wanted("three", 2))
+        step(serve, desired("three", 2))
     assert serve.counts() == {"three/0": 2}
     assert serve.serving == "three"
 
 
 def test_missing_replicas_delay_the_switch_for_a_limited_time() -> None:
-    serve = rolled_out({"a": 8}, wanted("one", 2))
-    step(serve, wanted("two", 3))
+    serve = rolled_out({"a": 8}, desired("one", 2))
+    step(serve, desired("two", 3))
     serve.capacity = {"a": 4}
     for _ in range(STEPS):
-        message = step(serve, wanted("two", 3))
+        message = step(serve, desired("two", 3))
     assert serve.serving == "two"
     assert message == ""
 
 
 def test_scaling_changes_replicas_in_place() -> None:
-    serve = rolled_out({"a": 8}, wanted("one", 2, 1))
-    step(serve, wanted("one", 4, 1))
+    serve = rolled_out({"a": 8}, desired("one", 2, 1))
+    step(serve, desired("one", 4, 1))
     assert serve.counts() == {"one/0": 4, "one/1": 1}
     assert told(serve) == "one"
 
 
 def test_a_session_at_zero_keeps_only_its_frontend_until_a_request_arrives() -> None:
-    serve = rolled_out({"a": 8}, wanted("one", 2, 1))
-    assert step(serve, wanted("one")) == ""
+    serve = rolled_out({"a": 8}, desired("one", 2, 1))
+    assert step(serve, desired("one")) == ""
     assert (serve.counts(), told(serve)) == ({}, "one")
-    step(serve, wanted("one", 1, 1))
+    step(serve, desired("one", 1, 1))
     assert (serve.counts(), told(serve)) == ({"one/0": 1, "one/1": 1}, "one")
 
 
 def test_a_new_plan_takes_over_from_one_at_zero() -> None:
-    serve = rolled_out({"a": 8}, wanted("one", 2))
-    step(serve, wanted("one"))
-    step(serve, wanted("two", 2))
+    serve = rolled_out({"a": 8}, desired("one", 2))
+    step(serve, desired("one"))
+    step(serve, desired("two", 2))
     assert (serve.counts(), told(serve)) == ({"two/0": 2}, "two")
 
 
@@ -143,22 +143,24 @@ def test_a_new_plan_takes_over_from_one_at_zero() -> None:
     ("capacity", "old", "new", "want_words", "want_gap"),
     [
         pytest.param(
-            {"a": 4}, wanted("one", 4), wanted("two", 4), "run with fewer replicas", False, id="old plan releases one"
+            {"a": 4}, desired("one", 4), desired("two", 4), "run with fewer replicas", False, id="old plan releases one"
         ),
         pytest.param(
             {"a": 6},
-            wanted("one", 4),
-            wanted("two", 4),
+            desired("one", 4),
+            desired("two", 4),
             "run with fewer replicas",
             False,
             id="new plan starts with two",
         ),
-        pytest.param({"a": 3}, wanted("one", 2, 1), wanted("two", 1, 1), "removed first", True, id="no room for both"),
-        pytest.param({"a": 1}, wanted("one", 1), wanted("two", 1), "removed first", True, id="one accelerator"),
+        pytest.param(
+            {"a": 3}, desired("one", 2, 1), desired("two", 1, 1), "removed first", True, id="no room for both"
+        ),
+        pytest.param({"a": 1}, desired("one", 1), desired("two", 1), "removed first", True, id="one accelerator"),
         pytest.param(
             {"a": 1},
-            wanted("one", 2, share=0.5),
-            wanted("two", 2, share=0.5),
+            desired("one", 2, share=0.5),
+            desired("two", 2, share=0.5),
             "run with fewer replicas",
             False,
             id="vGPUs",
@@ -180,9 +182,9 @@ def test_without_room_for_both_plans(
 
 
 def test_a_plan_that_never_fits_keeps_the_old_one_and_names_what_is_missing() -> None:
-    serve = rolled_out({"a": 2}, wanted("one", 2))
+    serve = rolled_out({"a": 2}, desired("one", 2))
     for _ in range(STEPS):
-        message = step(serve, wanted("two", 1, 1, pools=("a", "b")))
+        message = step(serve, desired("two", 1, 1, pools=("a", "b")))
     assert serve.serving == "one"
     assert serve.counts()["one/0"] == 2
     assert "lacks 1 b" in message
@@ -190,14 +192,14 @@ def test_a_plan_that_never_fits_keeps_the_old_one_and_names_what_is_missing() ->
 
 def test_a_first_plan_that_does_not_fit_names_what_is_missing() -> None:
     serve = ServeModel({"a": 2})
-    messages = [step(serve, wanted("one", 1, 1, pools=("a", "b"))) for _ in range(STEPS)]
+    messages = [step(serve, desired("one", 1, 1, pools=("a", "b"))) for _ in range(STEPS)]
     assert "lacks 1 b" in messages[-1]
     assert serve.counts() == {"one/0": 1, "one/1": 1}
 
 
 def test_a_short_drop_of_the_capacity_does_not_reduce_the_old_plan() -> None:
-    serve = rolled_out({"a": 4}, wanted("one", 3))
-    dip = next_step(wanted("two", 3), serve.state, serve.report, {"a": 0}, serve.now)
+    serve = rolled_out({"a": 4}, desired("one", 3))
+    dip = next_step(desired("two", 3), serve.state, serve.report, {"a": 0}, serve.now)
     assert {*dip.deployments} >= set(serve.configs)
     serve.put(dip.deployments)
     assert serve.counts()["one/0"] == 3
@@ -213,7 +215,7 @@ def test_every_rollout_ends_and_removes_the_old_stages(
 ) -> None:
     serve = ServeModel({"a": float(max(capacity, *map(sum, sequence)))})
     for number, replicas in enumerate(sequence):
-        target = wanted(f"plan-{number}", *replicas)
+        target = desired(f"plan-{number}", *replicas)
         for at in range(STEPS * 2):
             report = None if at in unreachable else serve.report
             decided = next_step(target, serve.state, report, serve.capacity, serve.now)
@@ -231,8 +233,8 @@ def test_if_one_replica_of_every_stage_fits_a_migration_has_no_gap(
 ) -> None:
     serve = ServeModel({"a": float(max(capacity, sum(old), sum(new), len(old) + len(new)))})
     for _ in range(6):
-        step(serve, wanted("one", *old))
+        step(serve, desired("one", *old))
     for _ in range(STEPS):
-        step(serve, wanted("two", *new))
+        step(serve, desired("two", *new))
         assert serve.is_complete(serve.serving)
     assert serve.serving == "two"

@@ -20,13 +20,13 @@ from partita_operator.engines.session_status import serving_status
 from partita_runtime.scheduling.events import StageRef
 
 
-def wanted(plan: str, modules: str, replicas: int) -> RolloutTarget:
+def desired(plan: str, modules: str, replicas: int) -> RolloutTarget:
     return RolloutTarget(
         SESSION, plan, frontend_config(plan), Deployments([subcluster_config(plan, modules, replicas)])
     )
 
 
-(SUBCLUSTER,) = wanted("one", "ab", 2).stages
+(SUBCLUSTER,) = desired("one", "ab", 2).stages
 
 
 def held(serve: ServeModel) -> dict[str, str]:
@@ -35,11 +35,11 @@ def held(serve: ServeModel) -> dict[str, str]:
 
 
 def test_models_of_a_new_plan_are_loaded_beside_the_current_ones_and_then_take_over() -> None:
-    serve = rolled_out({"a": 2}, wanted("one", "ab", 2))
+    serve = rolled_out({"a": 2}, desired("one", "ab", 2))
     before = [*serve.replicas[SUBCLUSTER]]
     seen = []
     for _ in range(6):
-        message = step(serve, wanted("two", "abc", 2))
+        message = step(serve, desired("two", "abc", 2))
         seen.append((told(serve), held(serve), message))
         assert serve.is_complete(serve.serving)
     both = {"one": "ab", "two": "abc"}
@@ -50,31 +50,31 @@ def test_models_of_a_new_plan_are_loaded_beside_the_current_ones_and_then_take_o
 
 
 def test_the_frontend_switches_after_all_vgpus_have_loaded_the_models() -> None:
-    serve = rolled_out({"a": 2}, wanted("one", "ab", 2))
+    serve = rolled_out({"a": 2}, desired("one", "ab", 2))
     serve.broken = frozenset({"two"})
     for _ in range(5):
-        step(serve, wanted("two", "abc", 2))
+        step(serve, desired("two", "abc", 2))
         assert (told(serve), serve.serving) == ("one", "one")
     serve.broken = frozenset()
     for _ in range(5):
-        step(serve, wanted("two", "abc", 2))
+        step(serve, desired("two", "abc", 2))
     assert serve.serving == "two"
 
 
 def test_models_stay_loaded_until_the_frontend_has_finished_the_old_plan() -> None:
-    serve = rolled_out({"a": 2}, wanted("one", "ab", 2))
+    serve = rolled_out({"a": 2}, desired("one", "ab", 2))
     while told(serve) != "two":
-        step(serve, wanted("two", "a", 2))
+        step(serve, desired("two", "a", 2))
     for report in (None, serve.report):
         serve.serving = "one"
-        decided = next_step(wanted("two", "a", 2), serve.state, report and serve.report, serve.capacity, serve.now)
+        decided = next_step(desired("two", "a", 2), serve.state, report and serve.report, serve.capacity, serve.now)
         assert {*stages_by_plan(decided.deployments[SUBCLUSTER])} == {"one", "two"}
 
 
 def test_a_subcluster_grows_in_place() -> None:
-    serve = rolled_out({"a": 4}, wanted("one", "ab", 2))
+    serve = rolled_out({"a": 4}, desired("one", "ab", 2))
     for _ in range(6):
-        step(serve, wanted("two", "ab", 4))
+        step(serve, desired("two", "ab", 4))
         assert serve.is_complete(serve.serving)
     assert (serve.serving, len(serve.replicas[SUBCLUSTER])) == ("two", 4)
 
@@ -82,7 +82,7 @@ def test_a_subcluster_grows_in_place() -> None:
 def test_separate_stages_are_replaced_by_a_subcluster_and_back() -> None:
     alone = RolloutTarget(SESSION, "one", frontend_config("one"), Deployments([stage_config("one", 0, 2)]))
     serve = rolled_out({"a": 4}, alone)
-    for target in (wanted("two", "ab", 2), alone):
+    for target in (desired("two", "ab", 2), alone):
         for _ in range(8):
             step(serve, target)
             assert serve.is_complete(serve.serving)
@@ -91,7 +91,7 @@ def test_separate_stages_are_replaced_by_a_subcluster_and_back() -> None:
 
 
 def test_every_stage_of_a_subcluster_is_reported_under_its_plan() -> None:
-    serve = rolled_out({"a": 2}, wanted("one", "ab", 2))
+    serve = rolled_out({"a": 2}, desired("one", "ab", 2))
     app = application(subcluster_config("one", "ab", 2), serve.replicas[SUBCLUSTER])
     status = serving_status(
         SESSION,

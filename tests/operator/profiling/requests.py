@@ -35,10 +35,10 @@ def request(pool: str, entrypoint: str) -> ProfileRequest:
     )
 
 
-async def until(observe: Callable[[], Awaitable[ProfileRun]], is_wanted: Callable[[ProfileRun], bool]) -> ProfileRun:
-    """The first wanted observation; fails after the deadline."""
+async def until(observe: Callable[[], Awaitable[ProfileRun]], accepts: Callable[[ProfileRun], bool]) -> ProfileRun:
+    """The first accepted observation; fails after the deadline."""
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while not is_wanted(run := await observe()):
+    while not accepts(run := await observe()):
         assert time.monotonic() < deadline, f"still {run}"
         await asyncio.sleep(0.25)
     return run

@@ -209,14 +209,14 @@ def test_after_any_events_serving_continues_and_the_manifests_determine_the_fina
     steps: list[tuple[str, object]],
 ) -> None:
     cluster = settled()
-    wanted = TWO_MODELS
+    desired = TWO_MODELS
     fast = pool("fast").gpus(4)
     for what, value in steps:
         match what, value:
             case "rate", int(rate):
-                wanted = wanted.rate(rate)
+                desired = desired.rate(rate)
             case "slo", int(millis):
-                wanted = wanted.slo(millis)
+                desired = desired.slo(millis)
             case "fast pool", int(count):
                 fast = fast.gpus(count)
             case "engine away", int(seconds):
@@ -230,14 +230,14 @@ def test_after_any_events_serving_continues_and_the_manifests_determine_the_fina
                     damage(cluster)
             case "wait", int(seconds):
                 cluster.run(seconds)
-        cluster.add(wanted.build(), fast.build())
+        cluster.add(desired.build(), fast.build())
         cluster.look_once()
     cluster.run(50)
 
     assert cluster.engine.applied, "the current plan keeps serving"
-    if wanted.slo_ms >= 10:
+    if desired.slo_ms >= 10:
         fresh = SimulatedCluster()
-        fresh.add(fast.build(), pool("slow").gpus(8).build(), wanted.build())
+        fresh.add(fast.build(), pool("slow").gpus(8).build(), desired.build())
         fresh.run(15)
         active, want = (c.engine.applied[KEY].plan.spec.modules for c in (cluster, fresh))
         assert active == want

@@ -33,9 +33,9 @@ def _result_violations(workload: dict[str, Any], result: dict[str, Any]) -> Iter
                 yield f"{name} sends {allocation['rate']} to machines for {capacity}"
             occupancy += config["price"] * allocation["rate"] / _throughput(config)
             allocated += config["price"] * allocation["machines"]
-        served, wanted = sum(a["rate"] for _, a in machines), module["rate"] + result["dummy"][name]
-        if result["dummy"][name] < 0 or not isclose(served, wanted, rel_tol=TOLERANCE):
-            yield f"{name} serves {served} of {wanted}"
+        served, desired = sum(a["rate"] for _, a in machines), module["rate"] + result["dummy"][name]
+        if result["dummy"][name] < 0 or not isclose(served, desired, rel_tol=TOLERANCE):
+            yield f"{name} serves {served} of {desired}"
     for path in _paths(workload):
         if sum(budgets[name] for name in path) > workload["slo_ms"] * (1 + TOLERANCE):
             yield f"{' -> '.join(path)} takes more than the SLO"

@@ -28,8 +28,8 @@ def traffic(strategy: str, gpus: int = 40, built: SessionBuilder = TRAFFIC, cost
     """The outcome on a fast and a slow pool, which may be shared by two; every plan is validated once more."""
     pools = [pool("fast").gpus(gpus).price("2").mps(2), pool("slow").gpus(gpus).price("0.7")]
     profiles = [p.divisors(1, 2) for p in linear_profiles(("detector", "car", "person"), {"fast": 1.0, "slow": 2.5})]
-    wanted = built.planner(strategy=strategy).with_spec(objective={"type": "Cost", "cost_model": cost_model})
-    asked = problem(wanted, pools, profiles)
+    desired = built.planner(strategy=strategy).with_spec(objective={"type": "Cost", "cost_model": cost_model})
+    asked = problem(desired, pools, profiles)
     outcome = plan(asked)
     if isinstance(outcome, Planned):
         assert validate(outcome.plan, asked) == ()
@@ -59,9 +59,9 @@ def test_pools_that_are_too_small_are_named(strategy: str) -> None:
 
 @pytest.mark.parametrize("strategy", PAPERS)
 def test_throughput_is_refused_with_the_fix(strategy: str) -> None:
-    wanted = session("s").model("m").planner(strategy=strategy).with_spec(objective={"type": "Throughput"})
+    desired = session("s").model("m").planner(strategy=strategy).with_spec(objective={"type": "Throughput"})
 
-    outcome = plan(problem(wanted, [pool("fast")], [profile("m")]))
+    outcome = plan(problem(desired, [pool("fast")], [profile("m")]))
 
     assert isinstance(outcome, NoPlan)
     assert outcome.reason is NoPlanReason.INVALID_SESSION
@@ -72,9 +72,9 @@ def test_plan_does_not_rest_on_dummy_requests() -> None:
     """30 req/s need 0.43 s with batches of 8, and 0.4 s with 10 dummies a second; a plan for 0.82 s has none."""
     times = {1: [[50_000.0, 200_000.0]]}
     profiles = [profile(name).blocks(1).batches(1, 8).measured(times) for name in ("a", "b")]
-    wanted = session("s").slo(820).rate(30).chain("a", "b").planner(strategy="optimal")
+    desired = session("s").slo(820).rate(30).chain("a", "b").planner(strategy="optimal")
 
-    outcome = plan(problem(wanted, [pool("fast").gpus(8)], profiles))
+    outcome = plan(problem(desired, [pool("fast").gpus(8)], profiles))
 
     assert isinstance(outcome, Planned)
     assert sorted(p.batch_size for module in outcome.plan.modules for p in module.pipelines) == [1, 8]

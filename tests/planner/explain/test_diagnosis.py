@@ -112,7 +112,7 @@ def test_figures_are_tight(problem: PlanningProblem) -> None:
 
 @FEW
 @given(problem=small_problems(objective="Throughput"))
-def test_figures_are_tight_where_throughput_is_wanted(problem: PlanningProblem) -> None:
+def test_figures_are_tight_where_throughput_is_the_objective(problem: PlanningProblem) -> None:
     outcome = plan(problem)
     if isinstance(outcome, NoPlan):
         assert_figures_are_tight(problem, outcome)

@@ -44,7 +44,7 @@ def priced(problem: PlanningProblem, cost_model: str) -> PlanningProblem:
 
 def fork(fast: int, slow: int, rate: int = 200) -> PlanningProblem:
     """A detector and two classifiers side by side; the slow pool is cheap for its speed."""
-    wanted = (
+    desired = (
         session("traffic")
         .slo(150)
         .rate(rate)
@@ -59,7 +59,7 @@ def fork(fast: int, slow: int, rate: int = 200) -> PlanningProblem:
     )
     pools = [pool("fast").gpus(fast).price("2").mps(2), pool("slow").gpus(slow).price("0.5").mps(2)]
     profiles = [p.divisors(1, 2) for p in linear_profiles(("detector", "car", "person"), {"fast": 1.0, "slow": 2.0})]
-    return problem(wanted, pools, profiles)
+    return problem(desired, pools, profiles)
 
 
 @pytest.mark.parametrize("cost_model", ["Allocated", "Occupancy"])
@@ -106,9 +106,9 @@ def test_a_plan_may_take_every_gpu() -> None:
     """The relaxation would have half of either pool's column, at the price of all GPUs."""
     pools = [pool("fast").gpus(1).price("1.7"), pool("slow").gpus(1).price("1.7")]
     profiles = [profile("m").on(p.name).batches(1).measured({1: [[4600.0]]}) for p in pools]
-    wanted = session("s").model("m").slo(10).rate(200).planner(headroom_percent=10, margin_percent=0)
+    desired = session("s").model("m").slo(10).rate(200).planner(headroom_percent=10, margin_percent=0)
 
-    found = cheapest(problem(wanted, pools, profiles))
+    found = cheapest(problem(desired, pools, profiles))
 
     assert isinstance(found, Found)
     assert found.value == pytest.approx(3.4)

@@ -36,8 +36,8 @@ def fits(product: Product, slices: Sequence[str]) -> bool:
 
 
 def in_some_layout(product: Product, slices: Sequence[str]) -> bool:
-    wanted = Counter(slices)
-    return any(all(layout.counts.get(n, 0) >= c for n, c in wanted.items()) for layout in maximal_layouts(product))
+    desired = Counter(slices)
+    return any(all(layout.counts.get(n, 0) >= c for n, c in desired.items()) for layout in maximal_layouts(product))
 
 
 @pytest.mark.parametrize(

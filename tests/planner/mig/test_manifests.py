@@ -18,8 +18,8 @@ from partita_planner.solver.deadline import Deadline
 H100 = known_products().product("H100-80GB")
 
 
-def packed(**wanted: int) -> Packing:
-    slices = {name.replace("_", "."): count for name, count in wanted.items()}
+def packed(**desired: int) -> Packing:
+    slices = {name.replace("_", "."): count for name, count in desired.items()}
     found = fewest_gpus(H100, requested_slices(slices), Deadline.after(60, time.perf_counter))
     assert isinstance(found, Packing)
     return found

@@ -67,9 +67,9 @@ def fits(product: Product, slices: tuple[str, ...], gpus: int) -> bool:
     return place(slices, (frozenset(),) * gpus)
 
 
-def fewest(product: Product, wanted: Mapping[str, int]) -> int:
-    largest_first = sorted(wanted, key=lambda name: -product.slice(name).size)
-    slices = tuple(name for name in largest_first for _ in range(wanted[name]))
+def fewest(product: Product, desired: Mapping[str, int]) -> int:
+    largest_first = sorted(desired, key=lambda name: -product.slice(name).size)
+    slices = tuple(name for name in largest_first for _ in range(desired[name]))
     return next(gpus for gpus in range(1, len(slices) + 1) if fits(product, slices, gpus))
 
 
@@ -90,7 +90,7 @@ def most(product: Product, workloads: Sequence[BatchWorkload], gpus: int) -> flo
 
 
 @pytest.mark.parametrize(
-    ("wanted", "want_gpus"),
+    ("desired", "want_gpus"),
     [
         pytest.param({"3g.40gb": 2}, 1, id="two 3g on one"),
         pytest.param({"3g.40gb": 2, "1g.10gb": 1}, 2, id="a 1g does not fit beside two 3g"),
@@ -101,20 +101,20 @@ def most(product: Product, workloads: Sequence[BatchWorkload], gpus: int) -> flo
         pytest.param({"7g.80gb": 3, "1g.20gb": 4}, 4, id="whole GPUs and slices"),
     ],
 )
-def test_fewest_gpus_for_wanted_slices(wanted: dict[str, int], want_gpus: int) -> None:
-    found = packed(fewest_gpus(H100, requested_slices(wanted), soon()))
+def test_fewest_gpus_for_requested_slices(desired: dict[str, int], want_gpus: int) -> None:
+    found = packed(fewest_gpus(H100, requested_slices(desired), soon()))
 
     assert (found.gpus, found.bound) == (want_gpus, want_gpus)
-    assert all(found.slices[name] == count + found.spare.get(name, 0) for name, count in wanted.items())
-    assert {name: count for (_, name), count in found.instances.items()} == wanted
+    assert all(found.slices[name] == count + found.spare.get(name, 0) for name, count in desired.items())
+    assert {name: count for (_, name), count in found.instances.items()} == desired
 
 
 @settings(max_examples=40, deadline=None)
 @given(
-    wanted=st.dictionaries(st.sampled_from([s.name for s in H100.slices]), st.integers(1, 3), min_size=1, max_size=3)
+    desired=st.dictionaries(st.sampled_from([s.name for s in H100.slices]), st.integers(1, 3), min_size=1, max_size=3)
 )
-def test_no_packing_of_slices_has_fewer_gpus(wanted: dict[str, int]) -> None:
-    assert packed(fewest_gpus(H100, requested_slices(wanted), soon())).gpus == fewest(H100, wanted)
+def test_no_packing_of_slices_has_fewer_gpus(desired: dict[str, int]) -> None:
+    assert packed(fewest_gpus(H100, requested_slices(desired), soon())).gpus == fewest(H100, desired)
 
 
 rates = st.integers(1, 9).map(float)

@@ -89,9 +89,9 @@ def test_schemas_refuse(make: Callable[[], object], want: str) -> None:
 
 
 def asked(
-    wanted: SessionBuilder = MODEL, profiles: tuple[ProfileBuilder, ...] = (MEASURED,), gpus: int = 4
+    desired: SessionBuilder = MODEL, profiles: tuple[ProfileBuilder, ...] = (MEASURED,), gpus: int = 4
 ) -> PlanningProblem:
-    return problem(wanted, [pool("fast").gpus(gpus), pool("slow").gpus(gpus)], profiles)
+    return problem(desired, [pool("fast").gpus(gpus), pool("slow").gpus(gpus)], profiles)
 
 
 def looped() -> SessionBuilder:
@@ -181,14 +181,14 @@ def test_unusual_profiles_are_planned_with(made: ProfileBuilder, kind: str) -> N
 
 @pytest.mark.parametrize("kind", ["Cost", "Throughput"])
 def test_out_of_time_the_current_plan_stays(kind: str) -> None:
-    wanted = asked(MODEL.with_spec(objective={"type": kind}))
-    current = planned(wanted)
+    desired = asked(MODEL.with_spec(objective={"type": kind}))
+    current = planned(desired)
 
     def late() -> Callable[[], float]:
         moments = iter(range(0, 10**9, 1000))
         return lambda: float(next(moments))
 
-    without, still = plan(wanted, clock=late()), plan(replace(wanted, current_plan=current), clock=late())
+    without, still = plan(desired, clock=late()), plan(replace(desired, current_plan=current), clock=late())
 
     assert isinstance(without, NoPlan)
     assert without.reason is NoPlanReason.TIME_LIMIT

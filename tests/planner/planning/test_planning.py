@@ -70,10 +70,10 @@ def test_spread_needs_no_residual_machine() -> None:
     The paper's best, with 2 dummy requests a second, is 5.0.
     """
     m3 = profile("m").blocks(1).batches(2, 8, 32).measured({1: [[100_000.0, 250_000.0, 800_000.0]]})
-    wanted = session("s").slo(1000).rate(198).model("m").planner(max_batch_size=32)
-    wanted = wanted.with_spec(objective={"type": "Cost", "cost_model": "Occupancy"})
+    desired = session("s").slo(1000).rate(198).model("m").planner(max_batch_size=32)
+    desired = desired.with_spec(objective={"type": "Cost", "cost_model": "Occupancy"})
 
-    found = planned(problem(wanted, [pool("fast").gpus(10)], [m3]))
+    found = planned(problem(desired, [pool("fast").gpus(10)], [m3]))
 
     (pipeline,) = pipelines(found)
     assert (pipeline.batch_size, pipeline.stages[0].replicas) == (32, 5)
@@ -95,9 +95,9 @@ def test_partitioning_meets_an_slo_that_one_class_alone_serves_dearly() -> None:
 
 
 def test_throughput_uses_whole_gpus() -> None:
-    wanted = TRAFFIC.with_spec(objective={"type": "Throughput"})
+    desired = TRAFFIC.with_spec(objective={"type": "Throughput"})
 
-    found = planned(traffic(wanted))
+    found = planned(traffic(desired))
 
     assert float(found.solution.value) == pytest.approx(float(found.throughput))
     assert float(found.modules[0].rate) == pytest.approx(0.9 * float(found.throughput), rel=1e-5)
@@ -106,9 +106,9 @@ def test_throughput_uses_whole_gpus() -> None:
 
 @pytest.mark.parametrize("objective", ["Cost", "Throughput"])
 def test_no_partitioning_has_one_stage_on_whole_gpus(objective: str) -> None:
-    wanted = ONE.planner(strategy="no-partitioning").with_spec(objective={"type": objective})
+    desired = ONE.planner(strategy="no-partitioning").with_spec(objective={"type": objective})
 
-    found = planned(problem(wanted, [pool("fast").mps(4)], [profile("m").divisors(1, 2, 4)]))
+    found = planned(problem(desired, [pool("fast").mps(4)], [profile("m").divisors(1, 2, 4)]))
 
     assert found.solution.strategy == "no-partitioning"
     assert all(len(p.stages) == 1 and p.stages[0].vgpu_divisor == 1 for p in pipelines(found))
@@ -170,10 +170,10 @@ def test_no_plan_says_what_to_change(asked: PlanningProblem, want_reason: NoPlan
 
 
 def test_slo_too_tight_says_the_smallest() -> None:
-    wanted = session("s").slo(20).rate(10).chain("a", "b").planner(margin_percent=20)
+    desired = session("s").slo(20).rate(10).chain("a", "b").planner(margin_percent=20)
     fixed = [profile(m).linear(5000, 5000) for m in ("a", "b")]
 
-    found = refused(problem(wanted, [pool("fast")], fixed))
+    found = refused(problem(desired, [pool("fast")], fixed))
 
     assert (found.reason, found.smallest_slo_ms) == (NoPlanReason.SLO_TOO_TIGHT, 25)
     assert "a -> b takes at least 20.0 ms" in found.message
@@ -181,9 +181,9 @@ def test_slo_too_tight_says_the_smallest() -> None:
 
 @pytest.mark.parametrize("objective", ["Cost", "Throughput"])
 def test_more_models_than_gpus(objective: str) -> None:
-    wanted = session("s").slo(200).rate(1).chain("a", "b").with_spec(objective={"type": objective})
+    desired = session("s").slo(200).rate(1).chain("a", "b").with_spec(objective={"type": objective})
 
-    found = refused(problem(wanted, [pool("fast").gpus(1)], [profile("a"), profile("b")]))
+    found = refused(problem(desired, [pool("fast").gpus(1)], [profile("a"), profile("b")]))
 
     assert found.reason is NoPlanReason.INSUFFICIENT_CAPACITY
     assert found.gpus_missing == {"fast": 1}
@@ -191,11 +191,11 @@ def test_more_models_than_gpus(objective: str) -> None:
 
 def test_limited_pools_are_shared_out_jointly() -> None:
     """Each model alone would take the two cheap GPUs."""
-    wanted = session("s").slo(100).rate(150).chain("a", "b")
+    desired = session("s").slo(100).rate(150).chain("a", "b")
     pools = [pool("cheap").gpus(2).price("1"), pool("dear").gpus(8).price("5")]
     profiles = [profile(m).on(p.name).linear(10_000, 0).batches(1) for m in ("a", "b") for p in pools]
 
-    found = planned(problem(wanted, pools, profiles))
+    found = planned(problem(desired, pools, profiles))
 
     assert found.gpus() == {"cheap": 2, "dear": 2}
     assert "Pools without a free accelerator: cheap (2)" in found.solution.explanation

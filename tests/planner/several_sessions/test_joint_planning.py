@@ -16,9 +16,9 @@ def asked(name: str, dear: float, cheap: float, cheap_gpus: int = 1, kind: str =
         profile(name).on(where).linear(1000 * millis, 0).batches(1)
         for where, millis in (("dear", dear), ("cheap", cheap))
     ]
-    wanted = session(name).slo(20).rate(50).model(name).planner(max_stages=1).with_spec(objective={"type": kind})
+    desired = session(name).slo(20).rate(50).model(name).planner(max_stages=1).with_spec(objective={"type": kind})
     pools = [pool("dear").gpus(4).price("3").watts(300), pool("cheap").gpus(cheap_gpus).price("1").watts(100)]
-    return problem(wanted, pools, profiles)
+    return problem(desired, pools, profiles)
 
 
 def together(*problems: PlanningProblem) -> JointOutcome:

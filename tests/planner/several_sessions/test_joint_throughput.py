@@ -29,8 +29,8 @@ def unhurried() -> float:
 
 def one_model(name: str, micros: int, weight: int = 1, shared: PoolBuilder = FAST) -> PlanningProblem:
     """A session of one model that takes `micros` for a sample, whatever the batch."""
-    wanted = session(name).slo(100).model(name).with_spec(objective={"type": "Throughput", "weight": weight})
-    return problem(wanted, [shared], [profile(name).linear(micros, 0).batches(1)])
+    desired = session(name).slo(100).model(name).with_spec(objective={"type": "Throughput", "weight": weight})
+    return problem(desired, [shared], [profile(name).linear(micros, 0).batches(1)])
 
 
 def test_gpus_go_where_the_least_served_session_needs_them() -> None:
@@ -52,8 +52,8 @@ def test_weights_are_kept() -> None:
 
 
 def test_session_of_several_models_keeps_its_slo() -> None:
-    wanted = session("chain").slo(60).rate(50).chain("c", "d").with_spec(objective={"type": "Throughput"})
-    chain = problem(wanted, [FAST], [profile(name).linear(2000, 6000) for name in ("c", "d")])
+    desired = session("chain").slo(60).rate(50).chain("c", "d").with_spec(objective={"type": "Throughput"})
+    chain = problem(desired, [FAST], [profile(name).linear(2000, 6000) for name in ("c", "d")])
     alone = one_model("a", 10_000)
 
     outcomes = plan_joint_throughput([chain, alone], 20, unhurried)

@@ -22,9 +22,9 @@ FRUGAL = pool("frugal").price("3").watts(70)
 def on_both(kind: str, cost_model: str = "Allocated", *pools: PoolBuilder) -> PlanningProblem:
     """One model that takes 10 ms on either pool, at 150 requests/s: two GPUs, three quarters busy."""
     profiles = [profile("m").on(name).linear(10_000, 0).batches(1) for name in ("cheap", "frugal")]
-    wanted = session("s").slo(20).rate(150).model("m").planner(max_stages=1)
-    wanted = wanted.with_spec(objective={"type": kind, "cost_model": cost_model})
-    return problem(wanted, pools or (CHEAP, FRUGAL), profiles)
+    desired = session("s").slo(20).rate(150).model("m").planner(max_stages=1)
+    desired = desired.with_spec(objective={"type": kind, "cost_model": cost_model})
+    return problem(desired, pools or (CHEAP, FRUGAL), profiles)
 
 
 @pytest.mark.parametrize(
@@ -86,9 +86,9 @@ def bottleneck() -> PlanningProblem:
         profile("a").on("big").linear(10_000, 0).batches(1),
         profile("b").on("small").linear(10_000, 0).batches(1),
     ]
-    wanted = session("s").slo(50).rate(1).chain("a", "b").planner(max_stages=1)
-    wanted = wanted.with_spec(objective={"type": "ThroughputThenFewestGPUs"})
-    return problem(wanted, [pool("big").gpus(4), pool("small").gpus(1)], profiles)
+    desired = session("s").slo(50).rate(1).chain("a", "b").planner(max_stages=1)
+    desired = desired.with_spec(objective={"type": "ThroughputThenFewestGPUs"})
+    return problem(desired, [pool("big").gpus(4), pool("small").gpus(1)], profiles)
 
 
 def test_fewest_gpus_of_all_that_serve_the_most() -> None:

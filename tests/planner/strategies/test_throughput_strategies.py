@@ -87,10 +87,10 @@ def test_shared_gpus_are_counted_whole_and_by_size() -> None:
 
 def three_modules(strategy: str) -> PlanningProblem:
     """Three light models on two GPUs: all three fit only with a shared GPU."""
-    wanted = session("s").slo(300).rate(10).chain("a", "b", "c").with_spec(objective=THROUGHPUT)
+    desired = session("s").slo(300).rate(10).chain("a", "b", "c").with_spec(objective=THROUGHPUT)
     times: dict[int, list[list[float]]] = {1: [[10_000.0]], 2: [[20_000.0]]}
     profiles = [profile(name).batches(1).measured(times) for name in ("a", "b", "c")]
-    return problem(wanted.planner(strategy=strategy), [pool("fast").gpus(2).mps(2)], profiles)
+    return problem(desired.planner(strategy=strategy), [pool("fast").gpus(2).mps(2)], profiles)
 
 
 def test_pooled_sharing_serves_more_modules_than_there_are_gpus() -> None:

@@ -60,8 +60,8 @@ def test_nothing_left_out_is_needed_at_full_size(most_stages: int) -> None:
         blocks = [1000 * slow * dice.uniform(0.5, 2) for _ in range(10)]
         rows = {v: [[t * v**0.9 * (0.4 + 0.6 * b**0.95) for b in sizes] for t in blocks] for v in divisors}
         made.append(profile("m").on(name).batches(*sizes).measured(rows).cuts(*[40_000] * 9))
-    wanted = session("s").model("m").slo(150).rate(300).planner(max_stages=most_stages, margin_percent=0)
-    asked = problem(wanted, [pool(name).gpus(9).mps(4).bandwidth("10G") for name in slowness], made)
+    desired = session("s").model("m").slo(150).rate(300).planner(max_stages=most_stages, margin_percent=0)
+    asked = problem(desired, [pool(name).gpus(9).mps(4).bandwidth("10G") for name in slowness], made)
     task = Task.of(asked)
     limits = replace(task.limits(asked.rate, 150_000), whole_gpus=True, latency_counts=False)
     found = enumerate_templates(task.classes["m"], limits)

@@ -24,9 +24,9 @@ def templates(
     pools: list[PoolBuilder], profiles: list[ProfileBuilder], fp16: bool = True, **limits: Any
 ) -> tuple[Template, ...]:
     asked = problem(session("s").model("m"), pools, profiles)
-    wanted = {"budget_micros": 10**9, "collection": lambda _: 0, "max_stages": 2, **limits}
+    desired = {"budget_micros": 10**9, "collection": lambda _: 0, "max_stages": 2, **limits}
     return enumerate_templates(
-        module_classes("m", asked.pools, asked.profiles, fp16), TemplateLimits(**wanted)
+        module_classes("m", asked.pools, asked.profiles, fp16), TemplateLimits(**desired)
     ).templates
 
 

@@ -19,9 +19,9 @@ def header_of(headers: dict[str, str], body: bytes) -> dict[str, Any]:
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int64", "int32", "uint8"])
 def test_request_equals_that_of_the_triton_client(dtype: str) -> None:
     tensor = np.arange(24).reshape(2, 3, 4).astype(dtype)
-    wanted = triton.InferInput("input", list(tensor.shape), triton.np_to_triton_dtype(tensor.dtype))
-    wanted.set_data_from_numpy(tensor, binary_data=True)
-    want_body, want_length = triton.InferenceServerClient.generate_request_body([wanted])
+    desired = triton.InferInput("input", list(tensor.shape), triton.np_to_triton_dtype(tensor.dtype))
+    desired.set_data_from_numpy(tensor, binary_data=True)
+    want_body, want_length = triton.InferenceServerClient.generate_request_body([desired])
 
     payload = encode_request({"input": tensor})
 

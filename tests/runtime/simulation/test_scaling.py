@@ -26,12 +26,12 @@ def scaling(replicas: int = 2, free: int = 10, start_up: float = 1.0, **settings
     return Scaling(plan, Autoscaling.model_validate(SETTINGS | settings), {"gpu": replicas + free}, start_up)
 
 
-def run(load: str, wanted: Scaling | None, seconds: float = 16, **conditions: Any) -> SimulationReport:
-    replicas = wanted.plan.modules[0].pipelines[0].stages[0].replicas if wanted else 2
+def run(load: str, desired: Scaling | None, seconds: float = 16, **conditions: Any) -> SimulationReport:
+    replicas = desired.plan.modules[0].pipelines[0].stages[0].replicas if desired else 2
     scheduled = plan_of(module("m").pipeline(8, stage("gpu", replicas=replicas, **LATENCY)))
     arrivals = arrivals_at(ArrivalProcess.POISSON, RateSchedule.parse(load))
     spec = session("s").slo(400).model("m").build().spec
-    return simulate_scheduling(spec, scheduled, arrivals, seconds, 1, scaling=wanted, **conditions)
+    return simulate_scheduling(spec, scheduled, arrivals, seconds, 1, scaling=desired, **conditions)
 
 
 def held(report: SimulationReport) -> list[int]:
@@ -110,7 +110,7 @@ def test_a_replica_takes_no_batch_before_it_has_started() -> None:
 
 
 @pytest.mark.parametrize(
-    ("load", "wanted", "want_held"),
+    ("load", "desired", "want_held"),
     [
         pytest.param("600", scaling(free=1), {2, 3}, id="at most the free GPUs"),
         pytest.param("600", scaling(maxReplicas=4), {2, 4}, id="at most maxReplicas"),
@@ -118,19 +118,19 @@ def test_a_replica_takes_no_batch_before_it_has_started() -> None:
         pytest.param("1", scaling(replicas=4), {4, 1}, id="at least one"),
     ],
 )
-def test_replicas_stay_within_bounds(load: str, wanted: Scaling, want_held: set[int]) -> None:
-    assert set(held(run(load, wanted, seconds=8))) == want_held
+def test_replicas_stay_within_bounds(load: str, desired: Scaling, want_held: set[int]) -> None:
+    assert set(held(run(load, desired, seconds=8))) == want_held
 
 
 def test_streams_share_the_accelerators_that_are_free() -> None:
     shapes = {name: {"a": [("gpu", 1, 1, 120_000)]} for name in ("m", "n")}
     scheduled = plan_of(*(module(name).pipeline(8, stage("gpu", **LATENCY)) for name in shapes))
-    wanted = Scaling(
+    desired = Scaling(
         pipeline_plan(shapes, batch_size=8).spec, Autoscaling.model_validate(SETTINGS), {"gpu": 5}, start_up_seconds=1
     )
     loads = {"m": 30, "n": 150}
     streams = [RequestStream(name, arrivals_at(ArrivalProcess.POISSON, rate), 400) for name, rate in loads.items()]
-    reports = simulate_streams(scheduled, streams, 12, 1, scaling=wanted)
+    reports = simulate_streams(scheduled, streams, 12, 1, scaling=desired)
 
     assert reports["m"].scaling == reports["n"].scaling
     assert 4 <= max(held(reports["n"])) <= 5

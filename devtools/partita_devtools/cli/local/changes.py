@@ -73,15 +73,15 @@ def delete(
     output: OutputFormat,
 ) -> None:
     """Delete objects by reference (such as isess/traffic) or by manifest, and wait until they are gone."""
-    wanted = [(reference, namespace if reference.is_namespaced else "") for reference in references]
+    requested = [(reference, namespace if reference.is_namespaced else "") for reference in references]
     if paths:
         pools, sessions = read_pools_and_sessions(paths, namespace)
         # Sessions first: their replicas use the pools.
-        wanted += [(reference_to(session), str(session.metadata.namespace)) for session in sessions]
-        wanted += [(reference_to(pool), "") for pool in pools]
-    if not wanted:
+        requested += [(reference_to(session), str(session.metadata.namespace)) for session in sessions]
+        requested += [(reference_to(pool), "") for pool in pools]
+    if not requested:
         raise BadInput("give what to delete, such as isess/NAME, or manifests with -f")
-    gone = with_client(state_dir, lambda client, _: _delete(client, wanted, state_dir))
+    gone = with_client(state_dir, lambda client, _: _delete(client, requested, state_dir))
     emit(gone, output, _reported_already)
 
 
@@ -131,10 +131,10 @@ async def _until_serving(
 
 
 async def _delete(
-    client: KubernetesClient, wanted: Sequence[tuple[ObjectReference, str]], state_dir: Path
+    client: KubernetesClient, requested: Sequence[tuple[ObjectReference, str]], state_dir: Path
 ) -> list[Facts]:
     gone = []
-    for reference, namespace in wanted:
+    for reference, namespace in requested:
         if not await delete_object(client, reference, namespace):
             report(f"{reference} does not exist")
             gone.append(_facts(reference, namespace, "missing"))

@@ -48,11 +48,11 @@ def get(
     output: OutputFormat,
 ) -> None:
     """List pools (gpool), sessions (isess) and plans (pplan), or one object such as isess/traffic. Default: all."""
-    wanted = references or tuple(map(parse_reference, _DEFAULT_KINDS))
+    requested = references or tuple(map(parse_reference, _DEFAULT_KINDS))
     place = "" if all_namespaces else namespace
 
     async def work(client: KubernetesClient, _: DevEnvironment) -> list[tuple[ObjectReference, Sequence[Document]]]:
-        return [(reference, await find(client, reference, place)) for reference in wanted]
+        return [(reference, await find(client, reference, place)) for reference in requested]
 
     found = with_client(state_dir, work)
     items = [_without_managers(document) for _, documents in found for document in documents]
@@ -60,16 +60,16 @@ def get(
 
 
 @click.command()
-@click.argument("wanted", metavar="KIND/NAME", type=named_object)
+@click.argument("requested", metavar="KIND/NAME", type=named_object)
 @namespace_option
 @state_dir_option
 @output_option
 @dev_errors_as_failure
-def describe(wanted: ObjectReference, namespace: str, state_dir: Path, output: OutputFormat) -> None:
+def describe(requested: ObjectReference, namespace: str, state_dir: Path, output: OutputFormat) -> None:
     """Show an object: its spec, its conditions and its events."""
 
     async def work(client: KubernetesClient, _: DevEnvironment) -> tuple[Document, Sequence[Document]]:
-        (document,) = await find(client, wanted, namespace)
+        (document,) = await find(client, requested, namespace)
         uid = document["metadata"]["uid"]
         events = await client.list(EventResource, fields=f"involvedObject.uid={uid}")
         return document, sorted(events, key=lambda event: str(event["lastTimestamp"]))

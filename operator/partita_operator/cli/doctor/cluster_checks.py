@@ -53,7 +53,7 @@ def _unreadable(check: str, unknown: Unknown, command: str) -> CheckFinding:
 
 
 def _no_cluster(facts: NoCluster) -> CheckFinding:
-    if facts.is_wanted:
+    if facts.is_expected:
         return _finding(
             "API server", Level.ERROR, facts.reason, "Check the kubeconfig and the network.", "kubectl cluster-info"
         )

@@ -12,7 +12,7 @@ class NoCluster:
 
     reason: str
     """One sentence."""
-    is_wanted: bool
+    is_expected: bool
     """Whether the user named a cluster, or a kubeconfig names one."""
 
 

@@ -80,14 +80,14 @@ async def _cluster(place: ClusterPlace) -> ClusterFacts | NoCluster:
         async with asyncio.timeout(REQUEST_SECONDS):
             connection = await load_config(place.kubeconfig, place.context)
     except NoClusterError as error:
-        return NoCluster(str(error), is_wanted=named)
+        return NoCluster(str(error), is_expected=named)
     except TimeoutError:
         return NoCluster(f"The credentials of the kubeconfig take longer than {REQUEST_SECONDS:.0f} s.", True)
     try:
         async with KubernetesClient(connection, FIELD_MANAGER) as client:
             return await _answers(client, connection, place)
     except NoClusterError as error:
-        return NoCluster(str(error), is_wanted=True)
+        return NoCluster(str(error), is_expected=True)
 
 
 async def _answers(client: KubernetesClient, connection: Connection, place: ClusterPlace) -> ClusterFacts | NoCluster:
@@ -212,9 +212,9 @@ class _ClusterProbe:
     ) -> DefinitionFacts:
         if kind.plural not in served:
             return DefinitionFacts(kind.name, False, False)
-        wanted = crd(kind)
-        found = await _observed(self._client.get(DefinitionResource, wanted["metadata"]["name"]))
-        current = found if isinstance(found, Unknown) else same_schema(found, wanted, version)
+        expected = crd(kind)
+        found = await _observed(self._client.get(DefinitionResource, expected["metadata"]["name"]))
+        current = found if isinstance(found, Unknown) else same_schema(found, expected, version)
         return DefinitionFacts(kind.name, True, current)
 
     async def _access(self, kind: CustomResource) -> AccessFacts:

@@ -66,7 +66,7 @@ def _python(facts: PythonFacts) -> CheckFinding:
     return _finding(
         "Python",
         Level.ERROR,
-        f"Python {facts.version} is too old: Partita needs {facts.wanted}.",
+        f"Python {facts.version} is too old: Partita needs {facts.required}.",
         "Install a newer Python and make a new virtual environment with it.",
     )
 
@@ -204,7 +204,7 @@ def _versions(packages: PackageSet) -> str:
 
 def _mismatches(packages: PackageSet) -> str:
     return ", ".join(
-        f"{package.name}{package.wanted} ({package.installed or 'not installed'})" for package in packages.unfit
+        f"{package.name}{package.required} ({package.installed or 'not installed'})" for package in packages.unfit
     )
 
 

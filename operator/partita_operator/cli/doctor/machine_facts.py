@@ -12,7 +12,7 @@ class PythonFacts:
     """The Python interpreter that runs the command."""
 
     version: str
-    wanted: str
+    required: str
     """Allowed versions, such as >=3.11."""
     fits: bool
     executable: str

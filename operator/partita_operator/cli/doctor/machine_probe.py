@@ -89,12 +89,12 @@ def command_output(*command: str) -> str | Unknown:
 
 
 def _python(metadata: Distribution) -> PythonFacts:
-    wanted = next(iter(metadata.metadata.get_all("Requires-Python") or ()), "")
+    required = next(iter(metadata.metadata.get_all("Requires-Python") or ()), "")
     try:
-        fits = SpecifierSet(wanted).contains(python_version(), prereleases=True)
+        fits = SpecifierSet(required).contains(python_version(), prereleases=True)
     except InvalidSpecifier:
         fits = True
-    return PythonFacts(python_version(), wanted, fits, sys.executable)
+    return PythonFacts(python_version(), required, fits, sys.executable)
 
 
 def _cpu() -> CpuFacts:

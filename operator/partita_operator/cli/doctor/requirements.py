@@ -16,7 +16,7 @@ class RequiredPackage:
     """A distribution that is required, and its installed version."""
 
     name: str
-    wanted: str
+    required: str
     """The allowed versions, such as >=1.38; empty: any."""
     installed: str | None
     """None: not installed."""

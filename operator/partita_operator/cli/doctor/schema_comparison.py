@@ -10,10 +10,10 @@ CEL_RELEASE: Final = (1, 25)
 _CEL: Final = "x-kubernetes-validations"
 
 
-def same_schema(found: Mapping[str, Any], wanted: Mapping[str, Any], release: tuple[int, int]) -> bool:
+def same_schema(found: Mapping[str, Any], expected: Mapping[str, Any], release: tuple[int, int]) -> bool:
     """Whether both have the same schema in this version of the API. Older API servers drop CEL rules."""
     with_rules = release >= CEL_RELEASE
-    return bool(_schema(found, with_rules) == _schema(wanted, with_rules))
+    return bool(_schema(found, with_rules) == _schema(expected, with_rules))
 
 
 def _schema(definition: Mapping[str, Any], with_rules: bool) -> Any:

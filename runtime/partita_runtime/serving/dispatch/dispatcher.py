@@ -336,8 +336,8 @@ class Dispatcher:
             self._wake()
             return
         # If a sub-request was dropped in the same decision, the others of its request have been cancelled.
-        wanted = {sub_id: self._sub_requests.tensor(sub_id) for sub_id in dispatch.request_ids}
-        rows = {sub_id: row for sub_id, row in wanted.items() if row is not None}
+        found = {sub_id: self._sub_requests.tensor(sub_id) for sub_id in dispatch.request_ids}
+        rows = {sub_id: row for sub_id, row in found.items() if row is not None}
         batch = self._batches[dispatch.batch_id] = _SentBatch(dispatch, replicas, due, tuple(rows))
         for neighbour in self._neighbours:
             neighbour.occupy(remaining_executions(dispatch, 0, self._executions), due)

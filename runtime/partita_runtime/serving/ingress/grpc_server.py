@@ -101,13 +101,13 @@ class _Methods:
         arrived = now_micros()
         message = await self._read(context)
         executor = self._executor(message.model_name, message.model_version)
-        wanted = decode_request(message, executor.interface)
-        if wanted.images:
-            wanted = await with_images(wanted, executor.interface)
+        requested = decode_request(message, executor.interface)
+        if requested.images:
+            requested = await with_images(requested, executor.interface)
             executor = self._executor(message.model_name, message.model_version)
         remaining = context.time_remaining()
         patience = None if remaining is None else max(1, now_micros() - arrived + int(remaining * 1e6))
-        request = _GrpcInference(self._session, wanted.within(patience), executor, arrived, _text_metadata(context))
+        request = _GrpcInference(self._session, requested.within(patience), executor, arrived, _text_metadata(context))
         try:
             return await request.answer
         except asyncio.CancelledError:
@@ -149,13 +149,18 @@ class _GrpcInference(PendingRequest):
     __slots__ = ("answer",)
 
     def __init__(
-        self, session: Session, wanted: InferRequest, executor: EpochExecutor, arrived: int, metadata: Mapping[str, str]
+        self,
+        session: Session,
+        requested: InferRequest,
+        executor: EpochExecutor,
+        arrived: int,
+        metadata: Mapping[str, str],
     ) -> None:
         self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        super().__init__(session, wanted, executor, arrived, metadata)
+        super().__init__(session, requested, executor, arrived, metadata)
 
-    def encoded(self, wanted: InferRequest, executor: EpochExecutor, tensors: dict[str, Array]) -> Any:
-        return encode_answer(wanted, executor.interface, tensors)
+    def encoded(self, requested: InferRequest, executor: EpochExecutor, tensors: dict[str, Array]) -> Any:
+        return encode_answer(requested, executor.interface, tensors)
 
     def give(self, answer: Any) -> None:
         if not self.answer.done():

@@ -143,22 +143,22 @@ class HttpService:
     def _infer(self, client: HttpClient, call: HttpCall, body: Body, arrived: int) -> None:
         executor = executor_for(self._session, call.model, call.version)
         if is_image(call.content_type, body):
-            wanted = image_request(body, executor.interface)
+            requested = image_request(body, executor.interface)
         else:
-            wanted = decode_request(body, call.head.headers.get(HEADER_LENGTH), executor.interface)
-        if wanted.images:
-            client.began(asyncio.create_task(self._infer_images(client, call, wanted, executor, arrived)))
+            requested = decode_request(body, call.head.headers.get(HEADER_LENGTH), executor.interface)
+        if requested.images:
+            client.began(asyncio.create_task(self._infer_images(client, call, requested, executor, arrived)))
         else:
-            client.began(_HttpInference(self._session, client, call, wanted, executor, arrived))
+            client.began(_HttpInference(self._session, client, call, requested, executor, arrived))
 
     async def _infer_images(
-        self, client: HttpClient, call: HttpCall, wanted: InferRequest, executor: EpochExecutor, arrived: int
+        self, client: HttpClient, call: HttpCall, requested: InferRequest, executor: EpochExecutor, arrived: int
     ) -> None:
         try:
-            wanted = await with_images(wanted, executor.interface)
+            requested = await with_images(requested, executor.interface)
             executor = executor_for(self._session, call.model, call.version)
             # Nothing is awaited between the choice of the executor and the begin of the request.
-            client.began(_HttpInference(self._session, client, call, wanted, executor, arrived))
+            client.began(_HttpInference(self._session, client, call, requested, executor, arrived))
         except Exception as error:
             client.answer(_failure(error))
 
@@ -192,15 +192,15 @@ class _HttpInference(PendingRequest):
         session: Session,
         client: HttpClient,
         call: HttpCall,
-        wanted: InferRequest,
+        requested: InferRequest,
         executor: EpochExecutor,
         arrived: int,
     ) -> None:
         self._client = client
-        super().__init__(session, wanted, executor, arrived, call.head.headers)
+        super().__init__(session, requested, executor, arrived, call.head.headers)
 
-    def encoded(self, wanted: InferRequest, executor: EpochExecutor, tensors: dict[str, Array]) -> HttpAnswer:
-        headers, content = encode_answer(wanted, executor.interface, tensors)
+    def encoded(self, requested: InferRequest, executor: EpochExecutor, tensors: dict[str, Array]) -> HttpAnswer:
+        headers, content = encode_answer(requested, executor.interface, tensors)
         return HttpAnswer(200, content, headers)
 
     def give(self, answer: HttpAnswer) -> None:

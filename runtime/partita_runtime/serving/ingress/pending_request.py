@@ -20,21 +20,26 @@ class PendingRequest(ABC):
     Each protocol has its own `encoded`, `give` and `refuse`.
     """
 
-    __slots__ = ("_accounting", "_execution", "_executor", "_place", "_session", "_wanted")
+    __slots__ = ("_accounting", "_execution", "_executor", "_place", "_requested", "_session")
 
     def __init__(
-        self, session: Session, wanted: InferRequest, executor: EpochExecutor, arrived: int, headers: Mapping[str, str]
+        self,
+        session: Session,
+        requested: InferRequest,
+        executor: EpochExecutor,
+        arrived: int,
+        headers: Mapping[str, str],
     ) -> None:
         """`executor` serves now; the request arrived at `arrived` (microseconds). Raises why it is refused."""
-        self._session, self._wanted, self._executor = session, wanted, executor
+        self._session, self._requested, self._executor = session, requested, executor
         self._execution: RequestExecution | None = None
         self._place: Place | None = None
-        self._accounting = RequestAccounting(session, executor, wanted.samples, arrived, headers)
+        self._accounting = RequestAccounting(session, executor, requested.samples, arrived, headers)
         try:
             if session.holds:
-                self._place = session.hold(self, wanted, arrived)
+                self._place = session.hold(self, requested, arrived)
             else:
-                self._execution = executor.begin(wanted, arrived, self, self._accounting.trace)
+                self._execution = executor.begin(requested, arrived, self, self._accounting.trace)
         except Exception as error:
             self._accounting.end(error)
             raise
@@ -46,7 +51,7 @@ class PendingRequest(ABC):
         self._ended(ClientLeftError())
 
     @abstractmethod
-    def encoded(self, wanted: InferRequest, executor: EpochExecutor, tensors: dict[str, Array]) -> Any:
+    def encoded(self, requested: InferRequest, executor: EpochExecutor, tensors: dict[str, Array]) -> Any:
         """The answer in the protocol's form. Raises if it cannot be encoded."""
 
     @abstractmethod
@@ -62,7 +67,7 @@ class PendingRequest(ABC):
     def answered(self, tensors: dict[str, Array]) -> None:
         """Called by the executor."""
         try:
-            answer = self.encoded(self._wanted, self._executor, tensors)
+            answer = self.encoded(self._requested, self._executor, tensors)
         except Exception as error:
             self._fail(error)
         else:
@@ -91,7 +96,7 @@ class PendingRequest(ABC):
                 )
             self._executor = executor
             self._accounting.begin(executor, now)
-            self._execution = executor.begin(self._wanted, now, self, self._accounting.trace)
+            self._execution = executor.begin(self._requested, now, self, self._accounting.trace)
         except Exception as error:
             self._fail(error)
 
@@ -107,13 +112,13 @@ class PendingRequest(ABC):
         if self._place is not None:
             crowded = (
                 error.reason in (UnservedReason.OVERLOAD, UnservedReason.TOO_LATE)
-                and self._wanted.timeout_micros is None
+                and self._requested.timeout_micros is None
             )
             return (gone or crowded) and self._session.waiting.again(self._place, now)
         if not gone or not self._session.may_hold:
             return False
         try:
-            self._place = self._session.hold(self, self._wanted, now)
+            self._place = self._session.hold(self, self._requested, now)
         except UnservedError:
             return False
         return True

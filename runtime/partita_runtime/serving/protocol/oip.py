@@ -132,14 +132,14 @@ def encode_answer(
 
     Raises RequestError (500) if a requested tensor is missing or cannot be encoded.
     """
-    wanted = dict.fromkeys(tensors, request.binary) if request.outputs is None else request.outputs
-    found = {name: answered(name, tensors) for name in wanted}
-    blobs = [array for name, (array, _) in found.items() if wanted[name]]
+    requested = dict.fromkeys(tensors, request.binary) if request.outputs is None else request.outputs
+    found = {name: answered(name, tensors) for name in requested}
+    blobs = [array for name, (array, _) in found.items() if requested[name]]
     if request.id is None and len(blobs) == len(found):
         described = tuple([(name, datatype, array.shape) for name, (array, datatype) in found.items()])
         text = _binary_header(interface.model_name, described)
     else:
-        outputs = [_output(name, *found[name], binary) for name, binary in wanted.items()]
+        outputs = [_output(name, *found[name], binary) for name, binary in requested.items()]
         text = _header(interface.model_name, outputs, request.id)
     if not blobs:
         return {"content-type": "application/json"}, text
@@ -186,7 +186,7 @@ def _read(text: bytes, interface: Interface) -> _Form:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"])) or "the body"
         raise RequestError(400, f"not an inference request: {where}: {first['msg']}") from None
-    outputs = _wanted(header, interface)
+    outputs = _requested_outputs(header, interface)
     whole_number("priority", header.parameters.priority)
     timeout = whole_number("timeout", header.parameters.timeout) or None
     places = _places(header.inputs, interface)
@@ -233,15 +233,15 @@ def _header_length(given: str | None, body: int) -> int:
     return int(given)
 
 
-def _wanted(header: _RequestHeader, interface: Interface) -> dict[str, bool] | None:
+def _requested_outputs(header: _RequestHeader, interface: Interface) -> dict[str, bool] | None:
     if not header.outputs:
         return None
-    wanted = {}
+    requested = {}
     for output in header.outputs:
         check_output(output.name, interface, output.parameters.model_dump(exclude_defaults=True))
         binary = output.parameters.binary_data
-        wanted[output.name] = header.parameters.binary_data_output if binary is None else binary
-    return wanted
+        requested[output.name] = header.parameters.binary_data_output if binary is None else binary
+    return requested
 
 
 def _inputs(

@@ -81,16 +81,16 @@ class LoadedModels:
         """Raises RuntimeError if no more batches will be run."""
         self._vgpu.check_health()
 
-    async def load(self, wanted: Sequence[StageArguments], memory_bytes: int | None) -> None:
+    async def load(self, desired: Sequence[StageArguments], memory_bytes: int | None) -> None:
         """Load exactly these stages; `memory_bytes` is the vGPU's memory, if it is known.
 
-        First it unloads the stages that are not wanted any more, each once its frontends have disconnected. Then it
+        First it unloads the stages that are no longer needed, each once its frontends have disconnected. Then it
         loads the missing stages one after the other; the loaded ones serve meanwhile. A stage that cannot be loaded
         does not affect the others: `announcements` say why. Raises its error only if no stage is loaded.
         """
         async with self._changing:
             self._vgpu.start()
-            by_name = {_name(arguments): arguments for arguments in wanted}
+            by_name = {_name(arguments): arguments for arguments in desired}
             self._problems = {}
             for name in [name for name, stage in self._stages.items() if by_name.get(name) != stage.arguments]:
                 await self._unload(name)
@@ -160,14 +160,14 @@ class LoadedModels:
         return LoadedModel(arguments.build, built, arguments.static_bytes, arguments.dynamic_bytes)
 
 
-def covers(there: StageBuild, wanted: StageBuild) -> bool:
+def covers(there: StageBuild, required: StageBuild) -> bool:
     """Whether a loaded model can run another stage: they differ at most in a smaller maximum batch of that stage."""
-    if there.max_batch < wanted.max_batch:
+    if there.max_batch < required.max_batch:
         return False
     emulation = there.emulation
     if emulation is not None:
-        emulation = emulation.model_copy(update={"latency_micros": emulation.latency_micros[: wanted.max_batch]})
-    return there.model_copy(update={"max_batch": wanted.max_batch, "emulation": emulation}) == wanted
+        emulation = emulation.model_copy(update={"latency_micros": emulation.latency_micros[: required.max_batch]})
+    return there.model_copy(update={"max_batch": required.max_batch, "emulation": emulation}) == required
 
 
 def check_memory(arguments: StageArguments, there: Sequence[LoadedModel], memory_bytes: int | None) -> None:

@@ -71,7 +71,7 @@ class Session:
             session_key, self.meter, self.waiting, self._epochs, self.addresses, coordinator
         )
         self._replicas: Sequence[Announcement] = ()
-        self._replicas_wanted = asyncio.Event()
+        self._replicas_needed = asyncio.Event()
         """Set while requests are held: new replicas should be noticed at once."""
         self._first_plan: asyncio.Task[None] | None = None
         """Ends once a plan serves."""
@@ -115,13 +115,13 @@ class Session:
         current = self._epochs.current
         return current is not None and current.hold_micros is not None and not current.dispatcher.can_serve
 
-    def hold(self, waiter: Waiter, wanted: InferRequest, now: int) -> Place:
+    def hold(self, waiter: Waiter, requested: InferRequest, now: int) -> Place:
         """Hold a request until there are replicas. Raises UnservedError (503) if there is no room for it."""
         current = self._epochs.current
         hold = (current.hold_micros if current else None) or 0
-        size = sum(tensor.nbytes for tensor in wanted.inputs.values())
-        place = self.waiting.enter(waiter, wanted.samples, size, now, now + hold)
-        self._replicas_wanted.set()
+        size = sum(tensor.nbytes for tensor in requested.inputs.values())
+        place = self.waiting.enter(waiter, requested.samples, size, now, now + hold)
+        self._replicas_needed.set()
         return place
 
     async def first_plan(self, seconds: float) -> None:
@@ -179,14 +179,14 @@ class Session:
     async def _admit_held_forever(self) -> None:
         """While requests are held, check more often than at ticks."""
         while True:
-            await self._replicas_wanted.wait()
+            await self._replicas_needed.wait()
             try:
                 self._epochs.try_switch()
                 self._admit_held()
             except Exception:
                 logger.exception("session %s", self.key)
             if not self.waiting:
-                self._replicas_wanted.clear()
+                self._replicas_needed.clear()
             await asyncio.sleep(FIRST_SECONDS)
 
     def _admit_held(self) -> None:

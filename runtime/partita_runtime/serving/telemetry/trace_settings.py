@@ -17,9 +17,9 @@ ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_EN
 
 def tracer_of(environment: Mapping[str, str], session_key: str) -> "RequestTracer | None":
     """The tracer of the session's requests; None if tracing is off, or the exporter is not installed."""
-    wanted = any(environment.get(name) for name in ENDPOINTS)
+    is_configured = any(environment.get(name) for name in ENDPOINTS)
     disabled = environment.get("OTEL_SDK_DISABLED", "").lower() == "true"
-    if not wanted or disabled or environment.get("OTEL_TRACES_EXPORTER", "otlp") == "none":
+    if not is_configured or disabled or environment.get("OTEL_TRACES_EXPORTER", "otlp") == "none":
         return None
     try:
         from partita_runtime.serving.telemetry.tracing import RequestTracer, provider_of

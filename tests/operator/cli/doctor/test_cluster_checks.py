@@ -201,9 +201,9 @@ def test_a_part_that_cannot_be_read_is_skipped(part: str) -> None:
     assert [finding.message for finding in skipped] == ["It cannot be read: forbidden."]
 
 
-@pytest.mark.parametrize(("is_wanted", "want"), [(True, Level.ERROR), (False, Level.SKIPPED)])
-def test_without_a_cluster_there_is_one_finding(is_wanted: bool, want: Level) -> None:
-    findings = list(cluster_findings(NoCluster("It does not answer.", is_wanted), "0.1.0"))
+@pytest.mark.parametrize(("is_expected", "want"), [(True, Level.ERROR), (False, Level.SKIPPED)])
+def test_without_a_cluster_there_is_one_finding(is_expected: bool, want: Level) -> None:
+    findings = list(cluster_findings(NoCluster("It does not answer.", is_expected), "0.1.0"))
     check_commands(findings)
     assert [finding.level for finding in findings] == [want]
 

@@ -205,7 +205,7 @@ def test_an_api_server_that_hangs_is_given_up(control_plane: ControlPlane, monke
     finally:
         control_plane.resume_api_server()
     assert isinstance(found, NoCluster)
-    assert found.is_wanted
+    assert found.is_expected
 
 
 def _tuple(facts: Any) -> tuple[Any, ...]:

@@ -37,7 +37,7 @@ def test_packages_of_an_extra(extra: str, want: dict[str, bool]) -> None:
 
 def test_the_packages_that_do_not_fit_have_their_versions() -> None:
     (old,) = packages("serving").unfit
-    assert (old.name, old.wanted, old.installed) == ("ray", ">=2.60", "2.9.0")
+    assert (old.name, old.required, old.installed) == ("ray", ">=2.60", "2.9.0")
 
 
 @pytest.mark.parametrize("version", ["2.61.0", "2.60.0rc1", "not a version"])

@@ -107,11 +107,11 @@ class KubeRayDouble:
             return self._call("POST", self._clusters, json=made)
         cluster: Json = found.raise_for_status().json()
         present = cluster["spec"]["workerGroupSpecs"]
-        wanted = service["spec"]["rayClusterConfig"]["workerGroupSpecs"]
-        assert [_without_numbers(g) for g in wanted[: len(present)]] == [_without_numbers(g) for g in present], (
+        desired = service["spec"]["rayClusterConfig"]["workerGroupSpecs"]
+        assert [_without_numbers(g) for g in desired[: len(present)]] == [_without_numbers(g) for g in present], (
             "KubeRay would make a new Ray cluster for this"
         )
-        if len(wanted) > len(present):  # then KubeRay replaces the whole specification of the cluster
+        if len(desired) > len(present):  # then KubeRay replaces the whole specification of the cluster
             patch = {"spec": service["spec"]["rayClusterConfig"]}
             return self._call("PATCH", f"{self._clusters}/{name}", json=patch, headers=_MERGE)
         return cluster

@@ -107,12 +107,12 @@ def test_the_written_configuration_counts_before_serve_shows_it() -> None:
 
 def test_a_change_of_the_configuration_is_used_at_once_with_the_running_replicas() -> None:
     running = application(stage_config("plan-1", 0, 1), [UP])
-    wanted = stage_config("plan-1", 0, 3)
+    configured = stage_config("plan-1", 0, 3)
 
-    state = configured_state(service(wanted), ServeState(running=True, applications={running.name: running}))
+    state = configured_state(service(configured), ServeState(running=True, applications={running.name: running}))
 
-    app = state.applications[wanted["name"]]
-    assert (app.config, app.ready) == (wanted, 1)
+    app = state.applications[configured["name"]]
+    assert (app.config, app.ready) == (configured, 1)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def groups(*pods: int) -> list[WorkerGroup]:
 
 
 @pytest.mark.parametrize(
-    ("live", "wanted", "want"),
+    ("live", "configured", "want"),
     [
         pytest.param([2, 1], [2, 1], {}, id="as desired"),
         pytest.param([0], [2], {"0/replicas": 2, "0/minReplicas": 2, "0/maxReplicas": 2}, id="more at once"),
@@ -153,11 +153,11 @@ def groups(*pods: int) -> list[WorkerGroup]:
     ],
 )
 def test_a_running_cluster_gets_pods_at_once_and_loses_only_idle_ones(
-    live: list[int], wanted: list[int], want: Json
+    live: list[int], configured: list[int], want: Json
 ) -> None:
     cluster = {"metadata": {"resourceVersion": "7"}, "spec": {"workerGroupSpecs": groups(*live)}}
 
-    found = scaling(cluster, groups(*wanted))
+    found = scaling(cluster, groups(*configured))
 
     assert {o["path"].removeprefix("/spec/workerGroupSpecs/"): o["value"] for o in found[1:]} == want
     assert bool(found) == bool(want)

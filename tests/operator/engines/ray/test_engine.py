@@ -77,27 +77,27 @@ def spec(app: Application, *replicas: int) -> ServingSpec:
     return ServingSpec(app.session, app.plan, targets, app.profiles, app.pools)
 
 
-async def until(look: Callable[[], Awaitable[Any]], is_wanted: Callable[[Any], bool]) -> Any:
-    """The first wanted state; fails after the deadline."""
+async def until(look: Callable[[], Awaitable[Any]], accepts: Callable[[Any], bool]) -> Any:
+    """The first accepted state; fails after the deadline."""
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while not is_wanted(seen := await look()):
+    while not accepts(seen := await look()):
         assert time.monotonic() < deadline, f"still {seen}"
         await asyncio.sleep(0.5)
     return seen
 
 
-async def rolled_out(engine: RayServeEngine, wanted: ServingSpec) -> ServingStatus:
+async def rolled_out(engine: RayServeEngine, desired: ServingSpec) -> ServingStatus:
     """Apply until the plan serves with all replicas and old stages are removed, as the reconciler does."""
-    targets = {(t.module, t.pipeline, t.stage): t.replicas for t in wanted.targets}
+    targets = {(t.module, t.pipeline, t.stage): t.replicas for t in desired.targets}
 
     async def step() -> ServingStatus:
-        await engine.apply(wanted)
-        return await engine.observe(wanted.session.key)
+        await engine.apply(desired)
+        return await engine.observe(desired.session.key)
 
     def is_done(status: ServingStatus) -> bool:
         return (
-            status.serving_plan == wanted.plan.metadata.name
-            and [plan.plan for plan in status.plans] == [wanted.plan.metadata.name]
+            status.serving_plan == desired.plan.metadata.name
+            and [plan.plan for plan in status.plans] == [desired.plan.metadata.name]
             and {(s.module, s.pipeline, s.stage): s.ready for s in status.plans[0].stages} == targets
         )
 
@@ -249,10 +249,10 @@ async def test_a_model_that_cannot_be_imported_is_named(engine: RayServeEngine) 
 
 def on_pool_with(**fields: Any) -> ServingSpec:
     """The session on a pool with these changed fields of the spec."""
-    wanted = spec(traffic())
-    pool = wanted.pools[EMULATED]
+    desired = spec(traffic())
+    pool = desired.pools[EMULATED]
     changed = pool.model_copy(update={"spec": pool.spec.model_copy(update=fields)})
-    return replace(wanted, pools={**wanted.pools, EMULATED: changed})
+    return replace(desired, pools={**desired.pools, EMULATED: changed})
 
 
 async def stage_messages(engine: RayServeEngine) -> str:
@@ -274,20 +274,20 @@ async def test_a_wrong_token_is_an_error_that_names_the_setting(cluster: RayClus
 async def test_after_a_restart_of_the_cluster_everything_is_applied_again(
     cluster: RayCluster, engine: RayServeEngine
 ) -> None:
-    wanted = spec(traffic())
-    await rolled_out(engine, wanted)
+    desired = spec(traffic())
+    await rolled_out(engine, desired)
     restarting = asyncio.create_task(asyncio.to_thread(cluster.restart))
 
     async def error() -> str:
         try:
-            await engine.apply(wanted)
+            await engine.apply(desired)
         except EngineUnavailableError as error:
             return str(error)
         return ""
 
     await until(error, lambda words: cluster.dashboard_url in words)
     await restarting
-    await rolled_out(engine, wanted)
+    await rolled_out(engine, desired)
 
 
 def test_the_proposed_command_shows_the_resources_of_the_cluster(cluster: RayCluster) -> None:

@@ -35,8 +35,8 @@ def replicas(*on: int, started: float = 0.0, state: str = "RUNNING") -> list[Ser
     return [ServeReplica(state, f"n{node}", started + at, f"r{at}") for at, node in enumerate(on)]
 
 
-def stage(number: int, wanted: int) -> AppConfig:
-    config = stage_config("one", number, wanted, POOL)
+def stage(number: int, replicas: int) -> AppConfig:
+    config = stage_config("one", number, replicas, POOL)
     (deployment,) = config["deployments"]
     return {**config, "deployments": [{**deployment, "graceful_shutdown_timeout_s": 30.0}]}
 

@@ -44,11 +44,11 @@ async def test_a_stage_is_spread_again_after_a_node_returns_and_no_request_fails
     engine = RayServeEngine(
         cluster.dashboard_url, cluster.auth_token, serve_http_port=cluster.serve_http_port, options=options
     )
-    wanted = spec(traffic(), 2)
-    status = await rolled_out(engine, wanted)
+    desired = spec(traffic(), 2)
+    status = await rolled_out(engine, desired)
 
     async def spread_out() -> list[int]:
-        await engine.apply(wanted)
+        await engine.apply(desired)
         return await asyncio.to_thread(counts, cluster)
 
     await until(spread_out, lambda seen: seen == [1, 1])
@@ -75,7 +75,7 @@ async def test_a_stage_is_spread_again_after_a_node_returns_and_no_request_fails
     assert answers.keys() == {200}
 
     async def message() -> str:
-        await engine.apply(wanted)
+        await engine.apply(desired)
         seen = await engine.observe("default/traffic")
         return " ".join([seen.message, *(stage.message for plan in seen.plans for stage in plan.stages)]).strip()
 

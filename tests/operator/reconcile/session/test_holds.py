@@ -18,16 +18,16 @@ NIGHTS = DETECTOR.with_spec(maintenance_windows=({"start": "02:00", "duration_mi
 KEY = "default/traffic"
 
 
-def settled(wanted: SessionBuilder = DETECTOR, gpus: int = 8) -> SimulatedCluster:
+def settled(desired: SessionBuilder = DETECTOR, gpus: int = 8) -> SimulatedCluster:
     made = SimulatedCluster()
-    made.add(pool("fast").gpus(gpus).build(), wanted.build())
+    made.add(pool("fast").gpus(gpus).build(), desired.build())
     made.run(15)
     return made
 
 
-def change(made: SimulatedCluster, wanted: SessionBuilder, seconds: float = 15) -> None:
+def change(made: SimulatedCluster, desired: SessionBuilder, seconds: float = 15) -> None:
     """Apply another spec; annotations stay, because kubectl keeps those that the manifest lacks."""
-    built = wanted.build()
+    built = desired.build()
     annotations = made.session("traffic").metadata.annotations
     made.add(built.model_copy(update={"metadata": built.metadata.model_copy(update={"annotations": annotations})}))
     made.run(seconds)
@@ -88,9 +88,9 @@ def test_a_plan_that_waits_for_approval_has_a_preview() -> None:
 def test_an_approval_by_annotation_releases_its_plan() -> None:
     made = settled()
     change(made, MANUAL.rate(350))
-    wanted = pending(made)
-    annotate(made, approved=wanted)
-    assert serving(made) == wanted
+    desired = pending(made)
+    annotate(made, approved=desired)
+    assert serving(made) == desired
     assert made.session("traffic").status.preview is None
     assert (held(made).status, held(made).reason) == ("False", "Settled")
 
@@ -248,13 +248,13 @@ def test_a_migration_continues_when_its_window_closes() -> None:
     made.now += timedelta(hours=2, minutes=30)
     made.engine.most_ready = 0
     change(made, NIGHTS.rate(350))
-    wanted = serving(made)
-    assert made.session("traffic").status.pending_plan == wanted
+    desired = serving(made)
+    assert made.session("traffic").status.pending_plan == desired
     made.now += timedelta(hours=1)
     made.run(5)
     made.engine.most_ready = 1000
     made.run(5)
-    assert serving(made) == wanted
+    assert serving(made) == desired
     assert made.condition("traffic", "Ready") == ("True", "Serving")
 
 

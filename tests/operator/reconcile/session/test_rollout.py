@@ -14,9 +14,9 @@ KEY = "default/traffic"
 STAGE = ("detector", "p0", 0)
 
 
-def settled(wanted: SessionBuilder = DETECTOR, gpus: int = 8) -> SimulatedCluster:
+def settled(built: SessionBuilder = DETECTOR, gpus: int = 8) -> SimulatedCluster:
     made = SimulatedCluster()
-    made.add(pool("fast").gpus(gpus).build(), wanted.build())
+    made.add(pool("fast").gpus(gpus).build(), built.build())
     made.run(15)
     return made
 

@@ -36,8 +36,8 @@ def pipelines(draw: st.DrawFn) -> PipelineState:
     return pipeline
 
 
-def _occupy(timeline: Timeline, wanted: list[tuple[int, int]]) -> None:
-    for ready, length in wanted:
+def _occupy(timeline: Timeline, desired: list[tuple[int, int]]) -> None:
+    for ready, length in desired:
         start = timeline.earliest(ready, length)
         Reservation(timeline, start, start + length, 0, 0).place()
 

@@ -101,11 +101,11 @@ class Stand:
 
     async def load(self, vgpu: str, *apps: Application, memory: int | None = None) -> None:
         """Load exactly the models of these plans on a vGPU, and announce them."""
-        wanted = [arguments for app in apps for arguments in app.stage_arguments()[:: app.replicas]]
+        desired = [arguments for app in apps for arguments in app.stage_arguments()[:: app.replicas]]
         for announcement in self.vgpus[vgpu].announcements:
             if announcement.plan not in [app.plan_name for app in apps]:
                 self.directory.withdraw(announcement.replica)
-        await self.vgpus[vgpu].load(wanted, memory)
+        await self.vgpus[vgpu].load(desired, memory)
         for announcement in self.vgpus[vgpu].announcements:
             self.directory.announce(announcement)
 

@@ -107,9 +107,9 @@ async def test_a_third_model_is_loaded_under_load_and_unloaded_again() -> None:
             ((after, before), before),
             ((before,), before),
         )
-        for wanted, step in held_and_served:
+        for desired, step in held_and_served:
             for vgpu in running.vgpus:
-                await running.load(vgpu, *wanted)
+                await running.load(vgpu, *desired)
             running.session.reconfigure(step.epoch)
             await running.serves(step.plan_name)
         done = True
