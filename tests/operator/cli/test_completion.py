@@ -72,22 +72,44 @@ def test_the_script_asks_partita(shell: str) -> None:
     assert f"{VARIABLE}={shell}_complete" in result.stdout
 
 
-def test_the_script_works_in_bash(tmp_path: Path) -> None:
-    bash = shutil.which("bash")
-    if bash is None:
-        pytest.skip("bash is not installed")
+@pytest.mark.parametrize(
+    ("shell", "options", "script"),
+    [
+        pytest.param(
+            "bash",
+            ("--norc", "-c"),
+            f'eval "$({PROGRAM} completion bash)"; COMP_WORDS=({PROGRAM} doc); COMP_CWORD=1; '
+            f'_{PROGRAM}_completion {PROGRAM}; echo "completed: ${{COMPREPLY[*]}}"',
+            id="bash",
+        ),
+        pytest.param(
+            "zsh",
+            ("-f", "-c"),
+            # The function that shows the completions (-V unsorted ARRAY) is replaced; zsh sets words and CURRENT.
+            f'autoload -U compinit; compinit -u -D; eval "$({PROGRAM} completion zsh)"; '
+            '_describe() { echo "completed: ${${(P)3}[1]%%:*}"; }; '
+            f"words=({PROGRAM} doc); CURRENT=2; _{PROGRAM}_completion",
+            id="zsh",
+        ),
+        pytest.param(
+            "fish",
+            ("--no-config", "-c"),
+            f"{PROGRAM} completion fish | source; echo completed: (complete -C '{PROGRAM} doc' | string split -f1 \\t)",
+            id="fish",
+        ),
+    ],
+)
+def test_the_script_works_in_its_shell(shell: str, options: tuple[str, ...], script: str, tmp_path: Path) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
     program = tmp_path / PROGRAM
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m partita_operator "$@"\n')
     program.chmod(0o755)
-    script = (
-        f'eval "$({PROGRAM} completion bash)"; COMP_WORDS=({PROGRAM} doc); COMP_CWORD=1; '
-        f'_{PROGRAM}_completion {PROGRAM}; echo "completed: ${{COMPREPLY[*]}}"'
-    )
     environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
     answer = subprocess.run(
-        [bash, "--norc", "-c", script], capture_output=True, text=True, check=True, timeout=120, env=environment
+        [shell, *options, script], capture_output=True, text=True, check=True, timeout=120, env=environment
     )
-    assert answer.stdout.splitlines()[-1] == "completed: doctor"
+    assert answer.stdout.splitlines()[-1] == "completed: doctor", answer.stdout + answer.stderr
 
 
 def test_commands_are_completed_without_loading_them() -> None:

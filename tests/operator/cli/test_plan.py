@@ -1,18 +1,24 @@
 """`partita plan`: strategies side by side, changes of the current plan, and exit codes for scripts."""
 
 import json
+import re
 import sys
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 import yaml
 from click.testing import CliRunner, Result
 from tests.builders import SessionBuilder, pool, profile, session
+from tests.patience import PATIENCE_SECONDS
 
 from partita_api.meta import SpecModel
 from partita_operator.cli.exit_codes import ExitCode
 from partita_operator.cli.main import main
+from partita_operator.cli.offline.countdown import counting_down
+from partita_planner.planning import plan as solve
+from partita_planner.problem import Outcome, PlanningProblem
 from partita_runtime.installation import extra_command
 
 DETECTION = session("detection").slo(200).rate(50).model("detector").planner(max_stages=1)
@@ -277,3 +283,36 @@ def test_without_matplotlib_the_command_that_installs_it_is_given(place: Path, m
 
     assert result.exit_code == ExitCode.BAD_INPUT
     assert extra_command("plots") in result.output
+
+
+def test_a_long_solution_says_the_time_left(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reported = Event()
+    lines: list[str] = []
+
+    def slowly(problem: PlanningProblem, **options: float) -> Outcome:
+        assert reported.wait(PATIENCE_SECONDS)
+        return solve(problem, **options)
+
+    def report(line: str) -> None:
+        lines.append(line)
+        reported.set()
+
+    monkeypatch.setattr("partita_operator.cli.offline.plan.solve", slowly)
+    monkeypatch.setattr("partita_operator.cli.offline.countdown.report", report)
+    monkeypatch.setattr("partita_operator.cli.offline.countdown.EVERY_S", 0.01)
+    write(place, DETECTION.planner(time_limit_seconds=300))
+
+    assert plan(place).exit_code == ExitCode.OK
+    assert re.fullmatch(r" +0 s  planning detection; at most 300 s left", lines[0])
+
+
+def test_a_solution_beyond_its_limit_has_no_negative_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    reported = Event()
+    lines: list[str] = []
+    monkeypatch.setattr(
+        "partita_operator.cli.offline.countdown.report", lambda line: (lines.append(line), reported.set())
+    )
+    monkeypatch.setattr("partita_operator.cli.offline.countdown.EVERY_S", 0.01)
+    with counting_down("planning", 0.0):
+        assert reported.wait(PATIENCE_SECONDS)
+    assert lines[0].endswith("s  planning; its limit has passed; it ends soon")

@@ -23,6 +23,7 @@ from partita_operator.cli.cluster.options import (
 from partita_operator.cli.errors import BadInput
 from partita_operator.cli.exit_codes import ExitCode
 from partita_operator.cli.manifests import read_manifests, read_profiles
+from partita_operator.cli.offline.countdown import counting_down
 from partita_operator.cli.offline.drawing import load_plots
 from partita_operator.cli.option_types import Number
 from partita_operator.cli.output import OutputFormat, emit, output_option, report, writing
@@ -39,7 +40,7 @@ from partita_operator.cli.plan_report import (
 from partita_planner.explain.difference import differences
 from partita_planner.planning import EXPLAIN_SECONDS
 from partita_planner.planning import plan as solve
-from partita_planner.problem import NoPlan, NoPlanReason, Outcome, Planned
+from partita_planner.problem import NoPlan, NoPlanReason, Outcome, Planned, PlanningProblem
 from partita_planner.several_sessions.joint_planning import JointPlanningError
 from partita_planner.several_sessions.offline import declared_capacity, plan_offline, plan_offline_jointly
 from partita_planner.strategies import STRATEGIES
@@ -196,7 +197,7 @@ def _plan_in_cluster(
     problem = problem_of(_changed(session, rate, strategy), cluster, server.profiles(), rate)
     limit = session.spec.planner.time_limit_seconds
     report(f"planning {session.key} for {problem.rate:g} requests/s, in {limit} s at most")
-    outcome = solve(problem, explain_seconds=explain_seconds)
+    outcome = _solved(problem, explain_seconds)
     draw(cluster.pools.values(), [(session, outcome)])
     before = problem.current_plan
     changes = differences(before, outcome.plan) if before is not None and isinstance(outcome, Planned) else ()
@@ -220,9 +221,12 @@ def _plan_together(
     output: OutputFormat,
 ) -> ExitCode:
     try:
-        planned = plan_offline_jointly(
-            found.pools, sessions, profiles, lambda problem: solve(problem, explain_seconds=explain_seconds)
-        )
+        with counting_down(
+            f"planning {len(sessions)} sessions together", sum(s.spec.planner.time_limit_seconds for s in sessions)
+        ):
+            planned = plan_offline_jointly(
+                found.pools, sessions, profiles, lambda problem: solve(problem, explain_seconds=explain_seconds)
+            )
     except JointPlanningError as error:
         raise BadInput(str(error)) from error
     answers = list(zip(sessions, planned.outcomes, strict=True))
@@ -294,12 +298,17 @@ def _plan(
 ) -> Outcomes:
     answers = []
     for session, outcome in plan_offline(
-        found.pools, sessions, profiles, lambda problem: solve(problem, explain_seconds=explain_seconds), current
+        found.pools, sessions, profiles, lambda problem: _solved(problem, explain_seconds), current
     ):
         answers.append((session, outcome))
         number = f"{len(answers)} of {len(sessions)}"
         report(f"planned {session.key} for {session.spec.rate.requests_per_second} requests/s ({number})")
     return answers
+
+
+def _solved(problem: PlanningProblem, explain_seconds: float) -> Outcome:
+    with counting_down(f"planning {problem.session.name}", problem.spec.planner.time_limit_seconds):
+        return solve(problem, explain_seconds=explain_seconds)
 
 
 def _compare(
