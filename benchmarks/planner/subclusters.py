@@ -20,8 +20,8 @@ import numpy as np
 
 from partita_planner.solver.deadline import Deadline
 from partita_planner.subclusters.balance import measure
+from partita_planner.subclusters.balanced_partition import partition
 from partita_planner.subclusters.formulation import solve_exactly
-from partita_planner.subclusters.partitioning import partition
 from partita_planner.subclusters.problem import Balance, Partition, ServedModel, SubclusterProblem
 
 ZOO_MEGABYTES = (14, 16, 23, 29, 33, 34, 57, 80, 88, 92, 98, 98, 171, 215, 232, 528)

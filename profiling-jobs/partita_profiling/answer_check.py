@@ -9,7 +9,7 @@ from partita_runtime.execution.torch_stage import LARGEST_HALF
 from partita_runtime.models.capture import example
 from partita_runtime.models.errors import ModelError, ModelErrorReason
 from partita_runtime.models.files import TorchModel
-from partita_runtime.models.partitioning import PartitionedModel
+from partita_runtime.models.partitioned_model import PartitionedModel
 
 BATCH = 2
 RELATIVE_TOLERANCE = 1e-3

@@ -12,7 +12,7 @@ from partita_profiling.memory import block_memory
 from partita_profiling.timing import BlockTimer, Progress
 from partita_profiling.vgpu import shares_gpus, time_divided
 from partita_runtime.models.layers import SampleTensor
-from partita_runtime.models.partitioning import PartitionedModel, partition
+from partita_runtime.models.partitioned_model import PartitionedModel, partition
 from partita_runtime.models.source import load_model
 
 DEFAULT_SECONDS = 20.0

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from partita_api.module import TensorSpec
 from partita_api.profile import BlockMemory
 from partita_runtime.models.capture import example
-from partita_runtime.models.partitioning import PartitionedModel
+from partita_runtime.models.partitioned_model import PartitionedModel
 
 
 def block_memory(model: PartitionedModel, spec: TensorSpec) -> tuple[BlockMemory, ...]:

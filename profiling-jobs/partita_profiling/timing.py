@@ -14,7 +14,7 @@ from partita_api.profile import ProfileRequest, VgpuLatency
 from partita_runtime.execution.process_settings import settle_process
 from partita_runtime.execution.torch_build import pick_backend
 from partita_runtime.execution.torch_stage import Boundary, Compute, StageBlocks, stage_boundaries
-from partita_runtime.models.partitioning import PartitionedModel
+from partita_runtime.models.partitioned_model import PartitionedModel
 from partita_runtime.models.standard_inputs import standard_input
 
 Progress = Callable[[str], None]

@@ -19,7 +19,7 @@ import torch
 from partita_api.meta import SpecModel
 from partita_api.profile import ProfileRequest, VgpuLatency
 from partita_profiling.timing import BlockTimer, Progress
-from partita_runtime.models.partitioning import partition_source
+from partita_runtime.models.partitioned_model import partition_source
 
 READY: Final = "ready"
 GO: Final = "go"

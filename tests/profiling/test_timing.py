@@ -18,7 +18,7 @@ from partita_profiling.timing import (
     time_repeatedly,
 )
 from partita_profiling.vgpu import VgpuError, shares_gpus, time_divided
-from partita_runtime.models.partitioning import partition_source
+from partita_runtime.models.partitioned_model import partition_source
 
 MODEL = ModelSource(entrypoint="tests.runtime.models.sample_models:residuals")
 REQUEST = ProfileRequest(model=MODEL, input=TensorSpec(shape=(3, 32, 32)), blocks=3, batch_sizes=(1, 8, 32), pool="cpu")

@@ -24,7 +24,7 @@ from partita_runtime.execution.torch_stage import (
 )
 from partita_runtime.execution.torch_tensor_rt import tensor_rt
 from partita_runtime.models.errors import ModelError, ModelErrorReason
-from partita_runtime.models.partitioning import PartitionedModel, partition_source
+from partita_runtime.models.partitioned_model import PartitionedModel, partition_source
 
 _BUILDERS: Final[Mapping[Backend, Callable[[StageBlocks, Boundary], Compute]]] = {
     Backend.INDUCTOR: inductor,

@@ -9,7 +9,7 @@ from partita_api.execution import CutDType
 from partita_api.module import TensorSpec
 from partita_runtime.execution.executor import NUMPY_DTYPES, Array, check_batch, zeros
 from partita_runtime.models.layers import SampleTensor, at_cut
-from partita_runtime.models.partitioning import PartitionedModel
+from partita_runtime.models.partitioned_model import PartitionedModel
 
 Compute = Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
 """The stage's blocks as a function of the tensors that cross its first cut."""

@@ -265,7 +265,7 @@ def _profile(model: Model, slices: Sequence[int]) -> Profile:
 
 @cache
 def _digest_of_cut(model: Model) -> str:
-    from partita_runtime.models.partitioning import partition_source  # torch only if a model is real
+    from partita_runtime.models.partitioned_model import partition_source  # torch only if a model is real
 
     assert model.source is not None
     return partition_source(model.source, TensorSpec(shape=model.input), BLOCKS).digest

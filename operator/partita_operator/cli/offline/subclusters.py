@@ -18,7 +18,7 @@ from partita_operator.cli.exit_codes import ExitCode
 from partita_operator.cli.option_types import Number
 from partita_operator.cli.output import OutputFormat, emit, output_option
 from partita_planner.solver.deadline import Deadline
-from partita_planner.subclusters.partitioning import partition
+from partita_planner.subclusters.balanced_partition import partition
 from partita_planner.subclusters.problem import (
     BadSubclustersError,
     NoPartition,

@@ -121,7 +121,7 @@ class RequestsEnded(_Entry):
 
 
 @dataclass(frozen=True, slots=True)
-class HeldRequests(_Entry):
+class HeldTotals(_Entry):
     """Requests that were held until there were replicas."""
 
     samples: _Count = 0
@@ -229,7 +229,7 @@ class MetricsReport(WireModel):
     arrived: _Count = 0
     ended: tuple[RequestsEnded, ...] = ()
     cut_off: dict[str, _Count] = {}
-    were_held: HeldRequests = HeldRequests()
+    were_held: HeldTotals = HeldTotals()
 
 
 class SessionMetrics(WireModel):
@@ -240,7 +240,7 @@ class SessionMetrics(WireModel):
     outcomes: dict[Outcome, _Count]
     """Since the coordinator began."""
     cut_off: dict[str, _Count]
-    were_held: HeldRequests = HeldRequests()
+    were_held: HeldTotals = HeldTotals()
 
 
 CoordinatorMessage = (

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from partita_runtime.scheduling.plan import SchedulingPlan
 from partita_runtime.scheduling.signals import CoreSignals
-from partita_runtime.serving.central.messages import HeldRequests, MetricsReport, SessionMetrics
+from partita_runtime.serving.central.messages import HeldTotals, MetricsReport, SessionMetrics
 from partita_runtime.serving.telemetry.signals import Meter, Situation, Snapshot
 from partita_runtime.serving.telemetry.window import Window
 
@@ -89,7 +89,7 @@ class MetricsAggregator:
             signals=signals.model_copy(update=reported),
             outcomes=dict(self._meter.outcomes),
             cut_off=dict(self._meter.cut_off),
-            were_held=HeldRequests(self._meter.held, self._meter.held_micros),
+            were_held=HeldTotals(self._meter.held, self._meter.held_micros),
         )
 
 

@@ -5,7 +5,7 @@ from collections import Counter, deque
 from partita_runtime.serving.central.coordinator_link import COORDINATOR_AWAY, CoordinatorFinder, CoordinatorLink
 from partita_runtime.serving.central.messages import (
     CoordinatorMessage,
-    HeldRequests,
+    HeldTotals,
     MetricsReport,
     RegisterReporter,
     RequestsEnded,
@@ -26,7 +26,7 @@ class MetricsReporter:
         self._ended = meter.unreported = deque(maxlen=MAX_LATENCIES)
         self._arrived = meter.arrived
         self._cut_off = Counter(meter.cut_off)
-        self._were_held = HeldRequests(meter.held, meter.held_micros)
+        self._were_held = HeldTotals(meter.held, meter.held_micros)
         self._link = CoordinatorLink(finder, self)
 
     @property
@@ -44,12 +44,12 @@ class MetricsReporter:
     def tick(self, report: MetricsReport) -> None:
         """Send `report` with the counters added; to be called four times a second."""
         self._link.tick()
-        held = HeldRequests(self._meter.held, self._meter.held_micros)
+        held = HeldTotals(self._meter.held, self._meter.held_micros)
         counters = {
             "arrived": self._meter.arrived - self._arrived,
             "ended": tuple([RequestsEnded(*ended) for ended in self._ended]),
             "cut_off": self._meter.cut_off - self._cut_off,
-            "were_held": HeldRequests(held.samples - self._were_held.samples, held.micros - self._were_held.micros),
+            "were_held": HeldTotals(held.samples - self._were_held.samples, held.micros - self._were_held.micros),
         }
         if self._link.send(report.model_copy(update=counters)):
             self._arrived = self._meter.arrived

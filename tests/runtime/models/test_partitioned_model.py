@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 from partita_api.module import ModelSource, TensorSpec
 from partita_runtime.models.errors import ModelError, ModelErrorReason
 from partita_runtime.models.layers import MAX_CROSSING
-from partita_runtime.models.partitioning import PartitionedModel, partition, partition_source
+from partita_runtime.models.partitioned_model import PartitionedModel, partition, partition_source
 
 SMALL = TensorSpec(shape=(3, 16, 16))
 HERE = "tests.runtime.models.sample_models"
@@ -63,7 +63,7 @@ def test_digest_differs_between_cuts_and_is_the_same_in_every_process() -> None:
     program = f"""
 import json
 from partita_api.module import ModelSource, TensorSpec
-from partita_runtime.models.partitioning import partition_source
+from partita_runtime.models.partitioned_model import partition_source
 cut = lambda name, blocks, **kwargs: partition_source(
     ModelSource(entrypoint="{HERE}:" + name, kwargs=kwargs), TensorSpec(shape=(3, 16, 16)), blocks).digest
 print(json.dumps([cut("residuals", 4), cut("residuals", 3), cut("residuals", 4, depth=5), cut("branching", 4)]))

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partita_planner.solver.deadline import Deadline
-from partita_planner.subclusters import partitioning as module
+from partita_planner.subclusters import balanced_partition as module
 from partita_planner.subclusters.balance import measure
-from partita_planner.subclusters.partitioning import CLOSE_ENOUGH, partition
+from partita_planner.subclusters.balanced_partition import CLOSE_ENOUGH, partition
 from partita_planner.subclusters.problem import (
     BadSubclustersError,
     NoPartition,
