@@ -35,7 +35,7 @@ CONTROL_PLANE: dict[str, Any] = {
 }
 DAMAGES = ["", "{", "\xff", "[]", "42", "null", "{}", "a wrong type"]
 STATUS_AND_DOWN = {
-    "environment.json": ("local status", "local get", "dev status", "local up"),
+    "environment.json": ("local status", "local get", "dev status", "local up", "demo"),
     "ray-cluster.json": ("local status", "local down", "dev status", "dev down"),
     "api-server.json": ("local status", "local get", "local down", "dev down"),
     "operator.json": ("local down", "dev down", "dev status"),
@@ -89,8 +89,9 @@ def test_a_crash_while_writing_leaves_the_old_record(tmp_path: Path, monkeypatch
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match="No space left") as raised:
         write_private(path, b"new")
+    assert raised.value.filename == str(path)
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 
