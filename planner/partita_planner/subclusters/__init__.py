@@ -1,6 +1,6 @@
 """Sub-clusters: the models that share GPUs, where no GPU can hold all models (Symphony, section 4.4).
 
-`partitioning` divides hundreds of models, `sharing` lets the models of one plan share GPUs. May import `problem`,
+`balanced_partition` divides hundreds of models, `sharing` lets the models of one plan share GPUs. May import `problem`,
 `session`, `solver` and `task`.
 """
 

@@ -1,4 +1,4 @@
-from .partitioning import partition as partition
+from .balanced_partition import partition as partition
 from .problem import BadSubclustersError as BadSubclustersError
 from .problem import NoPartition as NoPartition
 from .problem import NoPartitionReason as NoPartitionReason
