@@ -327,7 +327,7 @@ class Signals(StatusModel):
     offered_rate: Quantity = Field(default=Quantity("0"), description="Requests per second that arrived.")
     goodput: Quantity = Field(default=Quantity("0"), description="Requests per second answered within the SLO.")
     bad_rate: Quantity = Field(default=Quantity("0"), description="Share of requests dropped or late.")
-    idle_fraction: Quantity = Field(default=Quantity("1"), description="Share of GPU time without work.")
+    idle_fraction: Quantity = Field(default=Quantity("1"), description="Share of accelerator time without work.")
     p50_ms: Quantity = Field(default=Quantity("0"), description="Median latency of answered requests.")
     p99_ms: Quantity = Field(default=Quantity("0"), description="99th percentile of the latency.")
     recommendation: str = Field(

@@ -26,7 +26,7 @@ RUNNING: Final = "RUNNING"
 STOPPING: Final = "STOPPING"
 
 _CLUSTER_OPTIONS: Final = ("proxy_location", "http_options", "grpc_options", "target_capacity")
-"""What a PUT sets besides the applications."""
+"""What a PUT sets in addition to the applications."""
 _REDACTED: Final = "<redacted>"
 """What the dashboard shows browsers in place of secrets."""
 

@@ -16,7 +16,7 @@ _SIGNALS: Final = (
     ("offered_rate", "Requests per second that arrived, over the autoscaling window."),
     ("goodput", "Requests per second that were answered within the SLO."),
     ("bad_rate", "Share of requests that were dropped, late or failed."),
-    ("idle_fraction", "Share of the session's GPU time without work."),
+    ("idle_fraction", "Share of the session's accelerator time without work."),
 )
 _QUANTILES: Final = (("0.5", "p50_ms"), ("0.99", "p99_ms"))
 _POOL_FIELDS: Final = (

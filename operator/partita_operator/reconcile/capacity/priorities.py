@@ -1,7 +1,7 @@
 """Which replicas a session gives up for sessions of higher priority, and the messages about it.
 
-It gives up the replicas of its current plan that do not fit beside the plans of those sessions. If not one
-replica of each stage fits, it waits. Its plan stays the same, and all replicas return when the other sessions need
+It gives up the replicas of its current plan for which those sessions leave no accelerators. It waits if they leave
+too few for one replica of each stage. Its plan stays the same, and all replicas return when the other sessions need
 less. This cannot oscillate: an autoscaler takes no accelerators of other sessions, and plans of higher priority do not
 depend on what sessions of lower priority keep.
 """

@@ -44,7 +44,7 @@ def _gauges(signals: SessionSignals) -> Iterator[Metric]:
         ("partita_offered_rate", "Requests per second that arrived", signals.offered_rate),
         ("partita_goodput", "Requests per second that were answered within the SLO", signals.goodput),
         ("partita_bad_rate", "Share of requests that were dropped, late or failed", signals.bad_rate),
-        ("partita_idle_fraction", "Share of GPU time without work", signals.idle_fraction),
+        ("partita_idle_fraction", "Share of accelerator time without work", signals.idle_fraction),
         ("partita_waiting_requests", "Requests that wait for replicas", signals.held),
         ("partita_idle_seconds", "Seconds since the last request", signals.idle_seconds),
     ):
@@ -66,7 +66,9 @@ def _gauges(signals: SessionSignals) -> Iterator[Metric]:
 def _stage_gauges(signals: SessionSignals) -> Iterator[Metric]:
     labels = ("session", "module", "pipeline", "stage", "pool")
     ready = GaugeMetricFamily("partita_ready_replicas", "Replicas that take batches", labels=labels)
-    idle = GaugeMetricFamily("partita_stage_idle_fraction", "Share of a stage's GPU time without work", labels=labels)
+    idle = GaugeMetricFamily(
+        "partita_stage_idle_fraction", "Share of a stage's accelerator time without work", labels=labels
+    )
     latency = GaugeMetricFamily(
         "partita_stage_latency_seconds", "Mean time of a batch, by the profile and as run", labels=(*labels, "kind")
     )

@@ -83,7 +83,7 @@ class SessionSignals(StatusModel):
     bad_rate: float
     """Share of the requests that ended which were dropped, late or failed."""
     idle_fraction: float
-    """Share of GPU time without work."""
+    """Share of accelerator time without work."""
     p50_ms: float
     p99_ms: float
     batch_sizes: dict[int, int]
