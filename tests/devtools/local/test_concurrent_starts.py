@@ -13,10 +13,9 @@ from tests.patience import PATIENCE_SECONDS, eventually
 
 from partita_api.gpupool import GPUPool
 from partita_devtools.api_server.process import load_api_server, start_api_server
-from partita_devtools.control_plane.commands import Ports
-from partita_devtools.control_plane.lifecycle import _choose_ports
 from partita_devtools.environment import DevEnvironment, dev_down
 from partita_devtools.local.environment import local_up
+from partita_devtools.machine.ports import same_or_free_port
 from partita_devtools.machine.processes import spawn
 from partita_devtools.ray_cluster.cluster import RayCluster
 from partita_devtools.ray_cluster.state import RayClusterState
@@ -108,14 +107,15 @@ def test_the_api_server_gets_another_port_if_its_own_is_taken(tmp_path: Path) ->
     assert f"another program uses port {port} now; the API server gets port {new}" in lines
 
 
-def test_a_control_plane_gets_another_port_if_its_own_is_taken() -> None:
+def test_a_port_is_kept_unless_another_program_uses_it() -> None:
     lines: list[str] = []
     with listener(0) as taken:
         port = taken.getsockname()[1]
-        earlier = Ports(*[port] * len(Ports.__dataclass_fields__))
-        chosen = _choose_ports(earlier, None, lines.append)
-        assert port not in vars(chosen).values()
-    assert lines == [f"another program uses port {port} now; the API server gets port {chosen.api_server}"]
+        other = same_or_free_port(port, "API server", lines.append)
+    assert other != port
+    assert lines == [f"another program uses port {port} now; the API server gets port {other}"]
+    assert same_or_free_port(port, "API server", lines.append) == port
+    assert len(lines) == 1
 
 
 def test_ray_starts_on_other_ports_than_those_that_are_taken(ray: FakeRay, state_dir: Path) -> None:
