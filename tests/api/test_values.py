@@ -9,6 +9,14 @@ from partita_api.conditions import MAX_MESSAGE, Condition, ConditionType, set_co
 from partita_api.digests import digest
 from partita_api.fields.quantity import PERCENT_PATTERN, QUANTITY_PATTERN, Percent, Quantity
 
+POWERS = {letter: power for power, letter in enumerate("kMGTP", start=1)}
+FACTORS = (
+    {"m": Decimal("0.001")}
+    | {letter: Decimal(1000) ** power for letter, power in POWERS.items()}
+    | {f"{letter.upper()}i": Decimal(1024) ** power for letter, power in POWERS.items()}
+)
+"""Every suffix that the pattern of the CRDs allows."""
+
 
 @pytest.mark.parametrize(
     ("raw", "want"),
@@ -19,6 +27,7 @@ from partita_api.fields.quantity import PERCENT_PATTERN, QUANTITY_PATTERN, Perce
         pytest.param("500m", Decimal("0.5"), id="milli"),
         pytest.param("10G", Decimal(10) ** 10, id="giga"),
         pytest.param("24Gi", Decimal(24 * 2**30), id="gibi"),
+        *(pytest.param(f"2{suffix}", 2 * factor, id=suffix) for suffix, factor in FACTORS.items()),
     ],
 )
 def test_quantity_value(raw: int | float | str, want: Decimal) -> None:

@@ -47,7 +47,7 @@ class Quantity(str):
     @property
     def value(self) -> Decimal:
         """The number that the text stands for."""
-        number = self.rstrip("mkMGTPi")
+        number = self.rstrip("mkKMGTPi")
         return Decimal(number) * _FACTORS.get(self.removeprefix(number), Decimal(1))
 
     def __float__(self) -> float:

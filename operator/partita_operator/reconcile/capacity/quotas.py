@@ -34,11 +34,10 @@ def _limits(no_plan: NoPlan, availability: Availability) -> Iterator[str]:
         others = {k: n for k, n in _of_namespace(users(pool, cluster), namespace).items() if k != session.key}
         held = listed([f"{key} holds {gpus}" for key, gpus in sorted(others.items())])
         missing = no_plan.gpus_missing.get(pool)
+        needed = f"It needs {missing} more. " if missing else ""
         yield (
-            f"The quota of namespace {namespace}, {quota} accelerators of pool {pool}, leaves {left} for this session"
-            + (f", which needs {missing} more" if missing else "")
-            + f": {f'{held}, and ' if held else ''}{without[pool]} are free. Raise the quota in spec.quotas of GPUPool "
-            f"{pool}, or reduce other sessions of the namespace."
+            f"The quota of namespace {namespace} is {quota} accelerators of pool {pool}, which leaves {left} for this "
+            f"session. {needed}{f'{held}, and ' if held else ''}{without[pool]} are free. Raise the quota in spec.quotas of GPUPool {pool}, or reduce other sessions of the namespace."
         )
 
 

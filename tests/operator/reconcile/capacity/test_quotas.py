@@ -40,7 +40,7 @@ def test_a_refusal_names_the_quota_and_the_sessions_that_use_it() -> None:
     made = cluster(fast(10, team=4), one("first", 300), one("second", 200))
     status, reason, message = ready(made, "team/second")
     assert (status, reason) == ("False", "QuotaExceeded")
-    assert "The quota of namespace team, 4 accelerators of pool fast, leaves 1 for this session" in message
+    assert "The quota of namespace team is 4 accelerators of pool fast, which leaves 1 for this session" in message
     assert "team/first holds 3, and 7 are free." in message
     assert "Raise the quota in spec.quotas of GPUPool fast" in message
 
