@@ -40,14 +40,14 @@ def test_a_wait_from_profiles_to_replicas() -> None:
         progress.line(snapshot(replicas=(5, 5)), 700.0),
     ]
     assert lines == [
-        "0 of 4 profiles, given up in 590 s",
+        "0 of 4 profiles, at most 590 s more",
         "1 of 4 profiles, about 30 s left",
         "3 of 4 profiles, about 10 s left",
-        "waiting for a plan, given up in 550 s",
-        "1 of 5 replicas, given up in 540 s",
+        "waiting for a plan, at most 550 s more",
+        "1 of 5 replicas, at most 540 s more",
         "3 of 5 replicas, about 10 s left",
-        "5 of 5 replicas, given up in 520 s",
-        "5 of 5 replicas, given up in 0 s",
+        "5 of 5 replicas, at most 520 s more",
+        "5 of 5 replicas, at most 0 s more",
     ]
 
 
@@ -55,7 +55,7 @@ def test_profiles_that_are_added_begin_the_estimate_again() -> None:
     progress = ServingProgress(limit_s=600)
     progress.line(snapshot(missing=2), 0.0)
     assert progress.line(snapshot(missing=1), 10.0) == "1 of 2 profiles, about 10 s left"
-    assert progress.line(snapshot(missing=6), 20.0) == "0 of 6 profiles, given up in 580 s"
+    assert progress.line(snapshot(missing=6), 20.0) == "0 of 6 profiles, at most 580 s more"
 
 
 async def test_a_watch_reports_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,4 +69,4 @@ async def test_a_watch_reports_it(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = SessionWatch(client, demo_result().session, (), lines.append)
     with pytest.raises(DevError):
         await watch.until_serving(0.0, "advice")
-    assert lines[-1].endswith("s] InferenceSession traffic: 0 of 2 profiles, given up in 0 s")
+    assert lines[-1].endswith("s] InferenceSession traffic: 0 of 2 profiles, at most 0 s more")

@@ -37,8 +37,8 @@ def _limits(no_plan: NoPlan, availability: Availability) -> Iterator[str]:
         needed = f"It needs {missing} more. " if missing else ""
         yield (
             f"The quota of namespace {namespace} is {quota} accelerators of pool {pool}, which leaves {left} for this "
-            f"session. {needed}{f'{held}, and ' if held else ''}{without[pool]} are free. Raise the quota in spec.quotas "
-            f"of GPUPool {pool}, or reduce other sessions of the namespace."
+            f"session. {needed}{f'{held}, and ' if held else ''}{without[pool]} are free. Raise the quota in "
+            f"spec.quotas of GPUPool {pool}, or reduce other sessions of the namespace."
         )
 
 
