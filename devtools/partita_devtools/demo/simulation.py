@@ -12,7 +12,7 @@ from partita_api.profile import Profile
 from partita_planner.several_sessions.offline import declared_capacity, offline_problem
 from partita_runtime.load.arrivals import RateSchedule
 from partita_runtime.simulation.arrivals import arrivals_at
-from partita_runtime.simulation.emulation.executions import BatchExecution
+from partita_runtime.simulation.emulation.executions import BatchExecution, consecutive
 from partita_runtime.simulation.report import LoadPoint
 from partita_runtime.simulation.simulator import simulate
 
@@ -66,10 +66,6 @@ def simulate_plan(
     except KeyError:
         return None
     points = (LoadPoint(load * rate.requests_per_second, report.goodput) for load, report in reports.items())
-    return SimulatedPlan(tuple(points), _from_the_middle(reports[1.0].timeline))
-
-
-def _from_the_middle(executions: Sequence[BatchExecution]) -> tuple[BatchExecution, ...]:
-    ordered = sorted(executions, key=lambda execution: execution.start_micros)
-    workers = len({execution.worker for execution in ordered})
-    return tuple(ordered[len(ordered) // 2 :][: BATCHES_SHOWN * workers])
+    executions = reports[1.0].timeline
+    workers = len({execution.worker for execution in executions})
+    return SimulatedPlan(tuple(points), tuple(consecutive(executions, BATCHES_SHOWN * workers)))

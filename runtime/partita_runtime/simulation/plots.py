@@ -18,7 +18,7 @@ from partita_runtime.figures import (
     without_frame,
     write_figures,
 )
-from partita_runtime.simulation.emulation.executions import BatchExecution
+from partita_runtime.simulation.emulation.executions import BatchExecution, consecutive, worker_order
 from partita_runtime.simulation.report import LoadPoint, SimulationReport
 
 _TIMELINE_BATCHES: Final = 12
@@ -82,9 +82,9 @@ def timeline(executions: Sequence[BatchExecution]) -> Figure:
 
     A batch has the same colour on all its stages; the number is its size.
     """
-    ordered = sorted(executions, key=lambda execution: execution.start_micros)
-    workers = sorted({execution.worker for execution in ordered}, key=_natural)[:_MOST_ROWS]
-    shown = ordered[len(ordered) // 2 :][: _TIMELINE_BATCHES * len(workers)]
+    names = {execution.worker for execution in executions}
+    workers = sorted(names, key=worker_order)[:_MOST_ROWS]
+    shown = consecutive(executions, _TIMELINE_BATCHES * len(workers))
     begin, end = shown[0].start_micros, max(execution.end_micros for execution in shown)
     rows = {worker: row for row, worker in enumerate(workers)}
     figure, axes = new_figure(width=10, height=1.2 + 0.25 * len(rows))
@@ -101,7 +101,7 @@ def timeline(executions: Sequence[BatchExecution]) -> Figure:
     axes.invert_yaxis()
     axes.tick_params(axis="y", labelsize=7)
     axes.set_xlabel(f"milliseconds from second {begin / 1e6:.3f}")
-    axes.set_title("batches by vGPU" + _left_out(len({e.worker for e in ordered})), loc="left", fontsize=9)
+    axes.set_title("batches by vGPU" + _left_out(len(names)), loc="left", fontsize=9)
     return figure
 
 
@@ -145,11 +145,6 @@ def gpus_over_time(report: SimulationReport) -> Figure:
 
 def _stage_of(worker: str) -> str:
     return worker.rpartition("/")[0]
-
-
-def _natural(worker: str) -> tuple[str, int]:
-    stage, _, number = worker.rpartition("/")
-    return (stage, int(number)) if number.isdigit() else (worker, 0)
 
 
 def _left_out(workers: int) -> str:

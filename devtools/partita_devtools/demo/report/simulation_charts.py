@@ -17,7 +17,7 @@ from partita_devtools.demo.result import PhaseResult
 from partita_devtools.demo.simulation import SimulatedPlan
 from partita_devtools.demo.summary import stage_name
 from partita_runtime.figures import hatch
-from partita_runtime.simulation.emulation.executions import BatchExecution
+from partita_runtime.simulation.emulation.executions import BatchExecution, worker_order
 
 
 def goodput_against_load(simulated: SimulatedPlan, phases: Sequence[PhaseResult]) -> Markup:
@@ -44,7 +44,7 @@ def goodput_against_load(simulated: SimulatedPlan, phases: Sequence[PhaseResult]
 def batch_timeline(simulated: SimulatedPlan) -> Markup:
     """The batches of each replica over time at the declared rate; one colour and pattern for each stage."""
     executions = simulated.executions
-    replicas = sorted({execution.worker for execution in executions}, key=_by_number)
+    replicas = sorted({execution.worker for execution in executions}, key=worker_order)
     stages = {stage: number for number, stage in enumerate(dict.fromkeys(map(_stage, executions)))}
     begin = min((execution.start_micros for execution in executions), default=0)
     with styled():
@@ -75,8 +75,3 @@ def batch_timeline(simulated: SimulatedPlan) -> Markup:
 
 def _stage(execution: BatchExecution) -> str:
     return f"{execution.module}/{execution.pipeline}/{execution.stage}"
-
-
-def _by_number(worker: str) -> tuple[str, int]:
-    stage, _, number = worker.rpartition("/")
-    return (stage, int(number)) if number.isdigit() else (worker, 0)

@@ -1,5 +1,6 @@
 """What emulated workers did: the batches that they executed, and their idle time."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 
@@ -23,3 +24,15 @@ class WorkerIdle(NamedTuple):
     """Its GPUPool."""
     fraction: float
     """Share of its time without a batch."""
+
+
+def consecutive(executions: Sequence[BatchExecution], count: int) -> Sequence[BatchExecution]:
+    """At most `count` executions that start one after the other, from the middle of a run."""
+    ordered = sorted(executions, key=lambda execution: execution.start_micros)
+    return ordered[len(ordered) // 2 :][:count]
+
+
+def worker_order(worker: str) -> tuple[str, int]:
+    """A key that sorts the names of workers by stage, then by number: 2 comes before 10."""
+    stage, _, number = worker.rpartition("/")
+    return (stage, int(number)) if number.isdigit() else (worker, 0)
