@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from partita_devtools.control_plane.binaries import PROVIDERS, REQUIRED, cache_directory, entry, missing
+from partita_devtools.control_plane.binaries import cache_entry, missing
+from partita_devtools.control_plane.releases import CONTROL_PLANE_PROGRAMS, VERSION_VARIABLE
+from partita_devtools.errors import DevError
 from partita_devtools.ray_cluster.commands import has_haproxy
 from partita_operator.cli.doctor.findings import Area, CheckFinding, Level
 
@@ -49,6 +51,8 @@ class DevelopmentFacts:
     """The programs that this directory lacks."""
     cached: Path | None
     """The directory of the cache with the programs of a control plane; None: not cached yet."""
+    problem: str
+    """What is wrong with the version of Kubernetes that the environment names; empty: nothing."""
     release: str
     """What `kube-apiserver --version` prints; empty if it prints nothing."""
     python: str
@@ -65,9 +69,12 @@ def development_facts(
 ) -> DevelopmentFacts:
     """Reads the facts. Starts `kube-apiserver --version` and nothing else."""
     assets = Path(environment["KUBEBUILDER_ASSETS"]) if environment.get("KUBEBUILDER_ASSETS") else None
-    cache = cache_directory(environment)
-    entries = (entry(cache, provider.version) for provider in PROVIDERS)
-    cached = next((directory for directory in entries if not missing(directory)), None)
+    cached, problem = None, ""
+    try:
+        if not missing(entry := cache_entry(environment)):
+            cached = entry
+    except DevError as error:
+        problem = str(error)
     assets_missing = tuple(missing(assets)) if assets is not None else ()
     used = assets if assets is not None and not assets_missing else cached
     return DevelopmentFacts(
@@ -76,6 +83,7 @@ def development_facts(
         assets=assets,
         assets_missing=assets_missing,
         cached=cached,
+        problem=problem,
         release=_release(used / "kube-apiserver") if used is not None else "",
         python=sys.executable,
     )
@@ -92,13 +100,15 @@ def _finding(check: str, level: Level, message: str, action: str = "", command: 
 
 def _kubernetes(facts: DevelopmentFacts) -> CheckFinding:
     check = "Kubernetes programs"
+    if facts.problem:
+        return _finding(check, Level.ERROR, f"{facts.problem}.", "Correct or unset it.", f"unset {VERSION_VARIABLE}")
     if facts.assets is not None and facts.assets_missing:
         lacks = f"KUBEBUILDER_ASSETS={facts.assets} has no {', '.join(facts.assets_missing)}"
         return _finding(
             check,
             Level.WARNING,
             f"{lacks}; the cache is used instead." if facts.cached else f"{lacks}.",
-            f"Put {', '.join(REQUIRED)} into that directory, or unset the variable.",
+            f"Put {', '.join(CONTROL_PLANE_PROGRAMS)} into that directory, or unset the variable.",
             "unset KUBEBUILDER_ASSETS",
         )
     used = facts.assets or facts.cached

@@ -52,7 +52,7 @@ async def _install(kubeconfig: Path | None) -> None:
 
 
 async def _put_definition(client: KubernetesClient, document: dict[str, Any]) -> None:
-    """Create or replace. API servers before 1.25 drop CEL rules then; server-side apply would fail there."""
+    """Create or replace, whoever owns the fields."""
     try:
         found = await retried(partial(client.get, DefinitionResource, document["metadata"]["name"]))
     except ApiError as error:

@@ -1,11 +1,9 @@
 """The chart on a cluster with nodes; `python -m tests.cluster.installation` is the end of `make cluster`."""
 
-import tempfile
 from pathlib import Path
 from typing import Any
 
-import yaml
-from tests.operator.chart.charts import chart_for
+from tests.operator.chart.charts import CHART
 from tests.operator.kubectl import Json, Kubectl
 
 KUBECONFIG = Path(".partita/cluster/kubeconfig").absolute()
@@ -20,12 +18,6 @@ def image_of(name: str) -> Json:
     return {"repository": repository, "tag": tag}
 
 
-def chart_here(kubectl: Kubectl, directory: Path) -> str:
-    """The chart as the cluster's API server takes it."""
-    server: str = yaml.safe_load(kubectl("version", "-o", "yaml"))["serverVersion"]["gitVersion"]
-    return str(chart_for(server.removeprefix("v"), directory))
-
-
 def is_installed(helm: Any) -> bool:
     """Whether Helm knows of the release."""
     return any(release["name"] == RELEASE for release in helm.list(all_states=True))
@@ -37,15 +29,11 @@ def main() -> None:
 
     values: Json = {"image": image_of("partita.dev/partita:dev")}
     kubectl = Kubectl(KUBECONFIG, NAMESPACE)
-    with (
-        tempfile.TemporaryDirectory() as directory,
-        Config(kubeconfig_path=KUBECONFIG, namespace=NAMESPACE) as helm,
-    ):
-        chart = chart_here(kubectl, Path(directory))
+    with Config(kubeconfig_path=KUBECONFIG, namespace=NAMESPACE) as helm:
         if is_installed(helm):
-            helm.upgrade(chart, RELEASE, values, timeout=300)
+            helm.upgrade(str(CHART), RELEASE, values, timeout=300)
         else:
-            helm.install(chart, RELEASE, values, create_namespace=True, timeout=300)
+            helm.install(str(CHART), RELEASE, values, create_namespace=True, timeout=300)
         kubectl("rollout", "status", f"deployment/{RELEASE}", "--timeout=170s")
         print(kubectl("get", "deployments,pods"))
 

@@ -19,9 +19,10 @@ import tritonclient.http as triton
 import yaml
 from tests.cluster import installation
 from tests.cluster.installation import NAMESPACE as OPERATOR
-from tests.cluster.installation import RELEASE, chart_here, image_of, is_installed
+from tests.cluster.installation import RELEASE, image_of, is_installed
 from tests.cluster.ray_pods import HEAD, NAMESPACE, head_service, ray_pods
 from tests.e2e.conftest import detection
+from tests.operator.chart.charts import CHART
 from tests.operator.kubectl import Json, Kubectl, condition, eventually
 
 from partita_api.inferencesession import InferenceSession
@@ -127,10 +128,8 @@ def profiled_on(users: Kubectl) -> set[tuple[str, str]]:
     }
 
 
-async def test_an_installed_operator_profiles_plans_serves_is_upgraded_and_leaves_nothing(
-    kubectl: Kubectl, tmp_path: Path
-) -> None:
-    chart = chart_here(kubectl, tmp_path)
+async def test_an_installed_operator_profiles_plans_serves_is_upgraded_and_leaves_nothing(kubectl: Kubectl) -> None:
+    chart = str(CHART)
     kubectl("create", "namespace", USERS)
     users, ray = Kubectl(KUBECONFIG, USERS), head_address(Kubectl(KUBECONFIG, NAMESPACE))
     want_pools = {"l4": pool("l4", "0.8"), "t4": pool("t4", "0.35")}
@@ -179,7 +178,7 @@ async def test_an_installed_operator_profiles_plans_serves_is_upgraded_and_leave
 
 def applied(kubectl: Kubectl, *manifests: Json) -> str:
     """Apply the manifests; what there is to complain of."""
-    return kubectl.run("apply", "--validate=false", "-f", "-", stdin=yaml.safe_dump_all(manifests)).stderr
+    return kubectl.run("apply", "-f", "-", stdin=yaml.safe_dump_all(manifests)).stderr
 
 
 def is_ready(session: Json | None) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.cluster.installation import KUBECONFIG, RELEASE, chart_here, image_of
+from tests.cluster.installation import KUBECONFIG, RELEASE, image_of
 from tests.cluster.installation import NAMESPACE as OPERATOR
 from tests.docs.pages import pasted_with_nodes
 from tests.docs.shell import Shell, helm_program
@@ -42,8 +42,7 @@ def reader(tmp_path: Path) -> Iterator[Shell]:
     written.mkdir(parents=True)
     (written / "trial.yaml").write_text(trial)
     (written / "values.yaml").write_text(yaml.safe_dump(values))
-    (tmp_path / "charts").mkdir()
-    chart_here(kubectl, tmp_path / "charts")
+    (tmp_path / "charts").symlink_to(ROOT / "charts")
     shell = Shell(tmp_path, KUBECONFIG, programs=[helm_program(tmp_path / "bin")])
     shell.paste(f"helm uninstall {RELEASE} --namespace {OPERATOR} || true")  # what `make cluster` has installed
     yield shell

@@ -14,7 +14,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 def dry_run(cluster: Kubectl, document: Json) -> str:
     """What the API server says against a manifest; empty if it would take it."""
-    result = cluster.run("create", "--dry-run=server", "--validate=false", "-f", "-", stdin=yaml.safe_dump(document))
+    result = cluster.run("create", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(document))
     return result.stderr if result.returncode else ""
 
 
@@ -93,11 +93,7 @@ def test_wrong_manifests_are_refused_by_field(
 
 
 def test_defaults_are_filled_in_by_the_server(cluster: Kubectl) -> None:
-    made = yaml.safe_load(
-        cluster(
-            "create", "--dry-run=server", "--validate=false", "-o", "yaml", "-f", "-", stdin=yaml.safe_dump(SESSION)
-        )
-    )
+    made = yaml.safe_load(cluster("create", "--dry-run=server", "-o", "yaml", "-f", "-", stdin=yaml.safe_dump(SESSION)))
     assert made["spec"]["planner"]["strategy"] == "partita"
     assert made["spec"]["objective"]["type"] == "Cost"
     assert made["spec"]["autoscaling"]["mode"] == "Enabled"

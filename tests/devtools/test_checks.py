@@ -7,17 +7,19 @@ import pytest
 from tests.operator.cli.doctor.pasted_commands import check_commands
 
 from partita_devtools.checks import TOOLS, DevelopmentFacts, development_facts, findings_of
-from partita_devtools.control_plane.binaries import PROVIDERS, REQUIRED, entry
+from partita_devtools.control_plane.binaries import cache_entry
+from partita_devtools.control_plane.releases import CONTROL_PLANE_PROGRAMS
 from partita_operator.cli.doctor.findings import CheckFinding, Level
 
-CACHED = Path("/cache/v1.33")
+CACHED = Path("/cache/v1.37")
 HEALTHY = DevelopmentFacts(
     tools={tool.program: f"/usr/bin/{tool.program}" for tool in TOOLS},
     has_haproxy=True,
     assets=None,
     assets_missing=(),
     cached=CACHED,
-    release="Kubernetes v1.33.1",
+    problem="",
+    release="Kubernetes v1.37.2",
     python="/usr/bin/python3",
 )
 
@@ -64,15 +66,22 @@ def test_findings(facts: DevelopmentFacts, check: str, want: Level, message: str
 
 
 def test_facts_come_from_the_cache_and_the_path(tmp_path: Path) -> None:
-    directory = entry(tmp_path / "partita", PROVIDERS[0].version)
-    directory.mkdir(parents=True)
-    for name in REQUIRED:
-        (directory / name).write_text("#!/bin/sh\necho Kubernetes v1.33.1\n")
-        (directory / name).chmod(0o755)
     environment = {"XDG_CACHE_HOME": str(tmp_path), "KUBEBUILDER_ASSETS": str(tmp_path)}
+    directory = cache_entry(environment)
+    directory.mkdir(parents=True)
+    for name in CONTROL_PLANE_PROGRAMS:
+        (directory / name).write_text("#!/bin/sh\necho Kubernetes v1.37.2\n")
+        (directory / name).chmod(0o755)
 
     facts = development_facts(environment, which=lambda program: "/bin/make" if program == "make" else None)
 
-    assert (facts.cached, facts.release) == (directory, "Kubernetes v1.33.1")
-    assert facts.assets_missing == REQUIRED
+    assert (facts.cached, facts.release) == (directory, "Kubernetes v1.37.2")
+    assert facts.assets_missing == CONTROL_PLANE_PROGRAMS
     assert (facts.tools["make"], facts.tools["cc"]) == ("/bin/make", None)
+
+
+def test_a_version_that_is_none_is_a_finding() -> None:
+    facts = development_facts({"PARTITA_KUBERNETES": "latest"}, which=lambda _: None)
+    finding = found(facts)["Kubernetes programs"]
+    assert finding.level is Level.ERROR
+    assert "PARTITA_KUBERNETES=latest" in finding.message

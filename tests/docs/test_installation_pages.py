@@ -7,10 +7,10 @@ from uuid import uuid4
 
 import pytest
 import yaml
+from tests.architecture.sources import ROOT
 from tests.docs.helm import merge
 from tests.docs.pages import blocks, pasted
 from tests.docs.shell import Shell, helm_program
-from tests.operator.chart.charts import chart_for
 from tests.operator.kubectl import Kubectl, eventually, install_definitions
 from tests.operator.kubelet_double import KubeletDouble
 
@@ -30,9 +30,7 @@ OPERATOR: Final = "partita-system"
 @pytest.fixture
 def reader(control_plane: ControlPlane, cluster: Kubectl, tmp_path: Path) -> Iterator[Shell]:
     """A shell beside the chart, without Partita's CRDs in the cluster, and with a node for the operator."""
-    version = yaml.safe_load(cluster("version", "-o", "yaml"))["serverVersion"]["gitVersion"].removeprefix("v")
-    (tmp_path / "charts").mkdir()
-    chart_for(version, tmp_path / "charts")
+    (tmp_path / "charts").symlink_to(ROOT / "charts")
     node = f"node-{uuid4().hex[:8]}"
     metrics, health = free_ports(2)
     values = yaml.safe_load(next(block.text for block in blocks(INSTALL) if block.language == "yaml"))

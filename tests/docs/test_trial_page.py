@@ -5,11 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 from tests.architecture.sources import ROOT
 from tests.docs.pages import pasted
 from tests.docs.shell import Shell, helm_program
-from tests.operator.chart.charts import chart_for
 from tests.operator.handlers.conftest import Operators
 from tests.operator.kubectl import Kubectl, install_definitions
 
@@ -22,9 +20,7 @@ PAGE, NAMESPACE, OPERATOR = "docs/get-started/trial.md", "partita-trial", "parti
 @pytest.fixture
 def reader(cluster: Kubectl, tmp_path: Path) -> Iterator[Shell]:
     """A shell in a folder with the chart and the examples. The CRDs are there afterwards, too."""
-    version = yaml.safe_load(cluster("version", "-o", "yaml"))["serverVersion"]["gitVersion"].removeprefix("v")
-    (tmp_path / "charts").mkdir()
-    chart_for(version, tmp_path / "charts")
+    (tmp_path / "charts").symlink_to(ROOT / "charts")
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     yield Shell(tmp_path, cluster.kubeconfig, programs=[helm_program(tmp_path / "bin")])
     install_definitions(cluster)

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from tests.fixtures import RayClusterFactory
 from tests.operator.doubles import RunnerDouble
-from tests.operator.engines.kuberay.kuberay_crds import KINDS, complaints, installable
+from tests.operator.engines.kuberay.kuberay_crds import KINDS, complaints, kuberay_crd
 from tests.operator.engines.kuberay.kuberay_double import KubeRayDouble
 from tests.operator.handlers.conftest import InProcessSolver
 from tests.operator.kubectl import Json, Kubectl, cluster_with_crds, eventually, pool, reason, session
@@ -55,7 +55,7 @@ def api(cluster: Kubectl, control_plane: ControlPlane) -> Iterator[httpx.Client]
     """The API server, with KubeRay's definitions in it."""
     headers = {"Authorization": f"Bearer {control_plane.token}"}
     trusted = ssl.create_default_context(cafile=str(control_plane.authority.certificate))
-    definitions = [installable(kind) for kind in KINDS]
+    definitions = [kuberay_crd(kind) for kind in KINDS]
     with httpx.Client(base_url=control_plane.url, headers=headers, verify=trusted, timeout=60) as made:
         try:
             for definition in definitions:

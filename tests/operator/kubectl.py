@@ -51,7 +51,7 @@ class Kubectl:
     def apply(self, *documents: Json) -> None:
         """Apply manifests as a user does."""
         if documents:
-            self("apply", "--validate=false", "-f", "-", stdin=yaml.safe_dump_all(documents))
+            self("apply", "-f", "-", stdin=yaml.safe_dump_all(documents))
 
     def paste(self, command: str) -> None:
         """Run a command in a shell that finds `partita` and this cluster. Fails if the command does."""

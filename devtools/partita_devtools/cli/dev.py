@@ -115,7 +115,7 @@ def up(
 ) -> None:
     """Start the control plane and Ray; components that run already stay as they are.
 
-    The first time, Kubernetes is downloaded, or built from Debian's sources (5 to 10 minutes). Ctrl-C stops what this
+    The first time, Kubernetes is downloaded, or built from Go modules (5 to 10 minutes). Ctrl-C stops what this
     command has started.
     """
     ray = replace(DEFAULT_RAY, nodes=pools or DEFAULT_RAY.nodes)

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from partita_devtools.cli.failures import dev_errors_as_failure
 from partita_devtools.control_plane.binaries import find_binaries
+from partita_devtools.control_plane.releases import CONTROL_PLANE_PROGRAMS, NODE_PROGRAMS
 from partita_devtools.errors import DevError
 from partita_devtools.nodes.cluster import NodeCluster, load_nodes, start_nodes, stop_nodes
 from partita_devtools.nodes.image import build_image
@@ -75,8 +76,12 @@ def nodes() -> None:
 @output_option
 @dev_errors_as_failure
 def up(state_dir: Path, specs: tuple[NodeSpec, ...], output: OutputFormat) -> None:
-    """Start the control plane and the nodes; a cluster that runs already stays as it is."""
-    start_nodes(state_dir, specs or DEFAULT_NODES, binaries=find_binaries(report=report), report=report)
+    """Start the control plane and the nodes; a cluster that runs already stays as it is.
+
+    The first time, the programs are downloaded, or built from Go modules (10 to 15 minutes).
+    """
+    binaries = find_binaries(report=report, programs=(*CONTROL_PLANE_PROGRAMS, *NODE_PROGRAMS))
+    start_nodes(state_dir, specs or DEFAULT_NODES, binaries=binaries, report=report)
     _print_status(state_dir, output)
 
 

@@ -1,8 +1,8 @@
-"""Finds the programs of a Kubernetes control plane, or downloads or builds them once.
+"""Finds the programs of a Kubernetes cluster, or downloads or builds them once.
 
 The order: a cluster given by its kubeconfig (no programs needed), the directory `KUBEBUILDER_ASSETS`, the cache, a
-download of the official release, and, if the network allows only a Debian mirror, a build of Debian's source package.
-The last two fill the cache.
+download of the official release, and, if the network allows only the Go module proxy, a build from Go modules. The last
+two fill the cache.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from partita_devtools.control_plane.debian_build import DEBIAN_VERSION, build_from_debian
-from partita_devtools.control_plane.release_download import RELEASE_VERSION, download_release
+from partita_devtools.control_plane.go_build import build_from_go_modules
+from partita_devtools.control_plane.release_download import download_release
+from partita_devtools.control_plane.releases import API_SERVER, CONTROL_PLANE_PROGRAMS, CONTROLLER_MANAGER, Release
 from partita_devtools.errors import DevError
 from partita_devtools.machine.commands import Report
 from partita_devtools.machine.files import locked
-
-REQUIRED = ("etcd", "kube-apiserver", "kube-controller-manager")
 
 
 @dataclass(frozen=True)
@@ -32,44 +31,32 @@ class ExistingCluster:
 
 @dataclass(frozen=True)
 class Binaries:
-    """A directory with etcd, kube-apiserver and kube-controller-manager that work together."""
+    """A directory with programs of Kubernetes that work together, and Kubernetes' version."""
 
     directory: Path
-    release: tuple[int, int]
-    """Kubernetes' major and minor version."""
+    version: str
+    """Such as v1.37.2."""
 
-    @property
-    def etcd(self) -> str:
-        """Path of etcd."""
-        return str(self.directory / "etcd")
-
-    @property
-    def kube_apiserver(self) -> str:
-        """Path of the API server."""
-        return str(self.directory / "kube-apiserver")
-
-    @property
-    def kube_controller_manager(self) -> str:
-        """Path of the controller manager."""
-        return str(self.directory / "kube-controller-manager")
+    def path(self, program: str) -> str:
+        """Path of a program."""
+        return str(self.directory / program)
 
 
 @dataclass(frozen=True)
 class Provider:
-    """A way to fill a cache entry.
+    """A way to fill the cache.
 
-    `fetch(cache, report)` puts the binaries into `cache/kubernetes/<version>` in one step. It raises DevError with the
-    reason if this is not possible here.
+    `fetch(release, programs, directory, report)` puts programs of a release into a directory, each in one step. It
+    raises DevError with the reason if this is not possible here.
     """
 
     description: str
-    version: str
-    fetch: Callable[[Path, Report], None]
+    fetch: Callable[[Release, Sequence[str], Path, Report], None]
 
 
 PROVIDERS: tuple[Provider, ...] = (
-    Provider("the official release by download", RELEASE_VERSION, download_release),
-    Provider("a build of Debian's source package", DEBIAN_VERSION, build_from_debian),
+    Provider("a download of the official release", download_release),
+    Provider("a build from Go modules", build_from_go_modules),
 )
 
 
@@ -108,78 +95,79 @@ def is_at_hand(kubeconfig: Path | None, environment: Mapping[str, str] = os.envi
         kubeconfig is not None
         or bool(environment.get("KUBECONFIG"))
         or (bool(assets) and not missing(Path(assets or "")))
-        or _cached(cache_directory(environment), PROVIDERS) is not None
+        or not missing(cache_entry(environment))
     )
 
 
 def find_binaries(
     *,
     report: Report,
+    programs: Sequence[str] = CONTROL_PLANE_PROGRAMS,
     environment: Mapping[str, str] = os.environ,
     providers: Sequence[Provider] = PROVIDERS,
 ) -> Binaries:
-    """Like `find_kubernetes`, but ignores `KUBECONFIG`: for callers that need a new control plane."""
+    """Like `find_kubernetes`, but ignores `KUBECONFIG`: for callers that need a new control plane.
+
+    `programs` are what the directory must have.
+    """
     assets = environment.get("KUBEBUILDER_ASSETS")
     if assets:
-        absent = missing(Path(assets))
+        absent = missing(Path(assets), programs)
         if not absent:
             return _use(Path(assets), "KUBEBUILDER_ASSETS", report)
-        report(
-            f"KUBEBUILDER_ASSETS={assets} has no {', '.join(absent)} (Jobs and garbage collection need "
-            "the controller manager, which setup-envtest does not install): trying the next source"
-        )
-    cache = cache_directory(environment)
-    cached = _cached(cache, providers)
-    if cached is not None:
-        return _use(cached, "the cache", report)
+        report(f"KUBEBUILDER_ASSETS={assets} has no {', '.join(absent)}: trying the next source{_controllers(absent)}")
+    directory = cache_entry(environment)
+    if not missing(directory, programs):
+        return _use(directory, "the cache", report)
     purpose = "fetch the Kubernetes binaries"
-    with locked(cache / "kubernetes.lock", report=report, purpose=purpose, with_children=True):
-        cached = _cached(cache, providers)
-        if cached is not None:
-            return _use(cached, "the cache", report)
+    directory.mkdir(parents=True, exist_ok=True)
+    with locked(directory.parent.parent / "kubernetes.lock", report=report, purpose=purpose, with_children=True):
+        if not (absent := missing(directory, programs)):
+            return _use(directory, "the cache", report)
+        release = Release.of(environment)
         refusals: list[str] = []
         for provider in providers:
-            report(f"Kubernetes {provider.version}: trying {provider.description}")
+            report(f"Kubernetes {release.kubernetes}: trying {provider.description}")
             try:
-                provider.fetch(cache, report)
+                provider.fetch(release, absent, directory, report)
             except DevError as error:
                 refusals.append(f"{provider.description}: {error}")
                 report(f"not available: {error}")
                 continue
-            return _use(entry(cache, provider.version), provider.description, report)
+            return _use(directory, provider.description, report)
     raise DevError(
         "no Kubernetes control plane is available here:\n- "
         + "\n- ".join(refusals)
-        + f"\nPut {', '.join(REQUIRED)} into a directory and set KUBEBUILDER_ASSETS to it, or give a cluster "
+        + f"\nPut {', '.join(programs)} into a directory and set KUBEBUILDER_ASSETS to it, or give a cluster "
         "with --kubeconfig."
     )
 
 
-def missing(directory: Path) -> list[str]:
-    """The required programs that `directory` does not have."""
-    return [name for name in REQUIRED if not os.access(directory / name, os.X_OK)]
+def missing(directory: Path, programs: Sequence[str] = CONTROL_PLANE_PROGRAMS) -> list[str]:
+    """Those of `programs` that `directory` does not have."""
+    return [name for name in programs if not os.access(directory / name, os.X_OK)]
 
 
-def entry(cache: Path, version: str) -> Path:
-    """Where the cache keeps the binaries of one version."""
-    return cache / "kubernetes" / version
+def cache_entry(environment: Mapping[str, str]) -> Path:
+    """Where the cache keeps the programs of the release that runs here. Raises DevError if its version is none."""
+    return cache_directory(environment) / "kubernetes" / Release.of(environment).name
 
 
-def _cached(cache: Path, providers: Sequence[Provider]) -> Path | None:
-    candidates = (entry(cache, provider.version) for provider in providers)
-    return next((candidate for candidate in candidates if not missing(candidate)), None)
+def _controllers(absent: Sequence[str]) -> str:
+    if list(absent) != [CONTROLLER_MANAGER]:
+        return ""
+    return " (Jobs and garbage collection need the controller manager, which setup-envtest does not install)"
 
 
 def _use(directory: Path, source: str, report: Report) -> Binaries:
-    binaries = Binaries(directory.absolute(), _release(directory / "kube-apiserver"))
-    major, minor = binaries.release
-    report(f"Kubernetes {major}.{minor} from {source}: {directory}")
+    binaries = Binaries(directory.absolute(), _version(directory / API_SERVER))
+    report(f"Kubernetes {binaries.version} from {source}: {directory}")
     return binaries
 
 
-def _release(kube_apiserver: Path) -> tuple[int, int]:
+def _version(kube_apiserver: Path) -> str:
     answer = subprocess.run([kube_apiserver, "--version"], capture_output=True, text=True, check=False, timeout=60)
-    found = re.search(r"v(\d+)\.(\d+)\.", answer.stdout)
+    found = re.search(r"v\d+\.\d+\.\S+", answer.stdout)
     if found is None:
         raise DevError(f"`{kube_apiserver} --version` does not say a version: {answer.stdout}{answer.stderr}")
-    return int(found[1]), int(found[2])
+    return found[0]

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from partita_devtools.control_plane.binaries import Binaries
-
-ETCD, API_SERVER, CONTROLLER_MANAGER = "etcd", "kube-apiserver", "kube-controller-manager"
+from partita_devtools.control_plane.releases import API_SERVER, CONTROLLER_MANAGER, ETCD
 
 _SERVICE_RANGE = "10.96.0.0/16"
 API_SERVICE_ADDRESS = "10.96.0.1"
@@ -64,7 +63,7 @@ def _etcd(binaries: Binaries, ports: Ports, files: StateFiles) -> list[str]:
     client = f"http://127.0.0.1:{ports.etcd_client}"
     peer = f"http://127.0.0.1:{ports.etcd_peer}"
     return [
-        binaries.etcd,
+        binaries.path(ETCD),
         f"--data-dir={files.directory / 'etcd'}",
         f"--listen-client-urls={client}",
         f"--advertise-client-urls={client}",
@@ -76,7 +75,7 @@ def _etcd(binaries: Binaries, ports: Ports, files: StateFiles) -> list[str]:
 
 def _api_server(binaries: Binaries, ports: Ports, files: StateFiles) -> list[str]:
     return [
-        binaries.kube_apiserver,
+        binaries.path(API_SERVER),
         f"--etcd-servers=http://127.0.0.1:{ports.etcd_client}",
         "--bind-address=127.0.0.1",
         f"--secure-port={ports.api_server}",
@@ -94,29 +93,19 @@ def _api_server(binaries: Binaries, ports: Ports, files: StateFiles) -> list[str
         # Nodes are on this machine and reachable by address only: pod logs come through here.
         "--kubelet-preferred-address-types=InternalIP",
         "--allow-privileged=true",
-        *_feature_gates(binaries),
     ]
 
 
 def _controller_manager(binaries: Binaries, ports: Ports, files: StateFiles) -> list[str]:
-    # Until 1.21 it also serves plain HTTP on a fixed port by default; later the flag does not exist.
-    no_plain_http = ["--port=0"] if binaries.release < (1, 22) else []
     return [
-        binaries.kube_controller_manager,
+        binaries.path(CONTROLLER_MANAGER),
         f"--kubeconfig={files.controller_manager_kubeconfig}",
         "--bind-address=127.0.0.1",
         f"--secure-port={ports.controller_manager}",
-        *no_plain_http,
         f"--tls-cert-file={files.pki / f'{CONTROLLER_MANAGER}.crt'}",
         f"--tls-private-key-file={files.pki / f'{CONTROLLER_MANAGER}.key'}",
         "--leader-elect=false",
         "--use-service-account-credentials=true",
         f"--service-account-private-key-file={files.service_account_key}",
         f"--root-ca-file={files.pki / 'ca.crt'}",
-        *_feature_gates(binaries),
     ]
-
-
-def _feature_gates(binaries: Binaries) -> list[str]:
-    # `ttlSecondsAfterFinished` of Jobs is enabled by default since 1.21.
-    return ["--feature-gates=TTLAfterFinished=true"] if binaries.release < (1, 21) else []

@@ -22,15 +22,8 @@ from http.client import HTTPException
 from pathlib import Path
 
 from partita_devtools.control_plane.binaries import Binaries, find_binaries
-from partita_devtools.control_plane.commands import (
-    API_SERVER,
-    API_SERVICE_ADDRESS,
-    CONTROLLER_MANAGER,
-    ETCD,
-    Ports,
-    StateFiles,
-    command,
-)
+from partita_devtools.control_plane.commands import API_SERVICE_ADDRESS, Ports, StateFiles, command
+from partita_devtools.control_plane.releases import API_SERVER, CONTROLLER_MANAGER, ETCD
 from partita_devtools.control_plane.state import ControlPlaneState
 from partita_devtools.errors import DevError
 from partita_devtools.machine.certificates import (

@@ -1,4 +1,4 @@
-"""Kubernetes nodes on this machine, each with a kubelet, a containerd and a network, from Debian's packages.
+"""Kubernetes nodes on this machine, each with a kubelet, a containerd and a network.
 
 Pods are real containers. GPUs are only declared: extended resources with the labels of GPU Feature Discovery. May
 import `control_plane`, `errors` and `machine`.

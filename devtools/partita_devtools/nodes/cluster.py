@@ -1,7 +1,7 @@
-"""A cluster of real nodes on this machine: control plane, scheduler, kube-proxy, and a kubelet and containerd a node.
+"""A cluster of real nodes on this machine: control plane, scheduler, kube-proxy, DNS; a kubelet and containerd a node.
 
 The state directory contains everything; `nodes.json` there records what was started. Needs root and Debian's packages
-`containerd`, `runc`, `containernetworking-plugins`, `iptables`, `conntrack` and `busybox-static`.
+`runc`, `containernetworking-plugins`, `iptables`, `conntrack` and `busybox-static`.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from pathlib import Path
 
 import httpx
 
-from partita_devtools.control_plane.binaries import Binaries
+from partita_devtools.control_plane.binaries import Binaries, missing
 from partita_devtools.control_plane.lifecycle import ControlPlane, load_control_plane, start_control_plane
+from partita_devtools.control_plane.releases import COREDNS, NODE_PROGRAMS, PROXY, SCHEDULER
 from partita_devtools.errors import DevError
 from partita_devtools.machine.commands import Report, last_lines
 from partita_devtools.machine.files import read_record, write_record
 from partita_devtools.machine.ports import free_ports
 from partita_devtools.machine.processes import ProcessIdentity, is_running, related, spawn, stop, stop_all
-from partita_devtools.nodes import container_runtime, control_groups, kubelet, network
+from partita_devtools.nodes import container_runtime, control_groups, dns, kubelet, network
 from partita_devtools.nodes.debian_packages import NODE_PACKAGES, require_packages
 from partita_devtools.nodes.node import GPU_RESOURCE, DevNode, NodeSpec
 
-SCHEDULER, PROXY, KUBELET = "kube-scheduler", "kube-proxy", "kubelet"
 _MARKER = "PARTITA_DEV_NODES"
 _START_TIMEOUT_S = 120.0
 _STOP_TIMEOUT_S = 60.0
@@ -63,7 +63,7 @@ class NodeCluster:
         """Import the images of an archive (`docker save`, `buildah push docker-archive:`) into every node."""
         for node in self.nodes:
             report(f"{node.name}: importing {archive.name}")
-            container_runtime.import_image(node, archive)
+            container_runtime.import_image(node, self.control_plane.binaries, archive)
 
 
 def start_nodes(state_dir: Path, specs: Sequence[NodeSpec], *, binaries: Binaries, report: Report) -> NodeCluster:
@@ -148,8 +148,7 @@ def _require(binaries: Binaries) -> None:
     if geteuid() != 0:
         raise DevError("nodes need root, because they create network devices, control groups and mounts")
     require_packages(NODE_PACKAGES)
-    absent = [program for program in (SCHEDULER, PROXY, KUBELET) if not (binaries.directory / program).exists()]
-    if absent:
+    if absent := missing(binaries.directory, NODE_PROGRAMS):
         raise DevError(
             f"{binaries.directory} has no {', '.join(absent)}. Copy the programs of kube-apiserver's version there"
         )
@@ -157,20 +156,18 @@ def _require(binaries: Binaries) -> None:
 
 def _start_programs(cluster: NodeCluster, binaries: Binaries, report: Report) -> None:
     plane, directory = cluster.control_plane, cluster.state_dir
-    scheduler_port, proxy_port, proxy_health = free_ports(3)
+    scheduler_port, proxy_port, proxy_health, dns_health = free_ports(4)
     pause = directory / "pause.tar"
     container_runtime.write_pause_image(pause)
-    plain_http = ["--port=0"] if binaries.release < (1, 23) else []
     _launch(
         cluster,
         SCHEDULER,
         [
-            str(binaries.directory / SCHEDULER),
+            binaries.path(SCHEDULER),
             f"--kubeconfig={plane.kubeconfig}",
             "--leader-elect=false",
             "--bind-address=127.0.0.1",
             f"--secure-port={scheduler_port}",
-            *plain_http,
         ],
     )
     for node in cluster.nodes:
@@ -178,19 +175,22 @@ def _start_programs(cluster: NodeCluster, binaries: Binaries, report: Report) ->
         node.directory.mkdir(parents=True, exist_ok=True)
         control_groups.create(node)
         container_runtime.write_configuration(node)
-        kubelet.write_configuration(node)
-        runtime = _with_own_logs(node, container_runtime.command(node))
+        kubelet.write_configuration(node, dns.address(cluster.nodes))
+        runtime = _with_own_logs(node, container_runtime.command(node, binaries))
         process = _launch(cluster, f"{node.name}-containerd", runtime)
-        _wait_for_socket(cluster, node, process)
-        container_runtime.import_image(node, pause)
+        _wait_for_containerd(cluster, node, process)
+        container_runtime.import_image(node, binaries, pause)
         beside_it = ["nsenter", f"--mount=/proc/{process.pid}/ns/mnt"]
         _launch(cluster, f"{node.name}-kubelet", [*beside_it, *kubelet.command(node, binaries, plane.kubeconfig)])
+    corefile = directory / "Corefile"
+    dns.write_configuration(corefile, cluster.nodes, plane.kubeconfig, dns_health)
+    _wait_for_dns(cluster, _launch(cluster, COREDNS, dns.command(binaries, corefile)), dns_health)
     # One is enough for all nodes, because they share the machine's rules.
     _launch(
         cluster,
         PROXY,
         [
-            str(binaries.directory / PROXY),
+            binaries.path(PROXY),
             f"--kubeconfig={plane.kubeconfig}",
             "--proxy-mode=iptables",
             f"--cluster-cidr={network.POD_RANGE}",
@@ -220,13 +220,28 @@ def _launch(cluster: NodeCluster, name: str, argv: list[str]) -> ProcessIdentity
     return process
 
 
-def _wait_for_socket(cluster: NodeCluster, node: DevNode, process: ProcessIdentity) -> None:
+def _wait_for_containerd(cluster: NodeCluster, node: DevNode, process: ProcessIdentity) -> None:
     deadline = time.monotonic() + _START_TIMEOUT_S
-    argv = ["ctr", "--address", str(node.socket), "version"]
-    while subprocess.run(argv, capture_output=True, check=False).returncode:
+    while not container_runtime.answers(node, cluster.control_plane.binaries):
         if not is_running(process) or time.monotonic() > deadline:
             raise DevError(_ending(cluster, f"{node.name}-containerd"))
         time.sleep(0.2)
+
+
+def _wait_for_dns(cluster: NodeCluster, process: ProcessIdentity, health_port: int) -> None:
+    """Wait until CoreDNS has read the Services."""
+    deadline = time.monotonic() + _START_TIMEOUT_S
+    while not _is_ready(f"http://127.0.0.1:{health_port}/ready"):
+        if not is_running(process) or time.monotonic() > deadline:
+            raise DevError(_ending(cluster, COREDNS))
+        time.sleep(0.2)
+
+
+def _is_ready(url: str) -> bool:
+    try:
+        return httpx.get(url, timeout=5.0, trust_env=False).is_success
+    except httpx.HTTPError:
+        return False
 
 
 def _wait_until_ready(cluster: NodeCluster) -> None:
@@ -275,9 +290,9 @@ def _client(plane: ControlPlane) -> httpx.Client:
 
 def _remove_service_rules(cluster: NodeCluster) -> None:
     """Remove kube-proxy's rules."""
-    proxy = cluster.control_plane.binaries.directory / PROXY
+    proxy = Path(cluster.control_plane.binaries.path(PROXY))
     if proxy.exists():
-        subprocess.run([str(proxy), "--cleanup"], capture_output=True, check=False)
+        subprocess.run([proxy, "--cleanup"], capture_output=True, check=False)
     network.remove_service_rules()
 
 

@@ -8,6 +8,8 @@ import subprocess
 import tarfile
 from pathlib import Path
 
+from partita_devtools.control_plane.binaries import Binaries
+from partita_devtools.control_plane.releases import CONTAINERD, CTR
 from partita_devtools.errors import DevError
 from partita_devtools.nodes.node import DevNode
 
@@ -40,7 +42,7 @@ def write_configuration(node: DevNode) -> None:
 def _configuration(node: DevNode, network: Path) -> str:
     """With `restrict_oom_score_adj` runc also works where this machine may not lower oom_score_adj."""
     return f"""\
-version = 2
+version = 3
 root = "{node.directory / "containerd"}"
 state = "{node.directory / "run"}"
 disabled_plugins = ["io.containerd.internal.v1.opt"]
@@ -48,23 +50,31 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
 [grpc]
   address = "{node.socket}"
 
-[plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = "{PAUSE_IMAGE}"
+[plugins."io.containerd.cri.v1.images".pinned_images]
+  sandbox = "{PAUSE_IMAGE}"
+
+[plugins."io.containerd.cri.v1.runtime"]
   restrict_oom_score_adj = true
   netns_mounts_under_state_dir = true
 
-[plugins."io.containerd.grpc.v1.cri".cni]
-  bin_dir = "{_CNI_PROGRAMS}"
+[plugins."io.containerd.cri.v1.runtime".cni]
+  bin_dirs = ["{_CNI_PROGRAMS}"]
   conf_dir = "{network}"
 
-[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
   runtime_type = "io.containerd.runc.v2"
 """
 
 
-def command(node: DevNode) -> list[str]:
-    """The command line of the node's containerd."""
-    return ["containerd", "--config", str(node.directory / "containerd.toml")]
+def command(node: DevNode, binaries: Binaries) -> list[str]:
+    """The command line of the node's containerd, which finds its shim beside itself."""
+    return [binaries.path(CONTAINERD), "--config", str(node.directory / "containerd.toml")]
+
+
+def answers(node: DevNode, binaries: Binaries) -> bool:
+    """Whether the node's containerd answers."""
+    argv = [binaries.path(CTR), "--address", str(node.socket), "version"]
+    return subprocess.run(argv, capture_output=True, check=False).returncode == 0
 
 
 def write_pause_image(archive: Path) -> None:
@@ -95,9 +105,17 @@ def _write_archive(archive: Path, layer: Path, name: str, entrypoint: list[str])
             draft.unlink()
 
 
-def import_image(node: DevNode, archive: Path) -> None:
-    """Import the images of an archive into the node. Raises DevError if containerd refuses it."""
-    argv = ["ctr", "--address", str(node.socket), "--namespace", "k8s.io", "images", "import", str(archive)]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+def import_image(node: DevNode, binaries: Binaries, archive: Path) -> None:
+    """Import the images of an archive into the node. Raises DevError if containerd refuses it.
+
+    The node keeps the unpacked image only, which is half of the disk: nothing pushes it from there.
+    """
+    ctr = [binaries.path(CTR), "--address", str(node.socket), "--namespace", "k8s.io"]
+    done = subprocess.run(
+        [*ctr, "images", "import", "--local", "--discard-unpacked-layers", str(archive)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
         raise DevError(f"{node.name}: containerd does not import {archive}: {done.stderr.strip()}")

@@ -8,7 +8,6 @@ from typing import Final
 from partita_devtools.errors import DevError
 
 NODE_PACKAGES: Final = {
-    "containerd": "containerd",
     "runc": "runc",
     "iptables": "iptables",
     "conntrack": "conntrack",

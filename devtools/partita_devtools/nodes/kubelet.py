@@ -7,17 +7,20 @@ from pathlib import Path
 from typing import Any
 
 from partita_devtools.control_plane.binaries import Binaries
+from partita_devtools.control_plane.releases import KUBELET
+from partita_devtools.nodes import dns
 from partita_devtools.nodes.node import DevNode
 
 PORT = 10250
 
 
-def write_configuration(node: DevNode) -> None:
-    """Write `kubelet.json`."""
-    (node.directory / "kubelet.json").write_text(json.dumps(_configuration(node), indent=2), encoding="utf-8")
+def write_configuration(node: DevNode, name_server: str) -> None:
+    """Write `kubelet.json`. Pods ask the DNS server at the address `name_server`."""
+    document = json.dumps(_configuration(node, name_server), indent=2)
+    (node.directory / "kubelet.json").write_text(document, encoding="utf-8")
 
 
-def _configuration(node: DevNode) -> dict[str, Any]:
+def _configuration(node: DevNode, name_server: str) -> dict[str, Any]:
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -27,11 +30,13 @@ def _configuration(node: DevNode) -> dict[str, Any]:
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": node.cgroup,
         "enforceNodeAllocatable": [],
+        "failCgroupV1": False,
         "failSwapOn": False,
         # Only this machine and its pods can reach the node's address.
         "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
         "authorization": {"mode": "AlwaysAllow"},
-        "clusterDNS": [],
+        "clusterDNS": [name_server],
+        "clusterDomain": dns.DOMAIN,
         "resolvConf": "/etc/resolv.conf",
         "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
         # Images are imported once, so the kubelet must not delete any on a full disk.
@@ -47,17 +52,14 @@ def command(node: DevNode, binaries: Binaries, kubeconfig: Path) -> list[str]:
     """The command line of the node's kubelet."""
     labels = ",".join(f"{key}={value}" for key, value in node.spec.labels.items())
     runtime = f"unix://{node.socket}"
-    # Needed until 1.24, removed in 1.27.
-    remote = ["--container-runtime=remote"] if binaries.release < (1, 24) else []
     return [
-        str(binaries.directory / "kubelet"),
+        binaries.path(KUBELET),
         f"--config={node.directory / 'kubelet.json'}",
         f"--kubeconfig={kubeconfig}",
         f"--hostname-override={node.name}",
         f"--node-ip={node.address}",
         f"--root-dir={node.directory / 'kubelet'}",
         f"--cert-dir={node.directory / 'pki'}",
-        *remote,
         f"--container-runtime-endpoint={runtime}",
         *([f"--node-labels={labels}"] if labels else []),
     ]

@@ -19,11 +19,8 @@ S = TypeVar("S", bound=BaseModel)
 
 
 def install_crds(flags: str = "") -> str:
-    """The command that messages propose if a kind is missing; `flags` choose the cluster.
-
-    kubectl does not validate the definitions: before Kubernetes 1.25 it refuses the CEL rules in them.
-    """
-    return f"partita crds | kubectl {f'{flags} ' if flags else ''}apply --validate=false -f -"
+    """The command that messages propose if a kind is missing; `flags` choose the cluster."""
+    return f"partita crds | kubectl {f'{flags} ' if flags else ''}apply -f -"
 
 
 def resource(api_version: str, kind: str, plural: str, *, namespaced: bool = True) -> Resource:
@@ -68,10 +65,7 @@ _NO_SPEC: Final = InferenceSessionSpec.model_validate(
 
 
 def document(model: BaseModel) -> dict[str, Any]:
-    """A model as a JSON document for the API server.
-
-    Empty texts are left out: they mean unset, and API servers of 1.20 built with a recent Go take them for null.
-    """
+    """A model as a JSON document for the API server. Empty texts are left out: they mean unset."""
     pruned: dict[str, Any] = _without_empty_texts(model.model_dump(mode="json", by_alias=True, exclude_none=True))
     return pruned
 
@@ -79,7 +73,7 @@ def document(model: BaseModel) -> dict[str, Any]:
 def read_pool(raw: Document) -> tuple[GPUPool, str]:
     """A pool, and why its spec is unusable, else an empty text. A pool with an unusable spec has the default spec.
 
-    The API server accepts what a schema cannot express, and older ones what CEL rules forbid.
+    The API server accepts what neither a schema nor a CEL rule can express.
     """
     try:
         spec, complaint = GPUPoolSpec.model_validate(raw.get("spec")), ""

@@ -215,7 +215,7 @@ def test_kubectl_applies_lists_and_deletes(server: EmbeddedApiServer, tmp_path: 
 
     manifest = tmp_path / "pool.yaml"
     manifest.write_text(json.dumps({"apiVersion": "partita.dev/v1alpha1", "kind": "GPUPool", **POOL}))
-    assert "gpupool.partita.dev/fast" in kubectl("apply", "--validate=false", "-f", str(manifest))
+    assert "gpupool.partita.dev/fast" in kubectl("apply", "-f", str(manifest))
     assert "fast" in kubectl("get", "gpool")
     assert "count: 2" in kubectl("get", "gpool/fast", "-o", "yaml")
     kubectl("delete", "gpool", "fast")

@@ -28,7 +28,7 @@ FILES: dict[str, Any] = {
 """The records of local mode that is down."""
 CONTROL_PLANE: dict[str, Any] = {
     "ports": {"api_server": 1, "etcd_client": 2, "etcd_peer": 3, "controller_manager": 4},
-    "binaries": {"directory": "/nowhere", "release": [1, 29]},
+    "binaries": {"directory": "/nowhere", "version": "v1.37.2"},
     "token": "t",
     "dies_with_parent": False,
     "processes": {},

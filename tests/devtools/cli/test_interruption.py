@@ -110,7 +110,7 @@ def test_a_control_plane_for_nodes_is_stopped(tmp_path: Path, monkeypatch: pytes
 
     def start(*_: object, **__: object) -> None:
         started.append(spawn(["sleep", "3600"], log=tmp_path / "log", dies_with_parent=True))
-        binaries = Binaries(tmp_path, (1, 29))
+        binaries = Binaries(tmp_path, "v1.37.2")
         ports = Ports(*[1] * len(Ports.__dataclass_fields__))
         ControlPlaneState(ports, binaries, "t", True, {"etcd": started[0]}).write(state_dir)
         raise KeyboardInterrupt
@@ -121,7 +121,7 @@ def test_a_control_plane_for_nodes_is_stopped(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(node_cluster.network, "disconnect", lambda _: None)
     monkeypatch.setattr(node_cluster.control_groups, "remove", lambda _: None)
     with pytest.raises(KeyboardInterrupt):
-        start_nodes(state_dir, [NodeSpec("a")], binaries=Binaries(tmp_path, (1, 29)), report=print)
+        start_nodes(state_dir, [NodeSpec("a")], binaries=Binaries(tmp_path, "v1.37.2"), report=print)
     assert not is_running(started[0])
     assert not state_dir.exists()
 

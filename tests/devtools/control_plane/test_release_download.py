@@ -17,12 +17,16 @@ from pathlib import Path
 import pytest
 
 from partita_devtools.control_plane import release_download
-from partita_devtools.control_plane.binaries import entry, missing
-from partita_devtools.control_plane.release_download import ETCD_VERSION, RELEASE_VERSION, download_release
+from partita_devtools.control_plane.binaries import missing
+from partita_devtools.control_plane.release_download import download_release, downloads
+from partita_devtools.control_plane.releases import CONTROL_PLANE_PROGRAMS, NODE_PROGRAMS, Release
 from partita_devtools.errors import DevError
 from partita_devtools.machine.ports import free_ports
 
 PROGRAM = b"#!/bin/sh\necho from the release\n"
+RELEASE = Release()
+APISERVER = Path(f"kubernetes/{RELEASE.kubernetes}/bin/linux/amd64/kube-apiserver")
+ETCD = Path(f"github/etcd-io/etcd/releases/download/{RELEASE.etcd}")
 
 
 class QuietHandler(SimpleHTTPRequestHandler):
@@ -30,60 +34,74 @@ class QuietHandler(SimpleHTTPRequestHandler):
         """Nothing: the tests look at what comes of the requests."""
 
 
+def archive_of(*members: str) -> bytes:
+    """A compressed archive with a program at each path."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for path in members:
+            member = tarfile.TarInfo(path)
+            member.size = len(PROGRAM)
+            archive.addfile(member, io.BytesIO(PROGRAM))
+    return packed.getvalue()
+
+
 @pytest.fixture
 def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The directory that the stand-in serves, with a complete release for amd64."""
     root = tmp_path / "mirror"
-    (root / "amd64").mkdir(parents=True)
-    for program in ("kube-apiserver", "kube-controller-manager"):
-        (root / "amd64" / program).write_bytes(PROGRAM)
-        (root / "amd64" / f"{program}.sha256").write_text(hashlib.sha256(PROGRAM).hexdigest())
-    folder = f"etcd-{ETCD_VERSION}-linux-amd64"
-    with tarfile.open(root / f"{folder}.tar.gz", "w:gz") as archive:
-        member = tarfile.TarInfo(f"{folder}/etcd")
-        member.size = len(PROGRAM)
-        archive.addfile(member, io.BytesIO(PROGRAM))
-    digest = hashlib.sha256((root / f"{folder}.tar.gz").read_bytes()).hexdigest()
-    (root / "SHA256SUMS").write_text(f"{'0' * 64}  etcd-other.tar.gz\n{digest}  {folder}.tar.gz\n")
-
+    root.mkdir()
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietHandler, directory=str(root)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{server.server_address[1]}"
-    monkeypatch.setattr(release_download, "_KUBERNETES_URL", url)
-    monkeypatch.setattr(release_download, "_ETCD_URL", url)
+    monkeypatch.setattr(release_download, "_KUBERNETES_URL", f"{url}/kubernetes")
+    monkeypatch.setattr(release_download, "_GITHUB_URL", f"{url}/github")
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    for download in downloads(RELEASE, "amd64"):
+        file = root / download.url.removeprefix(f"{url}/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        content = archive_of(*download.members.values()) if download.members else PROGRAM
+        file.write_bytes(content)
+        digest = hashlib.sha256(content).hexdigest()
+        sums = file.parent / download.sums_url.rpartition("/")[2]
+        # Kubernetes publishes the sum alone, etcd those of all files, the others one line with the name.
+        others = f"{'0' * 64}  other.tar.gz\n" if sums.name == "SHA256SUMS" else ""
+        sums.write_text(f"{others}{digest}  {file.name}\n" if download.members else digest)
+    (tmp_path / "programs").mkdir()
     yield root
     server.shutdown()
     server.server_close()
 
 
-def test_a_complete_release_ends_up_in_the_cache(mirror: Path, tmp_path: Path) -> None:
+def test_the_programs_that_are_asked_for_end_up_in_the_directory(mirror: Path, tmp_path: Path) -> None:
     del mirror
-    cache = tmp_path / "cache"
-    download_release(cache, print)
-    directory = entry(cache, RELEASE_VERSION)
-    assert missing(directory) == []
-    assert subprocess.check_output([directory / "etcd"], text=True) == "from the release\n"
-    assert os.listdir(cache / "kubernetes") == [RELEASE_VERSION]
+    directory = tmp_path / "programs"
+    download_release(RELEASE, CONTROL_PLANE_PROGRAMS, directory, print)
+    assert sorted(os.listdir(directory)) == sorted(CONTROL_PLANE_PROGRAMS)
+    download_release(RELEASE, NODE_PROGRAMS, directory, print)
+    assert missing(directory, (*CONTROL_PLANE_PROGRAMS, *NODE_PROGRAMS)) == []
+    assert len(os.listdir(directory)) == len((*CONTROL_PLANE_PROGRAMS, *NODE_PROGRAMS))
+    for program in ("etcd", "kubelet", "containerd-shim-runc-v2", "coredns"):
+        assert subprocess.check_output([directory / program], text=True) == "from the release\n"
 
 
 def test_a_program_that_does_not_match_its_sum_is_not_used(mirror: Path, tmp_path: Path) -> None:
-    (mirror / "amd64/kube-controller-manager").write_bytes(b"tampered with")
-    with pytest.raises(DevError, match=r"kube-controller-manager: its SHA-256 sum is"):
-        download_release(tmp_path / "cache", print)
-    assert os.listdir(tmp_path / "cache/kubernetes") == []
+    (mirror / APISERVER).write_bytes(b"tampered with")
+    with pytest.raises(DevError, match=r"kube-apiserver: its SHA-256 sum is"):
+        download_release(RELEASE, ("kube-apiserver",), tmp_path / "programs", print)
+    assert os.listdir(tmp_path / "programs") == []
 
 
 def test_an_etcd_that_is_not_in_the_published_sums_is_not_used(mirror: Path, tmp_path: Path) -> None:
-    (mirror / "SHA256SUMS").write_text(f"{'0' * 64}  etcd-other.tar.gz\n")
+    (mirror / ETCD / "SHA256SUMS").write_text(f"{'0' * 64}  etcd-other.tar.gz\n")
     with pytest.raises(DevError, match="does not list etcd"):
-        download_release(tmp_path / "cache", print)
+        download_release(RELEASE, CONTROL_PLANE_PROGRAMS, tmp_path / "programs", print)
+    assert os.listdir(tmp_path / "programs") == []
 
 
 def test_a_file_that_is_not_there_is_named(mirror: Path, tmp_path: Path) -> None:
-    (mirror / "amd64/kube-apiserver").unlink()
+    (mirror / APISERVER).unlink()
     with pytest.raises(DevError, match=r"amd64/kube-apiserver: HTTP Error 404"):
-        download_release(tmp_path / "cache", print)
+        download_release(RELEASE, CONTROL_PLANE_PROGRAMS, tmp_path / "programs", print)
 
 
 def test_a_closed_network_is_found_out_within_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,11 +109,11 @@ def test_a_closed_network_is_found_out_within_seconds(tmp_path: Path, monkeypatc
     monkeypatch.setattr(release_download, "_KUBERNETES_URL", f"http://127.0.0.1:{free_ports(1)[0]}")
     started = time.monotonic()
     with pytest.raises(DevError, match="refused"):
-        download_release(tmp_path, print)
+        download_release(RELEASE, ("kube-apiserver",), tmp_path, print)
     assert time.monotonic() - started < 10
 
 
 def test_an_architecture_without_a_release_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.machine", lambda: "riscv64")
     with pytest.raises(DevError, match="riscv64"):
-        download_release(tmp_path, print)
+        download_release(RELEASE, CONTROL_PLANE_PROGRAMS, tmp_path, print)

@@ -1,6 +1,5 @@
-"""The rendered chart, also for API servers of older versions."""
+"""The rendered chart."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -22,26 +21,6 @@ def documents(values: dict[str, Any] | None = None, release: str = "partita") ->
         for document in yaml.safe_load_all(text)
         if document
     ]
-
-
-def chart_for(version: str, directory: Path) -> Path:
-    """The chart; for API servers older than 1.25, without the CEL rules of the CRDs."""
-    copy = directory / "partita"
-    shutil.copytree(CHART, copy)
-    if tuple(map(int, version.split(".")[:2])) < (1, 25):
-        metadata = yaml.safe_load((copy / "Chart.yaml").read_text())
-        del metadata["kubeVersion"]
-        (copy / "Chart.yaml").write_text(yaml.safe_dump(metadata))
-        for path in (copy / "crds").iterdir():
-            path.write_text(yaml.safe_dump(without_rules(yaml.safe_load(path.read_text()))))
-    return copy
-
-
-def without_rules(node: Any) -> Any:
-    """A CRD, or a part of it, without its CEL rules."""
-    if isinstance(node, dict):
-        return {key: without_rules(value) for key, value in node.items() if key != "x-kubernetes-validations"}
-    return [without_rules(item) for item in node] if isinstance(node, list) else node
 
 
 EVERYTHING: dict[str, Any] = {

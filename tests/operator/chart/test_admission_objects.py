@@ -1,15 +1,12 @@
 """The chart's objects for the admission webhook: its configuration, its Service and its certificate."""
 
-import ssl
 from base64 import b64decode
-from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import yaml
 from cryptography import x509
-from tests.operator.chart.charts import chart_for, documents
+from tests.operator.chart.charts import CHART, documents
 from tests.operator.kubectl import Kubectl, cluster_with_crds
 
 from partita_devtools.control_plane.lifecycle import ControlPlane
@@ -107,14 +104,9 @@ def test_cert_manager_makes_the_certificate(issuer: dict[str, str], want: dict[s
 
 
 @pytest.mark.apiserver
-def test_an_upgrade_keeps_the_certificate(cluster: Kubectl, control_plane: ControlPlane, tmp_path: Path) -> None:
+def test_an_upgrade_keeps_the_certificate(cluster: Kubectl, control_plane: ControlPlane) -> None:
     config = pytest.importorskip("helm_python.config", reason="Helm's SDK is missing: pip install helm-python-sdk")
-    trusted = ssl.create_default_context(cafile=str(control_plane.authority.certificate))
-    headers = {"Authorization": f"Bearer {control_plane.token}"}
-    with httpx.Client(base_url=control_plane.url, headers=headers, verify=trusted, timeout=30) as api:
-        version = api.get("/version").json()["gitVersion"].removeprefix("v")
-    chart = str(chart_for(version, tmp_path))
-    kubectl = Kubectl(cluster.kubeconfig, "kept-certificate")
+    chart, kubectl = str(CHART), Kubectl(cluster.kubeconfig, "kept-certificate")
     with config.Config(kubeconfig_path=control_plane.kubeconfig, namespace=kubectl.namespace) as helm:
         helm.install(chart, "kept", ON, create_namespace=True)
         try:

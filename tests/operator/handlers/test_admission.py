@@ -69,7 +69,7 @@ def webhook(namespace: Kubectl, certificate: KeyPair, port: int) -> Iterator[Non
 
 def refusal(namespace: Kubectl, document: Json, *options: str) -> str:
     """The API server's message if it refuses the manifest, else an empty string."""
-    result = namespace.run("apply", "--validate=false", *options, "-f", "-", stdin=json.dumps(asked(document)))
+    result = namespace.run("apply", *options, "-f", "-", stdin=json.dumps(asked(document)))
     return result.stderr if result.returncode else ""
 
 
@@ -90,7 +90,7 @@ async def test_a_manifest_that_contradicts_other_objects_is_refused_with_the_fix
 ) -> None:
     served = AdmissionSettings(enabled=True, port=port, certificate_directory=certificate.certificate.parent)
     operators.settings = operators.settings.model_copy(update={"admission": served})
-    first = namespace.run("apply", "--validate=false", "-f", "-", stdin=json.dumps(asked(pool("fast"))))
+    first = namespace.run("apply", "-f", "-", stdin=json.dumps(asked(pool("fast"))))
     assert "failed calling webhook" in first.stderr, "no operator answers yet"
 
     async def refused(document: Json, *options: str) -> str:
@@ -122,7 +122,7 @@ async def test_a_manifest_that_contradicts_other_objects_is_refused_with_the_fix
         changed = await asyncio.to_thread(namespace.run, *change)
         assert "may change" in changed.stderr
         lowered = pool("fast", quotas=[{"namespace": namespace.namespace, "gpus": 0}])
-        apply = ["apply", "--validate=false", "-f", "-"]
+        apply = ["apply", "-f", "-"]
         warned = await asyncio.to_thread(namespace.run, *apply, stdin=json.dumps(asked(lowered)))
         assert (warned.returncode, "Current plans stay" in warned.stderr) == (0, True), warned.stderr
         await namespace.wait("delete", "isess/traffic", "--timeout=60s")

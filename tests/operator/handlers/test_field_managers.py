@@ -11,7 +11,7 @@ from tests.operator.kubectl import Json, Kubectl, eventually, pool, reason, sess
 
 pytestmark = pytest.mark.apiserver
 
-GIT = ("apply", "--server-side", "--field-manager=gitops", "--validate=false", "-f", "-")
+GIT = ("apply", "--server-side", "--field-manager=gitops", "-f", "-")
 
 
 def owners(document: Json | None, field: str) -> set[str]:

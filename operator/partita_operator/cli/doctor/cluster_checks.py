@@ -15,10 +15,11 @@ from partita_operator.cli.doctor.cluster_facts import (
     WebhookFacts,
 )
 from partita_operator.cli.doctor.findings import Area, CheckFinding, Level, Unknown
-from partita_operator.cli.doctor.schema_comparison import CEL_RELEASE
 from partita_operator.kube.resources import install_crds
 
-OLDEST_RELEASE: Final = (1, 20)
+NEEDED_RELEASE: Final = (1, 30)
+"""The oldest release of Kubernetes that the chart installs on."""
+TESTED_RELEASE: Final = (1, 34)
 """The oldest release of Kubernetes that Partita is tested with."""
 OLDEST_KUBERAY: Final = (1, 4)
 LEASE_GRACE_SECONDS: Final = 60.0
@@ -71,16 +72,11 @@ def _version(facts: ClusterFacts) -> CheckFinding:
         return _unreadable("API server", facts.version, f"kubectl {facts.flags} version")
     release = ".".join(map(str, facts.version))
     server = f"The API server at {facts.server} is Kubernetes {release}"
-    needed = ".".join(map(str, CEL_RELEASE))
-    if facts.version < OLDEST_RELEASE:
-        return _finding("API server", Level.ERROR, f"{server}, which is too old.", f"Use Kubernetes {needed} or newer.")
-    if facts.version < CEL_RELEASE:
-        return _finding(
-            "API server",
-            Level.WARNING,
-            f"{server}, which does not check the CEL rules of Partita's kinds.",
-            f"Use Kubernetes {needed} or newer; the chart requires it.",
-        )
+    use_newer = f"Use Kubernetes {'.'.join(map(str, TESTED_RELEASE))} or newer."
+    if facts.version < NEEDED_RELEASE:
+        return _finding("API server", Level.ERROR, f"{server}, which is too old.", use_newer)
+    if facts.version < TESTED_RELEASE:
+        return _finding("API server", Level.WARNING, f"{server}. Partita is not tested with it.", use_newer)
     return _finding("API server", Level.OK, f"{server}.")
 
 

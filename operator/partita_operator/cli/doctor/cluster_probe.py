@@ -97,7 +97,7 @@ async def _answers(client: KubernetesClient, connection: Connection, place: Clus
     if isinstance(version, Unknown):
         return NoCluster(f"The API server at {connection.server} cannot be used: {version.reason}.", True)
     async with asyncio.TaskGroup() as parts:
-        definitions = parts.create_task(_observed(probe.definitions(version)))
+        definitions = parts.create_task(_observed(probe.definitions()))
         access = parts.create_task(_observed(probe.access()))
         operators = parts.create_task(_observed(probe.operators()))
         objects = parts.create_task(_observed(probe.objects()))
@@ -146,9 +146,9 @@ class _ClusterProbe:
         major, minor = (re.match(r"\d+", str(answer.get(part, ""))) for part in ("major", "minor"))
         return (int(major[0]), int(minor[0])) if major and minor else (0, 0)
 
-    async def definitions(self, version: tuple[int, int]) -> tuple[DefinitionFacts, ...]:
+    async def definitions(self) -> tuple[DefinitionFacts, ...]:
         served = await self._kinds(API_VERSION)
-        return tuple(await asyncio.gather(*(self._definition(kind, served, version) for kind in KINDS)))
+        return tuple(await asyncio.gather(*(self._definition(kind, served) for kind in KINDS)))
 
     async def access(self) -> tuple[AccessFacts, ...]:
         return tuple(await asyncio.gather(*(self._access(kind) for kind in KINDS)))
@@ -207,14 +207,12 @@ class _ClusterProbe:
             raise
         return frozenset(entry["name"] for entry in found.get("resources") or ())
 
-    async def _definition(
-        self, kind: CustomResource, served: frozenset[str], version: tuple[int, int]
-    ) -> DefinitionFacts:
+    async def _definition(self, kind: CustomResource, served: frozenset[str]) -> DefinitionFacts:
         if kind.plural not in served:
             return DefinitionFacts(kind.name, False, False)
         expected = crd(kind)
         found = await _observed(self._client.get(DefinitionResource, expected["metadata"]["name"]))
-        current = found if isinstance(found, Unknown) else same_schema(found, expected, version)
+        current = found if isinstance(found, Unknown) else same_schema(found, expected)
         return DefinitionFacts(kind.name, True, current)
 
     async def _access(self, kind: CustomResource) -> AccessFacts:

@@ -40,14 +40,6 @@ def kuberay_crd(kind: str) -> dict[str, Any]:
     return found
 
 
-def installable(kind: str) -> Any:
-    """A definition without empty strings as defaults: API servers of 1.20 built with a recent Go read these as null.
-
-    Lists whose keys have such defaults are then replaced as a whole.
-    """
-    return _without_empty_defaults(kuberay_crd(kind))
-
-
 @cache
 def _strict_schema(kind: str) -> dict[str, Any]:
     (version,) = [v for v in kuberay_crd(kind)["spec"]["versions"] if v["name"] == "v1"]
@@ -61,17 +53,6 @@ def complaints(kind: str, document: dict[str, Any]) -> list[str]:
     # jsonschema does not know names of formats such as int32.
     found = jsonschema.Draft4Validator(_strict_schema(kind)).iter_errors(document)
     return [f"{'.'.join(map(str, error.absolute_path))}: {error.message}" for error in found]
-
-
-def _without_empty_defaults(node: Any) -> Any:
-    if isinstance(node, dict):
-        fields = node.get("items", {}).get("properties", {}) if isinstance(node.get("items"), dict) else {}
-        keys = node.get("x-kubernetes-list-map-keys", ())
-        left_out = {"default"} if node.get("default") == "" else set()
-        if any(fields.get(key, {}).get("default") == "" for key in keys):
-            left_out |= {"x-kubernetes-list-map-keys", "x-kubernetes-list-type"}
-        return {k: _without_empty_defaults(v) for k, v in node.items() if k not in left_out}
-    return [_without_empty_defaults(item) for item in node] if isinstance(node, list) else node
 
 
 def _refusing_unknown_fields(schema: Any) -> Any:

@@ -84,10 +84,7 @@ class KubeRayDouble:
             self._write_to_serve(json.loads(text))
             self._written[name] = text
         apps = self._ray.get("/api/serve/applications/")["applications"]
-        # Without empty strings, which API servers of 1.20 built with a recent Go read as null.
-        statuses = {
-            app: {field: found[field] for field in ("status", "message") if found[field]} for app, found in apps.items()
-        }
+        statuses = {app: {field: found[field] for field in ("status", "message")} for app, found in apps.items()}
         was_up = any(c["type"] == "Ready" and c["status"] == "True" for c in _conditions(service))
         is_up = was_up or (bool(apps) and all(found["status"] == "RUNNING" for found in apps.values()))
         self._write_status(service, cluster["metadata"]["name"], statuses, is_up)
