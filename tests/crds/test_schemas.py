@@ -54,7 +54,7 @@ MODULE = SESSION["spec"]["modules"][0]
         pytest.param(SESSION, "spec.rate.requestsPerSecond", -5, "spec.rate.requestsPerSecond", id="negative rate"),
         pytest.param(SESSION, "spec.rate.arrival", "Bursty", '"Poisson", "Gamma", "Uniform"', id="unknown arrivals"),
         pytest.param(SESSION, "spec.modules", [], "spec.modules", id="no modules"),
-        pytest.param(SESSION, "spec.modules.0.name", "Detector", "spec.modules.name", id="upper-case module name"),
+        pytest.param(SESSION, "spec.modules.0.name", "Detector", "spec.modules[0].name", id="upper-case module name"),
         pytest.param(SESSION, "spec.modules.1.name", "detector", "Duplicate value", id="two modules of one name"),
         pytest.param(
             SESSION,
@@ -64,12 +64,14 @@ MODULE = SESSION["spec"]["modules"][0]
             id="too many modules",
         ),
         pytest.param(
-            SESSION, "spec.modules.0.model.entrypoint", "no colon", "spec.modules.model.entrypoint", id="entrypoint"
+            SESSION, "spec.modules.0.model.entrypoint", "no colon", "spec.modules[0].model.entrypoint", id="entrypoint"
         ),
-        pytest.param(SESSION, "spec.modules.0.input.shape", [3, 0], "spec.modules.input.shape", id="empty dimension"),
+        pytest.param(
+            SESSION, "spec.modules.0.input.shape", [3, 0], "spec.modules[0].input.shape[1]", id="empty dimension"
+        ),
         pytest.param(SESSION, "spec.modules.0.input.dtype", "BF16", '"FP32", "FP16"', id="unknown dtype"),
-        pytest.param(SESSION, "spec.edges.0.fanOut.mean", "many", "spec.edges.fanOut.mean", id="fan-out in words"),
-        pytest.param(SESSION, "spec.edges.0.fanOut.max", 1000, "spec.edges.fanOut.max", id="fan-out without bound"),
+        pytest.param(SESSION, "spec.edges.0.fanOut.mean", "many", "spec.edges[0].fanOut.mean", id="fan-out in words"),
+        pytest.param(SESSION, "spec.edges.0.fanOut.max", 1000, "spec.edges[0].fanOut.max", id="fan-out without bound"),
         pytest.param(SESSION, "spec.planner.maxBatchSize", 65, "spec.planner.maxBatchSize", id="batch too large"),
         pytest.param(SESSION, "spec.planner.approval", "Maybe", '"Automatic", "Manual"', id="unknown approval"),
         pytest.param(SESSION, "spec.engine.address", "ray:8265", "spec.engine.address", id="address without scheme"),

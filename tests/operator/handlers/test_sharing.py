@@ -12,7 +12,7 @@ pytestmark = pytest.mark.apiserver
 async def test_a_namespace_gets_no_more_than_its_quota(namespace: Kubectl, operators: Operators) -> None:
     quota = {"namespace": namespace.namespace, "gpus": 2}
     twice = namespace.run("apply", "-f", "-", stdin=json.dumps(pool("fast", quotas=[quota, quota])))
-    assert 'Duplicate value: map[string]interface {}{"namespace"' in twice.stderr
+    assert 'spec.quotas[1]: Duplicate value: {"namespace"' in twice.stderr
 
     namespace.apply(pool("fast", count=16, quotas=[quota]), session("traffic", rate={"requestsPerSecond": 2000}))
     async with operators.running():
