@@ -56,9 +56,9 @@ def build_from_go_modules(release: Release, programs: Sequence[str], directory: 
     """
     log = directory / _LOG
     go = _Go(find_go(directory.parent.parent, log, report), directory / ".modules", log, report)
-    wanted = [program for program in go_programs(release) if program.name in programs]
-    for number, program in enumerate(wanted, start=1):
-        go.build(program, directory, f"building {program.name} {program.version} ({number} of {len(wanted)})")
+    chosen = [program for program in go_programs(release) if program.name in programs]
+    for number, program in enumerate(chosen, start=1):
+        go.build(program, directory, f"building {program.name} {program.version} ({number} of {len(chosen)})")
 
 
 def go_programs(release: Release) -> list[GoProgram]:

@@ -59,10 +59,10 @@ def download_release(release: Release, programs: Sequence[str], directory: Path,
         raise DevError(f"there is no official release for {platform.machine()}")
     with tempfile.TemporaryDirectory(prefix=".download-", dir=directory) as scratch:
         for download in downloads(release, architecture):
-            if wanted := [program for program in download.programs if program in programs]:
+            if chosen := [program for program in download.programs if program in programs]:
                 file = Path(scratch) / download.name
                 _download(download.url, file, _published_sum(download), report)
-                for program in wanted:
+                for program in chosen:
                     _install(file, download.members.get(program), Path(scratch) / "ready", directory / program)
 
 
