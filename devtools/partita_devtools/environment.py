@@ -21,6 +21,7 @@ from partita_devtools.control_plane.lifecycle import ControlPlane, load_control_
 from partita_devtools.errors import DevError
 from partita_devtools.machine.commands import Report
 from partita_devtools.machine.files import read_record, write_record
+from partita_devtools.machine.programs import LoggedProgram
 from partita_devtools.ray_cluster.cluster import RayCluster, load_ray_cluster, start_ray_cluster
 from partita_devtools.ray_cluster.commands import RayClassNode, RayClusterConfig
 
@@ -88,6 +89,14 @@ class DevEnvironment:
     ray: RayCluster
     api_server: EmbeddedApiServer | None = None
     """The embedded API server, if it is used."""
+
+    def ended(self) -> list[LoggedProgram]:
+        """The programs that do not run any more: those of the API server, then Ray's nodes."""
+        return [
+            *(self.control_plane.ended() if self.control_plane is not None else ()),
+            *(self.api_server.ended() if self.api_server is not None else ()),
+            *self.ray.ended(),
+        ]
 
 
 @dataclass(frozen=True)
@@ -162,15 +171,15 @@ def _start_api_server(
         )
         choice = ApiServerChoice.KUBERNETES if at_hand else ApiServerChoice.EMBEDDED
     if choice is ApiServerChoice.EMBEDDED:
-        if _runs(load_control_plane(state_dir)):
+        if ControlPlane(state_dir).running_processes():
             raise DevError(f"a control plane runs in {state_dir}; stop it first: {_down(state_dir)}")
         server = start_api_server(state_dir, report=report, undo=started)
         return DevEnvironment(state_dir, server.kubeconfig, None, ray, server)
-    if _runs(load_api_server(state_dir)):
+    if EmbeddedApiServer(state_dir).running_processes():
         raise DevError(f"an embedded API server runs in {state_dir}; stop it first: {_down(state_dir)}")
     kubernetes = find_kubernetes(report=report, kubeconfig=config.kubeconfig, environment=environment)
     if isinstance(kubernetes, ExistingCluster):
-        if _runs(load_control_plane(state_dir)):
+        if ControlPlane(state_dir).running_processes():
             raise DevError(
                 f"a control plane of this environment runs in {state_dir}; stop it first: {_down(state_dir)}"
             )
@@ -179,16 +188,6 @@ def _start_api_server(
         state_dir, binaries=kubernetes, report=report, api_server_port=config.api_server_port, undo=started
     )
     return DevEnvironment(state_dir, plane.kubeconfig, plane, ray)
-
-
-def _runs(server: ControlPlane | EmbeddedApiServer | None) -> bool:
-    return server is not None and server.is_running()
-
-
-def _stop_api_server(state_dir: Path) -> None:
-    for server in (load_control_plane(state_dir), load_api_server(state_dir)):
-        if server is not None:
-            server.stop()
 
 
 def _down(state_dir: Path) -> str:
@@ -226,18 +225,20 @@ def dev_status(state_dir: Path = DEFAULT_STATE_DIR) -> DevStatus:
 
 
 def dev_down(state_dir: Path, report: Report, *, delete_data: bool = False) -> None:
-    """Stop everything that `dev_up` started in `state_dir`; an existing cluster is not touched.
+    """Stop everything that `dev_up` started in `state_dir`, recorded or not; an existing cluster is not touched.
 
     The API server's objects stay for the next `dev_up`. With `delete_data`, all files of `dev_up` are deleted, and the
     directory if it is empty then.
     """
     state_dir = state_dir.absolute()
-    if (ray := load_ray_cluster(state_dir)) is not None:
-        report("stopping Ray")
-        ray.stop()
-    if load_control_plane(state_dir) is not None or load_api_server(state_dir) is not None:
-        report("stopping the API server")
-        _stop_api_server(state_dir)
+    for name, part in (
+        ("Ray", RayCluster(state_dir)),
+        ("the control plane", ControlPlane(state_dir)),
+        ("the API server", EmbeddedApiServer(state_dir)),
+    ):
+        if part.running_processes():
+            report(f"stopping {name}")
+        part.stop()
     if delete_data:
         report(f"deleting the data in {state_dir}")
         for name in _FILES:

@@ -19,13 +19,14 @@ from pathlib import Path
 from partita_devtools.definitions import install_definitions
 from partita_devtools.environment import DevEnvironment
 from partita_devtools.errors import DevError
-from partita_devtools.machine.commands import Report, last_lines
+from partita_devtools.machine.commands import Report
 from partita_devtools.machine.files import locked, read_record, write_record
 from partita_devtools.machine.ports import free_ports
-from partita_devtools.machine.processes import ProcessIdentity, is_running, related, spawn, stop
+from partita_devtools.machine.processes import Marker, ProcessIdentity, is_running, spawn, stop
+from partita_devtools.machine.programs import LoggedProgram
 
 _START_TIMEOUT_S = 180.0
-_MARKER = "PARTITA_DEV_OPERATOR"
+MARKER = Marker("PARTITA_DEV_OPERATOR")
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,9 @@ def launch_operator(
                 report("the operator runs already")
                 return
             report("stopping the operator: it uses a Ray cluster that is gone")
-            stop_operator(state_dir)
+        elif _running_processes(state_dir):
+            report("stopping what still runs of an earlier operator")
+        stop_operator(state_dir)
         if undo is not None:
             undo.callback(stop_operator, state_dir)
         _launch(environment, report, settings or {}, dies_with_parent=dies_with_parent, again=again)
@@ -110,7 +113,7 @@ def _launch(
             "PARTITA_OPERATOR__HEALTH__PORT": str(health_port),
             "PARTITA_OPERATOR__METRICS__PORT": str(metrics_port),
             **settings,
-            _MARKER: str(state_dir),
+            **MARKER.environment(state_dir),
         },
         dies_with_parent=dies_with_parent,
     )
@@ -123,13 +126,11 @@ def _launch(
 
 
 def stop_operator(state_dir: Path, *, grace_s: float = 10.0) -> None:
-    """Stop the operator that `start_operator` started, and its solver processes; idempotent.
+    """Stop the operator and its solver processes, with or without a record of them; idempotent.
 
     After `grace_s` seconds it is killed.
     """
-    process = _process(state_dir)
-    roots = [] if process is None else [process]
-    stop(lambda: related(roots, marker=f"{_MARKER}={state_dir}"), grace_s=grace_s)
+    stop(lambda: _running_processes(state_dir), grace_s=grace_s)
     _record(state_dir).unlink(missing_ok=True)
 
 
@@ -144,6 +145,15 @@ def operator_log(state_dir: Path) -> Path:
     return state_dir / "logs" / "operator.log"
 
 
+def ended_operator(state_dir: Path) -> list[LoggedProgram]:
+    """The operator, if it does not run."""
+    return [] if operator_running(state_dir) else [_program(state_dir)]
+
+
+def _program(state_dir: Path) -> LoggedProgram:
+    return LoggedProgram("the operator", operator_log(state_dir))
+
+
 def _record(state_dir: Path) -> Path:
     return state_dir / "operator.json"
 
@@ -153,17 +163,19 @@ def _process(state_dir: Path) -> ProcessIdentity | None:
     return None if record is None else record.process
 
 
+def _running_processes(state_dir: Path) -> set[ProcessIdentity]:
+    return MARKER.processes(state_dir, filter(None, [_process(state_dir)]))
+
+
 def _wait_until_healthy(process: ProcessIdentity, health_port: int, state_dir: Path, again: str | None) -> None:
     """Raises DevError if the process ends, or is not healthy within a minute."""
-    log = operator_log(state_dir)
     deadline = time.monotonic() + _START_TIMEOUT_S
     while not _healthy(health_port):
         if not is_running(process) or time.monotonic() > deadline:
-            end = "\n  ".join(last_lines(log, 8))
             up = again or shlex.join(["partita", "dev", "up", "--operator", "--state-dir", str(state_dir)])
             status = shlex.join(["partita", "dev", "status", "--state-dir", str(state_dir)])
             raise DevError(
-                f"the operator did not start; the end of its log {log}:\n  {end}\n"
+                f"{_program(state_dir).problem('did not start')}\n"
                 f"Check the cluster and Ray: {status}\nThen start the operator again: {up}"
             )
         time.sleep(0.2)

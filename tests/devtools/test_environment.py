@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from pathlib import Path
 
@@ -187,10 +188,23 @@ def test_an_operator_of_an_earlier_ray_cluster_is_started_again(
     stop_operator(tmp_path)
 
 
+def test_an_operator_without_a_record_is_stopped_before_another_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marked = {**os.environ, **operator_process.MARKER.environment(tmp_path)}
+    operator = spawn(["sleep", "3600"], log=tmp_path / "log", environment=marked, dies_with_parent=True)
+    ran: list[bool] = []
+    monkeypatch.setattr(operator_process, "_launch", lambda *_, **__: ran.append(is_running(operator)))
+
+    launch_operator(DevEnvironment(tmp_path, tmp_path / "kubeconfig", None, ray_that_never_ran(tmp_path)), print)
+
+    assert ran == [False]
+
+
 def ray_that_never_ran(state_dir: Path, config: RayClusterConfig = RAY) -> RayCluster:
     """A record of a Ray cluster of which nothing was started."""
     ports = HeadPorts(gcs=1, dashboard=2, client_server=3, serve_http=4)
-    RayClusterState("id", "token", state_dir / "tmp", ports, config, nodes={}, dies_with_parent=False).write(state_dir)
+    RayClusterState("token", state_dir / "tmp", ports, config, nodes={}, dies_with_parent=False).write(state_dir)
     return RayCluster(state_dir)
 
 

@@ -16,14 +16,16 @@ from typing import Final
 
 from partita_devtools.errors import DevError
 from partita_devtools.machine.certificates import KeyPair, create_authority, issue_server_certificate
-from partita_devtools.machine.commands import Report, last_lines
+from partita_devtools.machine.commands import Report
 from partita_devtools.machine.files import locked, read_record, write_record
 from partita_devtools.machine.kubeconfig import write_kubeconfig
 from partita_devtools.machine.ports import same_or_free_port
-from partita_devtools.machine.processes import ProcessIdentity, is_running, spawn, stop_all
+from partita_devtools.machine.processes import Marker, ProcessIdentity, is_running, spawn, stop
+from partita_devtools.machine.programs import LoggedProgram
 
 TOKEN_VARIABLE: Final = "PARTITA_API_SERVER_TOKEN"
 _START_TIMEOUT_S: Final = 60.0
+MARKER: Final = Marker("PARTITA_DEV_API_SERVER")
 
 
 @dataclass(frozen=True)
@@ -73,10 +75,17 @@ class EmbeddedApiServer:
         except (OSError, HTTPException) as error:
             return str(error)
 
+    def running_processes(self) -> set[ProcessIdentity]:
+        """The process, with or without a record of it."""
+        return MARKER.processes(self.state_dir, filter(None, [self._process()]))
+
+    def ended(self) -> list[LoggedProgram]:
+        """The process, if it does not run."""
+        return [] if self.is_running() else [self._program]
+
     def stop(self) -> None:
-        """Stop the process; the objects stay. Idempotent."""
-        if (process := self._process()) is not None:
-            stop_all([process])
+        """Stop the process, with or without a record of it; the objects stay. Idempotent."""
+        stop(self.running_processes)
 
     def _process(self) -> ProcessIdentity | None:
         record = self._state()
@@ -90,6 +99,10 @@ class EmbeddedApiServer:
         directory = self.state_dir / "pki"
         present = KeyPair(directory / "ca.crt", directory / "ca.key")
         return present if present.certificate.exists() else create_authority(directory)
+
+    @property
+    def _program(self) -> LoggedProgram:
+        return LoggedProgram("the API server", self.log)
 
     @property
     def _record(self) -> Path:
@@ -109,22 +122,21 @@ class EmbeddedApiServer:
                 *(str(self.objects), str(port), str(server.certificate), str(server.key)),
             ],
             log=self.log,
-            environment={**environ, TOKEN_VARIABLE: token},
+            environment={**environ, **MARKER.environment(self.state_dir), TOKEN_VARIABLE: token},
             dies_with_parent=dies_with_parent,
         )
         try:
             write_record(self._record, _StartedServer(process, port, token))
             self._wait_until_healthy(process)
         except BaseException:
-            stop_all([process])
+            self.stop()
             raise
 
     def _wait_until_healthy(self, process: ProcessIdentity) -> None:
         deadline = time.monotonic() + _START_TIMEOUT_S
         while (answer := self.health()) != "ok":
             if not is_running(process) or time.monotonic() > deadline:
-                end = "\n  ".join(last_lines(self.log, 6))
-                raise DevError(f"the API server did not start ({answer}); the end of its log {self.log}:\n  {end}")
+                raise DevError(self._program.problem(f"did not start ({answer})"))
             time.sleep(0.05)
 
 
@@ -138,6 +150,9 @@ def start_api_server(
     server = EmbeddedApiServer(state_dir.absolute())
     with locked(server.state_dir / "api-server.lock", report=report, purpose="start the API server"):
         if not server.is_running():
+            if server.running_processes():
+                report("stopping what still runs of an earlier API server")
+            server.stop()
             report(f"starting the embedded API server (log: {server.log})")
             if undo is not None:
                 undo.callback(server.stop)

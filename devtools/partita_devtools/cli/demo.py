@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import sys
 import time
 from contextlib import ExitStack
 from dataclasses import asdict, replace
@@ -28,7 +29,7 @@ from partita_devtools.environment import (
     dev_up,
     load_dev_environment,
 )
-from partita_devtools.operator_process import operator_log, start_operator
+from partita_devtools.operator_process import start_operator
 from partita_operator.cli.doctor.machine_probe import memory_facts
 from partita_operator.cli.exit_codes import ExitCode
 from partita_operator.cli.option_types import SEED, Number
@@ -106,16 +107,15 @@ def demo(
         environment = _environment(example, state_dir, api_server, kubeconfig, undo)
         config = DemoConfig(
             example=directory,
-            kubeconfig=environment.kubeconfig,
+            command=shlex.join(["partita", *sys.argv[1:]]),
             phases=tuple(replace(p, seconds=p.seconds * seconds / DEFAULT_PHASES[0].seconds) for p in DEFAULT_PHASES),
             machine=machine,
             rate=rate,
             seed=seed,
             started=started,
-            operator_log=operator_log(environment.state_dir),
         )
         start_operator(environment, report, undo=undo)
-        result = run_demo(config, report)
+        result = run_demo(environment, config, report)
     with writing(report_directory):
         page = write_report(result, report_directory)
     emit(_facts(result, page), output, lambda console: print_result(result, console))

@@ -18,7 +18,9 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from http.client import HTTPException
+from os import environ
 from pathlib import Path
 
 from partita_devtools.control_plane.binaries import Binaries, find_binaries
@@ -32,14 +34,16 @@ from partita_devtools.machine.certificates import (
     create_signing_key,
     issue_server_certificate,
 )
-from partita_devtools.machine.commands import Report, last_lines
+from partita_devtools.machine.commands import Report
 from partita_devtools.machine.files import locked, write_private
 from partita_devtools.machine.kubeconfig import write_kubeconfig
 from partita_devtools.machine.ports import free_ports, is_free, same_or_free_port
-from partita_devtools.machine.processes import ProcessIdentity, is_running, send, spawn, stop_all
+from partita_devtools.machine.processes import Marker, ProcessIdentity, is_running, send, spawn, stop, stop_all
+from partita_devtools.machine.programs import LoggedProgram
 
 _PROGRAMS = (ETCD, API_SERVER, CONTROLLER_MANAGER)
 _START_TIMEOUT_S = 120.0
+MARKER = Marker("PARTITA_DEV_CONTROL_PLANE")
 
 
 @dataclass(frozen=True)
@@ -88,8 +92,16 @@ class ControlPlane:
 
     def is_running(self) -> bool:
         """Whether all three processes run; they may not answer yet."""
+        return not self.ended()
+
+    def ended(self) -> list[LoggedProgram]:
+        """The programs that do not run."""
         processes = self.processes
-        return len(processes) == len(_PROGRAMS) and all(map(is_running, processes.values()))
+        return [self._program(n) for n in _PROGRAMS if n not in processes or not is_running(processes[n])]
+
+    def running_processes(self) -> set[ProcessIdentity]:
+        """Its processes, with or without a record of them."""
+        return set().union(*map(self._processes_of, _PROGRAMS))
 
     def health(self) -> dict[str, str]:
         """For each program `ok`, `not running`, or how its health endpoint failed."""
@@ -127,18 +139,14 @@ class ControlPlane:
 
     def stop_controller_manager(self) -> None:
         """Stop the controller manager, so that it does not recreate deleted objects."""
-        if (process := self.processes.get(CONTROLLER_MANAGER)) is not None:
-            stop_all([process])
+        stop(partial(self._processes_of, CONTROLLER_MANAGER))
 
     def stop(self) -> None:
-        """Stop the processes that were started. The data stays for a later start in the same state directory."""
-        state = ControlPlaneState.read(self.state_dir)
-        if state is None:
-            return
-        for name in (CONTROLLER_MANAGER, API_SERVER, ETCD):
-            if name in state.processes:
-                stop_all([state.processes[name]])
-        replace(state, processes={}).write(self.state_dir)
+        """Stop its processes, with or without a record of them. The data stays for a later start. Idempotent."""
+        for name in reversed(_PROGRAMS):
+            stop(partial(self._processes_of, name))
+        if (state := ControlPlaneState.read(self.state_dir)) is not None:
+            replace(state, processes={}).write(self.state_dir)
 
     def _state(self) -> ControlPlaneState:
         state = ControlPlaneState.read(self.state_dir)
@@ -155,6 +163,7 @@ class ControlPlane:
         process = spawn(
             command(name, state.binaries, state.ports, StateFiles(self.state_dir)),
             log=self._log(name),
+            environment={**environ, **MARKER.environment(self.state_dir, name)},
             dies_with_parent=state.dies_with_parent,
         )
         try:
@@ -163,6 +172,14 @@ class ControlPlane:
             stop_all([process])
             raise
 
+    def _program(self, name: str) -> LoggedProgram:
+        return LoggedProgram(name, self._log(name))
+
+    def _processes_of(self, name: str) -> set[ProcessIdentity]:
+        state = ControlPlaneState.read(self.state_dir)
+        recorded = None if state is None else state.processes.get(name)
+        return MARKER.processes(self.state_dir, filter(None, [recorded]), name)
+
     def _wait_for(self, name: str) -> None:
         deadline = time.monotonic() + _START_TIMEOUT_S
         process = self.processes[name]
@@ -170,8 +187,7 @@ class ControlPlane:
             ended = not is_running(process)
             if ended or time.monotonic() > deadline:
                 what = "ended" if ended else f"is not healthy after {_START_TIMEOUT_S:.0f} s ({answer})"
-                end = "\n  ".join(last_lines(self._log(name), 6))
-                raise DevError(f"{name} {what}; the end of its log {self._log(name)}:\n  {end}")
+                raise DevError(self._program(name).problem(what))
             time.sleep(0.1)
 
     def _probe(self, name: str) -> str:
@@ -217,6 +233,8 @@ def start_control_plane(
         previous = ControlPlaneState.read(plane.state_dir)
         if previous is not None and plane.is_running():
             return plane
+        if plane.running_processes():
+            report("stopping what still runs of an earlier control plane")
         plane.stop()
         started = time.monotonic()
         _prepare(plane, previous, binaries, api_server_port, dies_with_parent, report).write(plane.state_dir)

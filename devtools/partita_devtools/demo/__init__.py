@@ -1,4 +1,4 @@
 """The demonstration from manifests to a report: apply, wait, send load, observe, compare.
 
-May import `definitions`, `errors`, `machine`, `ray_cluster` and `sessions`.
+May import `definitions`, `environment`, `errors`, `machine`, `operator_process`, `ray_cluster` and `sessions`.
 """

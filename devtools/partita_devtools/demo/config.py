@@ -30,8 +30,8 @@ class DemoConfig:
 
     example: Path
     """Folder of the example, such as examples/traffic."""
-    kubeconfig: Path | None = None
-    """None: $KUBECONFIG, or ~/.kube/config."""
+    command: str = "partita demo"
+    """Starts the demonstration, and what it needs, again."""
     namespace: str = "default"
     """For a session whose manifest names none."""
     phases: tuple[LoadPhase, ...] = DEFAULT_PHASES
@@ -48,5 +48,3 @@ class DemoConfig:
     """Time limit until the session serves; profiling takes most of it."""
     started: float = field(default_factory=time.monotonic)
     """When the command started, on the clock of `time.monotonic`."""
-    operator_log: Path | None = None
-    """Named in error messages, if given."""

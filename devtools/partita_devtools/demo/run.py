@@ -18,11 +18,15 @@ from partita_devtools.demo.result import DemoResult, Verification
 from partita_devtools.demo.simulation import simulate_plan
 from partita_devtools.demo.traffic import SessionEndpoint, first_answer, send_phases
 from partita_devtools.demo.verification import Reference, reference, verify
+from partita_devtools.environment import DevEnvironment
 from partita_devtools.machine.commands import Report
+from partita_devtools.operator_process import operator_log
+from partita_devtools.sessions.liveness import while_running
 from partita_devtools.sessions.objects import apply_manifests, manifest_client
 from partita_devtools.sessions.watch import SessionWatch
 from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.connection import NoClusterError, load_config
+from partita_operator.kube.errors import ApiError, ApiUnreachableError
 from partita_operator.kube.profiles import list_profiles
 from partita_operator.kube.retries import ApiServerUnavailableError
 from partita_runtime.load.inference_request import Payload, encode_request
@@ -30,26 +34,33 @@ from partita_runtime.load.inference_request import Payload, encode_request
 T = TypeVar("T")
 
 
-def run_demo(config: DemoConfig, report: Report) -> DemoResult:
-    """Demonstrate the example on the cluster of `config.kubeconfig`, where an operator runs.
+def run_demo(environment: DevEnvironment, config: DemoConfig, report: Report) -> DemoResult:
+    """Demonstrate the example in an environment with an operator.
 
     `report` receives a line for every step and every change of a condition. The objects stay. Raises DemoError, and
-    DevError if the CRDs cannot be installed.
+    DevError if the CRDs cannot be installed or a program of the environment ends meanwhile.
     """
     example = read_example(config.example, config.namespace)
-    return asyncio.run(_with_client(config, lambda client: _demonstrate(client, example, config, report)))
+
+    def demonstrate(client: KubernetesClient) -> Awaitable[DemoResult]:
+        work = _demonstrate(client, example, environment, config, report)
+        return while_running(work, environment, config.command)
+
+    return asyncio.run(_with_client(environment, demonstrate))
 
 
-async def _demonstrate(client: KubernetesClient, example: Example, config: DemoConfig, report: Report) -> DemoResult:
+async def _demonstrate(
+    client: KubernetesClient, example: Example, environment: DevEnvironment, config: DemoConfig, report: Report
+) -> DemoResult:
     name = example.session.metadata.name
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
     expected = await _reference(example, config, report)
     example = example.at_rate(_rate(example, config, expected, report))
-    await apply_definitions(client, config.kubeconfig)
+    await apply_definitions(client, environment.kubeconfig)
     report(f"applying {len(example.pools)} pools and session {name} from {example.directory}")
     await apply_manifests(client, example.pools, [example.session])
     watch = SessionWatch(client, example.session, example.pools, report)
-    found = await watch.until_serving(config.ready_timeout_s, _advice(example, config))
+    found = await watch.until_serving(config.ready_timeout_s, _advice(example, environment))
     ready_after_s = watch.elapsed()
     assert found.session.status.url is not None  # it serves
     endpoint = SessionEndpoint(found.session.status.url, name)
@@ -100,13 +111,11 @@ def _payloads(example: Example, config: DemoConfig) -> Sequence[Payload]:
     ]
 
 
-def _advice(example: Example, config: DemoConfig) -> str:
+def _advice(example: Example, environment: DevEnvironment) -> str:
     """Where to find out more about the session."""
-    session = example.session.metadata
-    cluster = ["--kubeconfig", str(config.kubeconfig)] if config.kubeconfig else []
+    session, cluster = example.session.metadata, ["--kubeconfig", str(environment.kubeconfig)]
     command = shlex.join(["partita", "explain", session.name, "-n", str(session.namespace), *cluster])
-    log = f"\nThe operator's log: {config.operator_log}" if config.operator_log else ""
-    return f"More: {command}{log}"
+    return f"More: {command}\nThe operator's log: {operator_log(environment.state_dir)}"
 
 
 async def _reference(example: Example, config: DemoConfig, report: Report) -> Reference | None:
@@ -144,9 +153,12 @@ async def _verification(
     return found
 
 
-async def _with_client(config: DemoConfig, work: Callable[[KubernetesClient], Awaitable[T]]) -> T:
+async def _with_client(environment: DevEnvironment, work: Callable[[KubernetesClient], Awaitable[T]]) -> T:
     try:
-        async with manifest_client(await load_config(config.kubeconfig)) as client:
+        async with manifest_client(await load_config(environment.kubeconfig)) as client:
             return await work(client)
-    except (NoClusterError, ApiServerUnavailableError) as error:
-        raise DemoError(f"{error} Check that the development environment runs: partita dev status") from error
+    except ApiError as error:
+        raise DemoError(f"the API server refuses: {error.message}") from error
+    except (NoClusterError, ApiServerUnavailableError, ApiUnreachableError) as error:
+        status = shlex.join(["partita", "dev", "status", "--state-dir", str(environment.state_dir)])
+        raise DemoError(f"{error} Check that the development environment runs: {status}") from error

@@ -22,7 +22,6 @@ from partita_devtools.environment import (
 from partita_devtools.errors import DevError
 from partita_devtools.machine.commands import Report
 from partita_devtools.machine.files import locked
-from partita_devtools.operator_process import operator_log, operator_running
 from partita_devtools.ray_cluster.commands import RayClassNode
 from partita_operator.kube.resources import read_pool
 
@@ -109,13 +108,6 @@ def require_ray(environment: DevEnvironment, state_dir: Path) -> None:
     """Raises DevError, with the command that starts Ray, if it or one of its nodes does not run."""
     if not environment.ray.is_running():
         raise DevError(f"Ray does not run in {state_dir}; start it: {up_command(state_dir)}")
-
-
-def require_operator(environment: DevEnvironment, state_dir: Path) -> None:
-    """Raises DevError, with the command that starts the operator, if it does not run."""
-    if not operator_running(environment.state_dir):
-        log = operator_log(environment.state_dir)
-        raise DevError(f"the operator does not run (log: {log}); start it: {up_command(state_dir)}")
 
 
 def _stored_pools(state_dir: Path) -> list[GPUPool]:

@@ -28,6 +28,24 @@ class ProcessIdentity:
 
 
 @dataclass(frozen=True)
+class Marker:
+    """An environment variable that names the state directory of a process.
+
+    What the process starts inherits it, so all of these processes are found, with or without a record of them.
+    """
+
+    variable: str
+
+    def environment(self, state_dir: Path, part: str = "") -> dict[str, str]:
+        """The variable for a process of `state_dir`, or of one of several parts that have it."""
+        return {self.variable: str(state_dir.resolve() / part)}
+
+    def processes(self, state_dir: Path, roots: Iterable[ProcessIdentity] = (), part: str = "") -> set[ProcessIdentity]:
+        """The processes with the variable, and those of `roots` as `related` finds them."""
+        return related(roots, marker=f"{self.variable}={state_dir.resolve() / part}")
+
+
+@dataclass(frozen=True)
 class _Stat:
     state: str
     parent: int
@@ -154,7 +172,7 @@ def related(roots: Iterable[ProcessIdentity], *, marker: str) -> set[ProcessIden
     session.
     """
     stats = {pid: stat for pid in all_pids() if (stat := _stat(pid)) is not None}
-    entry = marker.encode()
+    entry = os.fsencode(marker)
     root_pids = {root.pid for root in roots if is_running(root)}
     sessions = {root.pid for root in roots}
     belonging = {
@@ -167,6 +185,13 @@ def related(roots: Iterable[ProcessIdentity], *, marker: str) -> set[ProcessIden
         grew = bool(children)
     belonging.discard(os.getpid())
     return {ProcessIdentity(pid, stats[pid].started) for pid in belonging if stats[pid].state not in "ZX"}
+
+
+def variable(process: ProcessIdentity, name: str) -> str:
+    """An environment variable that the process was started with; empty if it has none or has ended."""
+    prefix = os.fsencode(f"{name}=")
+    found = (entry for entry in _environment(process.pid) if entry.startswith(prefix))
+    return os.fsdecode(next(found, prefix).removeprefix(prefix))
 
 
 def _environment(pid: int) -> list[bytes]:

@@ -21,15 +21,16 @@ from partita_devtools.control_plane.binaries import Binaries, missing
 from partita_devtools.control_plane.lifecycle import ControlPlane, load_control_plane, start_control_plane
 from partita_devtools.control_plane.releases import COREDNS, NODE_PROGRAMS, PROXY, SCHEDULER
 from partita_devtools.errors import DevError
-from partita_devtools.machine.commands import Report, last_lines
+from partita_devtools.machine.commands import Report
 from partita_devtools.machine.files import read_record, write_record
 from partita_devtools.machine.ports import free_ports
-from partita_devtools.machine.processes import ProcessIdentity, is_running, related, spawn, stop, stop_all
+from partita_devtools.machine.processes import Marker, ProcessIdentity, is_running, spawn, stop, stop_all
+from partita_devtools.machine.programs import LoggedProgram
 from partita_devtools.nodes import container_runtime, control_groups, dns, kubelet, network
 from partita_devtools.nodes.debian_packages import NODE_PACKAGES, require_packages
 from partita_devtools.nodes.node import GPU_RESOURCE, DevNode, NodeSpec
 
-_MARKER = "PARTITA_DEV_NODES"
+MARKER = Marker("PARTITA_DEV_NODES")
 _START_TIMEOUT_S = 120.0
 _STOP_TIMEOUT_S = 60.0
 
@@ -102,16 +103,20 @@ def load_nodes(state_dir: Path) -> NodeCluster | None:
 
 
 def stop_nodes(state_dir: Path, report: Report) -> None:
-    """Stop what `start_nodes` started, with every pod; remove networks, mounts, control groups and data. Idempotent."""
+    """Stop what `start_nodes` started, with every pod; remove networks, mounts, control groups and data. Idempotent.
+
+    Processes without a record are stopped, too.
+    """
     state_dir = state_dir.absolute()
-    cluster, record = load_nodes(state_dir), read_record(_record(state_dir), _StartedNodes)
-    if cluster is None or record is None:
+    record = read_record(_record(state_dir), _StartedNodes)
+    if record is None and not MARKER.processes(state_dir):
         return
+    specs = record.nodes if record is not None else [NodeSpec(path.name) for path in state_dir.glob("nodes/*")]
+    processes = record.processes if record is not None else {}
+    cluster = NodeCluster(state_dir, ControlPlane(state_dir), _nodes(state_dir, specs))
     report("stopping the nodes and their pods")
-    processes = record.processes
     _delete_pods(cluster, processes)
-    roots = list(processes.values())
-    stop(lambda: related(roots, marker=f"{_MARKER}={state_dir}"), grace_s=5.0)
+    stop(lambda: MARKER.processes(state_dir, processes.values()), grace_s=5.0)
     # Pods whose kubelet had ended already.
     stop(lambda: [process for node in cluster.nodes for process in control_groups.processes(node)], grace_s=0.0)
     cluster.control_plane.stop()
@@ -140,7 +145,7 @@ def _delete_pods(cluster: NodeCluster, processes: Mapping[str, ProcessIdentity])
                         path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
                         client.delete(path, params={"gracePeriodSeconds": "1"})
                 time.sleep(0.5)
-    except (httpx.HTTPError, DevError):
+    except (httpx.HTTPError, OSError, DevError):
         return  # The API server does not answer: the caller kills the processes.
 
 
@@ -214,7 +219,7 @@ def _with_own_logs(node: DevNode, argv: list[str]) -> list[str]:
 
 
 def _launch(cluster: NodeCluster, name: str, argv: list[str]) -> ProcessIdentity:
-    process = spawn(argv, log=_log(cluster, name), environment={**environ, _MARKER: str(cluster.state_dir)})
+    process = spawn(argv, log=_log(cluster, name), environment={**environ, **MARKER.environment(cluster.state_dir)})
     if (record := read_record(_record(cluster.state_dir), _StartedNodes)) is not None:
         write_record(_record(cluster.state_dir), replace(record, processes={**record.processes, name: process}))
     return process
@@ -290,9 +295,10 @@ def _client(plane: ControlPlane) -> httpx.Client:
 
 def _remove_service_rules(cluster: NodeCluster) -> None:
     """Remove kube-proxy's rules."""
-    proxy = Path(cluster.control_plane.binaries.path(PROXY))
-    if proxy.exists():
-        subprocess.run([proxy, "--cleanup"], capture_output=True, check=False)
+    if load_control_plane(cluster.state_dir) is not None:  # else nobody knows where the program is
+        proxy = Path(cluster.control_plane.binaries.path(PROXY))
+        if proxy.exists():
+            subprocess.run([proxy, "--cleanup"], capture_output=True, check=False)
     network.remove_service_rules()
 
 
@@ -304,9 +310,7 @@ def _unmount_below(directory: Path) -> None:
 
 
 def _ending(cluster: NodeCluster, name: str) -> str:
-    log = _log(cluster, name)
-    end = "\n  ".join(last_lines(log, 8))
-    return f"{name} did not start; the end of its log {log}:\n  {end}"
+    return LoggedProgram(name, _log(cluster, name)).problem("did not start")
 
 
 def _log(cluster: NodeCluster, name: str) -> Path:

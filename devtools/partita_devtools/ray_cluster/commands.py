@@ -13,6 +13,7 @@ from pathlib import Path
 
 from partita_api.gpupool import GPUPool
 from partita_api.meta import GROUP, POOL_LABEL
+from partita_devtools.machine.processes import Marker
 
 HEAD = "head"
 """The head's name among a cluster's nodes."""
@@ -20,9 +21,9 @@ HEAD = "head"
 NODE_LABEL = f"{GROUP}/dev-node"
 """The Ray node label that holds the node's name."""
 
-CLUSTER_MARKER = "PARTITA_DEV_RAY_CLUSTER"
-NODE_MARKER = "PARTITA_DEV_RAY_NODE"
-"""Environment variables that every process of a cluster, or of one node of it, inherits."""
+CLUSTER_MARKER = Marker("PARTITA_DEV_RAY_CLUSTER")
+NODE_MARKER = Marker("PARTITA_DEV_RAY_NODE")
+"""Of every process of a cluster, and of one node of it."""
 
 NODE_DIRECTORY = "PARTITA_DEV_RAY_NODE_DIRECTORY"
 NODE_PACKAGES = "PARTITA_DEV_RAY_NODE_PACKAGES"
@@ -175,7 +176,7 @@ def node_environment(
     temp_dir: Path,
     *,
     token: str,
-    cluster_id: str,
+    state_dir: Path,
     node: str,
     pool: RayClassNode | None,
 ) -> dict[str, str]:
@@ -191,8 +192,8 @@ def node_environment(
     )
     environment |= {
         "PATH": search_path,
-        CLUSTER_MARKER: cluster_id,
-        NODE_MARKER: f"{cluster_id}/{node}",
+        **CLUSTER_MARKER.environment(state_dir),
+        **NODE_MARKER.environment(state_dir, node),
         NODE_DIRECTORY: str(node_directory),
         NODE_PACKAGES: ",".join(pool.imported_packages if pool is not None else ()),
         "RAY_AUTH_MODE": "token",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from partita_devtools.machine.files import read_record, write_record
-from partita_devtools.machine.processes import ProcessIdentity
+from partita_devtools.machine.processes import ProcessIdentity, is_running
 from partita_devtools.ray_cluster.commands import HeadPorts, NodePorts, RayClassNode, RayClusterConfig
 
 _FILE = "ray-cluster.json"
@@ -22,12 +22,16 @@ class StartedRayNode:
     process: ProcessIdentity | None
     """None: not started yet."""
 
+    @property
+    def runs(self) -> bool:
+        """Whether its first process runs."""
+        return self.process is not None and is_running(self.process)
+
 
 @dataclass(frozen=True)
 class RayClusterState:
     """A Ray cluster as it was last started; `nodes` is by name, the head first."""
 
-    cluster_id: str
     token: str
     temp_dir: Path
     ports: HeadPorts

@@ -1,4 +1,4 @@
 """Sessions with their pools on an API server: apply them, observe them, and wait until they serve.
 
-May import `errors` and `machine`.
+May import `environment`, `errors`, `machine` and `operator_process`.
 """

@@ -42,7 +42,7 @@ async def observe(client: KubernetesClient, session: InferenceSession, pools: It
     namespace, name = session.metadata.namespace or "", session.metadata.name
     found = await retried(partial(client.get, SessionResource, name, namespace))
     found_pools = [await retried(partial(client.get, PoolResource, pool.metadata.name)) for pool in pools]
-    plans = [read_plan(raw) for raw in await client.list(PlanResource, namespace)]
+    plans = [read_plan(raw) for raw in await retried(partial(client.list, PlanResource, namespace))]
     return SessionSnapshot(
         session=InferenceSession.model_validate(found),
         pools=tuple(GPUPool.model_validate(pool) for pool in found_pools),

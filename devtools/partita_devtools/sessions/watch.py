@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from partita_api.conditions import Condition, ConditionType
@@ -50,17 +50,13 @@ class SessionWatch:
         self._seen = now
         return found
 
-    async def until_serving(
-        self, timeout_s: float, advice: str, check: Callable[[], None] = lambda: None
-    ) -> SessionSnapshot:
+    async def until_serving(self, timeout_s: float, advice: str) -> SessionSnapshot:
         """Wait until the session serves.
 
-        Raises DevError if it needs a change or takes too long; `advice` says where to find out more. `check` raises
-        DevError if a part without which it cannot serve has ended.
+        Raises DevError if it needs a change or takes too long; `advice` says where to find out more.
         """
         progress, next_report_s = ServingProgress(timeout_s), _REPORT_EVERY_S
         while not (found := await self.look()).serves:
-            check()
             line = progress.line(found, self.elapsed())
             if self.elapsed() >= next_report_s:
                 next_report_s = self.elapsed() + _REPORT_EVERY_S

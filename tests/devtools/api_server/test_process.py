@@ -20,7 +20,7 @@ from tests.patience import PATIENCE_SECONDS
 from partita_devtools.api_server.process import TOKEN_VARIABLE, EmbeddedApiServer, load_api_server, start_api_server
 from partita_devtools.definitions import apply_definitions
 from partita_devtools.errors import DevError
-from partita_devtools.machine.processes import ProcessIdentity, send
+from partita_devtools.machine.processes import ProcessIdentity, is_running, send
 from partita_operator.kube.client import Document, KubernetesClient
 from partita_operator.kube.connection import load_config
 from partita_operator.kube.errors import ApiError, is_missing
@@ -130,6 +130,20 @@ def test_a_server_that_runs_is_not_started_twice(server: EmbeddedApiServer) -> N
     start_api_server(server.state_dir, report=print)
     assert (server.state_dir / "api-server.json").read_text() == before
     assert load_api_server(server.state_dir) == server
+
+
+def test_a_server_without_a_record_is_stopped_before_another_starts(tmp_path: Path) -> None:
+    server, lines = start_api_server(tmp_path, report=print, dies_with_parent=True), list[str]()
+    (first,) = server.running_processes()
+    (tmp_path / "api-server.json").unlink()
+
+    start_api_server(tmp_path, report=lines.append, dies_with_parent=True)
+    try:
+        assert not is_running(first)
+        assert server.health() == "ok"
+        assert lines[0] == "stopping what still runs of an earlier API server"
+    finally:
+        server.stop()
 
 
 def test_a_second_process_on_the_same_objects_is_refused(server: EmbeddedApiServer) -> None:

@@ -4,16 +4,23 @@ import json
 import os
 import shlex
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from tests.devtools.local.conftest import RAY_STATE
+from tests.devtools.conftest import RAY_STATE
 
+from partita_devtools import operator_process
+from partita_devtools.api_server import process
+from partita_devtools.control_plane import lifecycle
 from partita_devtools.errors import DevError
 from partita_devtools.machine.files import read_record, write_private, write_record
-from partita_devtools.machine.processes import ProcessIdentity
+from partita_devtools.machine.processes import ProcessIdentity, is_running, spawn, stop_all
+from partita_devtools.nodes import cluster as node_cluster
+from partita_devtools.nodes.node import DevNode
+from partita_devtools.ray_cluster.commands import CLUSTER_MARKER, NODE_DIRECTORY
 from partita_operator.cli.exit_codes import ExitCode
 from partita_operator.cli.main import main
 
@@ -71,6 +78,60 @@ def test_a_damaged_record(file: str, command: str, damage: str, tmp_path: Path) 
     remove = result.output.rstrip().rpartition("start again: ")[2]
     subprocess.run(shlex.split(remove), check=True)
     assert not (state_dir / file).exists()
+
+
+@pytest.mark.parametrize("command", ["local down", "dev down"])
+def test_down_stops_what_has_no_record(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Someone has removed all files; Ray's temporary directory goes, too."""
+    temp_dir = Path(tempfile.mkdtemp(prefix="pr-", dir="/tmp"))
+    marked = [
+        {**CLUSTER_MARKER.environment(tmp_path / "dev"), NODE_DIRECTORY: str(temp_dir / "nodes/head")},
+        lifecycle.MARKER.environment(tmp_path / "dev", "etcd"),
+        operator_process.MARKER.environment(tmp_path / "dev"),
+        process.MARKER.environment(tmp_path / "dev"),
+    ]
+    started = [
+        spawn(["sleep", "3600"], log=tmp_path / "log", environment={**os.environ, **variables}, dies_with_parent=True)
+        for variables in marked
+    ]
+    other = spawn(
+        ["sleep", "3600"],
+        log=tmp_path / "log",
+        environment={**os.environ, **CLUSTER_MARKER.environment(tmp_path / "other")},
+        dies_with_parent=True,
+    )
+    monkeypatch.chdir(tmp_path)
+    try:
+        result = CliRunner().invoke(main, [*command.split(), "--state-dir", "dev"])
+        assert result.exit_code == ExitCode.OK, result.output
+        assert not any(map(is_running, started))
+        assert not temp_dir.exists()
+        assert is_running(other)
+    finally:
+        stop_all([*started, other])
+
+
+def test_nodes_without_a_record_are_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state_dir = tmp_path / "cluster"
+    (state_dir / "nodes" / "l4").mkdir(parents=True)
+    disconnected: list[DevNode] = []
+    monkeypatch.setattr(node_cluster.network, "disconnect", disconnected.extend)
+    for module, name in ((node_cluster, "_remove_service_rules"), (node_cluster.control_groups, "remove")):
+        monkeypatch.setattr(module, name, lambda _: None)
+    marked = {**os.environ, **node_cluster.MARKER.environment(state_dir)}
+    kubelet = spawn(["sleep", "3600"], log=tmp_path / "log", environment=marked, dies_with_parent=True)
+
+    node_cluster.stop_nodes(state_dir, print)
+
+    assert not is_running(kubelet)
+    assert [node.name for node in disconnected] == ["l4"]
+    assert not state_dir.exists()
+
+
+def test_what_is_no_cluster_of_nodes_is_spared(tmp_path: Path) -> None:
+    (tmp_path / "nodes" / "thesis").mkdir(parents=True)
+    node_cluster.stop_nodes(tmp_path, print)
+    assert (tmp_path / "nodes" / "thesis").exists()
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 from click.testing import CliRunner
-from tests.devtools.local.conftest import RAY_STATE
+from tests.devtools.conftest import RAY_STATE
 from tests.fixtures import RayClusters
 from tests.patience import PATIENCE_SECONDS
 

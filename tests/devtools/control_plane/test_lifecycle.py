@@ -345,6 +345,7 @@ def test_one_that_is_stopped_leaves_no_process_and_comes_back_with_its_data(
     kubernetes_binaries: Binaries, tmp_path: Path
 ) -> None:
     state_dir = tmp_path / "plane"
+    record = state_dir / "control-plane.json"
     plane = start_control_plane(state_dir, binaries=kubernetes_binaries, report=print)
     try:
         token, url = plane.token, plane.url
@@ -364,6 +365,13 @@ def test_one_that_is_stopped_leaves_no_process_and_comes_back_with_its_data(
         assert loaded is not None
         assert (loaded.token, loaded.url) == (token, url)
         assert Api(loaded).exists("/api/v1/namespaces/kept")
+
+        processes = loaded.processes
+        record.unlink()
+        start_control_plane(state_dir, binaries=kubernetes_binaries, report=print)
+        assert not any(is_running(process) for process in processes.values()), "it was not recorded any more"
+        assert set(plane.health().values()) == {"ok"}
+        record.unlink()
     finally:
         plane.stop()
     assert processes_mentioning(state_dir) == []

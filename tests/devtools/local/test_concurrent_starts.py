@@ -1,5 +1,6 @@
 """Two `partita local up` on one directory, and ports that are taken; Ray's processes are replaced by others."""
 
+import os
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,8 +17,9 @@ from partita_devtools.api_server.process import load_api_server, start_api_serve
 from partita_devtools.environment import DevEnvironment, dev_down
 from partita_devtools.local.environment import local_up
 from partita_devtools.machine.ports import same_or_free_port
-from partita_devtools.machine.processes import spawn
+from partita_devtools.machine.processes import is_running, spawn
 from partita_devtools.ray_cluster.cluster import RayCluster
+from partita_devtools.ray_cluster.commands import CLUSTER_MARKER
 from partita_devtools.ray_cluster.state import RayClusterState
 
 pytest.importorskip("ray", reason="local mode needs the extra serving")
@@ -39,7 +41,8 @@ class FakeRay:
             self.started.append(name)
             state = RayClusterState.read(cluster.state_dir)
             assert state is not None
-            process = spawn(["sleep", "3600"], log=cluster.state_dir / "logs" / name)
+            marked = {**os.environ, **CLUSTER_MARKER.environment(cluster.state_dir)}
+            process = spawn(["sleep", "3600"], log=cluster.state_dir / "logs" / name, environment=marked)
             nodes = {**state.nodes, name: replace(state.nodes[name], process=process)}
             replace(state, nodes=nodes).write(cluster.state_dir)
 
@@ -84,6 +87,20 @@ def test_the_second_command_waits_and_gets_the_environment_of_the_first(
     assert environment.ray.node_names == ray.started
     assert environment.api_server is not None
     assert environment.api_server.health() == "ok"
+
+
+def test_a_cluster_without_a_record_is_stopped_before_another_starts(ray: FakeRay, state_dir: Path) -> None:
+    ray.may_go_on.set()
+    pools, lines = [pool("cpu").gpus(2).build()], list[str]()
+    first = local_up(state_dir, pools, [state_dir], print).ray.running_processes()
+    assert len(first) == 2
+    (state_dir / "ray-cluster.json").unlink()
+
+    second = local_up(state_dir, pools, [state_dir], lines.append).ray
+
+    assert "stopping what still runs of an earlier Ray cluster" in lines
+    assert not any(map(is_running, first))
+    assert len(second.running_processes()) == 2
 
 
 def listener(port: int) -> socket.socket:

@@ -57,9 +57,9 @@ def alive(cluster: RayCluster) -> set[str]:
 
 
 def members(cluster: RayCluster) -> list[int]:
-    """All processes with the cluster's mark in their environment or its temporary directory on their command line."""
+    """All processes with the cluster's marker in their environment or its temporary directory on their command line."""
     state = json.loads((cluster.state_dir / "ray-cluster.json").read_text())
-    mark = f"{CLUSTER_MARKER}={state['cluster_id']}"
+    (mark,) = ("=".join(entry) for entry in CLUSTER_MARKER.environment(cluster.state_dir).items())
     return [
         pid
         for pid in all_pids()
@@ -157,7 +157,7 @@ def test_serve_deploys_on_it_and_answers_on_its_port(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_other_cluster")
-def test_a_killed_node_is_gone_and_can_come_back(tmp_path: Path) -> None:
+def test_a_killed_node_is_gone_and_can_come_back_while_the_head_runs(tmp_path: Path) -> None:
     config = RayClusterConfig(
         nodes=(RayClassNode("large", slots=1), RayClassNode("large", slots=1)),
         head_cpus=1,
@@ -172,6 +172,11 @@ def test_a_killed_node_is_gone_and_can_come_back(tmp_path: Path) -> None:
         cluster.start_node("large-1")
         assert alive(cluster) == {"head", "large-0", "large-1"}
         assert cluster.is_running()
+
+        cluster.kill_node("large-1")
+        cluster.kill_node("head")
+        with pytest.raises(DevError, match="Ray node head ended; the end of its log"):
+            cluster.start_node("large-1")
 
 
 def test_it_restarts_on_the_same_ports_survives_a_second_start_and_leaves_nothing(own_cluster: RayCluster) -> None:

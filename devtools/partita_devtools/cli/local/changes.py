@@ -23,10 +23,11 @@ from partita_devtools.cli.local.options import (
 )
 from partita_devtools.environment import DevEnvironment
 from partita_devtools.errors import DevError
-from partita_devtools.local.environment import add_pools, local_command, require_operator, require_ray
+from partita_devtools.local.environment import add_pools, local_command, require_ray, up_command
 from partita_devtools.local.objects import ObjectReference, find, reference_to
 from partita_devtools.local.objects import delete as delete_object
 from partita_devtools.operator_process import operator_log
+from partita_devtools.sessions.liveness import while_running
 from partita_devtools.sessions.objects import apply_manifests
 from partita_devtools.sessions.watch import SessionWatch
 from partita_operator.cli.errors import BadInput
@@ -98,9 +99,8 @@ def apply_objects(
             report(f"{reference} applied")
         urls: Sequence[str | None] = [None] * len(sessions)
         if timeout_s is not None:
-            urls = await asyncio.gather(
-                *(_until_serving(client, session, environment, state_dir, timeout_s) for session in sessions)
-            )
+            waits = (_until_serving(client, session, environment, state_dir, timeout_s) for session in sessions)
+            urls = await while_running(asyncio.gather(*waits), environment, up_command(state_dir))
         state = "applied" if timeout_s is None else "serving"
         return [
             *(_facts(reference_to(pool), "", "applied") for pool in pools),
@@ -120,12 +120,7 @@ async def _until_serving(
     name, namespace = session.metadata.name, str(session.metadata.namespace)
     more = local_command("describe", state_dir, f"isess/{name}", "-n", namespace)
     advice = f"More: {more}\nThe operator's log: {operator_log(environment.state_dir)}"
-
-    def check() -> None:
-        require_ray(environment, state_dir)
-        require_operator(environment, state_dir)
-
-    found = await SessionWatch(client, session, (), report).until_serving(timeout_s, advice, check)
+    found = await SessionWatch(client, session, (), report).until_serving(timeout_s, advice)
     report(f"isess/{name} serves at {found.session.status.url}")
     return found.session.status.url
 

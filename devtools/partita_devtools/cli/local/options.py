@@ -20,7 +20,7 @@ from partita_operator.cli.manifests import read_manifests
 from partita_operator.cli.option_types import Number
 from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.connection import NoClusterError, load_config
-from partita_operator.kube.errors import ApiError
+from partita_operator.kube.errors import ApiError, ApiUnreachableError
 from partita_operator.kube.retries import ApiServerUnavailableError
 
 T = TypeVar("T")
@@ -106,5 +106,5 @@ def with_client(state_dir: Path, work: Callable[[KubernetesClient, DevEnvironmen
         return asyncio.run(run())
     except ApiError as error:
         raise DevError(f"the API server refuses: {error.message}") from error
-    except (NoClusterError, ApiServerUnavailableError) as error:
+    except (NoClusterError, ApiServerUnavailableError, ApiUnreachableError) as error:
         raise DevError(str(error)) from error

@@ -147,10 +147,17 @@ class KubeRayDouble:
             f"--labels={NODE_LABEL}={name}",
         ]
         environment = node_environment(
-            os.environ, state.config, ports, state.temp_dir, token=state.token, cluster_id=state.cluster_id, node=name
+            os.environ,
+            state.config,
+            ports,
+            state.temp_dir,
+            token=state.token,
+            state_dir=self._ray.state_dir,
+            node=name,
+            pool=None,
         )
         log = self._logs / f"{name}.log"
-        # With this mark the cluster ends it together with its own nodes.
+        # With its marker the cluster ends it together with its own nodes.
         process = spawn(command, log=log, environment=environment, dies_with_parent=False)
         deadline = time.monotonic() + _JOIN_SECONDS
         # Ray nodes that start at the same time on one host disturb each other.
