@@ -7,7 +7,7 @@ from pydantic import Field
 
 from partita_api.conditions import Condition
 from partita_api.fields.label_selector import LabelSelector
-from partita_api.fields.quantity import Quantity
+from partita_api.fields.quantity import Quantity, cel_comparison
 from partita_api.meta import API_VERSION, NAME_PATTERN, POOL_LABEL, ObjectMeta, Rule, SpecModel, StatusModel
 from partita_api.partitioning import MigPartitioning, PartitioningStatus
 
@@ -67,7 +67,8 @@ class Emulation(SpecModel):
         Rule(
             "emulation.slowdown must be from 1 to 100",
             lambda emulation: emulation.slowdown is None or 1 <= emulation.slowdown.value <= 100,
-            None,
+            f"!has(self.slowdown) || ({cel_comparison('self.slowdown', '>=', '1')} && "
+            f"{cel_comparison('self.slowdown', '<=', '100')})",
         ),
     )
 
@@ -108,7 +109,7 @@ class GPUPoolSpec(SpecModel):
         Rule(
             "bandwidth must be at least 1M bits per second, such as 10G",
             lambda spec: spec.bandwidth.value >= 10**6,
-            None,
+            cel_comparison("self.bandwidth", ">=", "1M"),
         ),
         Rule(
             "quotas has a namespace twice; keep one entry for it",

@@ -49,7 +49,7 @@ class Rule:
     holds: Callable[[Any], bool]
     """Whether an instance of the model keeps the rule."""
     cel: str | None
-    """The same in CEL. None where CEL cannot express it, such as the comparison of quantities."""
+    """The same in CEL. None where the schema says it, as for the keys of a list."""
 
 
 @dataclass(frozen=True)

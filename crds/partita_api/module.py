@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import Field
 
-from partita_api.fields.quantity import Quantity
+from partita_api.fields.quantity import Quantity, cel_comparison
 from partita_api.meta import NAME_PATTERN, Rule, SpecModel
 
 ENTRYPOINT_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$"
@@ -188,7 +188,7 @@ class Module(SpecModel):
         Rule(
             "image.std must be above 0",
             lambda module: module.image is None or all(number.value > 0 for number in module.image.std),
-            None,
+            f"!has(self.image) || !has(self.image.std) || self.image.std.all(s, {cel_comparison('s', '>', '0')})",
         ),
     )
 

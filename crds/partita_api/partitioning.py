@@ -44,7 +44,7 @@ class MigPartitioning(SpecModel):
         Rule(
             "a layout cuts more GPUs of a node than mig.gpusPerNode; correct one of them",
             lambda spec: all(layout.cut <= spec.gpus_per_node for layout in spec.layouts),
-            None,
+            "self.layouts.all(layout, layout.gpus.map(gpus, gpus.count).sum() <= self.gpusPerNode)",
         ),
     )
 

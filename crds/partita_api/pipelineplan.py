@@ -174,6 +174,11 @@ class SessionRef(SpecModel):
     generation: int = Field(default=0, ge=0, description="Its generation when the plan was made.")
 
 
+def _is_kept(field: str) -> str:
+    """In CEL: an optional field is as before. The API server cannot bound the cost of `self.?field == ...`."""
+    return f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})"
+
+
 class PipelinePlanSpec(SpecModel):
     """The plan. Only `approved` may change."""
 
@@ -183,8 +188,7 @@ class PipelinePlanSpec(SpecModel):
             lambda old, new: old.model_copy(update={"approved": new.approved}) == new,
             "self.session == oldSelf.session && self.inputsDigest == oldSelf.inputsDigest && "
             "self.solution == oldSelf.solution && self.modules == oldSelf.modules && self.cost == oldSelf.cost && "
-            "self.throughput == oldSelf.throughput && has(self.profiles) == has(oldSelf.profiles) && "
-            "(!has(self.profiles) || self.profiles == oldSelf.profiles)",
+            f"self.throughput == oldSelf.throughput && {_is_kept('alternatives')} && {_is_kept('profiles')}",
         ),
     )
 

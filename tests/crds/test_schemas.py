@@ -5,34 +5,47 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.crds.conftest import ApiServer
 from tests.crds.documents import PLAN, POOL, REMOVED, SESSION, Json, changed
+from tests.crds.largest import large_plan, largest_pool, largest_session
 from tests.operator.kubectl import Kubectl
 
 pytestmark = pytest.mark.apiserver
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
-def dry_run(cluster: Kubectl, document: Json) -> str:
-    """What the API server says against a manifest; empty if it would take it."""
-    result = cluster.run("create", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(document))
-    return result.stderr if result.returncode else ""
-
-
 @pytest.mark.parametrize("document", [SESSION, POOL, PLAN], ids=lambda document: document["kind"])
-def test_good_manifests_are_taken(cluster: Kubectl, document: Json) -> None:
-    assert dry_run(cluster, document) == ""
+def test_good_manifests_are_taken(server: ApiServer, document: Json) -> None:
+    assert server.complaints(document) == []
 
 
 @pytest.mark.parametrize(
     "path", sorted(EXAMPLES.glob("*/manifests/*.yaml")), ids=lambda path: f"{path.parts[-3]}/{path.stem}"
 )
-def test_examples_are_taken(cluster: Kubectl, path: Path) -> None:
+def test_examples_are_taken(server: ApiServer, path: Path) -> None:
     documents = list(yaml.safe_load_all(path.read_text()))
     assert documents
-    assert [dry_run(cluster, document) for document in documents] == [""] * len(documents)
+    assert [server.complaints(document) for document in documents] == [[]] * len(documents)
 
 
 MODULE = SESSION["spec"]["modules"][0]
+
+
+def test_the_largest_manifests_are_within_the_budget_of_rules(server: ApiServer) -> None:
+    """The API server ends the evaluation of rules that cost too much, and refuses the manifest."""
+    assert server.complaints(largest_session()) == []
+    assert server.complaints(largest_pool()) == []
+
+
+def test_a_plan_as_large_as_the_store_permits_can_be_approved(server: ApiServer) -> None:
+    plan = large_plan()
+    server.store(plan)
+    try:
+        assert server.complaints_of_change(plan, "spec.approved", True) == []
+        (refused,) = server.complaints_of_change(plan, "spec.throughput", "1")
+        assert "only spec.approved" in refused
+    finally:
+        server.delete(plan)
 
 
 @pytest.mark.parametrize(
@@ -88,10 +101,9 @@ MODULE = SESSION["spec"]["modules"][0]
     ],
 )
 def test_wrong_manifests_are_refused_by_field(
-    cluster: Kubectl, document: Json, path: str, value: Any, want: str
+    server: ApiServer, document: Json, path: str, value: Any, want: str
 ) -> None:
-    said = dry_run(cluster, changed(document, path, value))
-    assert want in said
+    assert want in "\n".join(server.complaints(changed(document, path, value)))
 
 
 def test_defaults_are_filled_in_by_the_server(cluster: Kubectl) -> None:

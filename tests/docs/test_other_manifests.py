@@ -1,22 +1,20 @@
 """Manifests on the pages, of Partita's kinds and of others: an API server takes them, or as much as can be checked."""
 
-import json
 import re
+from copy import deepcopy
 from typing import Any, Final
 
-import celpy
 import pytest
 import yaml
-from kubernetes import client
 from tests.architecture.sources import ROOT
 from tests.docs.pages import Block, all_blocks
 from tests.docs.test_yaml import is_manifest, parsed
 from tests.operator.kubectl import Kubectl, session
+from tests.patience import eventually
 
-KNOWN: Final = {"GPUPool", "InferenceSession", "Ingress", "RoleBinding", "ClusterRoleBinding"}
+POLICY, BINDING = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"
+KNOWN: Final = {"GPUPool", "InferenceSession", "Ingress", "RoleBinding", "ClusterRoleBinding", POLICY, BINDING}
 """Kinds that the API server of the tests knows."""
-NEWER: Final = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
-"""Kinds of newer API servers; Kubernetes' client has their fields."""
 OTHERS: Final = {"HTTPRoute", "SecurityPolicy", "PrometheusRule"}
 """Kinds of other projects."""
 
@@ -25,7 +23,7 @@ DOCUMENTS: Final = {document["kind"]: document for block in MANIFESTS for docume
 
 
 def test_every_kind_is_checked() -> None:
-    assert DOCUMENTS.keys() == KNOWN | NEWER | OTHERS
+    assert DOCUMENTS.keys() == KNOWN | OTHERS
 
 
 @pytest.mark.apiserver
@@ -40,33 +38,29 @@ def test_the_api_server_takes_it(block: Block, namespace: Kubectl) -> None:
     assert shown.count("created (server dry run)") == len(documents)
 
 
-@pytest.mark.parametrize("kind", sorted(NEWER))
-def test_kubernetes_client_knows_all_fields(kind: str) -> None:
-    """A field that it does not know would be missing again."""
-    api = client.ApiClient()
-    read = api.deserialize(json.dumps(DOCUMENTS[kind]), f"V1{kind}", "application/json")
+@pytest.mark.apiserver
+def test_the_policy_refuses_priorities_above_0_except_in_one_namespace(namespace: Kubectl) -> None:
+    tested = {"policy": "tested"}
+    policy, binding = DOCUMENTS[POLICY], deepcopy(DOCUMENTS[BINDING])
+    (excepted,) = binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]
+    excepted["values"] = [namespace.namespace]
+    binding["spec"]["matchResources"]["objectSelector"] = {"matchLabels": tested}
 
-    assert api.sanitize_for_serialization(read) == DOCUMENTS[kind]
+    def refusal(there: Kubectl, **spec: Any) -> str:
+        document = session("traffic", **spec)
+        document["metadata"]["labels"] = tested
+        result = there.run("create", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(document))
+        return result.stderr if result.returncode else ""
 
-
-def test_the_policy_on_priorities_refuses_those_above_0() -> None:
-    (validation,) = DOCUMENTS["ValidatingAdmissionPolicy"]["spec"]["validations"]
-    environment = celpy.Environment()
-    program = environment.program(environment.compile(validation["expression"]))
-
-    def allowed(**spec: Any) -> bool:
-        return bool(program.evaluate({"object": celpy.json_to_cel(session("traffic", **spec))}))
-
-    assert allowed()
-    assert allowed(priority=0)
-    assert allowed(priority=-5)
-    assert not allowed(priority=1)
-
-
-def test_the_binding_names_the_policy() -> None:
-    policy, binding = (DOCUMENTS[kind] for kind in sorted(NEWER))
-
-    assert binding["spec"]["policyName"] == policy["metadata"]["name"]
+    elsewhere = Kubectl(namespace.kubeconfig, "default")
+    namespace.apply(policy, binding)
+    try:
+        eventually(lambda: "spec.priority above 0 is reserved for team-a" in refusal(elsewhere, priority=1))
+        assert [refusal(elsewhere, **spec) for spec in ({}, {"priority": 0}, {"priority": -5})] == [""] * 3
+        assert refusal(namespace, priority=1) == ""
+    finally:
+        namespace("delete", BINDING, binding["metadata"]["name"])
+        namespace("delete", POLICY, policy["metadata"]["name"])
 
 
 def test_the_route_has_the_path_and_the_service_of_the_ingress() -> None:

@@ -14,6 +14,8 @@ DECIMALS: Final = 9
 """Digits behind the point, as many as the pattern allows."""
 LIMIT: Final = 10**15
 """Numbers from here on have more digits than the pattern allows."""
+MAX_LENGTH: Final = 27
+"""Characters of the longest quantity. The API server bounds the cost of CEL rules by it."""
 
 _FACTORS: Final = {
     "m": Decimal("0.001"),
@@ -61,7 +63,7 @@ class Quantity(str):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {"x-kubernetes-int-or-string": True, "pattern": QUANTITY_PATTERN}
+        return {"x-kubernetes-int-or-string": True, "pattern": QUANTITY_PATTERN, "maxLength": MAX_LENGTH}
 
 
 class Percent(str):
@@ -90,6 +92,16 @@ class Percent(str):
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         return {"type": "string", "pattern": PERCENT_PATTERN}
+
+
+def cel_comparison(field: str, operator: str, bound: str) -> str:
+    """The CEL expression that compares a field with a quantity. True if the field has no quantity: its schema says so.
+
+    >>> cel_comparison("self.bandwidth", ">=", "1M")
+    "(!isQuantity(string(self.bandwidth)) || quantity(string(self.bandwidth)).compareTo(quantity('1M')) >= 0)"
+    """
+    text = f"string({field})"
+    return f"(!isQuantity({text}) || quantity({text}).compareTo(quantity('{bound}')) {operator} 0)"
 
 
 def _decimal_text(number: "int | float | Decimal") -> str:

@@ -1,0 +1,88 @@
+"""The largest manifests that the schemas allow."""
+
+from itertools import combinations, islice
+from typing import Final
+
+from tests.crds.documents import PLAN, POOL, SESSION, Json, changed
+
+NAMES: Final = [f"{number:040}" for number in range(32)]
+QUANTITY: Final = "123456789012345.123456789Gi"
+LABEL: Final = "v" * 63
+MODEL: Final = {
+    "entrypoint": f"{'a' * 126}:{'b' * 126}",
+    "kwargs": {f"argument-{number}": number for number in range(64)},
+    "weights": "w" * 1024,
+    "sha256": "0" * 64,
+}
+INPUT: Final = {"shape": [3, 1_048_576, 1_048_576], "dtype": "FP32"}
+IMAGE: Final = {"layout": "CHW", "mean": [QUANTITY] * 3, "std": [QUANTITY] * 3}
+WINDOW: Final = {
+    "days": ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"],
+    "start": "22:30",
+    "durationMinutes": 60,
+}
+
+
+def _label_key(number: int) -> str:
+    return f"{'d' * 61}.{'d' * 61}.{'d' * 61}.{'d' * 61}/{number:063}"
+
+
+SELECTOR: Final = {
+    "matchLabels": {_label_key(number): LABEL for number in range(16)},
+    "matchExpressions": [{"key": _label_key(0), "operator": "In", "values": [LABEL] * 32}] * 16,
+}
+
+
+def largest_session() -> Json:
+    """All lists and maps that rules read are full, all texts as long as they may be."""
+    # The last modules come first, so that a search for a module by its name takes long.
+    ends = islice(combinations(reversed(NAMES), 2), 128)
+    return changed(
+        SESSION,
+        "spec",
+        {
+            **SESSION["spec"],
+            "modules": [{"name": name, "model": MODEL, "input": INPUT, "image": IMAGE} for name in NAMES],
+            "edges": [{"from": one, "to": other, "fanOut": {"mean": QUANTITY, "max": 64}} for one, other in ends],
+            "pools": NAMES,
+            "poolSelector": SELECTOR,
+            "batching": {"modules": dict.fromkeys(NAMES, "Eager")},
+            "maintenanceWindows": [WINDOW] * 16,
+        },
+    )
+
+
+def largest_pool() -> Json:
+    """A pool that cuts its GPUs in as many ways as possible, with as many quotas."""
+    gpus = {"count": 1, "slices": {f"{number:032}": 7 for number in range(16)}}
+    return changed(
+        POOL,
+        "spec",
+        {
+            "bandwidth": QUANTITY,
+            "nodeSelector": SELECTOR,
+            "sharing": {"mode": "MIG"},
+            "mig": {"product": LABEL, "gpusPerNode": 16, "layouts": [{"nodes": 1, "gpus": [gpus] * 16}] * 16},
+            "quotas": [{"namespace": f"{number:063}", "gpus": 1} for number in range(256)],
+        },
+    )
+
+
+def large_plan() -> Json:
+    """A plan of 1 MB: as many modules, pipelines, stages and profiles as possible; etcd takes no larger objects."""
+    (module,) = PLAN["spec"]["modules"]
+    (pipeline,) = module["pipelines"]
+    (stage,) = pipeline["stages"]
+    pipelines = [
+        {**pipeline, "name": f"{number:040}", "stages": [{**stage, "pool": NAMES[0]}] * 8} for number in range(16)
+    ]
+    return changed(
+        changed(PLAN, "metadata.name", "large"),
+        "spec",
+        {
+            **PLAN["spec"],
+            "modules": [{**module, "name": name, "pipelines": pipelines} for name in NAMES],
+            "alternatives": [{"strategy": NAMES[0], "feasible": True, "summary": "s" * 1024}] * 16,
+            "profiles": [{"module": one, "pool": other, "key": LABEL} for one in NAMES for other in NAMES],
+        },
+    )
