@@ -66,7 +66,7 @@ def launch_operator(
     """Start the operator on the environment's Kubernetes and Ray; one that runs already is left as it is.
 
     `settings` are further environment variables (PARTITA_OPERATOR__*). With `dies_with_parent` the operator ends when
-    the calling thread does. Returns when it is healthy; raises DevError with the end of its log, and what to do next,
+    this process does. Returns when it is healthy; raises DevError with the end of its log, and what to do next,
     if it is not in time. `again` is the command that the error proposes for another attempt.
     `undo` receives what stops the operator, if this call starts it.
     """

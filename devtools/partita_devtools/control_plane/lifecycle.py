@@ -224,7 +224,7 @@ def start_control_plane(
 
     A stopped one starts with its data, its credentials and, if it is still free, its port.
     `api_server_port` is the port on 127.0.0.1 (default: a free one). With `dies_with_parent` the
-    processes end when the calling thread does; otherwise they survive the caller. `undo` receives what
+    processes end when this one does; otherwise they survive the caller. `undo` receives what
     stops the control plane, if this call starts it.
     Raises DevError, with the end of the log concerned, if it does not come up; nothing runs then.
     """

@@ -10,8 +10,11 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 
 from partita_devtools.errors import DevError
 
@@ -84,32 +87,55 @@ def spawn(
 ) -> ProcessIdentity:
     """Start a process in a new session, with its output appended to `log`.
 
-    It survives the caller. With `dies_with_parent` the kernel kills it when the calling thread ends.
+    It survives the caller. With `dies_with_parent` the kernel kills it when this process ends.
     Raises DevError if the program cannot be started.
     """
-    setpriv = shutil.which("setpriv")
-    if dies_with_parent and setpriv is not None:
-        argv = [setpriv, "--pdeathsig", "KILL", "--", *argv]
     log.parent.mkdir(parents=True, exist_ok=True)
-    appending = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    variables = os.environ if environment is None else environment
+    setpriv = shutil.which("setpriv")
     try:
-        pid = os.posix_spawnp(
-            argv[0],
-            list(argv),
-            os.environ if environment is None else environment,
-            file_actions=[
-                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_OPEN, 1, str(log), appending, 0o644),
-                (os.POSIX_SPAWN_DUP2, 1, 2),
-            ],
-            setsid=True,
-        )
+        if dies_with_parent and setpriv is not None:
+            pid = _start_in_lasting_thread([setpriv, "--pdeathsig", "KILL", "--", *argv], log, variables)
+        else:
+            pid = _start(argv, log, variables)
     except OSError as error:
         raise DevError(f"cannot start {argv[0]}: {error}") from error
     stat = _stat(pid)
     if stat is None:
         raise DevError(f"{argv[0]} ended at once; its log is {log}")
     return ProcessIdentity(pid, stat.started)
+
+
+def _start(argv: Sequence[str], log: Path, environment: Mapping[str, str]) -> int:
+    appending = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    return os.posix_spawnp(
+        argv[0],
+        list(argv),
+        environment,
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, str(log), appending, 0o644),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+    )
+
+
+def _start_in_lasting_thread(argv: Sequence[str], log: Path, environment: Mapping[str, str]) -> int:
+    """Start it in a thread that ends no earlier than the process: the kernel kills it when that thread ends."""
+    pid: Future[int] = Future()
+
+    def start_and_wait() -> None:
+        try:
+            pid.set_result(_start(argv, log, environment))
+        except Exception as error:
+            pid.set_exception(error)
+        else:
+            with suppress(ChildProcessError):  # `stop` may have reaped it.
+                os.waitid(os.P_PID, pid.result(), os.WEXITED | os.WNOWAIT)
+
+    Thread(target=start_and_wait, daemon=True).start()
+    return pid.result()
 
 
 def send(process: ProcessIdentity, signal_number: signal.Signals) -> None:

@@ -299,7 +299,7 @@ def start_ray_cluster(
 ) -> RayCluster:
     """Start a cluster and wait until all its nodes have joined; one that runs already is returned as it is.
 
-    With `dies_with_parent` the nodes end when the calling thread does; otherwise they survive the caller.
+    With `dies_with_parent` the nodes end when this process does; otherwise they survive the caller.
     `undo` receives what stops the cluster, if this call starts it. Raises DevError, with the end of the log concerned,
     if it does not come up (nothing runs then), and when one with other nodes runs in `state_dir`.
     """

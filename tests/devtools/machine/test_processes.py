@@ -6,10 +6,12 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import get_native_id
 
 import pytest
-from tests.patience import PATIENCE_SECONDS
+from tests.patience import PATIENCE_SECONDS, eventually
 
 from partita_devtools.errors import DevError
 from partita_devtools.machine.processes import ProcessIdentity, identify, is_running, related, spawn, stop, stop_all
@@ -100,10 +102,27 @@ def test_a_process_that_is_to_die_with_its_parent_does(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": path},
     )
     child = ProcessIdentity(*map(int, answer.stdout.split()))
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while is_running(child):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    eventually(lambda: not is_running(child))
+
+
+def test_a_process_that_is_to_die_with_its_parent_survives_the_thread_that_started_it(tmp_path: Path) -> None:
+    log, question = tmp_path / "log", tmp_path / "question"
+    os.mkfifo(question)
+    answering = ["sh", "-c", f"echo starts; read word < {question}; echo answers"]
+    with ThreadPoolExecutor(1) as pool:
+        thread = pool.submit(get_native_id).result()
+        child = pool.submit(spawn, answering, log=log, dies_with_parent=True).result()
+        lines_of(log, 1)
+    eventually(lambda: not Path(f"/proc/self/task/{thread}").exists())
+
+    asking = os.open(question, os.O_RDWR)  # does not wait for a reader, which may be dead
+    try:
+        os.write(asking, b"word\n")
+        eventually(lambda: not is_running(child))
+    finally:
+        os.close(asking)
+        stop_all([child])
+    assert log.read_text().split() == ["starts", "answers"]
 
 
 def test_a_program_that_does_not_exist_is_named(tmp_path: Path) -> None:

@@ -271,18 +271,6 @@ async def test_a_wrong_token_is_an_error_that_names_the_setting(cluster: RayClus
     await engine.close()
 
 
-async def test_the_proposed_command_shows_the_resources_of_the_cluster(cluster: RayCluster) -> None:
-    (command,) = re.findall(r"`([^`]+)`", ADVICE)
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environment = {**os.environ, **cluster.client_environment, "PATH": path}
-
-    def run() -> str:
-        """A cluster that has just started has no status yet, and the command fails."""
-        return subprocess.run(command, shell=True, env=environment, capture_output=True, text=True, check=False).stdout
-
-    await until(partial(asyncio.to_thread, run), lambda shown: f"/{SLOTS}.0 partita-pool-{EMULATED}" in shown)
-
-
 async def test_after_a_restart_of_the_cluster_everything_is_applied_again(
     cluster: RayCluster, engine: RayServeEngine
 ) -> None:
@@ -300,3 +288,16 @@ async def test_after_a_restart_of_the_cluster_everything_is_applied_again(
     await until(error, lambda words: cluster.dashboard_url in words)
     await restarting
     await rolled_out(engine, desired)
+
+
+async def test_the_proposed_command_shows_the_resources_of_the_cluster(cluster: RayCluster) -> None:
+    (command,) = re.findall(r"`([^`]+)`", ADVICE)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, **cluster.client_environment, "PATH": path}
+
+    def run() -> str:
+        """A cluster that has just started has no status yet, and the command fails."""
+        ended = subprocess.run(command, shell=True, env=environment, capture_output=True, text=True, check=False)
+        return ended.stdout + ended.stderr
+
+    await until(partial(asyncio.to_thread, run), lambda shown: f"/{SLOTS}.0 partita-pool-{EMULATED}" in shown)
