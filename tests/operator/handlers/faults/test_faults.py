@@ -246,7 +246,6 @@ async def test_an_operator_waits_for_an_api_server_that_dies(
     try:
         async with operators.running():
             await eventually(lambda: caplog.text, lambda log: "waiting for the API server" in log)
-            # From this thread: processes of the control plane end with the thread that started them.
             control_plane.restart_api_server()
             await namespace.wait("wait", "isess/traffic", "--for=condition=Ready", "--timeout=90s")
 
