@@ -4,6 +4,7 @@ A structural schema (apiextensions v1) has no references, no `oneOf` over types 
 schema that pydantic writes is flattened here. CEL rules come from each model's `rules` and `transition_rules`.
 """
 
+import json
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
@@ -175,7 +176,7 @@ def crd(kind: CustomResource) -> dict[str, Any]:
                                 "apiVersion": {"type": "string"},
                                 "kind": {"type": "string"},
                                 "metadata": {"type": "object"},
-                                "spec": structural_schema(kind.spec),
+                                "spec": _for_kubectl(structural_schema(kind.spec)),
                                 "status": structural_schema(kind.status),
                             },
                         }
@@ -212,6 +213,23 @@ def _flatten(node: dict[str, Any], defs: dict[str, Any], rules: dict[str, list[d
         out |= _object_body(node, defs, rules)
     elif out.get("type") == "array":
         out["items"] = _flatten(node.get("items", {}), defs, rules)
+    return out
+
+
+def _for_kubectl(node: dict[str, Any], *, in_list: bool = False) -> dict[str, Any]:
+    """A schema whose descriptions say the defaults, and whose lists have none.
+
+    `kubectl explain` shows no defaults. `kubectl apply` compares a list as a whole: an item that the API server had
+    completed would never equal the manifest's, so each apply would be a change. The models complete it instead.
+    """
+    out = {key: value for key, value in node.items() if not (in_list and key == "default")}
+    if isinstance(default := node.get("default"), str | int):
+        text = default if isinstance(default, str) else json.dumps(default)
+        out["description"] = f"{node['description']} Default: {text}."
+    if "properties" in node:
+        out["properties"] = {name: _for_kubectl(field, in_list=in_list) for name, field in node["properties"].items()}
+    if "items" in node:
+        out["items"] = _for_kubectl(node["items"], in_list=True)
     return out
 
 

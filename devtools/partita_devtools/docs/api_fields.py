@@ -1,10 +1,11 @@
 """The reference of the custom resources: every field of the CRDs with type, default and description."""
 
+import inspect
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from partita_api.crd_schema import CustomResource, crd
+from partita_api.crd_schema import CustomResource, structural_schema
 from partita_api.meta import API_VERSION
 from partita_devtools.docs.markdown import anchor, cell, code, heading, page, table
 
@@ -24,20 +25,16 @@ _BOUNDS: Final[Mapping[str, str]] = {
 
 def kind_page(kind: CustomResource) -> str:
     """The page of one kind: one section for each object in its spec and status."""
-    definition = crd(kind)["spec"]
-    schema = definition["versions"][0]["schema"]["openAPIV3Schema"]
-    columns = definition["versions"][0]["additionalPrinterColumns"]
-    sections = [
-        section for part in ("spec", "status") for section in _sections(part, schema["properties"][part], level=2)
-    ]
+    parts = {"spec": structural_schema(kind.spec), "status": structural_schema(kind.status)}
+    sections = [section for part, schema in parts.items() for section in _sections(part, schema, level=2)]
     facts = [
         ["`apiVersion`", code(API_VERSION)],
         ["`kind`", code(kind.name)],
         ["scope", kind.scope.lower()],
         ["names for kubectl", ", ".join(code(name) for name in (kind.plural, kind.name.lower(), kind.short))],
-        ["columns of `kubectl get`", ", ".join(code(column["name"]) for column in columns)],
+        ["columns of `kubectl get`", ", ".join(code(column.name) for column in kind.columns)],
     ]
-    return page(f"# {kind.name}", cell(schema["description"]), table(["", ""], facts), *sections)
+    return page(f"# {kind.name}", cell(inspect.getdoc(kind.model) or ""), table(["", ""], facts), *sections)
 
 
 def _sections(path: str, schema: Schema, level: int) -> Iterator[str]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.crds.documents import SESSION
 from tests.patience import PATIENCE_SECONDS
 
 from partita_devtools.api_server.process import TOKEN_VARIABLE, EmbeddedApiServer, load_api_server, start_api_server
@@ -229,8 +230,13 @@ def test_kubectl_applies_lists_and_deletes(server: EmbeddedApiServer, tmp_path: 
 
     manifest = tmp_path / "pool.yaml"
     manifest.write_text(json.dumps({"apiVersion": "partita.dev/v1alpha1", "kind": "GPUPool", **POOL}))
-    assert "gpupool.partita.dev/fast" in kubectl("apply", "-f", str(manifest))
+    apply = ("apply", "--validate=false", "-f", str(manifest))  # it has no OpenAPI document to validate with
+    assert "gpupool.partita.dev/fast" in kubectl(*apply)
     assert "fast" in kubectl("get", "gpool")
     assert "count: 2" in kubectl("get", "gpool/fast", "-o", "yaml")
     kubectl("delete", "gpool", "fast")
     assert "fast" not in kubectl("get", "gpool", "--ignore-not-found")
+
+    manifest.write_text(json.dumps(SESSION))
+    assert kubectl(*apply) == "inferencesession.partita.dev/traffic created\n"
+    assert kubectl(*apply) == "inferencesession.partita.dev/traffic unchanged\n"

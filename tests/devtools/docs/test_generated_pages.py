@@ -53,6 +53,7 @@ def test_a_field_has_type_default_and_limits() -> None:
 
     assert "| `slo` (required) | [object](#spec-slo) |" in page
     assert "| `priority` | integer | `0` |" in page
+    assert "| `dtype` | string | `FP32` | Element type. One of" in page, "of a field in a list, too"
     assert "One of `Declared`, `Observed`." in page
     assert "#### `spec.modules[].model` {#spec-modules-model}" in page
 
