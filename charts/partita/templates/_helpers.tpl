@@ -78,7 +78,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   verbs: [get, list, create, patch, delete]
 - apiGroups: [ray.io]
   resources: [rayclusters]
-  verbs: [get, patch]
+  verbs: [get, list, patch]
 {{- end }}
 {{- if or .Values.profiling.image .Values.kuberay.image }}
 # Models are profiled in Jobs. The operator reads the result from the end of the log.

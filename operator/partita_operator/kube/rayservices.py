@@ -32,20 +32,11 @@ class RayServices:
 
     async def labelled(self, labels: Mapping[str, str]) -> list[Document]:
         """The RayServices that have these labels; an empty list if KubeRay is not installed."""
+        return await self._list(RayServiceResource, labels)
 
-        async def listed() -> list[Document]:
-            return [
-                raw
-                for namespace in self._namespaces
-                for raw in await self._client.list(RayServiceResource, namespace, labels=equal(labels))
-            ]
-
-        try:
-            return await retried(listed)
-        except ApiError as error:
-            if is_missing(error):
-                return []
-            raise _refused("list RayServices", error) from error
+    async def clusters(self, labels: Mapping[str, str]) -> list[Document]:
+        """The RayClusters that have these labels; an empty list if KubeRay is not installed."""
+        return await self._list(RayClusterResource, labels)
 
     async def apply(self, manifest: Document) -> Document:
         """Apply a RayService and return it as stored."""
@@ -74,6 +65,21 @@ class RayServices:
         except ApiError as error:
             if not is_missing(error):
                 raise _refused(f"scale RayCluster {namespace}/{name}", error) from error
+
+    async def _list(self, resource: Resource, labels: Mapping[str, str]) -> list[Document]:
+        async def listed() -> list[Document]:
+            return [
+                raw
+                for namespace in self._namespaces
+                for raw in await self._client.list(resource, namespace, labels=equal(labels))
+            ]
+
+        try:
+            return await retried(listed)
+        except ApiError as error:
+            if is_missing(error):
+                return []
+            raise _refused("list RayServices and RayClusters", error) from error
 
     async def _get(self, resource: Resource, namespace: str, name: str) -> Document | None:
         try:

@@ -97,7 +97,7 @@ JOBS = {
 }
 CUTS = {("", "nodes", "patch"), ("", "pods", "list"), ("", "pods", "delete")}
 RAY_SERVICES = {("ray.io", "rayservices", verb) for verb in ("get", "list", "create", "patch", "delete")}
-RAY_CLUSTERS = {("ray.io", "rayclusters", verb) for verb in ("get", "patch")}
+RAY_CLUSTERS = {("ray.io", "rayclusters", verb) for verb in ("get", "list", "patch")}
 
 
 @pytest.mark.parametrize(

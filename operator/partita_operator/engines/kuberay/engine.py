@@ -7,11 +7,12 @@ shows how they run. The RayService's conditions show whether clients can reach t
 import asyncio
 import logging
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from partita_api.gpupool import GPUPool
+from partita_operator.engines.app_config import AppConfig
 from partita_operator.engines.deployments import Deployments
 from partita_operator.engines.frontend_client import FrontendAnswer, FrontendClient, serving_signals, session_url
 from partita_operator.engines.kuberay.rayservice_manifest import (
@@ -28,7 +29,9 @@ from partita_operator.engines.kuberay.state import (
     clusters,
     configured_state,
     explanation,
+    grows,
     is_ready,
+    pods_elsewhere,
     reachable_capacity,
     scaling,
     unlimited,
@@ -87,6 +90,8 @@ class KubeRayEngine:
         self._dashboards: dict[str, RayDashboard] = {}
         """By namespace."""
         self._changing: dict[str, asyncio.Lock] = {}
+        self._growing = asyncio.Lock()
+        """Namespaces take accelerators of a pool one after the other."""
         self._last_read: dict[str, _NamespaceState] = {}
         self._progress: dict[str, str] = {}
         """The message of the last roll-out step, by session. A restarted operator has it after its first `apply`."""
@@ -214,13 +219,40 @@ class KubeRayEngine:
         found: _NamespaceState,
         session_key: str,
         deployments: Deployments,
-        pools: Iterable[GPUPool],
+        pools: Collection[GPUPool],
     ) -> None:
         """Makes these the session's applications, unless they are already, and gives them the pods that they need."""
-        others = applications_of(found.rayservice).of_others(session_key)
-        groups = [pool_group(pool, self._settings) for pool in pools]
-        applications = [*others.values(), *deployments.values()]
-        manifest = rayservice(namespace, applications, groups, found.rayservice, self._settings)
+        applications = [*applications_of(found.rayservice).of_others(session_key).values(), *deployments.values()]
+        async with self._growing:
+            manifest = await self._manifest(namespace, applications, pools, found.rayservice)
+            present = await self._applied(namespace, found, manifest)
+            for name in clusters(present):
+                cluster = await self._services.cluster(namespace, name)
+                operations = scaling(cluster, worker_groups(present)) if cluster is not None else []
+                if operations:
+                    await self._services.patch_cluster(namespace, name, operations)
+
+    async def _manifest(
+        self,
+        namespace: str,
+        applications: Sequence[AppConfig],
+        pools: Collection[GPUPool],
+        present: Mapping[str, Any] | None,
+    ) -> dict[str, Any]:
+        """The RayService. Pods of all namespaces together are at most as many as the pool's accelerators."""
+
+        def made(elsewhere: Mapping[str, int]) -> dict[str, Any]:
+            most = {p.metadata.name: max(0, p.status.capacity - elsewhere.get(p.ray_resource, 0)) for p in pools}
+            groups = [pool_group(pool, self._settings, most[pool.metadata.name]) for pool in pools]
+            return rayservice(namespace, applications, groups, present, self._settings)
+
+        manifest = made({})
+        if not grows(present, manifest):
+            return manifest
+        return made(pods_elsewhere(await self._services.clusters(LABELS), namespace))
+
+    async def _applied(self, namespace: str, found: _NamespaceState, manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The RayService as it is after it was written, if it has to be."""
         present = found.rayservice
         if present is None or not contains(present["spec"], manifest["spec"]):
             self._last_read.pop(namespace, None)
@@ -228,11 +260,7 @@ class KubeRayEngine:
         elif found.reached and any(failed_for_long(app, time.time()) for app in found.state.applications.values()):
             # KubeRay writes a configuration to Serve only if it has changed. Serve retries the one that it receives.
             await self._dashboards[namespace].put(APPLICATIONS_PATH, present_serve_config(present))
-        for name in clusters(present):
-            cluster = await self._services.cluster(namespace, name)
-            operations = scaling(cluster, worker_groups(present)) if cluster is not None else []
-            if operations:
-                await self._services.patch_cluster(namespace, name, operations)
+        return present
 
     async def _frontend_answer(self, found: _NamespaceState, session_key: str) -> FrontendAnswer:
         if found.state.ready_frontend(session_key) is None:

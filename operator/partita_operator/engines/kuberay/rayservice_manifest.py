@@ -7,6 +7,7 @@ from typing import Any, Final
 from partita_api.meta import GROUP
 from partita_operator.engines.app_config import AppConfig
 from partita_operator.engines.deployments import Deployments
+from partita_operator.engines.kuberay.probes import HTTP_PORT
 from partita_operator.engines.kuberay.worker_groups import WorkerGroup, frontend_group, head_group, merged, sized
 from partita_operator.engines.serve_state import UnreadableConfigError
 from partita_operator.kube.pods import restricted_container
@@ -16,7 +17,6 @@ API_VERSION: Final = "ray.io/v1"
 NAME: Final = "partita"
 """Name of the RayService in each namespace."""
 LABELS: Final = {"app.kubernetes.io/managed-by": "partita", f"{GROUP}/serving": "kuberay"}
-HTTP_PORT: Final = 8000
 
 
 def rayservice(

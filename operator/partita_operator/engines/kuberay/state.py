@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from partita_api.gpupool import GPUPool
 from partita_operator.engines.app_config import AppConfig
-from partita_operator.engines.kuberay.rayservice_manifest import applications_of
-from partita_operator.engines.kuberay.worker_groups import NUMBERS, WorkerGroup
+from partita_operator.engines.kuberay.rayservice_manifest import applications_of, worker_groups
+from partita_operator.engines.kuberay.worker_groups import NUMBERS, WorkerGroup, pod_capacity
 from partita_operator.engines.placement import Resources
 from partita_operator.engines.serve_state import DELETING, ServeApplication, ServeState
 
@@ -87,20 +87,38 @@ def unlimited(state: ServeState) -> Resources:
     return dict.fromkeys(state.resource_names, inf)
 
 
+def pods_elsewhere(clusters: Iterable[Document], namespace: str) -> dict[str, int]:
+    """Pods by Ray resource that the RayClusters of other namespaces have, needed or not."""
+    others = (cluster for cluster in clusters if cluster["metadata"]["namespace"] != namespace)
+    return _by_resource(group for cluster in others for group in _live_groups(cluster))
+
+
+def grows(present: Document | None, manifest: Document) -> bool:
+    """Whether a group of the manifest has more pods than now."""
+    now = {group["groupName"]: group["replicas"] for group in worker_groups(present)}
+    return any(group["replicas"] > now.get(group["groupName"], 0) for group in worker_groups(manifest))
+
+
 def scaling(cluster: Document, groups: Sequence[WorkerGroup]) -> list[dict[str, Any]]:
     """JSON patch operations that give a running RayCluster the numbers of pods in `groups`; empty if it has them.
 
     KubeRay does not copy numbers of pods from a RayService to a running cluster. Missing pods are requested at once.
     Ray's autoscaler removes pods that are not needed any more: it removes only pods without replicas, while KubeRay
-    would remove any.
+    would remove any. As long as they exist, they count for what the pool's other groups may have.
     """
     desired = {group["groupName"]: group["replicas"] for group in groups}
+    room = _by_resource(groups)
+    for resource, pods in _by_resource(_live_groups(cluster)).items():
+        room[resource] = max(0, room.get(resource, 0) - pods)
     operations = []
-    for at, group in enumerate(cluster["spec"].get("workerGroupSpecs") or ()):
+    for at, group in enumerate(_live_groups(cluster)):
         pods = desired.get(group["groupName"], 0)
         now = {field: group.get(field) for field in NUMBERS}
-        replicas = max(now["replicas"] or 0, pods)
-        for field, value in zip(NUMBERS, (replicas, pods, replicas), strict=True):
+        present, resource = now["replicas"] or 0, pod_capacity(group).resource
+        added = max(0, min(pods - present, room[resource]))
+        room[resource] -= added
+        replicas = present + added
+        for field, value in zip(NUMBERS, (replicas, min(pods, replicas), replicas), strict=True):
             if now[field] != value:
                 path = f"/spec/workerGroupSpecs/{at}/{field}"
                 operations.append({"op": "add", "path": path, "value": value})
@@ -109,6 +127,20 @@ def scaling(cluster: Document, groups: Sequence[WorkerGroup]) -> list[dict[str, 
     # Fails if the cluster has changed since it was read, for example by the autoscaler.
     version = {"op": "test", "path": "/metadata/resourceVersion", "value": cluster["metadata"]["resourceVersion"]}
     return [version, *operations]
+
+
+def _live_groups(cluster: Document) -> Sequence[WorkerGroup]:
+    groups: Sequence[WorkerGroup] = cluster["spec"].get("workerGroupSpecs") or ()
+    return groups
+
+
+def _by_resource(groups: Iterable[WorkerGroup]) -> dict[str, int]:
+    """Pods of all groups together that offer a Ray resource."""
+    pods: dict[str, int] = {}
+    for group in groups:
+        resource = pod_capacity(group).resource
+        pods[resource] = pods.get(resource, 0) + (group.get("replicas") or 0)
+    return pods
 
 
 def _condition(rayservice: Document, type: str) -> Mapping[str, Any]:

@@ -16,6 +16,7 @@ from typing import Any, Final
 from partita_api.gpupool import GPUPool
 from partita_api.meta import GROUP, NAME_PATTERN, POOL_LABEL
 from partita_operator.engines.app_config import AppConfig, demand_of
+from partita_operator.engines.kuberay.probes import HTTP_PORT, head_probes, worker_probes
 from partita_operator.kube.pods import (
     SCRATCH,
     accelerator_limits,
@@ -36,7 +37,10 @@ NUMBERS: Final = ("replicas", "minReplicas", "maxReplicas")
 """Fields of a group that change without a new cluster."""
 _MOST_NAME_CHARACTERS: Final = 40
 """Limit of a group's name: KubeRay derives names of pods and values of labels from it."""
+_MOST_START_SECONDS: Final = 180
+"""How long a raylet may take to start before its pod ends; with half a CPU on a busy node, 30 s are too few."""
 _ROUNDING: Final = 1e-6
+_UNLIMITED: Final = 2**31 - 1
 
 WorkerGroup = Mapping[str, Any]
 """One item of a RayCluster's workerGroupSpecs."""
@@ -56,11 +60,14 @@ def frontend_group(settings: KubeRaySettings) -> WorkerGroup:
     template = _template(settings, settings.frontends, {"app.kubernetes.io/component": "frontend"}, {}, {})
     (container,) = template["spec"]["containers"]
     container["env"] += [{"name": name, "value": value} for name, value in PRELOADED.items()]
-    return _group(FRONTENDS, offered, template, gpus=0)
+    return _group(FRONTENDS, offered, template, gpus=0, most=_UNLIMITED)
 
 
-def pool_group(pool: GPUPool, settings: KubeRaySettings) -> WorkerGroup:
-    """The group of the pool's accelerators with their present slices: one accelerator in each pod."""
+def pool_group(pool: GPUPool, settings: KubeRaySettings, most: int) -> WorkerGroup:
+    """The group of the pool's accelerators with their present slices: one accelerator in each pod.
+
+    It has at `most` so many pods.
+    """
     template = _template(
         settings,
         settings.workers,
@@ -72,7 +79,7 @@ def pool_group(pool: GPUPool, settings: KubeRaySettings) -> WorkerGroup:
     (container,) = template["spec"]["containers"]
     container["env"] += environment
     container |= mps
-    return _group(group_name(pool), PodCapacity(pool.ray_resource, 1), template, gpus=int(has_gpus(pool)))
+    return _group(group_name(pool), PodCapacity(pool.ray_resource, 1), template, int(has_gpus(pool)), most)
 
 
 def group_name(pool: GPUPool) -> str:
@@ -87,7 +94,10 @@ def group_name(pool: GPUPool) -> str:
 
 
 def merged(present: Sequence[WorkerGroup], desired: Sequence[WorkerGroup]) -> list[WorkerGroup]:
-    """The present groups in their order, updated from the desired ones, then the new ones."""
+    """The present groups in their order, updated from the desired ones, then the new ones.
+
+    A present group that is not updated keeps its most pods, so it does not grow.
+    """
     by_name = {group["groupName"]: group for group in desired}
     known = {group["groupName"] for group in present}
     kept = [by_name.get(group["groupName"], group) for group in present]
@@ -95,16 +105,17 @@ def merged(present: Sequence[WorkerGroup], desired: Sequence[WorkerGroup]) -> li
 
 
 def sized(groups: Sequence[WorkerGroup], applications: Iterable[AppConfig]) -> list[WorkerGroup]:
-    """The groups with as many pods as the applications need.
+    """The groups with as many pods as the applications need, within `maxReplicas` of each.
 
     If several groups offer the same resource, because the slices of a pool changed, only the last one has pods.
     """
     needed = pods_needed(groups, applications)
-    return [{**group, **dict.fromkeys(NUMBERS, needed[group["groupName"]])} for group in groups]
+    pods = [min(needed[group["groupName"]], group["maxReplicas"]) for group in groups]
+    return [{**group, **dict.fromkeys(NUMBERS, count)} for group, count in zip(groups, pods, strict=True)]
 
 
 def pods_needed(groups: Sequence[WorkerGroup], applications: Iterable[AppConfig]) -> dict[str, int]:
-    """Number of pods by group. Replicas with different shares never use the same accelerator."""
+    """Number of pods by group, without limits. Replicas with different shares get different accelerators."""
     taken: dict[str, dict[float, int]] = {}
     for app in applications:
         demand = demand_of(app)
@@ -134,20 +145,22 @@ def head_group(settings: KubeRaySettings) -> dict[str, Any]:
     template = _template(settings, settings.head, {"app.kubernetes.io/component": "head"}, {}, {})
     del template["spec"]["automountServiceAccountToken"]
     (container,) = template["spec"]["containers"]
-    container["name"] = "ray-head"
+    container |= {"name": "ray-head", **head_probes()}
     container["ports"] = [
         {"name": name, "containerPort": port}
-        for name, port in (("gcs-server", 6379), ("dashboard", 8265), ("client", 10001), ("serve", 8000))
+        for name, port in (("gcs-server", 6379), ("dashboard", 8265), ("client", 10001), ("serve", HTTP_PORT))
     ]
     return {"rayStartParams": {"dashboard-host": "0.0.0.0", "num-cpus": "0", "num-gpus": "0"}, "template": template}
 
 
-def _group(name: str, offered: PodCapacity, template: dict[str, Any], gpus: int) -> WorkerGroup:
+def _group(name: str, offered: PodCapacity, template: dict[str, Any], gpus: int, most: int) -> WorkerGroup:
     # KubeRay puts the value into a shell command, so it must be a quoted string that contains JSON.
     resources = json.dumps(json.dumps({offered.resource: offered.units}))
     return {
         "groupName": name,
-        **dict.fromkeys(NUMBERS, 0),
+        "replicas": 0,
+        "minReplicas": 0,
+        "maxReplicas": most,
         "rayStartParams": {"num-gpus": str(gpus), "resources": resources},
         "template": template,
     }
@@ -178,10 +191,14 @@ def _template(
                 {
                     "name": "ray-worker",
                     "image": settings.image,
-                    "env": [{"name": "HOME", "value": SCRATCH}],
+                    "env": [
+                        {"name": "HOME", "value": SCRATCH},
+                        {"name": "RAY_raylet_start_wait_time_s", "value": str(_MOST_START_SECONDS)},
+                    ],
                     "resources": {"requests": resources, "limits": resources},
                     "securityContext": restricted_container(),
                     "volumeMounts": [{"name": "scratch", "mountPath": SCRATCH}],
+                    **worker_probes(),
                 }
             ],
             "volumes": [{"name": "scratch", "emptyDir": {}}],

@@ -17,11 +17,13 @@ from partita_operator.engines.kuberay.state import (
     clusters,
     configured_state,
     explanation,
+    grows,
     is_ready,
+    pods_elsewhere,
     reachable_capacity,
     scaling,
 )
-from partita_operator.engines.kuberay.worker_groups import WorkerGroup, pool_group
+from partita_operator.engines.kuberay.worker_groups import NUMBERS, WorkerGroup, pool_group
 from partita_operator.engines.ray.engine import RayServeEngines
 from partita_operator.engines.selection import EngineRegistry, MissingEngine
 from partita_operator.engines.serve_state import ServeReplica, ServeState
@@ -30,6 +32,7 @@ from partita_operator.settings.kuberay import KubeRaySettings
 from partita_operator.settings.model import OperatorSettings, RaySettings
 
 Json = dict[str, Any]
+GHOST = pool("a").with_spec(ray_resource="a").build()
 SETTINGS = KubeRaySettings(image="registry/serving:1")
 UP = ServeReplica("RUNNING", node="n1", started=0.0)
 LOST = ServeReplica("STARTING", node=None, started=0.0)
@@ -49,8 +52,7 @@ def service(*apps: AppConfig, status: Json | None = None) -> Json:
 
 
 def ghosts(capacity: int, free: int) -> GPUPool:
-    made = pool("a").with_spec(ray_resource="a").build()
-    return made.model_copy(update={"status": GPUPoolStatus(capacity=capacity, free=Quantity(free))})
+    return GHOST.model_copy(update={"status": GPUPoolStatus(capacity=capacity, free=Quantity(free))})
 
 
 @pytest.mark.parametrize(
@@ -136,7 +138,7 @@ def test_free_accelerators_are_those_of_the_pool_and_of_running_pods(
 
 
 def groups(*pods: int) -> list[WorkerGroup]:
-    made = [pool_group(pool(f"p{n}").build(), SETTINGS) for n in range(len(pods))]
+    made = [pool_group(pool(f"p{n}").build(), SETTINGS, 8) for n in range(len(pods))]
     return [
         {**group, "replicas": count, "minReplicas": count, "maxReplicas": count}
         for group, count in zip(made, pods, strict=True)
@@ -173,6 +175,53 @@ def test_the_bound_falls_after_the_autoscaler_has_removed_a_pod() -> None:
     }
 
     assert [o["path"] for o in scaling(cluster, groups(1))[1:]] == ["/spec/workerGroupSpecs/0/maxReplicas"]
+
+
+def of_cut_gpus(*slices: tuple[str, int]) -> list[WorkerGroup]:
+    """The groups of one pool, whose GPUs were cut into other slices, and their pods."""
+    kinds = [pool("a100").with_spec(resource_name=f"nvidia.com/mig-{kind}").build() for kind, _ in slices]
+    made = [pool_group(kind, SETTINGS, 8) for kind in kinds]
+    return [{**group, **dict.fromkeys(NUMBERS, count)} for group, (_, count) in zip(made, slices, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("idle", "want"),
+    [
+        pytest.param(2, {"0/minReplicas": 0, **{f"1/{field}": 1 for field in NUMBERS}}, id="one is free"),
+        pytest.param(3, {"0/minReplicas": 0}, id="none is free"),
+        pytest.param(0, {f"1/{field}": 3 for field in NUMBERS}, id="all are free"),
+    ],
+)
+def test_pods_that_the_autoscaler_has_not_removed_yet_count_for_the_pool(idle: int, want: Json) -> None:
+    live = of_cut_gpus(("1g.5gb", idle), ("3g.20gb", 0))
+    cluster = {"metadata": {"resourceVersion": "7"}, "spec": {"workerGroupSpecs": live}}
+
+    found = scaling(cluster, of_cut_gpus(("1g.5gb", 0), ("3g.20gb", 3)))
+
+    assert {o["path"].removeprefix("/spec/workerGroupSpecs/"): o["value"] for o in found[1:]} == want
+
+
+def test_pods_of_other_namespaces_count_for_the_pool() -> None:
+    clusters = [
+        {"metadata": {"namespace": namespace}, "spec": {"workerGroupSpecs": groups(*pods)}}
+        for namespace, pods in (("vision", (4, 4)), ("speech", (1, 2)), ("text", (1,)))
+    ]
+
+    found = pods_elsewhere(clusters, "vision")
+
+    assert found == {"partita-pool-p0": 2, "partita-pool-p1": 2}
+
+
+def test_pods_of_other_namespaces_are_counted_only_if_a_group_grows() -> None:
+    def pods(count: int) -> Json:
+        return rayservice(
+            "vision", [stage_config("plan-1", 0, count)], [pool_group(GHOST, SETTINGS, 8)], None, SETTINGS
+        )
+
+    assert grows(None, pods(1))
+    assert grows(pods(1), pods(2))
+    assert not grows(pods(2), pods(2))
+    assert not grows(pods(2), pods(1))
 
 
 async def test_an_engine_without_settings_names_them_and_blocks_nothing_else() -> None:

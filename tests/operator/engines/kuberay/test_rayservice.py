@@ -52,9 +52,13 @@ def stage(of: GPUPool, replicas: int, share: float = 1.0, number: int = 0) -> Ap
 
 
 def rendered(
-    apps: list[AppConfig], *pools: GPUPool, present: Json | None = None, settings: KubeRaySettings = SETTINGS
+    apps: list[AppConfig],
+    *pools: GPUPool,
+    present: Json | None = None,
+    settings: KubeRaySettings = SETTINGS,
+    most: int = 8,
 ) -> Json:
-    return rayservice("vision", apps, [pool_group(p, settings) for p in pools], present, settings)
+    return rayservice("vision", apps, [pool_group(p, settings, most) for p in pools], present, settings)
 
 
 def groups(manifest: Json) -> dict[str, WorkerGroup]:
@@ -177,6 +181,21 @@ def test_the_plan_sets_the_bounds_of_the_autoscaler() -> None:
     assert (group["minReplicas"], group["maxReplicas"]) == (3, 3)
 
 
+def test_two_plans_together_get_at_most_the_accelerators_of_the_pool() -> None:
+    both_plans = [stage(T4, 2), stage(T4, 2, number=1)]
+
+    group = groups(rendered(both_plans, T4, most=3))["t4-gpu"]
+
+    assert {field: group[field] for field in NUMBERS} == dict.fromkeys(NUMBERS, 3)
+
+
+def test_only_a_session_that_knows_a_pool_takes_more_of_it() -> None:
+    limited = rendered([stage(T4, 4)], T4, most=3)
+
+    assert pods(rendered([stage(T4, 4)], L4, present=limited)) == [("frontends", 0), ("t4-gpu", 3), ("l4-gpu", 0)]
+    assert pods(rendered([stage(T4, 2)], L4, present=limited))[1] == ("t4-gpu", 2)
+
+
 def test_groups_keep_their_places_and_new_ones_are_appended() -> None:
     first = rendered([stage(T4, 1)], T4)
     second = rendered([stage(L4, 2)], L4, present=first)
@@ -227,7 +246,7 @@ def test_more_replicas_change_only_numbers_and_the_configuration_of_serve() -> N
 def test_workers_are_where_the_accelerators_are(
     of: GPUPool, want_selector: Json | None, want_limit: str | None
 ) -> None:
-    spec = pool_group(of, SETTINGS)["template"]["spec"]
+    spec = pool_group(of, SETTINGS, 1)["template"]["spec"]
     (container,) = spec["containers"]
 
     assert spec.get("nodeSelector") == want_selector
@@ -239,7 +258,7 @@ def test_workers_are_where_the_accelerators_are(
 
 def test_mps_runs_in_the_pod_whose_gpu_is_divided() -> None:
     def container(of: GPUPool) -> Json:
-        (only,) = pool_group(of, SETTINGS)["template"]["spec"]["containers"]
+        (only,) = pool_group(of, SETTINGS, 1)["template"]["spec"]["containers"]
         found: Json = only
         return found
 
@@ -258,6 +277,13 @@ def test_standby_processes_on_nodes_of_frontends_preload_the_frontend() -> None:
     assert "partita_runtime.serving.frontend" in environment["RAY_preload_python_modules"].split(",")
 
 
+def test_a_raylet_has_time_to_start_on_a_busy_node() -> None:
+    cluster = rendered([frontend()], T4)["spec"]["rayClusterConfig"]
+    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+        (container,) = group["template"]["spec"]["containers"]
+        assert {"name": "RAY_raylet_start_wait_time_s", "value": "180"} in container["env"]
+
+
 def test_all_pods_are_restricted_and_only_the_head_has_access_to_the_api_server() -> None:
     cluster = rendered([frontend()], T4, settings=EVERYTHING)["spec"]["rayClusterConfig"]
     head = cluster["headGroupSpec"]["template"]["spec"]
@@ -271,6 +297,22 @@ def test_all_pods_are_restricted_and_only_the_head_has_access_to_the_api_server(
             assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     assert [spec.get("automountServiceAccountToken", True) for spec in (head, *workers)] == [True, False, False]
     assert cluster["autoscalerOptions"]["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_probes_need_no_program_in_the_image_and_kuberay_adds_none() -> None:
+    cluster = rendered([frontend()], T4)["spec"]["rayClusterConfig"]
+    head, *workers = (
+        group["template"]["spec"]["containers"][0] for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"])
+    )
+
+    def asked(container: Json) -> list[Json]:
+        return [container[probe]["httpGet"] for probe in ("livenessProbe", "readinessProbe")]
+
+    ray = {"path": "/api/healthz", "port": 52365}
+    assert asked(head) == [ray, ray]
+    for worker in workers:
+        assert asked(worker) == [ray, {"path": "/-/healthz", "port": 8000}]
+        assert worker["readinessProbe"]["failureThreshold"] == 1, "a proxy that drains gets no new requests"
 
 
 @pytest.mark.parametrize(
@@ -294,7 +336,7 @@ def test_names_that_are_invalid_labels_are_changed_and_stay_distinct() -> None:
 def test_a_group_of_an_unknown_pool_does_not_change() -> None:
     present = worker_groups(rendered([stage(T4, 1), stage(L4, 1, number=1)], T4, L4))
 
-    assert merged(present, [pool_group(T4, EVERYTHING)])[2] == present[2]
+    assert merged(present, [pool_group(T4, EVERYTHING, 1)])[2] == present[2]
     assert pods_needed(present, [stage(L4, 2)])["l4-gpu"] == 2
     assert pod_capacity(present[2]).resource == "partita-pool-l4"
 
