@@ -33,15 +33,18 @@ OWN_CLUSTERS = ("tests/e2e/", "tests/devtools/")
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The first test that needs the control plane waits until it is downloaded, or built, once on a machine.
+    """The first test of each group that needs Kubernetes waits until it is downloaded, or built, once on a machine.
 
     A build takes both cores, and tests with Ray wait for it: they follow those of the planner. The longest group of
     them comes first.
     """
     items.sort(key=lambda item: _turn(item.nodeid))
-    first = next((item for item in items if item.get_closest_marker("apiserver")), None)
-    if first is not None:
-        first.add_marker(pytest.mark.timeout(CONTROL_PLANE_SECONDS))
+    waiting: set[str] = set()
+    for item in items:
+        needs_kubernetes = any(item.get_closest_marker(name) for name in ("apiserver", "e2e"))
+        if needs_kubernetes and group(item.nodeid) not in waiting:
+            waiting.add(group(item.nodeid))
+            item.add_marker(pytest.mark.timeout(CONTROL_PLANE_SECONDS))
 
 
 @pytest.hookimpl(trylast=True)
