@@ -222,6 +222,14 @@ def test_the_schema_itself_keeps_namespaces_from_two_quotas(server: ApiServer) -
 
 
 @pytest.mark.apiserver
+def test_keys_of_maps_are_checked_by_pydantic_alone(server: ApiServer) -> None:
+    broken = changed(SESSION, "spec.batching", {"modules": {"Detector": "Eager"}})
+    (said,) = pydantic_says(broken)
+    assert said.startswith("spec.batching.modules.Detector")
+    assert server.complaints(broken) == []
+
+
+@pytest.mark.apiserver
 @pytest.mark.parametrize(
     ("document", "path", "value"),
     [

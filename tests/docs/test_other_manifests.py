@@ -46,19 +46,27 @@ def test_the_policy_refuses_priorities_above_0_except_in_one_namespace(namespace
     excepted["values"] = [namespace.namespace]
     binding["spec"]["matchResources"]["objectSelector"] = {"matchLabels": tested}
 
-    def refusal(there: Kubectl, **spec: Any) -> str:
-        document = session("traffic", **spec)
+    def labelled(name: str, **spec: Any) -> dict[str, Any]:
+        document = session(name, **spec)
         document["metadata"]["labels"] = tested
-        result = there.run("create", "--dry-run=server", "-f", "-", stdin=yaml.safe_dump(document))
+        return document
+
+    def refusal(there: Kubectl, **spec: Any) -> str:
+        document = yaml.safe_dump(labelled("traffic", **spec))
+        result = there.run("create", "--dry-run=server", "-f", "-", stdin=document)
         return result.stderr if result.returncode else ""
 
     elsewhere = Kubectl(namespace.kubeconfig, "default")
+    elsewhere.apply(labelled("older", priority=1))
     namespace.apply(policy, binding)
     try:
         eventually(lambda: "spec.priority above 0 is reserved for team-a" in refusal(elsewhere, priority=1))
         assert [refusal(elsewhere, **spec) for spec in ({}, {"priority": 0}, {"priority": -5})] == [""] * 3
         assert refusal(namespace, priority=1) == ""
+        finalizers = ("patch", "isess", "older", "--type=merge", "-p", '{"metadata":{"finalizers":["a/b"]}}')
+        assert "is reserved for team-a" in elsewhere.run(*finalizers).stderr
     finally:
+        elsewhere("delete", "isess", "older")
         namespace("delete", BINDING, binding["metadata"]["name"])
         namespace("delete", POLICY, policy["metadata"]["name"])
 

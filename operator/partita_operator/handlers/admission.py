@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from partita_operator.kube.cache import ClusterCache, Kind, KindMissingError
-from partita_operator.kube.resources import read_plan, read_pool, read_session
+from partita_operator.kube.resources import read_pool, read_session
 from partita_operator.kube.retries import ApiServerUnavailableError
-from partita_operator.reconcile.admission import Verdict, judge_plan, judge_pool, judge_session
+from partita_operator.reconcile.admission import Verdict, judge_pool, judge_session
 from partita_operator.reconcile.capacity.cluster import Cluster
 from partita_runtime.models.policy import ModelPolicy
 
@@ -17,7 +17,7 @@ Document = Mapping[str, Any]
 
 
 class Admission:
-    """Decides whether manifests may be stored."""
+    """Decides whether sessions and pools may be stored. The CRD itself keeps plans from changes."""
 
     def __init__(self, cache: ClusterCache, policy: ModelPolicy) -> None:
         self._cache = cache
@@ -31,7 +31,7 @@ class Admission:
         """
         if new["metadata"].get("deletionTimestamp") or (old is not None and old.get("spec") == new.get("spec")):
             return Verdict()
-        verdict = _review(kind, old, new, self._cache.cluster(), self._policy)
+        verdict = _review(kind, new, self._cache.cluster(), self._policy)
         if verdict.refusal:
             try:
                 await self._cache.refresh()
@@ -42,18 +42,13 @@ class Admission:
                     new["metadata"].get("name"),
                     error,
                 )
-            verdict = _review(kind, old, new, self._cache.cluster(), self._policy)
+            verdict = _review(kind, new, self._cache.cluster(), self._policy)
         if verdict.refusal:
             logger.info("%s %s is refused: %s", kind, new["metadata"].get("name"), verdict.refusal)
         return verdict
 
 
-def _review(kind: Kind, old: Document | None, new: Document, cluster: Cluster, policy: ModelPolicy) -> Verdict:
-    match kind:
-        case Kind.SESSION:
-            return judge_session(*read_session(new, None), cluster, policy)
-        case Kind.POOL:
-            return judge_pool(*read_pool(new), cluster)
-        case Kind.PLAN:
-            before, after = read_plan(old) if old is not None else None, read_plan(new)
-            return judge_plan(before, after) if before is not None and after is not None else Verdict()
+def _review(kind: Kind, new: Document, cluster: Cluster, policy: ModelPolicy) -> Verdict:
+    if kind is Kind.SESSION:
+        return judge_session(*read_session(new, None), cluster, policy)
+    return judge_pool(*read_pool(new), cluster)

@@ -185,11 +185,11 @@ def _add_webhook(registry: kopf.OperatorRegistry, review: OnManifest) -> None:
 
         return handle
 
-    # All have the same id, because it becomes the path of the webhook's URL.
-    for kind, plural in _PLURALS.items():
-        kopf.on.validate(GROUP, VERSION, plural, registry=registry, id=WEBHOOK_PATH, operations=["CREATE", "UPDATE"])(
-            handler(kind)
-        )
+    # Both have the same id, because it becomes the path of the webhook's URL.
+    for kind in (Kind.POOL, Kind.SESSION):
+        kopf.on.validate(
+            GROUP, VERSION, _PLURALS[kind], registry=registry, id=WEBHOOK_PATH, operations=["CREATE", "UPDATE"]
+        )(handler(kind))
 
 
 def _settings(webhook: Webhook | None) -> kopf.OperatorSettings:

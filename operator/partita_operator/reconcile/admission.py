@@ -9,7 +9,6 @@ from typing import Final
 
 from partita_api.gpupool import GPUPool, SharingMode
 from partita_api.inferencesession import InferenceSession
-from partita_api.pipelineplan import PipelinePlan, PipelinePlanSpec
 from partita_operator.reconcile.capacity.accounting import selected_pools, users
 from partita_operator.reconcile.capacity.cluster import Cluster
 from partita_operator.reconcile.capacity.quotas import quota_use
@@ -75,12 +74,6 @@ def judge_pool(pool: GPUPool, complaint: str, cluster: Cluster) -> Verdict:
     if pool.spec.count is not None and sum(held.values()) > pool.spec.count:
         lowered.append(f"Sessions {', '.join(held)} hold {sum(held.values())} accelerators, more than spec.count")
     return Verdict(warnings=tuple(f"{what}. Current plans stay until the planner finds others." for what in lowered))
-
-
-def judge_plan(old: PipelinePlan, new: PipelinePlan) -> Verdict:
-    """The decision on a change of a plan: only its approval may change."""
-    broken = [rule.message for rule in PipelinePlanSpec.transition_rules if not rule.allows(old.spec, new.spec)]
-    return Verdict("; ".join(broken))
 
 
 def _locked_out(session: InferenceSession, cluster: Cluster) -> str:

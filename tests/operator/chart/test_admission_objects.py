@@ -44,12 +44,12 @@ def test_there_is_no_webhook_by_default() -> None:
     assert admission_settings(None)["enabled"] is False
 
 
-def test_the_api_server_sends_all_kinds_to_the_operator() -> None:
+def test_the_api_server_sends_pools_and_sessions_to_the_operator() -> None:
     (webhook,) = one("ValidatingWebhookConfiguration", ON)["webhooks"]
     assert webhook["failurePolicy"] == "Ignore"
     assert webhook["sideEffects"] == "None"
     (rule,) = webhook["rules"]
-    assert rule["resources"] == ["gpupools", "inferencesessions", "pipelineplans"], "no status"
+    assert rule["resources"] == ["gpupools", "inferencesessions"], "no status"
     assert rule["operations"] == ["CREATE", "UPDATE"]
     service = next(s for s in found("Service", ON) if s["metadata"]["name"] == NAME)
     assert webhook["clientConfig"]["service"] == {

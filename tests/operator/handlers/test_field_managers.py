@@ -52,8 +52,7 @@ async def test_the_operator_does_not_own_fields_of_a_spec(namespace: Kubectl, op
             assert owners(found, "status") == {"partita"}
             assert owned_metadata(found, "partita") == {"finalizers"}
         (plan,) = namespace.list("pplan")
-        # API servers before 1.22 forget the owner of a spec when it writes the status.
-        assert owners(shown("pplan", plan["metadata"]["name"]), "spec") <= {"partita"}
+        assert owners(shown("pplan", plan["metadata"]["name"]), "spec") == {"partita"}
 
         await namespace.wait("annotate", "isess", "traffic", "partita.dev/paused=load test")
         difference = namespace.run("diff", "--server-side", "--field-manager=gitops", "-f", "-", stdin=written)

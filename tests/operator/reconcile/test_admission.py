@@ -9,7 +9,7 @@ from tests.operator.reconcile.simulated import SimulatedCluster
 from partita_api.fields.label_selector import LabelSelector
 from partita_api.gpupool import GPUPool, GPUPoolSpec, Quota
 from partita_api.inferencesession import Objective, ObjectiveType
-from partita_operator.reconcile.admission import judge_plan, judge_pool, judge_session
+from partita_operator.reconcile.admission import judge_pool, judge_session
 from partita_runtime.models.policy import ModelPolicy
 
 TRAFFIC = session("traffic").model("detector")
@@ -148,14 +148,3 @@ def test_a_lowered_pool_is_a_warning() -> None:
     verdict = judge_pool(lowered, "", made.cluster())
     assert not verdict.refusal
     assert [("holds 3" in text or "hold 3" in text) for text in verdict.warnings] == [True, True]
-
-
-def test_only_the_approval_of_a_plan_changes() -> None:
-    made = cluster(pool("fast").gpus(8).build())
-    made.add(TRAFFIC.build())
-    made.run(15)
-    (plan,) = made.plans.values()
-    approved = plan.model_copy(update={"spec": plan.spec.model_copy(update={"approved": False})})
-    assert not judge_plan(plan, approved).refusal
-    other = plan.model_copy(update={"spec": plan.spec.model_copy(update={"modules": ()})})
-    assert "only spec.approved of a PipelinePlan may change" in judge_plan(plan, other).refusal
