@@ -54,7 +54,7 @@ def test_every_field_of_a_plan_is_changed_once() -> None:
     assert {str(case.values[0]).split(".")[1] for case in CHANGES} == fields
 
 
-EARLIER = "earlier.partita.dev"
+EARLIER = "before-rules.partita.dev"
 """The group of copies of the kinds, to store objects before there are rules."""
 
 
