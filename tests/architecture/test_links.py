@@ -36,6 +36,16 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert list(dead_links(page)) == []
 
 
+def test_pages_end_with_a_next_step() -> None:
+    """The last paragraph has a link. Pages to look something up have none: results, the glossary and `where.md`."""
+    docs = ROOT / "docs"
+    pages = {*docs.rglob("*.md")} - {docs / "concepts/glossary.md", docs / "internals/where.md"}
+    pages -= {*(docs / "benchmarks").iterdir()}
+    ends = {str(page.relative_to(docs)): page.read_text().rstrip().rpartition("\n\n")[2] for page in pages}
+
+    assert [page for page, end in ends.items() if end.startswith("|") or not LINK.search(end)] == []
+
+
 def test_the_table_of_contents_has_every_page() -> None:
     """Pages on benchmarks are in the table of their own folder."""
     docs = ROOT / "docs"

@@ -1,4 +1,4 @@
-"""Pages have short lines, the README is one screen or two, and commands inside of sentences can be pasted."""
+"""Lines of pages and code are short, the README is one screen or two, commands inside of sentences can be pasted."""
 
 import re
 import tomllib
@@ -7,8 +7,11 @@ from typing import Final
 
 import pytest
 from tests.architecture.sources import ROOT, documents
+from tests.docs.pages import blocks
 
 MOST_CHARACTERS: Final = 130
+MOST_CHARACTERS_OF_CODE: Final = 100
+"""What the column of the site shows on a laptop; `docs/assets/site.css` sets its width."""
 MOST_LINES_OF_THE_README: Final = 100
 INSTALLED: Final = re.compile(r"pip install [^`\n]*?'?(?P<package>partita|\.)\[(?P<extras>[\w,]+)\]")
 
@@ -19,6 +22,14 @@ def test_lines_are_short(page: Path) -> None:
     lines = enumerate(page.read_text().splitlines(), start=1)
 
     assert [n for n, line in lines if len(line) > MOST_CHARACTERS and not line.lstrip().startswith("|")] == []
+
+
+@pytest.mark.parametrize("page", documents(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_code_fits_the_column_of_the_site(page: Path) -> None:
+    """A reader of commands, manifests and diagrams does not scroll to the side."""
+    lines = [line for block in blocks(str(page.relative_to(ROOT))) for line in block.text.splitlines()]
+
+    assert [line for line in lines if len(line) > MOST_CHARACTERS_OF_CODE] == []
 
 
 def test_the_readme_is_short() -> None:

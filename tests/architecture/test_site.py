@@ -12,6 +12,11 @@ from tests.architecture.sources import ROOT
 REMOTE = re.compile(r"""<(?:script|img|iframe)[^>]*\ssrc=["']?(?:https?:)?//|<link[^>]*\shref=["']?(?:https?:)?//""")
 """Scripts, styles, fonts and images that a browser would load from another host."""
 IMPORTED = re.compile(r"""(?:url\(|@import\s+)["']?(?:https?:)?//""")
+UNKNOWN = re.compile(
+    r"<(?!(?:a|article|button|code|div|em|form|h\d|hr|img|input|label|li|nav|ol|p|path|pre|span|strong|svg|"
+    r"table|tbody|td|th|thead|tr|ul)\b)[a-z][^>]*>"
+)
+"""Elements that pages do not use."""
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +59,14 @@ def test_browsers_load_nothing_from_other_hosts(site: Path) -> None:
     styles = [style for style in site.rglob("*.css") if IMPORTED.search(style.read_text())]
 
     assert pages + styles == []
+
+
+def test_text_in_angle_brackets_is_shown(site: Path) -> None:
+    """`<name>` outside of code becomes an element that no browser knows, and its text is lost."""
+    articles = {page.name: page.read_text().partition("<article")[2] for page in site.rglob("*.html")}
+    found = {page: UNKNOWN.findall(article.partition("</article>")[0]) for page, article in articles.items()}
+
+    assert {page: elements for page, elements in found.items() if elements} == {}
 
 
 def test_lists_and_tables_are_not_shown_as_text(site: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import yaml
 
-from partita_devtools.docs.markdown import anchor, cell, code, heading, page, table
+from partita_devtools.docs.markdown import anchor, code, heading, page, prose, table
 
 _KEY: Final = re.compile(r"^(?P<indent> *)(?P<key>[A-Za-z]\w*):")
 _COMMENT: Final = re.compile(r"^ *# ?(?P<text>.*)$")
@@ -46,7 +46,7 @@ def values_page(text: str) -> str:
         *(
             page(
                 heading(2, code(section.path), anchor(section.path)),
-                cell(section.comment),
+                prose(section.comment),
                 _table([value for value in values if value.path.startswith(f"{section.path}.")]),
             ).rstrip()
             for section in sections
@@ -56,7 +56,7 @@ def values_page(text: str) -> str:
 
 def _table(values: list[Value]) -> str:
     rows = [
-        [code(value.path), "" if value.is_section else code(json.dumps(value.default)), cell(value.comment)]
+        [code(value.path), "" if value.is_section else code(json.dumps(value.default)), prose(value.comment)]
         for value in values
         if value.comment or not value.is_section
     ]

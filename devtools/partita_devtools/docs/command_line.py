@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import click
 
-from partita_devtools.docs.markdown import anchor, cell, code, heading, page, table
+from partita_devtools.docs.markdown import anchor, code, heading, page, prose, table
 
 _PREFORMATTED: Final = "\b"
 """Click's mark of a paragraph whose line breaks stay."""
@@ -15,7 +15,7 @@ _PREFORMATTED: Final = "\b"
 def command_page(root: click.Command, name: str) -> str:
     """The page of a command and all its subcommands."""
     return page(
-        "# Command line",
+        "# Commands",
         f"`{name} COMMAND --help` prints the same. [Exit codes](exit-codes.md) lists what a command returns.",
         *_sections(root, click.Context(root, info_name=name), level=2),
     )
@@ -44,13 +44,15 @@ def _options(command: click.Command, context: click.Context) -> str:
         for parameter in command.get_params(context)
         if (record := parameter.get_help_record(context)) is not None and "--help" not in record[0]
     ]
-    return table(["option", "description"], [[code(flags), cell(text)] for flags, text in records]) if records else ""
+    return table(["option", "description"], [[code(flags), prose(text)] for flags, text in records]) if records else ""
 
 
 def _paragraphs(text: Any) -> str:
     """Click's help text as Markdown: paragraphs, and blocks whose line breaks stay."""
     blocks = inspect.cleandoc(str(text or "")).split("\n\n")
     return "\n\n".join(
-        f"```text\n{block.removeprefix(_PREFORMATTED).strip()}\n```" if block.startswith(_PREFORMATTED) else cell(block)
+        f"```text\n{block.removeprefix(_PREFORMATTED).strip()}\n```"
+        if block.startswith(_PREFORMATTED)
+        else prose(block)
         for block in blocks
     )

@@ -24,7 +24,9 @@ GENERATED: Final = {
 """Files of the repository with the page that is generated from them. Links to the file lead to the page."""
 
 _FENCE: Final = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
-_LINK: Final = re.compile(r"(?P<image>!?)\[(?P<text>(?:[^\[\]]|\[[^\[\]]*\])+)\]\((?P<target>[^)\s]+)\)")
+_CODE_OR_LINK: Final = re.compile(
+    r"`[^`]*`|(?P<image>!?)\[(?P<text>(?:[^\[\]]|\[[^\[\]]*\])+)\]\((?P<target>[^)\s]+)\)"
+)
 _NESTED_ITEM: Final = re.compile(r"^ {2,3}(?=(?:[-*]|\d+\.) )", re.MULTILINE)
 
 
@@ -51,13 +53,15 @@ def site_markdown(markdown: str, page: str, pages: Collection[str]) -> str:
 
 
 def _prose(markdown: str, page: str, pages: Collection[str]) -> str:
-    return _LINK.sub(_relink(page, pages), _NESTED_ITEM.sub("    ", markdown))
+    return _CODE_OR_LINK.sub(_relink(page, pages), _NESTED_ITEM.sub("    ", markdown))
 
 
 def _relink(page: str, pages: Collection[str]) -> Callable[[re.Match[str]], str]:
     source = posixpath.dirname(repository_path(page))
 
     def relinked(link: re.Match[str]) -> str:
+        if link["target"] is None:
+            return link.group(0)
         target, hash_mark, heading = link["target"].partition("#")
         if not target or re.match(r"[a-z]+:", target):
             return link.group(0)

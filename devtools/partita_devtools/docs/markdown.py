@@ -5,12 +5,18 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 _CODE: Final = re.compile(r"(`[^`]*`)")
+_PAGE: Final = re.compile(r"docs/(?P<path>(?:[\w-]+/)*(?P<name>[\w-]+)\.md)")
 
 
 def cell(text: str) -> str:
     """Text as one cell of a table: on one line. Characters of Markdown and HTML are escaped outside of code."""
     parts = _CODE.split(" ".join(text.split()))
     return "".join(part if index % 2 else _escaped(part) for index, part in enumerate(parts))
+
+
+def prose(text: str) -> str:
+    """Text as one cell of a page in `reference/`. The pages of docs/ that it names become links."""
+    return _PAGE.sub(r"[\g<name>](../\g<path>)", cell(text))
 
 
 def code(text: str) -> str:

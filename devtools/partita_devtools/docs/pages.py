@@ -30,5 +30,5 @@ def copied_pages(root: Path) -> dict[str, str]:
     """The pages of the repository's root, by their path on the site."""
     sources = {source: page for source, page in COPIED.items() if source.endswith(".md") and (root / source).exists()}
     pages = {page: (root / source).read_text(encoding="utf-8") for source, page in sources.items()}
-    licence = (root / "LICENSE").read_text(encoding="utf-8")
-    return {**pages, "contribute/license.md": f"# License\n\n```text\n{licence.strip()}\n```\n"}
+    licence = (root / "LICENSE").read_text(encoding="utf-8").strip("\n")
+    return {**pages, "contribute/license.md": f"# License\n\n```text\n{licence}\n```\n"}

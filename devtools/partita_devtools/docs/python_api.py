@@ -6,8 +6,7 @@ import importlib
 import inspect
 import re
 from collections.abc import Iterator, Mapping
-from types import UnionType
-from typing import Any, Final
+from typing import Any, Final, get_origin, get_type_hints
 
 from pydantic import BaseModel
 
@@ -42,7 +41,7 @@ def _section(name: str, documented: Any) -> str:
         return page(title, _block("python", opening), docstring(documented), *_members(documented)).rstrip()
     if inspect.isroutine(documented):
         return page(title, _block("python", signature(name, documented)), docstring(documented)).rstrip()
-    if isinstance(documented, UnionType):
+    if get_origin(documented) is not None:
         return page(title, _block("python", f"{name} = {_annotation(documented)}")).rstrip()
     if isinstance(documented, Mapping):
         return page(title, f"A mapping with the keys {', '.join(code(str(key)) for key in documented)}.").rstrip()
@@ -79,8 +78,9 @@ def _members(documented: type) -> Iterator[str]:
 
 def _fields(documented: type) -> Iterator[list[str]]:
     if issubclass(documented, BaseModel):
+        plain = get_type_hints(documented)
         for name, field in documented.model_fields.items():
-            yield [code(name), code(_annotation(field.annotation)), cell(field.description or "")]
+            yield [code(name), code(_annotation(plain[name])), cell(field.description or "")]
     elif issubclass(documented, enum.Enum):
         for member in documented:
             yield [code(member.name), code(repr(member.value)), ""]
@@ -104,8 +104,10 @@ def _annotation(annotation: Any) -> str:
 
 
 def _readable(text: str) -> str:
-    """Names without their modules, and members of enumerations by their value."""
+    """Names without their modules and quotes, members of enumerations by their value, and functions by their name."""
     values = re.sub(r"<\w+(?:\.\w+)+: ('[^']*'|[\w.]+)>", r"\1", text)
+    values = re.sub(r"<built-in \w+ (\w+)>", r"\1", values)
+    values = re.sub(r"-> '(\w+)'$", r"-> \1", values)
     return re.sub(r"\b(?:[a-z_]\w*\.)+(?=[A-Za-z_])", "", values)
 
 

@@ -15,7 +15,7 @@ from partita_devtools.docs.api_fields import kind_page
 from partita_devtools.docs.chart_values import chart_values, values_page
 from partita_devtools.docs.command_line import command_page
 from partita_devtools.docs.markdown import cell
-from partita_devtools.docs.pages import PACKAGES
+from partita_devtools.docs.pages import PACKAGES, copied_pages
 from partita_devtools.docs.python_api import docstring, package_page, signature
 
 VALUES = """\
@@ -76,6 +76,12 @@ def test_the_page_of_the_chart_has_every_section() -> None:
     assert {name for name in yaml.safe_load(text) if f"`{name}`" not in page} == set()
 
 
+def test_pages_that_a_value_names_are_links() -> None:
+    page = values_page("# Off; see docs/tasks/admission.md.\nadmission: false\n")
+
+    assert "Off; see [admission](../tasks/admission.md)." in page
+
+
 def test_the_page_of_a_command_has_its_subcommands_and_options() -> None:
     @click.group()
     def root() -> None:
@@ -129,6 +135,22 @@ def test_long_signatures_have_one_parameter_on_a_line() -> None:
     assert signature("short", short, bound=True) == "short(a: int, b: str = 'x')"
     assert signature("long", long).splitlines()[1] == "    first_long_parameter: int,"
     assert signature("long", long).endswith("\n) -> int")
+
+
+def test_types_are_as_a_reader_writes_them() -> None:
+    """Without pydantic's limits, quotes and memory addresses; an alias is its type."""
+    api, planner = package_page("partita_api"), package_page("partita_planner")
+    simulation = package_page("partita_runtime.simulation")
+
+    assert "| `pools` | `tuple[str, ...]` |" in api
+    assert "FieldInfo" not in api
+    assert "with_rate(rate: float) -> PlanningProblem" in planner
+    assert "clock: Callable[[], float] = monotonic" in planner
+    assert "Arrivals = Callable[" in simulation
+
+
+def test_the_page_of_the_license_has_the_text_as_it_is() -> None:
+    assert (ROOT / "LICENSE").read_text().strip("\n") in copied_pages(ROOT)["contribute/license.md"]
 
 
 def test_cells_are_one_line_without_markup() -> None:

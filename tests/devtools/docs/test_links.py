@@ -27,6 +27,7 @@ PAGES = {"index.md", "contents.md", "security.md", "concepts/engines.md", "refer
         pytest.param("security.md", "[a](#rights)", "[a](#rights)", id="same page"),
         pytest.param("security.md", "[a](https://example.com)", "[a](https://example.com)", id="other host"),
         pytest.param("security.md", "```\n[a](../x.md)\n```", "```\n[a](../x.md)\n```", id="code"),
+        pytest.param("security.md", "`[a-z](b)`", "`[a-z](b)`", id="inline code"),
         pytest.param("security.md", "1. a\n   - b\n", "1. a\n    - b\n", id="nested list"),
     ],
 )
