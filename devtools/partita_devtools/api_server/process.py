@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from partita_devtools.errors import DevError
-from partita_devtools.machine.certificates import KeyPair, create_authority, issue_server_certificate
+from partita_devtools.machine.certificates import issue_server_certificate, load_or_create_authority
 from partita_devtools.machine.commands import Report
 from partita_devtools.machine.files import locked, read_record, write_record
 from partita_devtools.machine.kubeconfig import write_kubeconfig
@@ -94,12 +94,6 @@ class EmbeddedApiServer:
     def _state(self) -> _StartedServer | None:
         return read_record(self._record, _StartedServer)
 
-    def _authority(self) -> KeyPair:
-        """The certificate authority of the state directory; a new one the first time."""
-        directory = self.state_dir / "pki"
-        present = KeyPair(directory / "ca.crt", directory / "ca.key")
-        return present if present.certificate.exists() else create_authority(directory)
-
     @property
     def _program(self) -> LoggedProgram:
         return LoggedProgram("the API server", self.log)
@@ -113,7 +107,7 @@ class EmbeddedApiServer:
         earlier = self._state()
         port = same_or_free_port(None if earlier is None else earlier.port, "API server", report)
         token = secrets.token_hex(16) if earlier is None else earlier.token
-        authority = self._authority()
+        authority = load_or_create_authority(self.state_dir / "pki")
         server = issue_server_certificate(authority, self.state_dir / "pki", "embedded-api-server")
         write_kubeconfig(self.kubeconfig, f"https://127.0.0.1:{port}", authority.certificate, token)
         process = spawn(

@@ -26,6 +26,16 @@ class KeyPair:
     key: Path
 
 
+def load_or_create_authority(directory: Path) -> KeyPair:
+    """The authority in `directory`; a new one if there is none, or if a full disk or a crash cut it off."""
+    present = KeyPair(directory / "ca.crt", directory / "ca.key")
+    try:
+        _load(present)
+    except (FileNotFoundError, ValueError):
+        return create_authority(directory)
+    return present
+
+
 def create_authority(directory: Path) -> KeyPair:
     """Write a new certificate authority, `ca.crt` and `ca.key`, into `directory`."""
     key = _new_key()
@@ -54,9 +64,7 @@ def create_authority(directory: Path) -> KeyPair:
 def issue_server_certificate(authority: KeyPair, directory: Path, name: str, *addresses: str) -> KeyPair:
     """Write `<name>.crt` and `<name>.key`, valid for 127.0.0.1, localhost and `addresses`, signed by `authority`."""
     key = _new_key()
-    issuer = x509.load_pem_x509_certificate(authority.certificate.read_bytes())
-    issuer_key = serialization.load_pem_private_key(authority.key.read_bytes(), password=None)
-    assert isinstance(issuer_key, rsa.RSAPrivateKey)
+    issuer, issuer_key = _load(authority)
     names = [
         *(x509.DNSName(host) for host in ("localhost", "kubernetes.default.svc")),
         *(x509.IPAddress(ipaddress.ip_address(address)) for address in (_LOOPBACK, *addresses)),
@@ -75,6 +83,13 @@ def issue_server_certificate(authority: KeyPair, directory: Path, name: str, *ad
 def create_signing_key(path: Path) -> None:
     """Write a new RSA private key, such as the API server signs service-account tokens with."""
     write_private(path, _pem(_new_key()))
+
+
+def _load(pair: KeyPair) -> tuple[x509.Certificate, rsa.RSAPrivateKey]:
+    """Raises FileNotFoundError, and ValueError for a damaged file."""
+    key = serialization.load_pem_private_key(pair.key.read_bytes(), password=None)
+    assert isinstance(key, rsa.RSAPrivateKey)
+    return x509.load_pem_x509_certificate(pair.certificate.read_bytes()), key
 
 
 def _new_key() -> rsa.RSAPrivateKey:
@@ -109,5 +124,5 @@ def _pem(key: rsa.RSAPrivateKey) -> bytes:
 def _write(directory: Path, name: str, certificate: x509.Certificate, key: rsa.RSAPrivateKey) -> KeyPair:
     pair = KeyPair(directory / f"{name}.crt", directory / f"{name}.key")
     write_private(pair.key, _pem(key))
-    pair.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    write_private(pair.certificate, certificate.public_bytes(serialization.Encoding.PEM))
     return pair

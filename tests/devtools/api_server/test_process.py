@@ -21,6 +21,7 @@ from tests.patience import PATIENCE_SECONDS
 from partita_devtools.api_server.process import TOKEN_VARIABLE, EmbeddedApiServer, load_api_server, start_api_server
 from partita_devtools.definitions import apply_definitions
 from partita_devtools.errors import DevError
+from partita_devtools.machine.certificates import create_authority
 from partita_devtools.machine.processes import ProcessIdentity, is_running, send
 from partita_operator.kube.client import Document, KubernetesClient
 from partita_operator.kube.connection import load_config
@@ -145,6 +146,15 @@ def test_a_server_without_a_record_is_stopped_before_another_starts(tmp_path: Pa
         assert lines[0] == "stopping what still runs of an earlier API server"
     finally:
         server.stop()
+
+
+@pytest.mark.parametrize("file", ["ca.crt", "ca.key"])
+def test_a_certificate_that_a_full_disk_cut_off_is_made_again(file: str, tmp_path: Path) -> None:
+    create_authority(tmp_path / "pki")
+    (tmp_path / "pki" / file).write_bytes(b"")
+    server = start_api_server(tmp_path, report=print, dies_with_parent=True)
+    assert server.health() == "ok"
+    server.stop()
 
 
 def test_a_second_process_on_the_same_objects_is_refused(server: EmbeddedApiServer) -> None:

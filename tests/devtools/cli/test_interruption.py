@@ -53,6 +53,25 @@ def test_what_the_block_has_started_is_stopped_in_reverse_order(capsys: pytest.C
     ]
 
 
+def test_another_ctrl_c_does_not_leave_parts_running() -> None:
+    stopped: list[str] = []
+
+    def stop(part: str) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        stopped.append(part)
+
+    def run() -> None:
+        with stopped_if_interrupted() as undo:
+            undo.callback(stop, "API server")
+            undo.callback(stop, "Ray")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    assert stopped == ["Ray", "API server"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
 def test_without_ctrl_c_everything_keeps_running() -> None:
     stopped: list[str] = []
     start(stopped, None)
