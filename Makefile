@@ -23,10 +23,10 @@ help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 $(VENV)/.installed: pyproject.toml devtools/pyproject.toml constraints.txt
-	@command -v $(PYTHON) >/dev/null || { echo "No $(PYTHON) here; install Python 3.11 or newer, or: make PYTHON=/path/to/python3"; exit 1; }
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Partita needs Python 3.11 or newer; try: make PYTHON=python3.11"; exit 1; }
+	@command -v "$(PYTHON)" >/dev/null || { echo "No Python '$(PYTHON)' here; install Python 3.11 or newer, or: make PYTHON=/path/to/python3"; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Partita needs Python 3.11 or newer; try: make PYTHON=python3.11"; exit 1; }
 	@echo "Installing into $(VENV): 4 GB of packages, Ray and torch among them"
-	@$(PYTHON) -m venv $(VENV) || { echo "No venv module; on Debian: apt-get install python3-venv"; exit 1; }
+	@"$(PYTHON)" -m venv $(VENV) || { echo "No venv module; on Debian: apt-get install python3-venv"; exit 1; }
 	@{ $(BIN)/python -m pip install --quiet --constraint constraints.txt uv \
 	&& $(UV_INSTALL) $(TORCH) \
 	&& $(UV_INSTALL) --constraint constraints.txt --editable '.[dev]' --editable devtools; } || { $(NOT_INSTALLED); }

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -28,11 +30,13 @@ def test_an_old_python_is_named_before_anything_is_made(tmp_path: Path) -> None:
     assert not (tmp_path / "venv").exists()
 
 
-def test_a_missing_python_is_named(tmp_path: Path) -> None:
-    run = install(tmp_path / "venv", "python-of-nobody")
+@pytest.mark.parametrize("python", ["python-of-nobody", "", "/my tools/python3"])
+def test_a_missing_python_is_named(python: str, tmp_path: Path) -> None:
+    run = install(tmp_path / "venv", python)
 
     assert run.returncode != 0
-    assert run.stdout.startswith("No python-of-nobody here; install Python 3.11 or newer")
+    assert run.stdout.startswith(f"No Python '{python}' here; install Python 3.11 or newer")
+    assert not (tmp_path / "venv").exists()
 
 
 def test_without_a_package_index_the_last_words_say_what_to_do(tmp_path: Path) -> None:

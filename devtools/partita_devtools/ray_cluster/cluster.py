@@ -51,8 +51,8 @@ from partita_devtools.ray_cluster.state import RayClusterState, StartedRayNode
 from partita_runtime.installation import extra_command
 
 _START_TIMEOUT_S = 240.0
-_TIMED_OUT = "node timed out during startup"
-"""What `ray start` says of a node that did not join within Ray's 30 s."""
+_TIMED_OUT = ("node timed out during startup", "Timed out waiting for node info")
+"""What `ray start` says of a node that did not join, or that its client server did not see, within Ray's 30 s."""
 # Unix socket paths must not exceed 107 characters, so the temporary directory is not in the state directory.
 _TEMP_PARENT, _TEMP_PREFIX = Path("/tmp"), "pr-"
 
@@ -184,7 +184,8 @@ class RayCluster:
         self._launch(name)
         while not self._has_joined(name):
             nodes = self._state().nodes
-            if not nodes[name].runs and _TIMED_OUT not in "\n".join(last_lines(self._log(name), 8)):
+            end = "\n".join(last_lines(self._log(name), 8))
+            if not nodes[name].runs and not any(text in end for text in _TIMED_OUT):
                 raise DevError(self._program(name).problem("ended"))
             if name != HEAD and not nodes[HEAD].runs:
                 raise DevError(self._program(HEAD).problem("ended"))
