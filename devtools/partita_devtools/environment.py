@@ -21,6 +21,7 @@ from partita_devtools.control_plane.lifecycle import ControlPlane, load_control_
 from partita_devtools.errors import DevError
 from partita_devtools.machine.commands import Report
 from partita_devtools.machine.files import read_record, write_record
+from partita_devtools.machine.ports import require_loopback
 from partita_devtools.machine.programs import LoggedProgram
 from partita_devtools.ray_cluster.cluster import RayCluster, load_ray_cluster, start_ray_cluster
 from partita_devtools.ray_cluster.commands import RayClassNode, RayClusterConfig
@@ -139,6 +140,7 @@ def dev_up(
     The first time, Kubernetes is downloaded or built (minutes, see `binaries`). `undo` receives what stops the
     components that this call starts. Raises DevError if one does not start; they are stopped then.
     """
+    require_loopback()
     state_dir = config.state_dir.absolute()
     if environment.get("KUBECONFIG") == str(state_dir / KUBECONFIG_FILE):
         # It points to this environment, not to another cluster.

@@ -14,6 +14,17 @@ from partita_devtools.machine.commands import Report
 _LOWEST, _HIGHEST = 20000, 30000
 
 
+def require_loopback() -> None:
+    """Raises DevError if this machine does not reach itself, as in a new network namespace."""
+    with socket.socket(type=socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("127.0.0.1", 1))  # sends nothing
+        except OSError as error:
+            raise DevError(
+                f"127.0.0.1 cannot be reached ({error.strerror}). Switch the loopback interface on: ip link set lo up"
+            ) from error
+
+
 def is_free(port: int) -> bool:
     """Whether a server could listen on 127.0.0.1:`port` now."""
     with socket.socket() as candidate:
