@@ -33,7 +33,9 @@ DEVELOPMENT_EXTRAS: Final = frozenset({"dev", "docs"})
 """The extras with tools for developers of Partita; they are not checked."""
 _KIB: Final = 1024
 _NO_LIMIT: Final = 2**60
-"""A larger number in a control group means no limit."""
+"""More bytes than any machine has."""
+_FILES: Final = ("active_file", "inactive_file")
+"""What a control group's statistics call the files in memory."""
 
 
 def machine_facts(directory: Path) -> MachineFacts:
@@ -110,20 +112,35 @@ def _cpu() -> CpuFacts:
     return CpuFacts(usable, present, load)
 
 
-def memory_facts() -> MemoryFacts | Unknown:
-    """The memory of this machine, or of the control group."""
+def memory_facts(
+    meminfo: Path = Path("/proc/meminfo"), control_groups: Path = Path("/sys/fs/cgroup")
+) -> MemoryFacts | Unknown:
+    """The memory of this machine, or of the container."""
     try:
-        text = Path("/proc/meminfo").read_text()
+        text = meminfo.read_text()
     except OSError:
         return Unknown("this system has no /proc/meminfo")
     sizes = {name: int(size) * _KIB for name, size in re.findall(r"^(\w+):\s+(\d+) kB$", text, re.MULTILINE)}
     if not {"MemTotal", "MemAvailable"} <= sizes.keys():
         return Unknown("/proc/meminfo does not say it")
     total, available = sizes["MemTotal"], sizes["MemAvailable"]
-    limit, used = (_number(Path("/sys/fs/cgroup") / name) for name in ("memory.max", "memory.current"))
-    if limit is not None and limit < min(total, _NO_LIMIT):
-        total, available = limit, min(available, max(limit - (used or 0), 0))
+    limit, used = _limit_and_use(control_groups)
+    if limit < total:
+        total, available = limit, min(available, max(limit - used, 0))
     return MemoryFacts(total, available)
+
+
+def _limit_and_use(control_groups: Path) -> tuple[int, int]:
+    """The bytes that this container may use, and those it uses without files in memory, which make way for others."""
+    for folder, limit_file, used_file, prefix in (
+        (control_groups, "memory.max", "memory.current", ""),
+        (control_groups / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
+    ):
+        limit, used = _number(folder / limit_file), _number(folder / used_file)
+        if limit is not None and used is not None:
+            files = (_number_after(f"{prefix}{name}", folder / "memory.stat") for name in _FILES)
+            return limit, used - sum(files)
+    return _NO_LIMIT, 0
 
 
 def _disk(directory: Path) -> DiskFacts | Unknown:
@@ -181,3 +198,9 @@ def _words(file: Path) -> list[str]:
 def _number(file: Path) -> int | None:
     words = _words(file)
     return int(words[0]) if words and words[0].isdigit() else None
+
+
+def _number_after(name: str, file: Path) -> int:
+    """The number behind a name; 0 if there is none."""
+    words = _words(file)
+    return int(words[words.index(name) + 1]) if name in words else 0
