@@ -37,6 +37,7 @@ RUN_BY: Final = {
     "devtools/partita_devtools/demo/machine.py": "devtools/demo/test_machine.py",
     "devtools/partita_devtools/machine/processes.py": "devtools/machine/test_processes.py",
     "devtools/partita_devtools/nodes/debian_packages.py": "devtools/cli/test_nodes_command.py",
+    "devtools/partita_devtools/release/programs.py": "devtools/release/test_release.py",
 }
 """Tests by the module whose messages propose a command of another program; the tests are below tests/."""
 

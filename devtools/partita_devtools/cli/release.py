@@ -1,14 +1,15 @@
 """`partita dev release`: builds and publishes a release."""
 
-from dataclasses import asdict
 from pathlib import Path
 
 import click
+from pydantic import TypeAdapter
 from rich.console import Console
 
 from partita_devtools.cli.failures import dev_errors_as_failure
 from partita_devtools.release.config import IMAGES, ReleaseConfig
 from partita_devtools.release.dry_run import dry_run
+from partita_devtools.release.programs import OPTIONAL_PROGRAMS
 from partita_devtools.release.publish import Published, publish
 from partita_operator.cli.errors import BadInput
 from partita_operator.cli.output import OutputFormat, emit, output_option, report
@@ -33,6 +34,13 @@ from partita_operator.cli.output import OutputFormat, emit, output_option, repor
 )
 @click.option("--image", "images", type=click.Choice(list(IMAGES)), multiple=True, help="Only this image; repeatable.")
 @click.option("--base", help="Base of the images, such as docker.io/library/python:3.12-slim. Default: built here.")
+@click.option(
+    "--skip",
+    "skipped",
+    type=click.Choice(OPTIONAL_PROGRAMS),
+    multiple=True,
+    help="Leave out the steps of this program in a dry run; repeatable.",
+)
 @output_option
 @dev_errors_as_failure
 def release(
@@ -43,6 +51,7 @@ def release(
     out: Path,
     images: tuple[str, ...],
     base: str | None,
+    skipped: tuple[str, ...],
     output: OutputFormat,
 ) -> None:
     """Build wheels, images and the chart; sign images; publish images and the chart in a registry.
@@ -51,23 +60,25 @@ def release(
     """
     if is_dry_run == (registry is not None):
         raise BadInput("give --registry HOST/PATH to publish a release, or --dry-run")
+    if skipped and not is_dry_run:
+        raise BadInput("a release that others use needs every step; leave out --skip, or give --dry-run")
     config = ReleaseConfig(
-        source=source.absolute(), out=out.absolute(), registry=registry or "", images=images or tuple(IMAGES), base=base
+        source=source.absolute(),
+        out=out.absolute(),
+        registry=registry or "",
+        images=images or tuple(IMAGES),
+        base=base,
+        skipped=frozenset(skipped),
     )
     published = dry_run(config, report) if is_dry_run else publish(config, tag, report)
-    emit(_facts(published), output, lambda console: _print(published, console))
-
-
-def _facts(published: Published) -> dict[str, object]:
-    return {key: _plain(value) for key, value in asdict(published).items()}
-
-
-def _plain(value: object) -> object:
-    return [str(item) for item in value] if isinstance(value, tuple) else str(value)
+    facts = TypeAdapter(Published).dump_python(published, mode="json")
+    emit(facts, output, lambda console: _print(published, console))
 
 
 def _print(published: Published, console: Console) -> None:
-    for made in (*published.wheels, *published.images, published.chart):
+    contents = (image.contents for image in published.images if image.contents is not None)
+    references = (image.reference for image in published.images)
+    for made in (*published.wheels, *contents, published.chart, *references):
         console.print(str(made), markup=False, soft_wrap=True)
     if published.skipped:
-        console.print(f"skipped, because they are not on PATH: {', '.join(published.skipped)}")
+        console.print(f"without the steps of: {', '.join(published.skipped)}")

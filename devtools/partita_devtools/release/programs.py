@@ -7,15 +7,17 @@ from typing import Final
 from partita_devtools.errors import DevError
 
 PROGRAMS: Final[Mapping[str, str]] = {
-    "buildah": "Debian package buildah",
-    "helm": "https://helm.sh/docs/intro/install",
-    "syft": "https://github.com/anchore/syft#installation",
-    "cosign": "https://docs.sigstore.dev/cosign/system_config/installation",
+    "buildah": "apt-get install buildah",
+    "debootstrap": "apt-get install debootstrap",
+    "docker-registry": "apt-get install docker-registry",
+    "helm": "https://github.com/helm/helm/releases/tag/v3.22.0",
+    "syft": "https://github.com/anchore/syft/releases/tag/v1.57.0",
+    "cosign": "https://github.com/sigstore/cosign/releases/tag/v3.1.3",
 }
-"""How to install each one."""
+"""Where to get each one. The workflow of a release installs the same versions."""
 
-OPTIONAL_PROGRAMS: Final = frozenset({"syft", "cosign"})
-"""Those that a dry run does without: lists of contents, and signatures."""
+OPTIONAL_PROGRAMS: Final = ("cosign", "syft")
+"""Those that a dry run can do without: signatures, and lists of contents."""
 
 
 def missing_programs() -> frozenset[str]:
@@ -23,8 +25,11 @@ def missing_programs() -> frozenset[str]:
     return frozenset(program for program in PROGRAMS if shutil.which(program) is None)
 
 
-def require_programs(skipped: Collection[str]) -> None:
-    """Raises DevError that says how to install what is missing, unless it is skipped."""
-    missing = [f"{name} ({PROGRAMS[name]})" for name in PROGRAMS if name in missing_programs() - set(skipped)]
+def require_programs(needed: Collection[str], optional: Collection[str] = ()) -> None:
+    """Raises DevError that says where to get each of `needed` that is missing, and how to skip those of `optional`."""
+    missing = [name for name in PROGRAMS if name in missing_programs() & set(needed)]
     if missing:
-        raise DevError(f"a release needs programs that are missing: {', '.join(missing)}")
+        message = "a release needs programs that are missing; get them:"
+        message += "".join(f"\n  {name}: {PROGRAMS[name]}" for name in missing)
+        skipping = " ".join(f"--skip {name}" for name in missing if name in optional)
+        raise DevError(f"{message}\nTo leave out their steps: {skipping}" if skipping else message)

@@ -9,8 +9,20 @@ from pathlib import Path
 from partita_devtools.machine.commands import Report, run_logged
 from partita_devtools.nodes.image import build_image, push_image
 from partita_devtools.release.config import IMAGES, ReleaseConfig
+from partita_devtools.release.contents import list_contents
 from partita_devtools.release.programs import require_programs
+from partita_devtools.release.signing import Signer
 from partita_devtools.release.version import release_version
+
+
+@dataclass(frozen=True)
+class PublishedImage:
+    """An image in the registry."""
+
+    reference: str
+    """With its digest."""
+    contents: Path | None
+    """The list of its contents, unless that is skipped."""
 
 
 @dataclass(frozen=True)
@@ -19,8 +31,7 @@ class Published:
 
     version: str
     wheels: tuple[Path, ...]
-    images: tuple[str, ...]
-    """References with digests."""
+    images: tuple[PublishedImage, ...]
     chart: Path
     skipped: tuple[str, ...]
     """Programs whose steps were left out."""
@@ -34,7 +45,7 @@ def publish(config: ReleaseConfig, tag: str | None, report: Report) -> Published
     has the end of its log.
     """
     version = release_version(config.source, tag)
-    require_programs(config.skipped)
+    require_programs(config.programs)
     shutil.rmtree(config.out, ignore_errors=True)
     config.out.mkdir(parents=True)
     steps = _Steps(config, version, report)
@@ -57,26 +68,25 @@ class _Steps:
             self._run([sys.executable, "-m", "build", *words], f"building the wheel of {project.name}")
         return tuple(sorted(wheels.iterdir()))
 
-    def image(self, name: str) -> str:
-        """An image in the registry, signed, with the list of its contents; its reference with the digest."""
+    def image(self, name: str) -> PublishedImage:
+        """An image in the registry, signed, with the list of its contents."""
         config, archive = self.config, self.config.out / f"{name}.tar"
-        tag = f"{config.registry}/{name}:{self.version}"
+        place = f"{config.registry}/{name}"
+        tag = f"{place}:{self.version}"
         arguments = {"EXTRAS": IMAGES[name]} | ({} if config.base is None else {"BASE": config.base})
         build_image(config.source, tag, archive, work_dir=config.image_cache, arguments=arguments, report=self.report)
         digest = push_image(tag, work_dir=config.image_cache, plain_http=config.plain_http, report=self.report)
-        reference = f"{config.registry}/{name}@{digest}"
-        contents = config.out / f"{name}.spdx.json"
+        reference, contents = f"{place}@{digest}", None
         if "syft" not in config.skipped:
-            self._run(
-                ["syft", "scan", f"docker-archive:{archive}", "--output", f"spdx-json={contents}"],
-                f"listing the contents of {name}",
-            )
+            contents = config.out / f"{name}.spdx.json"
+            list_contents(archive, place, self.version, contents, log=self._log, report=self.report)
         archive.unlink()
         if "cosign" not in config.skipped:
-            self._cosign("sign", reference)
-            if contents.exists():
-                self._cosign("attest", "--type", "spdxjson", "--predicate", str(contents), reference)
-        return reference
+            signer = Signer(config.key, config.plain_http, self._log, self.report)
+            signer.sign(reference)
+            if contents is not None:
+                signer.attest(reference, contents)
+        return PublishedImage(reference, contents)
 
     def chart(self) -> Path:
         """The chart's package, which is in the registry, too."""
@@ -88,11 +98,9 @@ class _Steps:
         self._run(["helm", "push", str(package), f"oci://{config.registry}/charts", *plain], "publishing the chart")
         return package
 
-    def _cosign(self, command: str, *words: str) -> None:
-        """Without a key, cosign asks the workflow's identity provider; with one, nothing leaves this machine."""
-        key = [] if self.config.key is None else ["--key", str(self.config.key), "--tlog-upload=false"]
-        plain = ["--allow-http-registry"] if self.config.plain_http else []
-        self._run(["cosign", command, "--yes", *key, *plain, *words], f"cosign {command}")
+    @property
+    def _log(self) -> Path:
+        return self.config.out / "release.log"
 
     def _run(self, argv: Sequence[str], phase: str) -> None:
-        run_logged(argv, phase=phase, log=self.config.out / "release.log", report=self.report)
+        run_logged(argv, phase=phase, log=self._log, report=self.report)
