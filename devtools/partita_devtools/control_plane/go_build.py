@@ -125,7 +125,7 @@ class _Go:
         libraries = _LIBRARY.findall(self._go_mod_of(program, directory)) if program.module == _KUBERNETES else []
         library_version = program.version.replace("v1.", "v0.", 1)
         lines = [
-            "module partita.dev/build",
+            "module partita.local/build",
             "go 1.26.0",
             f"require {program.module} {program.version}",
             *(f"replace {library} => {library} {library_version}" for library in libraries),
