@@ -57,6 +57,16 @@ class KubeRaySettings(Section):
         description='KubeRay\'s upgradeStrategy, such as {"type": "NewClusterWithIncrementalUpgrade", ...}. '
         "Empty: KubeRay's default.",
     )
+    redis_address: str = Field(
+        default="",
+        description="Address of a Redis for the state of Ray's heads, such as redis.ray.svc:6379. Workers then serve "
+        "on while a head is replaced. Empty: all pods of a Ray cluster are replaced with its head.",
+    )
+    redis_secret: str = Field(
+        default="",
+        description="Name of a Secret with the password of that Redis (key password), in each namespace with sessions. "
+        "Empty: no password.",
+    )
     auth_secret: str = Field(
         default="",
         description="Name of a Secret with Ray's token (key auth_token), in each namespace with sessions. "

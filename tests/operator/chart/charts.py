@@ -37,6 +37,8 @@ EVERYTHING: dict[str, Any] = {
         "head": {"resources": {"cpu": "4"}, "nodeSelector": {"kubernetes.io/os": "linux"}},
         "workers": {"tolerations": [{"key": "x", "operator": "Exists"}]},
         "upgradeStrategy": {"type": "None"},
+        "redisAddress": "redis:6379",
+        "redisSecret": "redis",
         "authSecret": "ray",
         "tokenSecret": {"name": "ray", "key": "kuberay"},
     },

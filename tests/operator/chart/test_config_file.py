@@ -72,7 +72,10 @@ def test_the_config_file_has_every_setting_and_no_secret() -> None:
     want = {setting.keys for setting in all_settings() if setting.in_chart}
     lease = {("leaderElection", "namespace"), ("leaderElection", "name")}
     assert {keys for setting in all_settings() if is_at(given, keys := setting.keys)} == want | lease
-    assert "secret" not in config_file(EVERYTHING).lower().replace("authsecret", "").replace("pullsecrets", "")
+    text = config_file(EVERYTHING).lower()
+    for name_of_secret in ("authsecret", "redissecret", "pullsecrets"):
+        text = text.replace(name_of_secret, "")
+    assert "secret" not in text
 
 
 def test_a_change_of_settings_restarts_the_pods() -> None:

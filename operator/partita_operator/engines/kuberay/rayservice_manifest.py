@@ -45,6 +45,8 @@ def rayservice(
     }
     if settings.ray_version:
         cluster["rayVersion"] = settings.ray_version
+    if settings.redis_address:
+        cluster["gcsFaultToleranceOptions"] = fault_tolerance(settings.redis_address, settings.redis_secret)
     if settings.auth_secret:
         cluster["authOptions"] = {"mode": "token", "secretName": settings.auth_secret}
     spec: dict[str, Any] = {"serveConfigV2": serve_config(apps), "rayClusterConfig": cluster}
@@ -56,6 +58,14 @@ def rayservice(
         "metadata": {"name": NAME, "namespace": namespace, "labels": LABELS},
         "spec": spec,
     }
+
+
+def fault_tolerance(redis_address: str, secret: str) -> dict[str, Any]:
+    """Options for a head that keeps its state in a Redis, each Ray cluster in a part of its own."""
+    options: dict[str, Any] = {"redisAddress": redis_address}
+    if secret:
+        options["redisPassword"] = {"valueFrom": {"secretKeyRef": {"name": secret, "key": "password"}}}
+    return options
 
 
 def serve_config(applications: Iterable[AppConfig]) -> str:

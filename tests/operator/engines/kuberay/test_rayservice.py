@@ -95,6 +95,8 @@ EVERYTHING = KubeRaySettings.model_validate(
                 "maxSurgePercent": 50,
             },
         },
+        "redisAddress": "redis.ray.svc:6379",
+        "redisSecret": "redis",
         "authSecret": "ray-token",
     }
 )
@@ -275,6 +277,27 @@ def test_standby_processes_on_nodes_of_frontends_preload_the_frontend() -> None:
     environment = {variable["name"]: variable["value"] for variable in container["env"]}
 
     assert "partita_runtime.serving.frontend" in environment["RAY_preload_python_modules"].split(",")
+
+
+@pytest.mark.parametrize(
+    ("settings", "want"),
+    [
+        pytest.param({}, None, id="no Redis"),
+        pytest.param({"redisAddress": "redis:6379"}, {"redisAddress": "redis:6379"}, id="without a password"),
+        pytest.param(
+            {"redisAddress": "redis:6379", "redisSecret": "redis"},
+            {
+                "redisAddress": "redis:6379",
+                "redisPassword": {"valueFrom": {"secretKeyRef": {"name": "redis", "key": "password"}}},
+            },
+            id="with a password",
+        ),
+    ],
+)
+def test_the_state_of_the_head_is_in_redis_if_there_is_one(settings: Json, want: Json | None) -> None:
+    made = rendered([], settings=KubeRaySettings.model_validate({"image": "x", **settings}))
+
+    assert made["spec"]["rayClusterConfig"].get("gcsFaultToleranceOptions") == want
 
 
 def test_a_raylet_has_time_to_start_on_a_busy_node() -> None:
