@@ -17,10 +17,10 @@ UV_INSTALL := UV_DEFAULT_INDEX="$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$$($(BIN)
 	$(BIN)/uv pip install $(if $(MAKE_TERMOUT),,--quiet) --python $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-kubernetes demo-emulated cluster e2e cluster-down down test test-fast lint format docs release-dry-run benchmarks crds schema clean
+.PHONY: help install demo demo-kubernetes demo-emulated cluster e2e e2e-kuberay cluster-down down test test-fast lint format docs release-dry-run benchmarks crds schema clean
 
 help:  ## Show this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 $(VENV)/.installed: pyproject.toml devtools/pyproject.toml constraints.txt
 	@command -v "$(PYTHON)" >/dev/null || { echo "No Python '$(PYTHON)' here; install Python 3.11 or newer, or: make PYTHON=/path/to/python3"; exit 1; }
@@ -51,6 +51,9 @@ cluster: install  ## Four real Kubernetes nodes on this machine (root, Debian 12
 
 e2e: install  ## The whole path on those nodes: chart, profiling pods, Ray in pods, requests, upgrade, removal
 	$(BIN)/python -m pytest -m cluster tests/cluster $(PYTEST_ARGS)
+
+e2e-kuberay: install  ## Sessions through KubeRay on those nodes; KUBERAY_OPERATOR is the path of its operator's program
+	$(BIN)/python -m pytest -m cluster tests/cluster/test_kuberay.py -rs $(PYTEST_ARGS)
 
 cluster-down: install  ## Stop the nodes and all that ran on them
 	$(BIN)/partita dev nodes down

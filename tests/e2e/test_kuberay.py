@@ -11,7 +11,7 @@ import httpx
 import pytest
 from tests.fixtures import RayClusterFactory
 from tests.operator.doubles import RunnerDouble
-from tests.operator.engines.kuberay.kuberay_crds import KINDS, complaints, kuberay_crd
+from tests.operator.engines.kuberay.kuberay_crds import KINDS, complaints, kuberay_definitions
 from tests.operator.engines.kuberay.kuberay_double import KubeRayDouble
 from tests.operator.handlers.conftest import InProcessSolver
 from tests.operator.kubectl import Json, Kubectl, cluster_with_crds, eventually, pool, reason, session
@@ -55,20 +55,11 @@ def api(cluster: Kubectl, control_plane: ControlPlane) -> Iterator[httpx.Client]
     """The API server, with KubeRay's definitions in it."""
     headers = {"Authorization": f"Bearer {control_plane.token}"}
     trusted = ssl.create_default_context(cafile=str(control_plane.authority.certificate))
-    definitions = [kuberay_crd(kind) for kind in KINDS]
-    with httpx.Client(base_url=control_plane.url, headers=headers, verify=trusted, timeout=60) as made:
-        try:
-            for definition in definitions:
-                answer = made.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", json=definition)
-                assert answer.is_success, answer.text[:2000]
-            cluster(
-                "wait", "--for=condition=Established", "--timeout=60s", "crd", *(f"{kind}.ray.io" for kind in KINDS)
-            )
-            yield made
-        finally:
-            for definition in definitions:
-                name = definition["metadata"]["name"]
-                made.delete(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}")
+    with (
+        kuberay_definitions(cluster, *KINDS),
+        httpx.Client(base_url=control_plane.url, headers=headers, verify=trusted, timeout=60) as made,
+    ):
+        yield made
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,10 @@
 """KubeRay's own CustomResourceDefinitions, of the release that Partita is tested with."""
 
+import json
 import os
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from http.client import HTTPException
 from pathlib import Path
@@ -10,6 +13,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from tests.operator.kubectl import Kubectl
 
 VERSION = "v1.7.0"
 KINDS = ("rayclusters", "rayservices")
@@ -38,6 +42,26 @@ def kuberay_crd(kind: str) -> dict[str, Any]:
             pytest.skip(f"no KubeRay {VERSION} definitions: {error}; put them into ${DIRECTORY_VARIABLE}")
     found: dict[str, Any] = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     return found
+
+
+@contextmanager
+def kuberay_definitions(kubectl: Kubectl, *kinds: str) -> Iterator[None]:
+    """KubeRay's definitions in a cluster. Skips the test if they are not available."""
+    definitions = [kuberay_crd(kind) for kind in kinds]
+    names = [f"{kind}.ray.io" for kind in kinds]
+    try:
+        # They are too large for the annotation of `kubectl apply`.
+        kubectl(
+            "apply",
+            "--server-side",
+            "-f",
+            "-",
+            stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": definitions}),
+        )
+        kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", *names)
+        yield
+    finally:
+        kubectl("delete", "crd", *names, "--ignore-not-found", "--timeout=120s")
 
 
 @cache

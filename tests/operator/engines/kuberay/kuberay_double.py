@@ -2,8 +2,8 @@
 
 For each RayService it makes a RayCluster, writes serveConfigV2 to Serve whenever its text changes, starts a Ray node
 for each pod that a worker group of the RayCluster should have, with the group's Ray resources, and writes KubeRay's
-conditions. The API server, Ray and Serve are real. Not simulated: pods, services, a second Ray cluster, and the removal
-of pods.
+conditions. The API server, Ray and Serve are real. Not simulated: pods, services, a second Ray cluster that takes over,
+and the removal of pods. `test_kuberay_double.py` compares it with the real one.
 """
 
 import json
@@ -34,9 +34,9 @@ _MERGE: Final = {"Content-Type": "application/merge-patch+json"}
 
 
 class KubeRayDouble:
-    """Serves the RayServices of one namespace, all on one given Ray head."""
+    """Serves the RayServices of one namespace, all on one given Ray head; without one, none is ever up."""
 
-    def __init__(self, api: httpx.Client, namespace: str, ray: RayCluster, logs: Path) -> None:
+    def __init__(self, api: httpx.Client, namespace: str, ray: RayCluster | None, logs: Path) -> None:
         self._api = api
         self._services = SERVICES.format(namespace=namespace)
         self._clusters = CLUSTERS.format(namespace=namespace)
@@ -44,6 +44,8 @@ class KubeRayDouble:
         self._logs = logs
         self._written: dict[str, str] = {}
         """The text that was last written to Serve, by RayService."""
+        self._named: dict[str, str] = {}
+        """The name of the RayCluster of each RayService, by uid."""
         self.nodes: dict[str, int] = {}
         """Ray nodes that were started, by worker group."""
         self.problem = ""
@@ -78,6 +80,9 @@ class KubeRayDouble:
     def _reconcile(self, service: Json) -> None:
         name = service["metadata"]["name"]
         cluster = self._cluster_of(service)
+        if cluster is None or self._ray is None:
+            self._write_status(service, self._named[service["metadata"]["uid"]], {}, False)
+            return
         self._start_nodes(cluster)
         text = service["spec"]["serveConfigV2"]
         if self._written.get(name) != text:
@@ -89,29 +94,40 @@ class KubeRayDouble:
         is_up = was_up or (bool(apps) and all(found["status"] == "RUNNING" for found in apps.values()))
         self._write_status(service, cluster["metadata"]["name"], statuses, is_up)
 
-    def _cluster_of(self, service: Json) -> Json:
-        meta = service["metadata"]
-        name = f"{meta['name']}-x2b4c"
-        found = self._api.get(f"{self._clusters}/{name}")
+    def _cluster_of(self, service: Json) -> Json | None:
+        """The RayCluster of the specification, made or extended if need be; None while it has only a name."""
+        meta, desired = service["metadata"], service["spec"]["rayClusterConfig"]
+        name = self._named.get(meta["uid"])
+        if name is None:
+            return self._name_cluster(meta)
+        url = f"{self._clusters}/{name}"
+        found = self._api.get(url)
         if found.status_code == httpx.codes.NOT_FOUND:
-            owner = {"apiVersion": "ray.io/v1", "kind": "RayService", "name": meta["name"], "uid": meta["uid"]}
-            made = {
-                "apiVersion": "ray.io/v1",
-                "kind": "RayCluster",
-                "metadata": {"name": name, "ownerReferences": [{**owner, "controller": True}]},
-                "spec": service["spec"]["rayClusterConfig"],
-            }
-            return self._call("POST", self._clusters, json=made)
+            return self._make_cluster(name, service)
         cluster: Json = found.raise_for_status().json()
-        present = cluster["spec"]["workerGroupSpecs"]
-        desired = service["spec"]["rayClusterConfig"]["workerGroupSpecs"]
-        assert [_without_numbers(g) for g in desired[: len(present)]] == [_without_numbers(g) for g in present], (
-            "KubeRay would make a new Ray cluster for this"
-        )
-        if len(desired) > len(present):  # then KubeRay replaces the whole specification of the cluster
-            patch = {"spec": service["spec"]["rayClusterConfig"]}
-            return self._call("PATCH", f"{self._clusters}/{name}", json=patch, headers=_MERGE)
+        known = len(cluster["spec"]["workerGroupSpecs"])
+        if _compared(desired, known) != _compared(cluster["spec"], known):
+            assert self._ray is None, "KubeRay would make a new Ray cluster for this"
+            return self._name_cluster(meta)
+        if len(desired["workerGroupSpecs"]) > known:  # then KubeRay replaces the whole specification of the cluster
+            return self._call("PATCH", url, json={"spec": desired}, headers=_MERGE)
         return cluster
+
+    def _name_cluster(self, meta: Json) -> None:
+        """The status has the name of a RayCluster before there is one."""
+        self._named[meta["uid"]] = f"{meta['name']}-{meta['uid'][:5]}-{meta['generation']}"
+
+    def _make_cluster(self, name: str, service: Json) -> Json:
+        meta = service["metadata"]
+        owner = {"apiVersion": "ray.io/v1", "kind": "RayService", "name": meta["name"], "uid": meta["uid"]}
+        labels, owners = meta.get("labels"), [{**owner, "controller": True}]
+        made = {
+            "apiVersion": "ray.io/v1",
+            "kind": "RayCluster",
+            "metadata": {"name": name, "labels": labels, "ownerReferences": owners},
+            "spec": service["spec"]["rayClusterConfig"],
+        }
+        return self._call("POST", self._clusters, json=made)
 
     def _start_nodes(self, cluster: Json) -> None:
         for group in cluster["spec"]["workerGroupSpecs"]:
@@ -213,5 +229,8 @@ def _conditions(service: Json) -> list[Json]:
     return found
 
 
-def _without_numbers(group: Json) -> Json:
-    return {k: v for k, v in group.items() if k not in ("replicas", "minReplicas", "maxReplicas", "scaleStrategy")}
+def _compared(spec: Json, groups: int) -> Json:
+    """What KubeRay compares of a cluster's specification: everything but numbers, of the first `groups`."""
+    numbers = ("replicas", "minReplicas", "maxReplicas", "scaleStrategy")
+    compared = [{k: v for k, v in group.items() if k not in numbers} for group in spec["workerGroupSpecs"][:groups]]
+    return {**spec, "workerGroupSpecs": compared}

@@ -1,0 +1,54 @@
+"""Requests in the cluster, until the test has seen enough: a pod that asks a session, and what it was answered.
+
+Each request has its own connection, so that they reach all endpoints of a Service.
+"""
+
+import json
+from typing import Any
+
+from tests.operator.kubectl import Json, Kubectl, eventually
+
+NAME = "steady-load"
+PER_SECOND = 4
+_SCRIPT = """
+import json, pathlib, sys, threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from urllib.request import Request, urlopen
+
+url, pause, body = sys.argv[1], float(sys.argv[2]), sys.argv[3].encode()
+
+def answer(_):
+    try:
+        with urlopen(Request(url, body, {"Content-Type": "application/json"}), timeout=120) as got:
+            got.read()
+            return str(got.status)
+    except Exception as error:
+        return repr(error)
+
+end, timer, sent = pathlib.Path("/tmp/end"), threading.Event(), []
+with ThreadPoolExecutor(256) as pool:
+    while not end.exists():
+        sent.append(pool.submit(answer, None))
+        timer.wait(pause)
+print(json.dumps(Counter(one.result() for one in sent)))
+"""
+
+
+def start_load(kubectl: Kubectl, image: str, session: Json, inputs: list[Json]) -> None:
+    """Send requests to the session from now on."""
+    url = f"{session['status']['url']}/v2/models/{session['metadata']['name']}/infer"
+    arguments = [url, str(1 / PER_SECOND), json.dumps({"inputs": inputs})]
+    container = {"name": "load", "image": image, "command": ["python3", "-c", _SCRIPT, *arguments]}
+    pod: dict[str, Any] = {"restartPolicy": "Never", "containers": [container]}
+    kubectl.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": NAME}, "spec": pod})
+    kubectl("wait", "--for=condition=Ready", "--timeout=120s", f"pod/{NAME}")
+
+
+async def ended_load(kubectl: Kubectl) -> dict[str, int]:
+    """Send no more, and return how many requests had each answer."""
+    kubectl("exec", NAME, "--", "touch", "/tmp/end")
+    await eventually(lambda: kubectl.get("pod", NAME), lambda pod: pod["status"]["phase"] == "Succeeded")
+    found: dict[str, int] = json.loads(kubectl("logs", NAME))
+    kubectl("delete", "pod", NAME)
+    return found
