@@ -10,8 +10,9 @@ import shutil
 import ssl
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from os import environ, geteuid
 from pathlib import Path
 
@@ -182,14 +183,15 @@ def _start_programs(cluster: NodeCluster, binaries: Binaries, report: Report) ->
         container_runtime.write_configuration(node)
         kubelet.write_configuration(node, dns.address(cluster.nodes))
         runtime = _with_own_logs(node, container_runtime.command(node, binaries))
-        process = _launch(cluster, f"{node.name}-containerd", runtime)
-        _wait_for_containerd(cluster, node, process)
+        answers = partial(container_runtime.answers, node, binaries)
+        process = _launch_until(cluster, f"{node.name}-containerd", runtime, answers)
         container_runtime.import_image(node, binaries, pause)
         beside_it = ["nsenter", f"--mount=/proc/{process.pid}/ns/mnt"]
         _launch(cluster, f"{node.name}-kubelet", [*beside_it, *kubelet.command(node, binaries, plane.kubeconfig)])
     corefile = directory / "Corefile"
     dns.write_configuration(corefile, cluster.nodes, plane.kubeconfig, dns_health)
-    _wait_for_dns(cluster, _launch(cluster, COREDNS, dns.command(binaries, corefile)), dns_health)
+    ready = partial(_is_ready, f"http://127.0.0.1:{dns_health}/ready")
+    _launch_until(cluster, COREDNS, dns.command(binaries, corefile), ready)
     # One is enough for all nodes, because they share the machine's rules.
     _launch(
         cluster,
@@ -225,21 +227,15 @@ def _launch(cluster: NodeCluster, name: str, argv: list[str]) -> ProcessIdentity
     return process
 
 
-def _wait_for_containerd(cluster: NodeCluster, node: DevNode, process: ProcessIdentity) -> None:
+def _launch_until(cluster: NodeCluster, name: str, argv: list[str], answers: Callable[[], bool]) -> ProcessIdentity:
+    """Start a program and wait until it answers. Raises DevError with the end of its log if it does not."""
+    process = _launch(cluster, name, argv)
     deadline = time.monotonic() + _START_TIMEOUT_S
-    while not container_runtime.answers(node, cluster.control_plane.binaries):
+    while not answers():
         if not is_running(process) or time.monotonic() > deadline:
-            raise DevError(_ending(cluster, f"{node.name}-containerd"))
+            raise DevError(_ending(cluster, name))
         time.sleep(0.2)
-
-
-def _wait_for_dns(cluster: NodeCluster, process: ProcessIdentity, health_port: int) -> None:
-    """Wait until CoreDNS has read the Services."""
-    deadline = time.monotonic() + _START_TIMEOUT_S
-    while not _is_ready(f"http://127.0.0.1:{health_port}/ready"):
-        if not is_running(process) or time.monotonic() > deadline:
-            raise DevError(_ending(cluster, COREDNS))
-        time.sleep(0.2)
+    return process
 
 
 def _is_ready(url: str) -> bool:
