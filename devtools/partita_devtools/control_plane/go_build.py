@@ -11,6 +11,7 @@ import json
 import os
 import re
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,10 +56,11 @@ def build_from_go_modules(release: Release, programs: Sequence[str], directory: 
     interrupted build go on where it was. Raises DevError if Go or a module cannot be had, or if the build fails.
     """
     log = directory / _LOG
-    go = _Go(find_go(directory.parent.parent, log, report), directory / ".modules", log, report)
     chosen = [program for program in go_programs(release) if program.name in programs]
-    for number, program in enumerate(chosen, start=1):
-        go.build(program, directory, f"building {program.name} {program.version} ({number} of {len(chosen)})")
+    with tempfile.TemporaryDirectory(prefix=".modules-", dir=directory) as modules:
+        go = _Go(find_go(directory.parent.parent, log, report), Path(modules), log, report)
+        for number, program in enumerate(chosen, start=1):
+            go.build(program, directory, f"building {program.name} {program.version} ({number} of {len(chosen)})")
 
 
 def go_programs(release: Release) -> list[GoProgram]:
@@ -102,9 +104,10 @@ class _Go:
 
     def build(self, program: GoProgram, directory: Path, phase: str) -> None:
         """Build one program into `directory`, where it appears complete."""
-        module = self.modules / program.name
-        module.mkdir(parents=True, exist_ok=True)
-        (module / "go.mod").write_text(self._go_mod(program, module), encoding="utf-8")
+        module = self.modules / program.module.replace("/", "-")
+        if not (module / "go.mod").exists():  # programs of one module share it
+            module.mkdir(parents=True, exist_ok=True)
+            (module / "go.mod").write_text(self._go_mod(program, module), encoding="utf-8")
         set_variables = "".join(f" -X {name}={value}" for name, value in program.variables.items())
         run_logged(
             [
