@@ -109,6 +109,7 @@ KINDS: tuple[CustomResource, ...] = (
             Column("Rate", ".status.signals.offeredRate"),
             Column("P99ms", ".status.signals.p99Ms"),
             Column("Bad", ".status.signals.badRate", priority=1),
+            Column("Engine", ".status.engine", priority=1),
             AGE,
         ),
     ),

@@ -189,15 +189,16 @@ class Engine(SpecModel):
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             "engine.address needs engine.type Ray",
-            lambda engine: engine.address is None or engine.type is EngineType.RAY,
+            lambda engine: engine.address is None or engine.type is not EngineType.KUBERAY,
             "!has(self.address) || !has(self.type) || self.type == 'Ray'",
         ),
     )
 
-    type: EngineType = Field(
-        default=EngineType.RAY,
+    type: EngineType | None = Field(
+        default=None,
         description="Ray: an existing Ray cluster, through its dashboard's REST API. KubeRay: a Ray cluster that "
-        "KubeRay creates for the session's namespace.",
+        "KubeRay creates for the session's namespace. Default: Ray with an address, else what the operator's setting "
+        "defaultEngine says; status.engine shows it.",
     )
     address: str | None = Field(
         default=None,
@@ -205,6 +206,10 @@ class Engine(SpecModel):
         pattern=r"^https?://.+",
         description="URL of the Ray dashboard. Default: the operator's own setting.",
     )
+
+    def type_or(self, default: EngineType) -> EngineType:
+        """The engine that serves the session, if the operator's default is `default`."""
+        return self.type or (default if self.address is None else EngineType.RAY)
 
 
 class Frontend(SpecModel):
@@ -372,6 +377,9 @@ class InferenceSessionStatus(StatusModel):
     """Observed state of an InferenceSession."""
 
     observed_generation: int = Field(default=0, description="The generation that this status is about.")
+    engine: EngineType | None = Field(
+        default=None, description="The engine that serves the session: spec.engine.type, or the operator's default."
+    )
     url: str | None = Field(default=None, description="Base URL for clients of the Open Inference Protocol.")
     grpc_address: str | None = Field(
         default=None,

@@ -17,7 +17,7 @@ from partita_operator.settings.section import plain
 NO_KUBERAY: Final = "The operator is not set up for KubeRay. Set kuberay.image of the chart, or use engine.type Ray."
 NO_RAY: Final = (
     "The operator knows no Ray cluster. Set ray.address of the chart or engine.address of the "
-    "session, or use engine.type KubeRay."
+    "session, or use engine KubeRay: defaultEngine of the chart, or engine.type of the session."
 )
 
 
@@ -36,21 +36,24 @@ async def open_engines(settings: OperatorSettings, kubeconfig: Path | None) -> A
             token, options = plain(settings.kuberay.token), serving_options(settings)
             kuberay = KubeRayEngine(kubernetes, settings.kuberay, token, options, settings.namespaces)
             resources.push_async_callback(kuberay.close)
-        yield EngineRegistry(ray, kuberay)
+        yield EngineRegistry(ray, kuberay, settings.default_engine)
 
 
 class EngineRegistry:
-    """The engines by the kind that sessions name; it implements `ports.ServingEngines`."""
+    """The engines by the type that sessions name; it implements `ports.ServingEngines`."""
 
-    def __init__(self, ray: RayServeEngines, kuberay: KubeRayEngine | None) -> None:
+    def __init__(
+        self, ray: RayServeEngines, kuberay: KubeRayEngine | None, default: EngineType = EngineType.RAY
+    ) -> None:
         self._ray = ray
         self._kuberay = kuberay
+        self._default = default
         self._without_kuberay = MissingEngine(NO_KUBERAY)
         self._without_ray = MissingEngine(NO_RAY)
 
     def of(self, session: InferenceSession) -> ServingEngine:
         """The engine that the session names, or the default; the same object for the same address."""
-        match session.spec.engine.type:
+        match session.spec.engine.type_or(self._default):
             case EngineType.KUBERAY:
                 return self._kuberay or self._without_kuberay
             case EngineType.RAY:

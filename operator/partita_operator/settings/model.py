@@ -11,6 +11,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
+from partita_api.inferencesession import EngineType
 from partita_api.meta import NAME_PATTERN
 from partita_operator.settings.kuberay import KubeRaySettings
 from partita_operator.settings.mig import MigSettings
@@ -62,7 +63,7 @@ class RaySettings(Section):
     address: str = Field(
         default="http://ray-head-svc.ray.svc:8265",
         pattern=URL_OR_EMPTY_PATTERN,
-        description="URL of Ray's dashboard. Empty: no such cluster; all sessions have engine.type KubeRay.",
+        description="URL of Ray's dashboard. Empty: no such cluster; all sessions have engine KubeRay.",
     )
     serve_url: str = Field(
         default="http://ray-head-svc.ray.svc:8000",
@@ -188,6 +189,10 @@ class OperatorSettings(Section):
         description="Namespaces whose sessions the operator serves. Empty: all.",
         json_schema_extra={"uniqueItems": True},
     )
+    default_engine: EngineType = Field(
+        default=EngineType.RAY,
+        description="Engine of sessions without spec.engine.type: Ray, or KubeRay, which needs kuberay.image.",
+    )
     resync_seconds: float = Field(
         default=5, ge=0.1, description="Seconds after which a settled session is reconciled again."
     )
@@ -207,6 +212,12 @@ class OperatorSettings(Section):
     metrics: MetricsSettings = MetricsSettings()
     health: HealthSettings = HealthSettings()
     logging: LoggingSettings = LoggingSettings()
+
+    @model_validator(mode="after")
+    def _has_default_engine(self) -> Self:
+        if self.default_engine is EngineType.KUBERAY and not self.kuberay.enabled:
+            raise ValueError("defaultEngine KubeRay needs kuberay.image")
+        return self
 
     @property
     def runtime_env(self) -> dict[str, Any]:

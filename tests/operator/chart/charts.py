@@ -43,6 +43,7 @@ EVERYTHING: dict[str, Any] = {
         "tokenSecret": {"name": "ray", "key": "kuberay"},
     },
     "transport": "ActorCalls",
+    "defaultEngine": "KubeRay",
     "mig": {"enabled": True, "namespace": "nvidia", "products": []},
     "models": {"allowedModules": ["traffic"], "allowedFiles": ["/models/"], "requireDigest": True},
     "profiling": {"image": "registry/profiler:1.2.3", "versions": {"torch": "2.13.0"}},

@@ -50,6 +50,7 @@ def test_the_operator_reads_the_mounted_config_file(values: dict[str, Any] | Non
     given = values or {}
     assert settings.ray.address == "http://ray-head-svc.ray.svc:8265"
     assert settings.ray.runtime_env == given.get("ray", {}).get("runtimeEnv", {})
+    assert settings.default_engine == given.get("defaultEngine", "Ray")
     assert settings.transport == given.get("transport", "Streams")
     assert settings.profiling.image == given.get("profiling", {}).get("image", "")
     assert settings.kuberay.image == given.get("kuberay", {}).get("image", "")

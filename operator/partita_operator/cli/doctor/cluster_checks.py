@@ -309,7 +309,7 @@ def _installed_kuberay(kuberay: KubeRayFacts, flags: str) -> CheckFinding:
         return _finding(
             "KubeRay",
             Level.SKIPPED,
-            "It is not installed, and no session has engine.type KubeRay.",
+            "It is not installed, and no session has engine KubeRay.",
             "Install it to run sessions in separate pods.",
             install,
         )

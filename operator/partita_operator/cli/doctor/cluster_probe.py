@@ -284,8 +284,10 @@ class _ClusterProbe:
 
 
 def _engine(session: Mapping[str, Any]) -> str:
+    """The engine of a session: the operator's default is only in its status."""
     engine = (session.get("spec") or {}).get("engine") or {}
-    return str(engine.get("type", "")) if isinstance(engine, Mapping) else ""
+    named = engine.get("type") if isinstance(engine, Mapping) else None
+    return str(named or (session.get("status") or {}).get("engine", ""))
 
 
 def _keys(objects: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:

@@ -235,12 +235,12 @@ def _next_of_drained(roll: _Roll, name: str, now: datetime) -> StepKind | None:
 
 def _bound_to(roll: _Roll, name: str) -> list[str]:
     """Sessions of engine Ray that may have replicas on the node; Partita cannot move these."""
-    cluster = roll.world.cluster
+    cluster, default = roll.world.cluster, roll.world.settings.default_engine
     pools = {p.metadata.name for p in cluster.pools.values() if on_node(p, roll.nodes[name])}
     return sorted(
         session.key
         for session in cluster.sessions.values()
-        if session.spec.engine.type is EngineType.RAY and pools & holding(session, cluster).keys()
+        if session.spec.engine.type_or(default) is EngineType.RAY and pools & holding(session, cluster).keys()
     )
 
 

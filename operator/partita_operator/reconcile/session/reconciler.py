@@ -102,6 +102,7 @@ def _status(step: Pass, now: datetime) -> InferenceSessionStatus:
     serving = world.serving
     return InferenceSessionStatus(
         observed_generation=generation,
+        engine=world.session.spec.engine.type_or(world.settings.default_engine),
         url=serving.url if serving is not None else before.url,
         grpc_address=serving.grpc_address if serving is not None else before.grpc_address,
         http_address=serving.http_address if serving is not None else before.http_address,

@@ -11,6 +11,7 @@ from tests.operator.engines.serve_model import application, stage_config
 
 from partita_api.fields.quantity import Quantity
 from partita_api.gpupool import GPUPool, GPUPoolStatus
+from partita_api.inferencesession import EngineType
 from partita_operator.engines.app_config import AppConfig
 from partita_operator.engines.kuberay.rayservice_manifest import rayservice
 from partita_operator.engines.kuberay.state import (
@@ -250,6 +251,31 @@ def test_sessions_go_to_the_engine_that_they_name() -> None:
     assert engine() is engine(type="Ray") is ray.known()[0]
     assert engine(type="KubeRay") is not engine()
     assert engines.known() == ray.known()
+
+
+@pytest.mark.parametrize(
+    ("default", "engine", "want"),
+    [
+        pytest.param("Ray", {}, "Ray", id="default Ray"),
+        pytest.param("KubeRay", {}, "KubeRay", id="default KubeRay"),
+        pytest.param("KubeRay", {"type": "Ray"}, "Ray", id="the session names Ray"),
+        pytest.param("Ray", {"type": "KubeRay"}, "KubeRay", id="the session names KubeRay"),
+        pytest.param("KubeRay", {"address": "http://ours:8265"}, "Ray", id="only an address"),
+    ],
+)
+def test_the_settings_say_which_engine_sessions_have_by_default(default: str, engine: Json, want: str) -> None:
+    settings = OperatorSettings(default_engine=EngineType(default), kuberay=KubeRaySettings(image="x"))
+    ray = RayServeEngines(settings)
+    built = session("traffic").model("a").with_spec(engine=engine).build()
+    found = EngineRegistry(ray, None, settings.default_engine).of(built)
+
+    assert isinstance(found, MissingEngine) == (want == "KubeRay")
+    assert built.spec.engine.type_or(settings.default_engine) == want
+
+
+def test_kuberay_is_no_default_without_its_image() -> None:
+    with pytest.raises(ValueError, match=r"kuberay\.image"):
+        OperatorSettings(default_engine=EngineType.KUBERAY)
 
 
 @pytest.mark.parametrize(

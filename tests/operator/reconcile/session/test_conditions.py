@@ -9,9 +9,10 @@ from tests.operator.doubles import signals
 from tests.operator.reconcile.simulated import SimulatedCluster
 
 from partita_api.gpupool import Emulation, LatencyCurve
-from partita_api.inferencesession import Approval, InferenceSession
+from partita_api.inferencesession import Approval, EngineType, InferenceSession
 from partita_operator.ports import Remark, RunPhase
-from partita_operator.settings.model import ModelsSettings
+from partita_operator.settings.kuberay import KubeRaySettings
+from partita_operator.settings.model import ModelsSettings, OperatorSettings
 
 DETECTOR = session("traffic").model("detector")
 PAIR = session("traffic").chain("detector", "classifier")
@@ -331,6 +332,13 @@ def test_events_report_only_transitions() -> None:
     made.run(60)
     told = [(event.type, event.reason) for key, event in made.events if key == "default/traffic"][4:]
     assert told == [("Warning", "SLOTooTight")]
+
+
+def test_the_status_names_the_engine_of_a_session_that_names_none() -> None:
+    made = cluster(DETECTOR)
+    made.settings = OperatorSettings(default_engine=EngineType.KUBERAY, kuberay=KubeRaySettings(image="serving"))
+    made.run(3)
+    assert made.session("traffic").status.engine is EngineType.KUBERAY
 
 
 def test_a_remark_is_in_one_condition_of_the_session_and_of_no_plan() -> None:
