@@ -16,9 +16,9 @@ from partita_api.fields.quantity import Quantity
 from partita_api.gpupool import GPUPool, GPUPoolSpec, Sharing, SharingMode
 from partita_api.inferencesession import InferenceSession, InferenceSessionSpec
 from partita_api.meta import ObjectMeta
-from partita_api.module import Edge, FunctionSource, ModelSource, Module, TensorSpec
 from partita_api.pipelineplan import PipelinePlanSpec, SessionRef
 from partita_api.profile import BlockMemory, Cut, Profile, ProfileRequest, VgpuLatency
+from partita_api.session.module import Edge, FunctionSource, ModelSource, Module, TensorSpec
 from partita_planner.problem import PlanningProblem, Pool
 
 INPUT = TensorSpec(shape=(3, 32, 32))

@@ -20,8 +20,8 @@ from random import Random
 
 from partita_api.fields.quantity import Quantity
 from partita_api.gpupool import GPUPoolSpec, Sharing, SharingMode
-from partita_api.module import ModelSource, TensorSpec
 from partita_api.profile import Cut, Profile, ProfileRequest, VgpuLatency
+from partita_api.session.module import ModelSource, TensorSpec
 from partita_planner.allocation.demand import ModuleDemand
 from partita_planner.allocation.resources import AvailableResources
 from partita_planner.allocation.template_search import Found

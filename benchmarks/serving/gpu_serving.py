@@ -33,10 +33,10 @@ from benchmarks.serving.serving_cases.profiled import POOL, ProfiledSession, Sub
 from benchmarks.serving.serving_cases.served import await_until, base_url, put, python_path, runs
 from benchmarks.serving.serving_cases.vision import SIZE, TINY_SIZE
 
-from partita_api.execution import Backend
 from partita_api.inferencesession import ArrivalProcess
-from partita_api.module import ModelSource, TensorSpec
 from partita_api.profile import Profile
+from partita_api.session.execution import Backend
+from partita_api.session.module import ModelSource, TensorSpec
 from partita_devtools.ray_cluster.cluster import RayCluster, ray_cluster
 from partita_devtools.ray_cluster.commands import RayClassNode, RayClusterConfig
 from partita_runtime.load.arrivals import RateSchedule, arrival_times

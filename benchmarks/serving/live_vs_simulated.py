@@ -32,7 +32,7 @@ from benchmarks.serving.serving_cases.emulated import MODULE, POOL, EmulatedSess
 from benchmarks.serving.serving_cases.served import await_until, base_url, put, python_path, runs
 
 from partita_api.inferencesession import ArrivalProcess
-from partita_api.module import TensorSpec
+from partita_api.session.module import TensorSpec
 from partita_devtools.ray_cluster.cluster import RayCluster, ray_cluster
 from partita_devtools.ray_cluster.commands import RayClassNode, RayClusterConfig
 from partita_runtime.load.arrivals import RateSchedule, arrival_times

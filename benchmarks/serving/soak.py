@@ -38,7 +38,7 @@ from benchmarks.serving.serving_cases.kills import KINDS, SPARING, Killer
 from benchmarks.serving.serving_cases.served import await_until, base_url, put, python_path, replicas, runs
 
 from partita_api.inferencesession import ArrivalProcess
-from partita_api.module import TensorSpec
+from partita_api.session.module import TensorSpec
 from partita_devtools.errors import DevError
 from partita_devtools.ray_cluster.cluster import RayCluster, ray_cluster
 from partita_devtools.ray_cluster.commands import RayClassNode, RayClusterConfig

@@ -9,7 +9,7 @@ from partita_api.conditions import Condition
 from partita_api.fields.label_selector import LabelSelector
 from partita_api.fields.quantity import Quantity, cel_comparison
 from partita_api.meta import API_VERSION, NAME_PATTERN, POOL_LABEL, ObjectMeta, Rule, SpecModel, StatusModel
-from partita_api.partitioning import MigPartitioning, PartitioningStatus
+from partita_api.pool.mig import MigPartitioning, PartitioningStatus
 
 
 class SharingMode(StrEnum):

@@ -5,14 +5,15 @@ from typing import Any, ClassVar, Final
 
 from pydantic import Field
 
-from partita_api.autoscaling import Autoscaling
 from partita_api.conditions import Condition
-from partita_api.execution import Execution
+from partita_api.fields.approval import Approval
 from partita_api.fields.label_selector import LabelSelector
 from partita_api.fields.quantity import Percent, Quantity
 from partita_api.meta import API_VERSION, NAME_PATTERN, ObjectMeta, Rule, SpecModel, StatusModel
-from partita_api.module import Edge, Module, ModuleName
-from partita_api.plan_changes import MaintenanceWindow, PlanPreview
+from partita_api.session.autoscaling import Autoscaling
+from partita_api.session.execution import Execution
+from partita_api.session.module import Edge, Module, ModuleName
+from partita_api.session.plan_changes import MaintenanceWindow, PlanPreview
 
 MAX_MODULES: Final = 32
 MAX_PRIORITY: Final = 1000
@@ -111,13 +112,6 @@ class Objective(SpecModel):
         description="Allocated: whole vGPUs, as on a bill. Occupancy: in proportion to the time they work. Counts "
         "watts in the same way.",
     )
-
-
-class Approval(StrEnum):
-    """Whether a new plan takes effect by itself."""
-
-    AUTOMATIC = "Automatic"
-    MANUAL = "Manual"
 
 
 class PlannerSettings(SpecModel):

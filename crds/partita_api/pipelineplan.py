@@ -11,7 +11,7 @@ from partita_api.conditions import Condition
 from partita_api.fields.quantity import Quantity
 from partita_api.inferencesession import ObjectiveType
 from partita_api.meta import API_VERSION, ObjectMeta, SpecModel, StatusModel, TransitionRule
-from partita_api.module import ModuleName
+from partita_api.session.module import ModuleName
 
 
 def whole_accelerators(vgpus: Iterable[tuple[str, int, int]]) -> dict[str, int]:

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from partita_api.digests import digest
 from partita_api.meta import SpecModel
-from partita_api.module import ModelSource, TensorSpec
+from partita_api.session.module import ModelSource, TensorSpec
 
 PROFILE_FILE: Final = "profile.json"
 """The key of a profile ConfigMap's data that holds the document."""

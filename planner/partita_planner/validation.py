@@ -10,12 +10,12 @@ from itertools import pairwise
 from math import ceil, inf
 from typing import Final
 
-from partita_api.execution import CutDType
 from partita_api.gpupool import SharingMode
 from partita_api.inferencesession import CostModel, ObjectiveType
-from partita_api.module import Module
 from partita_api.pipelineplan import ModulePlan, PipelinePlanSpec, PooledPipeline, Stage
 from partita_api.profile import Profile
+from partita_api.session.execution import CutDType
+from partita_api.session.module import Module
 from partita_planner.problem import PlanningProblem, Pool
 
 TOLERANCE: Final = 1e-5

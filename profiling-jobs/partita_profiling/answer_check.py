@@ -4,7 +4,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
-from partita_api.module import TensorSpec
+from partita_api.session.module import TensorSpec
 from partita_runtime.execution.torch_stage import LARGEST_HALF
 from partita_runtime.models.capture import example
 from partita_runtime.models.errors import ModelError, ModelErrorReason

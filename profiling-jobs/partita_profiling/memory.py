@@ -8,8 +8,8 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from partita_api.module import TensorSpec
 from partita_api.profile import BlockMemory
+from partita_api.session.module import TensorSpec
 from partita_runtime.models.capture import example
 from partita_runtime.models.partitioned_model import PartitionedModel
 

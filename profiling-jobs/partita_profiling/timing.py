@@ -9,8 +9,8 @@ from typing import Final
 
 import torch
 
-from partita_api.execution import Backend, CutDType
 from partita_api.profile import ProfileRequest, VgpuLatency
+from partita_api.session.execution import Backend, CutDType
 from partita_runtime.execution.process_settings import settle_process
 from partita_runtime.execution.torch_build import pick_backend
 from partita_runtime.execution.torch_stage import Boundary, Compute, StageBlocks, stage_boundaries

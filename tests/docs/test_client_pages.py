@@ -18,7 +18,7 @@ from tests.docs.shell import Shell
 from tests.runtime.serving.in_process.stand import Stand, on_its_own_port, stand, until
 from tests.runtime.serving.plans import application
 
-from partita_api.module import ImageInput
+from partita_api.session.module import ImageInput
 from partita_runtime.serving.ingress.grpc_server import grpc_endpoint
 
 CLIENT_API, FIRST_SESSION = "docs/reference/client-api.md", "docs/get-started/first-session.md"

@@ -12,8 +12,8 @@ from tests.builders import pool, profile, session
 from tests.docs.pages import blocks, pasted
 from tests.docs.shell import Shell
 
-from partita_api.module import ModelSource, TensorSpec
 from partita_api.profile import ProfileRequest
+from partita_api.session.module import ModelSource, TensorSpec
 from partita_operator.cli.exit_codes import ExitCode
 
 MIG, PLAN, SIMULATION = "docs/tasks/mig.md", "docs/reference/cli-plan.md", "docs/tasks/simulation.md"

@@ -15,7 +15,7 @@ from tests.runtime.serving.in_process.stand import Stand, on_its_own_port, stand
 from tests.runtime.serving.plans import application
 from tritonclient.grpc import service_pb2
 
-from partita_api.module import DType, TensorSpec
+from partita_api.session.module import DType, TensorSpec
 from partita_runtime.serving.ingress.grpc_server import grpc_endpoint
 from partita_runtime.serving.protocol import grpc_codec, oip
 from partita_runtime.serving.protocol.grpc_messages import MESSAGES

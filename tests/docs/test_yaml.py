@@ -12,7 +12,7 @@ from tests.operator.kubectl import session
 
 from partita_api.inferencesession import InferenceSession
 from partita_api.manifests import parse_manifests
-from partita_api.module import Module
+from partita_api.session.module import Module
 
 SCHEMA: Final = json.loads((ROOT / "charts/partita/values.schema.json").read_text())
 OTHER_FILES: Final = {"docs/tasks/subclusters.md": "models"}

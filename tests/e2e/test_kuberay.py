@@ -16,7 +16,7 @@ from tests.operator.engines.kuberay.kuberay_double import KubeRayDouble
 from tests.operator.handlers.conftest import InProcessSolver
 from tests.operator.kubectl import Json, Kubectl, cluster_with_crds, eventually, pool, reason, session
 
-from partita_api.module import TensorSpec
+from partita_api.session.module import TensorSpec
 from partita_devtools.control_plane.lifecycle import ControlPlane
 from partita_devtools.machine.ports import free_ports
 from partita_devtools.ray_cluster.cluster import RayCluster

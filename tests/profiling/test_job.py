@@ -11,8 +11,8 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from partita_api.module import DType, ModelSource, TensorSpec
 from partita_api.profile import Profile, ProfileRequest
+from partita_api.session.module import DType, ModelSource, TensorSpec
 from partita_profiling.__main__ import main
 from partita_profiling.job import run
 from partita_profiling.memory import LiveTensors

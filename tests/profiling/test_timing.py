@@ -6,8 +6,8 @@ from itertools import pairwise
 import pytest
 import torch
 
-from partita_api.module import ModelSource, TensorSpec
 from partita_api.profile import ProfileRequest, VgpuLatency
+from partita_api.session.module import ModelSource, TensorSpec
 from partita_profiling.emulation import emulated_latency
 from partita_profiling.timing import (
     ENOUGH_REPEATS,

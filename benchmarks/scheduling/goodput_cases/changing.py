@@ -7,9 +7,9 @@ from math import ceil
 import numpy as np
 from benchmarks.scheduling.goodput_cases.measure import Effort, Model, Row, read_models, say
 
-from partita_api.autoscaling import Autoscaling
 from partita_api.inferencesession import ArrivalProcess
 from partita_api.pipelineplan import PipelinePlanSpec
+from partita_api.session.autoscaling import Autoscaling
 from partita_runtime.load.arrivals import RateSchedule
 from partita_runtime.scheduling.plan import SchedulingPlan
 from partita_runtime.simulation.arrivals import arrivals_at

@@ -9,7 +9,7 @@ from benchmarks.serving.serving_cases.serve_batch_replica import BytesReplica, S
 from ray import serve
 
 from partita_api.inferencesession import BatchingPolicy
-from partita_api.module import TensorSpec
+from partita_api.session.module import TensorSpec
 from partita_runtime.execution.emulation import EmulatedExecutor
 from partita_runtime.execution.stage_build import EmulatedStage
 from partita_runtime.serving.protocol.interface import Interface

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from ray import serve
 
 from partita_api.digests import canonical_json
-from partita_api.execution import Backend
 from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession
-from partita_api.module import ModelSource, TensorSpec
 from partita_api.pipelineplan import PipelinePlan
 from partita_api.profile import Profile, ProfileRequest
+from partita_api.session.execution import Backend
+from partita_api.session.module import ModelSource, TensorSpec
 from partita_profiling.result import REQUEST_VARIABLE, ProfileFailure, parse_result
 from partita_runtime.execution.build import warmed
 from partita_runtime.execution.stage_build import StageBuild

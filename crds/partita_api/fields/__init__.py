@@ -1,4 +1,4 @@
-"""Types of fields that several kinds share: quantities, percentages and label selectors.
+"""Types of fields that several kinds share: quantities, percentages, label selectors and approval.
 
 May import `meta`.
 """

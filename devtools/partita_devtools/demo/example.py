@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession
 from partita_api.manifests import ManifestError, Manifests, parse_manifests
-from partita_api.module import DType, TensorSpec
+from partita_api.session.module import DType, TensorSpec
 from partita_devtools.demo.errors import DemoError
 from partita_devtools.ray_cluster.commands import RayClassNode
 from partita_devtools.ray_cluster.third_party_imports import third_party_imports

@@ -10,8 +10,8 @@ import httpx
 import numpy as np
 from numpy.typing import NDArray
 
-from partita_api.execution import CutDType
 from partita_api.inferencesession import InferenceSessionSpec
+from partita_api.session.execution import CutDType
 from partita_devtools.demo.errors import DemoError
 from partita_devtools.demo.example import Example, importable
 from partita_devtools.demo.result import Verification

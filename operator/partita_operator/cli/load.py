@@ -16,7 +16,7 @@ import click
 import numpy as np
 
 from partita_api.inferencesession import ArrivalProcess
-from partita_api.module import DType
+from partita_api.session.module import DType
 from partita_operator.cli.errors import BadInput
 from partita_operator.cli.exit_codes import ExitCode
 from partita_operator.cli.option_types import SECONDS, SEED, Number

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from partita_api.inferencesession import InferenceSession
 from partita_api.pipelineplan import PipelinePlanSpec, Stage
-from partita_api.plan_changes import PlannedChange
+from partita_api.session.plan_changes import PlannedChange
 from partita_planner.explain.difference import PlanDifference
 from partita_planner.problem import NoPlan, Outcome
 

@@ -15,7 +15,7 @@ from partita_api.fields.label_selector import LabelSelector
 from partita_api.fields.quantity import Quantity
 from partita_api.gpupool import GPUPool, GPUPoolSpec, Sharing, SharingMode
 from partita_api.meta import GROUP, ObjectMeta
-from partita_api.partitioning import MigGpus, MigNodes, MigPartitioning
+from partita_api.pool.mig import MigGpus, MigNodes, MigPartitioning
 from partita_planner.mig.layouts import Layout
 from partita_planner.mig.packing import Packing
 

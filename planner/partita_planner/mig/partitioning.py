@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Final
 
 from partita_api.digests import digest
-from partita_api.partitioning import MigNodes, MigPartitioning
+from partita_api.pool.mig import MigNodes, MigPartitioning
 from partita_planner.mig.errors import BadConfigurationError
 from partita_planner.mig.layouts import maximal_layouts
 from partita_planner.mig.mig_parted import Entries

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession
-from partita_api.module import Module
 from partita_api.pipelineplan import PipelinePlanSpec, SessionRef
 from partita_api.profile import Profile
+from partita_api.session.module import Module
 from partita_planner.problem import NoPlan, NoPlanReason, Outcome, Planned, PlanningProblem, Pool
 from partita_planner.several_sessions.joint_planning import JointOutcome, Plan, plan_jointly
 

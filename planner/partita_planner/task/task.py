@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
-from partita_api.execution import CutDType
 from partita_api.inferencesession import CostModel, ObjectiveType
+from partita_api.session.execution import CutDType
 from partita_planner.allocation.demand import AllocationObjective, ModuleDemand
 from partita_planner.allocation.deployments import ModuleDeployments
 from partita_planner.allocation.resources import AvailableResources, PriceUnit

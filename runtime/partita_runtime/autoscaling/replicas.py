@@ -13,8 +13,8 @@ from math import ceil, inf
 from types import MappingProxyType
 from typing import Final
 
-from partita_api.autoscaling import Autoscaling, AutoscalingMode
 from partita_api.pipelineplan import ModulePlan, PipelinePlan, PooledPipeline
+from partita_api.session.autoscaling import Autoscaling, AutoscalingMode
 from partita_runtime.autoscaling.load_level import RateHistory
 from partita_runtime.autoscaling.scale_to_zero import is_unused, may_stay_at_zero, missing_capacity, replicas_for
 from partita_runtime.autoscaling.stages import MeasuredPlan, MeasuredStage, StageTarget

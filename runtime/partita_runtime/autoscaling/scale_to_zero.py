@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from math import ceil
 
-from partita_api.autoscaling import Autoscaling, AutoscalingMode, ScaleToZero
 from partita_api.pipelineplan import PipelinePlan
+from partita_api.session.autoscaling import Autoscaling, AutoscalingMode, ScaleToZero
 from partita_runtime.autoscaling.stages import MeasuredPlan
 from partita_runtime.scheduling.events import StageRef
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from partita_api.module import TensorSpec
+from partita_api.session.module import TensorSpec
 
 Array = NDArray[Any]
 """One tensor of a batch; its leading dimension is the batch."""

@@ -5,10 +5,10 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from partita_api.execution import Backend, CutDType
 from partita_api.meta import SpecModel
-from partita_api.module import ModelSource, TensorSpec
 from partita_api.profile import Cut, Profile
+from partita_api.session.execution import Backend, CutDType
+from partita_api.session.module import ModelSource, TensorSpec
 from partita_runtime.models.layers import at_cut
 from partita_runtime.scheduling.plan import stage_latency
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import torch
 
-from partita_api.execution import Backend
+from partita_api.session.execution import Backend
 from partita_runtime.execution.executor import BuiltExecutor, StageExecutor
 from partita_runtime.execution.process_settings import settle_process
 from partita_runtime.execution.profiled_time import ProfiledTimeExecutor

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from partita_api.execution import CutDType
-from partita_api.module import TensorSpec
+from partita_api.session.execution import CutDType
+from partita_api.session.module import TensorSpec
 from partita_runtime.execution.executor import NUMPY_DTYPES, Array, check_batch, zeros
 from partita_runtime.models.layers import SampleTensor, at_cut
 from partita_runtime.models.partitioned_model import PartitionedModel

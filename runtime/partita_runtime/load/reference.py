@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from partita_api.inferencesession import InferenceSessionSpec
-from partita_api.module import ModelSource
+from partita_api.session.module import ModelSource
 from partita_runtime.execution.executor import Array
 from partita_runtime.models.source import load_model, resolve_entrypoint
 from partita_runtime.scheduling.plan import SchedulingPlan

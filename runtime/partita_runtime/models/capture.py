@@ -12,7 +12,7 @@ import torch
 from torch.export import Dim, ExportedProgram
 from torch.fx import Graph, GraphModule, Node
 
-from partita_api.module import TensorSpec
+from partita_api.session.module import TensorSpec
 from partita_runtime.models.errors import ModelError, ModelErrorReason
 from partita_runtime.models.standard_inputs import standard_input
 

@@ -16,7 +16,7 @@ from torch.fx import GraphModule, Interpreter, Node
 from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
-from partita_api.module import TensorSpec
+from partita_api.session.module import TensorSpec
 from partita_runtime.models.capture import CapturedGraph, example
 from partita_runtime.models.errors import ModelError, ModelErrorReason
 from partita_runtime.models.layers import NOMINAL_BATCH, Layer, SampleTensor, Work, can_cross

@@ -10,8 +10,8 @@ from math import prod
 from typing import Final
 
 from partita_api.digests import digest
-from partita_api.execution import CutDType
-from partita_api.module import DType, TensorSpec
+from partita_api.session.execution import CutDType
+from partita_api.session.module import DType, TensorSpec
 
 NOMINAL_BATCH: Final = 8
 """Batch size of the cost estimates."""

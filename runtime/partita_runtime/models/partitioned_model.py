@@ -8,7 +8,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
-from partita_api.module import ModelSource, TensorSpec
+from partita_api.session.module import ModelSource, TensorSpec
 from partita_planner.prepartitioning import prepartition
 from partita_runtime.models.blocks import cut_blocks, move_block
 from partita_runtime.models.capture import (

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 
 from partita_api.inferencesession import InferenceSessionSpec
 from partita_api.meta import SpecModel
-from partita_api.module import ModelSource
+from partita_api.session.module import ModelSource
 
 VARIABLE: Final = "PARTITA_MODEL_POLICY"
 """The environment variable with the policy of a process."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from partita_api.module import ModelSource
+from partita_api.session.module import ModelSource
 from partita_runtime.models.errors import ModelError, ModelErrorReason
 from partita_runtime.models.files import TorchModel, load_file, local_file
 from partita_runtime.models.policy import policy_here

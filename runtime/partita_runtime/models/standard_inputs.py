@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from partita_api.module import DType, TensorSpec
+from partita_api.session.module import DType, TensorSpec
 
 SEED = 20  # any constant: all GPU classes must get the same numbers
 

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from partita_api.autoscaling import ScaleToZero
+from partita_api.session.autoscaling import ScaleToZero
 from partita_runtime.scheduling.events import DropReason
 from partita_runtime.serving.session.body_memory import BodyMemory
 from partita_runtime.serving.session.unserved_error import UnservedError

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from partita_api.autoscaling import Autoscaling
 from partita_api.meta import ObjectMeta
 from partita_api.pipelineplan import PipelinePlan, PipelinePlanSpec
+from partita_api.session.autoscaling import Autoscaling
 from partita_runtime.autoscaling.load_level import RateHistory
 from partita_runtime.autoscaling.replicas import autoscale, planned_targets
 from partita_runtime.autoscaling.stages import StageTarget

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tests.patience import PATIENCE_SECONDS
 
-from partita_api.module import ModelSource, TensorSpec
 from partita_api.profile import ProfileRequest
+from partita_api.session.module import ModelSource, TensorSpec
 from partita_operator.ports import ProfileRun, RunPhase
 
 REPOSITORY = Path(__file__).parents[3]

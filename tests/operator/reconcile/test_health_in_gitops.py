@@ -10,7 +10,8 @@ from tests.operator.mig_manager_double import MigManagerDouble
 from tests.operator.reconcile.pool.cut_nodes import Nodes, approved
 from tests.operator.reconcile.simulated import SimulatedCluster
 
-from partita_api.inferencesession import Approval, InferenceSession
+from partita_api.fields.approval import Approval
+from partita_api.inferencesession import InferenceSession
 from partita_api.meta import PAUSED_ANNOTATION
 
 HEALTH = Path(__file__).resolve().parents[3] / "examples/gitops/argocd/health.lua"

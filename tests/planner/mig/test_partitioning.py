@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from partita_api.partitioning import MigPartitioning
+from partita_api.pool.mig import MigPartitioning
 from partita_planner.mig.errors import MigError
 from partita_planner.mig.mig_parted import parse, render
 from partita_planner.mig.partitioning import DesiredPartitioning, desired_partitioning

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import product
 from math import ceil, inf
 
-from partita_api.execution import CutDType
+from partita_api.session.execution import CutDType
 from partita_planner.problem import PlanningProblem
 
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from tests.runtime.autoscaling.load_model import PlanSignals, flat_top, plan_of
 
-from partita_api.autoscaling import Autoscaling
 from partita_api.pipelineplan import PipelinePlan
+from partita_api.session.autoscaling import Autoscaling
 from partita_runtime.autoscaling.load_level import RateHistory, RateSample
 from partita_runtime.autoscaling.replicas import autoscale, planned_targets
 from partita_runtime.autoscaling.stages import StageTarget

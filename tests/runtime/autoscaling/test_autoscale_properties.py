@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.runtime.autoscaling.load_model import StageShape, capacities, flat_top, plan_of
 
-from partita_api.autoscaling import Autoscaling
 from partita_api.pipelineplan import PipelinePlan
+from partita_api.session.autoscaling import Autoscaling
 from partita_runtime.autoscaling.replicas import autoscale, planned_targets
 from partita_runtime.autoscaling.stages import StageTarget
 

@@ -3,9 +3,9 @@
 import pytest
 from tests.runtime.autoscaling.load_model import PlanSignals, StageSignals, plan_of
 
-from partita_api.autoscaling import Autoscaling
 from partita_api.fields.quantity import Quantity
 from partita_api.pipelineplan import PipelinePlan
+from partita_api.session.autoscaling import Autoscaling
 from partita_runtime.autoscaling.replicas import AutoscaleDecision, autoscale, planned_targets
 from partita_runtime.autoscaling.stages import StageTarget
 

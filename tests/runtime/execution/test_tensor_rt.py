@@ -9,7 +9,7 @@ import pytest
 import torch
 from tests.runtime.execution.test_torch_stages import SMALL, build, standard_input, whole_answer
 
-from partita_api.execution import Backend
+from partita_api.session.execution import Backend
 from partita_runtime.execution.stage_build import Device
 from partita_runtime.execution.torch_stage import StageBlocks
 from partita_runtime.execution.torch_tensor_rt import CACHE_VARIABLE, Engine, TensorRtEngines, cache_directory

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from partita_api.execution import CutDType
-from partita_api.module import DType, ModelSource, TensorSpec
 from partita_api.profile import Cut, Profile, ProfileRequest, VgpuLatency
+from partita_api.session.execution import CutDType
+from partita_api.session.module import DType, ModelSource, TensorSpec
 from partita_runtime.execution.build import build_executor
 from partita_runtime.execution.executor import Array
 from partita_runtime.execution.profiled_time import ProfiledTimeExecutor

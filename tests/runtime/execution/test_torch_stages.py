@@ -7,8 +7,8 @@ import pytest
 import torch
 from tests.runtime.models.sample_models import residuals
 
-from partita_api.execution import Backend, CutDType
-from partita_api.module import ModelSource, TensorSpec
+from partita_api.session.execution import Backend, CutDType
+from partita_api.session.module import ModelSource, TensorSpec
 from partita_runtime.execution.build import build_executor
 from partita_runtime.execution.executor import Array, BuiltExecutor
 from partita_runtime.execution.stage_build import Device, StageBuild

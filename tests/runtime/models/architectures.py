@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 import transformers as hf
 
-from partita_api.module import TensorSpec
+from partita_api.session.module import TensorSpec
 
 IMAGE = TensorSpec(shape=(3, 64, 64))
 

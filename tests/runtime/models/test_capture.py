@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from partita_api.module import TensorSpec
+from partita_api.session.module import TensorSpec
 from partita_runtime.models.capture import export_graph
 
 SPEC = TensorSpec(shape=(4, 8, 8))

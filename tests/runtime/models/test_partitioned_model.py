@@ -12,7 +12,7 @@ from tests.runtime.models.architectures import ARCHITECTURES, IMAGE, lively
 from tests.runtime.models.sample_models import branching
 from torch.utils import _pytree as pytree
 
-from partita_api.module import ModelSource, TensorSpec
+from partita_api.session.module import ModelSource, TensorSpec
 from partita_runtime.models.errors import ModelError, ModelErrorReason
 from partita_runtime.models.layers import MAX_CROSSING
 from partita_runtime.models.partitioned_model import PartitionedModel, partition, partition_source
@@ -62,7 +62,7 @@ def test_blocks_together_answer_like_the_whole_model(name: str) -> None:
 def test_digest_differs_between_cuts_and_is_the_same_in_every_process() -> None:
     program = f"""
 import json
-from partita_api.module import ModelSource, TensorSpec
+from partita_api.session.module import ModelSource, TensorSpec
 from partita_runtime.models.partitioned_model import partition_source
 cut = lambda name, blocks, **kwargs: partition_source(
     ModelSource(entrypoint="{HERE}:" + name, kwargs=kwargs), TensorSpec(shape=(3, 16, 16)), blocks).digest

@@ -13,7 +13,7 @@ import pytest
 import torch
 from tests.runtime.models.intruder import Intruder
 
-from partita_api.module import ModelSource
+from partita_api.session.module import ModelSource
 from partita_runtime.models.errors import ModelError
 from partita_runtime.models.policy import VARIABLE, ModelPolicy, policy_here, policy_text, with_policy
 from partita_runtime.models.source import load_model

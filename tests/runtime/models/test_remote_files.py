@@ -15,7 +15,7 @@ import httpx
 import pytest
 import torch
 
-from partita_api.module import ModelSource
+from partita_api.session.module import ModelSource
 from partita_devtools.machine.ports import free_ports
 from partita_runtime.models.errors import ModelError
 from partita_runtime.models.policy import VARIABLE, ModelPolicy, policy_text

@@ -10,7 +10,7 @@ from safetensors.torch import save_file, save_model
 from tests.runtime.models.intruder import Intruder
 from tests.runtime.models.sample_models import Residuals
 
-from partita_api.module import ModelSource
+from partita_api.session.module import ModelSource
 from partita_runtime.models.errors import ModelError
 from partita_runtime.models.policy import VARIABLE, ModelPolicy, policy_text
 from partita_runtime.models.source import load_model

@@ -4,8 +4,8 @@ import pytest
 from tests.builders import pool, problem, profile, session
 from tests.runtime.scheduling.plans import Driver
 
-from partita_api.execution import CutDType, Execution
 from partita_api.pipelineplan import PipelinePlanSpec
+from partita_api.session.execution import CutDType, Execution
 from partita_planner.planning import plan
 from partita_planner.problem import Planned, PlanningProblem
 from partita_runtime.scheduling.plan import (

@@ -12,9 +12,9 @@ from partita_api.fields.quantity import Quantity
 from partita_api.gpupool import Emulation, GPUPool, LatencyCurve
 from partita_api.inferencesession import Batching, BatchingPolicy, InferenceSession
 from partita_api.meta import ObjectMeta
-from partita_api.module import Edge, FunctionSource, ImageInput, ModelSource, Module, TensorSpec
 from partita_api.pipelineplan import PipelinePlan, PipelinePlanSpec
 from partita_api.profile import Profile
+from partita_api.session.module import Edge, FunctionSource, ImageInput, ModelSource, Module, TensorSpec
 from partita_runtime.scheduling.events import StageRef
 from partita_runtime.serving.deploy.epochs import Epoch, epoch
 from partita_runtime.serving.deploy.stage_arguments import StageArguments, stage_build

@@ -7,8 +7,8 @@ from tests.builders import session
 from tests.runtime.autoscaling.load_model import plan_of as pipeline_plan
 from tests.runtime.scheduling.plans import module, plan_of, stage
 
-from partita_api.autoscaling import Autoscaling
 from partita_api.inferencesession import ArrivalProcess
+from partita_api.session.autoscaling import Autoscaling
 from partita_runtime.load.arrivals import RateSchedule
 from partita_runtime.simulation.arrivals import arrivals_at
 from partita_runtime.simulation.report import SimulationReport

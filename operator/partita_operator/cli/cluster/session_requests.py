@@ -10,7 +10,7 @@ from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession
 from partita_api.meta import APPROVED_ANNOTATION, PAUSED_ANNOTATION, ROLLBACK_ANNOTATION
 from partita_api.pipelineplan import PipelinePlan
-from partita_api.plan_changes import PlannedChange
+from partita_api.session.plan_changes import PlannedChange
 from partita_operator.cli.cluster.api_server import ApiServer
 from partita_operator.cli.cluster.name_completion import complete_session_or_pool, session_argument
 from partita_operator.cli.cluster.options import (

@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from partita_api.autoscaling import AutoscalingMode
 from partita_api.inferencesession import ArrivalProcess, InferenceSession, RateSource
 from partita_api.pipelineplan import PipelinePlanSpec
+from partita_api.session.autoscaling import AutoscalingMode
 from partita_operator.cli.errors import BadInput
 from partita_operator.cli.exit_codes import ExitCode
 from partita_operator.cli.manifests import read_manifests, read_profiles

@@ -18,10 +18,11 @@ from enum import StrEnum
 from typing import Final
 
 from partita_api.conditions import ConditionType
+from partita_api.fields.approval import Approval
 from partita_api.gpupool import GPUPool
-from partita_api.inferencesession import Approval, EngineType
+from partita_api.inferencesession import EngineType
 from partita_api.meta import APPROVED_ANNOTATION
-from partita_api.partitioning import MigPartitioning, NodeChange, PartitioningStatus
+from partita_api.pool.mig import MigPartitioning, NodeChange, PartitioningStatus
 from partita_operator.ports import NodeStep, StepKind
 from partita_operator.reconcile import commands
 from partita_operator.reconcile.actions import Action, PartitionNode, PublishConfigurations

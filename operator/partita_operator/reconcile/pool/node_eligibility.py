@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from partita_api.gpupool import GPUPool, SharingMode
-from partita_api.partitioning import MigPartitioning
+from partita_api.pool.mig import MigPartitioning
 from partita_operator.reconcile.pool.gpu_labels import COUNT, CUT_BY, GPU, MIG_CAPABLE, MIG_STRATEGY, sharing
 from partita_operator.reconcile.world import Node
 from partita_planner.mig.partitioning import named

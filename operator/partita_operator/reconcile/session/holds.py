@@ -9,7 +9,7 @@ from datetime import datetime
 from partita_api.conditions import ConditionType
 from partita_api.inferencesession import InferenceSession
 from partita_api.pipelineplan import PipelinePlan
-from partita_api.plan_changes import PlannedChange, PlanPreview
+from partita_api.session.plan_changes import PlannedChange, PlanPreview
 from partita_operator.reconcile import commands
 from partita_operator.reconcile.capacity.accounting import fits
 from partita_operator.reconcile.clock import timestamp

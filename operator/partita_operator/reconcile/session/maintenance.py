@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
-from partita_api.plan_changes import MaintenanceWindow, Weekday
+from partita_api.session.plan_changes import MaintenanceWindow, Weekday
 
 _DAYS = tuple(Weekday)
 _WEEK = timedelta(weeks=1)

@@ -13,8 +13,9 @@ from typing import Final
 from pydantic import ValidationError
 
 from partita_api.digests import canonical_json, digest
+from partita_api.fields.approval import Approval
 from partita_api.fields.quantity import Quantity
-from partita_api.inferencesession import Approval, InferenceSession, InferenceSessionSpec, RateSource
+from partita_api.inferencesession import InferenceSession, InferenceSessionSpec, RateSource
 from partita_api.meta import INPUTS_ANNOTATION, SESSION_LABEL, SESSION_SPEC_ANNOTATION, ObjectMeta
 from partita_api.pipelineplan import PipelinePlan, PipelinePlanSpec, ProfileRef, SessionRef
 from partita_operator.ports import ServingSignals

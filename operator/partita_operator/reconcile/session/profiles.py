@@ -16,8 +16,8 @@ from partita_api.conditions import MAX_MESSAGE
 from partita_api.gpupool import GPUPool, SharingMode
 from partita_api.inferencesession import InferenceSession, ProfilingPhase, ProfilingProgress
 from partita_api.meta import RETRY_ANNOTATION
-from partita_api.module import Module
 from partita_api.profile import ProfileRequest
+from partita_api.session.module import Module
 from partita_operator.ports import ProfileRun, RunPhase
 from partita_operator.reconcile.actions import Action, RemoveProfileRun, StartProfile, StoreProfile
 from partita_operator.reconcile.capacity.accounting import usable_pools

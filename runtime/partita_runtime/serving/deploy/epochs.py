@@ -7,9 +7,9 @@ from pydantic import model_validator
 
 from partita_api.inferencesession import InferenceSession, InferenceSessionSpec
 from partita_api.meta import SpecModel
-from partita_api.module import TensorSpec
 from partita_api.pipelineplan import PipelinePlan
 from partita_api.profile import Profile
+from partita_api.session.module import TensorSpec
 from partita_runtime.scheduling.plan import SchedulingPlan, scheduling_plan
 
 

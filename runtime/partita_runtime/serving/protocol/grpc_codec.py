@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from partita_api.module import DType, TensorSpec
+from partita_api.session.module import DType, TensorSpec
 from partita_runtime.execution.executor import NUMPY_DTYPES, Array
 from partita_runtime.serving.protocol.grpc_messages import MESSAGES
 from partita_runtime.serving.protocol.inference import (

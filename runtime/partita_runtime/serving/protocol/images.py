@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from partita_api.module import DType, ImageFit, ImageInput, ImageLayout, TensorSpec
+from partita_api.session.module import DType, ImageFit, ImageInput, ImageLayout, TensorSpec
 from partita_runtime.execution.executor import NUMPY_DTYPES, Array
 from partita_runtime.serving.protocol.inference import Body, InferRequest, RequestError, listed
 from partita_runtime.serving.protocol.interface import Interface

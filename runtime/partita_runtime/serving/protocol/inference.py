@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 
-from partita_api.module import TensorSpec
+from partita_api.session.module import TensorSpec
 from partita_runtime.execution.executor import NUMPY_DTYPES, Array
 from partita_runtime.serving.protocol.interface import MAX_SAMPLES, Interface
 

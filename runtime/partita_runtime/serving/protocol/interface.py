@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Final
 
 from partita_api.inferencesession import InferenceSessionSpec
-from partita_api.module import ImageInput, Module, TensorSpec
+from partita_api.session.module import ImageInput, Module, TensorSpec
 
 MAX_SAMPLES: Final = 64
 """Most samples in one request."""

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, Self
 
-from partita_api.module import FunctionSource
+from partita_api.session.module import FunctionSource
 from partita_runtime.execution.executor import Array
 from partita_runtime.serving.session.function_messages import LENGTH, CallOutcome, FunctionCall, frame
 

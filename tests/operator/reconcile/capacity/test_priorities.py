@@ -10,9 +10,10 @@ from tests.operator.doubles import signals, with_stages
 from tests.operator.reconcile.simulated import SimulatedCluster
 from tests.runtime.autoscaling.load_model import plan_of
 
-from partita_api.autoscaling import Autoscaling
-from partita_api.inferencesession import Approval, InferenceSession, InferenceSessionSpec, Objective, ObjectiveType
+from partita_api.fields.approval import Approval
+from partita_api.inferencesession import InferenceSession, InferenceSessionSpec, Objective, ObjectiveType
 from partita_api.meta import PAUSED_ANNOTATION
+from partita_api.session.autoscaling import Autoscaling
 from partita_operator.ports import StageTarget
 from partita_operator.reconcile.capacity.accounting import available, users
 from partita_operator.reconcile.capacity.priorities import within

@@ -8,8 +8,9 @@ from tests.builders import SessionBuilder, pool, session
 from tests.operator.doubles import signals
 from tests.operator.reconcile.simulated import SimulatedCluster
 
+from partita_api.fields.approval import Approval
 from partita_api.gpupool import Emulation, LatencyCurve
-from partita_api.inferencesession import Approval, EngineType, InferenceSession
+from partita_api.inferencesession import EngineType, InferenceSession
 from partita_operator.ports import Remark, RunPhase
 from partita_operator.settings.kuberay import KubeRaySettings
 from partita_operator.settings.model import ModelsSettings, OperatorSettings

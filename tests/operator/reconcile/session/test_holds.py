@@ -8,9 +8,9 @@ from tests.operator.doubles import signals, with_stages
 from tests.operator.reconcile.simulated import SimulatedCluster
 
 from partita_api.conditions import Condition
-from partita_api.inferencesession import Approval
+from partita_api.fields.approval import Approval
 from partita_api.meta import APPROVED_ANNOTATION, PAUSED_ANNOTATION, ROLLBACK_ANNOTATION
-from partita_api.plan_changes import PlanPreview
+from partita_api.session.plan_changes import PlanPreview
 
 DETECTOR = session("traffic").model("detector").rate(150)
 MANUAL = DETECTOR.planner(approval=Approval.MANUAL)

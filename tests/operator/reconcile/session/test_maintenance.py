@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from partita_api.plan_changes import MaintenanceWindow, Weekday
+from partita_api.session.plan_changes import MaintenanceWindow, Weekday
 from partita_operator.reconcile.session.maintenance import is_open, next_beginning
 
 

@@ -5,9 +5,10 @@ from tests.builders import SessionBuilder, pool, session
 from tests.operator.doubles import one_stage_plan, signals
 from tests.operator.reconcile.simulated import SimulatedCluster
 
-from partita_api.autoscaling import Autoscaling
+from partita_api.fields.approval import Approval
 from partita_api.fields.label_selector import LabelSelector
-from partita_api.inferencesession import Approval, Rate, RateSource
+from partita_api.inferencesession import Rate, RateSource
+from partita_api.session.autoscaling import Autoscaling
 from partita_operator.reconcile.session.planning import SEARCH_AGAIN_SECONDS
 from partita_planner.problem import NoPlan, NoPlanReason, Outcome, PlanningProblem
 

@@ -9,9 +9,9 @@ from tests.builders import SessionBuilder, pool, session
 from tests.operator.doubles import signals
 from tests.operator.reconcile.simulated import OperatorKilledError, SimulatedCluster
 
-from partita_api.autoscaling import Autoscaling, AutoscalingMode, ScaleToZero
 from partita_api.inferencesession import Rate, RateSource
 from partita_api.meta import PAUSED_ANNOTATION
+from partita_api.session.autoscaling import Autoscaling, AutoscalingMode, ScaleToZero
 from partita_operator.reconcile.capacity.accounting import users
 
 AFTER = 60

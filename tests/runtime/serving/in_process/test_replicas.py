@@ -11,7 +11,7 @@ from tests.runtime.serving.in_process.stand import SAMPLE, Stand, post, stand, u
 from tests.runtime.serving.load import Load, steady_load
 from tests.runtime.serving.plans import Application, application
 
-from partita_api.module import DType, TensorSpec
+from partita_api.session.module import DType, TensorSpec
 from partita_runtime.execution.build import build_executor
 from partita_runtime.execution.executor import Array, BuiltExecutor
 from partita_runtime.serving.deploy.directory import Announcement

@@ -15,7 +15,7 @@ from tests.runtime.serving.plans import Application, application, detector_with_
 from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException
 
-from partita_api.module import DType, TensorSpec
+from partita_api.session.module import DType, TensorSpec
 from partita_runtime.serving.ingress.grpc_server import grpc_endpoint
 from partita_runtime.serving.protocol.grpc_codec import decode_request
 from partita_runtime.serving.protocol.grpc_messages import MESSAGES

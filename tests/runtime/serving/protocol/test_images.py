@@ -17,7 +17,7 @@ from tests.runtime.serving.in_process.stand import Stand, stand
 from tests.runtime.serving.plans import application
 
 from partita_api.manifests import parse_manifests
-from partita_api.module import DType, ImageInput, Module, TensorSpec
+from partita_api.session.module import DType, ImageInput, Module, TensorSpec
 from partita_runtime.serving.protocol import grpc_codec
 from partita_runtime.serving.protocol.grpc_messages import MESSAGES
 from partita_runtime.serving.protocol.images import image_tensor

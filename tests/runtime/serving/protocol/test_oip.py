@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tests.runtime.serving.plans import Application, application, detector_with_crops
 
-from partita_api.module import DType, TensorSpec
+from partita_api.session.module import DType, TensorSpec
 from partita_runtime.execution.executor import Array
 from partita_runtime.serving.protocol.inference import RequestError, check_model, model_metadata
 from partita_runtime.serving.protocol.interface import Interface

@@ -9,7 +9,7 @@ from openapi_spec_validator import validate
 from tests.runtime.serving.in_process.stand import stand
 from tests.runtime.serving.plans import Application, application, detector_with_crops
 
-from partita_api.module import ImageInput
+from partita_api.session.module import ImageInput
 from partita_runtime.serving.ingress.http_service import CONTENT_TYPES
 from partita_runtime.serving.protocol.interface import Interface
 from partita_runtime.serving.protocol.openapi_document import openapi

@@ -11,7 +11,7 @@ import pytest
 from tests.runtime.serving.in_process.stand import stand, until
 from tests.runtime.serving.plans import FUNCTIONS, application
 
-from partita_api.module import FunctionSource
+from partita_api.session.module import FunctionSource
 from partita_runtime.serving.session import functions
 from partita_runtime.serving.session.functions import MOST_CALLS, FunctionError, FunctionInput, FunctionPool
 from partita_runtime.serving.telemetry.signals import Outcome

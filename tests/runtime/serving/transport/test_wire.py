@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partita_api.module import DType, TensorSpec
+from partita_api.session.module import DType, TensorSpec
 from partita_runtime.execution.executor import NUMPY_DTYPES
 from partita_runtime.serving.transport.wire import (
     MAX_BODY_BYTES,

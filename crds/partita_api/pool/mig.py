@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from partita_api.inferencesession import Approval
+from partita_api.fields.approval import Approval
 from partita_api.meta import Rule, SpecModel, StatusModel
 
 MAX_GPUS_PER_NODE = 16
