@@ -10,6 +10,7 @@ PYTEST_ARGS ?=
 # a file run on the same worker.
 PARALLEL ?= -n 3
 BENCHMARK_ARGS ?= --quick
+SCALE_ARGS ?=
 
 NOT_INSTALLED := echo "Packages could not be installed; the lines above say why. Without a way to PyPI, name a mirror: PIP_INDEX_URL=https://HOST/simple make install"; exit 1
 # uv installs in seconds what takes pip minutes. It uses pip's mirror, and shows its progress on a terminal.
@@ -17,7 +18,7 @@ UV_INSTALL := UV_DEFAULT_INDEX="$${UV_DEFAULT_INDEX:-$${PIP_INDEX_URL:-$$($(BIN)
 	$(BIN)/uv pip install $(if $(MAKE_TERMOUT),,--quiet) --python $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo demo-kubernetes demo-emulated cluster e2e e2e-kuberay cluster-down down test test-fast lint format docs release-dry-run benchmarks crds schema clean
+.PHONY: help install demo demo-kubernetes demo-emulated cluster e2e e2e-kuberay e2e-gitops scale cluster-down down test test-fast lint format docs release-dry-run benchmarks crds schema clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -54,6 +55,12 @@ e2e: install  ## The whole path on those nodes: chart, profiling pods, Ray in po
 
 e2e-kuberay: install  ## Sessions through KubeRay on those nodes; KUBERAY_OPERATOR is the path of its operator's program
 	$(BIN)/python -m pytest -m cluster tests/cluster/test_kuberay.py -rs $(PYTEST_ARGS)
+
+e2e-gitops: install  ## Argo CD's gitops-engine syncs examples/gitops; GITOPS_AGENT is the path of its agent, KSTATUS of kstatus
+	$(BIN)/python -m pytest tests/operator/gitops -rs -s $(PYTEST_ARGS)
+
+scale: install  ## 500 sessions and 5000 nodes on one operator; KWOK is the path of KWOK, which plays the kubelets
+	$(BIN)/python benchmarks/operator/operator_scale.py $(SCALE_ARGS)
 
 cluster-down: install  ## Stop the nodes and all that ran on them
 	$(BIN)/partita dev nodes down

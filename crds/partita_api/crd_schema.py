@@ -37,6 +37,9 @@ KEPT_KEYWORDS = (
     "x-kubernetes-list-map-keys",
 )
 
+UNSEEN = {"observedGeneration": 0}
+"""The status of an object that the operator has not seen. Without it, kstatus says that a new object is Current."""
+
 
 @dataclass(frozen=True)
 class Column:
@@ -128,6 +131,7 @@ KINDS: tuple[CustomResource, ...] = (
             Column("Gap", ".spec.solution.gap", priority=1),
             Column("Approved", ".spec.approved", "boolean"),
             _condition_column("Ready"),
+            REASON,
             AGE,
         ),
     ),
@@ -178,7 +182,7 @@ def crd(kind: CustomResource) -> dict[str, Any]:
                                 "kind": {"type": "string"},
                                 "metadata": {"type": "object"},
                                 "spec": _for_kubectl(structural_schema(kind.spec)),
-                                "status": structural_schema(kind.status),
+                                "status": structural_schema(kind.status) | {"default": UNSEEN},
                             },
                         }
                     },

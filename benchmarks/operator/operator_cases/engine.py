@@ -1,12 +1,15 @@
 """What stands for the serving engine, the profiler and the planner, so that the operator's own work is measured.
 
 Replicas come up a second after they are asked for. Sessions then report traffic at their declared rate, with the
-noise that measurements have: no two answers are alike.
+noise that measurements have: no two answers are alike. What the engine runs is kept in files, so that it outlives the
+operator, as a Ray cluster does.
 """
 
 import asyncio
+import pickle
 import random
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from tests.operator.doubles import EngineDouble, RunnerDouble, one_stage_plan
@@ -23,13 +26,24 @@ STARTS_IN_S: Final = 1.0
 class NoisyEngine(EngineDouble):
     """An engine whose replicas take a moment, and whose frontends measure real-looking numbers."""
 
+    directory: Path = Path()
+    """Where it keeps what it runs, one file for each session."""
     calls: int = 0
     _since: dict[tuple[str, str], float] = field(default_factory=dict)
     _random: random.Random = field(default_factory=lambda: random.Random(1))
 
+    def __post_init__(self) -> None:
+        for file in self.directory.glob("*.pickle"):
+            spec: ServingSpec = pickle.loads(file.read_bytes())
+            self.applied[spec.session.key] = spec
+            self._since[spec.session.key, spec.plan.metadata.name] = _now() - STARTS_IN_S
+
     async def apply(self, spec: ServingSpec) -> None:
         self.calls += 1
         self._since.setdefault((spec.session.key, spec.plan.metadata.name), _now())
+        before = self.applied.get(spec.session.key)
+        if before is None or (before.plan.metadata.name, before.targets) != (spec.plan.metadata.name, spec.targets):
+            self._keep(spec)
         await super().apply(spec)
 
     async def observe(self, session_key: str) -> ServingStatus:
@@ -59,6 +73,12 @@ class NoisyEngine(EngineDouble):
             ),
         )
 
+    def _keep(self, spec: ServingSpec) -> None:
+        file = self.directory / f"{spec.session.key.replace('/', '_')}.pickle"
+        draft = file.with_suffix(".draft")
+        draft.write_bytes(pickle.dumps(spec))
+        draft.replace(file)
+
     def _is_up(self, session_key: str) -> bool:
         spec = self.applied.get(session_key)
         return spec is not None and _now() - self._since[session_key, spec.plan.metadata.name] >= STARTS_IN_S
@@ -84,9 +104,9 @@ class OneStageSolver:
         return one_stage_plan(problem)
 
 
-def operator_doubles() -> tuple[OneEngine, RunnerDouble, OneStageSolver]:
-    """What the operator runs with."""
-    return OneEngine(NoisyEngine()), RunnerDouble(), OneStageSolver()
+def operator_doubles(directory: Path) -> tuple[OneEngine, RunnerDouble, OneStageSolver]:
+    """What the operator runs with; the engine keeps what it runs in `directory`."""
+    return OneEngine(NoisyEngine(directory=directory)), RunnerDouble(), OneStageSolver()
 
 
 def _now() -> float:

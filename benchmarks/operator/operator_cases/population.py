@@ -1,7 +1,7 @@
-"""The manifests of a population (nodes without kubelets, pools, sessions), and their installation on an API server."""
+"""The manifests of a population (nodes, pools, sessions), and their installation on an API server."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,6 +22,8 @@ GPUS_A_NODE: Final = 4
 SESSIONS_A_NAMESPACE: Final = 50
 POOLS_A_SESSION: Final = 3
 _AT_ONCE: Final = 32
+_CHANGED: Final = 10
+"""Sessions whose spec is changed while the operator restarts."""
 _IMAGES: Final = 40
 """Container images in a node's status, which are most of it on real nodes."""
 
@@ -35,6 +37,8 @@ class Population:
     sessions: int
     pools: int
     nodes: int
+    kubelets: bool = False
+    """Whether something plays the kubelets and makes the nodes Ready; else they are created Ready."""
 
     def definitions(self) -> list[Json]:
         return [crd(kind) for kind in KINDS]
@@ -54,7 +58,12 @@ class Population:
                 "apiVersion": "v1",
                 "kind": "Node",
                 "metadata": {"name": f"node-{i}", "labels": {POOL_LABEL: _pool(i % self.pools)}},
-                "status": {"allocatable": gpus, "capacity": gpus, "conditions": [ready], "images": images},
+                "status": {
+                    "allocatable": gpus,
+                    "capacity": gpus,
+                    "conditions": [] if self.kubelets else [ready],
+                    "images": images,
+                },
             }
 
     def pool_manifests(self) -> Iterable[Json]:
@@ -111,6 +120,29 @@ async def install(client: KubernetesClient, population: Population) -> None:
 async def add_sessions(client: KubernetesClient, population: Population) -> None:
     """All sessions, as one `kubectl apply` of many would bring them."""
     await _all(client, SessionResource, population.session_manifests())
+
+
+async def changed_sessions(
+    client: KubernetesClient, population: Population, number: int
+) -> Callable[[], Awaitable[bool]]:
+    """Change the rates of ten sessions, once for each `number`. The answer says whether all ten are Ready with that."""
+    every = max(1, population.sessions // _CHANGED)
+    chosen = [m for i, m in enumerate(population.session_manifests()) if i % every == 0][:_CHANGED]
+    for manifest in chosen:
+        rate = {"requestsPerSecond": manifest["spec"]["rate"]["requestsPerSecond"] + number}
+        meta = manifest["metadata"]
+        await client.patch(SessionResource, meta["name"], {"spec": {"rate": rate}}, meta["namespace"])
+
+    async def are_ready() -> bool:
+        return all([await _is_ready(client, manifest["metadata"]) for manifest in chosen])
+
+    return are_ready
+
+
+async def _is_ready(client: KubernetesClient, meta: Json) -> bool:
+    found = await client.get(SessionResource, meta["name"], meta["namespace"])
+    generation, conditions = found["metadata"]["generation"], found["status"]["conditions"]
+    return any((c["type"], c["status"], c["observedGeneration"]) == ("Ready", "True", generation) for c in conditions)
 
 
 async def _all(client: KubernetesClient, kind: Any, manifests: Iterable[Json]) -> None:

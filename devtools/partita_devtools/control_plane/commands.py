@@ -45,6 +45,16 @@ class StateFiles:
         return self.directory / "tokens.csv"
 
     @property
+    def audit_policy(self) -> Path:
+        """Whose requests the API server writes to its audit log; without this file there is none."""
+        return self.directory / "audit-policy.json"
+
+    @property
+    def audit_log(self) -> Path:
+        """The requests of the audited users: one JSON object for each answered request, without bodies."""
+        return self.directory / "logs/audit.log"
+
+    @property
     def controller_manager_kubeconfig(self) -> Path:
         """The controller manager's own credentials."""
         return self.directory / "controller-manager.kubeconfig"
@@ -93,7 +103,14 @@ def _api_server(binaries: Binaries, ports: Ports, files: StateFiles) -> list[str
         # Nodes are on this machine and reachable by address only: pod logs come through here.
         "--kubelet-preferred-address-types=InternalIP",
         "--allow-privileged=true",
+        *_audit(files),
     ]
+
+
+def _audit(files: StateFiles) -> list[str]:
+    if not files.audit_policy.exists():
+        return []
+    return [f"--audit-policy-file={files.audit_policy}", f"--audit-log-path={files.audit_log}"]
 
 
 def _controller_manager(binaries: Binaries, ports: Ports, files: StateFiles) -> list[str]:

@@ -9,13 +9,14 @@ ports, processes and the administrator's token.
 
 from __future__ import annotations
 
+import json
 import secrets
 import shlex
 import signal
 import ssl
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -79,6 +80,11 @@ class ControlPlane:
     def token(self) -> str:
         """The administrator's bearer token."""
         return self._state().token
+
+    @property
+    def audit_log(self) -> Path:
+        """The requests of the audited users: one JSON object of kind Event (audit.k8s.io/v1) a line."""
+        return StateFiles(self.state_dir).audit_log
 
     @property
     def binaries(self) -> Binaries:
@@ -218,14 +224,16 @@ def start_control_plane(
     report: Report,
     api_server_port: int | None = None,
     dies_with_parent: bool = False,
+    audited_users: Sequence[str] = (),
     undo: ExitStack | None = None,
 ) -> ControlPlane:
     """Start a control plane in `state_dir` and wait until it serves; one that runs already is returned.
 
     A stopped one starts with its data, its credentials and, if it is still free, its port.
     `api_server_port` is the port on 127.0.0.1 (default: a free one). With `dies_with_parent` the
-    processes end when this one does; otherwise they survive the caller. `undo` receives what
-    stops the control plane, if this call starts it.
+    processes end when this one does; otherwise they survive the caller. The requests of
+    `audited_users` are written to the audit log. `undo` receives what stops the control plane,
+    if this call starts it.
     Raises DevError, with the end of the log concerned, if it does not come up; nothing runs then.
     """
     plane = ControlPlane(state_dir.absolute())
@@ -237,6 +245,7 @@ def start_control_plane(
             report("stopping what still runs of an earlier control plane")
         plane.stop()
         started = time.monotonic()
+        _write_audit_policy(StateFiles(plane.state_dir), audited_users)
         _prepare(plane, previous, binaries, api_server_port, dies_with_parent, report).write(plane.state_dir)
         if undo is not None:
             undo.callback(plane.stop)
@@ -257,14 +266,22 @@ def load_control_plane(state_dir: Path) -> ControlPlane | None:
 
 @contextmanager
 def control_plane(
-    state_dir: Path, *, binaries: Binaries | None = None, report: Report = print
+    state_dir: Path,
+    *,
+    binaries: Binaries | None = None,
+    report: Report = print,
+    audited_users: Sequence[str] = (),
 ) -> Iterator[ControlPlane]:
-    """A control plane for the duration of a `with` block; it always ends with this process."""
+    """A control plane for the duration of a `with` block; it always ends with this process.
+
+    The requests of `audited_users` are written to its audit log.
+    """
     plane = start_control_plane(
         state_dir,
         binaries=binaries or find_binaries(report=report),
         report=report,
         dies_with_parent=True,
+        audited_users=audited_users,
     )
     try:
         yield plane
@@ -305,6 +322,19 @@ def _prepare(
         dies_with_parent=dies_with_parent,
         processes={},
     )
+
+
+def _write_audit_policy(files: StateFiles, users: Sequence[str]) -> None:
+    if not users:
+        files.audit_policy.unlink(missing_ok=True)
+        return
+    policy = {
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["RequestReceived"],
+        "rules": [{"level": "Metadata", "users": list(users)}, {"level": "None"}],
+    }
+    write_private(files.audit_policy, json.dumps(policy).encode())
 
 
 def _choose_ports(previous: Ports | None, api_server_port: int | None, report: Report) -> Ports:

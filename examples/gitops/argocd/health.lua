@@ -29,15 +29,14 @@ end
 if holds("Held", "True") then
   return answer("Suspended", found.Held.message)
 end
-if obj.kind == "PipelinePlan" and holds("Approved", "False") then
-  return answer("Suspended", found.Approved.message)
+if obj.kind == "PipelinePlan" and (holds("Approved", "False") or ready.reason == "OutsideWindow" or ready.reason == "Paused") then
+  return answer("Suspended", ready.message)
 end
 -- So does a pool whose nodes are to be cut into other slices.
 if holds("Partitioned", "False") and found.Partitioned.reason == "AwaitingApproval" then
   return answer("Suspended", found.Partitioned.message)
 end
--- A plan that is kept for a rollback is as it should be.
-if ready.status == "True" or ready.reason == "Superseded" then
+if ready.status == "True" then
   return answer("Healthy", ready.message)
 end
 return answer("Progressing", ready.message)

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Mapping
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,11 +52,11 @@ async def run_operator(
     """
     connection = await load_config(kubeconfig)
     metrics = Metrics()
-    queue: WorkQueue[Key] = WorkQueue()
-    metrics.watch_queue(lambda: len(queue))
-    searches = PlanSearches(solver, metrics, on_answer=lambda session: queue.add((Kind.SESSION, session)))
     async with KubernetesClient(connection) as kubernetes:
         cache = ClusterCache(kubernetes, settings.namespaces)
+        queue: WorkQueue[Key] = WorkQueue(rank=lambda key: _rank(key, cache))
+        metrics.watch_queue(lambda: len(queue))
+        searches = PlanSearches(solver, metrics, on_answer=lambda session: queue.add((Kind.SESSION, session)))
         election = settings.leader_election
         lease = LeaseStore(kubernetes, election.namespace, election.name) if election.name else None
         leadership = Leadership(lease, election.lease_duration_seconds)
@@ -86,6 +87,14 @@ async def run_operator(
                 await _end(tasks)
                 await searches.close()
                 await leadership.release()
+
+
+def _rank(key: Key, cache: ClusterCache) -> float:
+    """Pools first, because sessions wait for them; then sessions of higher priority, because others yield to them."""
+    if key[0] is not Kind.SESSION:
+        return -inf
+    raw = cache.last_seen(key)
+    return -raw["spec"].get("priority", 0) if raw is not None else 0
 
 
 class _EventHandler:

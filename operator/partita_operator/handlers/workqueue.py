@@ -2,11 +2,15 @@
 
 It works like client-go's: a key that is added while a worker processes it is queued again when the worker is done. A
 key that failed is queued again after a pause that doubles with every failure in a row.
+
+Keys with news come before keys whose time has come: under load, work that leads somewhere is done before anything is
+looked at once more. Among each of these, the order is that of the ranks, and then of arrival.
 """
 
 import asyncio
-from collections import deque
+import itertools
 from collections.abc import Awaitable, Callable, Hashable
+from heapq import heappop, heappush
 from typing import Final, Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -18,9 +22,19 @@ MAX_BACKOFF_S: Final = 60.0
 class WorkQueue(Generic[K]):
     """Keys to process now or later. For use in one event loop."""
 
-    def __init__(self, first_backoff_s: float = FIRST_BACKOFF_S, max_backoff_s: float = MAX_BACKOFF_S) -> None:
-        self._waiting: deque[K] = deque()
-        self._queued: set[K] = set()
+    def __init__(
+        self,
+        first_backoff_s: float = FIRST_BACKOFF_S,
+        max_backoff_s: float = MAX_BACKOFF_S,
+        rank: Callable[[K], float] = lambda _: 0,
+    ) -> None:
+        """Keys of a lower `rank` are processed earlier."""
+        self._waiting: list[tuple[bool, float, int, K]] = []
+        """A heap of: whether only its time has come, rank, number, key. May have older entries of a key."""
+        self._numbers = itertools.count()
+        self._rank = rank
+        self._queued: dict[K, bool] = {}
+        """Whether only its time has come; False: it was added."""
         self._in_work: set[K] = set()
         self._timers: dict[K, asyncio.TimerHandle] = {}
         self._failures: dict[K, int] = {}
@@ -30,17 +44,12 @@ class WorkQueue(Generic[K]):
 
     def __len__(self) -> int:
         """Keys that wait for a worker now."""
-        return len(self._waiting)
+        return len(self._queued.keys() - self._in_work)
 
     def add(self, key: K) -> None:
         """Process the key as soon as a worker is free; drops a later time that was planned."""
         self._cancel_timer(key)
-        if key in self._queued:
-            return
-        self._queued.add(key)
-        if key not in self._in_work:
-            self._waiting.append(key)
-            self._arrived.set()
+        self._enqueue(key, by_time=False)
 
     def add_after(self, key: K, seconds: float) -> None:
         """Process the key in `seconds`, unless an earlier time is planned."""
@@ -52,7 +61,7 @@ class WorkQueue(Generic[K]):
         if key in self._queued or (planned is not None and planned.when() <= loop.time() + seconds):
             return
         self._cancel_timer(key)
-        self._timers[key] = loop.call_later(seconds, self.add, key)
+        self._timers[key] = loop.call_later(seconds, self._time_has_come, key)
 
     def forget(self, key: K) -> None:
         """Drop the key's planned time and its failures."""
@@ -84,19 +93,35 @@ class WorkQueue(Generic[K]):
                 self.add_after(key, again)
 
     async def _take(self) -> K:
-        while not self._waiting:
+        while True:
+            while self._waiting:
+                by_time, _, _, key = heappop(self._waiting)
+                if key not in self._in_work and self._queued.get(key) is by_time:
+                    del self._queued[key]
+                    self._in_work.add(key)
+                    return key
             self._arrived.clear()
             await self._arrived.wait()
-        key = self._waiting.popleft()
-        self._queued.discard(key)
-        self._in_work.add(key)
-        return key
 
     def _done(self, key: K) -> None:
         self._in_work.discard(key)
         if key in self._queued:
-            self._waiting.append(key)
-            self._arrived.set()
+            self._push(key)
+
+    def _time_has_come(self, key: K) -> None:
+        self._timers.pop(key, None)
+        self._enqueue(key, by_time=True)
+
+    def _enqueue(self, key: K, *, by_time: bool) -> None:
+        if not self._queued.get(key, True) or (by_time and key in self._queued):
+            return
+        self._queued[key] = by_time
+        if key not in self._in_work:
+            self._push(key)
+
+    def _push(self, key: K) -> None:
+        heappush(self._waiting, (self._queued[key], self._rank(key), next(self._numbers), key))
+        self._arrived.set()
 
     def _backoff(self, key: K) -> float:
         failures = self._failures.get(key, 0)

@@ -104,6 +104,10 @@ class ClusterCache:
             self._changed.add(key)
             self._gone[key] = raw["metadata"].get("uid", "")
 
+    def last_seen(self, key: Key) -> Document | None:
+        """An object as last seen; None if it is not known."""
+        return self._raw.get(key)
+
     @property
     def known(self) -> tuple[Key, ...]:
         """The keys of all objects, in order."""

@@ -7,7 +7,7 @@ from typing import Final
 
 from partita_api.meta import API_VERSION, FIELD_MANAGER
 from partita_operator.kube.client import KubernetesClient
-from partita_operator.kube.errors import ApiError
+from partita_operator.kube.errors import ApiError, is_conflict
 from partita_operator.kube.resources import EventResource
 from partita_operator.kube.retries import retried
 from partita_operator.kube.writes import Owner
@@ -45,8 +45,16 @@ async def publish(client: KubernetesClient, owner: Owner, event: Event, now: dat
         "lastTimestamp": timestamp,
         "count": 1,
     }
+
+    async def create() -> None:
+        try:
+            await client.create(EventResource, manifest)
+        except ApiError as error:
+            if not is_conflict(error):  # it is there already
+                raise
+
     try:
-        await retried(lambda: client.apply(EventResource, manifest, force=True))
+        await retried(create)
     except ApiError as error:
         # The namespace may be in deletion: it refuses new events.
         if error.status not in (HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN):

@@ -1,7 +1,8 @@
 """Profiles in ConfigMaps: one ConfigMap for each profile, named by its content key.
 
-A profile never changes under its key, so it stays in memory once read. A watch reports ConfigMaps that were changed or
-deleted by hand. These are read again. After an interruption of the watch, all of them are read again.
+A profile never changes under its key, so it stays in memory once read. So does the fact that there is none. A watch
+reports ConfigMaps that were created, changed or deleted by others. These are read again. After an interruption of the
+watch, all of them are read again.
 """
 
 import asyncio
@@ -63,7 +64,8 @@ class _Watch:
 class _Known:
     """A profile as last read."""
 
-    profile: Profile
+    profile: Profile | None
+    """None: there is no ConfigMap of this name."""
     read_at: float
     watch: _Watch | None
     """The watch that reports all changes since; None without a watch."""
@@ -160,12 +162,16 @@ class ProfileStore:
         return await self._read(namespace, key, watch)
 
     async def _read(self, namespace: str, key: str, watch: _Watch | None) -> Profile | None:
+        where = namespace, profile_name(key)
+        heard = watch.heard.get(where) if watch is not None else None
         try:
             config_map = await retried(lambda: self._client.get(ConfigMapResource, profile_name(key), namespace))
         except ApiError as error:
-            if is_missing(error):
-                return None
-            raise
+            if not is_missing(error):
+                raise
+            if watch is not None and watch.heard.get(where) == heard:
+                self._known[where] = _Known(None, asyncio.get_running_loop().time(), watch)
+            return None
         profile = read_profile(config_map)
         # A profile that was edited by hand, or written by another version, counts as missing: it is measured again.
         if profile is None or profile.key != key or profile.request.key != key:

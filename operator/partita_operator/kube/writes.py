@@ -100,11 +100,13 @@ class ObjectWriter:
             self._cache.put(Kind.PLAN, raw)
 
     async def _set_finalizer(self, owner: Owner, *, present: bool) -> None:
-        """Change the current list of finalizers, which also has those of other controllers."""
+        """Change the list of finalizers, which also has those of other controllers: the one known, else the present."""
         resource, name, namespace = _RESOURCES[type(owner)], owner.metadata.name, owner.metadata.namespace or ""
+        known = self._cache.last_seen((Kind(owner.kind), f"{namespace}/{name}" if namespace else name))
 
         async def change() -> None:
-            raw = await self._client.get(resource, name, namespace)
+            nonlocal known
+            raw, known = known or await self._client.get(resource, name, namespace), None
             meta = raw["metadata"]
             before = meta.get("finalizers") or []
             after = [f for f in before if f != FINALIZER] + ([FINALIZER] if present else [])

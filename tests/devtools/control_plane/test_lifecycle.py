@@ -13,6 +13,7 @@ import pytest
 from tests.operator.kubelet_double import KubeletDouble
 from tests.patience import eventually
 
+from partita_devtools.control_plane.audit import AuditedRequest, read_audit_log
 from partita_devtools.control_plane.binaries import Binaries
 from partita_devtools.control_plane.lifecycle import ControlPlane, load_control_plane, start_control_plane
 from partita_devtools.machine.processes import identify, is_running
@@ -360,11 +361,15 @@ def test_one_that_is_stopped_leaves_no_process_and_comes_back_with_its_data(
         plane.stop()
         assert set(plane.health().values()) == {"not running"}
 
-        start_control_plane(state_dir, binaries=kubernetes_binaries, report=print)
+        start_control_plane(
+            state_dir, binaries=kubernetes_binaries, report=print, audited_users=("partita-admin", "nobody")
+        )
         loaded = load_control_plane(state_dir)
         assert loaded is not None
         assert (loaded.token, loaded.url) == (token, url)
         assert Api(loaded).exists("/api/v1/namespaces/kept")
+        kept = AuditedRequest("partita-admin", "get", "namespaces", "kept", "kept", 200)
+        eventually(lambda: kept in read_audit_log(loaded.audit_log)[0])
 
         processes = loaded.processes
         record.unlink()

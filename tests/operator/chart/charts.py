@@ -65,6 +65,7 @@ EVERYTHING: dict[str, Any] = {
         "apiServer": {"cidrs": ["10.0.0.1/32"]},
         "profiling": {"namespaces": ["default", "team-a"], "egress": [{"ports": [{"port": 443, "protocol": "TCP"}]}]},
     },
+    "flowSchema": {"enabled": True},
     "serviceAccount": {"annotations": {"a": "b"}},
     "podAnnotations": {"c": "d"},
     "podLabels": {"e": "f"},

@@ -56,6 +56,7 @@ def test_the_operator_runs_with_the_rights_of_the_chart(
         "metrics": {"port": metrics_port},
         "health": {"port": health_port},
         "resyncSeconds": 1,
+        "flowSchema": {"enabled": True},
     }
     helm = config.Config(kubeconfig_path=control_plane.kubeconfig, namespace=namespace)
     with (
@@ -96,6 +97,8 @@ def test_the_operator_runs_with_the_rights_of_the_chart(
             assert ("status" in api.get(f"{sessions(others)}/traffic").json()) == (not scoped)
             assert httpx.get(f"http://127.0.0.1:{health_port}/healthz").is_success
             assert "partita_reconcile" in httpx.get(f"http://127.0.0.1:{metrics_port}/metrics").text
+            waited = f'apiserver_flowcontrol_dispatched_requests_total{{flow_schema="partita-{namespace}-lease"'
+            assert waited in api.get("/metrics").text, "the Lease has a priority of its own"
             log = logs(api, namespace)
             assert "forbidden" not in log.lower(), log
             api.delete(f"{pools}/{pool}").raise_for_status()

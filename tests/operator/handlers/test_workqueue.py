@@ -177,3 +177,47 @@ def test_failures_of_one_key_do_not_delay_others() -> None:
         assert seen == ["good"]
 
     run(story())
+
+
+def test_keys_with_news_come_before_keys_whose_time_has_come() -> None:
+    async def story() -> None:
+        queue: WorkQueue[str] = WorkQueue(rank=lambda key: {"urgent": -1}.get(key, 0))
+        seen: list[str] = []
+
+        async def work(key: str) -> None:
+            seen.append(key)
+            await asyncio.sleep(10)
+
+        for key in ("due", "due and changed"):
+            queue.add_after(key, 1)
+        queue.add("first")
+        task = asyncio.create_task(queue.run(work, workers=1))
+        await asyncio.sleep(5)
+        for key in ("changed", "due and changed", "urgent"):
+            queue.add(key)
+        assert len(queue) == 4
+        await asyncio.sleep(100)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert seen == ["first", "urgent", "changed", "due and changed", "due"]
+
+    run(story())
+
+
+def test_a_key_that_is_due_twice_while_it_is_processed_is_processed_once_more() -> None:
+    async def story() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+        seen: list[float] = []
+
+        async def work(_: str) -> None:
+            seen.append(now())
+            if len(seen) == 1:
+                queue.add_after("a", 2)
+                await asyncio.sleep(5)
+                queue.add("a")
+
+        queue.add("a")
+        await for_seconds(queue, work, 100)
+        assert seen == [0, 5]
+
+    run(story())

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tests.operator.doubles import EngineDouble, RunnerDouble, one_stage_plan
+from tests.operator.kstatus import disagreement
 
 from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession
@@ -154,6 +155,7 @@ class SimulatedCluster:
     def look_at_pool(self, name: str) -> None:
         pool = self.pools[name]
         decision = reconcile_pool(PoolWorld(pool, self.cluster(), self.settings), self.now)
+        _check(pool, decision.status)
         if decision.status != pool.status:
             self._write()
             self.pools[name] = pool.model_copy(update={"status": decision.status})
@@ -168,7 +170,9 @@ class SimulatedCluster:
         world = await self._observe(self.sessions[key])
         decision = reconcile_session(world, self.now)
         self.requeues[key] = decision.requeue_after
+        _check(self.sessions[key], decision.status)
         for name, status in decision.plan_statuses.items():
+            _check(self.plans[name], status)
             if status != self.plans[name].status:
                 self._write()
                 self.plans[name] = self.plans[name].model_copy(update={"status": status})
@@ -267,6 +271,13 @@ def started_runs(cluster: SimulatedCluster) -> list[tuple[str, int]]:
     pools = {key: request.pool for (_, key, _), request in cluster.runner.runs.items()}
     pools |= {profile.key: profile.request.pool for profile in cluster.profiles.values()}
     return [(pools.get(key, key), attempt) for _, key, attempt in cluster.runner.started]
+
+
+def _check(found: GPUPool | InferenceSession | PipelinePlan, status: Any) -> None:
+    """What GitOps tools read from the new status must be what it says."""
+    if status != found.status:
+        shown = found.model_copy(update={"status": status}).model_dump(mode="json", by_alias=True, exclude_none=True)
+        assert not (problem := disagreement(shown)), problem
 
 
 def _finish(steps: Coroutine[Any, Any, None]) -> None:

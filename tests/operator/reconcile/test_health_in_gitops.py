@@ -1,11 +1,15 @@
-"""The health of conditions in GitOps tools: kstatus (Flux) and Argo CD's Lua."""
+"""The health of conditions in GitOps tools: kstatus (Flux) and Argo CD's Lua.
+
+The cluster in memory checks after every pass that kstatus agrees with the conditions, so all other tests do, too.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.builders import SessionBuilder, pool, session
+from tests.builders import pool, session
+from tests.operator.kstatus import kstatus
 from tests.operator.mig_manager_double import MigManagerDouble
 from tests.operator.reconcile.pool.cut_nodes import Nodes, approved
 from tests.operator.reconcile.simulated import SimulatedCluster
@@ -18,21 +22,6 @@ HEALTH = Path(__file__).resolve().parents[3] / "examples/gitops/argocd/health.lu
 TRAFFIC = session("traffic").model("detector").rate(300)
 
 Story = Callable[[SimulatedCluster], None]
-
-
-def kstatus(document: dict[str, Any]) -> str:
-    """The status of a custom resource by the rules of sigs.k8s.io/cli-utils/pkg/kstatus, in their order."""
-    meta, status = document["metadata"], document["status"]
-    if meta.get("deletionTimestamp"):
-        return "Terminating"
-    if status.get("observedGeneration", meta["generation"]) != meta["generation"]:
-        return "InProgress"
-    conditions = {c["type"]: c["status"] for c in status.get("conditions", [])}
-    if conditions.get("Reconciling") == "True":
-        return "InProgress"
-    if conditions.get("Stalled") == "True":
-        return "Failed"
-    return "Current" if conditions.get("Ready", "True") == "True" else "InProgress"
 
 
 def argo(document: dict[str, Any]) -> tuple[str, str]:
@@ -172,23 +161,49 @@ def test_pools_of_slices(nodes: Nodes, passes: int, want: tuple[str, str], want_
     assert want_message in message
 
 
-def plans(builder: SessionBuilder) -> SimulatedCluster:
+def of_plans(made: SimulatedCluster) -> dict[str, tuple[str, str]]:
+    """What kstatus and Argo CD say of every plan, by the reason of its Ready condition."""
+    shown = [document(plan) for plan in made.plans.values()]
+    reasons = [next(c["reason"] for c in d["status"]["conditions"] if c["type"] == "Ready") for d in shown]
+    return {reason: (kstatus(d), argo(d)[0]) for reason, d in zip(reasons, shown, strict=True)}
+
+
+def rerated(made: SimulatedCluster) -> None:
+    come(made)
+    come(made, TRAFFIC.rate(400).build())
+
+
+def with_window(made: SimulatedCluster) -> None:
+    closed = ({"days": ("Sun",), "start": "00:00", "durationMinutes": 10},)
+    come(made, TRAFFIC.with_spec(maintenance_windows=closed).build())
+    come(made, TRAFFIC.rate(400).with_spec(maintenance_windows=closed).build())
+
+
+@pytest.mark.parametrize(
+    ("story", "want"),
+    [
+        pytest.param(serving, {"Serving": ("Current", "Healthy")}, id="serving"),
+        pytest.param(gaining_replicas, {"Serving": ("InProgress", "Healthy")}, id="gains replicas"),
+        pytest.param(coming_up, {"RollingOut": ("InProgress", "Progressing")}, id="coming up"),
+        pytest.param(without_engine, {"EngineUnavailable": ("InProgress", "Progressing")}, id="engine away"),
+        pytest.param(awaiting_approval, {"AwaitingApproval": ("InProgress", "Suspended")}, id="awaiting approval"),
+        pytest.param(
+            rerated,
+            {"Serving": ("Current", "Healthy"), "Superseded": ("Current", "Healthy")},
+            id="kept for a rollback",
+        ),
+        pytest.param(
+            with_window,
+            {"Serving": ("Current", "Healthy"), "OutsideWindow": ("InProgress", "Suspended")},
+            id="waits for its window",
+        ),
+        pytest.param(
+            outranked, {"Outranked": ("Failed", "Degraded"), "Serving": ("Current", "Healthy")}, id="outranked"
+        ),
+    ],
+)
+def test_plans(story: Story, want: dict[str, tuple[str, str]]) -> None:
     made = SimulatedCluster()
     made.add(pool("fast").gpus(8).build())
-    come(made, builder.build())
-    return made
-
-
-def test_plans() -> None:
-    made = plans(TRAFFIC)
-    first = made.session("traffic").status.current_plan
-    assert first is not None
-    come(made, TRAFFIC.rate(400).build())
-    second = made.session("traffic").status.current_plan
-    assert second is not None
-    assert argo(document(made.plans[second.name]))[0] == "Healthy"
-    health, message = argo(document(made.plans[first.name]))
-    assert (health, "kept for a rollback" in message) == ("Healthy", True)
-    waiting = plans(TRAFFIC.planner(approval=Approval.MANUAL))
-    (plan,) = waiting.plans.values()
-    assert argo(document(plan))[0] == "Suspended"
+    story(made)
+    assert of_plans(made) == want

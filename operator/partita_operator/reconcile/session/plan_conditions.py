@@ -6,7 +6,7 @@ from datetime import datetime
 from partita_api.conditions import ConditionStatus, ConditionType
 from partita_api.pipelineplan import PipelinePlan, PipelinePlanStatus, StageStatus
 from partita_operator.ports import ServingStatus, StageReadiness
-from partita_operator.reconcile.findings import Finding, with_findings
+from partita_operator.reconcile.findings import Finding, progress_findings, with_findings
 from partita_operator.reconcile.reasons import Reason
 from partita_operator.reconcile.session.holds import approval_hint
 from partita_operator.reconcile.session.rollout import Rollout
@@ -59,51 +59,48 @@ def _approved(plan: PipelinePlan) -> Finding:
 def _progress(
     plan: PipelinePlan, rollout: Rollout, serving: ServingStatus | None, is_target: bool
 ) -> tuple[Finding, ...]:
-    ready, rolled_out, reconciling = ConditionType.READY, ConditionType.ROLLED_OUT, ConditionType.RECONCILING
-    if is_target and serving is None:
-        unknown, message = ConditionStatus.UNKNOWN, "The serving engine does not answer."
-        return (
-            Finding(ready, unknown, Reason.ENGINE_UNAVAILABLE, message),
-            Finding(rolled_out, unknown, Reason.ENGINE_UNAVAILABLE, message),
-            Finding(reconciling, True, Reason.ENGINE_UNAVAILABLE, message),
-        )
+    """Ready, RolledOut, Stalled and Reconciling."""
     if not is_target:
-        reason, message = _why_not(plan, rollout)
-        return (
-            Finding(ready, False, reason, message),
-            Finding(rolled_out, False, reason, message),
-            Finding(reconciling, False, Reason.SETTLED, "Nothing is in progress."),
-        )
+        return _not_the_target(plan, rollout)
+    if serving is None:
+        unknown, message = ConditionStatus.UNKNOWN, "The serving engine does not answer."
+        return _findings(unknown, unknown, Reason.ENGINE_UNAVAILABLE, message, reconciling=True)
     if rollout.serves and rollout.at_zero:
-        message = scaled_to_zero_summary(rollout)
-        return (
-            Finding(ready, True, Reason.SCALED_TO_ZERO, message),
-            Finding(rolled_out, True, Reason.SCALED_TO_ZERO, message),
-            Finding(reconciling, False, Reason.SETTLED, message),
-        )
+        return _findings(True, True, Reason.SCALED_TO_ZERO, scaled_to_zero_summary(rollout))
     complete = rollout.serves and not rollout.missing
     usable = rollout.serves and rollout.every_stage_up
-    summary = rollout_summary(rollout)
     if rollout.outranked:
-        return (
-            Finding(ready, usable and bool(rollout.targets), Reason.OUTRANKED, rollout.outranked),
-            Finding(rolled_out, False, Reason.OUTRANKED, rollout.outranked),
-            Finding(reconciling, False, Reason.SETTLED, "Nothing is in progress."),
-        )
-    return (
-        Finding(ready, usable, Reason.SERVING if usable else Reason.ROLLING_OUT, summary),
-        Finding(rolled_out, complete, Reason.ROLLED_OUT if complete else Reason.ROLLING_OUT, summary),
-        Finding(reconciling, not complete, Reason.SETTLED if complete else Reason.ROLLING_OUT, summary),
+        return _findings(usable and bool(rollout.targets), False, Reason.OUTRANKED, rollout.outranked, stalled=True)
+    summary = rollout_summary(rollout)
+    rolled_out = Finding(
+        ConditionType.ROLLED_OUT, complete, Reason.ROLLED_OUT if complete else Reason.ROLLING_OUT, summary
     )
+    ready = Finding(ConditionType.READY, usable, Reason.SERVING if usable else Reason.ROLLING_OUT, summary)
+    return (rolled_out, *progress_findings(ready, stalled=False, reconciling=not complete))
 
 
-def _why_not(plan: PipelinePlan, rollout: Rollout) -> tuple[Reason, str]:
-    """Why the plan does not serve."""
+def _not_the_target(plan: PipelinePlan, rollout: Rollout) -> tuple[Finding, ...]:
     if rollout.hold is not None and rollout.hold.plan == plan.metadata.name:
-        return rollout.hold.reason, rollout.hold.message
+        return _findings(False, False, rollout.hold.reason, rollout.hold.message, reconciling=True)
     if not plan.spec.approved:
-        return Reason.AWAITING_APPROVAL, approval_hint(plan)
-    return Reason.SUPERSEDED, "Another plan serves. This plan is kept for a rollback."
+        return _findings(False, False, Reason.AWAITING_APPROVAL, approval_hint(plan), reconciling=True)
+    return _findings(True, False, Reason.SUPERSEDED, "Another plan serves. This plan is kept for a rollback.")
+
+
+def _findings(
+    ready: ConditionStatus | bool,
+    rolled_out: ConditionStatus | bool,
+    reason: Reason,
+    message: str,
+    *,
+    stalled: bool = False,
+    reconciling: bool = False,
+) -> tuple[Finding, ...]:
+    """All four with the same reason and message."""
+    return (
+        Finding(ConditionType.ROLLED_OUT, rolled_out, reason, message),
+        *progress_findings(Finding(ConditionType.READY, ready, reason, message), stalled, reconciling),
+    )
 
 
 def scaled_to_zero_summary(rollout: Rollout, besides: str = "") -> str:
