@@ -47,8 +47,8 @@ ROOT: Final = Path(__file__).parents[2]
 DEADLINE_S: Final = 1200.0
 EVERY_S: Final = 2.0
 """Between two readings. Each one is a scrape of the operator's metrics, which takes its time."""
-SETTLING_S: Final = 20.0
-"""Between the last session's getting ready and the time of rest."""
+SETTLING_S: Final = 60.0
+"""Between the last session's getting ready and the time of rest; longer than the autoscaler's cool-down, 30 s."""
 OPERATED: Final = ROOT / "benchmarks/operator/operator_cases/operated.py"
 
 

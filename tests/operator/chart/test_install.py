@@ -97,7 +97,7 @@ def test_the_operator_runs_with_the_rights_of_the_chart(
             assert ("status" in api.get(f"{sessions(others)}/traffic").json()) == (not scoped)
             assert httpx.get(f"http://127.0.0.1:{health_port}/healthz").is_success
             assert "partita_reconcile" in httpx.get(f"http://127.0.0.1:{metrics_port}/metrics").text
-            waited = f'apiserver_flowcontrol_dispatched_requests_total{{flow_schema="partita-{namespace}-lease"'
+            waited = 'apiserver_flowcontrol_dispatched_requests_total{flow_schema="partita-lease"'
             assert waited in api.get("/metrics").text, "the Lease has a priority of its own"
             log = logs(api, namespace)
             assert "forbidden" not in log.lower(), log
