@@ -45,7 +45,7 @@ from partita_operator.kube.connection import load_config
 
 ROOT: Final = Path(__file__).parents[2]
 DEADLINE_S: Final = 1200.0
-EVERY_S: Final = 2.0
+EVERY_S: Final = 4.0
 """Between two readings. Each one is a scrape of the operator's metrics, which takes its time."""
 SETTLING_S: Final = 60.0
 """Between the last session's getting ready and the time of rest; longer than the autoscaler's cool-down, 30 s."""

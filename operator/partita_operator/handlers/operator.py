@@ -24,6 +24,7 @@ from partita_operator.kube.retries import ApiServerUnavailableError
 from partita_operator.kube.writes import ObjectWriter
 from partita_operator.partitioning.mig_manager import MigManager
 from partita_operator.ports import EngineUnavailableError, PlanSolver, ProfileRunner, ServingEngines
+from partita_operator.reconcile.clock import MAX_PATIENCE_SECONDS
 from partita_operator.settings.model import OperatorSettings
 from partita_runtime.logs import about
 
@@ -215,8 +216,9 @@ async def _remove_leftovers_regularly(context: Context, queue: WorkQueue[Key]) -
             logger.warning("removing leftovers failed: %s", error)
         except Exception:
             logger.exception("removing leftovers failed")
+        # Sessions that no watch has reported. Pools have times of their own, since each pass lists their nodes.
         for key in context.cache.known:
-            queue.add_after(key, context.settings.resync_seconds)
+            queue.add_after(key, MAX_PATIENCE_SECONDS if key[0] is Kind.POOL else context.settings.resync_seconds)
         await asyncio.sleep(SWEEP_SECONDS)
 
 

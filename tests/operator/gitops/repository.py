@@ -10,8 +10,6 @@ from typing import Any
 import yaml
 
 GITOPS = Path(__file__).resolve().parents[3] / "examples" / "gitops"
-WAVE = "argocd.argoproj.io/sync-wave"
-WAVES = {"Namespace": "0", "GPUPool": "1", "InferenceSession": "2"}
 FOLDERS = ("platform", "teams")
 
 Json = dict[str, Any]
@@ -26,12 +24,12 @@ class Repository:
 
     @classmethod
     def create(cls, directory: Path) -> "Repository":
-        """The example, with waves on its objects and without the maintenance windows of its session."""
+        """The example without the maintenance windows of its session, so that changes take effect at once."""
         made = cls(directory / "edited", directory / "clone")
         for folder in FOLDERS:
             shutil.copytree(GITOPS / folder, made.edited / folder)
         for path in made.edited.rglob("*.yaml"):
-            _rewrite(path, _in_waves)
+            _rewrite(path, _at_any_time)
         _git(made.edited, "init", "--initial-branch=main")
         made._commit("The platform and its first team")
         _git(directory, "clone", str(made.edited), str(made.clone))
@@ -63,8 +61,7 @@ class Repository:
             _git(self.clone, "reset", "--hard", "origin/main")
 
 
-def _in_waves(document: Json) -> None:
-    document["metadata"].setdefault("annotations", {})[WAVE] = WAVES[document["kind"]]
+def _at_any_time(document: Json) -> None:
     document.get("spec", {}).pop("maintenanceWindows", None)
 
 

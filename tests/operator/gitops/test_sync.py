@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from tests.operator.gitops.conftest import AGENT, OPERATOR, Site
+from tests.operator.gitops.conftest import OPERATOR, Site
 from tests.operator.kubectl import Json, eventually, reason, session
 
 pytestmark = [pytest.mark.apiserver, pytest.mark.slow, pytest.mark.timeout(3 * 3600)]
@@ -44,10 +44,9 @@ def serves(rate: int) -> Callable[[Json], bool]:
 
 
 async def test_the_agent_and_the_operator_work_on_the_same_objects(site: Site) -> None:
-    # Install, in waves. Nobody has looked at the objects yet, so they are not Current.
+    # Install. Nobody has looked at the objects yet, so they are not Current.
     await eventually(lambda: site.kubectl.get("isess", "traffic"), bool)
-    made = [r.resource for r in site.requests(AGENT) if r.verb == "create" and r.code == 201]
-    assert made == ["namespaces", "gpupools", "gpupools", "inferencesessions"]
+    await eventually(site.objects, lambda found: len(found) == 3)
     assert set(site.statuses().values()) == {"InProgress"}
 
     async with site.operated():
