@@ -55,8 +55,8 @@ async def test_the_agent_and_the_operator_work_on_the_same_objects(site: Site) -
         await eventually(site.statuses, lambda found: set(found.values()) == {"Current"})
 
         # Change, and rollback: the earlier spec leads to the earlier plan.
-        site.repository.change(TRAFFIC, rated(450))
-        await eventually(site.session, serves(450))
+        site.repository.change(TRAFFIC, rated(3000))
+        await eventually(site.session, serves(3000))
         assert site.session()["status"]["currentPlan"]["name"] != first
         site.repository.revert()
         await eventually(site.session, serves(300))
