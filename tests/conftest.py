@@ -41,10 +41,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: _turn(item.nodeid))
     waiting: set[str] = set()
     for item in items:
-        needs_kubernetes = any(item.get_closest_marker(name) for name in ("apiserver", "e2e"))
+        needs_kubernetes = "kubernetes_binaries" in getattr(item, "fixturenames", ())
         if needs_kubernetes and group(item.nodeid) not in waiting:
             waiting.add(group(item.nodeid))
-            item.add_marker(pytest.mark.timeout(CONTROL_PLANE_SECONDS))
+            item.add_marker(pytest.mark.timeout(CONTROL_PLANE_SECONDS), append=False)
 
 
 @pytest.hookimpl(trylast=True)

@@ -7,7 +7,6 @@ import os
 import random
 import shlex
 import socket
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -18,6 +17,8 @@ from partita_devtools.machine.commands import Report
 # Below the ports that the kernel uses for outgoing connections (usually 32768 and up), so that no connection takes a
 # free port before its server binds it.
 _LOWEST, _HIGHEST = 20000, 30000
+_RECORD = Path("/tmp") / f"partita-next-port-{os.getuid()}"
+"""Whose turn it is."""
 
 
 def require_loopback() -> None:
@@ -80,12 +81,11 @@ def same_or_free_port(earlier: int | None, server: str, report: Report) -> int:
 @contextmanager
 def _next_port() -> Iterator[int]:
     """The open file, locked, that says whose turn it is. Raises DevError if it cannot be written."""
-    path = Path(tempfile.gettempdir()) / f"partita-next-port-{os.getuid()}"
     try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        handle = os.open(_RECORD, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise DevError(
-            f"{path} cannot be opened ({error.strerror}). Remove it: {shlex.join(['rm', str(path)])}"
+            f"{_RECORD} cannot be opened ({error.strerror}). Remove it: {shlex.join(['rm', str(_RECORD)])}"
         ) from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)

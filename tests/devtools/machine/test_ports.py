@@ -3,7 +3,6 @@
 import shlex
 import socket
 import sys
-import tempfile
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from tests.docs.shell import Shell
 
 from partita_devtools.errors import DevError
+from partita_devtools.machine import ports
 from partita_devtools.machine.ports import free_ports
 from partita_operator.cli.exit_codes import ExitCode
 
@@ -33,16 +33,16 @@ def test_a_machine_without_loopback_is_told_the_command(tmp_path: Path) -> None:
 @pytest.fixture
 def new_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the next port is recorded, in a directory where none is yet."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    recorded = tmp_path / "next-port"
+    monkeypatch.setattr(ports, "_RECORD", recorded)
     free_ports(1)
-    (recorded,) = tmp_path.iterdir()
     return recorded
 
 
 def test_processes_that_ask_at_the_same_time_get_different_ports() -> None:
     """No server listens in between: a cluster binds some ports minutes after it took them."""
     with ProcessPoolExecutor(4) as pool:
-        found = [port for ports in pool.map(free_ports, [20] * 40) for port in ports]
+        found = [port for found_ports in pool.map(free_ports, [20] * 40) for port in found_ports]
 
     assert len(set(found)) == len(found) == 800
 
