@@ -9,6 +9,7 @@ from partita_api.conditions import Condition
 from partita_api.fields.label_selector import LabelSelector
 from partita_api.fields.quantity import Quantity, cel_comparison
 from partita_api.meta import API_VERSION, NAME_PATTERN, POOL_LABEL, ObjectMeta, Rule, SpecModel, StatusModel
+from partita_api.pool.devices import Devices
 from partita_api.pool.mig import MigPartitioning, PartitioningStatus
 
 
@@ -107,6 +108,16 @@ class GPUPoolSpec(SpecModel):
             "!has(self.mig) || !has(self.emulation)",
         ),
         Rule(
+            "devices are claimed as they are, so that mig cannot cut them; remove mig or devices",
+            lambda spec: spec.devices is None or spec.mig is None,
+            "!has(self.devices) || !has(self.mig)",
+        ),
+        Rule(
+            "devices are real accelerators; remove devices or emulation",
+            lambda spec: spec.devices is None or spec.emulation is None,
+            "!has(self.devices) || !has(self.emulation)",
+        ),
+        Rule(
             "bandwidth must be at least 1M bits per second, such as 10G",
             lambda spec: spec.bandwidth.value >= 10**6,
             cel_comparison("self.bandwidth", ">=", "1M"),
@@ -124,7 +135,15 @@ class GPUPoolSpec(SpecModel):
         "partita.dev/pool=<name of the pool>.",
     )
     resource_name: str = Field(
-        default="nvidia.com/gpu", max_length=253, description="The extended resource that stands for one accelerator."
+        default="nvidia.com/gpu",
+        max_length=253,
+        description="The extended resource that stands for one accelerator, as its device plugin names it, such as "
+        "amd.com/gpu or gpu.intel.com/xe. Pods tolerate a taint of this name.",
+    )
+    devices: Devices | None = Field(
+        default=None,
+        description="Claim accelerators by Dynamic Resource Allocation instead of resourceName. An empty nodeSelector "
+        "then means all nodes that offer such devices.",
     )
     ray_resource: str | None = Field(
         default=None,
@@ -241,8 +260,13 @@ class GPUPool(SpecModel):
         return self.spec.ray_resource or f"partita-pool-{self.metadata.name}"
 
     @property
+    def accelerator_name(self) -> str:
+        """What Kubernetes calls one accelerator: its extended resource, or the DeviceClass of its claim."""
+        return self.spec.resource_name if self.spec.devices is None else self.spec.devices.device_class_name
+
+    @property
     def node_selector(self) -> LabelSelector:
-        """Which Kubernetes nodes belong to the pool."""
-        if self.spec.node_selector.is_empty:
+        """Which Kubernetes nodes belong to the pool. An empty selector selects all."""
+        if self.spec.node_selector.is_empty and self.spec.devices is None:
             return LabelSelector(match_labels={POOL_LABEL: self.metadata.name})
         return self.spec.node_selector

@@ -58,6 +58,7 @@ BOTH = {**DETECTOR, "function": CROP["function"]}
 CURVES = {"curves": [{"model": "*", "alphaMicros": 1, "betaMicros": 1}]}
 TWO_GPUS = [{"nodes": 1, "gpus": [{"count": 2, "slices": {"1g.10gb": 7}}]}]
 IMAGE = {**DETECTOR, "image": {}}
+DEVICES = {"deviceClassName": "mig.nvidia.com", "driver": "gpu.nvidia.com", "attributes": {"profile": "1g.10gb"}}
 MIG = {"product": "H100-80GB", "layouts": [{"nodes": 1, "gpus": [{"count": 1, "slices": {"1g.10gb": 7}}]}]}
 
 
@@ -170,6 +171,14 @@ REFUSED = [
         "remove emulation",
         id="slices of emulated GPUs",
     ),
+    pytest.param(POOL, "spec", {"devices": DEVICES, "emulation": CURVES}, "remove devices", id="devices, emulated"),
+    pytest.param(
+        POOL,
+        "spec",
+        {"sharing": {"mode": "MIG"}, "mig": MIG, "devices": DEVICES},
+        "remove mig or devices",
+        id="slices of claimed devices",
+    ),
     pytest.param(POOL, "spec.emulation", {}, "exactly one of curves and slowdown", id="emulation of nothing"),
     pytest.param(
         POOL,
@@ -272,6 +281,7 @@ def test_every_rule_has_a_document_that_breaks_it() -> None:
         pytest.param(POOL, "spec.sharing", {"mode": "Whole", "maxDivisor": 1}, id="not divided"),
         pytest.param(POOL, "spec.emulation", CURVES, id="curves"),
         pytest.param(POOL, "spec", {"sharing": {"mode": "MIG"}, "mig": MIG}, id="slices"),
+        pytest.param(POOL, "spec.devices", DEVICES, id="devices"),
         pytest.param(POOL, "spec.emulation", {"slowdown": "1"}, id="no slowdown"),
         pytest.param(POOL, "spec.emulation", {"slowdown": 100}, id="slowdown as a number"),
         pytest.param(POOL, "spec.bandwidth", "0.001G", id="bandwidth"),

@@ -91,5 +91,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [""]
   resources: [pods/log]
   verbs: [get]
+# The template of the claims of a pool with devices.
+- apiGroups: [resource.k8s.io]
+  resources: [resourceclaimtemplates]
+  verbs: [create, patch]
 {{- end }}
 {{- end -}}

@@ -1,4 +1,4 @@
-"""Parts of a pool's spec: how its accelerators are found and cut.
+"""Parts of a pool's spec: how its accelerators are claimed, and cut into slices.
 
 May import `fields` and `meta`.
 """

@@ -8,6 +8,7 @@ from typing import Final
 from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession
 from partita_operator.handlers.context import Context
+from partita_operator.kube.devices import device_offer
 from partita_operator.kube.nodes import selected_nodes
 from partita_operator.ports import (
     EngineUnavailableError,
@@ -63,16 +64,18 @@ async def observe_session(session: InferenceSession, cluster: Cluster, context: 
 async def observe_pool(pool: GPUPool, cluster: Cluster, context: Context) -> PoolWorld:
     """The input of the pool's reconciler, even if the engine is unavailable. Raises ApiServerUnavailableError."""
     nodes = await selected_nodes(context.client, pool.node_selector)
+    devices = pool.spec.devices
+    offer = await device_offer(context.client, devices) if devices is not None else None
     capacity: Mapping[str, float] | None = None
     problem = ""
-    if pool.spec.count is None and not nodes:
+    if pool.spec.count is None and not nodes and offer is None:
         try:
             async with asyncio.timeout(ENGINE_TIMEOUT_S):
                 capacity = await context.engines.known()[0].capacity()
         except (EngineUnavailableError, TimeoutError) as error:
             problem = _explain(error)
     partitioner = await _partitioner_world(pool, nodes, context)
-    return PoolWorld(pool, cluster, context.settings, nodes, capacity, problem, partitioner)
+    return PoolWorld(pool, cluster, context.settings, nodes, capacity, problem, partitioner, offer)
 
 
 async def _partitioner_world(pool: GPUPool, nodes: Iterable[Node], context: Context) -> PartitionerWorld:

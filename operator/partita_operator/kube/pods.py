@@ -4,6 +4,8 @@ from typing import Any, Final
 
 from partita_api.gpupool import GPUPool, SharingMode
 from partita_api.meta import MIG_DRAINING_LABEL
+from partita_api.pool.devices import Devices
+from partita_operator.kube.devices import CLAIM, claim_template_name
 
 SCRATCH: Final = "/tmp"
 """The only directory that a container may write to."""
@@ -24,7 +26,9 @@ def restricted_container() -> dict[str, Any]:
 
 
 def accelerator_placement(pool: GPUPool) -> dict[str, Any]:
-    """Node selector, affinity and tolerations for the pool's nodes; empty for an emulated pool, which runs anywhere.
+    """Node selector, affinity and tolerations for the pool's nodes, and the pod's claim of a device.
+
+    Empty for an emulated pool, which runs anywhere.
 
     Clusters often taint nodes with the name of their accelerator. Nodes that drain for a change of their MIG slices
     are excluded.
@@ -47,7 +51,12 @@ def accelerator_placement(pool: GPUPool) -> dict[str, Any]:
             }
         },
         "tolerations": [{"key": pool.spec.resource_name, "operator": "Exists", "effect": "NoSchedule"}],
+        **({"resourceClaims": [_claim(pool, pool.spec.devices)]} if pool.spec.devices is not None else {}),
     }
+
+
+def _claim(pool: GPUPool, devices: Devices) -> dict[str, str]:
+    return {"name": CLAIM, "resourceClaimTemplateName": claim_template_name(pool, devices)}
 
 
 def mps_daemon(pool: GPUPool) -> tuple[list[dict[str, str]], dict[str, Any]]:
@@ -66,5 +75,10 @@ def mps_daemon(pool: GPUPool) -> tuple[list[dict[str, str]], dict[str, Any]]:
 
 
 def accelerator_limits(pool: GPUPool) -> dict[str, str]:
-    """One accelerator of the pool as the limits of a container; empty for an emulated pool."""
-    return {} if pool.spec.emulation is not None else {pool.spec.resource_name: "1"}
+    """One accelerator of the pool as the limits of a container; empty for an emulated pool and for claimed devices."""
+    return {pool.spec.resource_name: "1"} if pool.spec.emulation is None and pool.spec.devices is None else {}
+
+
+def accelerator_claims(pool: GPUPool) -> dict[str, Any]:
+    """The claim of one device, as a field of a container's resources; empty for a pool without devices."""
+    return {} if pool.spec.devices is None else {"claims": [{"name": CLAIM}]}

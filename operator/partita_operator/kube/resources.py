@@ -45,6 +45,7 @@ ConfigMapResource: Final = resource("v1", "ConfigMap", "configmaps")
 DefinitionResource: Final = resource(
     "apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
 )
+DeviceClassResource: Final = resource("resource.k8s.io/v1", "DeviceClass", "deviceclasses", namespaced=False)
 EventResource: Final = resource("v1", "Event", "events")
 JobResource: Final = resource("batch/v1", "Job", "jobs")
 LeaseResource: Final = resource("coordination.k8s.io/v1", "Lease", "leases")
@@ -53,6 +54,8 @@ NodeResource: Final = resource("v1", "Node", "nodes", namespaced=False)
 PodResource: Final = resource("v1", "Pod", "pods")
 RayClusterResource: Final = resource("ray.io/v1", "RayCluster", "rayclusters")
 RayServiceResource: Final = resource("ray.io/v1", "RayService", "rayservices")
+ResourceClaimTemplateResource: Final = resource("resource.k8s.io/v1", "ResourceClaimTemplate", "resourceclaimtemplates")
+ResourceSliceResource: Final = resource("resource.k8s.io/v1", "ResourceSlice", "resourceslices", namespaced=False)
 
 _NO_SPEC: Final = InferenceSessionSpec.model_validate(
     {

@@ -5,6 +5,7 @@ from typing import Final
 from partita_api.gpupool import GPUPool
 from partita_api.profile import ProfileRequest
 from partita_operator.kube.client import Document, KubernetesClient
+from partita_operator.kube.devices import DeviceClaims
 from partita_operator.kube.errors import ApiError, is_conflict, is_missing
 from partita_operator.kube.resources import JobResource, PodResource
 from partita_operator.kube.retries import retried
@@ -32,6 +33,7 @@ class KubernetesJobRunner:
         policy: ModelPolicy = ModelPolicy(),  # noqa: B008 - it is frozen
     ) -> None:
         self._client = client
+        self._claims = DeviceClaims(client)
         self._image = image
         self._timeout_seconds = timeout_seconds
         self._policy = policy
@@ -47,6 +49,7 @@ class KubernetesJobRunner:
             timeout_seconds=self._timeout_seconds,
             policy=self._policy,
         )
+        await self._claims.offer(namespace, pool)
         try:
             await self._client.create(JobResource, manifest)
         except ApiError as error:
@@ -123,7 +126,9 @@ def unfinished_run(pod: Document | None, log: str) -> ProfileRun:
             return ProfileRun(RunPhase.RUNNING, message=words)
     for condition in status.get("conditions") or []:
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            advice = "Check the pool's nodeSelector and resourceName, and that one of its accelerators is free."
+            advice = (
+                "Check the pool's nodeSelector, resourceName and devices, and that one of its accelerators is free."
+            )
             return ProfileRun(RunPhase.RUNNING, message=f"Waiting for a node: {condition.get('message')}. {advice}")
     if status.get("phase") == "Pending" and not waiting:
         return ProfileRun(RunPhase.RUNNING, message="Waiting for a node.")

@@ -8,6 +8,7 @@ from partita_api.meta import POOL_LABEL, PROFILE_LABEL
 from partita_api.profile import ProfileRequest
 from partita_operator.kube.pods import (
     SCRATCH,
+    accelerator_claims,
     accelerator_limits,
     accelerator_placement,
     mps_daemon,
@@ -83,6 +84,7 @@ def _pod(request: ProfileRequest, pool: GPUPool, image: str, policy: ModelPolicy
                 "resources": {
                     "requests": {"cpu": "1", "memory": "1Gi"},
                     "limits": accelerator_limits(pool),
+                    **accelerator_claims(pool),
                 },
                 "securityContext": restricted_container(),
                 # A run without a result line has its error at the end of its log.

@@ -92,6 +92,8 @@ def _mixed_sharing(one: GPUPool, other: GPUPool) -> str:
     """Why the two pools' sharing modes conflict on their common nodes; empty if they do not."""
     if one.node_selector != other.node_selector or one.spec.emulation is not None or other.spec.emulation is not None:
         return ""
+    if one.spec.devices is not None or other.spec.devices is not None:
+        return ""  # a driver does not offer a GPU as a whole while it offers slices of it
     if {one.spec.sharing.mode, other.spec.sharing.mode} == {SharingMode.MPS, SharingMode.MIG}:
         return (
             f"GPUPool {other.metadata.name} shares GPUs of the nodes {one.node_selector} by {other.spec.sharing.mode}, "
@@ -109,6 +111,12 @@ def _shared_accelerators(one: GPUPool, other: GPUPool) -> str:
     """What both pools have in common, such as a Ray resource; empty if they have nothing in common."""
     if one.ray_resource == other.ray_resource:
         return f"the Ray resource {one.ray_resource}"
-    if one.node_selector == other.node_selector and one.spec.resource_name == other.spec.resource_name:
-        return f"the resource {one.spec.resource_name} of the nodes {one.node_selector}"
-    return ""
+    same_kind = one.accelerator_name == other.accelerator_name and one.spec.devices == other.spec.devices
+    if not same_kind or one.node_selector != other.node_selector:
+        return ""
+    kind = "resource" if one.spec.devices is None else "DeviceClass"
+    return f"the {kind} {one.accelerator_name} of {_nodes(one)}"
+
+
+def _nodes(pool: GPUPool) -> str:
+    return "all nodes" if pool.node_selector.is_empty else f"the nodes {pool.node_selector}"

@@ -57,6 +57,8 @@ class Reason(StrEnum):
     IN_USE = "InUse", Severity.WARNING, "sessions use the pool, which is being deleted"
     NO_NODES = "NoNodes", Severity.WARNING, "no Kubernetes or Ray node belongs to the pool"
     NO_ACCELERATORS = "NoAccelerators", Severity.WARNING, "the nodes of the pool offer no accelerators"
+    DEVICE_CLASS_MISSING = "DeviceClassMissing", Severity.WARNING, "the DeviceClass of spec.devices does not exist"
+    DEVICES_UNREADABLE = "DevicesUnreadable", Severity.WARNING, "the operator cannot read the devices of DRA drivers"
     NO_COUNT = "NoCount", Severity.WARNING, "spec.count is 0"
     SLO_MISSED = "SLOMissed", Severity.WARNING, "too few requests were answered in time over the last window"
     # The operator tries again.

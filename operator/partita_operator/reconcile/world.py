@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from decimal import Decimal
 from functools import cached_property
 
 from partita_api.gpupool import GPUPool
@@ -75,6 +76,34 @@ class Node:
 
 
 @dataclass(frozen=True)
+class OfferedDevice:
+    """One device of a node, as its DRA driver offers it in a ResourceSlice."""
+
+    name: str
+    node: str
+    attributes: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """Attributes whose value is a string, by domain and name."""
+    counters: Mapping[tuple[str, str, str], Decimal] = field(default_factory=dict)
+    """What it takes of counters that it shares with other devices: the slices of a GPU. By the pool of the driver, set
+    of counters and counter."""
+    tainted: bool = False
+    """Whether a taint keeps new claims away."""
+
+
+@dataclass(frozen=True)
+class DeviceOffer:
+    """What one driver offers."""
+
+    has_class: bool = True
+    """Whether the pool's DeviceClass exists."""
+    devices: tuple[OfferedDevice, ...] = ()
+    counters: Mapping[tuple[str, str, str], Decimal] = field(default_factory=dict)
+    """All that there is of the shared counters."""
+    problem: str = ""
+    """Why devices cannot be read; empty if they can."""
+
+
+@dataclass(frozen=True)
 class PartitionerWorld:
     """The observed state of the partitioner, which cuts the GPUs of a pool's nodes."""
 
@@ -100,3 +129,5 @@ class PoolWorld:
     problem: str = ""
     """Why the engine does not answer."""
     partitioner: PartitionerWorld = field(default_factory=PartitionerWorld)
+    offer: DeviceOffer | None = None
+    """The devices of the pool's driver; None for a pool without `spec.devices`."""

@@ -94,6 +94,8 @@ JOBS = {
     ("batch", "jobs", "delete"),
     ("", "pods", "list"),
     ("", "pods/log", "get"),
+    ("resource.k8s.io", "resourceclaimtemplates", "create"),
+    ("resource.k8s.io", "resourceclaimtemplates", "patch"),
 }
 CUTS = {("", "nodes", "patch"), ("", "pods", "list"), ("", "pods", "delete")}
 RAY_SERVICES = {("ray.io", "rayservices", verb) for verb in ("get", "list", "create", "patch", "delete")}
@@ -114,7 +116,14 @@ def test_optional_features_add_only_the_rights_they_need(
     assert set(rules(values)) - set(rules()) == want
 
 
-CLUSTER_SCOPED = {"customresourcedefinitions", "gpupools", "gpupools/status", "nodes"}
+CLUSTER_SCOPED = {
+    "customresourcedefinitions",
+    "deviceclasses",
+    "gpupools",
+    "gpupools/status",
+    "nodes",
+    "resourceslices",
+}
 
 
 def test_with_namespaces_the_rights_are_limited_to_them() -> None:

@@ -94,7 +94,7 @@ def test_the_operator_runs_with_the_rights_of_the_chart(
                     lambda status: bool(status.get("conditions")),
                     lambda: logs(api, namespace),
                 )
-            assert ("status" in api.get(f"{sessions(others)}/traffic").json()) == (not scoped)
+            assert ("conditions" in api.get(f"{sessions(others)}/traffic").json()["status"]) == (not scoped)
             assert httpx.get(f"http://127.0.0.1:{health_port}/healthz").is_success
             assert "partita_reconcile" in httpx.get(f"http://127.0.0.1:{metrics_port}/metrics").text
             waited = 'apiserver_flowcontrol_dispatched_requests_total{flow_schema="partita-lease"'

@@ -9,6 +9,7 @@ from tests.operator.profiling.requests import quick
 
 from partita_api.fields.label_selector import LabelSelector
 from partita_api.gpupool import Emulation, GPUPool, LatencyCurve
+from partita_api.pool.devices import Devices
 from partita_api.profile import ProfileRequest
 from partita_operator.profiling.kubernetes_job_manifest import job_manifest
 from partita_runtime.models.policy import VARIABLE, ModelPolicy
@@ -21,6 +22,7 @@ EMULATED = (
     .with_spec(emulation=Emulation(curves=(LatencyCurve(model="*", alpha_micros=1, beta_micros=1),)))
     .build()
 )
+CLAIMED = pool("claimed").with_spec(devices=Devices(device_class_name="gpu.nvidia.com")).build()
 
 
 def manifest(of: GPUPool) -> dict[str, Any]:
@@ -131,3 +133,13 @@ def test_the_run_gets_the_model_policy_if_there_is_one() -> None:
 
     assert json.loads(variables(ModelPolicy(modules=("traffic",)))[VARIABLE]) == {"modules": ["traffic"]}
     assert VARIABLE not in variables(ModelPolicy())
+
+
+def test_a_device_is_claimed_instead_of_a_resource() -> None:
+    resources = container(CLAIMED)["resources"]
+
+    (claim,) = pod(CLAIMED)["resourceClaims"]
+    assert claim["resourceClaimTemplateName"].startswith("partita-claimed-")
+    assert resources["claims"] == [{"name": claim["name"]}]
+    assert resources["limits"] == {}
+    assert "nodeSelector" not in pod(CLAIMED)  # the claim decides where the pod runs

@@ -47,6 +47,7 @@ from partita_operator.engines.serve_state import (
 )
 from partita_operator.engines.session_status import serving_status
 from partita_operator.kube.client import KubernetesClient
+from partita_operator.kube.devices import DeviceClaims
 from partita_operator.kube.rayservices import RayServices
 from partita_operator.ports import EngineUnavailableError, ServingSignals, ServingSpec, ServingStatus
 from partita_operator.settings.kuberay import KubeRaySettings
@@ -83,6 +84,7 @@ class KubeRayEngine:
         namespaces: Collection[str] = (),
     ) -> None:
         self._services = RayServices(client, namespaces)
+        self._claims = DeviceClaims(client)
         self._settings = settings
         self._token = token
         self._options = options.model_copy(update={"frontend_resources": {FRONTEND_RESOURCE: 1.0}})
@@ -223,6 +225,8 @@ class KubeRayEngine:
     ) -> None:
         """Makes these the session's applications, unless they are already, and gives them the pods that they need."""
         applications = [*applications_of(found.rayservice).of_others(session_key).values(), *deployments.values()]
+        for pool in pools:
+            await self._claims.offer(namespace, pool)
         async with self._growing:
             manifest = await self._manifest(namespace, applications, pools, found.rayservice)
             present = await self._applied(namespace, found, manifest)

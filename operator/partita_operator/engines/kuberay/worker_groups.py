@@ -19,6 +19,7 @@ from partita_operator.engines.app_config import AppConfig, demand_of
 from partita_operator.engines.kuberay.probes import HTTP_PORT, head_probes, worker_probes
 from partita_operator.kube.pods import (
     SCRATCH,
+    accelerator_claims,
     accelerator_limits,
     accelerator_placement,
     mps_daemon,
@@ -75,6 +76,7 @@ def pool_group(pool: GPUPool, settings: KubeRaySettings, most: int) -> WorkerGro
         accelerator_limits(pool),
         accelerator_placement(pool),
     )
+    template["spec"]["containers"][0]["resources"] |= accelerator_claims(pool)
     environment, mps = mps_daemon(pool)
     (container,) = template["spec"]["containers"]
     container["env"] += environment
@@ -84,11 +86,11 @@ def pool_group(pool: GPUPool, settings: KubeRaySettings, most: int) -> WorkerGro
 
 def group_name(pool: GPUPool) -> str:
     """The name of a pool's group: the pool and its slice type, such as t4-gpu or a100-mig-1g-5gb."""
-    slice_type = pool.spec.resource_name.rsplit("/", 1)[-1].replace(".", "-")
+    slice_type = pool.accelerator_name.rsplit("/", 1)[-1].replace(".", "-")
     name = f"{pool.metadata.name}-{slice_type}"
     if len(name) <= _MOST_NAME_CHARACTERS and re.fullmatch(NAME_PATTERN, name):
         return name
-    suffix = sha256(f"{pool.metadata.name}/{pool.spec.resource_name}".encode()).hexdigest()[:6]
+    suffix = sha256(f"{pool.metadata.name}/{pool.accelerator_name}".encode()).hexdigest()[:6]
     readable = re.sub(r"[^a-z0-9]+", "-", name.lower())[: _MOST_NAME_CHARACTERS - 7].strip("-")
     return f"{readable}-{suffix}"
 
@@ -186,6 +188,7 @@ def _template(
             **({"nodeSelector": nodes} if nodes else {}),
             **({"affinity": placement["affinity"]} if "affinity" in placement else {}),
             **({"tolerations": tolerations} if tolerations else {}),
+            **({"resourceClaims": placement["resourceClaims"]} if "resourceClaims" in placement else {}),
             **({"imagePullSecrets": secrets} if secrets else {}),
             "containers": [
                 {

@@ -1,8 +1,6 @@
 """The reconciler of a pool: its accelerators, their users, MIG slices, and deletion."""
 
-from dataclasses import dataclass
 from datetime import datetime
-from math import floor
 from typing import Final
 
 from partita_api.conditions import ConditionStatus, ConditionType
@@ -14,25 +12,14 @@ from partita_operator.reconcile.capacity.accounting import users
 from partita_operator.reconcile.capacity.quotas import quota_use
 from partita_operator.reconcile.clock import MAX_PATIENCE_SECONDS
 from partita_operator.reconcile.findings import Finding, events_of, progress_findings, with_findings
-from partita_operator.reconcile.pool.gpu_labels import hardware, unusable
+from partita_operator.reconcile.pool.accelerator_count import Count, count_accelerators
+from partita_operator.reconcile.pool.gpu_labels import hardware
 from partita_operator.reconcile.pool.mig_rollout import Partitioning, partition
 from partita_operator.reconcile.reasons import Reason
 from partita_operator.reconcile.world import PoolWorld
 
-_ROUNDING = 1e-9
 NODES_PER_PASS: Final = 20
 """Up to so many nodes, a pass is due every `resync_seconds`; with more, less often, since each pass lists all nodes."""
-
-
-@dataclass(frozen=True)
-class Count:
-    """How many accelerators there are."""
-
-    nodes: int
-    capacity: int
-    status: ConditionStatus
-    reason: Reason
-    message: str
 
 
 def reconcile_pool(world: PoolWorld, now: datetime) -> Decision[GPUPoolStatus]:
@@ -97,58 +84,6 @@ def _requeue_after(world: PoolWorld, partitioning: Partitioning) -> float:
     if partitioning.actions or (partitioning.finding is not None and partitioning.finding.status is not True):
         return resync
     return min(max(resync, MAX_PATIENCE_SECONDS), resync * max(1.0, len(world.nodes) / NODES_PER_PASS))
-
-
-def count_accelerators(world: PoolWorld) -> Count:
-    """How many accelerators Partita may use: as declared, else those of the nodes, else those of the engine."""
-    pool = world.pool
-    ready_nodes = [node for node in world.nodes if node.ready]
-    if pool.metadata.name in world.cluster.unreadable:
-        message = world.cluster.unreadable[pool.metadata.name]
-        return Count(len(world.nodes), pool.status.capacity, ConditionStatus.FALSE, Reason.INVALID_SPEC, message)
-    if pool.spec.count is not None:
-        return _counted(len(ready_nodes), pool.spec.count, "spec.count is 0. Raise it", Reason.NO_COUNT)
-    if world.nodes:
-        useless = {node.name: why for node in ready_nodes if (why := unusable(node, pool))}
-        usable = [node for node in ready_nodes if node.name not in useless]
-        capacity = sum(node.allocatable.get(pool.spec.resource_name, 0) for node in usable)
-        if useless and not capacity:
-            return _counted(len(ready_nodes), 0, _some_useless(useless), Reason.NO_ACCELERATORS)
-        return _counted(
-            len(ready_nodes),
-            capacity,
-            f"{len(world.nodes)} nodes match, {len(ready_nodes)} are ready, and no ready node has an allocatable "
-            f"{pool.spec.resource_name}. Check the device plugin, or correct spec.resourceName",
-            Reason.NO_ACCELERATORS,
-        )
-    if world.engine_capacity is None:
-        return Count(
-            0,
-            pool.status.capacity,
-            ConditionStatus.UNKNOWN,
-            Reason.ENGINE_UNAVAILABLE,
-            f"No Kubernetes node matches, and the Ray cluster does not answer: {world.problem}",
-        )
-    capacity = floor(world.engine_capacity.get(pool.ray_resource, 0.0) + _ROUNDING)
-    return _counted(
-        0,
-        capacity,
-        f"No Kubernetes node has the labels {pool.node_selector}, and no Ray node has the resource "
-        f"{pool.ray_resource}. Label the nodes, start Ray nodes with that resource, or set spec.count",
-        Reason.NO_NODES,
-    )
-
-
-def _some_useless(useless: dict[str, str]) -> str:
-    first, why = next(iter(useless.items()))
-    others = f"; {len(useless) - 1} other nodes are not usable" if len(useless) > 1 else ""
-    return f"Node {first} {why}{others}"
-
-
-def _counted(nodes: int, capacity: int, why_none: str, reason: Reason) -> Count:
-    if capacity == 0:
-        return Count(nodes, 0, ConditionStatus.FALSE, reason, f"{why_none}.")
-    return Count(nodes, capacity, ConditionStatus.TRUE, Reason.AVAILABLE, f"Partita may use {capacity} accelerators.")
 
 
 def _ready(world: PoolWorld, count: Count, held: dict[str, int]) -> Finding:

@@ -44,7 +44,7 @@ EVERY_KIND = (
     "runner: remove",
     "configmaps/profile-",
     "pipelineplans/traffic-",
-    "/events/",
+    "/events",
     "engine: apply traffic-",
     "engine: remove default/traffic",
 )
