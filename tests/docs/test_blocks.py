@@ -39,6 +39,7 @@ RUN_BY: Final[dict[str, set[str]]] = {
     "docs/reference/client-api.md": {CLIENT_PAGES},
     "docs/reference/functions.md": {PYTHON_PAGES},
     "docs/reference/settings.md": {INSTALLATION_PAGES},
+    "docs/tasks/alerts.md": {"operator/chart/test_alerts.py"},
     "docs/tasks/admission.md": {"operator/handlers/test_admission.py"},
     "docs/tasks/approval.md": {PAGES_OF_SESSIONS},
     "docs/tasks/doctor.md": {PAGES_OF_FILES},

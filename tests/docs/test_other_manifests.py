@@ -15,7 +15,7 @@ from tests.patience import eventually
 POLICY, BINDING = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"
 KNOWN: Final = {"GPUPool", "InferenceSession", "Ingress", "RoleBinding", "ClusterRoleBinding", POLICY, BINDING}
 """Kinds that the API server of the tests knows."""
-OTHERS: Final = {"HTTPRoute", "SecurityPolicy", "PrometheusRule"}
+OTHERS: Final = {"HTTPRoute", "SecurityPolicy"}
 """Kinds of other projects."""
 
 MANIFESTS: Final = [block for block in all_blocks("yaml") if is_manifest(parsed(block)[0])]
@@ -81,15 +81,6 @@ def test_the_route_has_the_path_and_the_service_of_the_ingress() -> None:
     assert rule["backendRefs"] == [{"name": service["name"], "port": service["port"]["number"]}]
     assert route["spec"]["hostnames"] == [ingress["host"]]
     assert [target["name"] for target in policy["spec"]["targetRefs"]] == [route["metadata"]["name"]]
-
-
-def test_alerts_use_metrics_that_exist() -> None:
-    known = set(re.findall(r"`(partita_\w+)", (ROOT / "docs/reference/metrics.md").read_text()))
-    rules = [rule for group in DOCUMENTS["PrometheusRule"]["spec"]["groups"] for rule in group["rules"]]
-    used = {name for rule in rules for name in re.findall(r"partita_\w+", rule["expr"])}
-
-    assert used
-    assert used <= known
 
 
 @pytest.mark.parametrize("block", [*all_blocks("dockerfile")], ids=str)

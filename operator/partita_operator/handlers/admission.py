@@ -1,7 +1,7 @@
 """Reviews manifests for the API server's admission webhook, using the objects that the operator knows."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from partita_operator.kube.cache import ClusterCache, Kind, KindMissingError
@@ -19,12 +19,24 @@ Document = Mapping[str, Any]
 class Admission:
     """Decides whether sessions and pools may be stored. The CRD itself keeps plans from changes."""
 
-    def __init__(self, cache: ClusterCache, policy: ModelPolicy) -> None:
+    def __init__(self, cache: ClusterCache, policy: ModelPolicy, on_review: Callable[[str], None]) -> None:
+        """`on_review` receives each outcome: `allowed`, `refused` or `error`."""
         self._cache = cache
         self._policy = policy
+        self._on_review = on_review
 
     async def review(self, kind: Kind, old: Document | None, new: Document) -> Verdict:
-        """Whether `new` may replace `old`, or be created if `old` is None.
+        """Whether `new` may replace `old`, or be created if `old` is None."""
+        outcome = "error"
+        try:
+            verdict = await self._judge(kind, old, new)
+            outcome = "refused" if verdict.refusal else "allowed"
+        finally:
+            self._on_review(outcome)
+        return verdict
+
+    async def _judge(self, kind: Kind, old: Document | None, new: Document) -> Verdict:
+        """The verdict on `new`.
 
         Only a changed spec is reviewed; changes of metadata always pass. Before a refusal all objects are listed again,
         because a pool may have been created a moment ago.

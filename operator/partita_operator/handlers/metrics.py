@@ -3,16 +3,28 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
 from partita_api.inferencesession import Signals
+from partita_operator.handlers.certificate import expires
 from partita_operator.handlers.status_metrics import StatusCollector
+from partita_operator.kube.cache import Kind
 from partita_operator.reconcile.capacity.cluster import Cluster
+from partita_planner.problem import NoPlanReason
+
+PLANNED: Final = "Planned"
+"""Outcome of a search that found a plan."""
+_WAIT_BUCKETS: Final = (0.01, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 300)
 
 
 class Metrics:
-    """The operator's metrics, in a separate registry."""
+    """The operator's metrics, in a separate registry.
+
+    Counters have all their labels from the start: Prometheus does not see the first increase of a new series.
+    """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -31,6 +43,25 @@ class Metrics:
             ["session"],
             registry=self.registry,
         )
+        self._waits = Histogram(
+            "partita_queue_wait_seconds",
+            "Time that a key waited for a worker.",
+            buckets=_WAIT_BUCKETS,
+            registry=self.registry,
+        )
+        self._reviews = Counter(
+            "partita_admission_reviews",
+            "Manifests that the admission webhook reviewed, by its answer.",
+            ["outcome"],
+            registry=self.registry,
+        )
+        for kind in (Kind.SESSION, Kind.POOL):
+            for outcome in ("success", "error"):
+                self._passes.labels(kind, outcome)
+        for outcome in (PLANNED, *NoPlanReason):
+            self._searches.labels(outcome)
+        for outcome in ("allowed", "refused", "error"):
+            self._reviews.labels(outcome)
 
     @contextmanager
     def reconciling(self, kind: str) -> Iterator[None]:
@@ -50,12 +81,29 @@ class Metrics:
         """Report the length of the work queue."""
         Gauge("partita_queue_length", "Keys that wait for a worker.", registry=self.registry).set_function(length)
 
+    def waited(self, seconds: float) -> None:
+        """Count a key that waited this long for a worker."""
+        self._waits.observe(seconds)
+
     def watch_leadership(self, leads: Callable[[], bool]) -> None:
         """Report whether this replica is the leader."""
         gauge = Gauge(
             "partita_leader", "Whether this replica is the leader. The others are on standby.", registry=self.registry
         )
         gauge.set_function(lambda: float(leads()))
+
+    def watch_certificate(self, certificate: Path) -> None:
+        """Report when the certificate of the admission webhook expires."""
+        gauge = Gauge(
+            "partita_admission_certificate_expiry_timestamp_seconds",
+            "When the certificate of the admission webhook expires, in seconds since 1970.",
+            registry=self.registry,
+        )
+        gauge.set_function(lambda: expires(certificate))
+
+    def reviewed(self, outcome: str) -> None:
+        """Count a manifest that the admission webhook reviewed: `allowed`, `refused` or `error`."""
+        self._reviews.labels(outcome).inc()
 
     def show(self, cluster: Cluster) -> None:
         """Report the status of these objects."""
@@ -66,7 +114,7 @@ class Metrics:
         self._statuses.measured(session, signals)
 
     def searched(self, outcome: str) -> None:
-        """Count a search for a plan by its outcome: `Planned`, or the reason why there is none."""
+        """Count a search for a plan by its outcome: PLANNED, or the reason why there is none."""
         self._searches.labels(outcome).inc()
 
     def engine_answered(self, session: str, up: bool) -> None:

@@ -55,7 +55,7 @@ async def run_operator(
     metrics = Metrics()
     async with KubernetesClient(connection) as kubernetes:
         cache = ClusterCache(kubernetes, settings.namespaces)
-        queue: WorkQueue[Key] = WorkQueue(rank=lambda key: _rank(key, cache))
+        queue: WorkQueue[Key] = WorkQueue(rank=lambda key: _rank(key, cache), on_taken=metrics.waited)
         metrics.watch_queue(lambda: len(queue))
         searches = PlanSearches(solver, metrics, on_answer=lambda session: queue.add((Kind.SESSION, session)))
         election = settings.leader_election
@@ -152,8 +152,10 @@ async def _work(connection: Connection, context: Context, queue: WorkQueue[Key])
     settings = context.settings
     webhook = None
     if settings.admission.enabled:
-        admission = Admission(context.cache, settings.models.policy)
-        webhook = Webhook(settings.admission.port, settings.admission.certificate_directory, admission.review)
+        admission = Admission(context.cache, settings.models.policy, context.metrics.reviewed)
+        certificates = settings.admission.certificate_directory
+        context.metrics.watch_certificate(certificates / "tls.crt")
+        webhook = Webhook(settings.admission.port, certificates, admission.review)
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(watch(connection, events.handle, settings.health.port, webhook, settings.namespaces))

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from partita_operator.handlers.metrics import Metrics
+from partita_operator.handlers.metrics import PLANNED, Metrics
 from partita_operator.ports import PlanSolver
 from partita_operator.reconcile.world import Search
 from partita_planner.problem import NoPlan, NoPlanReason, Outcome, PlanningProblem
@@ -55,7 +55,7 @@ class PlanSearches:
         outcome = await self._solve(session, problem)
         self._last[session] = Search(key, outcome, datetime.now(UTC))
         self._tasks.pop(session, None)
-        self._metrics.searched(str(outcome.reason) if isinstance(outcome, NoPlan) else "Planned")
+        self._metrics.searched(str(outcome.reason) if isinstance(outcome, NoPlan) else PLANNED)
         self._on_answer(session)
 
     async def _solve(self, session: str, problem: PlanningProblem) -> Outcome:

@@ -3,12 +3,13 @@
 Measurements of a session come from its last pass. Its status follows only larger changes.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from partita_api.conditions import Condition
 from partita_api.inferencesession import Signals
 from partita_operator.reconcile.capacity.cluster import Cluster
 
@@ -64,6 +65,9 @@ def _of_sessions(cluster: Cluster | None, measured: Mapping[str, Signals]) -> It
         "partita_session_latency_seconds", "Latency of answered requests.", labels=("session", "quantile")
     )
     slo = GaugeMetricFamily("partita_session_slo_seconds", "The latency SLO.", labels=("session",))
+    attainment = GaugeMetricFamily(
+        "partita_session_slo_attainment", "Share of requests that must be answered in time.", labels=("session",)
+    )
     cost = GaugeMetricFamily(
         "partita_session_cost_per_hour", "Price of the vGPUs that the current plan allocates.", labels=("session",)
     )
@@ -71,9 +75,6 @@ def _of_sessions(cluster: Cluster | None, measured: Mapping[str, Signals]) -> It
         "partita_session_planned_throughput",
         "Requests per second that the current plan can serve.",
         labels=("session",),
-    )
-    conditions = GaugeMetricFamily(
-        "partita_session_condition", "Whether a condition is True.", labels=("session", "condition")
     )
     scaled_to_zero = GaugeMetricFamily(
         "partita_session_scaled_to_zero",
@@ -83,15 +84,15 @@ def _of_sessions(cluster: Cluster | None, measured: Mapping[str, Signals]) -> It
     for key, session in sessions.items():
         scaled_to_zero.add_metric((key,), float(session.status.scale_to_zero_time is not None))
         slo.add_metric((key,), session.spec.slo.latency_ms / 1000)
+        attainment.add_metric((key,), session.spec.slo.attainment.fraction)
         if key in signals:
             for quantile, field in _QUANTILES:
                 latency.add_metric((key, quantile), float(getattr(signals[key], field)) / 1000)
         if session.status.current_plan is not None:
             cost.add_metric((key,), float(session.status.current_plan.cost_per_hour))
             throughput.add_metric((key,), float(session.status.current_plan.throughput))
-        for condition in session.status.conditions:
-            conditions.add_metric((key, condition.type), float(condition.status == "True"))
-    yield from (latency, slo, cost, throughput, scaled_to_zero, conditions)
+    yield from (latency, slo, attainment, cost, throughput, scaled_to_zero)
+    yield from _of_conditions("session", {key: session.status.conditions for key, session in sessions.items()})
 
 
 def _of_pools(cluster: Cluster | None) -> Iterator[Metric]:
@@ -101,6 +102,7 @@ def _of_pools(cluster: Cluster | None) -> Iterator[Metric]:
         for name, pool in pools.items():
             gauge.add_metric((name,), float(getattr(pool.status, field)))
         yield gauge
+    yield from _of_conditions("pool", {name: pool.status.conditions for name, pool in pools.items()})
     idle = GaugeMetricFamily(
         "partita_pool_idle_fraction", "Share of the allocated accelerators' time without work.", labels=("pool",)
     )
@@ -108,3 +110,16 @@ def _of_pools(cluster: Cluster | None) -> Iterator[Metric]:
         if pool.status.idle_fraction is not None:
             idle.add_metric((name,), float(pool.status.idle_fraction))
     yield idle
+
+
+def _of_conditions(what: str, conditions: Mapping[str, Iterable[Condition]]) -> Iterator[Metric]:
+    """The conditions of sessions or pools, and the reason that each gives now."""
+    states = GaugeMetricFamily(f"partita_{what}_condition", "Whether a condition is True.", labels=(what, "condition"))
+    reasons = GaugeMetricFamily(
+        f"partita_{what}_reason", "1 for the present reason of a condition.", labels=(what, "condition", "reason")
+    )
+    for key, found in conditions.items():
+        for condition in found:
+            states.add_metric((key, condition.type), float(condition.status == "True"))
+            reasons.add_metric((key, condition.type, condition.reason), 1.0)
+    yield from (states, reasons)

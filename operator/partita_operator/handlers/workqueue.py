@@ -27,12 +27,16 @@ class WorkQueue(Generic[K]):
         first_backoff_s: float = FIRST_BACKOFF_S,
         max_backoff_s: float = MAX_BACKOFF_S,
         rank: Callable[[K], float] = lambda _: 0,
+        on_taken: Callable[[float], None] = lambda _: None,
     ) -> None:
-        """Keys of a lower `rank` are processed earlier."""
+        """Keys of a lower `rank` are processed earlier. `on_taken` receives the seconds that a key waited."""
         self._waiting: list[tuple[bool, float, int, K]] = []
         """A heap of: whether only its time has come, rank, number, key. May have older entries of a key."""
         self._numbers = itertools.count()
         self._rank = rank
+        self._on_taken = on_taken
+        self._since: dict[K, float] = {}
+        """When each waiting key began to wait for a worker."""
         self._queued: dict[K, bool] = {}
         """Whether only its time has come; False: it was added."""
         self._in_work: set[K] = set()
@@ -99,6 +103,7 @@ class WorkQueue(Generic[K]):
                 if key not in self._in_work and self._queued.get(key) is by_time:
                     del self._queued[key]
                     self._in_work.add(key)
+                    self._on_taken(asyncio.get_running_loop().time() - self._since.pop(key))
                     return key
             self._arrived.clear()
             await self._arrived.wait()
@@ -120,6 +125,7 @@ class WorkQueue(Generic[K]):
             self._push(key)
 
     def _push(self, key: K) -> None:
+        self._since.setdefault(key, asyncio.get_running_loop().time())
         heappush(self._waiting, (self._queued[key], self._rank(key), next(self._numbers), key))
         self._arrived.set()
 

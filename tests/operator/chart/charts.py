@@ -56,6 +56,7 @@ EVERYTHING: dict[str, Any] = {
             "sessions": ["default/traffic", "a/b"],
             "namespaces": ["ray"],
         },
+        "rules": {"enabled": True, "labels": {"release": "prometheus"}, "runbookUrl": "https://wiki/partita"},
         "dashboard": {"enabled": True, "annotations": {"folder": "GPUs"}},
     },
     "admission": {"enabled": True, "failurePolicy": "Fail", "timeoutSeconds": 10, "port": 8443},

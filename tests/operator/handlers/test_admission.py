@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import time
 from base64 import b64encode
 from collections.abc import Iterator
@@ -113,6 +114,11 @@ async def test_a_manifest_that_contradicts_other_objects_is_refused_with_the_fix
             assert want in await refused(document, "--dry-run=server"), want
         await check_page(namespace, tmp_path)
         assert namespace.get("isess", "lost") is None
+        reviews = re.findall(
+            r'^partita_admission_reviews_total\{outcome="(\w+)"\} (\S+)$', await operators.metrics(), re.M
+        )
+        counts = {outcome: float(count) for outcome, count in reviews}
+        assert (counts["allowed"] >= 2, counts["refused"], counts["error"]) == (True, len(cases) + 1, 0)
 
         await eventually(lambda: namespace.get("isess", "traffic"), lambda s: reason(s) == ("True", "Serving"))
         lowered = pool("fast", quotas=[{"namespace": namespace.namespace, "gpus": 0}])

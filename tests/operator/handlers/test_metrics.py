@@ -1,11 +1,14 @@
 """Metrics of sessions and pools; the reference page and the dashboard match them."""
 
 import json
+import math
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
@@ -14,7 +17,8 @@ from tests.builders import pool, session
 from partita_api.conditions import Condition
 from partita_api.gpupool import GPUPoolStatus
 from partita_api.inferencesession import InferenceSessionStatus, PlanSummary, Signals
-from partita_operator.handlers.metrics import Metrics
+from partita_devtools.machine.certificates import create_authority, issue_server_certificate
+from partita_operator.handlers.metrics import PLANNED, Metrics
 from partita_operator.reconcile.capacity.cluster import Cluster
 from partita_runtime.serving.telemetry.metrics import metrics_text
 from partita_runtime.serving.telemetry.signals import Meter, SessionSignals, SessionStageSignals
@@ -53,7 +57,13 @@ TRAFFIC = (
 FAST = (
     pool("fast")
     .build()
-    .model_copy(update={"status": GPUPoolStatus(capacity=8, allocated="2.5", free="5.5", idle_fraction="0.4")})
+    .model_copy(
+        update={
+            "status": GPUPoolStatus(
+                capacity=8, allocated="2.5", free="5.5", idle_fraction="0.4", conditions=CONDITIONS[:1]
+            )
+        }
+    )
 )
 UNUSED = pool("unused").build()
 
@@ -64,7 +74,10 @@ def operator_metrics() -> Metrics:
     metrics.watch_queue(lambda: 0)
     metrics.watch_leadership(lambda: True)
     metrics.show(Cluster(pools={"fast": FAST, "unused": UNUSED}, sessions={KEY: TRAFFIC}))
-    metrics.searched("Planned")
+    metrics.searched(PLANNED)
+    metrics.waited(0.02)
+    metrics.reviewed("allowed")
+    metrics.watch_certificate(Path("missing.crt"))
     metrics.engine_answered(KEY, True)
     with metrics.reconciling("InferenceSession"):
         pass
@@ -145,6 +158,12 @@ def test_the_dashboard_uses_only_existing_metrics() -> None:
         ("partita_session_cost_per_hour", {"session": KEY}, 1.5),
         ("partita_session_condition", {"session": KEY, "condition": "Ready"}, 1),
         ("partita_session_condition", {"session": KEY, "condition": "SLOMet"}, 0),
+        ("partita_session_reason", {"session": KEY, "condition": "Ready", "reason": "R"}, 1),
+        ("partita_session_slo_attainment", {"session": KEY}, 0.99),
+        ("partita_pool_condition", {"pool": "fast", "condition": "Ready"}, 1),
+        ("partita_pool_reason", {"pool": "fast", "condition": "Ready", "reason": "R"}, 1),
+        ("partita_reconcile_total", {"kind": "GPUPool", "outcome": "error"}, 0),
+        ("partita_plan_searches_total", {"outcome": "TimeLimit"}, 0),
         ("partita_pool_allocated", {"pool": "fast"}, 2.5),
         ("partita_pool_idle_fraction", {"pool": "fast"}, 0.4),
         ("partita_pool_idle_fraction", {"pool": "unused"}, None),
@@ -168,3 +187,16 @@ def test_deleted_objects_are_not_shown() -> None:
     metrics.measured(KEY, Signals(offered_rate="104.5"))
     metrics.show(Cluster())
     assert metrics.registry.get_sample_value("partita_session_offered_rate", {"session": KEY}) is None
+
+
+def test_the_expiry_of_the_webhook_s_certificate_is_reported(tmp_path: Path) -> None:
+    name, metrics = "partita_admission_certificate_expiry_timestamp_seconds", Metrics()
+    metrics.watch_certificate(tmp_path / "tls.crt")
+    absent = metrics.registry.get_sample_value(name)
+    assert absent is not None
+    assert math.isnan(absent)
+
+    made = issue_server_certificate(create_authority(tmp_path), tmp_path, "tls").certificate
+    want = x509.load_pem_x509_certificate(made.read_bytes()).not_valid_after_utc.timestamp()
+    made.write_bytes(made.read_bytes() + (tmp_path / "ca.crt").read_bytes())
+    assert metrics.registry.get_sample_value(name) == want > time.time()

@@ -82,6 +82,22 @@ def test_a_key_that_is_added_during_its_work_is_processed_again() -> None:
     run(story())
 
 
+def test_the_time_that_a_key_waits_for_a_worker_is_reported() -> None:
+    async def story() -> None:
+        waits: list[float] = []
+        queue: WorkQueue[str] = WorkQueue(on_taken=waits.append)
+
+        async def work(_key: str) -> None:
+            await asyncio.sleep(10)
+
+        for key in ("a", "b", "c"):
+            queue.add(key)
+        await for_seconds(queue, work, 100, workers=1)
+        assert waits == [0, 10, 20]
+
+    run(story())
+
+
 def test_keys_are_processed_by_several_workers_at_once() -> None:
     async def story() -> None:
         queue: WorkQueue[str] = WorkQueue()
