@@ -29,6 +29,7 @@ RUN_BY: Final = {
     "operator/partita_operator/reconcile/commands.py": "operator/handlers/test_proposed_commands.py",
     "operator/partita_operator/reconcile/pool/accelerator_count.py": "operator/handlers/pools/test_device_pools.py",
     "operator/partita_operator/engines/kuberay/state.py": "operator/handlers/test_proposed_commands.py",
+    "operator/partita_operator/engines/kuberay/authentication.py": "operator/engines/kuberay/test_on_api_server.py",
     "operator/partita_operator/kube/resources.py": "operator/handlers/test_proposed_commands.py",
     "operator/partita_operator/cli/offline/mig.py": "operator/handlers/test_proposed_commands.py",
     "operator/partita_operator/engines/rollout.py": "operator/engines/ray/test_engine.py",

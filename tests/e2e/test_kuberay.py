@@ -21,6 +21,7 @@ from partita_devtools.control_plane.lifecycle import ControlPlane
 from partita_devtools.machine.ports import free_ports
 from partita_devtools.ray_cluster.cluster import RayCluster
 from partita_devtools.ray_cluster.commands import RayClusterConfig
+from partita_operator.engines.kuberay.authentication import SECRET, TOKEN_KEY
 from partita_operator.engines.kuberay.engine import KubeRayEngine
 from partita_operator.engines.kuberay.rayservice_manifest import worker_groups
 from partita_operator.engines.ray.engine import RayServeEngines
@@ -69,9 +70,12 @@ def head(start_ray: RayClusterFactory) -> RayCluster:
 
 
 @pytest.fixture
-def namespace(cluster: Kubectl) -> Iterator[Kubectl]:
+def namespace(cluster: Kubectl, head: RayCluster) -> Iterator[Kubectl]:
+    """A namespace with the token of the Ray head, which runs before the operator could make one."""
     cluster("create", "namespace", NAMESPACE)
-    yield Kubectl(cluster.kubeconfig, NAMESPACE)
+    namespace = Kubectl(cluster.kubeconfig, NAMESPACE)
+    namespace("create", "secret", "generic", SECRET, f"--from-literal={TOKEN_KEY}={head.auth_token}")
+    yield namespace
     cluster.clear(NAMESPACE)
 
 
@@ -99,7 +103,7 @@ async def operator(namespace: Kubectl, head: RayCluster) -> AsyncIterator[None]:
     )
     stop = asyncio.Event()
     async with KubernetesClient(await load_config(namespace.kubeconfig)) as kubernetes:
-        engine = KubeRayEngine(kubernetes, settings.kuberay, head.auth_token)
+        engine = KubeRayEngine(kubernetes, settings.kuberay)
         running = asyncio.create_task(
             run_operator(
                 settings,
@@ -157,4 +161,5 @@ async def test_a_session_is_served_scaled_and_deleted(namespace: Kubectl, kubera
     assert (live["minReplicas"], live["replicas"]) == (2, 3), "the autoscaler takes the pod that became idle"
 
     await namespace.wait("delete", "isess", "traffic", "--timeout=120s")
-    await eventually(lambda: namespace.list("rayservices"), lambda left: not left)
+    for kind in ("rayservices", "secrets"):
+        await eventually(lambda kind=kind: namespace.list(kind), lambda left: not left)

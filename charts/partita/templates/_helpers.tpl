@@ -79,6 +79,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [ray.io]
   resources: [rayclusters]
   verbs: [get, list, patch]
+{{- if and (eq .Values.kuberay.authentication "Token") (not .Values.kuberay.authSecret) }}
+# The token of the namespace's Ray clusters. The operator creates it by server-side apply, to which the name applies, too.
+- apiGroups: [""]
+  resources: [secrets]
+  resourceNames: [partita-ray]
+  verbs: [get, create, patch, delete]
+{{- end }}
 {{- end }}
 {{- if or .Values.profiling.image .Values.kuberay.image }}
 # Models are profiled in Jobs. The operator reads the result from the end of the log.

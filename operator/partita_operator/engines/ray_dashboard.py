@@ -20,6 +20,7 @@ class RayDashboard:
 
     def __init__(self, address: str, token: str | None = None, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
         self.address = address.rstrip("/")
+        self.token = token
         self._client = httpx.AsyncClient(
             base_url=self.address,
             headers={"Authorization": f"Bearer {token}"} if token else {},
@@ -92,15 +93,20 @@ class DashboardRefusedError(EngineUnavailableError):
 
     def __init__(self, address: str, what: str, status: int, text: str) -> None:
         self.status = status
-        if status in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN):
+        if self.refuses_token:
             reason = (
                 f"refuses the token ({text[:_QUOTED_CHARACTERS]}). Put the cluster's token into the Secret of "
                 "ray.tokenSecret of the chart (ray.tokensSecret for an address that a session names, "
-                "kuberay.tokenSecret for KubeRay)"
+                "kuberay.tokenSecret for KubeRay with kuberay.authSecret)"
             )
         else:
             reason = f"answered {what} with {status}: {text[-_QUOTED_CHARACTERS:].strip()}"
         super().__init__(f"The Ray dashboard at {address} {reason}")
+
+    @property
+    def refuses_token(self) -> bool:
+        """Whether the token is missing or wrong."""
+        return self.status in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN)
 
 
 def _decoded(answer: httpx.Response, address: str) -> Any:

@@ -12,7 +12,6 @@ from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.connection import load_config
 from partita_operator.ports import EngineUnavailableError, ServingEngine, ServingSignals, ServingSpec, ServingStatus
 from partita_operator.settings.model import OperatorSettings
-from partita_operator.settings.section import plain
 
 NO_KUBERAY: Final = "The operator is not set up for KubeRay. Set kuberay.image of the chart, or use engine.type Ray."
 NO_RAY: Final = (
@@ -33,8 +32,8 @@ async def open_engines(settings: OperatorSettings, kubeconfig: Path | None) -> A
         kuberay = None
         if settings.kuberay.enabled:
             kubernetes = await resources.enter_async_context(KubernetesClient(await load_config(kubeconfig)))
-            token, options = plain(settings.kuberay.token), serving_options(settings)
-            kuberay = KubeRayEngine(kubernetes, settings.kuberay, token, options, settings.namespaces)
+            options = serving_options(settings)
+            kuberay = KubeRayEngine(kubernetes, settings.kuberay, options, settings.namespaces)
             resources.push_async_callback(kuberay.close)
         yield EngineRegistry(ray, kuberay, settings.default_engine)
 

@@ -1,9 +1,12 @@
 """What a request to the API server fails with. The official client's own exceptions do not leave this package."""
 
 import json
+import re
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
+
+_UNKNOWN_FIELD: Final = re.compile(r"\.(?P<path>\S+): field not declared in schema")
 
 
 class KubernetesError(Exception):
@@ -33,6 +36,15 @@ def is_missing(error: ApiError) -> bool:
 def is_conflict(error: ApiError) -> bool:
     """Whether another version, another field manager or an object of the same name is in the way."""
     return error.status == HTTPStatus.CONFLICT
+
+
+def unknown_field(error: ApiError) -> str:
+    """The field of an applied manifest that the kind's definition does not have, as a path; empty for other errors.
+
+    The server answers with status 500, although repeating cannot help.
+    """
+    found = _UNKNOWN_FIELD.search(error.message)
+    return found["path"] if found else ""
 
 
 def api_error(error: Any) -> ApiError:

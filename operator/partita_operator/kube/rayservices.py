@@ -1,18 +1,20 @@
 """KubeRay's custom resources, as far as Partita reads and writes them."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from kubernetes.aio.dynamic import Resource
 
 from partita_operator.kube.client import KubernetesClient
-from partita_operator.kube.errors import ApiError, is_missing
+from partita_operator.kube.errors import ApiError, is_missing, unknown_field
 from partita_operator.kube.resources import ALL_NAMESPACES, RayClusterResource, RayServiceResource
 from partita_operator.kube.retries import retried
 from partita_operator.kube.selectors import equal
 from partita_operator.ports import EngineUnavailableError
 
 Document = Mapping[str, Any]
+OLDEST_KUBERAY: Final = "1.6"
+"""KubeRay has `authOptions.secretName` since then."""
 
 
 class RayServices:
@@ -93,7 +95,13 @@ class RayServices:
 def _refused(what: str, error: ApiError) -> EngineUnavailableError:
     if is_missing(error):
         return EngineUnavailableError(
-            f"The cluster has no RayServices ({error}). Install KubeRay 1.4 or newer, or use engine.type Ray."
+            f"The cluster has no RayServices ({error}). Install KubeRay {OLDEST_KUBERAY} or newer, or use engine.type "
+            "Ray"
+        )
+    if field := unknown_field(error):
+        return EngineUnavailableError(
+            f"The cluster's definition of RayServices is of a KubeRay before {OLDEST_KUBERAY}: it has no {field}. "
+            "Upgrade KubeRay, and its CustomResourceDefinitions, which Helm leaves as they are"
         )
     return EngineUnavailableError(
         f"Partita may not {what}: {error}. Set kuberay.image of the chart, which adds the rights to the operator's "

@@ -56,6 +56,7 @@ RayClusterResource: Final = resource("ray.io/v1", "RayCluster", "rayclusters")
 RayServiceResource: Final = resource("ray.io/v1", "RayService", "rayservices")
 ResourceClaimTemplateResource: Final = resource("resource.k8s.io/v1", "ResourceClaimTemplate", "resourceclaimtemplates")
 ResourceSliceResource: Final = resource("resource.k8s.io/v1", "ResourceSlice", "resourceslices", namespaced=False)
+SecretResource: Final = resource("v1", "Secret", "secrets")
 
 _NO_SPEC: Final = InferenceSessionSpec.model_validate(
     {

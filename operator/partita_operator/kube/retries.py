@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 
 from kubernetes.aio.utils.retry import Backoff, on_retry_after_error
 
-from partita_operator.kube.errors import ApiError, ApiUnreachableError, KubernetesError
+from partita_operator.kube.errors import ApiError, ApiUnreachableError, KubernetesError, unknown_field
 
 T = TypeVar("T")
 
@@ -37,7 +37,9 @@ async def retried(call: Callable[[], Awaitable[T]]) -> T:
 
 
 def _may_pass(error: Exception) -> bool:
-    return isinstance(error, ApiUnreachableError) or (isinstance(error, ApiError) and error.status in _RETRIED_CODES)
+    if isinstance(error, ApiError):
+        return error.status in _RETRIED_CODES and not unknown_field(error)
+    return isinstance(error, ApiUnreachableError)
 
 
 async def _pause(seconds: float) -> None:

@@ -1,5 +1,6 @@
 """Settings of KubeRay: the pods of its Ray clusters, and the addresses of these clusters."""
 
+from enum import StrEnum
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, SecretStr
@@ -17,6 +18,13 @@ def _url_template(template: str) -> str:
 
 UrlTemplate = Annotated[str, Field(pattern=URL_PATTERN), AfterValidator(_url_template)]
 ResourceList = dict[str, Annotated[str, Field(max_length=64)]]
+
+
+class RayAuthentication(StrEnum):
+    """Who may use the Ray clusters."""
+
+    TOKEN = "Token"
+    DISABLED = "Disabled"
 
 
 class RayPods(Section):
@@ -67,10 +75,15 @@ class KubeRaySettings(Section):
         description="Name of a Secret with the password of that Redis (key password), in each namespace with sessions. "
         "Empty: no password.",
     )
+    authentication: RayAuthentication = Field(
+        default=RayAuthentication.TOKEN,
+        description="Token: Ray accepts only clients with the token of their namespace (needs KubeRay 1.6). Disabled: "
+        "Ray accepts every client. Present Ray clusters get a token when KubeRay replaces them.",
+    )
     auth_secret: str = Field(
         default="",
         description="Name of a Secret with Ray's token (key auth_token), in each namespace with sessions. "
-        "Empty: no token.",
+        "Empty: Partita makes a Secret with a random token in each namespace.",
     )
     dashboard_url: UrlTemplate = Field(
         default="http://{service}.{namespace}.svc:8265",
@@ -82,7 +95,7 @@ class KubeRaySettings(Section):
         "{namespace} stand for the RayService's serve service.",
     )
     token: Annotated[SecretStr | None, FromSecret("kuberay.tokenSecret")] = Field(
-        default=None, description="Bearer token of the dashboards of KubeRay's clusters, if they require one."
+        default=None, description="The token in the Secrets of kuberay.authSecret, for the operator."
     )
 
     @property

@@ -8,6 +8,8 @@ import pytest
 import yaml
 from tests.operator.chart.charts import CHART, EVERYTHING, config_file, documents, pod, rendered
 
+from partita_operator.engines.kuberay.authentication import SECRET
+
 WARNING = 2
 
 charts = pytest.importorskip("helm_python.chart", reason="Helm's SDK is missing: pip install helm-python-sdk")
@@ -82,10 +84,12 @@ def test_replicas_share_a_lease_of_the_release() -> None:
 
 
 @BOTH
-def test_no_right_is_a_wildcard_and_no_secret_can_be_read(values: dict[str, Any] | None) -> None:
+def test_no_right_is_a_wildcard_and_no_secret_of_others_can_be_read(values: dict[str, Any] | None) -> None:
     for group, resource, verb in rules(values):
         assert "*" not in (group, resource, verb)
-        assert resource not in ("secrets", "clusterroles", "roles", "pods/exec")
+        assert resource not in ("clusterroles", "roles", "pods/exec")
+    for rule in rendered(values)["ClusterRole", "partita"]["rules"]:
+        assert "secrets" not in rule["resources"] or rule["resourceNames"] == [SECRET]
 
 
 JOBS = {
@@ -100,6 +104,7 @@ JOBS = {
 CUTS = {("", "nodes", "patch"), ("", "pods", "list"), ("", "pods", "delete")}
 RAY_SERVICES = {("ray.io", "rayservices", verb) for verb in ("get", "list", "create", "patch", "delete")}
 RAY_CLUSTERS = {("ray.io", "rayclusters", verb) for verb in ("get", "list", "patch")}
+TOKENS = {("", "secrets", verb) for verb in ("get", "create", "patch", "delete")}
 
 
 @pytest.mark.parametrize(
@@ -107,7 +112,19 @@ RAY_CLUSTERS = {("ray.io", "rayclusters", verb) for verb in ("get", "list", "pat
     [
         pytest.param({"mig": {"enabled": True}}, CUTS, id="nodes and pods, where GPUs are cut"),
         pytest.param({"profiling": {"image": "x"}}, JOBS, id="jobs, with an image for them"),
-        pytest.param({"kuberay": {"image": "x"}}, JOBS | RAY_SERVICES | RAY_CLUSTERS, id="KubeRay, with its image"),
+        pytest.param(
+            {"kuberay": {"image": "x"}}, JOBS | RAY_SERVICES | RAY_CLUSTERS | TOKENS, id="KubeRay, with its image"
+        ),
+        pytest.param(
+            {"kuberay": {"image": "x", "authSecret": "ours"}},
+            JOBS | RAY_SERVICES | RAY_CLUSTERS,
+            id="KubeRay, with a token of its own",
+        ),
+        pytest.param(
+            {"kuberay": {"image": "x", "authentication": "Disabled"}},
+            JOBS | RAY_SERVICES | RAY_CLUSTERS,
+            id="KubeRay, without authentication",
+        ),
     ],
 )
 def test_optional_features_add_only_the_rights_they_need(

@@ -48,8 +48,18 @@ def test_temporary_errors_are_retried(error: KubernetesError, want_pause: float)
     assert second - first >= want_pause
 
 
-def test_permanent_errors_are_raised_at_once() -> None:
-    server = Server(refusal(HTTPStatus.UNPROCESSABLE_ENTITY))
+UNKNOWN_FIELD = "failed to create typed patch object (a/b; ray.io/v1, Kind=X): .spec.x: field not declared in schema"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(refusal(HTTPStatus.UNPROCESSABLE_ENTITY), id="invalid"),
+        pytest.param(ApiError(HTTPStatus.INTERNAL_SERVER_ERROR, UNKNOWN_FIELD), id="a field that the definition lacks"),
+    ],
+)
+def test_permanent_errors_are_raised_at_once(error: ApiError) -> None:
+    server = Server(error)
     with pytest.raises(ApiError):
         run(retried(server.call))
     assert len(server.asked_at) == 1

@@ -15,15 +15,18 @@ from partita_api.gpupool import GPUPool
 from partita_operator.engines.app_config import AppConfig
 from partita_operator.engines.deployments import Deployments
 from partita_operator.engines.frontend_client import FrontendAnswer, FrontendClient, serving_signals, session_url
+from partita_operator.engines.kuberay.authentication import REPLACE_FOR_TOKEN, authenticates, has_token
+from partita_operator.engines.kuberay.comparison import contains
+from partita_operator.engines.kuberay.ray_tokens import RayTokens
 from partita_operator.engines.kuberay.rayservice_manifest import (
     LABELS,
     NAME,
     applications_of,
-    contains,
     present_serve_config,
     rayservice,
     worker_groups,
 )
+from partita_operator.engines.kuberay.redis_check import RedisCheck
 from partita_operator.engines.kuberay.state import (
     SERVE_SERVICE,
     clusters,
@@ -37,7 +40,7 @@ from partita_operator.engines.kuberay.state import (
     unlimited,
 )
 from partita_operator.engines.kuberay.worker_groups import FRONTEND_RESOURCE, pool_group
-from partita_operator.engines.ray_dashboard import RayDashboard
+from partita_operator.engines.ray_dashboard import DashboardRefusedError, RayDashboard
 from partita_operator.engines.rollout import FrontendReport, failed_for_long, next_step, rollout_target
 from partita_operator.engines.serve_state import (
     APPLICATIONS_PATH,
@@ -49,8 +52,8 @@ from partita_operator.engines.session_status import serving_status
 from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.devices import DeviceClaims
 from partita_operator.kube.rayservices import RayServices
-from partita_operator.ports import EngineUnavailableError, ServingSignals, ServingSpec, ServingStatus
-from partita_operator.settings.kuberay import KubeRaySettings
+from partita_operator.ports import EngineUnavailableError, Remark, ServingSignals, ServingSpec, ServingStatus
+from partita_operator.settings.kuberay import KubeRaySettings, RayAuthentication
 from partita_runtime.serving.deploy.applications import ServingOptions, frontend_name, parse_application
 
 logger = logging.getLogger(__name__)
@@ -79,14 +82,14 @@ class KubeRayEngine:
         self,
         client: KubernetesClient,
         settings: KubeRaySettings,
-        token: str | None = None,
         options: ServingOptions = ServingOptions(),  # noqa: B008 - it is frozen
         namespaces: Collection[str] = (),
     ) -> None:
         self._services = RayServices(client, namespaces)
         self._claims = DeviceClaims(client)
         self._settings = settings
-        self._token = token
+        self._tokens = RayTokens(client, settings)
+        self._redis = RedisCheck(settings.redis_address)
         self._options = options.model_copy(update={"frontend_resources": {FRONTEND_RESOURCE: 1.0}})
         self._frontends = FrontendClient()
         self._dashboards: dict[str, RayDashboard] = {}
@@ -127,7 +130,13 @@ class KubeRayEngine:
             now=time.time(),
         )
         message = " ".join(filter(None, (explanation(found.rayservice), status.message)))
-        return replace(status, frontend_ready=status.frontend_ready and is_ready(found.rayservice), message=message)
+        remarks = [Remark(text) for text in (await self._redis.problem(), self._token_remark(found.rayservice)) if text]
+        return replace(
+            status,
+            frontend_ready=status.frontend_ready and is_ready(found.rayservice),
+            message=message,
+            remarks=(*status.remarks, *remarks),
+        )
 
     async def signals(self, session_key: str) -> ServingSignals | None:
         """What the session's frontend measured over the last window; None if no frontend answers."""
@@ -137,7 +146,7 @@ class KubeRayEngine:
     async def remove(self, session_key: str) -> bool:
         """Removes the frontend, then, once it has answered its last request, the stages.
 
-        The RayService is deleted with the last session of its namespace.
+        The RayService is deleted with the last session of its namespace, and then the namespace's token.
         """
         namespace = _namespace(session_key)
         async with self._lock(namespace):
@@ -146,6 +155,8 @@ class KubeRayEngine:
             left = found.state.of_session(session_key)
             if found.rayservice is None or (not left and others):
                 self._progress.pop(session_key, None)
+                if found.rayservice is None:
+                    await self._tokens.remove(namespace)
                 return True
             frontend = frontend_name(session_key)
             if frontend not in left and not others:
@@ -198,19 +209,24 @@ class KubeRayEngine:
         services = list(clusters(found).values())
         if not services:
             return None
-        dashboard = await self._dashboard(namespace, services[0])
+        token = await self._tokens.read(namespace)
+        dashboard = await self._dashboard(namespace, services[0], token.value if token else None)
         try:
             return read_state(await dashboard.get(APPLICATIONS_PATH))
-        except EngineUnavailableError:
+        except EngineUnavailableError as error:
+            if isinstance(error, DashboardRefusedError) and error.refuses_token and not has_token(found, token):
+                return None  # The next `apply` gives the RayService the new token, and KubeRay replaces the cluster.
             if is_ready(found) and found["metadata"].get("deletionTimestamp") is None:
+                if problem := await self._redis.problem():
+                    raise EngineUnavailableError(f"{problem[:1].upper()}{problem[1:]}. {error}") from error
                 raise
             return None
 
-    async def _dashboard(self, namespace: str, service: str) -> RayDashboard:
+    async def _dashboard(self, namespace: str, service: str, token: str | None) -> RayDashboard:
         url = self._settings.dashboard_url.format(service=service, namespace=namespace)
         known = self._dashboards.get(namespace)
-        if known is None or known.address != url.rstrip("/"):
-            self._dashboards[namespace] = RayDashboard(url, self._token)
+        if known is None or (known.address, known.token) != (url.rstrip("/"), token):
+            self._dashboards[namespace] = RayDashboard(url, token)
             if known is not None:
                 await known.close()
         return self._dashboards[namespace]
@@ -244,11 +260,12 @@ class KubeRayEngine:
         present: Mapping[str, Any] | None,
     ) -> dict[str, Any]:
         """The RayService. Pods of all namespaces together are at most as many as the pool's accelerators."""
+        token = await self._tokens.ensure(namespace)
 
         def made(elsewhere: Mapping[str, int]) -> dict[str, Any]:
             most = {p.metadata.name: max(0, p.status.capacity - elsewhere.get(p.ray_resource, 0)) for p in pools}
             groups = [pool_group(pool, self._settings, most[pool.metadata.name]) for pool in pools]
-            return rayservice(namespace, applications, groups, present, self._settings)
+            return rayservice(namespace, applications, groups, present, self._settings, token)
 
         manifest = made({})
         if not grows(present, manifest):
@@ -270,6 +287,12 @@ class KubeRayEngine:
         if found.state.ready_frontend(session_key) is None:
             return FrontendAnswer(None)
         return await self._frontends.signals(self._serve_url(_namespace(session_key)), session_key)
+
+    def _token_remark(self, rayservice: Mapping[str, Any]) -> str:
+        """What to do about a Ray cluster that was made before Partita gave it a token."""
+        if self._settings.authentication is RayAuthentication.DISABLED or authenticates(rayservice):
+            return ""
+        return REPLACE_FOR_TOKEN.format(namespace=rayservice["metadata"]["namespace"])
 
     def _serve_url(self, namespace: str) -> str:
         """Where clients reach the HTTP proxies."""

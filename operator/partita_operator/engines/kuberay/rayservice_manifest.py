@@ -7,6 +7,7 @@ from typing import Any, Final
 from partita_api.meta import GROUP
 from partita_operator.engines.app_config import AppConfig
 from partita_operator.engines.deployments import Deployments
+from partita_operator.engines.kuberay.authentication import RayToken, with_authentication
 from partita_operator.engines.kuberay.probes import HTTP_PORT
 from partita_operator.engines.kuberay.worker_groups import WorkerGroup, frontend_group, head_group, merged, sized
 from partita_operator.engines.serve_state import UnreadableConfigError
@@ -25,10 +26,12 @@ def rayservice(
     pool_groups: Sequence[WorkerGroup],
     present: Mapping[str, Any] | None,
     settings: KubeRaySettings,
+    token: RayToken | None = None,
 ) -> dict[str, Any]:
     """The manifest, for server-side apply.
 
     `pool_groups` are the worker groups of the present pools. The groups of `present`, the RayService as it is, stay.
+    Without a `token`, authentication is off.
     """
     apps = sorted(applications, key=lambda app: str(app["name"]))
     groups = merged(worker_groups(present), [frontend_group(settings), *pool_groups])
@@ -47,9 +50,10 @@ def rayservice(
         cluster["rayVersion"] = settings.ray_version
     if settings.redis_address:
         cluster["gcsFaultToleranceOptions"] = fault_tolerance(settings.redis_address, settings.redis_secret)
-    if settings.auth_secret:
-        cluster["authOptions"] = {"mode": "token", "secretName": settings.auth_secret}
-    spec: dict[str, Any] = {"serveConfigV2": serve_config(apps), "rayClusterConfig": cluster}
+    spec: dict[str, Any] = {
+        "serveConfigV2": serve_config(apps),
+        "rayClusterConfig": with_authentication(cluster, present, token),
+    }
     if settings.upgrade_strategy:
         spec["upgradeStrategy"] = settings.upgrade_strategy
     return {
@@ -110,19 +114,3 @@ def worker_groups(present: Mapping[str, Any] | None) -> Sequence[WorkerGroup]:
     """The worker groups of a RayService."""
     groups: Sequence[WorkerGroup] = present["spec"]["rayClusterConfig"].get("workerGroupSpecs", ()) if present else ()
     return groups
-
-
-def contains(present: Any, desired: Any) -> bool:
-    """Whether `present` has everything that is desired; fields that the API server has added do not matter."""
-    match desired:
-        case Mapping():
-            return isinstance(present, Mapping) and all(
-                key in present and contains(present[key], value) for key, value in desired.items()
-            )
-        case list() | tuple():
-            return (
-                isinstance(present, list)
-                and len(present) == len(desired)
-                and all(contains(p, d) for p, d in zip(present, desired, strict=True))
-            )
-    return bool(present == desired)

@@ -12,9 +12,9 @@ from tests.operator.engines.serve_model import frontend_config, stage_config
 from partita_api.fields.quantity import Quantity
 from partita_api.gpupool import Emulation, GPUPool
 from partita_operator.engines.app_config import AppConfig
+from partita_operator.engines.kuberay.comparison import contains
 from partita_operator.engines.kuberay.rayservice_manifest import (
     applications_of,
-    contains,
     rayservice,
     serve_config,
     worker_groups,

@@ -1,0 +1,96 @@
+"""Token authentication of the Ray clusters. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any, Final
+
+from partita_api.meta import GROUP
+from partita_operator.engines.kuberay.comparison import ClusterSpec, is_replaced
+
+SECRET: Final = "partita-ray"
+"""Name of the Secret that Partita makes in each namespace."""
+TOKEN_KEY: Final = "auth_token"
+"""Where KubeRay looks for the token in a Secret."""
+DIGEST_ANNOTATION: Final = f"{GROUP}/ray-token-digest"
+"""On the head's pod: identifies the generated token that the Ray cluster was started with."""
+REQUEST_ANNOTATION: Final = f"{GROUP}/authenticate"
+"""On a RayService without authentication: do not wait until KubeRay replaces its Ray cluster."""
+_OLDEST_RAY: Final = "2.60.0"
+"""KubeRay accepts a token only with a version of Ray; this is the oldest that Partita supports."""
+_DIGEST_CHARACTERS: Final = 16
+REPLACE_FOR_TOKEN: Final = (
+    "Ray accepts clients without a token, because the Ray cluster was made without one. The next Ray cluster has one. "
+    "To let KubeRay make it now, which needs twice the accelerators for a while: kubectl annotate rayservice partita "
+    f"-n {{namespace}} {REQUEST_ANNOTATION}=now"
+)
+
+RayService = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class RayToken:
+    """The token of a namespace's Ray clusters."""
+
+    secret: str
+    """Name of the Secret that has it."""
+    value: str | None = field(repr=False)
+    """None: the operator does not know it."""
+    generated: bool
+    """Whether Partita made it. Otherwise the settings name the Secret."""
+
+    @property
+    def digest(self) -> str:
+        """Identifies a generated token; empty for others."""
+        return sha256(self.value.encode()).hexdigest()[:_DIGEST_CHARACTERS] if self.value and self.generated else ""
+
+
+def with_authentication(cluster: ClusterSpec, present: RayService | None, token: RayToken | None) -> dict[str, Any]:
+    """The specification with the token; None switches authentication off.
+
+    A `present` RayService without authentication stays as it is until KubeRay replaces its Ray cluster anyway, unless
+    the settings name a Secret, or someone has annotated it.
+    """
+    has_options = present is not None and authenticates(present)
+    if token is None:
+        return {**cluster, **({"authOptions": {"mode": "disabled"}} if has_options else {})}
+    may_wait = token.generated and present is not None and REQUEST_ANNOTATION not in _annotations(present)
+    if present is not None and may_wait and not has_options and not is_replaced(_cluster(present), cluster):
+        return dict(cluster)
+    options = {"mode": "token", "secretName": token.secret}
+    made = {"rayVersion": _OLDEST_RAY, **cluster, "authOptions": options}
+    if token.digest:
+        head = cluster["headGroupSpec"]
+        meta = head["template"]["metadata"]
+        annotations = {**_annotations(head["template"]), DIGEST_ANNOTATION: token.digest}
+        made["headGroupSpec"] = {
+            **head,
+            "template": {**head["template"], "metadata": {**meta, "annotations": annotations}},
+        }
+    return made
+
+
+def authenticates(rayservice: RayService) -> bool:
+    """Whether the Ray cluster in the RayService has options for authentication."""
+    return "authOptions" in _cluster(rayservice)
+
+
+def has_token(rayservice: RayService, token: RayToken | None) -> bool:
+    """Whether the Ray cluster in the RayService is specified with this token."""
+    if token is None:
+        return False
+    cluster = _cluster(rayservice)
+    if (cluster.get("authOptions") or {}).get("mode") != "token":
+        return False
+    return (
+        not token.generated or _annotations(cluster["headGroupSpec"]["template"]).get(DIGEST_ANNOTATION) == token.digest
+    )
+
+
+def _cluster(rayservice: RayService) -> ClusterSpec:
+    cluster: ClusterSpec = rayservice["spec"]["rayClusterConfig"]
+    return cluster
+
+
+def _annotations(document: Mapping[str, Any]) -> Mapping[str, str]:
+    return document["metadata"].get("annotations") or {}

@@ -1,0 +1,63 @@
+"""Secrets that Partita makes in the namespaces of sessions. It has rights on these names only."""
+
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from typing import Any
+
+from partita_operator.kube.client import KubernetesClient
+from partita_operator.kube.errors import ApiError, is_missing
+from partita_operator.kube.resources import SecretResource
+from partita_operator.kube.retries import retried
+from partita_operator.ports import EngineUnavailableError
+
+
+class Secrets:
+    """Reads and writes one Secret in each namespace.
+
+    All calls raise EngineUnavailableError if the API server refuses, and ApiServerUnavailableError if it is away.
+    """
+
+    def __init__(self, client: KubernetesClient, name: str, labels: Mapping[str, str]) -> None:
+        self._client = client
+        self._name = name
+        self._labels = dict(labels)
+
+    async def read(self, namespace: str) -> Mapping[str, str]:
+        """Its values by key; empty if it does not exist."""
+        try:
+            return _values(await retried(lambda: self._client.get(SecretResource, self._name, namespace)))
+        except ApiError as error:
+            if is_missing(error):
+                return {}
+            raise self._refused("read", namespace, error) from error
+
+    async def write(self, namespace: str, values: Mapping[str, str]) -> Mapping[str, str]:
+        """Create it with these values, or set them. Returns all values."""
+        data = {key: b64encode(value.encode()).decode() for key, value in values.items()}
+        manifest = {
+            "metadata": {"name": self._name, "namespace": namespace, "labels": self._labels},
+            "type": "Opaque",
+            "data": data,
+        }
+        try:
+            return _values(await retried(lambda: self._client.apply(SecretResource, manifest, force=True)))
+        except ApiError as error:
+            raise self._refused("write", namespace, error) from error
+
+    async def delete(self, namespace: str) -> None:
+        """Delete it. A missing Secret is not an error."""
+        try:
+            await retried(lambda: self._client.delete(SecretResource, self._name, namespace))
+        except ApiError as error:
+            if not is_missing(error):
+                raise self._refused("delete", namespace, error) from error
+
+    def _refused(self, what: str, namespace: str, error: ApiError) -> EngineUnavailableError:
+        return EngineUnavailableError(
+            f"Partita may not {what} Secret {namespace}/{self._name}: {error}. Set kuberay.image of the chart, which "
+            "adds the rights to the operator's role, or name an existing Secret in kuberay.authSecret."
+        )
+
+
+def _values(secret: Mapping[str, Any]) -> Mapping[str, str]:
+    return {key: b64decode(value).decode(errors="replace") for key, value in (secret.get("data") or {}).items()}

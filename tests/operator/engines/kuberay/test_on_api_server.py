@@ -1,0 +1,183 @@
+"""What engine KubeRay does with a real API server: its own Secret only, and KubeRay's definitions missing or too old."""
+
+import copy
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import yaml
+from tests.operator.chart.charts import rendered
+from tests.operator.engines.kuberay.kuberay_crds import KINDS, kuberay_crd, kuberay_definitions
+from tests.operator.kubectl import Kubectl
+
+from partita_devtools.control_plane.lifecycle import ControlPlane
+from partita_operator.engines.kuberay.authentication import (
+    REPLACE_FOR_TOKEN,
+    REQUEST_ANNOTATION,
+    SECRET,
+    TOKEN_KEY,
+    RayToken,
+    authenticates,
+)
+from partita_operator.engines.kuberay.ray_tokens import RayTokens
+from partita_operator.engines.kuberay.rayservice_manifest import rayservice
+from partita_operator.kube.client import KubernetesClient
+from partita_operator.kube.connection import load_config
+from partita_operator.kube.errors import ApiError
+from partita_operator.kube.rayservices import RayServices
+from partita_operator.kube.resources import SecretResource
+from partita_operator.ports import EngineUnavailableError
+from partita_operator.settings.kuberay import KubeRaySettings
+
+pytestmark = pytest.mark.apiserver
+
+Json = dict[str, Any]
+SETTINGS = KubeRaySettings(image="registry/serving:1")
+TOKEN = RayToken(SECRET, "one", generated=True)
+
+
+@pytest.fixture
+def namespace(control_plane: ControlPlane) -> Iterator[Kubectl]:
+    name = f"tokens-{uuid4().hex[:8]}"
+    admin = Kubectl(control_plane.kubeconfig, name)
+    admin("create", "namespace", name)
+    yield admin
+    admin("delete", "namespace", name, "--wait=false")
+
+
+@pytest.fixture
+async def operator(namespace: Kubectl, tmp_path: Path) -> AsyncIterator[KubernetesClient]:
+    """The API server as the operator uses it, with the rights that the chart gives it."""
+    name = namespace.namespace
+    role = rendered({"kuberay": {"image": "x"}})["ClusterRole", "partita"]
+    subject = {"kind": "ServiceAccount", "name": name, "namespace": name}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+    version = "rbac.authorization.k8s.io/v1"
+    namespace.apply(
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}},
+        {**role, "metadata": {"name": name}},
+        {
+            "apiVersion": version,
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": name},
+            "roleRef": reference,
+            "subjects": [subject],
+        },
+    )
+    config = yaml.safe_load(namespace.kubeconfig.read_text())
+    config["users"] = [
+        {"name": user["name"], "user": {"token": namespace("create", "token", name).strip()}}
+        for user in config["users"]
+    ]
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(yaml.safe_dump(config))
+    async with KubernetesClient(await load_config(kubeconfig)) as client:
+        yield client
+    namespace("delete", "clusterrole,clusterrolebinding", name)
+
+
+def stored(namespace: Kubectl) -> Json | None:
+    secret = namespace.get("secret", SECRET)
+    return secret["data"] if secret else None
+
+
+async def test_a_namespace_has_one_token_until_it_is_removed(operator: KubernetesClient, namespace: Kubectl) -> None:
+    tokens, standby = RayTokens(operator, SETTINGS), RayTokens(operator, SETTINGS)
+    assert await tokens.read(namespace.namespace) is None
+
+    made = await tokens.ensure(namespace.namespace)
+    assert made is not None
+    assert made.value
+    assert len(made.value) > 32
+    assert await standby.ensure(namespace.namespace) == made
+
+    await tokens.remove(namespace.namespace)
+    assert stored(namespace) is None
+    await tokens.remove(namespace.namespace)
+    again = await tokens.ensure(namespace.namespace)
+    assert again is not None
+    assert again.value != made.value
+
+
+async def test_a_token_that_exists_is_kept(operator: KubernetesClient, namespace: Kubectl) -> None:
+    namespace("create", "secret", "generic", SECRET, f"--from-literal={TOKEN_KEY}=chosen")
+
+    found = await RayTokens(operator, SETTINGS).ensure(namespace.namespace)
+
+    assert found is not None
+    assert found.value == "chosen"
+
+
+async def test_the_name_limits_what_server_side_apply_may_create(
+    operator: KubernetesClient, namespace: Kubectl
+) -> None:
+    namespace("create", "secret", "generic", "password", "--from-literal=password=hunter2")
+    another = {"metadata": {"name": "another", "namespace": namespace.namespace}, "data": {}}
+
+    for call in (
+        operator.apply(SecretResource, another, force=True),
+        operator.create(SecretResource, another),
+        operator.get(SecretResource, "password", namespace.namespace),
+        operator.list(SecretResource, namespace.namespace),
+    ):
+        with pytest.raises(ApiError, match="cannot"):
+            await call
+
+
+@pytest.mark.parametrize(
+    ("settings", "want"),
+    [
+        pytest.param({"authentication": "Disabled"}, None, id="no authentication"),
+        pytest.param({"authSecret": "ours"}, RayToken("ours", None, generated=False), id="a Secret of its own"),
+    ],
+)
+async def test_no_token_is_made_if_none_is_needed(
+    operator: KubernetesClient, namespace: Kubectl, settings: Json, want: RayToken | None
+) -> None:
+    tokens = RayTokens(operator, KubeRaySettings.model_validate({"image": "x", **settings}))
+
+    assert await tokens.ensure(namespace.namespace) == want
+    await tokens.remove(namespace.namespace)
+    assert stored(namespace) is None
+
+
+async def test_missing_definitions_are_named(operator: KubernetesClient, namespace: Kubectl) -> None:
+    services = RayServices(operator)
+    manifest = rayservice(namespace.namespace, [], [], None, SETTINGS, TOKEN)
+
+    assert await services.get(namespace.namespace, "partita") is None
+    with pytest.raises(EngineUnavailableError, match=r"has no RayServices .*Install KubeRay 1\.6 or newer"):
+        await services.apply(manifest)
+
+
+async def test_definitions_that_are_too_old_are_named_at_once(operator: KubernetesClient, namespace: Kubectl) -> None:
+    old = copy.deepcopy(kuberay_crd("rayservices"))
+    (version,) = [found for found in old["spec"]["versions"] if found["name"] == "v1"]
+    cluster = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["rayClusterConfig"]
+    del cluster["properties"]["authOptions"]["properties"]["secretName"]
+    services = RayServices(operator)
+    with kuberay_definitions(namespace, *KINDS):
+        namespace("replace", "-f", "-", stdin=json.dumps(old))
+        with pytest.raises(EngineUnavailableError, match=r"before 1\.6: it has no \S*authOptions\.secretName"):
+            await services.apply(rayservice(namespace.namespace, [], [], None, SETTINGS, TOKEN))
+        assert await services.apply(rayservice(namespace.namespace, [], [], None, SETTINGS)), "it needs no token"
+
+
+async def test_the_proposed_command_replaces_a_ray_cluster_without_a_token(
+    operator: KubernetesClient, namespace: Kubectl
+) -> None:
+    with kuberay_definitions(namespace, *KINDS):
+        services = RayServices(operator)
+        present = await services.apply(rayservice(namespace.namespace, [], [], None, SETTINGS))
+        assert not authenticates(rayservice(namespace.namespace, [], [], present, SETTINGS, TOKEN))
+
+        namespace.paste(REPLACE_FOR_TOKEN.format(namespace=namespace.namespace).rpartition(": ")[2])
+
+        requested = await services.get(namespace.namespace, "partita")
+        assert requested is not None
+        assert REQUEST_ANNOTATION in requested["metadata"]["annotations"]
+        stored = await services.apply(rayservice(namespace.namespace, [], [], requested, SETTINGS, TOKEN))
+        assert authenticates(stored)
