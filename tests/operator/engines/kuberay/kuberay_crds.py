@@ -3,7 +3,7 @@
 import json
 import os
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from http.client import HTTPException
@@ -14,6 +14,7 @@ import jsonschema
 import pytest
 import yaml
 from tests.operator.kubectl import Kubectl
+from tests.patience import eventually
 
 VERSION = "v1.7.0"
 KINDS = ("rayclusters", "rayservices")
@@ -45,10 +46,10 @@ def kuberay_crd(kind: str) -> dict[str, Any]:
 
 
 @contextmanager
-def kuberay_definitions(kubectl: Kubectl, *kinds: str) -> Iterator[None]:
-    """KubeRay's definitions in a cluster. Skips the test if they are not available."""
-    definitions = [kuberay_crd(kind) for kind in kinds]
-    names = [f"{kind}.ray.io" for kind in kinds]
+def kuberay_definitions(kubectl: Kubectl, *kinds: str, other: Sequence[dict[str, Any]] = ()) -> Iterator[None]:
+    """KubeRay's definitions in a cluster, and `other` ones. Skips the test if they are not available."""
+    definitions = [*(kuberay_crd(kind) for kind in kinds), *other]
+    names = [found["metadata"]["name"] for found in definitions]
     try:
         # They are too large for the annotation of `kubectl apply`.
         kubectl(
@@ -58,7 +59,9 @@ def kuberay_definitions(kubectl: Kubectl, *kinds: str) -> Iterator[None]:
             "-",
             stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": definitions}),
         )
-        kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", *names)
+        established = ("wait", "--for=condition=Established", "--timeout=10s", "crd", *names)
+        # It fails at once on a definition whose status has no conditions yet.
+        eventually(lambda: kubectl.run(*established).returncode == 0)
         yield
     finally:
         kubectl("delete", "crd", *names, "--ignore-not-found", "--timeout=120s")

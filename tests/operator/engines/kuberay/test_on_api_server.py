@@ -1,7 +1,6 @@
-"""What engine KubeRay does with a real API server: its own Secret only, and KubeRay's definitions missing or too old."""
+"""Engine KubeRay on a real API server: it touches only its own Secret, and names missing and old definitions."""
 
 import copy
-import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -159,8 +158,7 @@ async def test_definitions_that_are_too_old_are_named_at_once(operator: Kubernet
     cluster = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["rayClusterConfig"]
     del cluster["properties"]["authOptions"]["properties"]["secretName"]
     services = RayServices(operator)
-    with kuberay_definitions(namespace, *KINDS):
-        namespace("replace", "-f", "-", stdin=json.dumps(old))
+    with kuberay_definitions(namespace, other=[old]):
         with pytest.raises(EngineUnavailableError, match=r"before 1\.6: it has no \S*authOptions\.secretName"):
             await services.apply(rayservice(namespace.namespace, [], [], None, SETTINGS, TOKEN))
         assert await services.apply(rayservice(namespace.namespace, [], [], None, SETTINGS)), "it needs no token"
