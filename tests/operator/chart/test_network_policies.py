@@ -49,6 +49,12 @@ def test_the_operator_reaches_dns_the_api_server_and_ray_only() -> None:
     assert (ports([ray]), ray["to"]) == ({(8265, "TCP"), (8000, "TCP")}, [{"namespaceSelector": {}}])
 
 
+@pytest.mark.parametrize("address", ["redis.ray.svc:6400", "rediss://redis.ray.svc:6400"])
+def test_the_operator_reaches_the_redis_of_ray_s_heads(address: str) -> None:
+    *_, redis = operator({"kuberay": {"redisAddress": address}})["egress"]
+    assert ports([redis]) == {(6400, "TCP")}
+
+
 def test_addresses_and_ports_come_from_the_values() -> None:
     elsewhere = {"ipBlock": {"cidr": "192.168.0.0/16"}}
     spec = operator(

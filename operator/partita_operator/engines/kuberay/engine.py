@@ -146,7 +146,7 @@ class KubeRayEngine:
     async def remove(self, session_key: str) -> bool:
         """Removes the frontend, then, once it has answered its last request, the stages.
 
-        The RayService is deleted with the last session of its namespace, and then the namespace's token.
+        The RayService is deleted with the last session of its namespace, and the namespace's token with it.
         """
         namespace = _namespace(session_key)
         async with self._lock(namespace):
@@ -155,14 +155,13 @@ class KubeRayEngine:
             left = found.state.of_session(session_key)
             if found.rayservice is None or (not left and others):
                 self._progress.pop(session_key, None)
-                if found.rayservice is None:
-                    await self._tokens.remove(namespace)
                 return True
             frontend = frontend_name(session_key)
             if frontend not in left and not others:
                 logger.info("deleting the RayService of namespace %s, which has no sessions now", namespace)
                 self._last_read.pop(namespace, None)
                 await self._services.delete(namespace, NAME)
+                await self._tokens.remove(namespace)
                 return False
             stages = found.state.deployments(session_key).without({frontend})
             await self._write(namespace, found, session_key, stages if frontend in left else Deployments(), ())
