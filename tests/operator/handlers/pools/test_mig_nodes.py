@@ -168,6 +168,8 @@ def owners(node: Json, label: str) -> set[str]:
 async def test_nodes_are_cut_after_approval(namespace: Kubectl, operators: Operators, fleet: Fleet) -> None:
     settings = MigSettings(enabled=True, config_map="mig-parted", namespace=namespace.namespace, settle_seconds=0)
     operators.settings = operators.settings.model_copy(update={"mig": settings})
+    # A new namespace gets its service account a moment later, and no pods before.
+    namespace("wait", "--for=create", "serviceaccount/default", "--timeout=60s")
     namespace.apply(vision(fleet), pod_on(fleet.nodes[0], "worker"), pod_on(fleet.stranger, "elsewhere"))
 
     def seen() -> Json | None:
