@@ -49,7 +49,7 @@ async def execute(actions: tuple[Action, ...], world: SessionWorld, context: Con
         except TimeoutError:
             problems.append(f"{_label(action)} took longer than {ACTION_TIMEOUT_S:g} s.")
         except (EngineUnavailableError, ApiError) as error:
-            problems.append(f"{_label(action)} failed: {error}.")
+            problems.append(f"{_label(action)} failed: {str(error).removesuffix('.')}.")
     return " ".join(dict.fromkeys(problems))
 
 

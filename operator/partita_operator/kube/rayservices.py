@@ -96,12 +96,12 @@ def _refused(what: str, error: ApiError) -> EngineUnavailableError:
     if is_missing(error):
         return EngineUnavailableError(
             f"The cluster has no RayServices ({error}). Install KubeRay {OLDEST_KUBERAY} or newer, or use engine.type "
-            "Ray"
+            "Ray."
         )
     if field := unknown_field(error):
         return EngineUnavailableError(
             f"The cluster's definition of RayServices is of a KubeRay before {OLDEST_KUBERAY}: it has no {field}. "
-            "Upgrade KubeRay, and its CustomResourceDefinitions, which Helm leaves as they are"
+            "Upgrade KubeRay, and its CustomResourceDefinitions, which Helm leaves as they are."
         )
     return EngineUnavailableError(
         f"Partita may not {what}: {error}. Set kuberay.image of the chart, which adds the rights to the operator's "

@@ -49,10 +49,18 @@ def test_the_operator_reaches_dns_the_api_server_and_ray_only() -> None:
     assert (ports([ray]), ray["to"]) == ({(8265, "TCP"), (8000, "TCP")}, [{"namespaceSelector": {}}])
 
 
-@pytest.mark.parametrize("address", ["redis.ray.svc:6400", "rediss://redis.ray.svc:6400"])
-def test_the_operator_reaches_the_redis_of_ray_s_heads(address: str) -> None:
+@pytest.mark.parametrize(
+    ("address", "want"),
+    [
+        pytest.param("redis.ray.svc:6400", {6400}, id="host and port"),
+        pytest.param("rediss://redis.ray.svc:6400", {6400}, id="with a scheme"),
+        pytest.param("redis.ray.svc", {6379}, id="Redis' own port"),
+        pytest.param("redis-0:6400, redis-1:6401", {6400, 6401}, id="several"),
+    ],
+)
+def test_the_operator_reaches_the_redis_of_ray_s_heads(address: str, want: set[int]) -> None:
     *_, redis = operator({"kuberay": {"redisAddress": address}})["egress"]
-    assert ports([redis]) == {(6400, "TCP")}
+    assert ports([redis]) == {(port, "TCP") for port in want}
 
 
 def test_addresses_and_ports_come_from_the_values() -> None:
