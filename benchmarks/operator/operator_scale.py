@@ -23,7 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,6 +37,7 @@ from benchmarks.operator.operator_cases.kwok import find_kwok, kubelets, version
 from benchmarks.operator.operator_cases.population import Population, add_sessions, changed_sessions, install
 from benchmarks.operator.operator_cases.readings import Reader, Reading, by_resource, fairness, writes
 
+from partita_devtools.control_plane.audit import AuditedRequest
 from partita_devtools.control_plane.binaries import find_binaries
 from partita_devtools.control_plane.lifecycle import ControlPlane, control_plane
 from partita_devtools.machine.ports import free_ports
@@ -208,9 +209,9 @@ def _figures(
 
 async def _until(reader: Reader, accepts: Callable[[Reading], bool], what: str) -> Reading:
     """The first reading that is accepted, or the last one at the deadline, with all requests since the call."""
-    deadline = said = time.monotonic()
-    deadline += DEADLINE_S
-    requests: list[Any] = []
+    said = time.monotonic()
+    deadline = said + DEADLINE_S
+    requests: list[AuditedRequest] = []
     while True:
         try:
             reading = reader.read()
@@ -220,7 +221,7 @@ async def _until(reader: Reader, accepts: Callable[[Reading], bool], what: str) 
         else:
             requests += reading.requests
             if accepts(reading) or time.monotonic() > deadline:
-                return Reading(**{**vars(reading), "requests": tuple(requests)})
+                return replace(reading, requests=tuple(requests))
             if time.monotonic() - said > 10:
                 said = time.monotonic()
                 _say(f"waiting until it {what}: {reading.looked_at} looked at, {reading.ready} ready")

@@ -6,7 +6,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -91,6 +92,17 @@ class Kubectl:
             where = ["-n", meta["namespace"]] if "namespace" in meta else []
             self.run("patch", kind, meta["name"], *where, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
             self("delete", kind, meta["name"], *where, "--ignore-not-found", "--wait=false")
+
+
+@contextmanager
+def new_namespace(kubeconfig: Path, name: str) -> Iterator[Kubectl]:
+    """kubectl in a namespace that exists for the duration of a `with` block."""
+    kubectl = Kubectl(kubeconfig, name)
+    kubectl("create", "namespace", name)
+    try:
+        yield kubectl
+    finally:
+        kubectl("delete", "namespace", name, "--wait=false")
 
 
 @pytest.fixture(scope="session", name="cluster")

@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import httpx
-import yaml
-from helm_python.chart import Chart
+from tests.operator.chart.charts import documents
 
 from partita_devtools.control_plane.lifecycle import ControlPlane
 from partita_devtools.machine.kubeconfig import write_kubeconfig
@@ -13,7 +12,6 @@ from partita_devtools.machine.kubeconfig import write_kubeconfig
 NAMESPACE: Final = "partita-system"
 NAME: Final = "partita"
 USER: Final = f"system:serviceaccount:{NAMESPACE}:{NAME}"
-_CHART: Final = Path(__file__).parents[3] / "charts/partita"
 _TOKEN_SECONDS: Final = 24 * 3600
 _PLURALS: Final = {
     "ServiceAccount": "api/v1/namespaces/{namespace}/serviceaccounts",
@@ -27,17 +25,14 @@ _PLURALS: Final = {
 
 def create_account(plane: ControlPlane, kubeconfig: Path, values: dict[str, Any]) -> None:
     """Install the account of the chart with these values, and write a kubeconfig with its token."""
-    with Chart.load(_CHART) as chart:
-        manifests = chart.render(values, name=NAME, namespace=NAMESPACE)
     with httpx.Client(
         base_url=plane.url, headers={"Authorization": f"Bearer {plane.token}"}, verify=False, trust_env=False
     ) as api:
         api.post("/api/v1/namespaces", json={"metadata": {"name": NAMESPACE}}).raise_for_status()
-        for path, text in manifests.items():
-            for manifest in yaml.safe_load_all(text) if path.endswith(".yaml") else ():
-                if manifest and (where := _PLURALS.get(manifest["kind"])):
-                    namespace = manifest["metadata"].get("namespace", NAMESPACE)
-                    api.post("/" + where.format(namespace=namespace), json=manifest).raise_for_status()
+        for manifest in documents(values, release=NAME):
+            if where := _PLURALS.get(manifest["kind"]):
+                namespace = manifest["metadata"].get("namespace", NAMESPACE)
+                api.post("/" + where.format(namespace=namespace), json=manifest).raise_for_status()
         asked = {"spec": {"expirationSeconds": _TOKEN_SECONDS}}
         token = api.post(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{NAME}/token", json=asked)
         write_kubeconfig(

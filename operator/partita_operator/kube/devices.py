@@ -41,13 +41,12 @@ async def device_offer(client: KubernetesClient, claimed: Devices) -> DeviceOffe
 
 def read_offer(slices: Iterable[Document]) -> DeviceOffer:
     """The devices of a driver's ResourceSlices; those of older generations are about to be removed."""
+    specs = [raw["spec"] for raw in slices]
     newest: dict[str, int] = {}
-    for raw in slices:
-        pool = raw["spec"]["pool"]
+    for spec in specs:
+        pool = spec["pool"]
         newest[pool["name"]] = max(pool["generation"], newest.get(pool["name"], 0))
-    current = [
-        raw["spec"] for raw in slices if raw["spec"]["pool"]["generation"] == newest[raw["spec"]["pool"]["name"]]
-    ]
+    current = [spec for spec in specs if spec["pool"]["generation"] == newest[spec["pool"]["name"]]]
     return DeviceOffer(
         devices=tuple(_device(spec, device) for spec in current for device in spec.get("devices") or ()),
         counters={

@@ -7,7 +7,7 @@ from partita_api.gpupool import GPUPool, GPUPoolStatus
 from partita_api.inferencesession import InferenceSession, InferenceSessionStatus
 from partita_api.meta import API_VERSION, FINALIZER
 from partita_api.pipelineplan import PipelinePlan, PipelinePlanStatus
-from partita_operator.kube.cache import ClusterCache, Kind
+from partita_operator.kube.cache import ClusterCache, Kind, key_of
 from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.errors import ApiError, is_missing
 from partita_operator.kube.resources import PlanResource, PoolResource, SessionResource, document
@@ -102,7 +102,7 @@ class ObjectWriter:
     async def _set_finalizer(self, owner: Owner, *, present: bool) -> None:
         """Change the list of finalizers, which also has those of other controllers: the one known, else the present."""
         resource, name, namespace = _RESOURCES[type(owner)], owner.metadata.name, owner.metadata.namespace or ""
-        known = self._cache.last_seen((Kind(owner.kind), f"{namespace}/{name}" if namespace else name))
+        known = self._cache.last_seen(key_of(Kind(owner.kind), {"metadata": _identity(owner)}))
 
         async def change() -> None:
             nonlocal known

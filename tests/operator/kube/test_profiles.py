@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.builders import profile
-from tests.operator.kubectl import Kubectl
+from tests.operator.kubectl import Kubectl, new_namespace
 from tests.patience import PATIENCE_SECONDS
 
 from partita_devtools.control_plane.lifecycle import ControlPlane
@@ -38,11 +38,8 @@ class CountingClient(KubernetesClient):
 
 @pytest.fixture
 def namespace(control_plane: ControlPlane) -> Iterator[Kubectl]:
-    name = f"profiles-{next(_NUMBERS)}"
-    kubectl = Kubectl(control_plane.kubeconfig, name)
-    kubectl("create", "namespace", name)
-    yield kubectl
-    kubectl("delete", "namespace", name, "--wait=false")
+    with new_namespace(control_plane.kubeconfig, f"profiles-{next(_NUMBERS)}") as kubectl:
+        yield kubectl
 
 
 @asynccontextmanager

@@ -51,11 +51,10 @@ def with_authentication(cluster: ClusterSpec, present: RayService | None, token:
     A `present` RayService without authentication stays as it is until KubeRay replaces its Ray cluster anyway, unless
     the settings name a Secret, or someone has annotated it.
     """
-    has_options = present is not None and authenticates(present)
     if token is None:
+        has_options = present is not None and authenticates(present)
         return {**cluster, **({"authOptions": {"mode": "disabled"}} if has_options else {})}
-    may_wait = token.generated and present is not None and REQUEST_ANNOTATION not in _annotations(present)
-    if present is not None and may_wait and not has_options and not is_replaced(_cluster(present), cluster):
+    if token.generated and present is not None and _may_wait(present, cluster):
         return dict(cluster)
     options = {"mode": "token", "secretName": token.secret}
     made = {"rayVersion": _OLDEST_RAY, **cluster, "authOptions": options}
@@ -68,6 +67,12 @@ def with_authentication(cluster: ClusterSpec, present: RayService | None, token:
             "template": {**head["template"], "metadata": {**meta, "annotations": annotations}},
         }
     return made
+
+
+def _may_wait(present: RayService, cluster: ClusterSpec) -> bool:
+    """Whether the Ray cluster has no token, nobody asks for one, and this specification does not replace it."""
+    requested = REQUEST_ANNOTATION in _annotations(present)
+    return not authenticates(present) and not requested and not is_replaced(_cluster(present), cluster)
 
 
 def authenticates(rayservice: RayService) -> bool:

@@ -76,10 +76,10 @@ def pool_group(pool: GPUPool, settings: KubeRaySettings, most: int) -> WorkerGro
         accelerator_limits(pool),
         accelerator_placement(pool),
     )
-    template["spec"]["containers"][0]["resources"] |= accelerator_claims(pool)
     environment, mps = mps_daemon(pool)
     (container,) = template["spec"]["containers"]
     container["env"] += environment
+    container["resources"] |= accelerator_claims(pool)
     container |= mps
     return _group(group_name(pool), PodCapacity(pool.ray_resource, 1), template, int(has_gpus(pool)), most)
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from tests.operator.cli.doctor.pasted_commands import check_commands
-from tests.operator.kubectl import Kubectl
+from tests.operator.kubectl import Kubectl, new_namespace
 
 from partita_api.crd_schema import KINDS, crd
 from partita_devtools.control_plane.lifecycle import ControlPlane
@@ -32,10 +32,8 @@ LABELS = {"app.kubernetes.io/name": "partita", "app.kubernetes.io/component": "o
 def kubectl(control_plane: ControlPlane) -> Iterator[Kubectl]:
     """kubectl in a namespace of this module, with Partita's CRDs installed."""
     install_definitions(control_plane.kubeconfig)
-    made = Kubectl(control_plane.kubeconfig, NAMESPACE)
-    made("create", "namespace", NAMESPACE)
-    yield made
-    made("delete", "namespace", NAMESPACE, "--wait=false")
+    with new_namespace(control_plane.kubeconfig, NAMESPACE) as made:
+        yield made
 
 
 def facts_of(kubeconfig: Path) -> ClusterFacts:

@@ -7,12 +7,12 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-import yaml
 from tests.operator.chart.charts import rendered
 from tests.operator.engines.kuberay.kuberay_crds import KINDS, kuberay_crd, kuberay_definitions
-from tests.operator.kubectl import Kubectl
+from tests.operator.kubectl import Kubectl, new_namespace
 
 from partita_devtools.control_plane.lifecycle import ControlPlane
+from partita_devtools.machine.kubeconfig import write_kubeconfig
 from partita_operator.engines.kuberay.authentication import (
     REPLACE_FOR_TOKEN,
     REQUEST_ANNOTATION,
@@ -40,15 +40,12 @@ TOKEN = RayToken(SECRET, "one", generated=True)
 
 @pytest.fixture
 def namespace(control_plane: ControlPlane) -> Iterator[Kubectl]:
-    name = f"tokens-{uuid4().hex[:8]}"
-    admin = Kubectl(control_plane.kubeconfig, name)
-    admin("create", "namespace", name)
-    yield admin
-    admin("delete", "namespace", name, "--wait=false")
+    with new_namespace(control_plane.kubeconfig, f"tokens-{uuid4().hex[:8]}") as admin:
+        yield admin
 
 
 @pytest.fixture
-async def operator(namespace: Kubectl, tmp_path: Path) -> AsyncIterator[KubernetesClient]:
+async def operator(control_plane: ControlPlane, namespace: Kubectl, tmp_path: Path) -> AsyncIterator[KubernetesClient]:
     """The API server as the operator uses it, with the rights that the chart gives it."""
     name = namespace.namespace
     role = rendered({"kuberay": {"image": "x"}})["ClusterRole", "partita"]
@@ -66,13 +63,9 @@ async def operator(namespace: Kubectl, tmp_path: Path) -> AsyncIterator[Kubernet
             "subjects": [subject],
         },
     )
-    config = yaml.safe_load(namespace.kubeconfig.read_text())
-    config["users"] = [
-        {"name": user["name"], "user": {"token": namespace("create", "token", name).strip()}}
-        for user in config["users"]
-    ]
     kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(yaml.safe_dump(config))
+    token = namespace("create", "token", name).strip()
+    write_kubeconfig(kubeconfig, control_plane.url, control_plane.authority.certificate, token)
     async with KubernetesClient(await load_config(kubeconfig)) as client:
         yield client
     namespace("delete", "clusterrole,clusterrolebinding", name)
