@@ -17,6 +17,7 @@ from partita_api.gpupool import GPUPool, GPUPoolSpec, Sharing, SharingMode
 from partita_api.inferencesession import InferenceSession, InferenceSessionSpec
 from partita_api.meta import ObjectMeta
 from partita_api.pipelineplan import PipelinePlanSpec, SessionRef
+from partita_api.pool.elastic import Elastic
 from partita_api.profile import BlockMemory, Cut, Profile, ProfileRequest, VgpuLatency
 from partita_api.session.module import Edge, FunctionSource, ModelSource, Module, TensorSpec
 from partita_planner.problem import PlanningProblem, Pool
@@ -58,6 +59,10 @@ class PoolBuilder:
     def mps(self, max_divisor: int) -> Self:
         return self.with_spec(sharing=Sharing(mode=SharingMode.MPS, max_divisor=max_divisor))
 
+    def elastic(self, max_count: int, **fields: int) -> Self:
+        """Up to so many accelerators, counted from nodes; other fields of spec.elastic by their Python names."""
+        return self.with_spec(elastic=Elastic(max_count=max_count, **fields))
+
     def on_nodes(self, labels: dict[str, str]) -> Self:
         """Of nodes that have these labels."""
         return self.with_spec(node_selector=LabelSelector(match_labels=labels))
@@ -66,7 +71,8 @@ class PoolBuilder:
         return replace(self, spec=self.spec.model_copy(update=fields))
 
     def build(self) -> GPUPool:
-        return GPUPool(metadata=ObjectMeta(name=self.name), spec=self.spec.model_copy(update={"count": self.count}))
+        count = self.count if self.spec.elastic is None else None
+        return GPUPool(metadata=ObjectMeta(name=self.name), spec=self.spec.model_copy(update={"count": count}))
 
     def for_planner(self) -> Pool:
         """The pool as the planner sees it, with all of its GPUs free."""

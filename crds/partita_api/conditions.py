@@ -12,6 +12,7 @@
 | Approved    | the plan may be rolled out                              | plan reconciler     |
 | Held        | a person or a policy keeps the session from its plan    | session reconciler  |
 | Partitioned | the pool's nodes are cut as spec.mig says               | pool reconciler     |
+| Provisioned | an elastic pool has the accelerators that plans use     | pool reconciler     |
 """
 
 from collections.abc import Iterable
@@ -38,6 +39,7 @@ class ConditionType(StrEnum):
     APPROVED = "Approved"
     HELD = "Held"
     PARTITIONED = "Partitioned"
+    PROVISIONED = "Provisioned"
 
 
 class ConditionStatus(StrEnum):

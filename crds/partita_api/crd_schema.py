@@ -87,6 +87,7 @@ KINDS: tuple[CustomResource, ...] = (
         (
             Column("Nodes", ".status.nodes", "integer"),
             Column("Capacity", ".status.capacity", "integer"),
+            Column("Pending", ".status.elastic.pending", "integer", priority=1),
             Column("Free", ".status.free"),
             Column("Price", ".spec.pricePerHour"),
             Column("Idle", ".status.idleFraction"),

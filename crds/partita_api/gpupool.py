@@ -10,6 +10,7 @@ from partita_api.fields.label_selector import LabelSelector
 from partita_api.fields.quantity import Quantity, cel_comparison
 from partita_api.meta import API_VERSION, NAME_PATTERN, POOL_LABEL, ObjectMeta, Rule, SpecModel, StatusModel
 from partita_api.pool.devices import Devices
+from partita_api.pool.elastic import Elastic, ElasticStatus
 from partita_api.pool.mig import MigPartitioning, PartitioningStatus
 
 
@@ -118,6 +119,21 @@ class GPUPoolSpec(SpecModel):
             "!has(self.devices) || !has(self.emulation)",
         ),
         Rule(
+            "elastic counts the accelerators of nodes and limits them by elastic.maxCount; remove count",
+            lambda spec: spec.elastic is None or spec.count is None,
+            "!has(self.elastic) || !has(self.count)",
+        ),
+        Rule(
+            "emulated accelerators are on no node, so that none can come; remove elastic or emulation",
+            lambda spec: spec.elastic is None or spec.emulation is None,
+            "!has(self.elastic) || !has(self.emulation)",
+        ),
+        Rule(
+            "mig cuts nodes that are present; remove elastic, or remove mig and let nodes come with their slices",
+            lambda spec: spec.elastic is None or spec.mig is None,
+            "!has(self.elastic) || !has(self.mig)",
+        ),
+        Rule(
             "bandwidth must be at least 1M bits per second, such as 10G",
             lambda spec: spec.bandwidth.value >= 10**6,
             cel_comparison("self.bandwidth", ">=", "1M"),
@@ -156,6 +172,11 @@ class GPUPoolSpec(SpecModel):
         ge=0,
         le=1_000_000,
         description="How many accelerators Partita may use. Default: as many as the nodes have.",
+    )
+    elastic: Elastic | None = Field(
+        default=None,
+        description="Plan with accelerators that are not there yet, and let pods that wait for a node bring them. "
+        "Default: only present accelerators.",
     )
     gpus_per_node: int = Field(default=1, ge=1, le=64, description="Accelerators in one node, sharing its network.")
     price_per_hour: Quantity = Field(
@@ -218,9 +239,14 @@ class GPUPoolStatus(StatusModel):
 
     observed_generation: int = Field(default=0, description="The generation that this status is about.")
     nodes: int = Field(default=0, description="Nodes that have the pool's accelerators.")
-    capacity: int = Field(default=0, description="Accelerators that Partita may use.")
+    capacity: int = Field(
+        default=0, description="Accelerators that plans may use; in an elastic pool including absent ones."
+    )
     allocated: Quantity = Field(default=Quantity("0"), description="Accelerators that current plans use.")
     free: Quantity = Field(default=Quantity("0"), description="Capacity minus allocated accelerators.")
+    elastic: ElasticStatus | None = Field(
+        default=None, description="Present, pending and most accelerators; only with spec.elastic."
+    )
     hardware: tuple[Hardware, ...] = Field(
         default=(), max_length=16, description="GPUs of the labelled nodes, by product."
     )
@@ -241,6 +267,21 @@ class GPUPoolStatus(StatusModel):
         max_length=16,
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
     )
+
+    @property
+    def present(self) -> int:
+        """The accelerators of `capacity` that are there."""
+        return self.capacity if self.elastic is None else min(self.capacity, self.elastic.present)
+
+    @property
+    def pending(self) -> int:
+        """The accelerators that plans use and that are not there yet."""
+        return 0 if self.elastic is None else self.elastic.pending
+
+    @property
+    def backs_off(self) -> bool:
+        """Whether plans use only present accelerators for a while, because requested nodes did not come."""
+        return self.elastic is not None and self.elastic.back_off_until is not None
 
 
 class GPUPool(SpecModel):
@@ -263,6 +304,14 @@ class GPUPool(SpecModel):
     def accelerator_name(self) -> str:
         """What Kubernetes calls one accelerator: its extended resource, or the DeviceClass of its claim."""
         return self.spec.resource_name if self.spec.devices is None else self.spec.devices.device_class_name
+
+    @property
+    def provision_seconds(self) -> float:
+        """Expected seconds until a requested node offers its accelerators, as measured or declared; 0 if none comes."""
+        if self.spec.elastic is None or self.status.backs_off:
+            return 0.0
+        measured = self.status.elastic.measured_provision_seconds if self.status.elastic is not None else None
+        return float(self.spec.elastic.provision_seconds if measured is None else measured)
 
     @property
     def node_selector(self) -> LabelSelector:

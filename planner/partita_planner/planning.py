@@ -28,6 +28,8 @@ from partita_planner.validation import validate
 KEEP_WITHIN: Final = 0.02
 """The current plan stays if it is still valid and no new plan is better by more than this share. A change of plan moves
 replicas, and that costs more than two percent gain."""
+PRESENT_SHARE: Final = 0.3
+"""Share of the time limit for the plan with present accelerators, if there are absent ones."""
 BASELINE: Final = NO_PARTITIONING
 """The strategy that every plan is compared with. Its plan is the answer if a wider search runs out of time."""
 BASELINE_SHARE: Final = 0.2
@@ -48,12 +50,33 @@ def plan(
     The same problem gives the same plan, unless time runs out. Every plan has passed `validate`. The current plan is
     returned unchanged if it is valid and within KEEP_WITHIN of the best. It is also the answer when time runs out.
     Up to `explain_seconds` of the remaining time are for planning again with other inputs (`sensitivity`).
+
+    Of two plans that differ by at most KEEP_WITHIN, one with present accelerators comes before one that has to wait for
+    absent ones. A plan for the highest throughput uses all.
     """
     refusal = _refused(problem)
     if refusal is not None:
         return refusal
-    began = clock()
     deadline = Deadline.after(problem.spec.planner.time_limit_seconds, clock)
+    present = None if problem.spec.objective.type.seeks_throughput else problem.present_only
+    if present is None:
+        return _search(problem, deadline, explain_seconds)
+    ready = _search(present, deadline.share(PRESENT_SHARE), explain_seconds)
+    best = _search(problem, deadline, explain_seconds)
+    return ready if isinstance(ready, Planned) and _costs_at_most(ready, best) else best
+
+
+def _costs_at_most(one: Planned, other: Outcome) -> bool:
+    """Whether a plan costs about as much as the other one, or less; also if there is no other one."""
+    if not isinstance(other, Planned):
+        return True
+    return _ratio(float(one.plan.solution.value), float(other.plan.solution.value)) - 1 <= KEEP_WITHIN
+
+
+def _search(problem: PlanningProblem, deadline: Deadline, explain_seconds: float) -> Outcome:
+    """The best plan by the session's strategy; the problem can be planned."""
+    clock = deadline.clock
+    began = clock()
     strategy = STRATEGIES[problem.spec.planner.strategy]
     task = strategy.restrict(Task.of(problem))
     hopeless = missing_inputs(task) or slo_too_tight(task, strategy.solve, deadline)

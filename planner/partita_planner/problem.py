@@ -28,6 +28,8 @@ class Pool:
     spec: GPUPoolSpec
     gpus: int
     """Whole accelerators that the plan may allocate: the pool's capacity less the GPUs of other sessions."""
+    absent: int = 0
+    """How many of them are not there yet: nodes of an elastic pool that come when a plan needs them."""
 
     @classmethod
     def priced(cls, name: str, gpus: int, price_per_hour: float) -> "Pool":
@@ -81,6 +83,14 @@ class PlanningProblem:
         """The same problem with so many GPUs in the named pools."""
         pools = tuple(replace(pool, gpus=gpus.get(pool.name, pool.gpus)) for pool in self.pools)
         return replace(self, pools=pools)
+
+    @property
+    def present_only(self) -> "PlanningProblem | None":
+        """The same problem without absent GPUs; None if all are present."""
+        if not any(pool.absent for pool in self.pools):
+            return None
+        present = (replace(pool, gpus=max(0, pool.gpus - pool.absent), absent=0) for pool in self.pools)
+        return replace(self, pools=tuple(present))
 
     def with_slo(self, millis: int) -> "PlanningProblem":
         """The same problem with another SLO, in milliseconds."""

@@ -59,6 +59,7 @@ CURVES = {"curves": [{"model": "*", "alphaMicros": 1, "betaMicros": 1}]}
 TWO_GPUS = [{"nodes": 1, "gpus": [{"count": 2, "slices": {"1g.10gb": 7}}]}]
 IMAGE = {**DETECTOR, "image": {}}
 DEVICES = {"deviceClassName": "mig.nvidia.com", "driver": "gpu.nvidia.com", "attributes": {"profile": "1g.10gb"}}
+ELASTIC = {"maxCount": 16}
 MIG = {"product": "H100-80GB", "layouts": [{"nodes": 1, "gpus": [{"count": 1, "slices": {"1g.10gb": 7}}]}]}
 
 
@@ -179,6 +180,17 @@ REFUSED = [
         "remove mig or devices",
         id="slices of claimed devices",
     ),
+    pytest.param(POOL, "spec", {"elastic": ELASTIC, "count": 4}, "remove count", id="a count of an elastic pool"),
+    pytest.param(
+        POOL, "spec", {"elastic": ELASTIC, "emulation": CURVES}, "remove elastic or emulation", id="elastic, emulated"
+    ),
+    pytest.param(
+        POOL,
+        "spec",
+        {"sharing": {"mode": "MIG"}, "mig": MIG, "elastic": ELASTIC},
+        "mig cuts nodes that are present",
+        id="slices of nodes that come",
+    ),
     pytest.param(POOL, "spec.emulation", {}, "exactly one of curves and slowdown", id="emulation of nothing"),
     pytest.param(
         POOL,
@@ -282,6 +294,9 @@ def test_every_rule_has_a_document_that_breaks_it() -> None:
         pytest.param(POOL, "spec.emulation", CURVES, id="curves"),
         pytest.param(POOL, "spec", {"sharing": {"mode": "MIG"}, "mig": MIG}, id="slices"),
         pytest.param(POOL, "spec.devices", DEVICES, id="devices"),
+        pytest.param(POOL, "spec.elastic", ELASTIC, id="elastic"),
+        pytest.param(POOL, "spec", {"devices": DEVICES, "elastic": ELASTIC}, id="elastic, with devices"),
+        pytest.param(POOL, "spec", {"sharing": {"mode": "MIG"}, "elastic": ELASTIC}, id="nodes come with their slices"),
         pytest.param(POOL, "spec.emulation", {"slowdown": "1"}, id="no slowdown"),
         pytest.param(POOL, "spec.emulation", {"slowdown": 100}, id="slowdown as a number"),
         pytest.param(POOL, "spec.bandwidth", "0.001G", id="bandwidth"),

@@ -47,6 +47,7 @@ RUN_BY: Final[dict[str, set[str]]] = {
     "docs/tasks/gpus.md": {"operator/handlers/pools/test_mig_nodes.py"},
     "docs/tasks/mig.md": {PAGES_OF_FILES},
     "docs/tasks/mps.md": {PAGES_OF_SESSIONS},
+    "docs/tasks/elastic.md": {PAGES_OF_SESSIONS},
     "docs/tasks/models.md": {PAGES_OF_SESSIONS},
     "docs/tasks/monitoring.md": {PAGES_OF_SESSIONS, INSTALLATION_PAGES},
     "docs/tasks/quotas.md": {PAGES_OF_SESSIONS},

@@ -15,7 +15,7 @@ from tests.patience import eventually
 POLICY, BINDING = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"
 KNOWN: Final = {"GPUPool", "InferenceSession", "Ingress", "RoleBinding", "ClusterRoleBinding", POLICY, BINDING}
 """Kinds that the API server of the tests knows."""
-OTHERS: Final = {"HTTPRoute", "SecurityPolicy"}
+OTHERS: Final = {"HTTPRoute", "NodePool", "SecurityPolicy"}
 """Kinds of other projects."""
 
 MANIFESTS: Final = [block for block in all_blocks("yaml") if is_manifest(parsed(block)[0])]

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.apiserver
 
 README, FIRST_SESSION = "README.md", "docs/get-started/first-session.md"
 PLAN_CHANGES, TROUBLESHOOTING = "docs/concepts/plan-changes.md", "docs/troubleshooting.md"
+ELASTIC = "docs/tasks/elastic.md"
 APPROVAL, SCALE_TO_ZERO = "docs/tasks/approval.md", "docs/tasks/scale-to-zero.md"
 MONITORING, QUOTAS, MODELS = "docs/tasks/monitoring.md", "docs/tasks/quotas.md", "docs/tasks/models.md"
 TRAFFIC, FAQ, MPS = "examples/traffic/README.md", "docs/faq.md", "docs/tasks/mps.md"
@@ -31,6 +32,20 @@ async def paste(reader: Shell, commands: str) -> str:
 
 async def until(namespace: Kubectl, name: str, type: str, why: str) -> None:
     await eventually(lambda: namespace.get("isess", name), lambda found: condition(found, type).get("reason") == why)
+
+
+async def test_an_elastic_pool_without_nodes(reader: Shell, namespace: Kubectl, operators: Operators) -> None:
+    growing = pool("l4", count=None, elastic={"maxCount": 16})
+    del growing["spec"]["emulation"]
+    namespace.apply(growing)
+    (look,) = pasted(ELASTIC)
+
+    async with operators.running():
+        await eventually(lambda: namespace.get("gpool", "l4"), lambda found: condition(found, "Provisioned") != {})
+        shown = await paste(reader, look)
+    assert '"maxCount":16' in shown
+    assert "Partita may use 16 accelerators, of which 0 are present." in shown
+    namespace("delete", "gpool", "l4", "--wait=false")
 
 
 async def test_a_first_session(reader: Shell, namespace: Kubectl, operators: Operators) -> None:

@@ -101,12 +101,17 @@ class RolloutStep:
 
 
 def next_step(
-    target: RolloutTarget, state: ServeState, report: FrontendReport | None, capacity: Resources, now: float
+    target: RolloutTarget,
+    state: ServeState,
+    report: FrontendReport | None,
+    capacity: Resources,
+    now: float,
+    late_seconds: float = LATE_REPLICA_SECONDS,
 ) -> RolloutStep:
     """The next step toward `target`.
 
     `report` is None while the frontend does not answer, `capacity` is the cluster's total of each resource, `now` is in
-    Unix seconds.
+    Unix seconds. A stage with a replica is waited for until its others are `late_seconds` old.
     """
     present = state.deployments(target.session_key)
     frontend = present.get(target.frontend["name"])
@@ -115,7 +120,7 @@ def next_step(
         return RolloutStep(target.deployments, "The frontend starts.")
     old = _old_stages(target, present, configured, report)
     if configured != target.plan and old:
-        return _migrate(target, state, frontend, old, capacity, now)
+        return _migrate(target, state, frontend, old, capacity, now, late_seconds)
     message = f"Waiting until the frontend has finished plan {', '.join(old.plans)}." if old.plans else ""
     if not message and _is_stuck(target, state, now):
         lacking = _lacking(_available(capacity, state, target.stages), target.stages)
@@ -142,7 +147,13 @@ def _old_stages(
 
 
 def _migrate(
-    target: RolloutTarget, state: ServeState, frontend: AppConfig, old: Deployments, capacity: Resources, now: float
+    target: RolloutTarget,
+    state: ServeState,
+    frontend: AppConfig,
+    old: Deployments,
+    capacity: Resources,
+    now: float,
+    late_seconds: float,
 ) -> RolloutStep:
     """Starts the new stages in addition to the old ones, and moves the frontend once they are ready."""
     shared = old.merged(target.stages).only(old.keys() & target.stages.keys())
@@ -155,7 +166,9 @@ def _migrate(
         old = old.with_replicas(counts.old)
     first = dict.fromkeys(target.stages.without(shared), 1)
     new = target.stages.with_replicas(counts.new if counts else first)
-    waiting = [name for name, config in new.items() if not _is_up(config, state.applications.get(name), now)]
+    waiting = [
+        name for name, config in new.items() if not _is_up(config, state.applications.get(name), now, late_seconds)
+    ]
     if not waiting:
         return RolloutStep(target.with_old(target.frontend, old, new), f"Switching the frontend to plan {target.plan}.")
     message = f"Waiting for the replicas of plan {target.plan}: {', '.join(map(_stage_label, waiting))}."
@@ -201,16 +214,16 @@ def _is_stuck(target: RolloutTarget, state: ServeState, now: float) -> bool:
     )
 
 
-def _is_up(config: AppConfig, running: ServeApplication | None, now: float) -> bool:
-    """Whether a new stage has all its replicas; after LATE_REPLICA_SECONDS, whether it has one."""
+def _is_up(config: AppConfig, running: ServeApplication | None, now: float, late_seconds: float) -> bool:
+    """Whether a new stage has all its replicas; after `late_seconds`, whether it has one."""
     if running is None or running.status == DELETING:
         return False
-    if not has_loaded(config, running, now - running.deployed > LATE_REPLICA_SECONDS):
+    if not has_loaded(config, running, now - running.deployed > late_seconds):
         return False
     if running.ready >= deployment_of(config)["num_replicas"]:
         return True
     late = [r for d in running.deployments for r in d.replicas if r.state != RUNNING]
-    return running.ready >= 1 and bool(late) and all(now - r.started > LATE_REPLICA_SECONDS for r in late)
+    return running.ready >= 1 and bool(late) and all(now - r.started > late_seconds for r in late)
 
 
 def has_loaded(config: AppConfig, running: ServeApplication, waited_long: bool) -> bool:

@@ -68,7 +68,7 @@ async def observe_pool(pool: GPUPool, cluster: Cluster, context: Context) -> Poo
     offer = await device_offer(context.client, devices) if devices is not None else None
     capacity: Mapping[str, float] | None = None
     problem = ""
-    if pool.spec.count is None and not nodes and offer is None:
+    if pool.spec.count is None and pool.spec.elastic is None and not nodes and offer is None:
         try:
             async with asyncio.timeout(ENGINE_TIMEOUT_S):
                 capacity = await context.engines.known()[0].capacity()

@@ -22,6 +22,8 @@ _SIGNALS: Final = (
 _QUANTILES: Final = (("0.5", "p50_ms"), ("0.99", "p99_ms"))
 _POOL_FIELDS: Final = (
     ("capacity", "Accelerators that Partita may use."),
+    ("present", "Accelerators that ready nodes offer."),
+    ("pending", "Accelerators that plans use and that are not present yet."),
     ("allocated", "Accelerators that current plans use."),
     ("free", "Accelerators that are not in use."),
 )

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from partita_api.meta import APPROVED_ANNOTATION, RETRY_ANNOTATION, ObjectMeta
+from partita_api.meta import APPROVED_ANNOTATION, POOL_LABEL, RETRY_ANNOTATION, ObjectMeta
 
 _NO_FINALIZERS: Final = '{"metadata":{"finalizers":null}}'
 
@@ -50,6 +50,11 @@ def remove_node_label(node: str, label: str) -> str:
 def describe_pool(pool: str) -> str:
     """Shows the conditions of a pool."""
     return f"`kubectl describe gpool {pool}`"
+
+
+def waiting_pods(pool: ObjectMeta) -> str:
+    """Shows the pods of a pool that wait for a node."""
+    return f"`kubectl get pods -A -l {POOL_LABEL}={pool.name} --field-selector status.phase=Pending`"
 
 
 def _namespace(meta: ObjectMeta) -> str:

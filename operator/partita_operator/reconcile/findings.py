@@ -19,6 +19,7 @@ CONDITIONS_WITH_EVENTS: Final = frozenset(
         ConditionType.SLO_MET,
         ConditionType.HELD,
         ConditionType.PARTITIONED,
+        ConditionType.PROVISIONED,
     }
 )
 """Reconciling and Stalled repeat the reasons of these."""

@@ -59,6 +59,7 @@ class Reason(StrEnum):
     NO_ACCELERATORS = "NoAccelerators", Severity.WARNING, "the nodes of the pool offer no accelerators"
     DEVICE_CLASS_MISSING = "DeviceClassMissing", Severity.WARNING, "the DeviceClass of spec.devices does not exist"
     DEVICES_UNREADABLE = "DevicesUnreadable", Severity.WARNING, "the operator cannot read the devices of DRA drivers"
+    PROVISIONING_TIMED_OUT = "ProvisioningTimedOut", Severity.WARNING, "requested nodes did not come in time"
     NO_COUNT = "NoCount", Severity.WARNING, "spec.count is 0"
     SLO_MISSED = "SLOMissed", Severity.WARNING, "too few requests were answered in time over the last window"
     # The operator tries again.
@@ -71,6 +72,7 @@ class Reason(StrEnum):
     PLANNING = "Planning", Severity.NORMAL, "the planner searches for a plan"
     ROLLING_OUT = "RollingOut", Severity.NORMAL, "replicas start, or the frontends switch to the pending plan"
     PARTITIONING = "Partitioning", Severity.NORMAL, "nodes are drained and cut"
+    WAITING_FOR_NODES = "WaitingForNodes", Severity.NORMAL, "pods wait for nodes that a node autoscaler brings"
     SCALING = "Scaling", Severity.NORMAL, "the session serves, and some replicas are still starting"
     SCALING_FROM_ZERO = "ScalingFromZero", Severity.NORMAL, "replicas start for requests that are held"
     DELETING = "Deleting", Severity.NORMAL, "applications and profiling runs are being removed"
@@ -92,6 +94,7 @@ class Reason(StrEnum):
     NO_TRAFFIC = "NoTraffic", Severity.NORMAL, "no requests arrived in the last window"
     NO_SIGNALS = "NoSignals", Severity.NORMAL, "no frontend has reported"
     AVAILABLE = "Available", Severity.NORMAL, "the pool has accelerators"
+    PROVISIONED = "Provisioned", Severity.NORMAL, "all accelerators that plans use are present"
     PARTITIONED = "Partitioned", Severity.NORMAL, "all nodes are cut"
 
 

@@ -10,7 +10,7 @@ from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession
 from partita_api.profile import Profile
 from partita_operator.ports import ProfileRun, ServingSignals, ServingStatus
-from partita_operator.reconcile.capacity.accounting import Availability
+from partita_operator.reconcile.capacity.accounting import Availability, selected_pools
 from partita_operator.reconcile.capacity.cluster import Cluster
 from partita_operator.reconcile.capacity.ledger import Plans
 from partita_operator.settings.model import OperatorSettings
@@ -56,6 +56,15 @@ class SessionWorld:
     def availability(self) -> Availability:
         """What the session may use of the pools."""
         return Availability(self.session, self.cluster)
+
+    @cached_property
+    def keeping_pools(self) -> frozenset[str]:
+        """Elastic pools of the session whose nodes have just come: their replicas are not released yet."""
+        return frozenset(
+            name
+            for name, pool in selected_pools(self.session, self.cluster.pools).items()
+            if pool.status.elastic is not None and pool.status.elastic.keep_until is not None
+        )
 
     @property
     def plans(self) -> Plans:

@@ -24,13 +24,15 @@ def plan_offline(
     `current_plans` serve now, by the session's key.
     """
     free = {pool.metadata.name: declared_capacity(pool) for pool in pools}
+    present = {pool.metadata.name: declared_present(pool) for pool in pools}
     for session in sessions:
-        problem = offline_problem(pools, session, profiles, free)
+        problem = offline_problem(pools, session, profiles, free, present)
         serving = (current_plans or {}).get(session.key)
         outcome = _unknown_pools(session, pools) or plan(replace(problem, current_plan=serving))
         if isinstance(outcome, Planned):
             for name, used in outcome.plan.gpus().items():
                 free[name] -= used
+                present[name] = max(0, present[name] - used)
         yield session, outcome
 
 
@@ -56,15 +58,20 @@ def offline_problem(
     session: InferenceSession,
     profiles: Sequence[Profile],
     free: Mapping[str, int],
+    present: Mapping[str, int] | None = None,
 ) -> PlanningProblem:
-    """The problem of one session at its declared rate, with so many GPUs `free` in each pool."""
+    """The problem of one session at its declared rate, with so many GPUs `free` in each pool.
+
+    So many of them are `present`, by default all.
+    """
+    there = free if present is None else present
     usable = [pool for pool in pools if session.spec.selects(pool.metadata)]
     meta = session.metadata
     return PlanningProblem(
         session=SessionRef(name=meta.name, uid=meta.uid, generation=meta.generation),
         spec=session.spec,
         rate=float(session.spec.rate.requests_per_second),
-        pools=tuple(Pool(p.metadata.name, p.spec, free[p.metadata.name]) for p in usable),
+        pools=tuple(_pool(p, free[p.metadata.name], there[p.metadata.name]) for p in usable),
         profiles={
             (module.name, pool.metadata.name): profile
             for module in session.spec.modules
@@ -76,7 +83,18 @@ def offline_problem(
 
 def declared_capacity(pool: GPUPool) -> int:
     """The GPUs that the manifest declares, else the capacity in its status."""
+    if pool.spec.elastic is not None:
+        return max(pool.spec.elastic.max_count, pool.status.capacity)
     return pool.status.capacity if pool.spec.count is None else pool.spec.count
+
+
+def declared_present(pool: GPUPool) -> int:
+    """How many of the declared GPUs are there. The manifest of an elastic pool does not say it; its status does."""
+    return declared_capacity(pool) if pool.spec.elastic is None else pool.status.present
+
+
+def _pool(pool: GPUPool, free: int, present: int) -> Pool:
+    return Pool(pool.metadata.name, pool.spec, free, absent=max(0, free - present))
 
 
 def _unknown_pools(session: InferenceSession, pools: Sequence[GPUPool]) -> NoPlan | None:

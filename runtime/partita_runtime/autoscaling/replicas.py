@@ -7,7 +7,7 @@ for bursts: a release never causes the overload that would request more. In addi
 counts with its expected value at the time when new replicas are ready.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, inf
 from types import MappingProxyType
@@ -41,6 +41,16 @@ class AutoscaleDecision:
     """Whether `targets` differ from the present ones."""
 
 
+@dataclass(frozen=True)
+class _Growth:
+    """How much the rates are expected to grow."""
+
+    shares: Mapping[str, float]
+    """By module."""
+    seconds: float
+    """Until when."""
+
+
 def planned_targets(plan: PipelinePlan) -> tuple[StageTarget, ...]:
     """The planned replicas of every stage."""
     return tuple(
@@ -60,6 +70,8 @@ def autoscale(
     rates: Mapping[str, RateHistory] = MappingProxyType({}),
     ready_seconds: float = inf,
     slo_seconds: float = 0.0,
+    keeping_pools: Collection[str] = (),
+    provision_seconds: float = 0.0,
 ) -> AutoscaleDecision:
     """The replicas that `plan` should have now.
 
@@ -70,6 +82,8 @@ def autoscale(
     `keeps_planned` every stage keeps its planned replicas, since its declared rate may arrive at any time. `rates`
     are recent requests per second by module; a module without them counts as steady. For requests that wait for
     replicas, enough replicas start to answer them within `slo_seconds`, or the planned ones with `keeps_planned`.
+    Pipelines on `keeping_pools` release no replicas: the nodes of these pools have just come. `provision_seconds` is
+    the time until a node comes, if the next replica needs one: a rising load counts with its value after that time.
     """
     planned = _counts(planned_targets(plan))
     present = planned | _counts(targets)
@@ -82,7 +96,8 @@ def autoscale(
     if settings.mode is AutoscalingMode.DISABLED:
         return _decision(present, planned, "Autoscaling is disabled: replicas are as planned.")
     if measured is not None and settings.scale_to_zero is not None:
-        if is_unused(settings.scale_to_zero, measured, ready_seconds):
+        keeps = any(stage.pool in keeping_pools for _, _, _, stage in plan.spec.stages())
+        if not keeps and is_unused(settings.scale_to_zero, measured, ready_seconds):
             return _scale_to_zero(settings, present, settings.scale_to_zero.after_seconds)
         if held and may_stay_at_zero(settings):
             # The replicas that start now are not measured yet and would count as idle.
@@ -95,8 +110,9 @@ def autoscale(
         return _decision(present, present, f"The frontends do not report on plan {plan.metadata.name} yet.")
     least = planned if keeps_planned else dict.fromkeys(present, 1)
     ahead, window = settings.look_ahead_seconds, settings.window_seconds
-    growth = {module: expected_growth(history, ahead, window) for module, history in rates.items()}
-    target, reasons = _follow_load(settings, plan, present, least, measured, free, growth)
+    rises = {m: expected_growth(history, ahead, window, provision_seconds) for m, history in rates.items()}
+    growth = _Growth(rises, ahead + provision_seconds)
+    target, reasons = _follow_load(settings, plan, present, least, measured, free, growth, keeping_pools)
     if settings.mode is AutoscalingMode.ADVISORY:
         advice = "Advice only, as autoscaling.mode is Advisory: " if target != present else ""
         return _decision(present, present, advice + " ".join(reasons))
@@ -141,7 +157,8 @@ def _follow_load(
     least: Counts,
     signals: MeasuredPlan,
     free: Mapping[str, int],
-    growth: Mapping[str, float],
+    growth: _Growth,
+    keeping_pools: Collection[str],
 ) -> tuple[Counts, list[str]]:
     measured = {StageRef(s.module, s.pipeline, s.stage): s for s in signals.stages}
     available = {pool: held + free.get(pool, 0) for pool, held in _gpus(plan, present).items()}
@@ -152,7 +169,7 @@ def _follow_load(
         if not seen:
             continue
         bad_rate = max(stage.bad_rate for stage in seen)
-        rise = growth.get(module.name, 0.0)
+        rise = growth.shares.get(module.name, 0.0)
         expected = (1 + rise) * sum(_load(module, pipeline, measured) for pipeline in module.pipelines)
         if bad_rate > settings.bad_rate_threshold.fraction:
             problem = f"Module {module.name}: {bad_rate:.1%} of its requests were dropped or late"
@@ -166,11 +183,13 @@ def _follow_load(
             needed = _total(module, target) * min((1 + rise) / max(1 - bad_rate, _ROUNDING), 1 + MAX_GROWTH)
             reasons.append(_grow(settings, plan, module, target, measured, needed, available, problem))
         elif rise and expected > _total(module, target) * (1 + _ROUNDING):
-            problem = f"Module {module.name}: its rate rises, by {rise:.0%} within {settings.look_ahead_seconds} s"
+            problem = f"Module {module.name}: its rate rises, by {rise:.0%} within {growth.seconds:g} s"
             reasons.append(_grow(settings, plan, module, target, measured, expected, available, problem))
         else:
             reasons += [
-                _shrink(settings, module, pipeline, target, least, measured, rise) for pipeline in module.pipelines
+                _shrink(settings, module, pipeline, target, least, measured, rise)
+                for pipeline in module.pipelines
+                if not any(stage.pool in keeping_pools for stage in pipeline.stages)
             ]
     said = [reason for reason in reasons if reason]
     return target, said or ["Bad rate and idle fraction are within their thresholds."]

@@ -18,11 +18,14 @@ MOST: Final = 1.0
 """The largest expected growth: to twice the rate."""
 
 
-def expected_growth(history: RateHistory, ahead_seconds: float, window_seconds: float) -> float:
-    """The growth of the rate within `ahead_seconds` after the last sample, as a share; 0 without a significant rise.
+def expected_growth(
+    history: RateHistory, ahead_seconds: float, window_seconds: float, more_seconds: float = 0.0
+) -> float:
+    """The growth of the rate until some time after the last sample, as a share; 0 without a significant rise.
 
-    It uses the samples of the last `ahead_seconds`. Every sample is the mean of `window_seconds`, so its standard
-    deviation is at least the square root of the number of requests in that time.
+    That time is `ahead_seconds` plus `more_seconds`. It uses the samples of the last `ahead_seconds`. Every sample is
+    the mean of `window_seconds`, so its standard deviation is at least the square root of the number of requests in
+    that time.
     """
     samples = history.samples
     if ahead_seconds <= 0 or not samples:
@@ -33,7 +36,7 @@ def expected_growth(history: RateHistory, ahead_seconds: float, window_seconds: 
     now, slope, error = _line(recent, window_seconds)
     if now <= 0:
         return 0.0
-    return min(MOST, max(0.0, slope - DOUBT * error) * ahead_seconds / now)
+    return min(MOST, max(0.0, slope - DOUBT * error) * (ahead_seconds + more_seconds) / now)
 
 
 def _line(samples: Sequence[RateSample], window_seconds: float) -> tuple[float, float, float]:

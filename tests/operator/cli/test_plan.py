@@ -52,6 +52,14 @@ def plan(place: Path, *arguments: str | Path) -> Result:
     return partita("plan", place / "all.yaml", "--profiles", place / "profiles", *arguments)
 
 
+def test_elastic_pools_are_planned_with_all_that_they_may_get(place: Path) -> None:
+    growing = pool("fast").elastic(4).build()
+    (place / "all.yaml").write_text(manifest(growing, DETECTION.rate(380).build()))
+    assert plan(place).exit_code == ExitCode.OK
+    (place / "all.yaml").write_text(manifest(growing, DETECTION.rate(480).build()))
+    assert plan(place).exit_code == ExitCode.NO_PLAN
+
+
 def in_force(place: Path, rate: str = "50") -> Path:
     """The plan for that rate, in a file."""
     written = place / "plan.yaml"

@@ -48,6 +48,8 @@ def test_json_has_all_values() -> None:
     assert seen["pools"][0] == {
         "pool": "fast",
         "capacity": 8,
+        "present": 8,
+        "pending": 0,
         "allocated": 2.5,
         "free": 5.5,
         "idleFraction": 0.4,
@@ -60,7 +62,7 @@ def test_json_has_all_values() -> None:
 
 def test_the_default_output_has_tables() -> None:
     shown = printed(report(CLUSTER))
-    assert ["fast", "8", "2.5", "5.5", "40.0%", "default/traffic"] in shown
+    assert ["fast", "8", "8", "2.5", "5.5", "40.0%", "default/traffic"] in shown
     want = ["default/traffic", "True", "traffic-01", "100.2", "99", "1.2%", "41", "260", "250", "40.0%", "1.25"]
     assert want in shown
     assert ["default/new", "Unknown", "", "-", "-", "-", "-", "-", "100", "-", "-"] in shown

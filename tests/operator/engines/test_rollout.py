@@ -1,6 +1,7 @@
 """Rollouts step by step on a model of Serve: the order of changes, and the messages."""
 
 from collections.abc import Mapping
+from math import inf
 
 import pytest
 from hypothesis import given, settings
@@ -115,6 +116,20 @@ def test_missing_replicas_delay_the_switch_for_a_limited_time() -> None:
         message = step(serve, desired("two", 3))
     assert serve.serving == "two"
     assert message == ""
+
+
+def test_replicas_whose_nodes_come_delay_the_switch_without_a_limit() -> None:
+    serve = rolled_out({"a": 4}, desired("one", 2))
+    for _ in range(STEPS):
+        decided = next_step(desired("two", 3), serve.state, serve.report, {"a": 8}, serve.now, late_seconds=inf)
+        serve.put(decided.deployments)
+        serve.tick()
+    assert serve.serving == "one"
+    assert decided.message == "Waiting for the replicas of plan two: stage 0 of m/p."
+    serve.capacity = {"a": 5}
+    for _ in range(6):
+        step(serve, desired("two", 3))
+    assert serve.serving == "two"
 
 
 def test_scaling_changes_replicas_in_place() -> None:

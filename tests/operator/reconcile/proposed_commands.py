@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 
+from tests.operator.reconcile import elastic_cluster
 from tests.operator.reconcile.pool.cut_nodes import Nodes, approved
 from tests.operator.reconcile.session import test_conditions, test_holds
 from tests.operator.reconcile.simulated import SimulatedCluster
@@ -23,6 +24,11 @@ def _of_session(made: SimulatedCluster) -> str:
 
 def _of_pool(nodes: Nodes) -> str:
     (command,) = commands_in(nodes.pool.status.conditions)
+    return command
+
+
+def _of_elastic_pool(made: SimulatedCluster) -> str:
+    (command,) = commands_in(elastic_cluster.fast(made).status.conditions)
     return command
 
 
@@ -71,6 +77,7 @@ def proposed_commands() -> Mapping[str, str]:
         "undo_rollback": _of_session(test_holds.rolled_back()[0]),
         "remove_finalizers": _of_session(_engine_gone()),
         "remove_node_label": _of_pool(_relabelled()),
+        "waiting_pods": _of_elastic_pool(elastic_cluster.elastic_cluster(0)),
         "describe_pool": _of_session(
             test_conditions.after(5, test_conditions.cluster(test_conditions.DETECTOR, fast=0, slow=0))
         ),

@@ -42,7 +42,7 @@ from partita_operator.reconcile.capacity.ledger import Ledger
 from partita_operator.reconcile.pool.reconciler import reconcile_pool
 from partita_operator.reconcile.session.planning import with_measured_rate
 from partita_operator.reconcile.session.reconciler import reconcile_session
-from partita_operator.reconcile.world import PoolWorld, Search, SessionWorld
+from partita_operator.reconcile.world import Node, PoolWorld, Search, SessionWorld
 from partita_operator.settings.model import OperatorSettings, ProfilingSettings
 from partita_planner.problem import Outcome, PlanningProblem
 from partita_runtime.autoscaling.load_level import RateHistory
@@ -62,6 +62,8 @@ class SimulatedCluster:
     sessions: dict[str, InferenceSession] = field(default_factory=dict)
     plans: dict[str, PipelinePlan] = field(default_factory=dict)
     profiles: dict[tuple[str, str], Profile] = field(default_factory=dict)
+    nodes: dict[str, tuple[Node, ...]] = field(default_factory=dict)
+    """By pool."""
     engine: EngineDouble = field(default_factory=EngineDouble)
     runner: RunnerDouble = field(default_factory=RunnerDouble)
     solve: Callable[[PlanningProblem], Outcome] = one_stage_plan
@@ -154,7 +156,7 @@ class SimulatedCluster:
 
     def look_at_pool(self, name: str) -> None:
         pool = self.pools[name]
-        decision = reconcile_pool(PoolWorld(pool, self.cluster(), self.settings), self.now)
+        decision = reconcile_pool(PoolWorld(pool, self.cluster(), self.settings, self.nodes.get(name, ())), self.now)
         _check(pool, decision.status)
         if decision.status != pool.status:
             self._write()

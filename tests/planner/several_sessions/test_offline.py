@@ -2,8 +2,10 @@
 
 from tests.builders import pool, profile, session
 
+from partita_api.gpupool import GPUPoolStatus
+from partita_api.pool.elastic import ElasticStatus
 from partita_planner.planning import plan
-from partita_planner.problem import NoPlan, Planned
+from partita_planner.problem import NoPlan, Outcome, Planned, PlanningProblem, Pool
 from partita_planner.several_sessions.offline import offline_problem, plan_offline
 
 MANY = session("first").slo(15).rate(250).model("m")
@@ -18,6 +20,21 @@ def test_sessions_share_what_is_left() -> None:
     assert isinstance(first[1], Planned)
     assert isinstance(second[1], NoPlan)
     assert second[1].gpus_missing == {"fast": 2}
+
+
+def test_plans_without_a_cluster_use_what_an_elastic_pool_may_get() -> None:
+    growing = pool("fast").elastic(3).build()
+    there = growing.model_copy(update={"status": GPUPoolStatus(capacity=3, elastic=ElasticStatus(present=2))})
+    asked: list[Pool] = []
+
+    def recorded(problem: PlanningProblem) -> Outcome:
+        asked.extend(problem.pools)
+        return plan(problem)
+
+    sessions = [session(name).slo(50).rate(100).model("m").build() for name in ("one", "two")]
+    outcomes = [o for _, o in plan_offline([there], sessions, [profile("m").linear(1000, 0).build()], recorded)]
+    assert all(isinstance(outcome, Planned) for outcome in outcomes)
+    assert [(pool.gpus, pool.absent) for pool in asked] == [(3, 1), (2, 1)]
 
 
 def test_pools_are_those_that_the_session_names() -> None:

@@ -154,6 +154,18 @@ def test_a_rising_load_counts_with_its_expected_value(
     assert counts(decision.targets) == want
 
 
+def test_a_load_counts_with_its_value_when_a_node_is_there_if_a_replica_needs_one() -> None:
+    present = planned_targets(ONE_STAGE)
+    measured = flat_top(ONE_STAGE, present, {"m": 1000})
+    short = settings(lookAheadSeconds=30)
+    decision = autoscale(short, ONE_STAGE, present, measured, PLENTY, rates={"m": RISING}, provision_seconds=30)
+    assert counts(decision.targets) == [16]
+    assert "within 60 s" in decision.reason
+    off = settings(lookAheadSeconds=0)
+    decision = autoscale(off, ONE_STAGE, present, measured, PLENTY, rates={"m": RISING}, provision_seconds=30)
+    assert not decision.changed
+
+
 def test_a_step_for_a_rise_has_a_reason() -> None:
     present = planned_targets(ONE_STAGE)
     measured = flat_top(ONE_STAGE, present, {"m": 1000})

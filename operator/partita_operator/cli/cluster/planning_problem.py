@@ -6,7 +6,7 @@ import click
 
 from partita_api.inferencesession import InferenceSession, RateSource
 from partita_api.profile import Profile
-from partita_operator.reconcile.capacity.accounting import available
+from partita_operator.reconcile.capacity.accounting import Availability
 from partita_operator.reconcile.capacity.cluster import Cluster
 from partita_operator.reconcile.session.validation import find_problem
 from partita_planner.problem import PlanningProblem
@@ -24,8 +24,9 @@ def problem_of(
     """
     if (problem := find_problem(session, cluster)) is not None:
         raise click.ClickException(f"{session.key} cannot be planned: {problem.message}")
-    free = available(session, cluster)
-    declared = offline_problem([cluster.pools[name] for name in free], session, profiles, free)
+    may_use = Availability(session, cluster)
+    pools = [cluster.pools[name] for name in may_use.free]
+    declared = offline_problem(pools, session, profiles, may_use.free, may_use.present)
     profiled = {module for module, _ in declared.profiles}
     if missing := [m.name for m in session.spec.modules if m.model is not None and m.name not in profiled]:
         raise click.ClickException(

@@ -53,9 +53,9 @@ def report(cluster: Cluster, namespace: str | None = None) -> Json:
 
 def tables(seen: Json, problem: str = "") -> Group:
     """The report as tables; `problem` says why it is not up to date."""
-    pools = _table("Pools", ("pool", "capacity", "allocated", "free", "idle", "sessions"))
+    pools = _table("Pools", ("pool", "capacity", "present", "allocated", "free", "idle", "sessions"))
     for pool in seen["pools"]:
-        used = (_number(pool[field]) for field in ("capacity", "allocated", "free"))
+        used = (_number(pool[field]) for field in ("capacity", "present", "allocated", "free"))
         pools.add_row(pool["pool"], *used, _percent(pool["idleFraction"]), ", ".join(pool["sessions"]))
     columns = (
         "session",
@@ -105,6 +105,8 @@ def _pool(pool: GPUPool) -> Json:
     return {
         "pool": pool.metadata.name,
         "capacity": status.capacity,
+        "present": status.present,
+        "pending": status.pending,
         "allocated": float(status.allocated),
         "free": float(status.free),
         "idleFraction": None if status.idle_fraction is None else float(status.idle_fraction),

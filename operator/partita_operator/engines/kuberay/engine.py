@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any, Final
 
 from partita_api.gpupool import GPUPool
@@ -41,7 +42,13 @@ from partita_operator.engines.kuberay.state import (
 )
 from partita_operator.engines.kuberay.worker_groups import FRONTEND_RESOURCE, pool_group
 from partita_operator.engines.ray_dashboard import DashboardRefusedError, RayDashboard
-from partita_operator.engines.rollout import FrontendReport, failed_for_long, next_step, rollout_target
+from partita_operator.engines.rollout import (
+    LATE_REPLICA_SECONDS,
+    FrontendReport,
+    failed_for_long,
+    next_step,
+    rollout_target,
+)
 from partita_operator.engines.serve_state import (
     APPLICATIONS_PATH,
     ServeState,
@@ -111,7 +118,8 @@ class KubeRayEngine:
             answer = await self._frontend_answer(found, key)
             report = FrontendReport(answer.signals.plan) if answer.signals else None
             capacity = reachable_capacity(found.state, spec.pools.values())
-            step = next_step(target, found.state, report, capacity, time.time())
+            late = inf if any(pool.status.pending for pool in spec.pools.values()) else LATE_REPLICA_SECONDS
+            step = next_step(target, found.state, report, capacity, time.time(), late)
             self._progress[key] = step.message
             await self._write(namespace, found, key, step.deployments, spec.pools.values())
 

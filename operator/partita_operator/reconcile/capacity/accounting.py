@@ -67,6 +67,11 @@ class Availability:
         return _available(self.session, self.cluster, self.entitled, quotas=True, taking=True)
 
     @cached_property
+    def present(self) -> Mapping[str, int]:
+        """As `free`, of the accelerators that are present; an elastic pool also has absent ones."""
+        return _available(self.session, self.cluster, self.entitled, quotas=True, taking=False, present=True)
+
+    @cached_property
     def free_without_quotas(self) -> Mapping[str, int]:
         """As `free`, if no namespace had a quota."""
         return available(self.session, self.cluster, quotas=False)
@@ -83,7 +88,12 @@ def available(session: InferenceSession, cluster: Cluster, quotas: bool = True, 
 
 
 def _available(
-    session: InferenceSession, cluster: Cluster, entitled: Mapping[str, int], quotas: bool, taking: bool
+    session: InferenceSession,
+    cluster: Cluster,
+    entitled: Mapping[str, int],
+    quotas: bool,
+    taking: bool,
+    present: bool = False,
 ) -> dict[str, int]:
     own, namespace = holding(session, cluster), session.metadata.namespace or "default"
     known = cluster.ledger.accounts.get(session.key)
@@ -110,7 +120,8 @@ def _available(
     free: dict[str, int] = {}
     for name, most in entitled.items():
         pool = cluster.pools[name]
-        limits = [left(name, pool.status.capacity, of_namespace=False), most]
+        most_of_pool = pool.status.present if present else pool.status.capacity
+        limits = [left(name, most_of_pool, of_namespace=False), most]
         quota = pool.spec.quota(namespace) if quotas else None
         if quota is not None:
             limits.append(left(name, quota, of_namespace=True))
@@ -168,6 +179,14 @@ def users(pool: str, cluster: Cluster) -> dict[str, int]:
     limits = _limits(cluster.pools[pool], accounts) if pool in cluster.pools else {}
     held = {a.key: min(a.held.get(pool, 0), limits.get(a.key, a.held.get(pool, 0))) for a in accounts}
     return {key: gpus for key, gpus in held.items() if gpus > 0}
+
+
+def claims(pool: str, cluster: Cluster) -> int:
+    """Accelerators of the pool that sessions use, without those of plans that are held back."""
+    accounts = cluster.ledger.on(pool)
+    limits = _limits(cluster.pools[pool], accounts)
+    claimed = {a.key: a.claimed.get(pool, 0) for a in accounts}
+    return sum(min(gpus, limits.get(key, gpus)) for key, gpus in claimed.items())
 
 
 def outranked_limits(session: InferenceSession, cluster: Cluster, pools: Iterable[str]) -> dict[str, int]:

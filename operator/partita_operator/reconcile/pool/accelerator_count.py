@@ -37,7 +37,7 @@ def count_accelerators(world: PoolWorld) -> Count:
         return _count_devices(pool, pool.spec.devices, world.offer, ready_nodes)
     if pool.spec.count is not None:
         return _declared(ready_nodes, pool.spec.count)
-    if world.nodes:
+    if world.nodes or pool.spec.elastic is not None:
         useless = {node.name: why for node in ready_nodes if (why := unusable(node, pool))}
         usable = [node for node in ready_nodes if node.name not in useless]
         capacity = sum(node.allocatable.get(pool.spec.resource_name, 0) for node in usable)
@@ -53,7 +53,7 @@ def count_accelerators(world: PoolWorld) -> Count:
     if world.engine_capacity is None:
         return Count(
             0,
-            pool.status.capacity,
+            pool.status.present,
             ConditionStatus.UNKNOWN,
             Reason.ENGINE_UNAVAILABLE,
             f"No Kubernetes node matches, and the Ray cluster does not answer: {world.problem}",
@@ -70,7 +70,7 @@ def count_accelerators(world: PoolWorld) -> Count:
 
 def _count_devices(pool: GPUPool, claimed: Devices, offer: DeviceOffer, nodes: list[Node]) -> Count:
     if offer.problem:
-        return Count(len(nodes), pool.status.capacity, ConditionStatus.FALSE, Reason.DEVICES_UNREADABLE, offer.problem)
+        return Count(len(nodes), pool.status.present, ConditionStatus.FALSE, Reason.DEVICES_UNREADABLE, offer.problem)
     if not offer.has_class:
         message = (
             f"There is no DeviceClass {claimed.device_class_name}. Install the driver that brings it, or correct "

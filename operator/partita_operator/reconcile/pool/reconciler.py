@@ -8,13 +8,14 @@ from partita_api.fields.quantity import Quantity
 from partita_api.gpupool import GPUPoolStatus
 from partita_api.meta import FINALIZER
 from partita_operator.reconcile.actions import AddFinalizer, Decision, RemoveFinalizer
-from partita_operator.reconcile.capacity.accounting import users
+from partita_operator.reconcile.capacity.accounting import claims, users
 from partita_operator.reconcile.capacity.quotas import quota_use
 from partita_operator.reconcile.clock import MAX_PATIENCE_SECONDS
 from partita_operator.reconcile.findings import Finding, events_of, progress_findings, with_findings
 from partita_operator.reconcile.pool.accelerator_count import Count, count_accelerators
 from partita_operator.reconcile.pool.gpu_labels import hardware
 from partita_operator.reconcile.pool.mig_rollout import Partitioning, partition
+from partita_operator.reconcile.pool.provisioning import Provisioning, provisioning
 from partita_operator.reconcile.reasons import Reason
 from partita_operator.reconcile.world import PoolWorld
 
@@ -31,25 +32,30 @@ def reconcile_pool(world: PoolWorld, now: datetime) -> Decision[GPUPoolStatus]:
     if not guarded and not deleted:
         return Decision(pool.status, requeue_after=0.0, actions=(AddFinalizer(),))
     partitioning = partition(world, now)
-    status = _status(world, held, partitioning, now)
+    provided = provisioning(pool, count_accelerators(world), claims(pool.metadata.name, world.cluster), now)
+    status = _status(world, held, provided, partitioning, now)
     actions = partitioning.actions
     if deleted and guarded and not held:
         actions = (*actions, RemoveFinalizer())
     return Decision(
         status,
-        requeue_after=_requeue_after(world, partitioning),
+        requeue_after=_requeue_after(world, provided, partitioning),
         actions=actions,
         events=events_of(pool.status.conditions, status.conditions),
     )
 
 
-def _status(world: PoolWorld, held: dict[str, int], partitioning: Partitioning, now: datetime) -> GPUPoolStatus:
-    meta, before = world.pool.metadata, world.pool.status
-    count = count_accelerators(world)
+def _status(
+    world: PoolWorld, held: dict[str, int], provided: Provisioning, partitioning: Partitioning, now: datetime
+) -> GPUPoolStatus:
+    meta, before, count = world.pool.metadata, world.pool.status, provided.count
     allocated = sum(held.values())
-    conditions = with_findings(before.conditions, _findings(world, count, held, partitioning), meta.generation, now)
+    findings = (*_findings(world, count, held, partitioning), *((provided.finding,) if provided.finding else ()))
+    conditions = with_findings(before.conditions, findings, meta.generation, now)
     if partitioning.finding is None:
         conditions = tuple(c for c in conditions if c.type != ConditionType.PARTITIONED)
+    if provided.status is None:
+        conditions = tuple(c for c in conditions if c.type != ConditionType.PROVISIONED)
     return GPUPoolStatus(
         observed_generation=meta.generation,
         nodes=count.nodes,
@@ -59,6 +65,7 @@ def _status(world: PoolWorld, held: dict[str, int], partitioning: Partitioning, 
         idle_fraction=_idle_fraction(world, held),
         sessions=tuple(sorted(held))[:256],
         quotas=quota_use(world.pool, held),
+        elastic=provided.status,
         hardware=hardware(world.nodes),
         partitioning=partitioning.status,
         conditions=conditions,
@@ -70,17 +77,22 @@ def _findings(world: PoolWorld, count: Count, held: dict[str, int], partitioning
     ready = _ready(world, count, held)
     cut = partitioning.finding
     if cut is None or cut.status is True:
+        retries = count.reason is Reason.PROVISIONING_TIMED_OUT
         progress = progress_findings(
             ready,
-            stalled=count.status == ConditionStatus.FALSE,
-            reconciling=world.pool.metadata.deletion_timestamp is not None or count.status == ConditionStatus.UNKNOWN,
+            stalled=count.status == ConditionStatus.FALSE and not retries,
+            reconciling=world.pool.metadata.deletion_timestamp is not None
+            or count.status == ConditionStatus.UNKNOWN
+            or retries,
         )
         return (*progress, cut) if cut is not None else progress
     return (ready, *progress_findings(cut, stalled=partitioning.stalled, reconciling=not partitioning.stalled))
 
 
-def _requeue_after(world: PoolWorld, partitioning: Partitioning) -> float:
+def _requeue_after(world: PoolWorld, provided: Provisioning, partitioning: Partitioning) -> float:
     resync = world.settings.resync_seconds
+    if provided.status is not None and provided.status.pending:
+        return resync
     if partitioning.actions or (partitioning.finding is not None and partitioning.finding.status is not True):
         return resync
     return min(max(resync, MAX_PATIENCE_SECONDS), resync * max(1.0, len(world.nodes) / NODES_PER_PASS))

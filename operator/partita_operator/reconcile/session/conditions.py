@@ -1,12 +1,13 @@
 """The conditions of a session, in the order of the steps: profiles, plan, roll-out."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from partita_api.conditions import ConditionStatus, ConditionType
 from partita_api.inferencesession import InferenceSession, Signals
 from partita_operator.reconcile import commands
+from partita_operator.reconcile.capacity.accounting import selected_pools
 from partita_operator.reconcile.capacity.priorities import outranked_shortage
 from partita_operator.reconcile.capacity.quotas import quota_shortage
 from partita_operator.reconcile.findings import Finding, condition, listed, progress_findings
@@ -19,11 +20,13 @@ from partita_operator.reconcile.session.profiles import Pair, Profiling
 from partita_operator.reconcile.session.rollout import Rollout
 from partita_operator.reconcile.session.validation import SpecProblem
 from partita_operator.reconcile.world import SessionWorld
+from partita_planner.problem import NoPlan, NoPlanReason
 
 _ROLL_OUT_REASONS: Final = frozenset(
     {
         Reason.ROLLED_OUT,
         Reason.ROLLING_OUT,
+        Reason.WAITING_FOR_NODES,
         Reason.SCALING,
         Reason.SCALED_TO_ZERO,
         Reason.SCALING_FROM_ZERO,
@@ -104,7 +107,8 @@ def _planned(step: Pass) -> Finding:
             return Finding(type, False, Reason.QUOTA_EXCEEDED, f"{quota} {planning.no_plan.message}")
         if outranked := outranked_shortage(planning.no_plan, step.world.session, step.world.cluster):
             return Finding(type, False, Reason.OUTRANKED, f"{outranked} {planning.no_plan.message}")
-        return Finding(type, False, planning.no_plan.reason, planning.no_plan.message)
+        message = " ".join([planning.no_plan.message, *_timed_out(step, planning.no_plan)])
+        return Finding(type, False, planning.no_plan.reason, message)
     if step.rollout.hold is not None and step.rollout.hold.reason == Reason.PAUSED:
         return Finding(
             type,
@@ -140,6 +144,8 @@ def _rolled_out(step: Pass, planned: Finding) -> Finding:
         return Finding(type, True, Reason.SCALED_TO_ZERO, scaled_to_zero_summary(rollout, step.world.serving.message))
     if rollout.serves and not rollout.missing:
         return Finding(type, True, Reason.ROLLED_OUT, summary.strip())
+    if awaited := _awaited_nodes(step):
+        return Finding(type, False, Reason.WAITING_FOR_NODES, f"{summary} {awaited}{_meanwhile(step)}")
     if rollout.serves and rollout.every_stage_up:
         return Finding(type, False, Reason.SCALING, summary.strip())
     if rollout.serves and _was_at_zero(step):
@@ -147,6 +153,34 @@ def _rolled_out(step: Pass, planned: Finding) -> Finding:
             type, False, Reason.SCALING_FROM_ZERO, f"Requests are held until replicas are up. {summary}".strip()
         )
     return Finding(type, False, Reason.ROLLING_OUT, summary.strip())
+
+
+def _awaited_nodes(step: Pass) -> str:
+    """Which accelerators of the target are not present and come with nodes; empty if all are there."""
+    target, pools = step.rollout.target, step.world.cluster.pools
+    if target is None or not step.rollout.missing:
+        return ""
+    elastic = {n: pools[n].status.elastic for n in target.spec.gpus() if n in pools and pools[n].status.pending}
+    return " ".join(
+        f"{status.pending} accelerators of pool {name} are not present; their pods wait for nodes since "
+        f"{status.pending_since}."
+        for name, status in elastic.items()
+        if status is not None
+    )
+
+
+def _meanwhile(step: Pass) -> str:
+    """The plan that serves while another one waits."""
+    return _still_serving(step) if step.rollout.target and step.current != step.rollout.target.metadata.name else ""
+
+
+def _timed_out(step: Pass, no_plan: NoPlan) -> Iterator[str]:
+    """The pools whose requested nodes did not come, if a plan lacks accelerators."""
+    if no_plan.reason is not NoPlanReason.INSUFFICIENT_CAPACITY:
+        return
+    for name, pool in selected_pools(step.world.session, step.world.cluster.pools).items():
+        if pool.status.backs_off:
+            yield f"Requested nodes of pool {name} did not come. The reason: {commands.describe_pool(name)}"
 
 
 def _with_remarks(rolled_out: Finding, step: Pass) -> Finding:

@@ -84,7 +84,8 @@ def planned_rate(world: SessionWorld) -> float:
     level = float(known) if known is not None else float(rate.requests_per_second)
     if pause_reason(world.session) is not None:
         return level
-    return lasting_level(world.rates, level) or level
+    lasting = lasting_level(world.rates, level) or level
+    return max(lasting, level) if world.keeping_pools else lasting
 
 
 def inputs_digest(world: SessionWorld, profiling: Profiling) -> str:
@@ -234,12 +235,14 @@ def _foreign_plan(world: SessionWorld, name: str) -> str | None:
 def _problem(
     world: SessionWorld, profiling: Profiling, free: Mapping[str, int], current: PipelinePlan | None
 ) -> PlanningProblem:
-    pools = usable_pools(world.session, world.cluster.pools)
+    pools, present = usable_pools(world.session, world.cluster.pools), world.availability.present
     return PlanningProblem(
         session=_reference(world.session),
         spec=world.session.spec,
         rate=planned_rate(world),
-        pools=tuple(Pool(name=name, spec=pool.spec, gpus=free[name]) for name, pool in pools.items()),
+        pools=tuple(
+            Pool(name, pool.spec, free[name], absent=max(0, free[name] - present[name])) for name, pool in pools.items()
+        ),
         profiles={pair: world.profiles[key] for pair, key in sorted(profiling.ready.items())},
         current_plan=current.spec if current else None,
     )

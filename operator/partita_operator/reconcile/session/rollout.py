@@ -5,7 +5,7 @@ maintained with the spec that it was made from, because the session's present sp
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
@@ -16,7 +16,7 @@ from partita_api.profile import Profile
 from partita_operator.ports import ServingSpec, ServingStatus, StageTarget
 from partita_operator.reconcile.actions import Action, ApplyServing, DeletePlan, RemoveServing
 from partita_operator.reconcile.capacity.ledger import plan_at_zero
-from partita_operator.reconcile.capacity.priorities import give_way
+from partita_operator.reconcile.capacity.priorities import give_way, within
 from partita_operator.reconcile.clock import seconds_since
 from partita_operator.reconcile.findings import seconds_in_state
 from partita_operator.reconcile.reasons import Reason
@@ -101,7 +101,7 @@ def roll_out(
         for s in plan.stages
     }
     in_use = world.serving.serving_plan == target.metadata.name
-    present = _present_targets(world, target)
+    present = _without_absent(world, target, _present_targets(world, target))
     at_zero = not any(t.replicas for t in present)
     left, outranked = give_way(world.session, world.cluster, target, present, planning.searching)
     paused = hold is not None and hold.reason == Reason.PAUSED
@@ -161,6 +161,20 @@ def _present_targets(world: SessionWorld, plan: PipelinePlan) -> tuple[StageTarg
     return tuple(StageTarget(*_key(t), replicas=desired.get(_key(t)) or t.replicas) for t in planned_targets(plan))
 
 
+def _without_absent(
+    world: SessionWorld, plan: PipelinePlan, targets: tuple[StageTarget, ...]
+) -> tuple[StageTarget, ...]:
+    """The targets without replicas that the autoscaler added for nodes that did not come; planned ones stay."""
+    limits = {
+        name: world.availability.free.get(name, 0)
+        for name in plan.spec.gpus()
+        if name in world.cluster.pools and world.cluster.pools[name].status.backs_off
+    }
+    fewer = {_key(t): t.replicas for t in within(plan, targets, limits) or ()}
+    planned = {_key(t): t.replicas for t in planned_targets(plan)}
+    return tuple(replace(t, replicas=min(t.replicas, max(fewer.get(_key(t), 0), planned[_key(t)]))) for t in targets)
+
+
 def _scale(
     world: SessionWorld,
     target: PipelinePlan,
@@ -184,7 +198,16 @@ def _scale(
         rates={module.name: world.rates for module in target.spec.modules},
         ready_seconds=seconds_in_state(status.conditions, ConditionType.READY, now) if ready else 0.0,
         slo_seconds=world.session.spec.slo.latency_ms / 1000,
+        keeping_pools=world.keeping_pools,
+        provision_seconds=_provision_seconds(world, target, present),
     )
+
+
+def _provision_seconds(world: SessionWorld, target: PipelinePlan, present: tuple[StageTarget, ...]) -> float:
+    """The longest time until a node comes, of the pools that have no present accelerator left for the target."""
+    left = _free(target, present, world.availability.present)
+    pools = [world.cluster.pools[name] for name in target.spec.gpus() if name in world.cluster.pools]
+    return max((pool.provision_seconds for pool in pools if left.get(pool.metadata.name, 0) < 1), default=0.0)
 
 
 def _free(target: PipelinePlan, present: tuple[StageTarget, ...], usable: Mapping[str, int]) -> dict[str, int]:
