@@ -21,7 +21,7 @@ from typing import Final
 
 from pydantic import Field
 
-from partita_api.meta import StatusModel
+from partita_api.meta import StatusModel, Timestamp
 
 MAX_MESSAGE: Final = 1024
 
@@ -58,9 +58,7 @@ class Condition(StatusModel):
     reason: str = Field(max_length=1024, description="A CamelCase word for programs.")
     message: str = Field(max_length=32768, description="A text for people: what is wrong, and what to do.")
     observed_generation: int = Field(ge=0, description="The metadata.generation that the condition is about.")
-    last_transition_time: str = Field(
-        json_schema_extra={"format": "date-time"}, description="When `status` last changed."
-    )
+    last_transition_time: Timestamp = Field(description="When `status` last changed.")
 
 
 def set_condition(

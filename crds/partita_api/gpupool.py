@@ -103,35 +103,35 @@ class GPUPoolSpec(SpecModel):
             lambda spec: spec.mig is None or spec.sharing.mode is SharingMode.MIG,
             "!has(self.mig) || (has(self.sharing) && has(self.sharing.mode) && self.sharing.mode == 'MIG')",
         ),
-        Rule(
+        Rule.exclusive(
+            "mig",
+            "emulation",
             "mig cuts real GPUs; remove emulation",
-            lambda spec: spec.mig is None or spec.emulation is None,
-            "!has(self.mig) || !has(self.emulation)",
         ),
-        Rule(
+        Rule.exclusive(
+            "devices",
+            "mig",
             "devices are claimed as they are, so that mig cannot cut them; remove mig or devices",
-            lambda spec: spec.devices is None or spec.mig is None,
-            "!has(self.devices) || !has(self.mig)",
         ),
-        Rule(
+        Rule.exclusive(
+            "devices",
+            "emulation",
             "devices are real accelerators; remove devices or emulation",
-            lambda spec: spec.devices is None or spec.emulation is None,
-            "!has(self.devices) || !has(self.emulation)",
         ),
-        Rule(
+        Rule.exclusive(
+            "elastic",
+            "count",
             "elastic counts the accelerators of nodes and limits them by elastic.maxCount; remove count",
-            lambda spec: spec.elastic is None or spec.count is None,
-            "!has(self.elastic) || !has(self.count)",
         ),
-        Rule(
+        Rule.exclusive(
+            "elastic",
+            "emulation",
             "emulated accelerators are on no node, so that none can come; remove elastic or emulation",
-            lambda spec: spec.elastic is None or spec.emulation is None,
-            "!has(self.elastic) || !has(self.emulation)",
         ),
-        Rule(
+        Rule.exclusive(
+            "elastic",
+            "mig",
             "mig cuts nodes that are present; remove elastic, or remove mig and let nodes come with their slices",
-            lambda spec: spec.elastic is None or spec.mig is None,
-            "!has(self.elastic) || !has(self.mig)",
         ),
         Rule(
             "bandwidth must be at least 1M bits per second, such as 10G",

@@ -9,7 +9,7 @@ from partita_api.conditions import Condition
 from partita_api.fields.approval import Approval
 from partita_api.fields.label_selector import LabelSelector
 from partita_api.fields.quantity import Percent, Quantity
-from partita_api.meta import API_VERSION, NAME_PATTERN, ObjectMeta, Rule, SpecModel, StatusModel
+from partita_api.meta import API_VERSION, NAME_PATTERN, ObjectMeta, Rule, SpecModel, StatusModel, Timestamp
 from partita_api.session.autoscaling import Autoscaling
 from partita_api.session.execution import Execution
 from partita_api.session.module import Edge, Module, ModuleName
@@ -361,9 +361,7 @@ class ProfilingProgress(StatusModel):
         description="Running: the run is in progress. Waiting: it failed and is repeated soon. GivenUp: all "
         "attempts failed."
     )
-    last_transition_time: str = Field(
-        json_schema_extra={"format": "date-time"}, description="When `phase` last changed."
-    )
+    last_transition_time: Timestamp = Field(description="When `phase` last changed.")
     message: str = Field(default="", max_length=1024, description="Why the last attempt failed.")
 
 
@@ -401,14 +399,12 @@ class InferenceSessionStatus(StatusModel):
         default=None, max_length=1024, description="Value of the annotation partita.dev/retry that was last handled."
     )
     signals: Signals | None = Field(default=None, description="What the frontends measured.")
-    last_scale_time: str | None = Field(
+    last_scale_time: Timestamp | None = Field(
         default=None,
-        json_schema_extra={"format": "date-time"},
         description="When the autoscaler last changed replicas.",
     )
-    scale_to_zero_time: str | None = Field(
+    scale_to_zero_time: Timestamp | None = Field(
         default=None,
-        json_schema_extra={"format": "date-time"},
         description="When the session scaled to zero; unset while the current plan has replicas.",
     )
     conditions: tuple[Condition, ...] = Field(default=(), max_length=16, json_schema_extra=_map_list("type"))

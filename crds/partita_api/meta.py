@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Self
+from typing import Annotated, Any, ClassVar, Final, Self
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
 GROUP: Final = "partita.dev"
@@ -39,6 +39,9 @@ PAUSED_ANNOTATION: Final = f"{GROUP}/paused"
 NAME_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 """DNS-1123 label: the form of the names of modules, pools and sessions."""
 
+Timestamp = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+"""A point in time by RFC 3339."""
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -50,6 +53,15 @@ class Rule:
     """Whether an instance of the model keeps the rule."""
     cel: str | None
     """The same in CEL. None where the schema says it, as for the keys of a list."""
+
+    @classmethod
+    def exclusive(cls, one: str, other: str, message: str) -> Self:
+        """Not both of two optional fields, whose names are one word each."""
+        return cls(
+            message,
+            lambda model: getattr(model, one) is None or getattr(model, other) is None,
+            f"!has(self.{one}) || !has(self.{other})",
+        )
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,12 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import inf
 from typing import Final
 
 from partita_api.inferencesession import CostModel, ObjectiveType
-from partita_api.pipelineplan import PipelinePlanSpec
+from partita_api.pipelineplan import Alternative, PipelinePlanSpec
 from partita_planner.allocation.template_search import NothingFound
 from partita_planner.explain.diagnosis import missing_inputs, not_enough_gpus, slo_too_tight
 from partita_planner.explain.explanation import alternative, explained
@@ -17,12 +18,12 @@ from partita_planner.session.session_graph import session_problems
 from partita_planner.solver.deadline import Deadline
 from partita_planner.strategies import STRATEGIES
 from partita_planner.strategies.no_partitioning import NO_PARTITIONING
-from partita_planner.strategies.strategy import StrategyRefusal
+from partita_planner.strategies.strategy import Strategy, StrategyRefusal
 from partita_planner.subclusters.sharing import in_words, with_shared_gpus
 from partita_planner.task.assembly import assemble
 from partita_planner.task.fewest_gpus import with_fewest_gpus
 from partita_planner.task.optimum import better
-from partita_planner.task.task import SolveTask, Task
+from partita_planner.task.task import SolveTask, Task, TaskSolution
 from partita_planner.validation import validate
 
 KEEP_WITHIN: Final = 0.02
@@ -60,21 +61,44 @@ def plan(
     deadline = Deadline.after(problem.spec.planner.time_limit_seconds, clock)
     present = None if problem.spec.objective.type.seeks_throughput else problem.present_only
     if present is None:
-        return _search(problem, deadline, explain_seconds)
-    ready = _search(present, deadline.share(PRESENT_SHARE), explain_seconds)
-    best = _search(problem, deadline, explain_seconds)
-    return ready if isinstance(ready, Planned) and _costs_at_most(ready, best) else best
+        found = _search(problem, deadline)
+    else:
+        ready = _search(present, deadline.share(PRESENT_SHARE))
+        found = _search(problem, deadline)
+        if not isinstance(ready, NoPlan) and _costs_at_most(ready, found):
+            found = ready
+    return found.explained(deadline, explain_seconds) if isinstance(found, _Found) else found
 
 
-def _costs_at_most(one: Planned, other: Outcome) -> bool:
+@dataclass(frozen=True)
+class _Found:
+    """A new plan, and how it was found."""
+
+    plan: PipelinePlanSpec
+    task: Task
+    solution: TaskSolution
+    strategy: Strategy
+    seconds: float
+    """How long the search took."""
+    others: tuple[Alternative, ...]
+    """What other strategies found."""
+
+    def explained(self, deadline: Deadline, explain_seconds: float) -> Planned:
+        """The plan with its explanation."""
+        again = Deadline.after(min(explain_seconds, deadline.left), deadline.clock)
+        changes = sensitivity(self.task, self.solution, self.strategy.solve, again, self.seconds, deadline)
+        return Planned(explained(self.plan, self.task, self.solution, changes, self.others, in_words(self.plan)))
+
+
+def _costs_at_most(one: _Found | Planned, other: _Found | Outcome) -> bool:
     """Whether a plan costs about as much as the other one, or less; also if there is no other one."""
-    if not isinstance(other, Planned):
+    if isinstance(other, NoPlan):
         return True
     return _ratio(float(one.plan.solution.value), float(other.plan.solution.value)) - 1 <= KEEP_WITHIN
 
 
-def _search(problem: PlanningProblem, deadline: Deadline, explain_seconds: float) -> Outcome:
-    """The best plan by the session's strategy; the problem can be planned."""
+def _search(problem: PlanningProblem, deadline: Deadline) -> _Found | Outcome:
+    """The best plan by the session's strategy; the problem can be planned. The current plan has its explanation."""
     clock = deadline.clock
     began = clock()
     strategy = STRATEGIES[problem.spec.planner.strategy]
@@ -99,9 +123,7 @@ def _search(problem: PlanningProblem, deadline: Deadline, explain_seconds: float
     if problem.current_plan is not None and _stays(problem.current_plan, found, problem):
         return Planned(problem.current_plan)
     others = () if strategy is BASELINE else (alternative(BASELINE.name, task, solution, baseline),)
-    again = Deadline.after(min(explain_seconds, deadline.left), clock)
-    changes = sensitivity(task, solution, strategy.solve, again, seconds, deadline)
-    return Planned(explained(found, task, solution, changes, others, in_words(found)))
+    return _Found(found, task, solution, strategy, seconds, others)
 
 
 def _refused(problem: PlanningProblem) -> NoPlan | None:

@@ -32,6 +32,11 @@ class Pool:
     """How many of them are not there yet: nodes of an elastic pool that come when a plan needs them."""
 
     @classmethod
+    def partly_present(cls, name: str, spec: GPUPoolSpec, gpus: int, present: int) -> "Pool":
+        """A pool of which a plan may allocate so many GPUs, and with so many present ones for it."""
+        return cls(name, spec, gpus, absent=max(0, gpus - present))
+
+    @classmethod
     def priced(cls, name: str, gpus: int, price_per_hour: float) -> "Pool":
         """A pool of GPUs with a price for each GPU, and GPUPoolSpec's defaults."""
         return cls(name, GPUPoolSpec(price_per_hour=Quantity(price_per_hour)), gpus)

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from partita_api.meta import SpecModel, StatusModel
+from partita_api.meta import SpecModel, StatusModel, Timestamp
 
 
 class Elastic(SpecModel):
@@ -48,24 +48,20 @@ class ElasticStatus(StatusModel):
     present: int = Field(default=0, description="Accelerators that ready nodes offer now.")
     pending: int = Field(default=0, description="Accelerators that plans use and that are not present yet.")
     max_count: int = Field(default=0, description="The most accelerators that plans may use: spec.elastic.maxCount.")
-    pending_since: str | None = Field(
+    pending_since: Timestamp | None = Field(
         default=None,
-        json_schema_extra={"format": "date-time"},
         description="Since when plans wait for accelerators; unset if they wait for none.",
     )
-    last_arrival_time: str | None = Field(
+    last_arrival_time: Timestamp | None = Field(
         default=None,
-        json_schema_extra={"format": "date-time"},
         description="When accelerators that plans waited for last became present.",
     )
-    keep_until: str | None = Field(
+    keep_until: Timestamp | None = Field(
         default=None,
-        json_schema_extra={"format": "date-time"},
         description="Until when sessions release no replicas, because accelerators have just come.",
     )
-    back_off_until: str | None = Field(
+    back_off_until: Timestamp | None = Field(
         default=None,
-        json_schema_extra={"format": "date-time"},
         description="Until when plans use only present accelerators, because requested nodes did not come.",
     )
     measured_provision_seconds: int | None = Field(

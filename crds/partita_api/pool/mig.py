@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from partita_api.fields.approval import Approval
-from partita_api.meta import Rule, SpecModel, StatusModel
+from partita_api.meta import Rule, SpecModel, StatusModel, Timestamp
 
 MAX_GPUS_PER_NODE = 16
 
@@ -79,9 +79,7 @@ class NodeChange(StatusModel):
     node: str = Field(max_length=253, description="The node.")
     config: str = Field(max_length=63, description="Its new mig-parted configuration.")
     phase: str = Field(max_length=32, description="Draining, Cutting, Cut or Failed.")
-    last_transition_time: str = Field(
-        json_schema_extra={"format": "date-time"}, description="When `phase` last changed."
-    )
+    last_transition_time: Timestamp = Field(description="When `phase` last changed.")
 
 
 class PartitioningStatus(StatusModel):
@@ -91,9 +89,8 @@ class PartitioningStatus(StatusModel):
         default="", max_length=63, description="Name of the change that spec.mig requests. An approval names it."
     )
     approved: bool = Field(default=False, description="Whether the change is approved.")
-    configs_published_time: str | None = Field(
+    configs_published_time: Timestamp | None = Field(
         default=None,
-        json_schema_extra={"format": "date-time"},
         description="When the configurations were written to mig-manager's ConfigMap.",
     )
     desired_nodes: int = Field(default=0, description="Nodes that spec.mig requests.")

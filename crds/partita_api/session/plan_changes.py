@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 from pydantic import Field
 
 from partita_api.fields.quantity import Quantity
-from partita_api.meta import Rule, SpecModel, StatusModel
+from partita_api.meta import Rule, SpecModel, StatusModel, Timestamp
 
 TIME_OF_DAY: Final = "([01][0-9]|2[0-3]):[0-5][0-9]"
 
@@ -58,9 +58,8 @@ class PlanPreview(StatusModel):
 
     plan: str = Field(description="Name of the waiting PipelinePlan.")
     reason: str = Field(max_length=40, description="The reason of the condition Held.")
-    not_before: str | None = Field(
+    not_before: Timestamp | None = Field(
         default=None,
-        json_schema_extra={"format": "date-time"},
         description="When the next maintenance window begins, if it waits for that.",
     )
     cost_per_hour: Quantity = Field(description="Price of the vGPUs that it would allocate.")

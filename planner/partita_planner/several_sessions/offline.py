@@ -71,7 +71,9 @@ def offline_problem(
         session=SessionRef(name=meta.name, uid=meta.uid, generation=meta.generation),
         spec=session.spec,
         rate=float(session.spec.rate.requests_per_second),
-        pools=tuple(_pool(p, free[p.metadata.name], there[p.metadata.name]) for p in usable),
+        pools=tuple(
+            Pool.partly_present(p.metadata.name, p.spec, free[p.metadata.name], there[p.metadata.name]) for p in usable
+        ),
         profiles={
             (module.name, pool.metadata.name): profile
             for module in session.spec.modules
@@ -91,10 +93,6 @@ def declared_capacity(pool: GPUPool) -> int:
 def declared_present(pool: GPUPool) -> int:
     """How many of the declared GPUs are there. The manifest of an elastic pool does not say it; its status does."""
     return declared_capacity(pool) if pool.spec.elastic is None else pool.status.present
-
-
-def _pool(pool: GPUPool, free: int, present: int) -> Pool:
-    return Pool(pool.metadata.name, pool.spec, free, absent=max(0, free - present))
 
 
 def _unknown_pools(session: InferenceSession, pools: Sequence[GPUPool]) -> NoPlan | None:

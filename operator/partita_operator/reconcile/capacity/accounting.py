@@ -10,7 +10,7 @@ never share one, and one accelerator has vGPUs of one size.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -175,18 +175,21 @@ def short_of(plan: PipelinePlan, free: Mapping[str, int]) -> dict[str, int]:
 
 def users(pool: str, cluster: Cluster) -> dict[str, int]:
     """Accelerators of the pool that each session has, by session key; without sessions that have none."""
-    accounts = cluster.ledger.on(pool)
-    limits = _limits(cluster.pools[pool], accounts) if pool in cluster.pools else {}
-    held = {a.key: min(a.held.get(pool, 0), limits.get(a.key, a.held.get(pool, 0))) for a in accounts}
+    held = _within_limits(pool, cluster, lambda account: account.held)
     return {key: gpus for key, gpus in held.items() if gpus > 0}
 
 
 def claims(pool: str, cluster: Cluster) -> int:
     """Accelerators of the pool that sessions use, without those of plans that are held back."""
+    return sum(_within_limits(pool, cluster, lambda account: account.claimed).values())
+
+
+def _within_limits(pool: str, cluster: Cluster, gpus: Callable[[Account], Mapping[str, int]]) -> dict[str, int]:
+    """Accelerators of the pool by session key: what `gpus` says of its account, at most what it may keep."""
     accounts = cluster.ledger.on(pool)
-    limits = _limits(cluster.pools[pool], accounts)
-    claimed = {a.key: a.claimed.get(pool, 0) for a in accounts}
-    return sum(min(gpus, limits.get(key, gpus)) for key, gpus in claimed.items())
+    limits = _limits(cluster.pools[pool], accounts) if pool in cluster.pools else {}
+    counted = {account.key: gpus(account).get(pool, 0) for account in accounts}
+    return {key: min(count, limits.get(key, count)) for key, count in counted.items()}
 
 
 def outranked_limits(session: InferenceSession, cluster: Cluster, pools: Iterable[str]) -> dict[str, int]:

@@ -160,12 +160,12 @@ def _awaited_nodes(step: Pass) -> str:
     target, pools = step.rollout.target, step.world.cluster.pools
     if target is None or not step.rollout.missing:
         return ""
-    elastic = {n: pools[n].status.elastic for n in target.spec.gpus() if n in pools and pools[n].status.pending}
+    elastic = {name: pools[name].status.elastic for name in target.spec.gpus() if name in pools}
     return " ".join(
         f"{status.pending} accelerators of pool {name} are not present; their pods wait for nodes since "
         f"{status.pending_since}."
         for name, status in elastic.items()
-        if status is not None
+        if status is not None and status.pending
     )
 
 

@@ -240,9 +240,7 @@ def _problem(
         session=_reference(world.session),
         spec=world.session.spec,
         rate=planned_rate(world),
-        pools=tuple(
-            Pool(name, pool.spec, free[name], absent=max(0, free[name] - present[name])) for name, pool in pools.items()
-        ),
+        pools=tuple(Pool.partly_present(name, pool.spec, free[name], present[name]) for name, pool in pools.items()),
         profiles={pair: world.profiles[key] for pair, key in sorted(profiling.ready.items())},
         current_plan=current.spec if current else None,
     )

@@ -170,6 +170,8 @@ def _without_absent(
         for name in plan.spec.gpus()
         if name in world.cluster.pools and world.cluster.pools[name].status.backs_off
     }
+    if not limits:
+        return targets
     fewer = {_key(t): t.replicas for t in within(plan, targets, limits) or ()}
     planned = {_key(t): t.replicas for t in planned_targets(plan)}
     return tuple(replace(t, replicas=min(t.replicas, max(fewer.get(_key(t), 0), planned[_key(t)]))) for t in targets)
