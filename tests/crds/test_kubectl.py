@@ -164,8 +164,8 @@ READY = {
     [
         pytest.param(
             changed(POOL, "metadata.name", "shown"),
-            {"nodes": 2, "capacity": 8, "free": "3.5", "idleFraction": "0.25"},
-            "NAME NODES CAPACITY FREE PRICE IDLE READY AGE shown 2 8 3.5 0.71 0.25 True",
+            {"nodes": 2, "capacity": 8, "elastic": {"pending": 6}, "free": "3.5", "idleFraction": "0.25"},
+            "NAME NODES CAPACITY PENDING FREE PRICE IDLE READY AGE shown 2 8 6 3.5 0.71 0.25 True",
             id="pool",
         ),
         pytest.param(

@@ -107,7 +107,7 @@ def test_an_object_that_breaks_a_newer_rule_can_be_changed_elsewhere(server: Api
     document = STORED[case]
     (complaint,) = pydantic_says({**document, "apiVersion": "partita.dev/v1alpha1"})
     place, _, _ = complaint.partition(": ")
-    other = "spec.count" if document["kind"] == "GPUPool" else "spec.priority"
+    other = "spec.gpusPerNode" if document["kind"] == "GPUPool" else "spec.priority"
 
     assert server.complaints_of_change(document, "metadata.labels", {"team": "a"}) == []
     assert server.complaints_of_change(document, "status", {"observedGeneration": 1}, subresource="status") == []
