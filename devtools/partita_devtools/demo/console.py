@@ -95,6 +95,7 @@ def _verdict(result: DemoResult) -> RenderableType:
             f"(off by {result.verification.largest_error:.2%} at most, {result.verification.tolerance:.2%} allowed)"
         )
         lines += result.verification.differences
+        lines += [f"rounding at cuts explains: {sentence}" for sentence in result.verification.explained]
     return Panel("\n".join(lines), border_style="green" if slo_met(result) else "red", expand=False)
 
 

@@ -49,14 +49,16 @@ class Verification:
     values: int
     """Numbers that were compared."""
     largest_error: float
-    """Largest difference, as a share of the largest magnitude in its tensor."""
+    """Largest difference, as a share of the largest magnitude in its tensor; without what rounding explains."""
     tolerance: float
     differences: tuple[str, ...]
     """The differences, in sentences; empty if there are none."""
+    explained: tuple[str, ...] = ()
+    """Differences beyond the tolerance that rounding at the plan's cuts explains, in sentences."""
 
     @property
     def agrees(self) -> bool:
-        """Whether every answer equals that of the whole models, within the tolerance."""
+        """Whether every answer equals that of the whole models, within the tolerance or by what rounding explains."""
         return not self.differences
 
 

@@ -17,7 +17,7 @@ from partita_devtools.demo.machine import affordable_rate
 from partita_devtools.demo.result import DemoResult, Verification
 from partita_devtools.demo.simulation import simulate_plan
 from partita_devtools.demo.traffic import SessionEndpoint, first_answer, send_phases
-from partita_devtools.demo.verification import Reference, reference, verify
+from partita_devtools.demo.verification import Reference, ask, reference, verify
 from partita_devtools.environment import DevEnvironment
 from partita_devtools.machine.commands import Report
 from partita_devtools.operator_process import operator_log
@@ -72,7 +72,7 @@ async def _demonstrate(
         f"the first request is answered {first_answer_after_s:.0f} s after the start of this command"
     )
 
-    verification = await _verification(endpoint, example, expected, report)
+    verification = await _verification(endpoint, example, expected, watch, report)
     load_after_s = watch.elapsed()
     phases, looks = await send_phases(
         endpoint, found.session, config.phases, payloads, seed=config.seed, look=watch.look, report=report
@@ -142,12 +142,16 @@ def _rate(example: Example, config: DemoConfig, expected: Reference | None, repo
 
 
 async def _verification(
-    endpoint: SessionEndpoint, example: Example, expected: Reference | None, report: Report
+    endpoint: SessionEndpoint, example: Example, expected: Reference | None, watch: SessionWatch, report: Report
 ) -> Verification | None:
     if expected is None:
         return None
     report(f"comparing {len(expected.answers)} answers with those of the whole models")
-    found = await verify(endpoint, example, expected)
+    before = (await watch.look()).current_plan
+    given = await ask(endpoint, expected)
+    after = (await watch.look()).current_plan
+    plans = {plan.metadata.name: plan.spec for plan in (before, after) if plan is not None}
+    found = await asyncio.to_thread(verify, example, given, expected, [*plans.values()])
     for difference in found.differences:
         report(f"warning: {difference}")
     return found

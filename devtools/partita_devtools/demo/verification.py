@@ -2,29 +2,29 @@
 
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import cache
+from typing import TYPE_CHECKING, Final
 
 import httpx
-import numpy as np
-from numpy.typing import NDArray
 
 from partita_api.inferencesession import InferenceSessionSpec
+from partita_api.pipelineplan import PipelinePlanSpec
 from partita_api.session.execution import CutDType
+from partita_devtools.demo.comparison import Tensors, compare
 from partita_devtools.demo.errors import DemoError
 from partita_devtools.demo.example import Example, importable
 from partita_devtools.demo.result import Verification
 from partita_devtools.demo.traffic import SessionEndpoint
 from partita_runtime.load.inference_request import AnswerError, decode_answer, encode_request
 
-Tensors = Mapping[str, NDArray[Any]]
+if TYPE_CHECKING:
+    # Needs torch, which is imported only where answers are compared.
+    from partita_runtime.load.rounded_models import RoundedAnswer, RoundedModels
 
 TOLERANCE: Final = {CutDType.FP32: 1e-4, CutDType.FP16: 2e-2}
-"""Largest difference by rounding, as a share of the largest magnitude in the tensor.
-
-Feature maps in FP16 have 11 bits; detections, and the crops made from them, move a little.
-"""
+"""Largest difference by rounding, as a share of the largest magnitude in the tensor. FP16 has 11 bits."""
 
 _TIMEOUT_S: Final = 60.0
 
@@ -35,7 +35,7 @@ class Reference:
 
     inputs: Tensors
     """`[count, ...]` by input name."""
-    answers: list[dict[str, NDArray[Any]]]
+    answers: Sequence[Tensors]
     """For each sample, the tensors of its answer by name."""
     seconds: float
     """CPU time of the models for one sample: the median."""
@@ -49,7 +49,8 @@ def reference(example: Example, inputs: Tensors) -> Reference:
 
     spec: InferenceSessionSpec = example.session.spec
     torch.set_num_threads(1)
-    answers, seconds = [], []
+    answers: list[Tensors] = []
+    seconds = []
     with importable(example):
         models = WholeModels(spec)
         for i in range(len(next(iter(inputs.values())))):
@@ -59,54 +60,35 @@ def reference(example: Example, inputs: Tensors) -> Reference:
     return Reference(inputs, answers, statistics.median(seconds))
 
 
-async def verify(endpoint: SessionEndpoint, example: Example, expected: Reference) -> Verification:
-    """Send each sample of the reference and compare its answer.
-
-    Raises DemoError for a request that is not answered.
-    """
+async def ask(endpoint: SessionEndpoint, expected: Reference) -> list[Tensors]:
+    """The session's answer for each sample of the reference. Raises DemoError for a request that is not answered."""
     async with httpx.AsyncClient(timeout=_TIMEOUT_S) as http:
-        given = [
+        return [
             await _ask(http, endpoint, {name: tensor[i : i + 1] for name, tensor in expected.inputs.items()})
             for i in range(len(expected.answers))
         ]
-    return compare(given, expected.answers, TOLERANCE[example.session.spec.execution.cut_dtype])
 
 
-def compare(
-    given: list[dict[str, NDArray[Any]]], expected: list[dict[str, NDArray[Any]]], tolerance: float
+def verify(
+    example: Example, given: Sequence[Tensors], expected: Reference, plans: Sequence[PipelinePlanSpec]
 ) -> Verification:
-    """Compare answers tensor by tensor, without the tensors of `given` that contain only row numbers."""
-    differences, errors, values = [], [0.0], 0
-    for number, (answer, want) in enumerate(zip(given, expected, strict=True)):
-        for name, tensor in want.items():
-            rows = answer.get(name)
-            if rows is None or rows.shape != tensor.shape:
-                found = "nothing" if rows is None else list(rows.shape)
-                differences.append(
-                    f"request {number}: {name} is {found}, but the whole models give {list(tensor.shape)}"
-                )
-                continue
-            values += tensor.size
-            error = _relative_error(rows, tensor)
-            errors.append(error)
-            if not error <= tolerance:
-                differences.append(f"request {number}: {name} is off by {error:.2%} of its largest value")
-        differences += [
-            f"request {number}: {name} has {len(rows)} rows, but the whole models give none"
-            for name, rows in answer.items()
-            if name not in want and not name.endswith(".index") and len(rows)
-        ]
-    return Verification(len(expected), values, max(errors), tolerance, tuple(differences))
+    """Compare the answers of a session, which pipelines of these plans gave. Raises ModelError."""
+    session: InferenceSessionSpec = example.session.spec
+
+    @cache
+    def models() -> "RoundedModels":
+        from partita_runtime.load.rounded_models import RoundedModels
+
+        return RoundedModels(session, plans)
+
+    def rounded(number: int) -> Iterator["RoundedAnswer"]:
+        with importable(example):
+            yield from models().answers({name: tensor[number] for name, tensor in expected.inputs.items()})
+
+    return compare(given, expected.answers, TOLERANCE[session.execution.cut_dtype], rounded)
 
 
-def _relative_error(given: NDArray[Any], expected: NDArray[Any]) -> float:
-    if not expected.size:
-        return 0.0
-    largest = float(np.abs(expected).max())
-    return float(np.abs(given.astype(np.float64) - expected).max()) / (largest or 1.0)
-
-
-async def _ask(http: httpx.AsyncClient, endpoint: SessionEndpoint, inputs: Tensors) -> dict[str, NDArray[Any]]:
+async def _ask(http: httpx.AsyncClient, endpoint: SessionEndpoint, inputs: Tensors) -> Tensors:
     payload = encode_request(inputs)
     try:
         answer = await http.post(endpoint.infer_url, content=payload.body, headers=dict(payload.headers))

@@ -1,6 +1,7 @@
 """The reference answer of a session: its whole models, run in this process."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,9 @@ from partita_runtime.scheduling.requests import RequestGraph, SubRequest
 from partita_runtime.serving.protocol.interface import Interface
 from partita_runtime.serving.session.dataflow import SampleTensors, answer_of
 
+Forward = Callable[[Array], Sequence[Array]]
+"""A model as a function of one sample, without a batch dimension, to its output tensors."""
+
 
 class WholeModels:
     """The models of a session, uncut, without batching and at full precision, and its functions."""
@@ -23,30 +27,37 @@ class WholeModels:
         """Load every model. Raises ModelError for a model that cannot be loaded or a missing function."""
         self._session = session
         self._interface = Interface("", session, {})
-        self._models = {m.name: _whole(m.model) for m in session.modules if m.model is not None}
+        self.models: Mapping[str, Forward] = {
+            m.name: partial(_forward, _whole(m.model)) for m in session.modules if m.model is not None
+        }
         self._functions = {
             m.name: (resolve_entrypoint(m.function.entrypoint), m.function.kwargs)
             for m in session.modules
             if m.function is not None
         }
 
-    def answer(self, request: Mapping[str, Array]) -> dict[str, Array]:
-        """The answer's tensors by name for one sample, given by input name and without a batch dimension."""
+    def answer(self, request: Mapping[str, Array], models: Mapping[str, Forward] | None = None) -> dict[str, Array]:
+        """The answer's tensors by name for one sample, given by input name and without a batch dimension.
+
+        `models` replaces models of the same name.
+        """
+        models = {**self.models, **(models or {})}
         graph = RequestGraph(self._session, SchedulingPlan(name="", modules=()))
         sample = SampleTensors(self._interface, request)
+
+        def run(sub: SubRequest) -> dict[str, int]:
+            if sub.module in models:
+                return sample.model_answered(sub, models[sub.module](sample.model_input(sub)))
+            function, kwargs = self._functions[sub.module]
+            return sample.function_answered(sub, function(sample.request, sample.function_upstream(sub), **kwargs))
+
         due = graph.start(0, 0, {root.name: 1 for root in self._interface.roots})
         while due:
             sub = due.pop(0)
-            due += graph.completed(sub.sub_id, self._run(sample, sub))
+            due += graph.completed(sub.sub_id, run(sub))
         outcome = graph.finished(0)
         assert outcome is not None  # every sub-request was answered
         return answer_of(self._interface, [sample.sink_rows(outcome.results)])
-
-    def _run(self, sample: SampleTensors, sub: SubRequest) -> dict[str, int]:
-        if sub.module in self._models:
-            return sample.model_answered(sub, _forward(self._models[sub.module], sample.model_input(sub)))
-        function, kwargs = self._functions[sub.module]
-        return sample.function_answered(sub, function(sample.request, sample.function_upstream(sub), **kwargs))
 
 
 def _whole(source: ModelSource) -> Any:

@@ -122,6 +122,12 @@ def test_accelerators_are_counted_by_pool() -> None:
             id="answers differ",
         ),
         pytest.param(
+            lambda result: replace(result, verification=replace(agreement(), explained=("request 1: person is off",))),
+            ["are those of the whole models", "rounding at cuts explains: request 1: person is off"],
+            True,
+            id="rounding explains a difference",
+        ),
+        pytest.param(
             lambda result: replace(result, phases=result.phases[1:]),
             ["objective of 99% is missed"],
             False,
