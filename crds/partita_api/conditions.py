@@ -13,6 +13,7 @@
 | Held        | a person or a policy keeps the session from its plan    | session reconciler  |
 | Partitioned | the pool's nodes are cut as spec.mig says               | pool reconciler     |
 | Provisioned | an elastic pool has the accelerators that plans use     | pool reconciler     |
+| Exposed     | clients reach the session at addresses that stay        | session reconciler  |
 """
 
 from collections.abc import Iterable
@@ -40,6 +41,7 @@ class ConditionType(StrEnum):
     HELD = "Held"
     PARTITIONED = "Partitioned"
     PROVISIONED = "Provisioned"
+    EXPOSED = "Exposed"
 
 
 class ConditionStatus(StrEnum):

@@ -375,13 +375,13 @@ class InferenceSessionStatus(StatusModel):
     url: str | None = Field(default=None, description="Base URL for clients of the Open Inference Protocol.")
     grpc_address: str | None = Field(
         default=None,
-        description="host:port of the Open Inference Protocol over gRPC, if the session requests it; with several "
-        "frontends one for each, separated by commas.",
+        description="host:port of the Open Inference Protocol over gRPC, if the session requests it: that of the "
+        "session's Service, or with engine Ray one for each frontend, separated by commas.",
     )
     http_address: str | None = Field(
         default=None,
         description="host:port of the Open Inference Protocol over HTTP without Serve's proxy, if the session "
-        "requests it; one for each frontend, separated by commas.",
+        "requests it: that of the session's Service, or with engine Ray one for each frontend, separated by commas.",
     )
     current_plan: PlanSummary | None = Field(default=None, description="The plan that serves requests.")
     pending_plan: str | None = Field(default=None, description="A plan that waits for approval or is being rolled out.")

@@ -24,6 +24,8 @@ MIG_DRAINING_LABEL: Final = f"{GROUP}/mig-draining"
 
 SESSION_SPEC_ANNOTATION: Final = f"{GROUP}/session-spec"
 """On a PipelinePlan: the session's spec that it was made from, as JSON."""
+MANIFEST_ANNOTATION: Final = f"{GROUP}/manifest-digest"
+"""On objects that Partita makes for a session: the digest of what it applied last."""
 INPUTS_ANNOTATION: Final = f"{GROUP}/inputs-digest"
 """On a PipelinePlan: the digest of later inputs for which the search found the same plan again."""
 RETRY_ANNOTATION: Final = f"{GROUP}/retry"

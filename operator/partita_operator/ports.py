@@ -99,6 +99,40 @@ class ServingStatus:
         return " ".join([part for part in (self.message, *map(str, self.remarks)) if part])
 
 
+HTTP_DIRECT: Final = "http-direct"
+GRPC: Final = "grpc"
+"""Names of the ports of a session's Service that lead to frontends without Serve's proxy."""
+
+
+@dataclass(frozen=True)
+class FrontendPort:
+    """A port of a frontend beside Serve's proxy, in a pod of the session's namespace."""
+
+    name: str
+    """HTTP_DIRECT or GRPC."""
+    address: str
+    """IP address of the pod."""
+    port: int
+    pod: str
+    uid: str
+    """Of the pod."""
+    node: str = ""
+
+
+@dataclass(frozen=True)
+class SessionBackend:
+    """The pods that take the requests of a session."""
+
+    selector: Mapping[str, str]
+    """Labels of the pods with a ready Serve proxy."""
+    port: int
+    """Port of Serve's proxies."""
+    frontends: tuple[FrontendPort, ...] | None = None
+    """The frontends' own ports; None while no frontend reports them."""
+    unknown: tuple[str, ...] = ()
+    """Addresses that frontends report and that belong to no pod of the Ray cluster."""
+
+
 @dataclass(frozen=True)
 class StageSignals:
     """Measurements of one stage of the serving plan over the last window."""
@@ -144,6 +178,12 @@ class ServingEngine(Protocol):
 
     async def signals(self, session_key: str) -> ServingSignals | None:
         """What the session's frontends measured over the last window; None if there is no frontend."""
+
+    async def backend(self, session_key: str, serving: ServingStatus | None) -> SessionBackend | None:
+        """The pods of the session, if Kubernetes knows them; `serving` is what `observe` returned last.
+
+        None if the engine's processes are no pods, or none serve yet.
+        """
 
     async def remove(self, session_key: str) -> bool:
         """Remove everything of the session, step by step; True once nothing is left."""

@@ -131,7 +131,9 @@ async def answered(url: str) -> int:
 
 
 @pytest.mark.usefixtures("operator")
-async def test_a_session_is_served_scaled_and_deleted(namespace: Kubectl, kuberay: KubeRayDouble) -> None:
+async def test_a_session_is_served_scaled_and_deleted(
+    namespace: Kubectl, kuberay: KubeRayDouble, head: RayCluster
+) -> None:
     def seen() -> dict[str, Any]:
         found = namespace.get("isess", "traffic")
         return {"session": found, "ready": reason(found), "nodes": dict(kuberay.nodes), "double": kuberay.problem}
@@ -139,7 +141,13 @@ async def test_a_session_is_served_scaled_and_deleted(namespace: Kubectl, kubera
     spec = {"engine": {"type": "KubeRay"}, "autoscaling": {"mode": "Disabled"}, "slo": {"latencyMs": 10_000}}
     namespace.apply(pool(POOL), session("traffic", **spec))
     first = await eventually(seen, lambda now: now["ready"][0] == "True", PATIENCE_SECONDS)
-    assert await answered(first["session"]["status"]["url"]) == httpx.codes.OK
+    assert first["session"]["status"]["url"] == f"http://traffic.{NAMESPACE}.svc/{NAMESPACE}/traffic"
+    url = f"http://127.0.0.1:{head.serve_http_port}/{NAMESPACE}/traffic"  # this machine has no Services
+    assert await answered(url) == httpx.codes.OK
+    service = namespace.get("service", "traffic")
+    assert service is not None
+    active = (namespace.get("rayservices", "partita") or {})["status"]["activeServiceStatus"]["rayClusterName"]
+    assert service["spec"]["selector"] == {"ray.io/cluster": active, "ray.io/serve": "true"}
 
     rayservice = namespace.get("rayservices", "partita")
     assert rayservice is not None
@@ -154,7 +162,8 @@ async def test_a_session_is_served_scaled_and_deleted(namespace: Kubectl, kubera
         return bool(status["currentPlan"]["name"] != plan and now["ready"][0] == "True")
 
     second = await eventually(seen, is_moved, PATIENCE_SECONDS)
-    assert await answered(second["session"]["status"]["url"]) == httpx.codes.OK
+    assert second["session"]["status"]["url"] == first["session"]["status"]["url"], "the address stays"
+    assert await answered(url) == httpx.codes.OK
     assert sum(second["nodes"].values()) == 1 + 3, "a frontend, the old plan's replica, and two of the new one"
     await eventually(lambda: pods(namespace.get("rayservices", "partita")), lambda now: now == [1, 2])
     live = namespace.list("rayclusters")[0]["spec"]["workerGroupSpecs"][1]

@@ -28,6 +28,7 @@ from partita_operator.ports import (
     ServingSignals,
     ServingSpec,
     ServingStatus,
+    SessionBackend,
     StageReadiness,
     StageSignals,
 )
@@ -47,6 +48,8 @@ class EngineDouble:
     reported: dict[str, ServingSignals] = field(default_factory=dict)
     applied: dict[str, ServingSpec] = field(default_factory=dict)
     """What was last applied, by session key."""
+    backends: dict[str, SessionBackend] = field(default_factory=dict)
+    """The pods of each session, by session key."""
     removals_needed: int = 1
     """Calls of `remove` until everything is gone."""
     _removals: dict[str, int] = field(default_factory=dict)
@@ -79,6 +82,9 @@ class EngineDouble:
     async def signals(self, session_key: str) -> ServingSignals | None:
         self._reachable()
         return self.reported.get(session_key)
+
+    async def backend(self, session_key: str, serving: ServingStatus | None) -> SessionBackend | None:
+        return self.backends.get(session_key)
 
     async def remove(self, session_key: str) -> bool:
         self._reachable()

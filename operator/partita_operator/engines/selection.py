@@ -10,7 +10,14 @@ from partita_operator.engines.kuberay.engine import KubeRayEngine
 from partita_operator.engines.ray.engine import RayServeEngines, serving_options
 from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.connection import load_config
-from partita_operator.ports import EngineUnavailableError, ServingEngine, ServingSignals, ServingSpec, ServingStatus
+from partita_operator.ports import (
+    EngineUnavailableError,
+    ServingEngine,
+    ServingSignals,
+    ServingSpec,
+    ServingStatus,
+    SessionBackend,
+)
 from partita_operator.settings.model import OperatorSettings
 
 NO_KUBERAY: Final = "The operator is not set up for KubeRay. Set kuberay.image of the chart, or use engine.type Ray."
@@ -80,6 +87,10 @@ class MissingEngine:
 
     async def signals(self, session_key: str) -> ServingSignals | None:
         """None."""
+        return None
+
+    async def backend(self, session_key: str, serving: ServingStatus | None) -> SessionBackend | None:
+        """None: nothing runs."""
         return None
 
     async def remove(self, session_key: str) -> bool:

@@ -12,10 +12,12 @@ from partita_operator.ports import EngineUnavailableError, PartitionerError
 from partita_operator.reconcile.actions import (
     Action,
     AddFinalizer,
+    ApplyObject,
     ApplyServing,
     ApprovePlan,
     CancelSolve,
     CreatePlan,
+    DeleteObject,
     DeletePlan,
     KeepPlan,
     PartitionNode,
@@ -28,6 +30,7 @@ from partita_operator.reconcile.actions import (
     StoreProfile,
 )
 from partita_operator.reconcile.capacity.accounting import available, fits
+from partita_operator.reconcile.object_changes import object_name
 from partita_operator.reconcile.world import SessionWorld
 
 logger = logging.getLogger(__name__)
@@ -129,12 +132,32 @@ async def _execute(action: Action, world: SessionWorld, context: Context) -> Non
         case DeletePlan(name):
             logger.info("session %s: deleting plan %s", key, name)
             await context.writer.delete_plan(namespace, name)
+        case ApplyObject() | DeleteObject():
+            await _change_object(action, world, context)
         case ApplyServing(spec):
             async with asyncio.timeout(ACTION_TIMEOUT_S):
                 await context.engines.of(session).apply(spec)
         case RemoveServing():
             async with asyncio.timeout(ACTION_TIMEOUT_S):
                 await context.engines.of(session).remove(key)
+
+
+async def _change_object(action: ApplyObject | DeleteObject, world: SessionWorld, context: Context) -> None:
+    """Write or delete an object of the session. What fails is reported by the condition Exposed alone."""
+    assert context.objects is not None
+    kind, name = object_name(action.manifest) if isinstance(action, ApplyObject) else (action.kind, action.name)
+    logger.info("session %s: %s %s %s", world.session.key, type(action).__name__, kind, name)
+    try:
+        match action:
+            case ApplyObject(manifest):
+                await context.objects.apply(manifest)
+            case DeleteObject():
+                await context.objects.delete(action, world.session.metadata.namespace or "default")
+    except ApiError as error:
+        logger.warning("session %s: %s %s: %s", world.session.key, kind, name, error)
+        context.memory(
+            world.session.key
+        ).exposure_problem = f"The API server refuses {kind} {name}: {str(error).removesuffix('.')}."
 
 
 async def _create_plan(action: CreatePlan, world: SessionWorld, context: Context) -> None:

@@ -12,6 +12,7 @@ from partita_operator.handlers.plan_searches import PlanSearches
 from partita_operator.kube.cache import ClusterCache
 from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.profiles import ProfileStore
+from partita_operator.kube.session_objects import SessionObjects
 from partita_operator.kube.writes import ObjectWriter
 from partita_operator.ports import GpuPartitioner, ProfileRunner, ServingEngines
 from partita_operator.settings.model import OperatorSettings
@@ -25,6 +26,8 @@ class SessionMemory:
     rates: RateHistory = field(default_factory=RateHistory)
     problem: str = ""
     """Errors of the last pass's actions."""
+    exposure_problem: str = ""
+    """Errors of the last writes of the session's objects. They do not disturb anything else."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,8 @@ class Context:
     searches: PlanSearches
     metrics: Metrics
     leadership: Leadership
+    objects: SessionObjects | None = None
+    """None: sessions have no objects of their own, because there is no engine with pods."""
     partitioner: GpuPartitioner | None = None
     """None: GPUs are not partitioned."""
     memories: dict[str, SessionMemory] = field(default_factory=dict)

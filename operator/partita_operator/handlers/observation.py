@@ -9,6 +9,7 @@ from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession
 from partita_operator.handlers.context import Context
 from partita_operator.kube.devices import device_offer
+from partita_operator.kube.errors import ApiError
 from partita_operator.kube.nodes import selected_nodes
 from partita_operator.ports import (
     EngineUnavailableError,
@@ -20,9 +21,10 @@ from partita_operator.ports import (
 )
 from partita_operator.reconcile.capacity.cluster import Cluster
 from partita_operator.reconcile.pool.gpu_labels import DRAINING
+from partita_operator.reconcile.session.exposure.decision import needed_objects
 from partita_operator.reconcile.session.planning import with_measured_rate
 from partita_operator.reconcile.session.profiles import required_profile_keys
-from partita_operator.reconcile.world import Node, PartitionerWorld, PoolWorld, SessionWorld
+from partita_operator.reconcile.world import ExposureWorld, Node, PartitionerWorld, PoolWorld, SessionWorld
 
 ENGINE_TIMEOUT_S: Final = 30.0
 """An engine that does not answer within this time counts as unavailable."""
@@ -57,6 +59,7 @@ async def observe_session(session: InferenceSession, cluster: Cluster, context: 
         signals=engine.signals,
         rates=memory.rates,
         search=context.searches.last(session.key),
+        exposure=await _exposure_world(session, engine.serving, context),
         problem=engine.problem or memory.problem,
     )
 
@@ -103,6 +106,26 @@ async def _engine_answer(session: InferenceSession, context: Context) -> _Engine
     context.metrics.engine_answered(key, answer.serving is not None)
     context.metrics.measured(key, answer.signals.reported if answer.signals is not None else None)
     return answer
+
+
+async def _exposure_world(
+    session: InferenceSession, serving: ServingStatus | None, context: Context
+) -> ExposureWorld | None:
+    """The objects of the session; None until they are listed."""
+    objects, failed = context.objects, context.memory(session.key).exposure_problem
+    if objects is None or not objects.listed:
+        return ExposureWorld(problem=objects.problem) if objects is not None and objects.problem else None
+    try:
+        async with asyncio.timeout(ENGINE_TIMEOUT_S):
+            backend = await context.engines.of(session).backend(session.key, serving)
+    except (EngineUnavailableError, TimeoutError):
+        backend = None  # the condition RolledOut reports it
+    present = objects.of(session)
+    try:
+        taken = await objects.taken(session, needed_objects(session) if backend is not None else ())
+    except ApiError as error:
+        return ExposureWorld(objects=present, problem=f"Partita may not read the session's objects: {error}.")
+    return ExposureWorld(backend, present, taken, failed)
 
 
 async def _observe_runs(

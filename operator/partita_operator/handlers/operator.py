@@ -21,6 +21,7 @@ from partita_operator.kube.connection import Connection, load_config
 from partita_operator.kube.lease import LeaseStore
 from partita_operator.kube.profiles import ProfileStore
 from partita_operator.kube.retries import ApiServerUnavailableError
+from partita_operator.kube.session_objects import SessionObjects
 from partita_operator.kube.writes import ObjectWriter
 from partita_operator.partitioning.mig_manager import MigManager
 from partita_operator.ports import EngineUnavailableError, PlanSolver, ProfileRunner, ServingEngines
@@ -73,6 +74,7 @@ async def run_operator(
             searches=searches,
             metrics=metrics,
             leadership=leadership,
+            objects=SessionObjects(kubernetes, settings.namespaces) if settings.kuberay.enabled else None,
             partitioner=MigManager(kubernetes, settings.mig) if settings.mig.enabled else None,
         )
         tasks: list[asyncio.Task[Any]] = [
@@ -160,6 +162,8 @@ async def _work(connection: Connection, context: Context, queue: WorkQueue[Key])
         async with asyncio.TaskGroup() as group:
             group.create_task(watch(connection, events.handle, settings.health.port, webhook, settings.namespaces))
             group.create_task(context.profiles.watch())
+            if context.objects is not None:
+                group.create_task(context.objects.watch())
             group.create_task(_lead(context, queue))
     except* LeadershipLostError as lost:
         raise LeadershipLostError(f"{_first(lost)} Another replica leads; this one ends.") from None

@@ -47,6 +47,7 @@ async def process_session(key: str, context: Context) -> float | None:
         await _write_statuses(decision, world, context)
     await _publish_events(session, decision.events, now, context)
     memory = context.memory(key)
+    memory.exposure_problem = ""
     memory.problem = await execute(decision.actions, world, context)
     if memory.problem:
         raise PassFailedError(memory.problem)

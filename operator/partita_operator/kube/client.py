@@ -7,7 +7,7 @@ in resources.py, which saves the dynamic client's discovery requests and its cac
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from aiohttp import ClientError, ClientTimeout
 from kubernetes.aio.client import ApiClient
@@ -30,6 +30,14 @@ _CONNECT_SECONDS: Final = 10.0
 _READ_SECONDS: Final = 30.0
 _MERGE_PATCH: Final = "application/merge-patch+json"
 _JSON_PATCH: Final = "application/json-patch+json"
+
+
+class WatchEvent(NamedTuple):
+    """One event of a watch."""
+
+    object: Document
+    """The object, as it is now or was last."""
+    deleted: bool
 
 
 class KubernetesClient:
@@ -101,7 +109,7 @@ class KubernetesClient:
 
     async def changes(
         self, kind: Resource, namespace: str = "", *, labels: str = "", since: str
-    ) -> AsyncGenerator[Document, None]:
+    ) -> AsyncGenerator[WatchEvent, None]:
         """The objects that are created, changed or deleted after the version `since`. Ends only with an error.
 
         The official Watch reconnects when a request ends or times out. Raises ApiError with status 410 if the server
@@ -120,7 +128,7 @@ class KubernetesClient:
                 ):
                     if not isinstance(event, dict):
                         raise ApiUnreachableError("The watch was cut off in the middle of an event.")
-                    yield event["raw_object"]
+                    yield WatchEvent(event["raw_object"], deleted=event["type"] == "DELETED")
             except ApiException as error:
                 raise api_error(error) from error
             except (ClientError, TimeoutError) as error:

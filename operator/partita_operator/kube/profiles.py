@@ -19,9 +19,8 @@ from partita_api.meta import POOL_LABEL, PROFILE_LABEL
 from partita_api.profile import PROFILE_FILE, Profile
 from partita_operator.kube.client import Document, KubernetesClient
 from partita_operator.kube.errors import ApiError, KubernetesError, is_missing
-from partita_operator.kube.resources import ALL_NAMESPACES, ConfigMapResource
+from partita_operator.kube.resources import ALL_NAMESPACES, ConfigMapResource, exists
 from partita_operator.kube.retries import retried
-from partita_operator.kube.selectors import exists
 
 logger = logging.getLogger(__name__)
 
@@ -128,8 +127,8 @@ class ProfileStore:
         since = await self._client.version(ConfigMapResource, place, labels=labels)
         watch = self._watches[place] = _Watch({})
         async with aclosing(self._client.changes(ConfigMapResource, place, labels=labels, since=since)) as changes:
-            async for config_map in changes:
-                self._hear(watch, config_map)
+            async for change in changes:
+                self._hear(watch, change.object)
 
     def _hear(self, watch: _Watch, config_map: Document) -> None:
         meta = config_map["metadata"]

@@ -7,12 +7,13 @@ from kubernetes.aio.dynamic import Resource
 
 from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.errors import ApiError, is_missing, unknown_field
-from partita_operator.kube.resources import ALL_NAMESPACES, RayClusterResource, RayServiceResource
+from partita_operator.kube.resources import ALL_NAMESPACES, PodResource, RayClusterResource, RayServiceResource, equal
 from partita_operator.kube.retries import retried
-from partita_operator.kube.selectors import equal
 from partita_operator.ports import EngineUnavailableError
 
 Document = Mapping[str, Any]
+CLUSTER_LABEL: Final = "ray.io/cluster"
+"""KubeRay's label on pods: the name of their RayCluster."""
 OLDEST_KUBERAY: Final = "1.6"
 """KubeRay has `authOptions.secretName` since then."""
 
@@ -59,6 +60,14 @@ class RayServices:
     async def cluster(self, namespace: str, name: str) -> Document | None:
         """A RayCluster, or None."""
         return await self._get(RayClusterResource, namespace, name)
+
+    async def pods(self, namespace: str, cluster: str) -> list[Document]:
+        """The pods of a RayCluster."""
+        labels = equal({CLUSTER_LABEL: cluster})
+        try:
+            return list(await retried(lambda: self._client.list(PodResource, namespace, labels=labels)))
+        except ApiError as error:
+            raise _refused(f"list the pods of RayCluster {namespace}/{cluster}", error) from error
 
     async def patch_cluster(self, namespace: str, name: str, operations: Sequence[Mapping[str, Any]]) -> None:
         """Apply JSON patch operations to a RayCluster, all or none. A deleted cluster is not an error."""

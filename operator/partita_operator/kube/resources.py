@@ -1,4 +1,4 @@
-"""The kinds that Partita reads and writes, and documents of its own kinds as the API models."""
+"""The kinds that Partita reads and writes, selectors of their objects, and documents of its own kinds as API models."""
 
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar
@@ -46,6 +46,7 @@ DefinitionResource: Final = resource(
     "apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
 )
 DeviceClassResource: Final = resource("resource.k8s.io/v1", "DeviceClass", "deviceclasses", namespaced=False)
+EndpointSliceResource: Final = resource("discovery.k8s.io/v1", "EndpointSlice", "endpointslices")
 EventResource: Final = resource("v1", "Event", "events")
 JobResource: Final = resource("batch/v1", "Job", "jobs")
 LeaseResource: Final = resource("coordination.k8s.io/v1", "Lease", "leases")
@@ -57,6 +58,7 @@ RayServiceResource: Final = resource("ray.io/v1", "RayService", "rayservices")
 ResourceClaimTemplateResource: Final = resource("resource.k8s.io/v1", "ResourceClaimTemplate", "resourceclaimtemplates")
 ResourceSliceResource: Final = resource("resource.k8s.io/v1", "ResourceSlice", "resourceslices", namespaced=False)
 SecretResource: Final = resource("v1", "Secret", "secrets")
+ServiceResource: Final = resource("v1", "Service", "services")
 
 _NO_SPEC: Final = InferenceSessionSpec.model_validate(
     {
@@ -66,6 +68,16 @@ _NO_SPEC: Final = InferenceSessionSpec.model_validate(
     }
 )
 """Replaces an unusable spec of which no plan recorded an earlier version. Nothing is planned from it."""
+
+
+def equal(labels: Mapping[str, str]) -> str:
+    """Objects whose labels, or fields, have all of these values."""
+    return ",".join(f"{name}={value}" for name, value in sorted(labels.items()))
+
+
+def exists(label: str) -> str:
+    """Objects that have the label, with any value."""
+    return label
 
 
 def document(model: BaseModel) -> dict[str, Any]:

@@ -10,9 +10,8 @@ from typing import Final
 from partita_api.meta import FIELD_MANAGER, POOL_LABEL
 from partita_operator.kube.client import Document, KubernetesClient
 from partita_operator.kube.errors import ApiError, is_conflict, is_missing
-from partita_operator.kube.resources import ConfigMapResource, NodeResource, PodResource
+from partita_operator.kube.resources import ConfigMapResource, NodeResource, PodResource, equal, exists
 from partita_operator.kube.retries import retried
-from partita_operator.kube.selectors import equal, exists
 from partita_operator.ports import NodeStep, PartitionerError, StepKind
 from partita_operator.reconcile.pool.gpu_labels import CUT_AS, CUT_BY, DRAINING, MIG_CONFIG
 from partita_operator.settings.mig import MigSettings

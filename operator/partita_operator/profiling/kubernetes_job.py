@@ -7,9 +7,8 @@ from partita_api.profile import ProfileRequest
 from partita_operator.kube.client import Document, KubernetesClient
 from partita_operator.kube.devices import DeviceClaims
 from partita_operator.kube.errors import ApiError, is_conflict, is_missing
-from partita_operator.kube.resources import JobResource, PodResource
+from partita_operator.kube.resources import JobResource, PodResource, equal
 from partita_operator.kube.retries import retried
-from partita_operator.kube.selectors import equal
 from partita_operator.ports import ProfileRun, RunPhase
 from partita_operator.profiling.kubernetes_job_manifest import CONTAINER, job_manifest, job_name
 from partita_operator.profiling.outcome import finished_run, log_tail, over_time

@@ -5,7 +5,7 @@ The status is written first. It has what an operator needs after a restart to re
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from partita_api.gpupool import GPUPool, GPUPoolStatus
 from partita_api.inferencesession import InferenceSessionStatus
@@ -115,6 +115,23 @@ class PartitionNode:
 
 
 @dataclass(frozen=True)
+class ApplyObject:
+    """Write a Kubernetes object that belongs to the session."""
+
+    manifest: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class DeleteObject:
+    """Delete a Kubernetes object that belongs to the session."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True)
 class RemoveServing:
     """Remove the session's applications."""
 
@@ -133,6 +150,8 @@ Action = (
     | DeletePlan
     | ApplyServing
     | RemoveServing
+    | ApplyObject
+    | DeleteObject
     | PublishConfigurations
     | PartitionNode
 )

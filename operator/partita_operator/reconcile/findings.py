@@ -18,6 +18,7 @@ CONDITIONS_WITH_EVENTS: Final = frozenset(
         ConditionType.ROLLED_OUT,
         ConditionType.SLO_MET,
         ConditionType.HELD,
+        ConditionType.EXPOSED,
         ConditionType.PARTITIONED,
         ConditionType.PROVISIONED,
     }

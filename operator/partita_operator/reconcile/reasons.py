@@ -61,6 +61,8 @@ class Reason(StrEnum):
     DEVICES_UNREADABLE = "DevicesUnreadable", Severity.WARNING, "the operator cannot read the devices of DRA drivers"
     PROVISIONING_TIMED_OUT = "ProvisioningTimedOut", Severity.WARNING, "requested nodes did not come in time"
     NO_COUNT = "NoCount", Severity.WARNING, "spec.count is 0"
+    NAME_TAKEN = "NameTaken", Severity.WARNING, "an object of another owner has the name that the session needs"
+    EXPOSURE_FAILED = "ExposureFailed", Severity.WARNING, "the operator may not read or write the session's addresses"
     SLO_MISSED = "SLOMissed", Severity.WARNING, "too few requests were answered in time over the last window"
     # The operator tries again.
     ENGINE_UNAVAILABLE = "EngineUnavailable", Severity.WARNING, "the serving engine does not answer"
@@ -75,6 +77,7 @@ class Reason(StrEnum):
     WAITING_FOR_NODES = "WaitingForNodes", Severity.NORMAL, "pods wait for nodes that a node autoscaler brings"
     SCALING = "Scaling", Severity.NORMAL, "the session serves, and some replicas are still starting"
     SCALING_FROM_ZERO = "ScalingFromZero", Severity.NORMAL, "replicas start for requests that are held"
+    WAITING_FOR_RAY_CLUSTER = "WaitingForRayCluster", Severity.NORMAL, "the Service follows once the Ray cluster serves"
     DELETING = "Deleting", Severity.NORMAL, "applications and profiling runs are being removed"
     # Held back on purpose.
     AWAITING_APPROVAL = "AwaitingApproval", Severity.NORMAL, "a person has to approve the plan or the change"
@@ -95,6 +98,8 @@ class Reason(StrEnum):
     NO_SIGNALS = "NoSignals", Severity.NORMAL, "no frontend has reported"
     AVAILABLE = "Available", Severity.NORMAL, "the pool has accelerators"
     PROVISIONED = "Provisioned", Severity.NORMAL, "all accelerators that plans use are present"
+    SERVICE_READY = "ServiceReady", Severity.NORMAL, "the session has its Service"
+    NO_SERVICE = "NoService", Severity.NORMAL, "the engine has no Services for sessions"
     PARTITIONED = "Partitioned", Severity.NORMAL, "all nodes are cut"
 
 

@@ -5,14 +5,16 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from functools import cached_property
+from typing import Any
 
 from partita_api.gpupool import GPUPool
 from partita_api.inferencesession import InferenceSession
 from partita_api.profile import Profile
-from partita_operator.ports import ProfileRun, ServingSignals, ServingStatus
+from partita_operator.ports import ProfileRun, ServingSignals, ServingStatus, SessionBackend
 from partita_operator.reconcile.capacity.accounting import Availability, selected_pools
 from partita_operator.reconcile.capacity.cluster import Cluster
 from partita_operator.reconcile.capacity.ledger import Plans
+from partita_operator.reconcile.object_changes import ObjectName
 from partita_operator.settings.model import OperatorSettings
 from partita_planner.mig.mig_parted import Entries
 from partita_planner.problem import Outcome
@@ -28,6 +30,20 @@ class Search:
     outcome: Outcome | None = None
     """The answer; None while the search runs."""
     finished: datetime | None = None
+
+
+@dataclass(frozen=True)
+class ExposureWorld:
+    """The Kubernetes objects by which clients reach the session, as they are."""
+
+    backend: SessionBackend | None = None
+    """The pods of the session; None if Kubernetes does not know them."""
+    objects: tuple[Mapping[str, Any], ...] = ()
+    """The objects that the session owns."""
+    taken: frozenset[ObjectName] = frozenset()
+    """Kinds and names that the session needs and that belong to somebody else."""
+    problem: str = ""
+    """Why objects could not be read, or the errors of the last writes."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +65,8 @@ class SessionWorld:
     signals: ServingSignals | None = None
     rates: RateHistory = field(default_factory=RateHistory)
     search: Search | None = None
+    exposure: ExposureWorld | None = None
+    """None while the operator has not read the objects."""
     problem: str = ""
     """Errors of the engine or of the last pass's actions."""
 

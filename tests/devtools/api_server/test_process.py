@@ -23,7 +23,7 @@ from partita_devtools.definitions import apply_definitions
 from partita_devtools.errors import DevError
 from partita_devtools.machine.certificates import create_authority
 from partita_devtools.machine.processes import ProcessIdentity, is_running, send
-from partita_operator.kube.client import Document, KubernetesClient
+from partita_operator.kube.client import KubernetesClient, WatchEvent
 from partita_operator.kube.connection import load_config
 from partita_operator.kube.errors import ApiError, is_missing
 from partita_operator.kube.resources import ConfigMapResource, DefinitionResource, PodResource, PoolResource
@@ -71,7 +71,7 @@ async def test_a_watch_reports_changes_that_match_its_selector(client: Kubernete
 
     since = await client.version(ConfigMapResource, "watched")
     await client.apply(ConfigMapResource, config_map("early", seen="yes"))
-    seen: list[Document] = []
+    seen: list[WatchEvent] = []
     async with aclosing(client.changes(ConfigMapResource, "watched", labels="seen", since=since)) as changes:
         async with asyncio.timeout(PATIENCE_SECONDS):
             seen.append(await anext(changes))
@@ -81,10 +81,10 @@ async def test_a_watch_reports_changes_that_match_its_selector(client: Kubernete
             await client.apply(ConfigMapResource, config_map("late"))
             seen.append(await anext(changes))
             seen.append(await anext(changes))
-    assert [(o["metadata"]["name"], bool(o["metadata"].get("labels"))) for o in seen] == [
-        ("early", True),
-        ("late", True),
-        ("late", False),
+    assert [(o["metadata"]["name"], bool(o["metadata"].get("labels")), deleted) for o, deleted in seen] == [
+        ("early", True, False),
+        ("late", True, False),
+        ("late", False, True),
     ]
 
 
@@ -94,7 +94,7 @@ async def test_a_watch_reports_what_was_deleted_before_it_began(client: Kubernet
     await client.delete(PoolResource, "fast")
     async with aclosing(client.changes(PoolResource, since=since, labels="tier=gold")) as changes:
         async with asyncio.timeout(PATIENCE_SECONDS):
-            assert (await anext(changes))["metadata"]["name"] == "fast"
+            assert (await anext(changes)).object["metadata"]["name"] == "fast"
 
 
 async def test_a_kind_that_is_not_served_is_named(client: KubernetesClient) -> None:

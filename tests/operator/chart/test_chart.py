@@ -104,6 +104,10 @@ JOBS = {
 CUTS = {("", "nodes", "patch"), ("", "pods", "list"), ("", "pods", "delete")}
 RAY_SERVICES = {("ray.io", "rayservices", verb) for verb in ("get", "list", "create", "patch", "delete")}
 RAY_CLUSTERS = {("ray.io", "rayclusters", verb) for verb in ("get", "list", "patch")}
+ADDRESSES = {
+    *(("", "services", verb) for verb in ("get", "list", "watch", "create", "patch", "delete")),
+    *(("discovery.k8s.io", "endpointslices", verb) for verb in ("list", "watch", "create", "patch", "delete")),
+}
 TOKENS = {("", "secrets", verb) for verb in ("get", "create", "patch", "delete")}
 
 
@@ -113,16 +117,18 @@ TOKENS = {("", "secrets", verb) for verb in ("get", "create", "patch", "delete")
         pytest.param({"mig": {"enabled": True}}, CUTS, id="nodes and pods, where GPUs are cut"),
         pytest.param({"profiling": {"image": "x"}}, JOBS, id="jobs, with an image for them"),
         pytest.param(
-            {"kuberay": {"image": "x"}}, JOBS | RAY_SERVICES | RAY_CLUSTERS | TOKENS, id="KubeRay, with its image"
+            {"kuberay": {"image": "x"}},
+            JOBS | RAY_SERVICES | RAY_CLUSTERS | ADDRESSES | TOKENS,
+            id="KubeRay, with its image",
         ),
         pytest.param(
             {"kuberay": {"image": "x", "authSecret": "ours"}},
-            JOBS | RAY_SERVICES | RAY_CLUSTERS,
+            JOBS | RAY_SERVICES | RAY_CLUSTERS | ADDRESSES,
             id="KubeRay, with a token of its own",
         ),
         pytest.param(
             {"kuberay": {"image": "x", "authentication": "Disabled"}},
-            JOBS | RAY_SERVICES | RAY_CLUSTERS,
+            JOBS | RAY_SERVICES | RAY_CLUSTERS | ADDRESSES,
             id="KubeRay, without authentication",
         ),
     ],

@@ -130,15 +130,15 @@ EXPIRED = json.dumps({"type": "ERROR", "object": {"code": 410, "reason": "Expire
 
 async def test_a_watch_continues_where_its_request_ended_until_the_version_is_gone() -> None:
     script = Script([stream(event(8), event(9, "DELETED")), stream(event(12)), *[stream(EXPIRED) for _ in range(2)]])
-    seen: list[str] = []
+    seen: list[tuple[str, bool]] = []
 
     async def watch() -> None:
         async for changed in client_of(script).changes(ConfigMapResource, labels="profile", since="7"):
-            seen.append(changed["metadata"]["resourceVersion"])  # noqa: PERF401 - an error keeps what was seen
+            seen.append((changed.object["metadata"]["resourceVersion"], changed.deleted))  # noqa: PERF401 - an error keeps what was seen
 
     with pytest.raises(ApiError, match="too old") as ended:
         await watch()
-    assert seen == ["8", "9", "12"]
+    assert seen == [("8", False), ("9", True), ("12", False)]
     assert ended.value.status == 410
     assert [request.query["resourceVersion"] for request in script.requests] == ["7", "9", "12", "12"]
     assert {request.query["labelSelector"] for request in script.requests} == {"profile"}

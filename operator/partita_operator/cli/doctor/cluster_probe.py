@@ -33,9 +33,9 @@ from partita_operator.kube.resources import (
     NodeResource,
     PoolResource,
     SessionResource,
+    equal,
     resource,
 )
-from partita_operator.kube.selectors import equal
 
 T = TypeVar("T")
 

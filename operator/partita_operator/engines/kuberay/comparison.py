@@ -1,28 +1,13 @@
-"""Compares specifications as KubeRay and the API server do. Pure."""
+"""Compares specifications of Ray clusters as KubeRay does. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from partita_operator.engines.kuberay.worker_groups import NUMBERS
+from partita_operator.reconcile.object_changes import contains
 
 ClusterSpec = Mapping[str, Any]
 """Specification of a RayCluster."""
-
-
-def contains(present: Any, desired: Any) -> bool:
-    """Whether `present` has everything that is desired; fields that the API server has added do not matter."""
-    match desired:
-        case Mapping():
-            return isinstance(present, Mapping) and all(
-                key in present and contains(present[key], value) for key, value in desired.items()
-            )
-        case list() | tuple():
-            return (
-                isinstance(present, list)
-                and len(present) == len(desired)
-                and all(contains(p, d) for p, d in zip(present, desired, strict=True))
-            )
-    return bool(present == desired)
 
 
 def is_replaced(present: ClusterSpec, desired: ClusterSpec) -> bool:

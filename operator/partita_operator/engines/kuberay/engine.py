@@ -17,7 +17,7 @@ from partita_operator.engines.app_config import AppConfig
 from partita_operator.engines.deployments import Deployments
 from partita_operator.engines.frontend_client import FrontendAnswer, FrontendClient, serving_signals, session_url
 from partita_operator.engines.kuberay.authentication import REPLACE_FOR_TOKEN, authenticates, has_token
-from partita_operator.engines.kuberay.comparison import contains
+from partita_operator.engines.kuberay.backend import reports_ports, serving_cluster, session_backend
 from partita_operator.engines.kuberay.ray_tokens import RayTokens
 from partita_operator.engines.kuberay.rayservice_manifest import (
     LABELS,
@@ -59,7 +59,15 @@ from partita_operator.engines.session_status import serving_status
 from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.devices import DeviceClaims
 from partita_operator.kube.rayservices import RayServices
-from partita_operator.ports import EngineUnavailableError, Remark, ServingSignals, ServingSpec, ServingStatus
+from partita_operator.ports import (
+    EngineUnavailableError,
+    Remark,
+    ServingSignals,
+    ServingSpec,
+    ServingStatus,
+    SessionBackend,
+)
+from partita_operator.reconcile.object_changes import contains
 from partita_operator.settings.kuberay import KubeRaySettings, RayAuthentication
 from partita_runtime.serving.deploy.applications import ServingOptions, frontend_name, parse_application
 
@@ -150,6 +158,18 @@ class KubeRayEngine:
         """What the session's frontend measured over the last window; None if no frontend answers."""
         answer = await self._frontend_answer(await self._read(_namespace(session_key), STATE_SECONDS), session_key)
         return serving_signals(answer.signals) if answer.signals else None
+
+    async def backend(self, session_key: str, serving: ServingStatus | None) -> SessionBackend | None:
+        """The pods of the session, also while the Ray cluster's dashboard does not answer."""
+        namespace = _namespace(session_key)
+        known = self._last_read.get(namespace)
+        if known is not None and time.monotonic() - known.at < STATE_SECONDS:
+            found = known.rayservice
+        else:
+            found = await self._services.get(namespace, NAME)
+        cluster = serving_cluster(found)
+        pods = await self._services.pods(namespace, cluster) if cluster and reports_ports(serving) else ()
+        return session_backend(session_key, found, serving, pods)
 
     async def remove(self, session_key: str) -> bool:
         """Removes the frontend, then, once it has answered its last request, the stages.

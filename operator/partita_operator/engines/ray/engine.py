@@ -19,7 +19,7 @@ from partita_operator.engines.ray_dashboard import RayDashboard, capacity
 from partita_operator.engines.rollout import FrontendReport, failed_for_long, next_step, rollout_target
 from partita_operator.engines.serve_state import APPLICATIONS_PATH, ServeState, config_to_put, read_state
 from partita_operator.engines.session_status import serving_status
-from partita_operator.ports import EngineUnavailableError, ServingSignals, ServingSpec, ServingStatus
+from partita_operator.ports import EngineUnavailableError, ServingSignals, ServingSpec, ServingStatus, SessionBackend
 from partita_operator.settings.model import OperatorSettings
 from partita_operator.settings.section import plain
 from partita_runtime.models.policy import with_policy
@@ -131,6 +131,10 @@ class RayServeEngine:
         """What the session's frontend measured over the last window; None if no frontend answers."""
         answer = await self._frontend_answer(await self._read(STATE_SECONDS), session_key)
         return serving_signals(answer.signals) if answer.signals else None
+
+    async def backend(self, session_key: str, serving: ServingStatus | None) -> SessionBackend | None:
+        """None: the processes of a Ray cluster need not be pods of this Kubernetes cluster."""
+        return None
 
     async def remove(self, session_key: str) -> bool:
         """Removes the frontend, then, once it has answered its last request, the stages."""

@@ -13,6 +13,7 @@ from partita_operator.reconcile.capacity.quotas import quota_shortage
 from partita_operator.reconcile.findings import Finding, condition, listed, progress_findings
 from partita_operator.reconcile.reasons import Reason
 from partita_operator.reconcile.session.annotations import Rollback
+from partita_operator.reconcile.session.exposure.decision import Exposure
 from partita_operator.reconcile.session.holds import held
 from partita_operator.reconcile.session.plan_conditions import rollout_summary, scaled_to_zero_summary
 from partita_operator.reconcile.session.planning import Planning
@@ -45,6 +46,7 @@ class Pass:
     planning: Planning
     rollback: Rollback
     rollout: Rollout
+    exposure: Exposure
     current: str | None
     """Name of the current plan."""
 
@@ -60,6 +62,7 @@ def session_findings(step: Pass) -> tuple[Finding, ...]:
         planned,
         _with_remarks(rolled_out, step),
         held(step.rollout.hold, step.rollback),
+        *((step.exposure.finding,) if step.exposure.finding is not None else ()),
         slo_met(step.world.session, step.world.signals.reported if step.world.signals else None),
         *progress_findings(ready, stalled=stalled, reconciling=not stalled and not settled),
     )

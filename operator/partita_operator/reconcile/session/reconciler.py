@@ -17,6 +17,7 @@ from partita_operator.reconcile.reasons import Severity
 from partita_operator.reconcile.session.annotations import find_rollback, pause_reason
 from partita_operator.reconcile.session.conditions import Pass, session_findings
 from partita_operator.reconcile.session.deletion import decide_deletion
+from partita_operator.reconcile.session.exposure.decision import expose
 from partita_operator.reconcile.session.holds import find_hold, preview
 from partita_operator.reconcile.session.plan_conditions import plan_status
 from partita_operator.reconcile.session.planning import (
@@ -67,9 +68,8 @@ def _take_steps(world: SessionWorld, now: datetime) -> Pass:
         planning = decide_plan(world, profiling, current, now)
     hold = find_hold(world, planning, rollback, current, now)
     fallback = current if current is not None or paused else _approved_pending(world)
-    return Pass(
-        world, problem, profiling, planning, rollback, roll_out(world, planning, fallback, hold, now), current_name
-    )
+    rollout = roll_out(world, planning, fallback, hold, now)
+    return Pass(world, problem, profiling, planning, rollback, rollout, expose(world), current_name)
 
 
 def _approved_pending(world: SessionWorld) -> PipelinePlan | None:
@@ -92,6 +92,7 @@ def _actions(step: Pass, status: InferenceSessionStatus) -> tuple[Action, ...]:
         *step.profiling.actions,
         *step.planning.actions,
         *step.rollout.actions,
+        *step.exposure.actions,
         *outdated,
     )
 
@@ -99,13 +100,12 @@ def _actions(step: Pass, status: InferenceSessionStatus) -> tuple[Action, ...]:
 def _status(step: Pass, now: datetime) -> InferenceSessionStatus:
     world, before = step.world, step.world.session.status
     generation = world.session.metadata.generation
-    serving = world.serving
     return InferenceSessionStatus(
         observed_generation=generation,
         engine=world.session.spec.engine.type_or(world.settings.default_engine),
-        url=serving.url if serving is not None else before.url,
-        grpc_address=serving.grpc_address if serving is not None else before.grpc_address,
-        http_address=serving.http_address if serving is not None else before.http_address,
+        url=step.exposure.url,
+        grpc_address=step.exposure.grpc_address,
+        http_address=step.exposure.http_address,
         current_plan=_current_plan(step),
         pending_plan=_pending_plan(step),
         preview=preview(step.rollout.hold, step.planning.desired, world.plans.get(step.current or "")),

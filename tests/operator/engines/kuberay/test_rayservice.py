@@ -12,7 +12,6 @@ from tests.operator.engines.serve_model import frontend_config, stage_config
 from partita_api.fields.quantity import Quantity
 from partita_api.gpupool import Emulation, GPUPool
 from partita_operator.engines.app_config import AppConfig
-from partita_operator.engines.kuberay.comparison import contains
 from partita_operator.engines.kuberay.rayservice_manifest import (
     applications_of,
     rayservice,
@@ -30,6 +29,7 @@ from partita_operator.engines.kuberay.worker_groups import (
     pool_group,
 )
 from partita_operator.engines.serve_state import UnreadableConfigError
+from partita_operator.reconcile.object_changes import contains
 from partita_operator.settings.kuberay import KubeRaySettings
 
 SETTINGS = KubeRaySettings(image="registry/serving:1.2.3")

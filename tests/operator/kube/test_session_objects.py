@@ -1,0 +1,135 @@
+"""A session's Service and EndpointSlices on a real API server, with the operator that keeps them."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from tests.operator.handlers.conftest import Operators
+from tests.operator.kubectl import Json, Kubectl, cluster_with_crds, eventually, pool, reason, session
+
+from partita_api.inferencesession import EngineType
+from partita_operator.ports import HTTP_DIRECT, FrontendPort, SessionBackend
+from partita_operator.settings.kuberay import KubeRaySettings
+from partita_operator.settings.model import OperatorSettings
+
+pytestmark = pytest.mark.apiserver
+
+cluster = cluster_with_crds
+SELECTOR = {"ray.io/cluster": "partita-one", "ray.io/serve": "true"}
+FRONTEND = FrontendPort(HTTP_DIRECT, "10.9.8.7", 31000, "frontends-a", "uid-a", "node-a")
+TRAFFIC = session("traffic", frontend={"httpPort": 0})
+
+
+@pytest.fixture
+def namespace(cluster: Kubectl) -> Iterator[Kubectl]:
+    """A namespace with a pool."""
+    name = f"addresses-{uuid4().hex[:8]}"
+    cluster("create", "namespace", name)
+    made = Kubectl(cluster.kubeconfig, name)
+    made.apply(pool(name))
+    yield made
+    cluster.clear(name)
+
+
+@pytest.fixture
+def operators(namespace: Kubectl) -> Operators:
+    """Operators whose sessions have pods."""
+    made = Operators(namespace.kubeconfig)
+    kuberay = KubeRaySettings(image="registry/serving:1")
+    made.settings = OperatorSettings(
+        resync_seconds=0.5, namespaces=(namespace.namespace,), kuberay=kuberay, default_engine=EngineType.KUBERAY
+    )
+    backend = SessionBackend(SELECTOR, 8000, (FRONTEND,))
+    made.engine.backends[f"{namespace.namespace}/traffic"] = backend
+    return made
+
+
+def serves(namespace: Kubectl, manifest: Json) -> Json:
+    return {**manifest, "spec": {**manifest["spec"], "pools": [namespace.namespace]}}
+
+
+async def exposed(namespace: Kubectl, want: tuple[str, str]) -> Json:
+    found = await eventually(lambda: namespace.get("isess", "traffic"), lambda s: reason(s, "Exposed") == want)
+    assert found is not None
+    return found
+
+
+def owned_slices(namespace: Kubectl) -> list[Json]:
+    return namespace.list("endpointslices", "-l", "endpointslice.kubernetes.io/managed-by=partita.dev")
+
+
+def versions(namespace: Kubectl) -> dict[str, str]:
+    """Resource versions of everything that the operator writes."""
+    kinds = "services,inferencesessions,pipelineplans"
+    found = [*json.loads(namespace("get", kinds, "-o", "json"))["items"], *owned_slices(namespace)]
+    return {o["metadata"]["uid"]: o["metadata"]["resourceVersion"] for o in found}
+
+
+async def test_a_session_has_a_service_that_stays(namespace: Kubectl, operators: Operators) -> None:
+    def service() -> Any:
+        return namespace.get("service", "traffic")
+
+    key, host = f"{namespace.namespace}/traffic", f"traffic.{namespace.namespace}.svc"
+    namespace.apply(serves(namespace, TRAFFIC))
+    async with operators.running():
+        await exposed(namespace, ("True", "ServiceReady"))
+        found = await eventually(
+            lambda: namespace.get("isess", "traffic"), lambda s: s["status"].get("httpAddress") == f"{host}:8080"
+        )
+        assert found["status"]["url"] == f"http://{host}/{key}"
+        made = service()
+        assert made["spec"]["selector"] == SELECTOR
+        assert {port["name"]: port["port"] for port in made["spec"]["ports"]} == {"http": 80, "http-direct": 8080}
+        (slice_,) = owned_slices(namespace)
+        assert slice_["endpoints"][0]["addresses"] == [FRONTEND.address]
+        assert slice_["ports"][0]["port"] == FRONTEND.port
+        (own,) = [s for s in namespace.list("endpointslices") if s["metadata"]["name"] != slice_["metadata"]["name"]]
+        assert {port["name"] for port in own.get("ports") or []} <= {"http"}, "Kubernetes leaves the direct port alone"
+
+        await eventually(
+            lambda: namespace.get("isess", "traffic"), lambda s: reason(s, "Reconciling") == ("False", "Settled")
+        )
+        before = versions(namespace)
+        await asyncio.sleep(6 * operators.settings.resync_seconds)
+        assert versions(namespace) == before, "nothing is written at rest"
+
+        moved = replace(FRONTEND, address="10.9.8.8", port=32000, uid="uid-b")
+        selector = {**SELECTOR, "ray.io/cluster": "partita-two"}
+        operators.engine.backends[key] = SessionBackend(selector, 8000, (moved,))
+        await eventually(service, lambda s: s["spec"]["selector"] == selector)
+        await eventually(
+            lambda: owned_slices(namespace),
+            lambda found: [s["endpoints"][0]["addresses"] for s in found] == [[moved.address]],
+        )
+        assert service()["spec"]["clusterIP"] == made["spec"]["clusterIP"], "the address stays"
+
+        operators.engine.backends[key] = SessionBackend(selector, 8000, None)
+        namespace("patch", "service", "traffic", "--type=merge", "-p", '{"spec":{"selector":{"app":"other"}}}')
+        await eventually(service, lambda s: s["spec"]["selector"] == selector)
+        assert len(owned_slices(namespace)) == 1, "EndpointSlices stay while no frontend answers"
+        namespace("delete", "service", "traffic")
+        await eventually(service, lambda s: s is not None)
+
+    await namespace.wait("delete", "isess", "traffic", "--wait=false")
+    async with operators.running():
+        await eventually(service, lambda s: s is None)
+
+
+async def test_a_service_of_somebody_else_stays(namespace: Kubectl, operators: Operators) -> None:
+    ports = [{"name": "theirs", "port": 1234}]
+    namespace.apply({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "traffic"}, "spec": {"ports": ports}})
+    theirs = namespace.get("service", "traffic")
+    namespace.apply(serves(namespace, TRAFFIC))
+    async with operators.running():
+        found = await exposed(namespace, ("False", "NameTaken"))
+        ready = await eventually(lambda: namespace.get("isess", "traffic"), lambda s: reason(s) == ("True", "Serving"))
+        assert ready["status"]["url"] == f"http://engine/{namespace.namespace}/traffic"
+        assert owned_slices(namespace) == []
+        assert namespace.get("service", "traffic") == theirs
+        assert "Rename or delete the Service" in str(found["status"]["conditions"])
+        namespace("delete", "service", "traffic")
+        await exposed(namespace, ("True", "ServiceReady"))
