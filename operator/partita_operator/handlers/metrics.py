@@ -45,7 +45,8 @@ class Metrics:
         )
         self._waits = Histogram(
             "partita_queue_wait_seconds",
-            "Time that a key waited for a worker.",
+            "Time that a key waited for a worker, by why it did: a change, or a planned evaluation.",
+            ["cause"],
             buckets=_WAIT_BUCKETS,
             registry=self.registry,
         )
@@ -58,6 +59,8 @@ class Metrics:
         for kind in (Kind.SESSION, Kind.POOL):
             for outcome in ("success", "error"):
                 self._passes.labels(kind, outcome)
+        for cause in ("change", "schedule"):
+            self._waits.labels(cause)
         for outcome in (PLANNED, *NoPlanReason):
             self._searches.labels(outcome)
         for outcome in ("allowed", "refused", "error"):
@@ -81,9 +84,9 @@ class Metrics:
         """Report the length of the work queue."""
         Gauge("partita_queue_length", "Keys that wait for a worker.", registry=self.registry).set_function(length)
 
-    def waited(self, seconds: float) -> None:
-        """Count a key that waited this long for a worker."""
-        self._waits.observe(seconds)
+    def waited(self, seconds: float, by_time: bool) -> None:
+        """Count a key that waited this long for a worker, because of a change or because its time had come."""
+        self._waits.labels("schedule" if by_time else "change").observe(seconds)
 
     def watch_leadership(self, leads: Callable[[], bool]) -> None:
         """Report whether this replica is the leader."""

@@ -27,9 +27,12 @@ class WorkQueue(Generic[K]):
         first_backoff_s: float = FIRST_BACKOFF_S,
         max_backoff_s: float = MAX_BACKOFF_S,
         rank: Callable[[K], float] = lambda _: 0,
-        on_taken: Callable[[float], None] = lambda _: None,
+        on_taken: Callable[[float, bool], None] = lambda _seconds, _by_time: None,
     ) -> None:
-        """Keys of a lower `rank` are processed earlier. `on_taken` receives the seconds that a key waited."""
+        """Keys of a lower `rank` are processed earlier.
+
+        `on_taken` receives the seconds that a key waited, and whether only its time had come.
+        """
         self._waiting: list[tuple[bool, float, int, K]] = []
         """A heap of: whether only its time has come, rank, number, key. May have older entries of a key."""
         self._numbers = itertools.count()
@@ -103,7 +106,7 @@ class WorkQueue(Generic[K]):
                 if key not in self._in_work and self._queued.get(key) is by_time:
                     del self._queued[key]
                     self._in_work.add(key)
-                    self._on_taken(asyncio.get_running_loop().time() - self._since.pop(key))
+                    self._on_taken(asyncio.get_running_loop().time() - self._since.pop(key), by_time)
                     return key
             self._arrived.clear()
             await self._arrived.wait()
@@ -120,6 +123,8 @@ class WorkQueue(Generic[K]):
     def _enqueue(self, key: K, *, by_time: bool) -> None:
         if not self._queued.get(key, True) or (by_time and key in self._queued):
             return
+        if not by_time:
+            self._since.pop(key, None)  # the news began to wait now, whenever the time of the key came
         self._queued[key] = by_time
         if key not in self._in_work:
             self._push(key)

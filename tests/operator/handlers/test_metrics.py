@@ -75,7 +75,7 @@ def operator_metrics() -> Metrics:
     metrics.watch_leadership(lambda: True)
     metrics.show(Cluster(pools={"fast": FAST, "unused": UNUSED}, sessions={KEY: TRAFFIC}))
     metrics.searched(PLANNED)
-    metrics.waited(0.02)
+    metrics.waited(0.02, by_time=False)
     metrics.reviewed("allowed")
     metrics.watch_certificate(Path("missing.crt"))
     metrics.engine_answered(KEY, True)

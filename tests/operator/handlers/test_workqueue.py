@@ -84,8 +84,8 @@ def test_a_key_that_is_added_during_its_work_is_processed_again() -> None:
 
 def test_the_time_that_a_key_waits_for_a_worker_is_reported() -> None:
     async def story() -> None:
-        waits: list[float] = []
-        queue: WorkQueue[str] = WorkQueue(on_taken=waits.append)
+        waits: list[tuple[float, bool]] = []
+        queue: WorkQueue[str] = WorkQueue(on_taken=lambda seconds, by_time: waits.append((seconds, by_time)))
 
         async def work(_key: str) -> None:
             await asyncio.sleep(10)
@@ -93,7 +93,26 @@ def test_the_time_that_a_key_waits_for_a_worker_is_reported() -> None:
         for key in ("a", "b", "c"):
             queue.add(key)
         await for_seconds(queue, work, 100, workers=1)
-        assert waits == [0, 10, 20]
+        assert waits == [(0, False), (10, False), (20, False)]
+
+    run(story())
+
+
+def test_news_of_a_key_whose_time_has_come_wait_from_their_own_arrival() -> None:
+    async def story() -> None:
+        waits: list[tuple[float, bool]] = []
+        queue: WorkQueue[str] = WorkQueue(on_taken=lambda seconds, by_time: waits.append((seconds, by_time)))
+
+        async def work(key: str) -> None:
+            await asyncio.sleep(10)
+            if key == "busy":
+                queue.add("b")
+
+        queue.add("busy")
+        queue.add_after("a", 1)
+        queue.add_after("b", 1)
+        await for_seconds(queue, work, 100, workers=1)
+        assert waits == [(0, False), (0, False), (19, True)], "b comes before a, and its news have not waited"
 
     run(story())
 
