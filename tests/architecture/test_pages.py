@@ -13,6 +13,7 @@ MOST_CHARACTERS: Final = 130
 MOST_CHARACTERS_OF_CODE: Final = 100
 """What the column of the site shows on a laptop; `docs/assets/site.css` sets its width."""
 MOST_LINES_OF_THE_README: Final = 100
+HEADER_OF_A_TABLE: Final = re.compile(r"^(?P<header>\|.*\|)\n\|[-:| ]+\|$", re.MULTILINE)
 INSTALLED: Final = re.compile(r"pip install [^`\n]*?'?(?P<package>partita|\.)\[(?P<extras>[\w,]+)\]")
 
 
@@ -30,6 +31,13 @@ def test_code_fits_the_column_of_the_site(page: Path) -> None:
     lines = [line for block in blocks(str(page.relative_to(ROOT))) for line in block.text.splitlines()]
 
     assert [line for line in lines if len(line) > MOST_CHARACTERS_OF_CODE] == []
+
+
+@pytest.mark.parametrize("page", documents(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_each_column_of_a_table_has_a_name(page: Path) -> None:
+    headers = [match["header"] for match in HEADER_OF_A_TABLE.finditer(page.read_text())]
+
+    assert [header for header in headers if any(not cell.strip() for cell in header.strip("|").split("|"))] == []
 
 
 def test_the_readme_is_short() -> None:

@@ -1,4 +1,4 @@
-"""Ctrl-C in long commands: exit code 130, one line, no traceback, and nothing is left behind."""
+"""Ctrl-C, from the start of a command: exit code 130, one line, no traceback, and nothing is left behind."""
 
 import os
 import signal
@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -25,6 +25,14 @@ from pathlib import Path
 def model(**_):
     (Path(__file__).parent / "loading").touch()
     time.sleep(3600)
+"""
+
+SLOW_PACKAGE = """
+import time
+from pathlib import Path
+
+(Path(__file__).parent / "importing").touch()
+time.sleep(3600)
 """
 
 
@@ -60,12 +68,22 @@ def endless_session() -> Iterator[str]:
             server.shutdown()
 
 
+MODULE = (sys.executable, "-m", "partita_operator")
+SCRIPT = (str(Path(sys.executable).with_name("partita")),)
+
+
 @contextmanager
-def started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """A command of `partita` in a process group of its own."""
-    command = [sys.executable, "-m", "partita_operator", *arguments]
+def started(
+    *arguments: str, command: Sequence[str] = MODULE, python_path: Path | None = None
+) -> Iterator[subprocess.Popen[str]]:
+    """A command of `partita` in a process group of its own, with its first folder of packages."""
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0
+        [*command, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+        env=os.environ | ({"PYTHONPATH": str(python_path)} if python_path else {}),
     ) as process:
         try:
             yield process
@@ -97,6 +115,16 @@ def write_manifests(directory: Path, entrypoint: str) -> Path:
     documents = (pool("fast").gpus(4).build(), described.model_copy(update={"spec": spec}))
     path.write_text(yaml.safe_dump_all(d.model_dump(mode="json", by_alias=True, exclude={"status"}) for d in documents))
     return path
+
+
+@pytest.mark.parametrize("command", [pytest.param(MODULE, id="module"), pytest.param(SCRIPT, id="script")])
+@pytest.mark.parametrize("package", ["click", "pydantic"])
+def test_the_imports_of_a_command_end_at_once(tmp_path: Path, command: Sequence[str], package: str) -> None:
+    (tmp_path / f"{package}.py").write_text(SLOW_PACKAGE)
+    with started("plan", command=command, python_path=tmp_path) as run:
+        eventually((tmp_path / "importing").exists)
+        lines = interrupt(run)
+    assert lines == ["Interrupted."]
 
 
 def test_load_ends_at_once(tmp_path: Path) -> None:
