@@ -85,7 +85,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [discovery.k8s.io]
   resources: [endpointslices]
-  verbs: [list, watch, create, patch, delete]
+  verbs: [get, list, watch, create, patch, delete]
 {{- if and (eq .Values.kuberay.authentication "Token") (not .Values.kuberay.authSecret) }}
 # The token of the namespace's Ray clusters. The operator creates it by server-side apply, to which the name applies, too.
 - apiGroups: [""]

@@ -6,7 +6,7 @@ from typing import Final
 
 from partita_api.gpupool import GPUPool
 from partita_operator.handlers.context import Context
-from partita_operator.kube.errors import ApiError
+from partita_operator.kube.errors import ApiError, NameTakenError
 from partita_operator.kube.writes import Owner
 from partita_operator.ports import EngineUnavailableError, PartitionerError
 from partita_operator.reconcile.actions import (
@@ -147,17 +147,20 @@ async def _change_object(action: ApplyObject | DeleteObject, world: SessionWorld
     assert context.objects is not None
     kind, name = object_name(action.manifest) if isinstance(action, ApplyObject) else (action.kind, action.name)
     logger.info("session %s: %s %s %s", world.session.key, type(action).__name__, kind, name)
+    problem = ""
     try:
         match action:
             case ApplyObject(manifest):
-                await context.objects.apply(manifest)
+                await context.objects.apply(manifest, world.session)
             case DeleteObject():
                 await context.objects.delete(action, world.session.metadata.namespace or "default")
+    except NameTakenError as error:
+        problem = str(error)
     except ApiError as error:
-        logger.warning("session %s: %s %s: %s", world.session.key, kind, name, error)
-        context.memory(
-            world.session.key
-        ).exposure_problem = f"The API server refuses {kind} {name}: {str(error).removesuffix('.')}."
+        problem = f"The API server refuses {kind} {name}: {str(error).removesuffix('.')}."
+    if problem:
+        logger.warning("session %s: %s", world.session.key, problem)
+        context.memory(world.session.key).exposure_problem = problem
 
 
 async def _create_plan(action: CreatePlan, world: SessionWorld, context: Context) -> None:

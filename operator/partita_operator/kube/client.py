@@ -28,6 +28,8 @@ WATCH_SECONDS: Final = 300.0
 """How long one watch request lasts. The next one continues where it ended, so a dead connection is noticed by then."""
 _CONNECT_SECONDS: Final = 10.0
 _READ_SECONDS: Final = 30.0
+_NO_VERSION: Final = "1"
+"""Resource version that no object has: etcd's first revision is its empty state."""
 _MERGE_PATCH: Final = "application/merge-patch+json"
 _JSON_PATCH: Final = "application/json-patch+json"
 
@@ -148,6 +150,16 @@ class KubernetesClient:
         """Server-side apply. Without `force`, raises ApiError with status 409 where another manager has a field."""
         return await self._apply(kind, kind, manifest, force=force)
 
+    async def apply_new(self, kind: Resource, manifest: Mapping[str, Any]) -> Document:
+        """Server-side apply that creates an object. Raises ApiError with status 409 if one has the name.
+
+        An object made by `create` would keep fields that a later `apply` leaves out: POST and apply are different field
+        managers. The API server ignores the version for a new object, and no object has this one.
+        """
+        return await self.apply(
+            kind, {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": _NO_VERSION}}
+        )
+
     async def apply_status(self, kind: Resource, manifest: Mapping[str, Any]) -> Document:
         """Server-side apply of the status. It takes over the fields that other managers have."""
         return await self._apply(kind.subresources["status"], kind, manifest, force=True)
@@ -162,12 +174,17 @@ class KubernetesClient:
         """Apply JSON patch operations (RFC 6902), all or none."""
         return await self._patch(kind, name, [dict(operation) for operation in operations], namespace, _JSON_PATCH)
 
-    async def delete(self, kind: Resource, name: str, namespace: str = "", *, propagation: str | None = None) -> None:
+    async def delete(
+        self, kind: Resource, name: str, namespace: str = "", *, propagation: str | None = None, uid: str = ""
+    ) -> None:
         """Delete an object. `propagation` is what happens to the objects that it owns: Background, Foreground, Orphan.
 
-        None means the kind's default.
+        None means the kind's default. With `uid`, raises ApiError with status 409 if another object has the name now.
         """
-        await self._read(self._dynamic.delete, kind, name=name, namespace=namespace, propagation_policy=propagation)
+        body = {"preconditions": {"uid": uid}} if uid else None
+        await self._read(
+            self._dynamic.delete, kind, name=name, namespace=namespace, propagation_policy=propagation, body=body
+        )
 
     async def log(self, pod: str, namespace: str, *, container: str, tail_lines: int) -> str:
         """The last lines of a container's log."""

@@ -28,6 +28,10 @@ class ApiError(KubernetesError):
         self.headers = headers or {}
 
 
+class NameTakenError(KubernetesError):
+    """An object that belongs to somebody else has the name of one that Partita would write. It stays as it is."""
+
+
 def is_missing(error: ApiError) -> bool:
     """Whether the object, its namespace or its kind does not exist."""
     return error.status == HTTPStatus.NOT_FOUND

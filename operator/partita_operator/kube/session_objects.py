@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import aclosing
+from functools import partial
 from typing import Any, Final
 
 from kubernetes.aio.dynamic import Resource
@@ -15,7 +16,7 @@ from kubernetes.aio.dynamic import Resource
 from partita_api.inferencesession import InferenceSession
 from partita_api.meta import SESSION_LABEL
 from partita_operator.kube.client import Document, KubernetesClient
-from partita_operator.kube.errors import ApiError, KubernetesError, is_missing
+from partita_operator.kube.errors import ApiError, KubernetesError, NameTakenError, is_conflict, is_missing
 from partita_operator.kube.resources import ALL_NAMESPACES, EndpointSliceResource, ServiceResource, exists
 from partita_operator.kube.retries import retried
 from partita_operator.reconcile.actions import DeleteObject
@@ -135,33 +136,60 @@ class SessionObjects:
     async def taken(self, session: InferenceSession, names: Iterable[ObjectName]) -> frozenset[ObjectName]:
         """Those of the names that belong to somebody else. Only names that the session does not own are looked up."""
         found = set()
+        namespace, uid = session.metadata.namespace or "default", session.metadata.uid
         for kind, name in names:
-            known = self._kinds[kind].get(session.metadata.namespace or "default", name)
-            if known is not None and _owned_by(known, session.metadata.uid):
+            known = self._kinds[kind].get(namespace, name)
+            if known is not None and _owned_by(known, uid):
                 continue
-            raw = await self._read(self._kinds[kind], session.metadata.namespace or "default", name)
-            if raw is not None and not _owned_by(raw, session.metadata.uid):
+            raw = await retried(partial(self._read, self._kinds[kind], namespace, name))
+            if raw is not None and not _owned_by(raw, uid):
                 found.add((kind, name))
         return frozenset(found)
 
-    async def apply(self, manifest: Mapping[str, Any]) -> None:
-        """Write an object by server-side apply. Raises ApiError and ApiServerUnavailableError."""
+    async def apply(self, manifest: Mapping[str, Any], session: InferenceSession) -> None:
+        """Write an object by server-side apply: create it, or change it if the session owns it.
+
+        Raises NameTakenError if an object of somebody else has the name, ApiError and ApiServerUnavailableError.
+        """
         watched = self._kinds[manifest["kind"]]
-        watched.put(await retried(lambda: self._client.apply(watched.kind, manifest, force=True)))
+        known = watched.get(*_where(manifest))
+
+        async def write() -> Document:
+            nonlocal known
+            present, known = known, None  # after a conflict, the next attempt reads it
+            if present is None:
+                present = await self._read(watched, *_where(manifest))
+            if present is None:
+                return await self._client.apply_new(watched.kind, manifest)
+            if not _owned_by(present, session.metadata.uid):
+                raise NameTakenError(
+                    f"{manifest['kind']} {present['metadata']['name']} exists and does not belong to the session, so "
+                    "Partita leaves it as it is. Delete it, or create the session under another name."
+                )
+            return await self._client.apply(watched.kind, _with_uid(manifest, present), force=True)
+
+        watched.put(await retried(write))
 
     async def delete(self, which: DeleteObject, namespace: str) -> None:
-        """Delete an object. A missing one is not an error. Raises ApiError and ApiServerUnavailableError."""
+        """Delete an object, unless it is gone or another one has its name now.
+
+        Raises ApiError and ApiServerUnavailableError.
+        """
         watched = self._kinds[which.kind]
-        try:
-            await retried(lambda: self._client.delete(watched.kind, which.name, namespace))
-        except ApiError as error:
-            if not is_missing(error):
-                raise
+
+        async def remove() -> None:
+            try:
+                await self._client.delete(watched.kind, which.name, namespace, uid=which.uid)
+            except ApiError as error:
+                if not is_missing(error) and not is_conflict(error):
+                    raise
+
+        await retried(remove)
         watched.forget(namespace, which.name, which.uid)
 
     async def _read(self, watched: WatchedKind, namespace: str, name: str) -> Document | None:
         try:
-            return await retried(lambda: self._client.get(watched.kind, name, namespace))
+            return await self._client.get(watched.kind, name, namespace)
         except ApiError as error:
             if not is_missing(error):
                 raise
@@ -173,7 +201,12 @@ def _owned_by(raw: Document, uid: str) -> bool:
     return any(owner["uid"] == uid and owner.get("controller") for owner in owners)
 
 
-def _where(raw: Document) -> tuple[str, str]:
+def _with_uid(manifest: Mapping[str, Any], present: Document) -> dict[str, Any]:
+    """The manifest for this object alone: the API server refuses it if another one has the name now."""
+    return {**manifest, "metadata": {**manifest["metadata"], "uid": present["metadata"]["uid"]}}
+
+
+def _where(raw: Mapping[str, Any]) -> tuple[str, str]:
     return raw["metadata"]["namespace"], raw["metadata"]["name"]
 
 

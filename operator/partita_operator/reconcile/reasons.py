@@ -62,7 +62,7 @@ class Reason(StrEnum):
     PROVISIONING_TIMED_OUT = "ProvisioningTimedOut", Severity.WARNING, "requested nodes did not come in time"
     NO_COUNT = "NoCount", Severity.WARNING, "spec.count is 0"
     NAME_TAKEN = "NameTaken", Severity.WARNING, "an object of another owner has the name that the session needs"
-    EXPOSURE_FAILED = "ExposureFailed", Severity.WARNING, "the operator may not read or write the session's addresses"
+    EXPOSURE_FAILED = "ExposureFailed", Severity.WARNING, "the session's addresses cannot be read or written"
     SLO_MISSED = "SLOMissed", Severity.WARNING, "too few requests were answered in time over the last window"
     # The operator tries again.
     ENGINE_UNAVAILABLE = "EngineUnavailable", Severity.WARNING, "the serving engine does not answer"

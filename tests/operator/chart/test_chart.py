@@ -106,7 +106,7 @@ RAY_SERVICES = {("ray.io", "rayservices", verb) for verb in ("get", "list", "cre
 RAY_CLUSTERS = {("ray.io", "rayclusters", verb) for verb in ("get", "list", "patch")}
 ADDRESSES = {
     *(("", "services", verb) for verb in ("get", "list", "watch", "create", "patch", "delete")),
-    *(("discovery.k8s.io", "endpointslices", verb) for verb in ("list", "watch", "create", "patch", "delete")),
+    *(("discovery.k8s.io", "endpointslices", verb) for verb in ("get", "list", "watch", "create", "patch", "delete")),
 }
 TOKENS = {("", "secrets", verb) for verb in ("get", "create", "patch", "delete")}
 

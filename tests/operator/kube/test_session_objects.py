@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
@@ -11,8 +11,15 @@ import pytest
 from tests.operator.handlers.conftest import Operators
 from tests.operator.kubectl import Json, Kubectl, cluster_with_crds, eventually, pool, reason, session
 
-from partita_api.inferencesession import EngineType
+from partita_api.inferencesession import EngineType, InferenceSession
+from partita_operator.kube.client import Document, KubernetesClient
+from partita_operator.kube.connection import load_config
+from partita_operator.kube.errors import NameTakenError
+from partita_operator.kube.resources import ServiceResource
+from partita_operator.kube.session_objects import SessionObjects
 from partita_operator.ports import HTTP_DIRECT, FrontendPort, SessionBackend
+from partita_operator.reconcile.actions import DeleteObject
+from partita_operator.reconcile.session.exposure.service import service
 from partita_operator.settings.kuberay import KubeRaySettings
 from partita_operator.settings.model import OperatorSettings
 
@@ -133,3 +140,83 @@ async def test_a_service_of_somebody_else_stays(namespace: Kubectl, operators: O
         assert "Rename or delete the Service" in str(found["status"]["conditions"])
         namespace("delete", "service", "traffic")
         await exposed(namespace, ("True", "ServiceReady"))
+
+
+class RacingClient(KubernetesClient):
+    """Somebody else makes an object right after the operator found none."""
+
+    theirs: Json | None = None
+
+    async def get(self, kind: Any, name: str, namespace: str = "") -> Document:
+        theirs, self.theirs = self.theirs, None
+        try:
+            return await super().get(kind, name, namespace)
+        finally:
+            if theirs is not None:
+                await self.create(kind, theirs)
+
+
+@pytest.fixture
+async def client(namespace: Kubectl) -> AsyncIterator[RacingClient]:
+    async with RacingClient(await load_config(namespace.kubeconfig)) as opened:
+        yield opened
+
+
+def theirs(namespace: Kubectl) -> Json:
+    metadata = {"name": "traffic", "namespace": namespace.namespace}
+    return {"metadata": metadata, "spec": {"ports": [{"name": "theirs", "port": 1234}]}}
+
+
+def stored_session(namespace: Kubectl, manifest: Json) -> InferenceSession:
+    namespace.apply(serves(namespace, manifest))
+    return InferenceSession.model_validate(namespace.get("isess", "traffic"))
+
+
+@pytest.mark.parametrize("racing", [pytest.param(False, id="earlier"), pytest.param(True, id="in the same moment")])
+async def test_a_service_that_somebody_else_makes_is_never_written(
+    namespace: Kubectl, client: RacingClient, racing: bool
+) -> None:
+    owner = stored_session(namespace, TRAFFIC)
+    if racing:
+        client.theirs = theirs(namespace)
+    else:
+        await client.create(ServiceResource, theirs(namespace))
+
+    with pytest.raises(NameTakenError, match="Service traffic exists and does not belong to the session"):
+        await SessionObjects(client).apply(service(owner, SessionBackend(SELECTOR, 8000)), owner)
+
+    found = namespace.get("service", "traffic")
+    assert found is not None
+    assert [port["name"] for port in found["spec"]["ports"]] == ["theirs"]
+    assert "ownerReferences" not in found["metadata"]
+    assert "labels" not in found["metadata"]
+
+
+async def test_a_field_that_the_operator_leaves_out_later_is_removed(namespace: Kubectl, client: RacingClient) -> None:
+    owner, backend = stored_session(namespace, TRAFFIC), SessionBackend(SELECTOR, 8000)
+    objects = SessionObjects(client)
+    await objects.apply(service(owner, backend), owner)
+    first = namespace.get("service", "traffic")
+    namespace("label", "service", "traffic", "partita.dev/session-")  # so the operator's watch loses it
+
+    plain = owner.model_copy(update={"spec": owner.spec.model_copy(update={"frontend": type(owner.spec.frontend)()})})
+    await SessionObjects(client).apply(service(plain, backend), owner)
+
+    found = namespace.get("service", "traffic")
+    assert first is not None
+    assert found is not None
+    assert {port["name"] for port in first["spec"]["ports"]} == {"http", "http-direct"}
+    assert {port["name"] for port in found["spec"]["ports"]} == {"http"}
+    assert found["metadata"]["uid"] == first["metadata"]["uid"]
+    assert found["metadata"]["labels"]["partita.dev/session"] == "traffic"
+
+
+async def test_only_the_object_that_was_seen_is_deleted(namespace: Kubectl, client: RacingClient) -> None:
+    made = await client.create(ServiceResource, theirs(namespace))
+    objects = SessionObjects(client)
+
+    await objects.delete(DeleteObject("v1", "Service", "traffic", uid="another"), namespace.namespace)
+    assert namespace.get("service", "traffic") is not None
+
+    await objects.delete(DeleteObject("v1", "Service", "traffic", made["metadata"]["uid"]), namespace.namespace)
+    assert namespace.get("service", "traffic") is None

@@ -148,6 +148,15 @@ def test_without_an_answer_of_the_engine_the_status_keeps_its_addresses() -> Non
     assert exposure(None, before, serving=None).url == "http://before"
 
 
+def test_addresses_stay_until_the_objects_are_read_after_a_start_of_the_operator() -> None:
+    status = InferenceSessionStatus(url=URL, grpc_address="traffic.default.svc:8001", http_address=None)
+    found = exposure(None, FAST.model_copy(update={"status": status}))
+
+    assert (found.url, found.grpc_address, found.http_address) == (URL, "traffic.default.svc:8001", None)
+    assert found.finding is None
+    assert found.actions == ()
+
+
 @pytest.mark.parametrize(
     ("change", "writes"),
     [

@@ -49,7 +49,7 @@ def expose(world: SessionWorld) -> Exposure:
         left = object_changes((), exposure.objects) if exposure is not None else ()
         return replace(of_engine, finding=_not(Reason.NO_SERVICE, _NO_SERVICE), actions=left)
     if exposure is None:
-        return of_engine
+        return _addresses_before(world, of_engine)
     if is_reserved(world.session) or service_name(world.session) in exposure.taken:
         return replace(of_engine, finding=_not(Reason.NAME_TAKEN, _taken_message(world)))
     there = service_name(world.session) in map(object_name, exposure.objects)
@@ -87,6 +87,14 @@ def _addresses_of_engine(world: SessionWorld) -> Exposure:
     if serving is None:
         return Exposure(before.url, before.grpc_address, before.http_address)
     return Exposure(serving.url, serving.grpc_address, serving.http_address)
+
+
+def _addresses_before(world: SessionWorld, of_engine: Exposure) -> Exposure:
+    """The addresses in the status, so that they stay until the objects are read after a start of the operator."""
+    before = world.session.status
+    if before.url is None:
+        return of_engine
+    return Exposure(before.url, before.grpc_address, before.http_address)
 
 
 def _addresses_of_service(world: SessionWorld, exposure: ExposureWorld, of_engine: Exposure) -> Exposure:
