@@ -210,7 +210,7 @@ def _flatten(node: dict[str, Any], defs: dict[str, Any], rules: dict[str, list[d
     out = {k: node[k] for k in KEPT_KEYWORDS if k in node and not (k == "default" and node[k] in (None, "", [], {}))}
     if isinstance(out.get("default"), dict):
         # A default must itself be valid, and no field is nullable. Empty values are what a field has without a default.
-        out["default"] = {k: v for k, v in out["default"].items() if v not in (None, {}, [])}
+        out["default"] = _without_empty(out["default"])
         if not out["default"]:
             del out["default"]
     if "const" in node:
@@ -220,6 +220,12 @@ def _flatten(node: dict[str, Any], defs: dict[str, Any], rules: dict[str, list[d
     elif out.get("type") == "array":
         out["items"] = _flatten(node.get("items", {}), defs, rules)
     return out
+
+
+def _without_empty(value: dict[str, Any]) -> dict[str, Any]:
+    """An object without values that are empty, or only have empty values."""
+    pruned = {k: _without_empty(v) if isinstance(v, dict) else v for k, v in value.items()}
+    return {k: v for k, v in pruned.items() if v not in (None, {}, [])}
 
 
 def _for_kubectl(node: dict[str, Any], *, in_list: bool = False) -> dict[str, Any]:

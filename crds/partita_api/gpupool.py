@@ -9,6 +9,7 @@ from partita_api.conditions import Condition
 from partita_api.fields.label_selector import LabelSelector
 from partita_api.fields.quantity import Quantity, cel_comparison
 from partita_api.meta import API_VERSION, NAME_PATTERN, POOL_LABEL, ObjectMeta, Rule, SpecModel, StatusModel
+from partita_api.pod.template import PodTemplate
 from partita_api.pool.devices import Devices
 from partita_api.pool.elastic import Elastic, ElasticStatus
 from partita_api.pool.mig import MigPartitioning, PartitioningStatus
@@ -203,6 +204,11 @@ class GPUPoolSpec(SpecModel):
     )
     emulation: Emulation | None = Field(
         default=None, description="Emulate accelerators that do not exist. Default: they are real."
+    )
+    pod_template: PodTemplate = Field(
+        default=PodTemplate(),
+        description="What the pods on the pool's nodes have in addition, such as volumes: those of profiling Jobs, and "
+        "those of Ray clusters that KubeRay makes.",
     )
     quotas: tuple[Quota, ...] = Field(
         default=(),

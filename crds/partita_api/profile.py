@@ -14,6 +14,16 @@ PROFILE_FILE: Final = "profile.json"
 """The key of a profile ConfigMap's data that holds the document."""
 
 
+class ProfiledPod(SpecModel):
+    """What of a pod template may change a measurement."""
+
+    image: str | None = Field(default=None, description="The image, if it is not the one of the settings.")
+    variables: dict[str, str] | None = Field(
+        default=None, description="Variables of the libraries that execute models."
+    )
+    cpus: str | None = Field(default=None, description="CPUs of the pod, where these compute.")
+
+
 class ProfileRequest(SpecModel):
     """What to profile; its digest is the profile's content key.
 
@@ -30,6 +40,7 @@ class ProfileRequest(SpecModel):
     slowdown: float | None = None
     curve: tuple[int, int] | None = Field(default=None, description="(alpha, beta) in microseconds, if emulated.")
     versions: dict[str, str] = Field(default={}, description="Library versions that matter, such as torch's.")
+    pod: ProfiledPod | None = Field(default=None, description="What a pod template changes, if it changes anything.")
 
     @property
     def key(self) -> str:

@@ -4,6 +4,7 @@ from itertools import combinations, islice
 from typing import Final
 
 from tests.crds.documents import PLAN, POOL, SESSION, Json, changed
+from tests.crds.pod_templates import largest_template
 
 NAMES: Final = [f"{number:040}" for number in range(32)]
 QUANTITY: Final = "123456789012345.123456789Gi"
@@ -53,7 +54,7 @@ def largest_session() -> Json:
 
 
 def largest_pool() -> Json:
-    """A pool that cuts its GPUs in as many ways as possible, with as many quotas."""
+    """A pool that cuts its GPUs in as many ways as possible, with as many quotas and the largest pod template."""
     gpus = {"count": 1, "slices": {f"{number:032}": 7 for number in range(16)}}
     return changed(
         POOL,
@@ -64,6 +65,7 @@ def largest_pool() -> Json:
             "sharing": {"mode": "MIG"},
             "mig": {"product": LABEL, "gpusPerNode": 16, "layouts": [{"nodes": 1, "gpus": [gpus] * 16}] * 16},
             "quotas": [{"namespace": f"{number:063}", "gpus": 1} for number in range(256)],
+            "podTemplate": largest_template(),
         },
     )
 

@@ -105,7 +105,7 @@ def test_explain_shows_all_fields(cluster: Kubectl, kind: CustomResource) -> Non
 
     def explained() -> list[str]:
         said = cluster("explain", f"{kind.plural}.spec", "--recursive").partition("FIELDS:")[2]
-        return sorted(re.findall(r"^ +(\w+)\t<", said, re.MULTILINE))
+        return sorted(re.findall(r"^ +([\w-]+)\t<", said, re.MULTILINE))
 
     eventually(lambda: explained() == known)
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any, get_args
 
 import pytest
+from tests.crds import pod_templates
 from tests.crds.conftest import ApiServer
 from tests.crds.documents import CROP, DETECTOR, POOL, REMOVED, SESSION, Json, changed
 
@@ -211,6 +212,7 @@ REFUSED = [
         "more GPUs of a node than mig.gpusPerNode",
         id="a layout of more GPUs than a node has",
     ),
+    *pod_templates.REFUSED,
 ]
 
 
@@ -234,12 +236,29 @@ def test_the_api_server_refuses_with_the_message_of_pydantic(server: ApiServer, 
     assert server.complaints(broken) == pydantic_says(broken)
 
 
+TWICE = [
+    pytest.param("spec.quotas", [{"namespace": "a", "gpus": 1}] * 2, "quotas has a namespace twice", id="quotas"),
+    pytest.param(
+        "spec.podTemplate.env", [{"name": "A", "value": "b"}] * 2, "has two entries of one name", id="variables"
+    ),
+]
+
+
 @pytest.mark.apiserver
-def test_the_schema_itself_keeps_namespaces_from_two_quotas(server: ApiServer) -> None:
-    (rule,) = [rule for rule in ALL_RULES if rule.cel is None]
-    broken = changed(POOL, "spec.quotas", [{"namespace": "a", "gpus": 1}] * 2)
-    assert pydantic_says(broken) == [f"spec: Invalid value: {rule.message}"]
-    assert server.complaints(broken) == ['spec.quotas[1]: Duplicate value: {"namespace":"a"}']
+@pytest.mark.parametrize(("path", "value", "want"), TWICE)
+def test_the_schema_itself_keeps_lists_from_two_entries_of_one_key(
+    server: ApiServer, path: str, value: Any, want: str
+) -> None:
+    broken = changed(POOL, path, value)
+    (said,) = pydantic_says(broken)
+    assert want in said
+    (refused,) = server.complaints(broken)
+    assert refused.startswith(f"{path}[1]: Duplicate value: ")
+
+
+def test_every_rule_that_the_schema_itself_keeps_has_a_document_that_breaks_it() -> None:
+    kept = [rule.message for rule in ALL_RULES if rule.cel is None]
+    assert [message for message in kept if not any(str(case.values[2]) in message for case in TWICE)] == []
 
 
 @pytest.mark.apiserver
@@ -300,6 +319,8 @@ def test_every_rule_has_a_document_that_breaks_it() -> None:
         pytest.param(POOL, "spec.emulation", {"slowdown": "1"}, id="no slowdown"),
         pytest.param(POOL, "spec.emulation", {"slowdown": 100}, id="slowdown as a number"),
         pytest.param(POOL, "spec.bandwidth", "0.001G", id="bandwidth"),
+        pytest.param(POOL, "spec.podTemplate", pod_templates.EVERYTHING, id="a pod template with every field"),
+        pytest.param(POOL, "spec.podTemplate", {}, id="an empty pod template"),
         pytest.param(
             SESSION, "spec.modules.0.image", {"std": ["0.000000001", "1m", "123456789012345.123456789Pi"]}, id="std"
         ),

@@ -16,7 +16,7 @@ from partita_runtime.models.policy import ModelPolicy
 
 JOB_NAME_LABEL: Final = "job-name"
 TAIL_LINES: Final = 50
-_IMAGE: Final = "profiling.image of the chart (if that is empty, kuberay.image)"
+_IMAGE: Final = "profiling.image of the chart (if that is empty, kuberay.image), or spec.podTemplate.image of the pool"
 _PERMANENT: Final = frozenset({"InvalidImageName", "ErrImageNeverPull"})
 """Reasons of a waiting container that are permanent."""
 
@@ -126,7 +126,8 @@ def unfinished_run(pod: Document | None, log: str) -> ProfileRun:
     for condition in status.get("conditions") or []:
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             advice = (
-                "Check the pool's nodeSelector, resourceName and devices, and that one of its accelerators is free."
+                "Check the pool's nodeSelector, resourceName, devices and podTemplate, and that one of its "
+                "accelerators is free."
             )
             return ProfileRun(RunPhase.RUNNING, message=f"Waiting for a node: {condition.get('message')}. {advice}")
     if status.get("phase") == "Pending" and not waiting:

@@ -15,6 +15,7 @@ from partita_operator.kube.pods import (
     restricted_container,
     restricted_pod,
 )
+from partita_operator.pod_templates.manifest import with_template
 from partita_profiling.result import REQUEST_VARIABLE
 from partita_runtime.models.policy import VARIABLE, ModelPolicy, policy_text
 
@@ -48,15 +49,18 @@ def job_manifest(
         PROFILE_LABEL: request.key,
         POOL_LABEL: pool.metadata.name,
     }
+    own = {"metadata": {"labels": labels}, "spec": _pod(request, pool, image, policy)}
+    pod = with_template(own, pool.spec.pod_template)
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": job_name(request.key, attempt), "namespace": namespace, "labels": labels},
+        # Kueue reads the Job's own labels.
+        "metadata": {"name": job_name(request.key, attempt), "namespace": namespace, **pod["metadata"]},
         "spec": {
             "backoffLimit": 0,
             "activeDeadlineSeconds": timeout_seconds,
             "ttlSecondsAfterFinished": KEPT_SECONDS,
-            "template": {"metadata": {"labels": labels}, "spec": _pod(request, pool, image, policy)},
+            "template": pod,
         },
     }
 

@@ -26,6 +26,7 @@ from partita_operator.kube.pods import (
     restricted_container,
     restricted_pod,
 )
+from partita_operator.pod_templates.manifest import with_template
 from partita_operator.settings.kuberay import KubeRaySettings, RayPods
 from partita_runtime.serving.deploy.names import PRELOADED
 from partita_runtime.serving.deploy.stage_arguments import has_gpus
@@ -81,7 +82,8 @@ def pool_group(pool: GPUPool, settings: KubeRaySettings, most: int) -> WorkerGro
     container["env"] += environment
     container["resources"] |= accelerator_claims(pool)
     container |= mps
-    return _group(group_name(pool), PodCapacity(pool.ray_resource, 1), template, int(has_gpus(pool)), most)
+    pod = with_template(template, pool.spec.pod_template)
+    return _group(group_name(pool), PodCapacity(pool.ray_resource, 1), pod, int(has_gpus(pool)), most)
 
 
 def group_name(pool: GPUPool) -> str:

@@ -18,6 +18,7 @@ from partita_api.inferencesession import InferenceSession, ProfilingPhase, Profi
 from partita_api.meta import RETRY_ANNOTATION
 from partita_api.profile import ProfileRequest
 from partita_api.session.module import Module
+from partita_operator.pod_templates.profiled import profiled_pod
 from partita_operator.ports import ProfileRun, RunPhase
 from partita_operator.reconcile.actions import Action, RemoveProfileRun, StartProfile, StoreProfile
 from partita_operator.reconcile.capacity.accounting import usable_pools
@@ -156,6 +157,7 @@ def _request(
         slowdown=float(emulation.slowdown) if emulation and emulation.slowdown is not None else None,
         curve=curve,
         versions=dict(sorted(settings.profiling.versions.items())),
+        pod=profiled_pod(pool),
     )
 
 

@@ -10,6 +10,8 @@ from partita_api.fields.quantity import Quantity
 from partita_api.gpupool import Emulation, GPUPoolStatus, LatencyCurve, Sharing, SharingMode
 from partita_api.inferencesession import InferenceSession
 from partita_api.meta import RETRY_ANNOTATION
+from partita_api.pod.template import PodTemplate
+from partita_api.profile import ProfiledPod
 from partita_operator.ports import RunPhase
 from partita_operator.reconcile.capacity.cluster import Cluster
 from partita_operator.reconcile.session.profiles import required_profiles
@@ -17,6 +19,17 @@ from partita_operator.settings.model import OperatorSettings, ProfilingSettings
 
 DETECTOR = session("traffic").model("detector")
 KEY = "default/traffic"
+
+
+VARIABLES = [
+    {"name": "OMP_NUM_THREADS", "value": "4"},
+    {"name": "APP_LEVEL", "value": "1"},
+    {"name": "TORCHINDUCTOR_CACHE_DIR", "value": "/mnt/cache"},
+]
+
+
+def templated(template: dict[str, object]) -> PoolBuilder:
+    return pool("fast").with_spec(pod_template=PodTemplate.model_validate(template))
 
 
 def cluster(*sessions: SessionBuilder, pools: tuple[str, ...] = ("fast", "slow")) -> SimulatedCluster:
@@ -58,6 +71,24 @@ def counted(builder: PoolBuilder) -> Cluster:
             pool("fast").with_spec(emulation=Emulation(slowdown=Quantity("2.5"))),
             {"curve": None, "slowdown": 2.5},
             id="slowdown",
+        ),
+        pytest.param(
+            DETECTOR,
+            templated({"image": "registry/rocm:1", "env": VARIABLES, "resources": {"limits": {"cpu": "4"}}}),
+            {"pod": ProfiledPod(image="registry/rocm:1", variables={"OMP_NUM_THREADS": "4"})},
+            id="a pod template on GPUs",
+        ),
+        pytest.param(
+            DETECTOR,
+            templated({"resources": {"limits": {"cpu": "4000m"}}}).with_spec(sharing=Sharing(mode=SharingMode.CPU)),
+            {"pod": ProfiledPod(cpus="4")},
+            id="CPUs where these compute",
+        ),
+        pytest.param(
+            DETECTOR,
+            templated({"volumes": [{"name": "v", "emptyDir": {}}], "env": VARIABLES[1:]}),
+            {"pod": None},
+            id="a pod template that changes no measurement",
         ),
     ],
 )

@@ -1,0 +1,4 @@
+"""The typed subset of Kubernetes' pod templates that pools may set, and the names that Partita reserves.
+
+May import `fields` and `meta`.
+"""
