@@ -1,4 +1,4 @@
-"""Pod templates: how those of the settings and of a pool are merged into pods, and what of them changes measurements.
+"""Pod templates: how a pool's is merged into pods, what of it changes measurements, and why such pods do not start.
 
 All of it is pure. May import no other folder.
 """

@@ -1,5 +1,6 @@
 """ProfileRunner on Kubernetes: each run is a batch/v1 Job on the pool's nodes. Its log contains the result."""
 
+from datetime import UTC, datetime
 from typing import Final
 
 from partita_api.gpupool import GPUPool
@@ -9,6 +10,7 @@ from partita_operator.kube.devices import DeviceClaims
 from partita_operator.kube.errors import ApiError, is_conflict, is_missing
 from partita_operator.kube.resources import JobResource, PodResource, equal
 from partita_operator.kube.retries import retried
+from partita_operator.pod_templates.start_problems import volume_problem
 from partita_operator.ports import ProfileRun, RunPhase
 from partita_operator.profiling.kubernetes_job_manifest import CONTAINER, job_manifest, job_name
 from partita_operator.profiling.outcome import finished_run, log_tail, over_time
@@ -71,7 +73,7 @@ class KubernetesJobRunner:
         pod = await self._pod(namespace, name)
         log = await self._log(pod)
         if ended is None:
-            return unfinished_run(pod, log)
+            return unfinished_run(pod, log, datetime.now(UTC))
         if ended["type"] == "Failed" and ended.get("reason") == "DeadlineExceeded":
             return over_time(self._timeout_seconds, "", log)
         return finished_run(log, why=_why(ended, pod))
@@ -107,7 +109,7 @@ def _ended(job: Document) -> Document | None:
     return next((c for c in conditions if c["type"] in ("Complete", "Failed") and c["status"] == "True"), None)
 
 
-def unfinished_run(pod: Document | None, log: str) -> ProfileRun:
+def unfinished_run(pod: Document | None, log: str, now: datetime) -> ProfileRun:
     """A run whose Job has not ended: what its pod waits for, or the last line of its log."""
     status = (pod or {}).get("status")
     if not status:
@@ -123,6 +125,8 @@ def unfinished_run(pod: Document | None, log: str) -> ProfileRun:
             return ProfileRun(RunPhase.RUNNING, message=f"{words}. {advice}")
         if reason != "ContainerCreating":
             return ProfileRun(RunPhase.RUNNING, message=words)
+    if problem := volume_problem(pod or {}, now):
+        return ProfileRun(RunPhase.RUNNING, message=f"{problem}.")
     for condition in status.get("conditions") or []:
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             advice = (

@@ -3,9 +3,11 @@
 from typing import Any
 
 import pytest
+import yaml
 from tests.builders import PoolBuilder, pool
 from tests.crds.pod_templates import EVERYTHING
 from tests.operator.engines.kuberay.kuberay_crds import complaints
+from tests.operator.kubectl import Kubectl, cluster_with_crds
 from tests.operator.profiling.requests import quick
 
 from partita_api.digests import digest
@@ -17,6 +19,8 @@ from partita_operator.engines.kuberay.worker_groups import pool_group
 from partita_operator.pod_templates.manifest import with_template
 from partita_operator.profiling.kubernetes_job_manifest import job_manifest
 from partita_operator.settings.kuberay import KubeRaySettings
+
+cluster = cluster_with_crds
 
 Json = dict[str, Any]
 SETTINGS = KubeRaySettings.model_validate(
@@ -143,6 +147,20 @@ def test_kuberays_schema_knows_every_field_of_a_template() -> None:
     group = pool_group(templated(T4, EVERYTHING), SETTINGS, 1)
 
     assert complaints("rayservices", rayservice("vision", [], [group], None, SETTINGS)) == []
+
+
+@pytest.mark.apiserver
+@pytest.mark.parametrize("of", PODS)
+def test_the_api_server_knows_every_field_of_a_template(cluster: Kubectl, of: Any) -> None:
+    """As a Job, whose pods the API server validates without their ServiceAccount and PriorityClass."""
+    made = job(T4.build())
+    pod = of(templated(T4, EVERYTHING))
+    pod["spec"]["restartPolicy"] = "Never"
+    document = {**made, "metadata": {"name": "templated"}, "spec": {**made["spec"], "template": pod}}
+
+    said = cluster("create", "--dry-run=server", "--validate=strict", "-f", "-", stdin=yaml.safe_dump(document))
+
+    assert said.strip() == "job.batch/templated created (server dry run)"
 
 
 def test_a_pool_without_a_template_has_pods_without_one() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
 from uuid import uuid4
 
 import pytest
@@ -161,11 +162,11 @@ def pending(*, waiting: Document | None = None, unschedulable: str | None = None
 def test_an_unfinished_run_reports_what_it_waits_for(
     pod: Document | None, want_phase: RunPhase, want_words: list[str]
 ) -> None:
-    run = unfinished_run(pod, log="")
+    run = unfinished_run(pod, log="", now=datetime.now(UTC))
     assert run.phase is want_phase
     assert [word for word in want_words if word not in run.message] == []
 
 
 def test_a_computing_run_shows_the_last_line_of_its_log() -> None:
-    run = unfinished_run({"status": {"phase": "Running"}}, log="loading\n\nblock 3 of 10\n")
+    run = unfinished_run({"status": {"phase": "Running"}}, log="loading\n\nblock 3 of 10\n", now=datetime.now(UTC))
     assert (run.phase, run.message) == (RunPhase.RUNNING, "block 3 of 10")

@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from math import inf
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from partita_operator.engines.deployments import Deployments
 from partita_operator.engines.frontend_client import FrontendAnswer, FrontendClient, serving_signals, session_url
 from partita_operator.engines.kuberay.authentication import REPLACE_FOR_TOKEN, authenticates, has_token
 from partita_operator.engines.kuberay.backend import reports_ports, serving_cluster, session_backend
+from partita_operator.engines.kuberay.pod_remarks import misses_replicas, pod_remarks
 from partita_operator.engines.kuberay.ray_tokens import RayTokens
 from partita_operator.engines.kuberay.rayservice_manifest import (
     LABELS,
@@ -147,6 +149,8 @@ class KubeRayEngine:
         )
         message = " ".join(filter(None, (explanation(found.rayservice), status.message)))
         remarks = [Remark(text) for text in (await self._redis.problem(), self._token_remark(found.rayservice)) if text]
+        if not is_ready(found.rayservice) or misses_replicas(found.state, session_key):
+            remarks += pod_remarks(await self._pods(found.rayservice), datetime.now(UTC))
         return replace(
             status,
             frontend_ready=status.frontend_ready and is_ready(found.rayservice),
@@ -314,6 +318,11 @@ class KubeRayEngine:
         if found.state.ready_frontend(session_key) is None:
             return FrontendAnswer(None)
         return await self._frontends.signals(self._serve_url(_namespace(session_key)), session_key)
+
+    async def _pods(self, rayservice: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        """The pods of the RayService's Ray clusters."""
+        namespace = rayservice["metadata"]["namespace"]
+        return [pod for name in clusters(rayservice) for pod in await self._services.pods(namespace, name)]
 
     def _token_remark(self, rayservice: Mapping[str, Any]) -> str:
         """What to do about a Ray cluster that was made before Partita gave it a token."""

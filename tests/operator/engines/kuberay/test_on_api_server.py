@@ -1,6 +1,7 @@
 """Engine KubeRay on a real API server: it touches only its own Secret, and names missing and old definitions."""
 
 import copy
+import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from uuid import uuid4
 import pytest
 from tests.operator.chart.charts import rendered
 from tests.operator.engines.kuberay.kuberay_crds import KINDS, kuberay_crd, kuberay_definitions
+from tests.operator.engines.serve_model import stage_config
 from tests.operator.kubectl import Kubectl, new_namespace
 
 from partita_devtools.control_plane.lifecycle import ControlPlane
@@ -21,6 +23,7 @@ from partita_operator.engines.kuberay.authentication import (
     RayToken,
     authenticates,
 )
+from partita_operator.engines.kuberay.engine import KubeRayEngine
 from partita_operator.engines.kuberay.ray_tokens import RayTokens
 from partita_operator.engines.kuberay.rayservice_manifest import rayservice
 from partita_operator.kube.client import KubernetesClient
@@ -172,3 +175,33 @@ async def test_the_proposed_command_replaces_a_ray_cluster_without_a_token(
         assert REQUEST_ANNOTATION in requested["metadata"]["annotations"]
         stored = await services.apply(rayservice(namespace.namespace, [], [], requested, SETTINGS, TOKEN))
         assert authenticates(stored)
+
+
+async def test_a_session_that_waits_for_replicas_names_the_pods_that_do_not_start(
+    operator: KubernetesClient, namespace: Kubectl
+) -> None:
+    key, nowhere = f"{namespace.namespace}/traffic", "http://127.0.0.1:9"
+    engine = KubeRayEngine(operator, SETTINGS.model_copy(update={"dashboard_url": nowhere, "serve_url": nowhere}))
+    stage = stage_config("plan-1", 0, 1, session=key)
+    waiting = {"reason": "ImagePullBackOff", "message": "not found"}
+    container = {"name": "ray-worker", "image": "registry/absent:1", "imageID": "", "restartCount": 0, "ready": False}
+    with kuberay_definitions(namespace, *KINDS):
+        await RayServices(operator).apply(rayservice(namespace.namespace, [stage], [], None, SETTINGS))
+        told = {"status": {"pendingServiceStatus": {"rayClusterName": "partita-1"}}}
+        namespace("patch", "rayservice", "partita", "--subresource=status", "--type=merge", "-p", json.dumps(told))
+        namespace.apply(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": "worker", "labels": {"ray.io/cluster": "partita-1", "partita.dev/pool": "t4"}},
+                "spec": {"containers": [{"name": "ray-worker", "image": "registry/absent:1"}]},
+            }
+        )
+        pulling = {"status": {"containerStatuses": [{**container, "state": {"waiting": waiting}}]}}
+        namespace("patch", "pod", "worker", "--subresource=status", "--type=merge", "-p", json.dumps(pulling))
+
+        status = await engine.observe(key)
+
+        assert "Pods of pool t4 do not start: Image registry/absent:1 cannot be pulled" in status.summary
+        assert "not found" in status.summary
+    await engine.close()

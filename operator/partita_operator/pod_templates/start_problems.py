@@ -1,0 +1,78 @@
+"""Why a pod does not start: what Kubernetes says, and what to do."""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+IMAGE_REASONS: Final = frozenset({"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
+"""Reasons of a waiting container whose image cannot be pulled."""
+LATE_START_SECONDS: Final = 45.0
+"""How long a placed pod may pull its image and mount its volumes until its volumes are named."""
+
+PodDocument = Mapping[str, Any]
+"""A Pod as the API server gives it."""
+
+
+def start_problem(pod: PodDocument, now: datetime) -> str:
+    """Why the pod does not start, and what to do; empty if it has started, or if nothing is known to be wrong."""
+    for container, waiting in _waiting_containers(pod):
+        if waiting.get("reason") in IMAGE_REASONS:
+            return (
+                f"Image {container.get('image')} cannot be pulled ({_words(waiting)}). Correct the image or its "
+                "imagePullSecrets, in spec.podTemplate of the pool or in the chart"
+            )
+        if waiting.get("reason") == "CreateContainerConfigError":
+            return f"{_words(waiting)}. Create it in the pod's namespace, or correct spec.podTemplate of the pool"
+    return volume_problem(pod, now)
+
+
+def volume_problem(pod: PodDocument, now: datetime) -> str:
+    """Why the pod waits for its volumes, and what to do; empty if it does not, or has just been placed."""
+    placed = _placement(pod)
+    if placed.get("status") == "False" and "persistentvolumeclaim" in str(placed.get("message")).lower():
+        claims = ", ".join(name for name in _objects_of_volumes(pod) if name.startswith("PersistentVolumeClaim "))
+        return f"A volume is not bound ({_trimmed(placed['message'])}). Create or correct {claims}"
+    creating = any(waiting.get("reason") == "ContainerCreating" for _, waiting in _waiting_containers(pod))
+    objects = ", ".join(_objects_of_volumes(pod))
+    if not creating or not objects or _seconds_since_placement(placed, now) < LATE_START_SECONDS:
+        return ""
+    return f"Its image or a volume is not there yet. Check that these exist in the pod's namespace: {objects}"
+
+
+def _waiting_containers(pod: PodDocument) -> Iterator[tuple[PodDocument, PodDocument]]:
+    """The status and the waiting state of each container that waits."""
+    for container in (pod.get("status") or {}).get("containerStatuses") or []:
+        if waiting := (container.get("state") or {}).get("waiting"):
+            yield container, waiting
+
+
+def _placement(pod: PodDocument) -> PodDocument:
+    conditions: list[PodDocument] = (pod.get("status") or {}).get("conditions") or []
+    return next((condition for condition in conditions if condition["type"] == "PodScheduled"), {})
+
+
+def _seconds_since_placement(placed: PodDocument, now: datetime) -> float:
+    if placed.get("status") != "True" or not placed.get("lastTransitionTime"):
+        return 0.0
+    return (now - datetime.fromisoformat(placed["lastTransitionTime"])).total_seconds()
+
+
+def _objects_of_volumes(pod: PodDocument) -> Iterator[str]:
+    """The objects that the pod's volumes need, such as Secret hub."""
+    for volume in (pod.get("spec") or {}).get("volumes") or []:
+        if claim := volume.get("persistentVolumeClaim"):
+            yield f"PersistentVolumeClaim {claim['claimName']}"
+        for source in (volume, *((volume.get("projected") or {}).get("sources") or ())):
+            for field, kind in (("secret", "Secret"), ("configMap", "ConfigMap")):
+                found = source.get(field)
+                if found and not found.get("optional"):
+                    yield f"{kind} {found.get('secretName') or found.get('name')}"
+
+
+def _words(waiting: PodDocument) -> str:
+    message = waiting.get("message")
+    return f"{waiting['reason']}: {_trimmed(message)}" if message else str(waiting["reason"])
+
+
+def _trimmed(message: str) -> str:
+    return message.strip().rstrip(".")
