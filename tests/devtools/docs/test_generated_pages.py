@@ -43,7 +43,7 @@ def test_the_page_of_a_kind_has_every_field(kind: CustomResource) -> None:
     schema = crd(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
     page = kind_page(kind)
 
-    rows = re.findall(r"^\| `(\w+)`", page, re.MULTILINE)
+    rows = re.findall(r"^\| `([\w-]+)`", page, re.MULTILINE)
     assert sorted(rows[2:]) == sorted([*field_names(schema["spec"]), *field_names(schema["status"])])
 
 
