@@ -86,6 +86,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [discovery.k8s.io]
   resources: [endpointslices]
   verbs: [get, list, watch, create, patch, delete]
+# Worker groups with several pods have a PodDisruptionBudget.
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, list, create, patch, delete]
 {{- if and (eq .Values.kuberay.authentication "Token") (not .Values.kuberay.authSecret) }}
 # The token of the namespace's Ray clusters. The operator creates it by server-side apply, to which the name applies, too.
 - apiGroups: [""]

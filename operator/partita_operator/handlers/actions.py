@@ -151,7 +151,7 @@ async def _change_object(action: ApplyObject | DeleteObject, world: SessionWorld
     try:
         match action:
             case ApplyObject(manifest):
-                await context.objects.apply(manifest, world.session)
+                await context.objects.apply(manifest)
             case DeleteObject():
                 await context.objects.delete(action, world.session.metadata.namespace or "default")
     except NameTakenError as error:

@@ -46,6 +46,7 @@ DefinitionResource: Final = resource(
     "apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
 )
 DeviceClassResource: Final = resource("resource.k8s.io/v1", "DeviceClass", "deviceclasses", namespaced=False)
+DisruptionBudgetResource: Final = resource("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
 EndpointSliceResource: Final = resource("discovery.k8s.io/v1", "EndpointSlice", "endpointslices")
 EventResource: Final = resource("v1", "Event", "events")
 JobResource: Final = resource("batch/v1", "Job", "jobs")

@@ -16,9 +16,10 @@ from kubernetes.aio.dynamic import Resource
 from partita_api.inferencesession import InferenceSession
 from partita_api.meta import SESSION_LABEL
 from partita_operator.kube.client import Document, KubernetesClient
-from partita_operator.kube.errors import ApiError, KubernetesError, NameTakenError, is_conflict, is_missing
+from partita_operator.kube.errors import ApiError, KubernetesError
 from partita_operator.kube.resources import ALL_NAMESPACES, EndpointSliceResource, ServiceResource, exists
 from partita_operator.kube.retries import retried
+from partita_operator.kube.writes import apply_owned, delete_owned, owned_by, read
 from partita_operator.reconcile.actions import DeleteObject
 from partita_operator.reconcile.object_changes import ObjectName
 
@@ -131,7 +132,7 @@ class SessionObjects:
     def of(self, session: InferenceSession) -> tuple[Document, ...]:
         """The objects that the session owns."""
         uid = session.metadata.uid
-        return tuple(raw for watched in self._kinds.values() for raw in watched.all() if _owned_by(raw, uid))
+        return tuple(raw for watched in self._kinds.values() for raw in watched.all() if owned_by(raw, uid))
 
     async def taken(self, session: InferenceSession, names: Iterable[ObjectName]) -> frozenset[ObjectName]:
         """Those of the names that belong to somebody else. Only names that the session does not own are looked up."""
@@ -139,36 +140,20 @@ class SessionObjects:
         namespace, uid = session.metadata.namespace or "default", session.metadata.uid
         for kind, name in names:
             known = self._kinds[kind].get(namespace, name)
-            if known is not None and _owned_by(known, uid):
+            if known is not None and owned_by(known, uid):
                 continue
-            raw = await retried(partial(self._read, self._kinds[kind], namespace, name))
-            if raw is not None and not _owned_by(raw, uid):
+            raw = await retried(partial(read, self._client, self._kinds[kind].kind, namespace, name))
+            if raw is not None and not owned_by(raw, uid):
                 found.add((kind, name))
         return frozenset(found)
 
-    async def apply(self, manifest: Mapping[str, Any], session: InferenceSession) -> None:
-        """Write an object by server-side apply: create it, or change it if the session owns it.
+    async def apply(self, manifest: Mapping[str, Any]) -> None:
+        """Write an object: create it, or change it if the session owns it.
 
         Raises NameTakenError if an object of somebody else has the name, ApiError and ApiServerUnavailableError.
         """
         watched = self._kinds[manifest["kind"]]
-        known = watched.get(*_where(manifest))
-
-        async def write() -> Document:
-            nonlocal known
-            present, known = known, None  # after a conflict, the next attempt reads it
-            if present is None:
-                present = await self._read(watched, *_where(manifest))
-            if present is None:
-                return await self._client.apply_new(watched.kind, manifest)
-            if not _owned_by(present, session.metadata.uid):
-                raise NameTakenError(
-                    f"{manifest['kind']} {present['metadata']['name']} exists and does not belong to the session, so "
-                    "Partita leaves it as it is. Delete it, or create the session under another name."
-                )
-            return await self._client.apply(watched.kind, _with_uid(manifest, present), force=True)
-
-        watched.put(await retried(write))
+        watched.put(await apply_owned(self._client, watched.kind, manifest, watched.get(*_where(manifest))))
 
     async def delete(self, which: DeleteObject, namespace: str) -> None:
         """Delete an object, unless it is gone or another one has its name now.
@@ -176,34 +161,8 @@ class SessionObjects:
         Raises ApiError and ApiServerUnavailableError.
         """
         watched = self._kinds[which.kind]
-
-        async def remove() -> None:
-            try:
-                await self._client.delete(watched.kind, which.name, namespace, uid=which.uid)
-            except ApiError as error:
-                if not is_missing(error) and not is_conflict(error):
-                    raise
-
-        await retried(remove)
+        await delete_owned(self._client, watched.kind, which, namespace)
         watched.forget(namespace, which.name, which.uid)
-
-    async def _read(self, watched: WatchedKind, namespace: str, name: str) -> Document | None:
-        try:
-            return await self._client.get(watched.kind, name, namespace)
-        except ApiError as error:
-            if not is_missing(error):
-                raise
-            return None
-
-
-def _owned_by(raw: Document, uid: str) -> bool:
-    owners = raw["metadata"].get("ownerReferences") or ()
-    return any(owner["uid"] == uid and owner.get("controller") for owner in owners)
-
-
-def _with_uid(manifest: Mapping[str, Any], present: Document) -> dict[str, Any]:
-    """The manifest for this object alone: the API server refuses it if another one has the name now."""
-    return {**manifest, "metadata": {**manifest["metadata"], "uid": present["metadata"]["uid"]}}
 
 
 def _where(raw: Mapping[str, Any]) -> tuple[str, str]:

@@ -1,17 +1,20 @@
-"""Partita's writes to its own objects: finalizers, statuses, plans."""
+"""Partita's writes: to its own kinds (finalizers, statuses, plans), and to objects that these or a RayService own."""
 
 from collections.abc import Mapping
 from typing import Any, Final
+
+from kubernetes.aio.dynamic import Resource
 
 from partita_api.gpupool import GPUPool, GPUPoolStatus
 from partita_api.inferencesession import InferenceSession, InferenceSessionStatus
 from partita_api.meta import API_VERSION, FINALIZER
 from partita_api.pipelineplan import PipelinePlan, PipelinePlanStatus
 from partita_operator.kube.cache import ClusterCache, Kind, key_of
-from partita_operator.kube.client import KubernetesClient
-from partita_operator.kube.errors import ApiError, is_missing
+from partita_operator.kube.client import Document, KubernetesClient
+from partita_operator.kube.errors import ApiError, NameTakenError, is_conflict, is_missing
 from partita_operator.kube.resources import PlanResource, PoolResource, SessionResource, document
 from partita_operator.kube.retries import retried
+from partita_operator.reconcile.actions import DeleteObject
 
 Owner = GPUPool | InferenceSession | PipelinePlan
 Status = GPUPoolStatus | InferenceSessionStatus | PipelinePlanStatus
@@ -126,3 +129,65 @@ def _identity(owner: Owner) -> dict[str, Any]:
     """Name and uid: a status is never written to another object of the same name."""
     namespace = {"namespace": owner.metadata.namespace} if owner.metadata.namespace else {}
     return {"name": owner.metadata.name, **namespace, "uid": owner.metadata.uid}
+
+
+async def apply_owned(
+    client: KubernetesClient, kind: Resource, manifest: Mapping[str, Any], known: Document | None = None
+) -> Document:
+    """Create the object, or change it if it has the manifest's owner. `known` is the object as it was read last.
+
+    Raises NameTakenError if an object of somebody else has the name, ApiError and ApiServerUnavailableError.
+    """
+    meta = manifest["metadata"]
+    name, namespace, owner = meta["name"], meta["namespace"], meta["ownerReferences"][0]
+
+    async def write() -> Document:
+        nonlocal known
+        present, known = known, None  # after a conflict, the next attempt reads it
+        if present is None:
+            present = await read(client, kind, namespace, name)
+        if present is None:
+            return await client.apply_new(kind, manifest)
+        if not owned_by(present, owner["uid"]):
+            raise NameTakenError(
+                f"{kind.kind} {namespace}/{name} exists and does not belong to {owner['kind']} {owner['name']}, so "
+                "Partita leaves it as it is. Rename or delete it."
+            )
+        # With the uid, the API server refuses the write if another object has the name now.
+        return await client.apply(
+            kind, {**manifest, "metadata": {**meta, "uid": present["metadata"]["uid"]}}, force=True
+        )
+
+    return await retried(write)
+
+
+async def delete_owned(client: KubernetesClient, kind: Resource, which: DeleteObject, namespace: str) -> None:
+    """Delete the object, unless it is gone or another one has its name now.
+
+    Raises ApiError and ApiServerUnavailableError.
+    """
+
+    async def remove() -> None:
+        try:
+            await client.delete(kind, which.name, namespace, uid=which.uid)
+        except ApiError as error:
+            if not is_missing(error) and not is_conflict(error):
+                raise
+
+    await retried(remove)
+
+
+async def read(client: KubernetesClient, kind: Resource, namespace: str, name: str) -> Document | None:
+    """The object; None if it does not exist. Raises KubernetesError."""
+    try:
+        return await client.get(kind, name, namespace)
+    except ApiError as error:
+        if not is_missing(error):
+            raise
+        return None
+
+
+def owned_by(raw: Mapping[str, Any], uid: str) -> bool:
+    """Whether the object's controller is the object with this uid."""
+    owners = raw["metadata"].get("ownerReferences") or ()
+    return any(owner["uid"] == uid and owner.get("controller") for owner in owners)

@@ -108,6 +108,7 @@ ADDRESSES = {
     *(("", "services", verb) for verb in ("get", "list", "watch", "create", "patch", "delete")),
     *(("discovery.k8s.io", "endpointslices", verb) for verb in ("get", "list", "watch", "create", "patch", "delete")),
 }
+BUDGETS = {("policy", "poddisruptionbudgets", verb) for verb in ("get", "list", "create", "patch", "delete")}
 TOKENS = {("", "secrets", verb) for verb in ("get", "create", "patch", "delete")}
 
 
@@ -118,17 +119,17 @@ TOKENS = {("", "secrets", verb) for verb in ("get", "create", "patch", "delete")
         pytest.param({"profiling": {"image": "x"}}, JOBS, id="jobs, with an image for them"),
         pytest.param(
             {"kuberay": {"image": "x"}},
-            JOBS | RAY_SERVICES | RAY_CLUSTERS | ADDRESSES | TOKENS,
+            JOBS | RAY_SERVICES | RAY_CLUSTERS | ADDRESSES | BUDGETS | TOKENS,
             id="KubeRay, with its image",
         ),
         pytest.param(
             {"kuberay": {"image": "x", "authSecret": "ours"}},
-            JOBS | RAY_SERVICES | RAY_CLUSTERS | ADDRESSES,
+            JOBS | RAY_SERVICES | RAY_CLUSTERS | ADDRESSES | BUDGETS,
             id="KubeRay, with a token of its own",
         ),
         pytest.param(
             {"kuberay": {"image": "x", "authentication": "Disabled"}},
-            JOBS | RAY_SERVICES | RAY_CLUSTERS | ADDRESSES,
+            JOBS | RAY_SERVICES | RAY_CLUSTERS | ADDRESSES | BUDGETS,
             id="KubeRay, without authentication",
         ),
     ],

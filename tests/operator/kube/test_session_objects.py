@@ -182,8 +182,10 @@ async def test_a_service_that_somebody_else_makes_is_never_written(
     else:
         await client.create(ServiceResource, theirs(namespace))
 
-    with pytest.raises(NameTakenError, match="Service traffic exists and does not belong to the session"):
-        await SessionObjects(client).apply(service(owner, SessionBackend(SELECTOR, 8000)), owner)
+    with pytest.raises(
+        NameTakenError, match=r"Service \S+/traffic exists and does not belong to InferenceSession traffic"
+    ):
+        await SessionObjects(client).apply(service(owner, SessionBackend(SELECTOR, 8000)))
 
     found = namespace.get("service", "traffic")
     assert found is not None
@@ -195,12 +197,12 @@ async def test_a_service_that_somebody_else_makes_is_never_written(
 async def test_a_field_that_the_operator_leaves_out_later_is_removed(namespace: Kubectl, client: RacingClient) -> None:
     owner, backend = stored_session(namespace, TRAFFIC), SessionBackend(SELECTOR, 8000)
     objects = SessionObjects(client)
-    await objects.apply(service(owner, backend), owner)
+    await objects.apply(service(owner, backend))
     first = namespace.get("service", "traffic")
     namespace("label", "service", "traffic", "partita.dev/session-")  # so the operator's watch loses it
 
     plain = owner.model_copy(update={"spec": owner.spec.model_copy(update={"frontend": type(owner.spec.frontend)()})})
-    await SessionObjects(client).apply(service(plain, backend), owner)
+    await SessionObjects(client).apply(service(plain, backend))
 
     found = namespace.get("service", "traffic")
     assert first is not None

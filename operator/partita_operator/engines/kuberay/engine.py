@@ -19,6 +19,8 @@ from partita_operator.engines.deployments import Deployments
 from partita_operator.engines.frontend_client import FrontendAnswer, FrontendClient, serving_signals, session_url
 from partita_operator.engines.kuberay.authentication import REPLACE_FOR_TOKEN, authenticates, has_token
 from partita_operator.engines.kuberay.backend import reports_ports, serving_cluster, session_backend
+from partita_operator.engines.kuberay.budget_writer import BudgetWriter
+from partita_operator.engines.kuberay.disruption_budgets import disruption_budgets
 from partita_operator.engines.kuberay.pod_remarks import misses_replicas, pod_remarks
 from partita_operator.engines.kuberay.ray_tokens import RayTokens
 from partita_operator.engines.kuberay.rayservice_manifest import (
@@ -78,6 +80,8 @@ logger = logging.getLogger(__name__)
 _SERVICE: Final = SERVE_SERVICE.format(rayservice=NAME)
 STATE_SECONDS: Final = 1.0
 """How old a reading may be if no change is based on it."""
+BUDGET_SECONDS: Final = 10.0
+"""Least time between two checks of a namespace's PodDisruptionBudgets."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +107,7 @@ class KubeRayEngine:
         namespaces: Collection[str] = (),
     ) -> None:
         self._services = RayServices(client, namespaces)
+        self._budgets = BudgetWriter(client, LABELS)
         self._claims = DeviceClaims(client)
         self._settings = settings
         self._tokens = RayTokens(client, settings)
@@ -115,6 +120,8 @@ class KubeRayEngine:
         self._growing = asyncio.Lock()
         """Namespaces take accelerators of a pool one after the other."""
         self._last_read: dict[str, _NamespaceState] = {}
+        self._budget_problems: dict[str, tuple[str, float]] = {}
+        """Errors of the last check of a namespace's PodDisruptionBudgets, and when it was."""
         self._progress: dict[str, str] = {}
         """The message of the last roll-out step, by session. A restarted operator has it after its first `apply`."""
 
@@ -132,6 +139,7 @@ class KubeRayEngine:
             step = next_step(target, found.state, report, capacity, time.time(), late)
             self._progress[key] = step.message
             await self._write(namespace, found, key, step.deployments, spec.pools.values())
+            await self._write_budgets(namespace, found.rayservice)
 
     async def observe(self, session_key: str) -> ServingStatus:
         """What runs for the session (namespace/name)."""
@@ -148,7 +156,9 @@ class KubeRayEngine:
             now=time.time(),
         )
         message = " ".join(filter(None, (explanation(found.rayservice), status.message)))
-        remarks = [Remark(text) for text in (await self._redis.problem(), self._token_remark(found.rayservice)) if text]
+        budget_problem, _ = self._budget_problems.get(_namespace(session_key), ("", 0.0))
+        texts = (await self._redis.problem(), self._token_remark(found.rayservice), budget_problem.removesuffix("."))
+        remarks = [Remark(text) for text in texts if text]
         if not is_ready(found.rayservice) or misses_replicas(found.state, session_key):
             remarks += pod_remarks(await self._pods(found.rayservice), datetime.now(UTC))
         return replace(
@@ -192,6 +202,7 @@ class KubeRayEngine:
             if frontend not in left and not others:
                 logger.info("deleting the RayService of namespace %s, which has no sessions now", namespace)
                 self._last_read.pop(namespace, None)
+                self._budget_problems.pop(namespace, None)
                 await self._services.delete(namespace, NAME)
                 await self._tokens.remove(namespace)
                 return False
@@ -313,6 +324,19 @@ class KubeRayEngine:
             # KubeRay writes a configuration to Serve only if it has changed. Serve retries the one that it receives.
             await self._dashboards[namespace].put(APPLICATIONS_PATH, present_serve_config(present))
         return present
+
+    async def _write_budgets(self, namespace: str, rayservice: Mapping[str, Any] | None) -> None:
+        """Limit how many worker pods a drain of nodes removes at a time. Serving does not depend on it."""
+        cluster = serving_cluster(rayservice)
+        _, checked = self._budget_problems.get(namespace, ("", -inf))
+        if rayservice is None or not cluster or time.monotonic() - checked < BUDGET_SECONDS:
+            return
+        try:
+            desired = disruption_budgets(rayservice, await self._services.pods(namespace, cluster), datetime.now(UTC))
+            problem = await self._budgets.write(namespace, rayservice["metadata"]["uid"], desired)
+        except EngineUnavailableError as error:
+            problem = str(error)
+        self._budget_problems[namespace] = (problem, time.monotonic())
 
     async def _frontend_answer(self, found: _NamespaceState, session_key: str) -> FrontendAnswer:
         if found.state.ready_frontend(session_key) is None:

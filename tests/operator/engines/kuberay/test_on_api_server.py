@@ -12,6 +12,7 @@ from tests.operator.chart.charts import rendered
 from tests.operator.engines.kuberay.kuberay_crds import KINDS, kuberay_crd, kuberay_definitions
 from tests.operator.engines.serve_model import stage_config
 from tests.operator.kubectl import Kubectl, new_namespace
+from tests.runtime.serving.plans import application
 
 from partita_devtools.control_plane.lifecycle import ControlPlane
 from partita_devtools.machine.kubeconfig import write_kubeconfig
@@ -31,7 +32,7 @@ from partita_operator.kube.connection import load_config
 from partita_operator.kube.errors import ApiError
 from partita_operator.kube.rayservices import RayServices
 from partita_operator.kube.resources import SecretResource
-from partita_operator.ports import EngineUnavailableError
+from partita_operator.ports import EngineUnavailableError, ServingSpec, StageTarget
 from partita_operator.settings.kuberay import KubeRaySettings
 
 pytestmark = pytest.mark.apiserver
@@ -205,3 +206,44 @@ async def test_a_session_that_waits_for_replicas_names_the_pods_that_do_not_star
         assert "Pods of pool t4 do not start: Image registry/absent:1 cannot be pulled" in status.summary
         assert "not found" in status.summary
     await engine.close()
+
+
+def two_replicas(namespace: str) -> ServingSpec:
+    app = application("traffic").model("a")
+    session = app.session.model_copy(
+        update={"metadata": app.session.metadata.model_copy(update={"namespace": namespace})}
+    )
+    pools = {
+        name: pool.model_copy(update={"status": pool.status.model_copy(update={"capacity": 4})})
+        for name, pool in app.pools.items()
+    }
+    targets = tuple(StageTarget("a", pipeline.name, 0, 2) for pipeline in app.plan.spec.modules[0].pipelines)
+    return ServingSpec(session, app.plan, targets, app.profiles, pools)
+
+
+async def test_a_group_with_two_pods_has_a_budget(operator: KubernetesClient, namespace: Kubectl) -> None:
+    settings = KubeRaySettings(image="registry/serving:1", dashboard_url="http://127.0.0.1:9")
+    spec = two_replicas(namespace.namespace)
+    with kuberay_definitions(namespace, *KINDS):
+        engine = KubeRayEngine(operator, settings)
+        await engine.apply(spec)
+        (group,) = {
+            group["groupName"]
+            for group in (namespace.get("rayservices", "partita") or {})["spec"]["rayClusterConfig"]["workerGroupSpecs"]
+            if group["replicas"] == 2
+        }
+        serving = json.dumps({"status": {"activeServiceStatus": {"rayClusterName": "one"}}})
+        namespace("patch", "rayservices", "partita", "--subresource=status", "--type=merge", "-p", serving)
+        for name in ("a", "b"):
+            metadata = {"name": name, "labels": {"ray.io/cluster": "one", "ray.io/group": group}}
+            container = {"name": "c", "image": "registry/pause:1"}
+            namespace.apply(
+                {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
+            )
+
+        await engine.apply(spec)
+
+        (budget,) = namespace.list("poddisruptionbudgets")
+        assert budget["metadata"]["name"] == f"partita-{group}"
+        assert budget["spec"]["minAvailable"] == 1
+        await engine.close()
