@@ -18,6 +18,7 @@ from tests.patience import PATIENCE_SECONDS
 from partita_api.gpupool import GPUPool
 from partita_devtools.control_plane.lifecycle import ControlPlane
 from partita_devtools.environment import DevEnvironment
+from partita_devtools.machine.ports import free_ports
 from partita_devtools.operator_process import launch_operator, operator_log, stop_operator
 from partita_devtools.ray_cluster.cluster import RayCluster
 from partita_devtools.ray_cluster.commands import RayClassNode, RayClusterConfig
@@ -58,13 +59,19 @@ class System:
     control_plane: ControlPlane
     ray: RayCluster
     kubectl: Kubectl
+    metrics_port: int
+    """Of the operator."""
 
     def start_operator(self) -> None:
         """Start the operator, unless it runs."""
         launch_operator(
             self.environment,
             print,
-            {"PARTITA_OPERATOR__PROFILING__BACKOFF_SECONDS": "2", "PARTITA_OPERATOR__RESYNC_SECONDS": "1"},
+            {
+                "PARTITA_OPERATOR__PROFILING__BACKOFF_SECONDS": "2",
+                "PARTITA_OPERATOR__RESYNC_SECONDS": "1",
+                "PARTITA_OPERATOR__METRICS__PORT": str(self.metrics_port),
+            },
             dies_with_parent=True,
         )
 
@@ -108,9 +115,9 @@ def system(
     nodes = tuple(RayClassNode.of_pool(GPUPool.model_validate(pool)) for pool in POOLS)
     ray = start_ray(RayClusterConfig(nodes=nodes))
     state_dir: Path = tmp_path_factory.mktemp("operator")
-    running = System(
-        DevEnvironment(state_dir, control_plane.kubeconfig, control_plane, ray), control_plane, ray, cluster
-    )
+    (metrics_port,) = free_ports(1)
+    environment = DevEnvironment(state_dir, control_plane.kubeconfig, control_plane, ray)
+    running = System(environment, control_plane, ray, cluster, metrics_port)
     cluster.apply(*POOLS)
     running.start_operator()
     try:

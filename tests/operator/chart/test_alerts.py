@@ -3,7 +3,6 @@
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,12 +11,12 @@ import yaml
 from tests.architecture.sources import ROOT
 from tests.docs.pages import pasted
 from tests.docs.shell import Shell
-from tests.operator.chart.charts import CHART, EVERYTHING, rendered
+from tests.operator.chart.charts import EVERYTHING, rendered
+from tests.operator.chart.queries import RULES, metrics_of, rules
 
 from partita_operator.reconcile.reasons import Reason
 from partita_planner.problem import NoPlanReason
 
-RULES: Final = CHART / "rules" / "partita.yaml"
 CASES: Final = sorted((Path(__file__).parent / "alerts").glob("*.yaml"))
 PAGE: Final = "docs/tasks/alerts.md"
 RUNBOOK: Final = f"https://github.com/partita/partita/blob/main/{PAGE}"
@@ -26,11 +25,6 @@ SEVERITIES: Final = {"critical", "warning", "info"}
 needs_promtool = pytest.mark.skipif(
     shutil.which("promtool") is None, reason="no promtool; on Debian: apt-get install prometheus"
 )
-
-
-def rules() -> Iterator[dict[str, Any]]:
-    for group in yaml.safe_load(RULES.read_text())["groups"]:
-        yield from group["rules"]
 
 
 ALERTS: Final = [rule for rule in rules() if "alert" in rule]
@@ -96,7 +90,7 @@ def test_an_alert_says_what_is_wrong_and_where_to_read_on(rule: dict[str, Any]) 
 def test_rules_use_metrics_that_exist() -> None:
     known = set(re.findall(r"`(partita_\w+)`", (ROOT / "docs/reference/metrics.md").read_text()))
     recorded = {rule["record"] for rule in rules() if "record" in rule}
-    used = {name for rule in rules() for name in re.findall(r"[\w:]*partita_\w+(?:\:\w+)?", rule["expr"])}
+    used = {name for rule in rules() for name in metrics_of(rule["expr"])}
     assert used
     assert {re.sub(r"_bucket$", "", name) for name in used} <= known | recorded
 
