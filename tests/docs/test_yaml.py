@@ -15,7 +15,7 @@ from partita_api.manifests import parse_manifests
 from partita_api.session.module import Module
 
 SCHEMA: Final = json.loads((ROOT / "charts/partita/values.schema.json").read_text())
-OTHER_FILES: Final = {"docs/tasks/subclusters.md": "models"}
+OTHER_FILES: Final = {"docs/tasks/subclusters.md": "models", "docs/tasks/monitoring.md": "scrape_configs"}
 """The first key of files that are neither manifests nor values, by page. The test of the page's commands reads them."""
 
 
