@@ -33,7 +33,7 @@ ABSENT: Final = {
 QUERIES: Final = [*(rule["expr"] for rule in rules()), *dashboard_queries()]
 
 
-def wanted() -> dict[str, set[str]]:
+def needed_labels() -> dict[str, set[str]]:
     """The metrics of all queries, each with the labels that some query uses."""
     found: dict[str, set[str]] = {}
     for query in QUERIES:
@@ -87,7 +87,7 @@ async def test_prometheus_finds_what_the_rules_and_the_dashboard_ask_for(
 
 def absent(prometheus: Prometheus) -> set[str]:
     """Metrics of queries without a series."""
-    return {metric for metric in wanted() if not prometheus.labels_of(metric)}
+    return {metric for metric in needed_labels() if not prometheus.labels_of(metric)}
 
 
 def both_targets_are_up(prometheus: Prometheus) -> None:
@@ -97,7 +97,7 @@ def both_targets_are_up(prometheus: Prometheus) -> None:
 
 
 def series_have_the_labels_that_queries_use(prometheus: Prometheus) -> None:
-    for metric, used in wanted().items():
+    for metric, used in needed_labels().items():
         for labels in prometheus.labels_of(metric):
             assert used <= labels, metric
             assert not [label for label in labels if label.startswith("exported_")], f"{metric}: a target has its label"
