@@ -16,7 +16,7 @@ from partita_devtools.ray_cluster.commands import NodePorts
 RAY_STATE: Final[dict[str, Any]] = {
     "token": "t",
     "temp_dir": "/nonexistent",
-    "ports": {"gcs": 1, "dashboard": 1, "client_server": 1, "serve_http": 1},
+    "ports": {"gcs": 1, "dashboard": 1, "serve_http": 1},
     "config": {"nodes": [{"name": "cpu", "slots": 2}]},
     "nodes": {},
     "dies_with_parent": False,

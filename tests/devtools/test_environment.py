@@ -203,7 +203,7 @@ def test_an_operator_without_a_record_is_stopped_before_another_starts(
 
 def ray_that_never_ran(state_dir: Path, config: RayClusterConfig = RAY) -> RayCluster:
     """A record of a Ray cluster of which nothing was started."""
-    ports = HeadPorts(gcs=1, dashboard=2, client_server=3, serve_http=4)
+    ports = HeadPorts(gcs=1, dashboard=2, serve_http=3)
     RayClusterState("token", state_dir / "tmp", ports, config, nodes={}, dies_with_parent=False).write(state_dir)
     return RayCluster(state_dir)
 

@@ -12,6 +12,8 @@ from tests.docs.test_yaml import is_manifest, parsed
 from tests.operator.kubectl import Kubectl, session
 from tests.patience import eventually
 
+from partita_operator.reconcile.session.exposure.service import PORTS
+
 POLICY, BINDING = "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"
 KNOWN: Final = {"GPUPool", "InferenceSession", "Ingress", "RoleBinding", "ClusterRoleBinding", POLICY, BINDING}
 """Kinds that the API server of the tests knows."""
@@ -78,7 +80,7 @@ def test_the_route_has_the_path_and_the_service_of_the_ingress() -> None:
     service = path["backend"]["service"]
 
     assert rule["matches"] == [{"path": {"type": "PathPrefix", "value": path["path"]}}]
-    assert rule["backendRefs"] == [{"name": service["name"], "port": service["port"]["number"]}]
+    assert rule["backendRefs"] == [{"name": service["name"], "port": PORTS[service["port"]["name"]]}]
     assert route["spec"]["hostnames"] == [ingress["host"]]
     assert [target["name"] for target in policy["spec"]["targetRefs"]] == [route["metadata"]["name"]]
 

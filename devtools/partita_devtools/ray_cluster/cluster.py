@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from partita_devtools.errors import DevError
-from partita_devtools.machine.commands import Report, last_lines
+from partita_devtools.machine.commands import Report
 from partita_devtools.machine.files import locked
 from partita_devtools.machine.ports import free_ports
 from partita_devtools.machine.processes import ProcessIdentity, spawn, stop, variable
@@ -34,6 +34,7 @@ from partita_devtools.machine.programs import LoggedProgram
 from partita_devtools.ray_cluster.commands import (
     CLUSTER_MARKER,
     HEAD,
+    JOIN_TIMEOUT_S,
     NODE_DIRECTORY,
     NODE_LABEL,
     NODE_MARKER,
@@ -49,9 +50,6 @@ from partita_devtools.ray_cluster.commands import (
 from partita_devtools.ray_cluster.state import RayClusterState, StartedRayNode
 from partita_runtime.installation import extra_command
 
-_START_TIMEOUT_S = 240.0
-_TIMED_OUT = ("node timed out during startup", "Timed out waiting for node info")
-"""What `ray start` says of a node that did not join, or that its client server did not see, within Ray's 30 s."""
 # Unix socket paths must not exceed 107 characters, so the temporary directory is not in the state directory.
 _TEMP_PARENT, _TEMP_PREFIX = Path("/tmp"), "pr-"
 _TEMP_MIB = 100
@@ -176,26 +174,16 @@ class RayCluster:
         roots = [] if process is None else [process]
         stop(lambda: NODE_MARKER.processes(self.state_dir, roots, name), grace_s=0.0)
 
-    def start_node(self, name: str, report: Report = print) -> None:
-        """Start a node that does not run; returns when Ray counts it as alive.
-
-        Ray gives a node 30 s to join. On a busy machine that can be too little, and the node is started again.
-        """
-        deadline = time.monotonic() + _START_TIMEOUT_S
+    def start_node(self, name: str) -> None:
+        """Start a node that does not run; returns when Ray counts it as alive."""
+        deadline = time.monotonic() + JOIN_TIMEOUT_S
         self._launch(name)
         while not self._has_joined(name):
-            nodes = self._state().nodes
-            end = "\n".join(last_lines(self._log(name), 8))
-            if not nodes[name].runs and not any(text in end for text in _TIMED_OUT):
-                raise DevError(self._program(name).problem("ended"))
-            if name != HEAD and not nodes[HEAD].runs:
-                raise DevError(self._program(HEAD).problem("ended"))
+            for needed in (name, HEAD):
+                if not self._state().nodes[needed].runs:
+                    raise DevError(self._program(needed).problem("ended"))
             if time.monotonic() > deadline:
-                raise DevError(self._program(name).problem(f"did not join within {_START_TIMEOUT_S:.0f} s"))
-            if not nodes[name].runs:
-                report(f"Ray node {name} did not join in Ray's time; starting it again")
-                self.kill_node(name)
-                self._launch(name)
+                raise DevError(self._program(name).problem(f"did not join within {JOIN_TIMEOUT_S:.0f} s"))
             time.sleep(0.2)
 
     def add_nodes(self, nodes: Sequence[RayClassNode], report: Report) -> None:
@@ -209,7 +197,7 @@ class RayCluster:
             replace(state, config=config, nodes={**state.nodes, name: started}).write(self.state_dir)
             report(f"starting Ray node {name} (log: {self._log(name)})")
             try:
-                self.start_node(name, report)
+                self.start_node(name)
             except BaseException:
                 self.kill_node(name)
                 state.write(self.state_dir)
@@ -261,7 +249,7 @@ class RayCluster:
         # One after the other: Ray nodes that start at the same time on one host slow each other down.
         for name in state.nodes:
             report(f"starting Ray node {name} (log: {self._log(name)})")
-            self.start_node(name, report)
+            self.start_node(name)
 
     def _launch(self, name: str) -> None:
         state = self._state()

@@ -29,6 +29,9 @@ NODE_DIRECTORY = "PARTITA_DEV_RAY_NODE_DIRECTORY"
 NODE_PACKAGES = "PARTITA_DEV_RAY_NODE_PACKAGES"
 """Environment variables of a node: its directory for files, and what its workers find imported, with commas between."""
 
+JOIN_TIMEOUT_S = 240.0
+"""How long a node may take to join."""
+
 _TORCH = ("torch", "torch.export", "torch._dynamo", "networkx")
 """What replicas import to load and cut a model."""
 
@@ -93,7 +96,6 @@ class HeadPorts:
 
     gcs: int
     dashboard: int
-    client_server: int
     serve_http: int
 
 
@@ -146,7 +148,6 @@ def start_command(
             f"--port={ports.gcs}",
             "--dashboard-host=127.0.0.1",
             f"--dashboard-port={ports.dashboard}",
-            f"--ray-client-server-port={ports.client_server}",
             f"--temp-dir={temp_dir}",
             f"--num-cpus={config.head_cpus}",
         ]
@@ -199,6 +200,7 @@ def node_environment(
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": token,
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_START_HOOK": "partita_devtools.ray_cluster.node.no_client_server",
         # Nodes claim more CPUs than there are; Ray would start an idle Python process for each of them at once.
         "RAY_prestart_worker_first_driver": "0",
         "RAY_enable_worker_prestart": "0",

@@ -2,9 +2,11 @@
 
 import os
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
-from partita_devtools.ray_cluster.commands import NODE_DIRECTORY, NODE_PACKAGES
+from partita_devtools.ray_cluster.commands import JOIN_TIMEOUT_S, NODE_DIRECTORY, NODE_PACKAGES
 from partita_devtools.ray_cluster.fork_server import start_fork_server
 
 
@@ -18,7 +20,40 @@ def main() -> None:
 
     from ray.scripts.scripts import main as ray
 
+    _wait_longer_for_the_node()
     ray()
+
+
+def no_client_server(ray_params: Any, head: bool) -> None:
+    """Start no server for Ray's client protocol: nothing uses it, and it ends the head if that is slow to join.
+
+    Ray calls this by the name in `RAY_START_HOOK` before it starts a node.
+    """
+    if head:
+        ray_params.ray_client_server_port = None
+
+
+def _wait_longer_for_the_node() -> None:
+    """Have `ray start` wait `JOIN_TIMEOUT_S` for its node to join, not the 30 s that are fixed in its source.
+
+    A node joins once its agents run. Where several programs share few cores, their imports alone can take longer.
+    """
+    from ray._private import services
+    from ray.exceptions import RaySystemError
+
+    get_node = services.get_node
+
+    def get_joined_node(gcs_address: str, node_id: str) -> Any:
+        deadline = time.monotonic() + JOIN_TIMEOUT_S
+        while True:
+            try:
+                return get_node(gcs_address, node_id)
+            except (RuntimeError, RaySystemError):  # not joined yet, or the control service does not answer
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(0.2)
+
+    services.get_node = get_joined_node
 
 
 if __name__ == "__main__":

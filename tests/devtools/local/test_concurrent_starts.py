@@ -35,12 +35,12 @@ class FakeRay:
         self.started: list[str] = []
         self.may_go_on = Event()
 
-        def start_nodes(cluster: RayCluster, report: object) -> None:
+        def start_nodes(cluster: RayCluster, _report: object) -> None:
             assert self.may_go_on.wait(PATIENCE_SECONDS)
             for name in cluster.node_names:
-                start_node(cluster, name, report)
+                start_node(cluster, name)
 
-        def start_node(cluster: RayCluster, name: str, _report: object) -> None:
+        def start_node(cluster: RayCluster, name: str) -> None:
             self.started.append(name)
             state = RayClusterState.read(cluster.state_dir)
             assert state is not None
