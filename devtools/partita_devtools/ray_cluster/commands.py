@@ -104,6 +104,9 @@ class NodePorts:
     """Ports that every Ray node has, which would collide on one host."""
 
     dashboard_agent: int
+    metrics_agent: int
+    metrics_export: int
+    runtime_env_agent: int
     haproxy_metrics: int
     haproxy_stats: int
     fallback_http: int
@@ -135,7 +138,11 @@ def start_command(
         "--node-ip-address=127.0.0.1",
         f"--num-gpus={0 if pool is None else pool.num_gpus}",
         f"--object-store-memory={config.object_store_mib << 20}",
+        # With ports of their choice, the raylet gives its agents 15 s to import their packages, and crashes.
         f"--dashboard-agent-listen-port={node_ports.dashboard_agent}",
+        f"--dashboard-agent-grpc-port={node_ports.metrics_agent}",
+        f"--metrics-export-port={node_ports.metrics_export}",
+        f"--runtime-env-agent-port={node_ports.runtime_env_agent}",
         # Any free port, for the fixed range that is the default belongs to all nodes of a host.
         "--min-worker-port=0",
         "--max-worker-port=0",

@@ -36,7 +36,7 @@ def no_client_server(ray_params: Any, head: bool) -> None:
 def _wait_longer_for_the_node() -> None:
     """Have `ray start` wait `JOIN_TIMEOUT_S` for its node to join, not the 30 s that are fixed in its source.
 
-    A node joins once its agents run. Where several programs share few cores, their imports alone can take longer.
+    Where several programs share few cores, it can take longer. A node whose raylet has ended does not join any more.
     """
     from ray._private import services
     from ray.exceptions import RaySystemError
@@ -49,11 +49,15 @@ def _wait_longer_for_the_node() -> None:
             try:
                 return get_node(gcs_address, node_id)
             except (RuntimeError, RaySystemError):  # not joined yet, or the control service does not answer
-                if time.monotonic() > deadline:
+                if time.monotonic() > deadline or _a_child_has_ended():
                     raise
             time.sleep(0.2)
 
     services.get_node = get_joined_node
+
+
+def _a_child_has_ended() -> bool:
+    return os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 if __name__ == "__main__":
