@@ -10,7 +10,7 @@ from partita_operator.kube.devices import DeviceClaims
 from partita_operator.kube.errors import ApiError, is_conflict, is_missing
 from partita_operator.kube.resources import JobResource, PodResource, equal
 from partita_operator.kube.retries import retried
-from partita_operator.pod_templates.start_problems import volume_problem
+from partita_operator.pod_templates.start_problems import IMAGE_REASONS, volume_problem
 from partita_operator.ports import ProfileRun, RunPhase
 from partita_operator.profiling.kubernetes_job_manifest import CONTAINER, job_manifest, job_name
 from partita_operator.profiling.outcome import finished_run, log_tail, over_time
@@ -120,7 +120,7 @@ def unfinished_run(pod: Document | None, log: str, now: datetime) -> ProfileRun:
         words = f"{reason}: {container.get('message') or 'no message'}"
         if reason in _PERMANENT:
             return ProfileRun(RunPhase.FAILED, message=f"{words}. Set {_IMAGE} to an image that exists.")
-        if reason in ("ErrImagePull", "ImagePullBackOff"):
+        if reason in IMAGE_REASONS:
             advice = f"Check {_IMAGE}, and that the node may pull it."
             return ProfileRun(RunPhase.RUNNING, message=f"{words}. {advice}")
         if reason != "ContainerCreating":
