@@ -47,6 +47,7 @@ from partita_devtools.ray_cluster.commands import (
     node_environment,
     start_command,
 )
+from partita_devtools.ray_cluster.logs import fatal_errors
 from partita_devtools.ray_cluster.state import RayClusterState, StartedRayNode
 from partita_runtime.installation import extra_command
 
@@ -181,7 +182,8 @@ class RayCluster:
         while not self._has_joined(name):
             for needed in (name, HEAD):
                 if not self._state().nodes[needed].runs:
-                    raise DevError(self._program(needed).problem("ended"))
+                    problem = self._program(needed).problem("ended")
+                    raise DevError("\n".join([problem, *fatal_errors(self.logs)]))
             if time.monotonic() > deadline:
                 raise DevError(self._program(name).problem(f"did not join within {JOIN_TIMEOUT_S:.0f} s"))
             time.sleep(0.2)

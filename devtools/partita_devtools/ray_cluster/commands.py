@@ -208,6 +208,8 @@ def node_environment(
         "RAY_AUTH_TOKEN": token,
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_START_HOOK": "partita_devtools.ray_cluster.node.no_client_server",
+        "RAY_gcs_server_port_wait_time_s": f"{JOIN_TIMEOUT_S:.0f}",
+        "RAY_DASHBOARD_STARTUP_TIMEOUT_S": f"{JOIN_TIMEOUT_S:.0f}",
         # Nodes claim more CPUs than there are; Ray would start an idle Python process for each of them at once.
         "RAY_prestart_worker_first_driver": "0",
         "RAY_enable_worker_prestart": "0",

@@ -87,11 +87,6 @@ def has_raylet(cluster: RayCluster, node: str) -> bool:
 
 
 @pytest.fixture
-def no_other_cluster(started_clusters: RayClusters) -> None:
-    started_clusters.stop()
-
-
-@pytest.fixture
 def own_cluster(tmp_path: Path, started_clusters: RayClusters) -> Iterator[RayCluster]:
     """A cluster that the test may break; it is stopped afterwards."""
     started_clusters.stop()
