@@ -12,6 +12,7 @@ from partita_api.fields.quantity import Percent, Quantity
 from partita_api.meta import API_VERSION, NAME_PATTERN, ObjectMeta, Rule, SpecModel, StatusModel, Timestamp
 from partita_api.session.autoscaling import Autoscaling
 from partita_api.session.execution import Execution
+from partita_api.session.expose import Expose, HostClaim
 from partita_api.session.module import Edge, Module, ModuleName
 from partita_api.session.plan_changes import MaintenanceWindow, PlanPreview
 
@@ -308,6 +309,11 @@ class InferenceSessionSpec(SpecModel):
     frontend: Frontend = Field(
         default=Frontend(), description="How clients reach the session, in addition to HTTP behind Serve's proxy."
     )
+    expose: Expose | None = Field(
+        default=None,
+        description="An address for clients outside of the cluster. The platform limits what it may be. Default: only "
+        "the address in the cluster.",
+    )
     maintenance_windows: tuple[MaintenanceWindow, ...] = Field(
         default=(),
         max_length=16,
@@ -372,7 +378,13 @@ class InferenceSessionStatus(StatusModel):
     engine: EngineType | None = Field(
         default=None, description="The engine that serves the session: spec.engine.type, or the operator's default."
     )
-    url: str | None = Field(default=None, description="Base URL for clients of the Open Inference Protocol.")
+    url: str | None = Field(
+        default=None,
+        description="Base URL for clients of the Open Inference Protocol: the public one, if there is one.",
+    )
+    cluster_url: str | None = Field(
+        default=None, description="Base URL for clients in the cluster, while `url` is the public one."
+    )
     grpc_address: str | None = Field(
         default=None,
         description="host:port of the Open Inference Protocol over gRPC, if the session requests it: that of the "
@@ -382,6 +394,9 @@ class InferenceSessionStatus(StatusModel):
         default=None,
         description="host:port of the Open Inference Protocol over HTTP without Serve's proxy, if the session "
         "requests it: that of the session's Service, or with engine Ray one for each frontend, separated by commas.",
+    )
+    claimed_hosts: tuple[HostClaim, ...] = Field(
+        default=(), max_length=2, description="Hosts of spec.expose that the session holds."
     )
     current_plan: PlanSummary | None = Field(default=None, description="The plan that serves requests.")
     pending_plan: str | None = Field(default=None, description="A plan that waits for approval or is being rolled out.")

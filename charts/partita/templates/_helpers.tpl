@@ -39,7 +39,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* The operator's config file: its settings, without what only the chart uses, and with the Lease of the release. */}}
 {{- define "partita.config" -}}
-{{- $config := pick .Values "namespaces" "defaultEngine" "resyncSeconds" "transport" "mig" "models" "profiling" "tracing" "logging" "health" -}}
+{{- $config := pick .Values "namespaces" "defaultEngine" "resyncSeconds" "transport" "exposure" "mig" "models" "profiling" "tracing" "logging" "health" -}}
 {{- $_ := set $config "leaderElection" (merge (dict "namespace" .Release.Namespace "name" (include "partita.fullname" .)) .Values.leaderElection) -}}
 {{- $_ := set $config "ray" (omit .Values.ray "tokenSecret" "tokensSecret") -}}
 {{- $_ := set $config "kuberay" (omit .Values.kuberay "tokenSecret") -}}
@@ -86,6 +86,19 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [discovery.k8s.io]
   resources: [endpointslices]
   verbs: [get, list, watch, create, patch, delete]
+{{- if .Values.exposure.allowedIngressClasses }}
+# Sessions may have an Ingress.
+- apiGroups: [networking.k8s.io]
+  resources: [ingresses]
+  verbs: [get, list, watch, create, patch, delete]
+{{- end }}
+{{- with .Values.exposure.checkedTlsSecrets }}
+# To see whether the Secret with an Ingress's certificate exists.
+- apiGroups: [""]
+  resources: [secrets]
+  resourceNames: {{ toJson . }}
+  verbs: [get]
+{{- end }}
 # Worker groups with several pods have a PodDisruptionBudget.
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]

@@ -11,8 +11,9 @@ from partita_operator.handlers.metrics import Metrics
 from partita_operator.handlers.plan_searches import PlanSearches
 from partita_operator.kube.cache import ClusterCache
 from partita_operator.kube.client import KubernetesClient
+from partita_operator.kube.exposure.prerequisites import Prerequisites
+from partita_operator.kube.exposure.session_objects import SessionObjects
 from partita_operator.kube.profiles import ProfileStore
-from partita_operator.kube.session_objects import SessionObjects
 from partita_operator.kube.writes import ObjectWriter
 from partita_operator.ports import GpuPartitioner, ProfileRunner, ServingEngines
 from partita_operator.settings.model import OperatorSettings
@@ -46,6 +47,8 @@ class Context:
     leadership: Leadership
     objects: SessionObjects | None = None
     """None: sessions have no objects of their own, because there is no engine with pods."""
+    prerequisites: Prerequisites | None = None
+    """None: no session has a public address."""
     partitioner: GpuPartitioner | None = None
     """None: GPUs are not partitioned."""
     memories: dict[str, SessionMemory] = field(default_factory=dict)

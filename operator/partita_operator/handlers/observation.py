@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from partita_api.gpupool import GPUPool
@@ -24,7 +24,14 @@ from partita_operator.reconcile.pool.gpu_labels import DRAINING
 from partita_operator.reconcile.session.exposure.decision import needed_objects
 from partita_operator.reconcile.session.planning import with_measured_rate
 from partita_operator.reconcile.session.profiles import required_profile_keys
-from partita_operator.reconcile.world import ExposureWorld, Node, PartitionerWorld, PoolWorld, SessionWorld
+from partita_operator.reconcile.world import (
+    ExposureWorld,
+    Node,
+    PartitionerWorld,
+    PoolWorld,
+    PublicWorld,
+    SessionWorld,
+)
 
 ENGINE_TIMEOUT_S: Final = 30.0
 """An engine that does not answer within this time counts as unavailable."""
@@ -120,12 +127,14 @@ async def _exposure_world(
             backend = await context.engines.of(session).backend(session.key, serving)
     except (EngineUnavailableError, TimeoutError):
         backend = None  # the condition RolledOut reports it
+    public = await context.prerequisites.of(session) if context.prerequisites is not None else PublicWorld()
     present = objects.of(session)
+    found = ExposureWorld(backend, present, problem=failed, kinds=objects.kinds, public=public)
+    needed = needed_objects(session, context.settings.exposure) if backend is not None else ()
     try:
-        taken = await objects.taken(session, needed_objects(session) if backend is not None else ())
+        return replace(found, taken=await objects.taken(session, needed))
     except ApiError as error:
-        return ExposureWorld(objects=present, problem=f"Partita may not read the session's objects: {error}.")
-    return ExposureWorld(backend, present, taken, failed)
+        return replace(found, backend=None, problem=f"Partita may not read the session's objects: {error}.")
 
 
 async def _observe_runs(

@@ -18,10 +18,11 @@ from partita_operator.handlers.workqueue import WorkQueue
 from partita_operator.kube.cache import ClusterCache, Key, Kind, KindMissingError, key_of
 from partita_operator.kube.client import KubernetesClient
 from partita_operator.kube.connection import Connection, load_config
+from partita_operator.kube.exposure.prerequisites import Prerequisites
+from partita_operator.kube.exposure.session_objects import SessionObjects, public_kinds
 from partita_operator.kube.lease import LeaseStore
 from partita_operator.kube.profiles import ProfileStore
 from partita_operator.kube.retries import ApiServerUnavailableError
-from partita_operator.kube.session_objects import SessionObjects
 from partita_operator.kube.writes import ObjectWriter
 from partita_operator.partitioning.mig_manager import MigManager
 from partita_operator.ports import EngineUnavailableError, PlanSolver, ProfileRunner, ServingEngines
@@ -63,6 +64,7 @@ async def run_operator(
         lease = LeaseStore(kubernetes, election.namespace, election.name) if election.name else None
         leadership = Leadership(lease, election.lease_duration_seconds)
         metrics.watch_leadership(lambda: leadership.leads)
+        exposes, public = settings.kuberay.enabled, public_kinds(settings.exposure)
         context = Context(
             settings=settings,
             client=kubernetes,
@@ -74,7 +76,8 @@ async def run_operator(
             searches=searches,
             metrics=metrics,
             leadership=leadership,
-            objects=SessionObjects(kubernetes, settings.namespaces) if settings.kuberay.enabled else None,
+            objects=SessionObjects(kubernetes, settings.namespaces, public) if exposes else None,
+            prerequisites=Prerequisites(kubernetes, settings.exposure) if exposes and public else None,
             partitioner=MigManager(kubernetes, settings.mig) if settings.mig.enabled else None,
         )
         tasks: list[asyncio.Task[Any]] = [
@@ -164,6 +167,8 @@ async def _work(connection: Connection, context: Context, queue: WorkQueue[Key])
             group.create_task(context.profiles.watch())
             if context.objects is not None:
                 group.create_task(context.objects.watch())
+            if context.prerequisites is not None:
+                group.create_task(context.prerequisites.watch())
             group.create_task(_lead(context, queue))
     except* LeadershipLostError as lost:
         raise LeadershipLostError(f"{_first(lost)} Another replica leads; this one ends.") from None

@@ -49,6 +49,8 @@ DeviceClassResource: Final = resource("resource.k8s.io/v1", "DeviceClass", "devi
 DisruptionBudgetResource: Final = resource("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
 EndpointSliceResource: Final = resource("discovery.k8s.io/v1", "EndpointSlice", "endpointslices")
 EventResource: Final = resource("v1", "Event", "events")
+IngressClassResource: Final = resource("networking.k8s.io/v1", "IngressClass", "ingressclasses", namespaced=False)
+IngressResource: Final = resource("networking.k8s.io/v1", "Ingress", "ingresses")
 JobResource: Final = resource("batch/v1", "Job", "jobs")
 LeaseResource: Final = resource("coordination.k8s.io/v1", "Lease", "leases")
 NamespaceResource: Final = resource("v1", "Namespace", "namespaces", namespaced=False)

@@ -62,6 +62,11 @@ class Reason(StrEnum):
     PROVISIONING_TIMED_OUT = "ProvisioningTimedOut", Severity.WARNING, "requested nodes did not come in time"
     NO_COUNT = "NoCount", Severity.WARNING, "spec.count is 0"
     NAME_TAKEN = "NameTaken", Severity.WARNING, "an object of another owner has the name that the session needs"
+    EXPOSE_NOT_ALLOWED = "ExposeNotAllowed", Severity.WARNING, "the platform does not allow what spec.expose requests"
+    EXPOSE_UNSUPPORTED = "ExposeUnsupported", Severity.WARNING, "engine Ray cannot be exposed by spec.expose"
+    HOST_TAKEN = "HostTaken", Severity.WARNING, "a session of another namespace has the host of spec.expose"
+    INGRESS_CLASS_MISSING = "IngressClassMissing", Severity.WARNING, "the IngressClass does not exist"
+    TLS_SECRET_MISSING = "TLSSecretMissing", Severity.WARNING, "the Secret with the certificate does not exist"
     EXPOSURE_FAILED = "ExposureFailed", Severity.WARNING, "the session's addresses cannot be read or written"
     SLO_MISSED = "SLOMissed", Severity.WARNING, "too few requests were answered in time over the last window"
     # The operator tries again.
@@ -78,6 +83,7 @@ class Reason(StrEnum):
     SCALING = "Scaling", Severity.NORMAL, "the session serves, and some replicas are still starting"
     SCALING_FROM_ZERO = "ScalingFromZero", Severity.NORMAL, "replicas start for requests that are held"
     WAITING_FOR_RAY_CLUSTER = "WaitingForRayCluster", Severity.NORMAL, "the Service follows once the Ray cluster serves"
+    WAITING_FOR_CONTROLLER = "WaitingForController", Severity.NORMAL, "no controller has accepted the public address"
     DELETING = "Deleting", Severity.NORMAL, "applications and profiling runs are being removed"
     # Held back on purpose.
     AWAITING_APPROVAL = "AwaitingApproval", Severity.NORMAL, "a person has to approve the plan or the change"
@@ -99,6 +105,7 @@ class Reason(StrEnum):
     AVAILABLE = "Available", Severity.NORMAL, "the pool has accelerators"
     PROVISIONED = "Provisioned", Severity.NORMAL, "all accelerators that plans use are present"
     SERVICE_READY = "ServiceReady", Severity.NORMAL, "the session has its Service"
+    PUBLIC = "Public", Severity.NORMAL, "clients outside of the cluster reach the session"
     NO_SERVICE = "NoService", Severity.NORMAL, "the engine has no Services for sessions"
     PARTITIONED = "Partitioned", Severity.NORMAL, "all nodes are cut"
 

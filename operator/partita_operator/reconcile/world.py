@@ -33,6 +33,28 @@ class Search:
 
 
 @dataclass(frozen=True)
+class KindState:
+    """Whether the objects of one kind can be used."""
+
+    listed: bool = True
+    """Whether all of them are known."""
+    defined: bool = True
+    """Whether the cluster has the kind."""
+    problem: str = ""
+    """Why they cannot be listed; empty if they can, or while they are listed for the first time."""
+
+
+@dataclass(frozen=True)
+class PublicWorld:
+    """What the cluster has for the public address of a session."""
+
+    ingress_classes: frozenset[str] | None = None
+    """Names of the IngressClasses; None if they are not known."""
+    has_tls_secret: bool | None = None
+    """Whether the Secret with the certificate exists; None if that is not known."""
+
+
+@dataclass(frozen=True)
 class ExposureWorld:
     """The Kubernetes objects by which clients reach the session, as they are."""
 
@@ -44,6 +66,9 @@ class ExposureWorld:
     """Kinds and names that the session needs and that belong to somebody else."""
     problem: str = ""
     """Why objects could not be read, or the errors of the last writes."""
+    kinds: Mapping[str, KindState] = field(default_factory=dict)
+    """The kinds of objects that the operator may write."""
+    public: PublicWorld = field(default_factory=PublicWorld)
 
 
 @dataclass(frozen=True)

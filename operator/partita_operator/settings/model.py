@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from partita_api.inferencesession import EngineType
 from partita_api.meta import NAME_PATTERN
+from partita_operator.settings.exposure import ExposureSettings
 from partita_operator.settings.kuberay import KubeRaySettings
 from partita_operator.settings.mig import MigSettings
 from partita_operator.settings.section import URL_OR_EMPTY_PATTERN, URL_PATTERN, FromSecret, Section, SetByChart
@@ -204,6 +205,7 @@ class OperatorSettings(Section):
     leader_election: LeaderElectionSettings = LeaderElectionSettings()
     ray: RaySettings = RaySettings()
     kuberay: KubeRaySettings = KubeRaySettings()
+    exposure: ExposureSettings = ExposureSettings()
     mig: MigSettings = MigSettings()
     models: ModelsSettings = ModelsSettings()
     profiling: ProfilingSettings = ProfilingSettings()

@@ -44,6 +44,12 @@ EVERYTHING: dict[str, Any] = {
     },
     "transport": "ActorCalls",
     "defaultEngine": "KubeRay",
+    "exposure": {
+        "allowedHosts": ["*.{namespace}.example.com"],
+        "allowedIngressClasses": ["nginx"],
+        "allowedAnnotations": ["cert-manager.io/cluster-issuer"],
+        "checkedTlsSecrets": ["serve-tls"],
+    },
     "mig": {"enabled": True, "namespace": "nvidia", "products": []},
     "models": {"allowedModules": ["traffic"], "allowedFiles": ["/models/"], "requireDigest": True},
     "profiling": {"image": "registry/profiler:1.2.3", "versions": {"torch": "2.13.0"}},

@@ -89,7 +89,7 @@ def test_no_right_is_a_wildcard_and_no_secret_of_others_can_be_read(values: dict
         assert "*" not in (group, resource, verb)
         assert resource not in ("clusterroles", "roles", "pods/exec")
     for rule in rendered(values)["ClusterRole", "partita"]["rules"]:
-        assert "secrets" not in rule["resources"] or rule["resourceNames"] == [SECRET]
+        assert "secrets" not in rule["resources"] or rule["resourceNames"] in ([SECRET], ["serve-tls"])
 
 
 JOBS = {
@@ -140,7 +140,32 @@ def test_optional_features_add_only_the_rights_they_need(
     assert set(rules(values)) - set(rules()) == want
 
 
+WRITE = ("get", "list", "watch", "create", "patch", "delete")
+INGRESSES = {
+    *(("networking.k8s.io", "ingresses", verb) for verb in WRITE),
+    *(("networking.k8s.io", "ingressclasses", verb) for verb in ("list", "watch")),
+}
+
+
+@pytest.mark.parametrize(
+    ("exposure", "want"),
+    [
+        pytest.param({"allowedHosts": ["a.example.com"], "allowedAnnotations": ["a/b"]}, set(), id="hosts alone"),
+        pytest.param({"allowedIngressClasses": ["nginx"]}, INGRESSES, id="Ingresses"),
+        pytest.param({"checkedTlsSecrets": ["serve-tls"]}, {("", "secrets", "get")}, id="Secrets of these names"),
+    ],
+)
+def test_public_addresses_add_only_the_rights_they_need(
+    exposure: dict[str, Any], want: set[tuple[str, str, str]]
+) -> None:
+    kuberay = {"kuberay": {"image": "x", "authentication": "Disabled"}}
+
+    assert set(rules({**kuberay, "exposure": exposure})) - set(rules(kuberay)) == want
+    assert set(rules({"exposure": exposure})) == set(rules()), "without KubeRay no session has a Service"
+
+
 CLUSTER_SCOPED = {
+    "ingressclasses",
     "customresourcedefinitions",
     "deviceclasses",
     "gpupools",

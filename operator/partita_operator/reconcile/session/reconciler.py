@@ -18,6 +18,7 @@ from partita_operator.reconcile.session.annotations import find_rollback, pause_
 from partita_operator.reconcile.session.conditions import Pass, session_findings
 from partita_operator.reconcile.session.deletion import decide_deletion
 from partita_operator.reconcile.session.exposure.decision import expose
+from partita_operator.reconcile.session.exposure.policy import claims
 from partita_operator.reconcile.session.holds import find_hold, preview
 from partita_operator.reconcile.session.plan_conditions import plan_status
 from partita_operator.reconcile.session.planning import (
@@ -104,8 +105,10 @@ def _status(step: Pass, now: datetime) -> InferenceSessionStatus:
         observed_generation=generation,
         engine=world.session.spec.engine.type_or(world.settings.default_engine),
         url=step.exposure.url,
+        cluster_url=step.exposure.cluster_url,
         grpc_address=step.exposure.grpc_address,
         http_address=step.exposure.http_address,
+        claimed_hosts=claims(world, now),
         current_plan=_current_plan(step),
         pending_plan=_pending_plan(step),
         preview=preview(step.rollout.hold, step.planning.desired, world.plans.get(step.current or "")),

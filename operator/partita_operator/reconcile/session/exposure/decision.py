@@ -6,13 +6,20 @@ from typing import Final
 from partita_api.conditions import ConditionType
 from partita_api.inferencesession import EngineType, InferenceSession
 from partita_operator.ports import GRPC, HTTP_DIRECT
-from partita_operator.reconcile.actions import Action
+from partita_operator.reconcile.actions import Action, ApplyObject, DeleteObject
 from partita_operator.reconcile.findings import Finding, listed
 from partita_operator.reconcile.object_changes import ObjectName, object_changes, object_name
 from partita_operator.reconcile.reasons import Reason
+from partita_operator.reconcile.session.exposure.public import (
+    PUBLIC_KINDS,
+    PublicAddress,
+    needed_public_objects,
+    public_address,
+)
 from partita_operator.reconcile.session.exposure.service import (
     ENDPOINT_SLICE,
     PORTS,
+    SERVICE,
     direct_ports,
     endpoint_slices,
     has_endpoints,
@@ -22,6 +29,7 @@ from partita_operator.reconcile.session.exposure.service import (
     service_name,
 )
 from partita_operator.reconcile.world import ExposureWorld, SessionWorld
+from partita_operator.settings.exposure import ExposureSettings
 from partita_runtime.serving.deploy.names import route_prefix
 
 _NO_SERVICE: Final = (
@@ -35,6 +43,8 @@ class Exposure:
     """How clients reach the session."""
 
     url: str | None = None
+    cluster_url: str | None = None
+    """The URL in the cluster, if `url` is public."""
     grpc_address: str | None = None
     http_address: str | None = None
     finding: Finding | None = None
@@ -47,54 +57,66 @@ def expose(world: SessionWorld) -> Exposure:
     of_engine, exposure = _addresses_of_engine(world), world.exposure
     if world.session.spec.engine.type_or(world.settings.default_engine) is EngineType.RAY:
         left = object_changes((), exposure.objects) if exposure is not None else ()
-        return replace(of_engine, finding=_not(Reason.NO_SERVICE, _NO_SERVICE), actions=left)
+        return replace(of_engine, finding=_without_service(world.session), actions=left)
     if exposure is None:
-        return _addresses_before(world, of_engine)
+        return _addresses_before(world) or of_engine
     if is_reserved(world.session) or service_name(world.session) in exposure.taken:
-        return replace(of_engine, finding=_not(Reason.NAME_TAKEN, _taken_message(world)))
+        left = object_changes((), [found for found in exposure.objects if found["kind"] in PUBLIC_KINDS])
+        return replace(of_engine, finding=_not(Reason.NAME_TAKEN, _taken_message(world)), actions=left)
     there = service_name(world.session) in map(object_name, exposure.objects)
-    addresses = _addresses_of_service(world, exposure, of_engine) if there else of_engine
-    actions = _changes(world, exposure)
-    if exposure.problem:
-        finding = _not(Reason.EXPOSURE_FAILED, f"{exposure.problem} Partita tries again.")
-    elif there:
-        finding = Finding(ConditionType.EXPOSED, True, Reason.SERVICE_READY, _ready_message(world, exposure))
-    else:
+    if not there:
         finding = _not(Reason.WAITING_FOR_RAY_CLUSTER, "Partita makes the Service once the Ray cluster serves.")
+        return replace(of_engine, finding=_failed(exposure) or finding, actions=_changes(world, exposure))
+    public = public_address(world, exposure)
+    actions = _changes(world, exposure, public)
+    if not public.known and public.finding is None:
+        return replace(_addresses_before(world) or of_engine, actions=actions)
+    addresses = _addresses_of_service(world, exposure, of_engine)
+    if public.url is not None:
+        addresses = replace(addresses, url=public.url, cluster_url=addresses.url)
+    finding = _failed(exposure) or _with_service(public, world, exposure)
     return replace(addresses, finding=finding, actions=actions)
 
 
-def needed_objects(session: InferenceSession) -> tuple[ObjectName, ...]:
+def needed_objects(session: InferenceSession, settings: ExposureSettings) -> tuple[ObjectName, ...]:
     """Kinds and names of the objects that the session must own."""
-    return (service_name(session),)
+    return (service_name(session), *needed_public_objects(session, settings))
 
 
-def _changes(world: SessionWorld, exposure: ExposureWorld) -> tuple[Action, ...]:
-    """The Service stays while no Ray cluster serves. EndpointSlices stay while no frontend reports its ports."""
+def _changes(
+    world: SessionWorld, exposure: ExposureWorld, public: PublicAddress | None = None
+) -> tuple[ApplyObject | DeleteObject, ...]:
+    """The Service stays while no Ray cluster serves. EndpointSlices stay while no frontend reports its ports.
+
+    `public` None: the session has no Service yet, and its public objects stay.
+    """
     session, backend = world.session, exposure.backend
-    if backend is None:
-        return ()
-    keeps_slices = backend.frontends is None and bool(direct_ports(session))
+    keeps_slices = backend is None or (backend.frontends is None and bool(direct_ports(session)))
+    keeps_public = public is None or not public.known
     kept: list[ObjectName] = [
-        object_name(found) for found in exposure.objects if found["kind"] == ENDPOINT_SLICE and keeps_slices
+        object_name(found)
+        for found in exposure.objects
+        if (found["kind"] == SERVICE and backend is None)
+        or (found["kind"] == ENDPOINT_SLICE and keeps_slices)
+        or (found["kind"] in PUBLIC_KINDS and keeps_public)
     ]
-    desired = [service(session, backend), *endpoint_slices(session, backend)]
-    return object_changes(desired, exposure.objects, kept)
+    desired = [service(session, backend), *endpoint_slices(session, backend)] if backend is not None else []
+    return object_changes([*desired, *(public.manifests if public is not None else ())], exposure.objects, kept)
 
 
 def _addresses_of_engine(world: SessionWorld) -> Exposure:
-    serving, before = world.serving, world.session.status
+    serving = world.serving
     if serving is None:
-        return Exposure(before.url, before.grpc_address, before.http_address)
-    return Exposure(serving.url, serving.grpc_address, serving.http_address)
+        return _addresses_before(world) or Exposure()
+    return Exposure(url=serving.url, grpc_address=serving.grpc_address, http_address=serving.http_address)
 
 
-def _addresses_before(world: SessionWorld, of_engine: Exposure) -> Exposure:
+def _addresses_before(world: SessionWorld) -> Exposure | None:
     """The addresses in the status, so that they stay until the objects are read after a start of the operator."""
     before = world.session.status
     if before.url is None:
-        return of_engine
-    return Exposure(before.url, before.grpc_address, before.http_address)
+        return None
+    return Exposure(before.url, before.cluster_url, before.grpc_address, before.http_address)
 
 
 def _addresses_of_service(world: SessionWorld, exposure: ExposureWorld, of_engine: Exposure) -> Exposure:
@@ -109,6 +131,24 @@ def _addresses_of_service(world: SessionWorld, exposure: ExposureWorld, of_engin
         grpc_address=direct(GRPC, of_engine.grpc_address),
         http_address=direct(HTTP_DIRECT, of_engine.http_address),
     )
+
+
+def _without_service(session: InferenceSession) -> Finding:
+    if session.spec.expose is None:
+        return _not(Reason.NO_SERVICE, _NO_SERVICE)
+    return _not(Reason.EXPOSE_UNSUPPORTED, f"spec.expose needs engine KubeRay. {_NO_SERVICE}")
+
+
+def _failed(exposure: ExposureWorld) -> Finding | None:
+    return _not(Reason.EXPOSURE_FAILED, f"{exposure.problem} Partita tries again.") if exposure.problem else None
+
+
+def _with_service(public: PublicAddress, world: SessionWorld, exposure: ExposureWorld) -> Finding:
+    """The condition of a session that has its Service."""
+    message = _ready_message(world, exposure)
+    if public.finding is None:
+        return Finding(ConditionType.EXPOSED, True, Reason.SERVICE_READY, message)
+    return replace(public.finding, message=f"{public.finding.message} {message}")
 
 
 def _ready_message(world: SessionWorld, exposure: ExposureWorld) -> str:

@@ -1,79 +1,34 @@
 """A session's Service and EndpointSlices on a real API server, with the operator that keeps them."""
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from tests.operator.handlers.conftest import Operators
-from tests.operator.kubectl import Json, Kubectl, cluster_with_crds, eventually, pool, reason, session
+from tests.operator.kube.exposure.sessions import (
+    FRONTEND,
+    SELECTOR,
+    TRAFFIC,
+    exposed,
+    owned_slices,
+    serves,
+    versions,
+)
+from tests.operator.kubectl import Json, Kubectl, eventually, reason
 
-from partita_api.inferencesession import EngineType, InferenceSession
+from partita_api.inferencesession import InferenceSession
 from partita_operator.kube.client import Document, KubernetesClient
 from partita_operator.kube.connection import load_config
 from partita_operator.kube.errors import NameTakenError
+from partita_operator.kube.exposure.session_objects import SessionObjects
 from partita_operator.kube.resources import ServiceResource
-from partita_operator.kube.session_objects import SessionObjects
-from partita_operator.ports import HTTP_DIRECT, FrontendPort, SessionBackend
+from partita_operator.ports import SessionBackend
 from partita_operator.reconcile.actions import DeleteObject
 from partita_operator.reconcile.session.exposure.service import service
-from partita_operator.settings.kuberay import KubeRaySettings
-from partita_operator.settings.model import OperatorSettings
 
 pytestmark = pytest.mark.apiserver
-
-cluster = cluster_with_crds
-SELECTOR = {"ray.io/cluster": "partita-one", "ray.io/serve": "true"}
-FRONTEND = FrontendPort(HTTP_DIRECT, "10.9.8.7", 31000, "frontends-a", "uid-a", "node-a")
-TRAFFIC = session("traffic", frontend={"httpPort": 0})
-
-
-@pytest.fixture
-def namespace(cluster: Kubectl) -> Iterator[Kubectl]:
-    """A namespace with a pool."""
-    name = f"addresses-{uuid4().hex[:8]}"
-    cluster("create", "namespace", name)
-    made = Kubectl(cluster.kubeconfig, name)
-    made.apply(pool(name))
-    yield made
-    cluster.clear(name)
-
-
-@pytest.fixture
-def operators(namespace: Kubectl) -> Operators:
-    """Operators whose sessions have pods."""
-    made = Operators(namespace.kubeconfig)
-    kuberay = KubeRaySettings(image="registry/serving:1")
-    made.settings = OperatorSettings(
-        resync_seconds=0.5, namespaces=(namespace.namespace,), kuberay=kuberay, default_engine=EngineType.KUBERAY
-    )
-    backend = SessionBackend(SELECTOR, 8000, (FRONTEND,))
-    made.engine.backends[f"{namespace.namespace}/traffic"] = backend
-    return made
-
-
-def serves(namespace: Kubectl, manifest: Json) -> Json:
-    return {**manifest, "spec": {**manifest["spec"], "pools": [namespace.namespace]}}
-
-
-async def exposed(namespace: Kubectl, want: tuple[str, str]) -> Json:
-    found = await eventually(lambda: namespace.get("isess", "traffic"), lambda s: reason(s, "Exposed") == want)
-    assert found is not None
-    return found
-
-
-def owned_slices(namespace: Kubectl) -> list[Json]:
-    return namespace.list("endpointslices", "-l", "endpointslice.kubernetes.io/managed-by=partita.dev")
-
-
-def versions(namespace: Kubectl) -> dict[str, str]:
-    """Resource versions of everything that the operator writes."""
-    kinds = "services,inferencesessions,pipelineplans"
-    found = [*json.loads(namespace("get", kinds, "-o", "json"))["items"], *owned_slices(namespace)]
-    return {o["metadata"]["uid"]: o["metadata"]["resourceVersion"] for o in found}
 
 
 async def test_a_session_has_a_service_that_stays(namespace: Kubectl, operators: Operators) -> None:
