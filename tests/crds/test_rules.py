@@ -212,6 +212,13 @@ REFUSED = [
         "more GPUs of a node than mig.gpusPerNode",
         id="a layout of more GPUs than a node has",
     ),
+    pytest.param(
+        SESSION, "spec.expose", {"ingress": {"host": "Serve.example.com"}}, "DNS name in lower case", id="a capital"
+    ),
+    pytest.param(SESSION, "spec.expose", {"ingress": {"host": "10.0.0.1"}}, "DNS name in lower case", id="an address"),
+    pytest.param(
+        SESSION, "spec.expose", {"ingress": {"host": "*.example.com"}}, "without a port or a wildcard", id="a wildcard"
+    ),
     *pod_templates.REFUSED,
 ]
 
