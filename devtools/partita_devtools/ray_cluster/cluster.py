@@ -14,6 +14,7 @@ import os
 import secrets
 import shlex
 import shutil
+import signal
 import sys
 import time
 import urllib.request
@@ -29,7 +30,7 @@ from partita_devtools.errors import DevError
 from partita_devtools.machine.commands import Report
 from partita_devtools.machine.files import locked
 from partita_devtools.machine.ports import free_ports
-from partita_devtools.machine.processes import ProcessIdentity, spawn, stop, variable
+from partita_devtools.machine.processes import ProcessIdentity, send, spawn, stop, variable
 from partita_devtools.machine.programs import LoggedProgram
 from partita_devtools.ray_cluster.commands import (
     CLUSTER_MARKER,
@@ -174,6 +175,12 @@ class RayCluster:
         process = state.nodes[name].process
         roots = [] if process is None else [process]
         stop(lambda: NODE_MARKER.processes(self.state_dir, roots, name), grace_s=0.0)
+
+    def terminate_node(self, name: str) -> None:
+        """Tell one node to end, as Kubernetes does: it drains, and ends later by itself."""
+        process = self._state().nodes[name].process
+        if process is not None:
+            send(process, signal.SIGTERM)
 
     def start_node(self, name: str) -> None:
         """Start a node that does not run; returns when Ray counts it as alive."""

@@ -14,6 +14,8 @@ from partita_operator.ports import EngineUnavailableError
 Document = Mapping[str, Any]
 CLUSTER_LABEL: Final = "ray.io/cluster"
 """KubeRay's label on pods: the name of their RayCluster."""
+GROUP_LABEL: Final = "ray.io/group"
+"""KubeRay's label on pods: the name of their worker group."""
 OLDEST_KUBERAY: Final = "1.6"
 """KubeRay has `authOptions.secretName` since then."""
 

@@ -60,6 +60,13 @@ class KubeRaySettings(Section):
     idle_seconds: int = Field(
         default=60, ge=1, description="Seconds until Ray's autoscaler removes a worker pod without replicas."
     )
+    drain_seconds: int = Field(
+        default=120,
+        ge=1,
+        le=86_400,
+        description="Most seconds that a worker pod that is told to end, for example by a drain of its node, serves "
+        "on while its replicas start elsewhere. Present Ray clusters get the seconds when KubeRay replaces them.",
+    )
     upgrade_strategy: dict[str, Any] = Field(
         default={},
         description='KubeRay\'s upgradeStrategy, such as {"type": "NewClusterWithIncrementalUpgrade", ...}. '

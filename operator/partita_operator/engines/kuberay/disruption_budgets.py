@@ -12,13 +12,11 @@ from typing import Any, Final
 
 from partita_operator.engines.kuberay.backend import serving_cluster
 from partita_operator.engines.kuberay.rayservice_manifest import LABELS, NAME, worker_groups
-from partita_operator.kube.rayservices import CLUSTER_LABEL
+from partita_operator.kube.rayservices import CLUSTER_LABEL, GROUP_LABEL
 from partita_operator.reconcile.clock import seconds_since
 
 Document = Mapping[str, Any]
 
-GROUP_LABEL: Final = "ray.io/group"
-"""KubeRay's label on pods: the name of their worker group."""
 REPLACEMENT_SECONDS: Final = 300.0
 """How long an eviction waits for a pod that is not ready. A pod that takes longer counts as lost."""
 

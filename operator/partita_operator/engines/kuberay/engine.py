@@ -41,6 +41,7 @@ from partita_operator.engines.kuberay.state import (
     is_ready,
     pods_elsewhere,
     reachable_capacity,
+    replacements,
     scaling,
     unlimited,
 )
@@ -290,8 +291,11 @@ class KubeRayEngine:
             present = await self._applied(namespace, found, manifest)
             for name in clusters(present):
                 cluster = await self._services.cluster(namespace, name)
-                operations = scaling(cluster, worker_groups(present)) if cluster is not None else []
-                if operations:
+                if cluster is None:
+                    continue
+                pods = await self._services.pods(namespace, name)
+                further = replacements(pods, worker_groups(present), pools)
+                if operations := scaling(cluster, worker_groups(present), further):
                     await self._services.patch_cluster(namespace, name, operations)
 
     async def _manifest(

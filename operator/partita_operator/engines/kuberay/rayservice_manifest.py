@@ -8,6 +8,7 @@ from partita_api.meta import GROUP
 from partita_operator.engines.app_config import AppConfig
 from partita_operator.engines.deployments import Deployments
 from partita_operator.engines.kuberay.authentication import RayToken, with_authentication
+from partita_operator.engines.kuberay.pod_drain import with_drain
 from partita_operator.engines.kuberay.probes import HTTP_PORT
 from partita_operator.engines.kuberay.worker_groups import WorkerGroup, frontend_group, head_group, merged, sized
 from partita_operator.engines.serve_state import UnreadableConfigError
@@ -52,7 +53,7 @@ def rayservice(
         cluster["gcsFaultToleranceOptions"] = fault_tolerance(settings.redis_address, settings.redis_secret)
     spec: dict[str, Any] = {
         "serveConfigV2": serve_config(apps),
-        "rayClusterConfig": with_authentication(cluster, present, token),
+        "rayClusterConfig": with_authentication(with_drain(cluster, present, settings.drain_seconds), present, token),
     }
     if settings.upgrade_strategy:
         spec["upgradeStrategy"] = settings.upgrade_strategy

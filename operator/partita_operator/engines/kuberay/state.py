@@ -1,15 +1,18 @@
 """The status of a RayService and its Ray cluster, in the form that the roll-out uses. Pure."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
+from types import MappingProxyType
 from typing import Any, Final
 
 from partita_api.gpupool import GPUPool
 from partita_operator.engines.app_config import AppConfig
 from partita_operator.engines.kuberay.rayservice_manifest import applications_of, worker_groups
-from partita_operator.engines.kuberay.worker_groups import NUMBERS, WorkerGroup, pod_capacity
+from partita_operator.engines.kuberay.worker_groups import FRONTEND_RESOURCE, NUMBERS, WorkerGroup, pod_capacity
 from partita_operator.engines.placement import Resources
 from partita_operator.engines.serve_state import DELETING, ServeApplication, ServeState
+from partita_operator.kube.rayservices import GROUP_LABEL
 
 NOT_STARTED: Final = "NOT_STARTED"
 HEAD_SERVICE: Final = "{cluster}-head-svc"
@@ -99,12 +102,36 @@ def grows(present: Document | None, manifest: Document) -> bool:
     return any(group["replicas"] > now.get(group["groupName"], 0) for group in worker_groups(manifest))
 
 
-def scaling(cluster: Document, groups: Sequence[WorkerGroup]) -> list[dict[str, Any]]:
+def replacements(pods: Iterable[Document], groups: Iterable[WorkerGroup], pools: Iterable[GPUPool]) -> dict[str, int]:
+    """Further pods, by group, in place of those that end, as far as the `pools` have free accelerators.
+
+    A pod that ends serves until its replicas run elsewhere, and KubeRay counts it until it is gone. `groups` have the
+    pods that the applications need.
+    """
+    ending, staying = Counter[str](), Counter[str]()
+    for pod in pods:
+        group_of = (pod["metadata"].get("labels") or {}).get(GROUP_LABEL, "")
+        (ending if "deletionTimestamp" in pod["metadata"] else staying)[group_of] += 1
+    free = {FRONTEND_RESOURCE: inf} | {pool.ray_resource: float(pool.status.free) for pool in pools}
+    further = {}
+    for group in groups:
+        name, resource = group["groupName"], pod_capacity(group).resource
+        count = int(min(ending[name], group["replicas"] - staying[name], free.get(resource, 0.0)))
+        if count > 0:
+            further[name] = count
+            free[resource] -= count
+    return further
+
+
+def scaling(
+    cluster: Document, groups: Sequence[WorkerGroup], further: Mapping[str, int] = MappingProxyType({})
+) -> list[dict[str, Any]]:
     """JSON patch operations that give a running RayCluster the numbers of pods in `groups`; empty if it has them.
 
     KubeRay does not copy numbers of pods from a RayService to a running cluster. Missing pods are requested at once.
     Ray's autoscaler removes pods that are not needed any more: it removes only pods without replicas, while KubeRay
-    would remove any. As long as they exist, they count for what the pool's other groups may have.
+    would remove any. As long as they exist, they count for what the pool's other groups may have. `further` are
+    `replacements`, which no group has to have.
     """
     desired = {group["groupName"]: group["replicas"] for group in groups}
     room = _by_resource(groups)
@@ -112,11 +139,11 @@ def scaling(cluster: Document, groups: Sequence[WorkerGroup]) -> list[dict[str, 
         room[resource] = max(0, room.get(resource, 0) - pods)
     operations = []
     for at, group in enumerate(_live_groups(cluster)):
-        pods = desired.get(group["groupName"], 0)
+        pods, more = desired.get(group["groupName"], 0), further.get(group["groupName"], 0)
         now = {field: group.get(field) for field in NUMBERS}
         present, resource = now["replicas"] or 0, pod_capacity(group).resource
-        added = max(0, min(pods - present, room[resource]))
-        room[resource] -= added
+        added = max(0, min(pods + more - present, room[resource] + more))
+        room[resource] -= min(added, room[resource])
         replicas = present + added
         for field, value in zip(NUMBERS, (replicas, min(pods, replicas), replicas), strict=True):
             if now[field] != value:

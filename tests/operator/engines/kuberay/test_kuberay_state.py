@@ -22,12 +22,14 @@ from partita_operator.engines.kuberay.state import (
     is_ready,
     pods_elsewhere,
     reachable_capacity,
+    replacements,
     scaling,
 )
-from partita_operator.engines.kuberay.worker_groups import NUMBERS, WorkerGroup, pool_group
+from partita_operator.engines.kuberay.worker_groups import FRONTENDS, NUMBERS, WorkerGroup, frontend_group, pool_group
 from partita_operator.engines.ray.engine import RayServeEngines
 from partita_operator.engines.selection import EngineRegistry, MissingEngine
 from partita_operator.engines.serve_state import ServeReplica, ServeState
+from partita_operator.kube.rayservices import GROUP_LABEL
 from partita_operator.ports import EngineUnavailableError, ServingStatus
 from partita_operator.settings.kuberay import KubeRaySettings
 from partita_operator.settings.model import OperatorSettings, RaySettings
@@ -50,6 +52,10 @@ def conditions(ready: str, reason: str = "Initializing", upgrade: str = "False")
 
 def service(*apps: AppConfig, status: Json | None = None) -> Json:
     return {**rayservice("vision", apps, [], None, SETTINGS), "status": status or {}}
+
+
+def with_free(name: str, free: int) -> GPUPool:
+    return pool(name).build().model_copy(update={"status": GPUPoolStatus(capacity=8, free=Quantity(free))})
 
 
 def ghosts(capacity: int, free: int) -> GPUPool:
@@ -176,6 +182,44 @@ def test_the_bound_falls_after_the_autoscaler_has_removed_a_pod() -> None:
     }
 
     assert [o["path"] for o in scaling(cluster, groups(1))[1:]] == ["/spec/workerGroupSpecs/0/maxReplicas"]
+
+
+def worker(group: str, ends: bool = False) -> Json:
+    return {
+        "metadata": {"labels": {GROUP_LABEL: group}} | ({"deletionTimestamp": "2026-11-25T09:00:00Z"} if ends else {})
+    }
+
+
+@pytest.mark.parametrize(
+    ("staying", "ending", "free", "want"),
+    [
+        pytest.param(2, 0, 4, 0, id="none ends"),
+        pytest.param(1, 1, 4, 1, id="one ends"),
+        pytest.param(0, 2, 1, 1, id="fewer accelerators are free"),
+        pytest.param(1, 1, 0, 0, id="no accelerator is free"),
+        pytest.param(2, 1, 4, 0, id="the other pod is there"),
+        pytest.param(2, 2, 4, 0, id="idle ones that the autoscaler removes"),
+    ],
+)
+def test_a_pod_that_ends_is_replaced_before_it_is_gone(staying: int, ending: int, free: int, want: int) -> None:
+    (group,) = needed = groups(2)
+    name = group["groupName"]
+    pods = [worker(name)] * staying + [worker(name, ends=True)] * ending + [worker("other", ends=True)]
+    cluster = {"metadata": {"resourceVersion": "7"}, "spec": {"workerGroupSpecs": groups(2)}}
+
+    further = replacements(pods, needed, [with_free("p0", free)])
+
+    assert further == ({name: want} if want else {})
+    operations = {
+        o["path"].removeprefix("/spec/workerGroupSpecs/0/"): o["value"] for o in scaling(cluster, needed, further)[1:]
+    }
+    assert operations == ({"replicas": 2 + want, "maxReplicas": 2 + want} if want else {})
+
+
+def test_pods_of_frontends_need_no_accelerator_to_be_replaced() -> None:
+    frontends = {**frontend_group(SETTINGS), "replicas": 1}
+
+    assert replacements([worker(FRONTENDS, ends=True)], [frontends], ()) == {FRONTENDS: 1}
 
 
 def of_cut_gpus(*slices: tuple[str, int]) -> list[WorkerGroup]:

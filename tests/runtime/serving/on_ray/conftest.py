@@ -10,6 +10,7 @@ from tests.runtime.serving.sessions import FAILING, LYING, LYING_AS_IT_IS, NETWO
 from tests.runtime.serving.telemetry.collector import Collector, collector
 
 from partita_devtools.ray_cluster.commands import RayClassNode, RayClusterConfig
+from partita_operator.engines.kuberay.pod_drain import DRAIN_VARIABLE
 
 
 @pytest.fixture(scope="session")
@@ -30,12 +31,13 @@ def deployment(start_ray: RayClusterFactory, traces: Collector) -> Deployment:
         "OTEL_TRACES_SAMPLER": "parentbased_always_off",
         "OTEL_BSP_SCHEDULE_DELAY": "200",
     }
+    drain = {DRAIN_VARIABLE: "20"}
     nodes = (
         RayClassNode(REAL, slots=3, real_models=True),
         RayClassNode(EMULATED, slots=8),
         RayClassNode(EMULATED, slots=8),
     )
-    deployment = Deployment(start_ray(RayClusterConfig(nodes=nodes, environment=tracing)))
+    deployment = Deployment(start_ray(RayClusterConfig(nodes=nodes, environment=tracing | drain)))
     deployment.apply_stages(FAILING, most_on_a_node=1)
     deployment.apply_stages(LYING_AS_IT_IS)
     deployment.apply_frontend(FAILING)

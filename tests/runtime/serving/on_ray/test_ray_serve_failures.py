@@ -14,7 +14,7 @@ import pytest
 from tests.runtime.serving.load import Load
 from tests.runtime.serving.on_ray.deployment import Deployment, Loading
 from tests.runtime.serving.plans import EMULATED, Application
-from tests.runtime.serving.sessions import FAILING, LYING, SHARED, TRAFFIC
+from tests.runtime.serving.sessions import FAILING, LYING, SHARED, STEADY, TRAFFIC
 
 from partita_devtools.errors import DevError
 from partita_devtools.machine.processes import all_pids
@@ -190,16 +190,29 @@ def test_a_killed_frontend_does_not_stop_the_other_frontend(deployment: Deployme
     all_answered(after.stop())
 
 
+def nodes_alive(deployment: Deployment) -> set[str | None]:
+    return {node.labels.get(NODE_LABEL) for node in deployment.cluster.nodes() if node.alive}
+
+
+def test_a_node_that_is_told_to_end_loses_no_request(deployment: Deployment) -> None:
+    """One session's replica finds room on the other node. The other session's replica does not."""
+    loading, others = loaded(deployment, STEADY), loaded(deployment, FAILING)
+    deployment.cluster.terminate_node(f"{EMULATED}-1")
+    deployment.until(lambda: f"{EMULATED}-1" not in nodes_alive(deployment), "the node has ended")
+    deployment.until(lambda: deployment.ready_replicas(STEADY) == [2], "both replicas are on the other node")
+    all_answered(loading.stop())
+    all_answered(others.stop())
+    deployment.cluster.start_node(f"{EMULATED}-1")
+    deployment.until(lambda: deployment.ready_replicas(FAILING) == [2], "the other session has its replica again")
+
+
 def test_a_lost_node_loses_no_request(deployment: Deployment) -> None:
     """The node stays away for the tests after this one."""
     assert Counter(r["node_id"] for r in replicas(deployment, FAILING)).most_common(1)[0][1] == 1
     loading = loaded(deployment, FAILING)
     deployment.cluster.kill_node(f"{EMULATED}-1")
     deployment.until(lambda: deployment.ready_replicas(FAILING) == [1], "the frontend has noticed")
-    deployment.until(
-        lambda: not any(n.alive and n.labels.get(NODE_LABEL) == f"{EMULATED}-1" for n in deployment.cluster.nodes()),
-        "Ray has noticed",
-    )
+    deployment.until(lambda: f"{EMULATED}-1" not in nodes_alive(deployment), "Ray has noticed")
     all_answered(loading.stop())
 
 
