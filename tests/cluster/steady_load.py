@@ -35,10 +35,10 @@ print(json.dumps(Counter(one.result() for one in sent)))
 """
 
 
-def start_load(kubectl: Kubectl, image: str, session: Json, inputs: list[Json]) -> None:
+def start_load(kubectl: Kubectl, image: str, session: Json, inputs: list[Json], per_second: float = PER_SECOND) -> None:
     """Send requests to the session from now on."""
     url = f"{session['status']['url']}/v2/models/{session['metadata']['name']}/infer"
-    arguments = [url, str(1 / PER_SECOND), json.dumps({"inputs": inputs})]
+    arguments = [url, str(1 / per_second), json.dumps({"inputs": inputs})]
     container = {"name": "load", "image": image, "command": ["python3", "-c", _SCRIPT, *arguments]}
     pod: dict[str, Any] = {"restartPolicy": "Never", "containers": [container]}
     kubectl.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": NAME}, "spec": pod})

@@ -1,7 +1,7 @@
 """KubeRay's operator as a process beside a control plane."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from tests.operator.kubectl import Kubectl
 from tests.patience import eventually
 
 from partita_devtools.machine.ports import free_ports
-from partita_devtools.machine.processes import is_running, spawn, stop_all
+from partita_devtools.machine.processes import ProcessIdentity, is_running, spawn, stop_all
 
 PROGRAM_VARIABLE = "KUBERAY_OPERATOR"
 """Environment variable with the path of the program."""
@@ -21,8 +21,11 @@ _KINDS = ("rayclusters", "rayjobs", "rayservices")
 
 
 @contextmanager
-def running_kuberay(kubectl: Kubectl, directory: Path) -> Iterator[None]:
-    """KubeRay's definitions and its operator. Skips the test if there is no program."""
+def running_kuberay(kubectl: Kubectl, directory: Path) -> Iterator[Callable[[], None]]:
+    """KubeRay's definitions and its operator, and what kills it and starts another one.
+
+    Skips the test if there is no program.
+    """
     program = os.environ.get(PROGRAM_VARIABLE)
     if not program:
         pytest.skip(f"no program of KubeRay's operator: set {PROGRAM_VARIABLE} to its path")
@@ -37,14 +40,21 @@ def running_kuberay(kubectl: Kubectl, directory: Path) -> Iterator[None]:
         "--use-kubernetes-proxy",
     ]
     log = directory / "kuberay-operator.log"
-    with kuberay_definitions(kubectl, *_KINDS):
+    processes: list[ProcessIdentity] = []
+
+    def start() -> None:
+        stop_all(processes, grace_s=0.0)
         process = spawn(argv, log=log, dies_with_parent=True)
+        processes.append(process)
+        eventually(lambda: _is_ready(health) or not is_running(process))
+        assert is_running(process), f"KubeRay's operator ended: {log.read_text()[-2000:]}"
+
+    with kuberay_definitions(kubectl, *_KINDS):
         try:
-            eventually(lambda: _is_ready(health) or not is_running(process))
-            assert is_running(process), f"KubeRay's operator ended: {log.read_text()[-2000:]}"
-            yield
+            start()
+            yield start
         finally:
-            stop_all([process])
+            stop_all(processes)
 
 
 def _is_ready(port: int) -> bool:
